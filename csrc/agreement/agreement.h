@@ -1,0 +1,56 @@
+/* agreement.h - the rank's half of a switch: sees PREPARED, copies, checks, acknowledges, aborts when it arrives too
+ * early, activates at start_call. Design section 5; README.md in this folder tells the protocol in words.
+ *
+ * No rank ever waits here. Nothing here allocates, locks or calls the system.
+ */
+#ifndef LAGOM_AGREEMENT_H
+#define LAGOM_AGREEMENT_H
+
+#include <stdbool.h>
+
+#include "plan/choose.h"
+#include "plan/cursor.h"
+#include "plan/plan.h"
+#include "protocol/lagom_protocol.h"
+
+#define LAGOM_HISTORY_DEPTH 1024u /* rolling hashes remembered: how far back history_call may lie */
+
+struct lagom_rank_plan {
+    struct lagom_plan plan;
+    uint16_t failure[LAGOM_MAX_POSITIONS];
+};
+
+/* Private memory of one (process, communicator): about 70 KiB, allocated once at init. */
+struct lagom_agreement {
+    struct lagom_communicator *shared;
+    struct lagom_slot *slot;
+    const struct lagom_plan *own_profile; /* replay: only a plan of equal content is acknowledged; NULL = any */
+    uint64_t calls;       /* number of the next call */
+    uint64_t history_hash;
+    uint64_t history[LAGOM_HISTORY_DEPTH]; /* history[n % depth] = hash of all calls before n */
+    uint64_t seen_word;   /* last word acted on: the fast path is one load and one compare with this */
+    uint64_t pending_epoch; /* 0 = nothing pending */
+    bool pending_acknowledged;
+    bool pending_committed;
+    bool active;          /* false = stock */
+    uint32_t current;     /* plans[current] is in force if active; plans[1 - current] is pending */
+    struct lagom_cursor cursor;
+    struct lagom_rank_plan plans[2];
+};
+
+/* What a call came to. */
+struct lagom_decision {
+    uint64_t call;
+    uint64_t epoch; /* of the plan in force, 0 = stock */
+    struct lagom_place place;
+    struct lagom_choice choice;
+};
+
+void lagom_agreement_init(struct lagom_agreement *agreement, struct lagom_communicator *shared, struct lagom_slot *slot,
+                          const struct lagom_plan *own_profile);
+
+/* The whole of the fast path: handles the word, finds the plan for this call, advances the program, chooses, and then
+ * publishes the counter (release, after the decision: S0-2). Call once for every getCollInfo with a usable entry. */
+struct lagom_decision lagom_agreement_decide(struct lagom_agreement *agreement, uint32_t function, uint64_t bytes);
+
+#endif

@@ -1,0 +1,34 @@
+/* publisher.h - the controller's half of a switch (and of the publishing rank in replay). Exported to Python. */
+#ifndef LAGOM_PUBLISHER_H
+#define LAGOM_PUBLISHER_H
+
+#include "protocol/lagom_protocol.h"
+
+enum lagom_publish_result {
+    LAGOM_PUBLISH_OK = 0,
+    LAGOM_PUBLISH_BUSY = 1,       /* a PREPARED is open, or not every counter has passed the last committed start_call */
+    LAGOM_PUBLISH_INCOMPLETE = 2, /* ready slots of this communicator != its rank count, or it spans nodes */
+    LAGOM_PUBLISH_BAD_PLAN = 3,
+    LAGOM_PUBLISH_LATE = 4,       /* start_call is not past every counter */
+};
+
+enum lagom_outcome { LAGOM_OUTCOME_OPEN = 0, LAGOM_OUTCOME_COMMITTED = 1, LAGOM_OUTCOME_ABORTED = 2 };
+
+/* Fills epoch, comm_id, history_call (= the largest counter now) and hash into *plan, writes it to the communicator and
+ * sets the word PREPARED. Refuses before anything is changed. */
+enum lagom_publish_result lagom_publish(struct lagom_region *region, uint32_t communicator, struct lagom_plan *plan);
+
+/* One look: commits if every rank acknowledged the same plan and the same history; aborts at once where a rank refused
+ * or histories differ; else leaves it open. */
+enum lagom_outcome lagom_publish_poll(struct lagom_region *region, uint32_t communicator);
+
+/* Gives up on an open PREPARED. What the word says afterwards is the outcome. */
+enum lagom_outcome lagom_publish_withdraw(struct lagom_region *region, uint32_t communicator);
+
+/* 1 if every ready slot's counter is past start_call of the last committed plan, so a new one may be prepared. */
+int lagom_publish_ready(struct lagom_region *region, uint32_t communicator);
+
+/* Largest and smallest counter over the ready slots; returns how many slots there are. */
+uint32_t lagom_counters(struct lagom_region *region, uint32_t communicator, uint64_t *smallest, uint64_t *largest);
+
+#endif

@@ -1,0 +1,38 @@
+/* cursor.h - where in the program a communicator is. A pure function of the calls since the plan's start_call, hence the
+ * same on every rank.
+ *
+ * Armed: the next call that is not transparent must be what positions[position] expects. A mismatch suspends the program;
+ * then the cursor runs a Knuth-Morris-Pratt match of the whole period against the calls, and re-arms at position 0 once
+ * one full period has matched. Irregular phases (evaluation, checkpoints) cost an iteration or two, never the tuner.
+ */
+#ifndef LAGOM_CURSOR_H
+#define LAGOM_CURSOR_H
+
+#include <stdbool.h>
+
+#include "protocol/lagom_protocol.h"
+
+struct lagom_cursor {
+    uint32_t position;    /* armed: expected next position; suspended: length of the prefix matched so far */
+    uint32_t iteration;   /* whole periods since start_call that were begun; counts on after a re-arm */
+    bool armed;
+    uint64_t suspensions;
+};
+
+/* What a call turned out to be. */
+struct lagom_place {
+    bool in_program;    /* position, site and iteration are valid */
+    bool transparent;
+    bool suspended_now; /* this very call broke the program */
+    uint32_t position;
+    uint32_t iteration;
+    uint32_t site;
+};
+
+/* failure[] is the KMP table of the plan's program: position_count entries, built once at acknowledge time. */
+void lagom_cursor_build(const struct lagom_plan *plan, uint16_t failure[LAGOM_MAX_POSITIONS]);
+void lagom_cursor_start(struct lagom_cursor *cursor, const struct lagom_plan *plan);
+struct lagom_place lagom_cursor_advance(struct lagom_cursor *cursor, const struct lagom_plan *plan,
+                                        const uint16_t failure[LAGOM_MAX_POSITIONS], uint32_t function, uint64_t bytes);
+
+#endif

@@ -1,0 +1,63 @@
+/* profile_text.h - the profile file, read without Python: replay needs no controller.
+ *
+ * Line based, '#' comments, every line checked; an unknown word refuses the whole file with its line number.
+ *
+ *   lagom-profile 1
+ *   fingerprint nccl 23007
+ *   fingerprint ranks 8                      (world size; other keys: nodes, gpu "NVIDIA H200", p2p 0|1, torch …)
+ *   communicator ranks=8 nodes=1 ordinal=0 name="default_pg"     (starts a section; name optional)
+ *   site 0 allgather 436207616 algo=ring proto=simple nc=3 chunk=262144 nt=0
+ *   program 0 0 1 0 1                        (site indices, may be repeated: lines are joined; `3x0` = 0 0 0)
+ *   rule allgather 1048576 - nc=4            (min max; '-' = none; function may be `any`)
+ *   end
+ *
+ * Omitted knobs are left to NCCL. Sizes are bytes and take K, M, G suffixes (powers of 1024).
+ */
+#ifndef LAGOM_PROFILE_TEXT_H
+#define LAGOM_PROFILE_TEXT_H
+
+#include <stddef.h>
+
+#include "protocol/lagom_protocol.h"
+
+#define LAGOM_PROFILE_MAX_SECTIONS 16u
+
+struct lagom_profile_section {
+    uint32_t rank_count;
+    uint32_t node_count;
+    uint32_t ordinal;
+    char name[LAGOM_NAME_BYTES]; /* empty = any */
+    struct lagom_plan content;   /* sites, positions, rules; nothing else is set */
+};
+
+struct lagom_fingerprint {
+    uint32_t nccl_version; /* 0 = not said, then not compared */
+    uint32_t ranks;
+    uint32_t nodes;
+    int32_t p2p;           /* -1 = not said */
+    char gpu[LAGOM_NAME_BYTES];
+};
+
+struct lagom_profile {
+    struct lagom_fingerprint fingerprint;
+    uint32_t section_count;
+    struct lagom_profile_section *sections; /* malloc'ed */
+};
+
+/* 0 on success; else `error` holds one sentence with the line number, and nothing was kept. */
+int lagom_profile_parse(const char *text, size_t length, struct lagom_profile *out, char *error, size_t error_bytes);
+int lagom_profile_load(const char *path, struct lagom_profile *out, char *error, size_t error_bytes);
+void lagom_profile_free(struct lagom_profile *profile);
+
+/* NULL = it fits; else one sentence why not (static buffer of the caller). */
+const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
+                                       char *reason, size_t reason_bytes);
+
+const struct lagom_profile_section *lagom_profile_section_for(const struct lagom_profile *profile, uint32_t rank_count,
+                                                              uint32_t node_count, uint32_t ordinal, const char *name);
+
+/* One rule of `--set "allgather:>=1M:nc=4,chunk=512K,nt=256"`; function `any` and ranges `1M-16M`, `<=64K`, `=436207616` too.
+ * 0 on success. Shared by LAGOM_SET and the command line. */
+int lagom_rule_parse(const char *text, struct lagom_rule *out, char *error, size_t error_bytes);
+
+#endif

@@ -1,0 +1,178 @@
+"""The nouns everything else speaks of: functions, configs, sites, assignments, samples.
+
+Plain frozen values, no behaviour beyond their own arithmetic. Sizes are bytes, times are nanoseconds unless a name says
+otherwise. The numbering of the enums is NCCL's (stable 2.19..2.32) and that of ``csrc/protocol/lagom_protocol.h``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+
+class Function(IntEnum):
+    """A collective that reaches NCCL's tuner."""
+
+    BROADCAST = 0
+    REDUCE = 1
+    ALL_GATHER = 2
+    REDUCE_SCATTER = 3
+    ALL_REDUCE = 4
+
+    @property
+    def word(self) -> str:
+        """The spelling used in rules, profiles and logs, e.g. ``allgather``."""
+        return self.name.lower().replace("_", "")
+
+
+class Algorithm(IntEnum):
+    """NCCL's algorithms (A)."""
+
+    TREE = 0
+    RING = 1
+    COLLNET_DIRECT = 2
+    COLLNET_CHAIN = 3
+    NVLS = 4
+    NVLS_TREE = 5
+    PAT = 6
+
+
+class Protocol(IntEnum):
+    """NCCL's wire protocols (P)."""
+
+    LL = 0
+    LL128 = 1
+    SIMPLE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CommConfig:
+    """What one collective should use; ``None`` leaves that knob to NCCL.
+
+    A, P, NC, NT and C of the paper (Table 1). The sixth, transport, is fixed when NCCL builds a communicator.
+    """
+
+    algorithm: Algorithm | None = None
+    protocol: Protocol | None = None
+    channels: int | None = None
+    threads: int | None = None
+    chunk_bytes: int | None = None
+
+    @property
+    def is_stock(self) -> bool:
+        """True if every knob is left to NCCL."""
+        return self == STOCK
+
+    def over(self, base: CommConfig) -> CommConfig:
+        """This config with its open knobs filled from ``base`` (what would really run on top of NCCL's pick)."""
+        return CommConfig(
+            self.algorithm if self.algorithm is not None else base.algorithm,
+            self.protocol if self.protocol is not None else base.protocol,
+            self.channels if self.channels is not None else base.channels,
+            self.threads if self.threads is not None else base.threads,
+            self.chunk_bytes if self.chunk_bytes is not None else base.chunk_bytes,
+        )
+
+    def __str__(self) -> str:
+        parts = []
+        if self.algorithm is not None:
+            parts.append(self.algorithm.name.lower())
+        if self.protocol is not None:
+            parts.append(self.protocol.name.lower())
+        if self.channels is not None:
+            parts.append(f"nc={self.channels}")
+        if self.chunk_bytes is not None:
+            parts.append(f"c={format_bytes(self.chunk_bytes)}")
+        if self.threads is not None:
+            parts.append(f"nt={self.threads}")
+        return " ".join(parts) or "stock"
+
+
+STOCK = CommConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Calls that share one config because they play the same part in an iteration.
+
+    ``index`` is the site's place in the plan and in every :class:`Assignment`. ``context`` is ``"exposed"``,
+    ``"hidden"`` or ``""`` where the timeline has not said.
+    """
+
+    index: int
+    function: Function
+    bytes: int
+    calls_per_iteration: int = 1
+    context: str = ""
+
+    def __str__(self) -> str:
+        where = f" {self.context}" if self.context else ""
+        return f"{self.function.word} {format_bytes(self.bytes)}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One config for every site, by site index."""
+
+    configs: tuple[CommConfig, ...]
+
+    @classmethod
+    def stock(cls, sites: int) -> Assignment:
+        """NCCL untouched at each of ``sites`` sites."""
+        return cls((STOCK,) * sites)
+
+    @classmethod
+    def of(cls, configs: Mapping[int, CommConfig], sites: int) -> Assignment:
+        """From a sparse mapping; sites it does not name stay stock."""
+        return cls(tuple(configs.get(index, STOCK) for index in range(sites)))
+
+    def __getitem__(self, site: int) -> CommConfig:
+        return self.configs[site]
+
+    def __len__(self) -> int:
+        return len(self.configs)
+
+    def with_config(self, site: int, config: CommConfig) -> Assignment:
+        """A copy with one site changed."""
+        return Assignment(self.configs[:site] + (config,) + self.configs[site + 1 :])
+
+    @property
+    def is_stock(self) -> bool:
+        """True if no site is changed."""
+        return all(config.is_stock for config in self.configs)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One iteration as measured. Over ranks: ``x`` is the minimum, ``y`` and ``z`` the maximum (the last to arrive
+    waits least, so its communication time is the true one).
+
+    ``z`` iteration time; ``x`` communication busy time; ``y`` compute busy time; ``x_by_site`` communication time of
+    each site's calls together. Nanoseconds; ``None`` where this tier of measurement cannot see it.
+    """
+
+    z: float
+    x: float | None = None
+    y: float | None = None
+    x_by_site: tuple[float, ...] | None = None
+
+    def scaled(self, factor: float) -> Sample:
+        """Every time multiplied by ``factor``."""
+        times = None if self.x_by_site is None else tuple(value * factor for value in self.x_by_site)
+        return replace(
+            self,
+            z=self.z * factor,
+            x=None if self.x is None else self.x * factor,
+            y=None if self.y is None else self.y * factor,
+            x_by_site=times,
+        )
+
+
+def format_bytes(count: int) -> str:
+    """``416M``, ``512K``, ``1.5G``: powers of 1024, one decimal where it is not whole."""
+    for unit, power in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if count >= power:
+            text = f"{count / power:.1f}".removesuffix(".0")
+            return f"{text}{unit}"
+    return str(count)
