@@ -1,0 +1,10 @@
+/* capture.h - what the controller asks the ranks of one communicator to record. Exported to Python. */
+#ifndef LAGOM_CAPTURE_H
+#define LAGOM_CAPTURE_H
+
+#include "protocol/lagom_protocol.h"
+
+/* capture: bits of enum lagom_capture. iteration_hint: calls an iteration, 0 = unknown. A rank sees it at its next call. */
+void lagom_capture_set(struct lagom_region *region, uint32_t communicator, uint32_t capture, uint32_t iteration_hint);
+
+#endif

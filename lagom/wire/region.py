@@ -1,0 +1,306 @@
+"""The controller's hold on a region: attach, look around, drain the rings, publish plans.
+
+Everything read from the region may be garbage (another process writes it), so counts and indices are clamped here, once.
+Every write goes through liblagom: release stores and compare-and-swap are not something Python can do to shared memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.errors import LagomError
+from lagom.wire.layout import (
+    CALL_RECORD,
+    CALL_RING_CAPACITY,
+    KERNEL_RING_CAPACITY,
+    KERNEL_SPAN,
+    MAX_COMMUNICATORS,
+    MAX_PROCESSES,
+    MAX_SLOTS,
+    PATH_BYTES,
+    UNKNOWN_RANK,
+    ffi,
+)
+from lagom.wire.library import library
+from lagom.wire.plan import Plan, fill_plan
+
+
+class RegionRefused(LagomError):
+    """A region could not be made or attached; the text says why and what to do."""
+
+
+class Publication(IntEnum):
+    """What became of an attempt to publish (``enum lagom_publish_result``)."""
+
+    OK = 0
+    BUSY = 1
+    INCOMPLETE = 2
+    BAD_PLAN = 3
+    LATE = 4
+
+
+class Verdict(IntEnum):
+    """Whether the ranks agreed (``enum lagom_outcome``)."""
+
+    OPEN = 0
+    COMMITTED = 1
+    ABORTED = 2
+
+
+class Capture(IntEnum):
+    """What the ranks record, bits (``enum lagom_capture``)."""
+
+    NOTHING = 0
+    CALLS = 1
+    ITERATION = 2
+    KERNELS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    """One rank process as it described itself."""
+
+    index: int
+    pid: int
+    nccl_version: int
+    tuner_api: int
+    profiler_api: int
+    knobs: int
+    gpu: str
+    libnccl: str
+    remark: str
+    kernel_drops: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """One (process, communicator) with its counters."""
+
+    index: int
+    process: int
+    communicator: int
+    rank: int | None
+    calls: int
+    call_drops: int
+    uncounted: int
+    applied: int
+    suspensions: int
+    capturing: bool
+    active_epoch: int
+    active_start: int
+    refused_epoch: int
+    refused_fault: int
+    p2p: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorView:
+    """One communicator as this node sees it."""
+
+    index: int
+    comm_id: int
+    rank_count: int
+    node_count: int
+    ordinal: int
+    name: str
+
+
+class Region:
+    """An attached region with the controller's lock held. Use as a context manager."""
+
+    def __init__(self, mapping: Any) -> None:
+        self._mapping = mapping
+        self._region = mapping.region
+        self._lib = library()
+        self._call_buffer = np.zeros(CALL_RING_CAPACITY, CALL_RECORD)
+        self._kernel_buffer = np.zeros(KERNEL_RING_CAPACITY, KERNEL_SPAN)
+
+    @classmethod
+    def create(cls, job_key: str, *, simulated_clock: bool = False) -> Region:
+        """Attach to the region of ``job_key``, making it if nobody has yet; raises :class:`RegionRefused`."""
+        mapping = ffi.new("struct lagom_mapping *")
+        fault = library().lagom_region_control(mapping, job_key.encode(), True, int(simulated_clock))
+        return cls._checked(mapping, fault, job_key)
+
+    @classmethod
+    def attach(cls, path: Path) -> Region:
+        """Attach to an existing region by its file; raises :class:`RegionRefused`."""
+        mapping = ffi.new("struct lagom_mapping *")
+        fault = library().lagom_region_control_path(mapping, str(path).encode())
+        return cls._checked(mapping, fault, str(path))
+
+    @classmethod
+    def _checked(cls, mapping: Any, fault: int, name: str) -> Region:
+        if fault != library().LAGOM_REGION_OK:
+            reason = ffi.string(library().lagom_region_fault_text(fault)).decode()
+            raise RegionRefused(f"shared memory of {name}: {reason}")
+        return cls(mapping)
+
+    def __enter__(self) -> Region:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close(unlink=False)
+
+    def close(self, *, unlink: bool) -> None:
+        """Let go of the lock and the mapping; ``unlink`` also removes the file. Safe to call twice."""
+        if self._region != ffi.NULL:
+            self._lib.lagom_region_leave(self._mapping, unlink)
+            self._region = ffi.NULL
+
+    # -- looking around
+
+    @property
+    def path(self) -> Path:
+        """The region's file."""
+        return Path(_text(self._mapping.path))
+
+    @property
+    def job_key(self) -> str:
+        """The name this region was made under, before hashing."""
+        return _text(self._region.header.job_key)
+
+    @property
+    def processes_seen(self) -> int:
+        """How many rank processes have ever registered."""
+        return int(self._region.header.processes_seen)
+
+    def processes_alive(self) -> int:
+        """How many rank processes hold their lock right now."""
+        return int(self._lib.lagom_region_processes_alive(self._mapping))
+
+    def sweep(self) -> int:
+        """Free what dead processes and finalized communicators left; returns how many entries."""
+        return int(self._lib.lagom_region_sweep(self._mapping))
+
+    def processes(self) -> list[ProcessView]:
+        """Every registered process."""
+        ready = self._lib.LAGOM_READY
+        entries = ((i, self._region.processes[i]) for i in range(MAX_PROCESSES))
+        return [_process_view(i, entry) for i, entry in entries if entry.state == ready]
+
+    def communicators(self) -> list[CommunicatorView]:
+        """Every registered communicator."""
+        ready = self._lib.LAGOM_READY
+        entries = ((i, self._region.communicators[i]) for i in range(MAX_COMMUNICATORS))
+        return [
+            CommunicatorView(i, c.comm_id, c.rank_count, c.node_count, c.ordinal, _text(c.name))
+            for i, c in entries
+            if c.state == ready
+        ]
+
+    def slots(self, communicator: int | None = None) -> list[SlotView]:
+        """Every ready slot, of one communicator or of all."""
+        ready = self._lib.LAGOM_READY
+        views = []
+        for index in range(MAX_SLOTS):
+            slot = self._region.slots[index]
+            if slot.state != ready or slot.communicator >= MAX_COMMUNICATORS or slot.process >= MAX_PROCESSES:
+                continue
+            if communicator is None or slot.communicator == communicator:
+                views.append(_slot_view(index, slot))
+        return views
+
+    # -- the rings
+
+    def drain_calls(self, slot: int) -> NDArray[Any]:
+        """All waiting call records of a slot, oldest first, as a copy of dtype ``CALL_RECORD``."""
+        buffer = ffi.from_buffer("struct lagom_call_record[]", self._call_buffer, require_writable=True)
+        count = self._lib.lagom_call_ring_drain(self._region, slot, buffer, CALL_RING_CAPACITY)
+        return self._call_buffer[:count].copy()
+
+    def drain_kernels(self, process: int) -> NDArray[Any]:
+        """All waiting kernel spans of a process, oldest first, as a copy of dtype ``KERNEL_SPAN``."""
+        buffer = ffi.from_buffer("struct lagom_kernel_span[]", self._kernel_buffer, require_writable=True)
+        count = self._lib.lagom_kernel_ring_drain(self._region, process, buffer, KERNEL_RING_CAPACITY)
+        return self._kernel_buffer[:count].copy()
+
+    def set_capture(self, communicator: int, capture: int, iteration_hint: int = 0) -> None:
+        """Ask the ranks of a communicator to record what the bits of :class:`Capture` say."""
+        self._lib.lagom_capture_set(self._region, communicator, capture, iteration_hint)
+
+    # -- the switch
+
+    def counters(self, communicator: int) -> tuple[int, int, int]:
+        """(ranks registered here, smallest, largest call counter)."""
+        low, high = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        count = self._lib.lagom_counters(self._region, communicator, low, high)
+        return int(count), int(low[0]), int(high[0])
+
+    def ready_to_publish(self, communicator: int) -> bool:
+        """Whether every rank has passed the last committed plan's start, so a new plan may be prepared."""
+        return bool(self._lib.lagom_publish_ready(self._region, communicator))
+
+    def publish(self, communicator: int, plan: Plan) -> tuple[Publication, int]:
+        """Offer a plan to the ranks; returns the result and the plan's epoch (0 if it was refused)."""
+        struct = ffi.new("struct lagom_plan *")
+        fill_plan(plan, struct)
+        result = Publication(self._lib.lagom_publish(self._region, communicator, struct))
+        return result, int(struct.epoch) if result is Publication.OK else 0
+
+    def poll(self, communicator: int) -> Verdict:
+        """One look at an open publication; commits it if every rank agreed."""
+        return Verdict(self._lib.lagom_publish_poll(self._region, communicator))
+
+    def withdraw(self, communicator: int) -> Verdict:
+        """Give an open publication up; the word decides, and may still say committed."""
+        return Verdict(self._lib.lagom_publish_withdraw(self._region, communicator))
+
+
+def _text(field: Any) -> str:
+    return ffi.string(field).decode(errors="replace")
+
+
+def _process_view(index: int, entry: Any) -> ProcessView:
+    return ProcessView(
+        index,
+        entry.pid,
+        entry.nccl_version,
+        entry.tuner_api,
+        entry.profiler_api,
+        entry.knobs,
+        _text(entry.gpu),
+        _text(entry.libnccl),
+        _text(entry.remark),
+        entry.kernel_drops,
+    )
+
+
+def _slot_view(index: int, slot: Any) -> SlotView:
+    return SlotView(
+        index,
+        slot.process,
+        slot.communicator,
+        None if slot.rank == UNKNOWN_RANK else slot.rank,
+        slot.calls,
+        slot.call_drops,
+        slot.uncounted,
+        slot.applied,
+        slot.suspensions,
+        bool(slot.capturing),
+        slot.active_epoch,
+        slot.active_start,
+        slot.refused_epoch,
+        slot.refused_fault,
+        slot.untunable_p2p,
+    )
+
+
+def job_key(first_comm_id: int = 0) -> str | None:
+    """The key the ranks of this environment would use; ``None`` if no variable names a job."""
+    out = ffi.new(f"char[{PATH_BYTES}]")
+    named = library().lagom_job_key(out, first_comm_id)
+    return _text(out) if named else None
+
+
+def region_path(key: str) -> Path:
+    """Where the region of a job key lies."""
+    out = ffi.new(f"char[{PATH_BYTES}]")
+    library().lagom_region_path(key.encode(), out)
+    return Path(_text(out))
