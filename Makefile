@@ -1,0 +1,73 @@
+# Every target works from a fresh clone with Python >= 3.10, gcc and make: the virtual environment is made on first use.
+#   make PYTHON=python3.12 ...    another interpreter for the virtual environment
+#   make VENV=/path ...           another place for it
+
+PYTHON ?= python3
+VENV   ?= .venv
+PY     := $(VENV)/bin/python
+STAMP  := $(VENV)/.lagom-installed
+PYTEST := $(PY) -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-full test-gpu native lint asan ubsan tsan bench figures agreement fresh-clone clean
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: native ## 8 virtual ranks of an FSDP Llama under the real plugin, controller and search; no GPU, under a minute
+	$(PY) -m lagom demo
+
+test: native lint asan-ubsan tsan ## everything CI runs: lint, native tests under the sanitizers, pytest
+	$(PYTEST)
+
+test-full: native ## the same tests with the long versions (100,000 plans, 1,000 seeds, ...)
+	LAGOM_TEST_FULL=1 $(PYTEST) --timeout 3600
+
+test-gpu: native ## tests that need NVIDIA GPUs and torch; each one skips and says why where there is none
+	$(PYTEST) tests/gpu --timeout 900
+
+lint: $(STAMP) ## ruff and mypy
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+native: $(STAMP) ## build liblagom.so and libnccl-tuner-lagom.so into lagom/_lib
+	@$(PY) setup.py --quiet native
+
+.PHONY: asan-ubsan
+asan-ubsan: native
+	LAGOM_SANITIZE=address,undefined $(PYTEST) tests/native
+
+asan: native ## native tests under AddressSanitizer
+	LAGOM_SANITIZE=address $(PYTEST) tests/native
+
+ubsan: native ## native tests under UndefinedBehaviorSanitizer
+	LAGOM_SANITIZE=undefined $(PYTEST) tests/native
+
+tsan: native ## native tests under ThreadSanitizer
+	LAGOM_SANITIZE=thread $(PYTEST) tests/native
+
+bench: native ## decision latency and the simulator suite (every strategy on every workload)
+	$(PY) -m benchmarks.decision_latency
+	$(PY) -m benchmarks.sim_suite
+
+figures: native ## the figures of the README, from benchmarks/results
+	$(PY) -m benchmarks.figures
+
+agreement: native ## 8 ranks x 4 communicators, 100,000 plans, not one call on which two ranks differ
+	LAGOM_TEST_FULL=1 $(PYTEST) tests/native tests/system -k agreement --timeout 3600
+
+fresh-clone: ## clone HEAD into a temporary folder and run `make test` and `make demo` there
+	bash tests/contract/test_fresh_clone.sh
+
+clean: ## remove what was built (the virtual environment stays)
+	rm -rf build dist lagom/_lib *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+# The environment is complete when the stamp exists; it is renewed when the dependencies change.
+$(STAMP): pyproject.toml setup.py
+	@command -v $(PYTHON) >/dev/null || { echo "lagom: $(PYTHON) is not on PATH; install Python >= 3.10 or say make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "lagom: Python >= 3.10 is needed and $(PYTHON) is older; say make PYTHON=python3.12 or similar" >&2; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
+		{ echo "lagom: no virtual environment could be made; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

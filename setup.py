@@ -1,0 +1,158 @@
+"""Builds the two native libraries into the package; everything else about the project is in pyproject.toml.
+
+    lagom/_lib/liblagom.so              csrc/: the shared memory protocol, for Python (lagom.wire)
+    lagom/_lib/libnccl-tuner-lagom.so   tuner_plugin/ + csrc/: what NCCL loads
+
+Plain C11 with gcc; neither CUDA nor NCCL is needed. ``python setup.py native`` builds in place (``make native``), and
+``pip install .`` / ``pip install -e .`` do the same on the way. The C sources are found by glob: a new file needs no change
+here. Objects are kept in build/native and rebuilt when a source, a header or a flag changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from setuptools import Command, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+from setuptools.dist import Distribution
+
+ROOT = Path(__file__).resolve().parent
+IN_PLACE = ROOT / "lagom" / "_lib"
+OBJECTS = ROOT / "build" / "native"
+PROGRAMS = {"dump_layout.c"}  # has a main(); not part of any library
+
+C_FLAGS = (
+    "-std=c11 -D_GNU_SOURCE -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Wshadow -Icsrc -I. -pthread"
+).split()
+LINK_FLAGS = "-shared -pthread -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now".split()
+
+# name -> (source folders, the list of visible symbols, further link flags)
+LIBRARIES = {
+    "liblagom.so": (("csrc",), "csrc/liblagom.map", ()),
+    # nodelete: NCCL may dlclose a plugin while its threads still run in it.
+    "libnccl-tuner-lagom.so": (("csrc", "tuner_plugin"), "tuner_plugin/plugin.map", ("-Wl,-z,nodelete", "-ldl")),
+}
+
+
+def compiler() -> str:
+    """The C compiler: $CC, else gcc. Ends with one sentence where there is none."""
+    name = os.environ.get("CC", "gcc")
+    if shutil.which(shlex.split(name)[0]) is None:
+        sys.exit(
+            f"lagom: no C compiler: '{name}' is not on PATH; install gcc (Debian/Ubuntu: apt install gcc; "
+            "Fedora: dnf install gcc) or name another with CC=..., then run this again."
+        )
+    return name
+
+
+def sources(folder: str) -> list[Path]:
+    """Every C source of a folder that belongs in a library."""
+    return sorted(path for path in (ROOT / folder).rglob("*.c") if path.name not in PROGRAMS)
+
+
+def newest_header() -> float:
+    """When the last header changed: any header rebuilds every object, which is cheap here and never wrong."""
+    headers = [path for folder in ("csrc", "tuner_plugin") for path in (ROOT / folder).rglob("*.h")]
+    return max((path.stat().st_mtime for path in headers), default=0.0)
+
+
+def compile_object(source: Path, headers_changed: float) -> Path:
+    """Compiles one source unless its object is newer than it and every header; returns the object."""
+    flags = [*C_FLAGS, *shlex.split(os.environ.get("CFLAGS", ""))]
+    key = hashlib.sha256(" ".join([compiler(), *flags]).encode()).hexdigest()[:8]
+    target = OBJECTS / key / source.relative_to(ROOT).with_suffix(".o")
+    if target.exists() and target.stat().st_mtime > max(source.stat().st_mtime, headers_changed):
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    call([*shlex.split(compiler()), *flags, "-c", str(source.relative_to(ROOT)), "-o", str(target)])
+    return target
+
+
+def link_library(name: str, objects: list[Path], map_file: str, extra: tuple[str, ...], out: Path) -> None:
+    """Links beside the target and renames: a running job keeps the old file mapped and is not disturbed."""
+    fresh = out / f".{name}.{os.getpid()}"
+    linking = [*shlex.split(compiler()), *LINK_FLAGS, f"-Wl,--version-script={map_file}", f"-Wl,-soname,{name}"]
+    call([*linking, *map(str, objects), *extra, *shlex.split(os.environ.get("LDFLAGS", "")), "-o", str(fresh)])
+    fresh.replace(out / name)
+
+
+def call(command: list[str]) -> None:
+    """Runs one compiler command; its own messages are the explanation when it fails."""
+    if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+        sys.exit(f"lagom: the native build failed at: {shlex.join(command)}")
+
+
+def build_libraries(out: Path) -> None:
+    """Builds every library of LIBRARIES into ``out``."""
+    compiler()
+    out.mkdir(parents=True, exist_ok=True)
+    headers_changed = newest_header()
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for name, (folders, map_file, extra) in LIBRARIES.items():
+            if not (ROOT / map_file).exists():
+                continue  # this half has not been written yet
+            files = [file for folder in folders for file in sources(folder)]
+            objects = list(pool.map(lambda file: compile_object(file, headers_changed), files))
+            link_library(name, objects, map_file, extra, out)
+
+
+def bake_interpreter(out: Path) -> None:
+    """Says which Python the plugin starts the controller with. Not resolved: a venv's python must stay the venv's."""
+    (out / "python_path").write_text(sys.executable + "\n")
+
+
+class Native(Command):
+    """``python setup.py native``: both libraries, in place."""
+
+    description = "build the native libraries into lagom/_lib"
+    user_options: list[tuple[str, str | None, str]] = []
+
+    def initialize_options(self) -> None:
+        pass
+
+    def finalize_options(self) -> None:
+        pass
+
+    def run(self) -> None:
+        build_libraries(IN_PLACE)
+        bake_interpreter(IN_PLACE)
+
+
+class BuildWithNative(build_py):
+    """The libraries travel with the Python files. A wheel carries no interpreter path: it may be installed elsewhere."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            build_libraries(IN_PLACE)
+            bake_interpreter(IN_PLACE)
+        else:
+            build_libraries(Path(self.build_lib) / "lagom" / "_lib")
+
+
+class PlatformWheel(bdist_wheel):
+    """One wheel for every Python 3: the libraries are loaded with dlopen, not as CPython extensions."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+class NativeDistribution(Distribution):
+    """Makes setuptools choose platlib and a platform tag although there is no CPython extension."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+setup(
+    distclass=NativeDistribution,
+    cmdclass={"native": Native, "build_py": BuildWithNative, "bdist_wheel": PlatformWheel},
+)
