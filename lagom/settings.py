@@ -1,0 +1,180 @@
+"""Every environment variable of the product, once: name, type, default, meaning.
+
+``lagom env --help`` and the table in the README are made from :data:`SETTINGS`; ``tests/unit/cli/test_settings.py`` freezes the
+list and compares it with what ``tuner_plugin/settings.c`` reads. Nothing else in Python reads a ``LAGOM_*`` variable.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lagom.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One variable. ``kind`` is what a value looks like; ``choices`` closes it. ``readers`` name who looks at it: ``plugin`` (C, in
+    every rank), ``controller`` and ``launcher`` (Python). ``internal`` ones are set by our own tools, not by people."""
+
+    name: str
+    kind: str
+    default: str
+    readers: tuple[str, ...]
+    text: str
+    choices: tuple[str, ...] = ()
+    internal: bool = False
+
+    def read(self, environ: Mapping[str, str]) -> str:
+        """The value in force, or the default where it is unset or empty; raises :class:`SettingError` on a wrong one."""
+        value = environ.get(self.name, "") or self.default
+        if self.choices and value not in self.choices:
+            wanted = ", ".join(self.choices)
+            raise SettingError(f"{self.name}={value} is not understood; set it to one of: {wanted}.")
+        return value
+
+
+SETTINGS = (
+    Setting(
+        "LAGOM_MODE",
+        "word",
+        "auto",
+        ("plugin", "controller", "launcher"),
+        "`off`: the plugin does nothing at all. `tune`: search for better configs while the job runs. `replay`: use those of "
+        "LAGOM_PROFILE, without a controller. `auto`: replay if LAGOM_PROFILE names a profile that fits this job, else tune.",
+        choices=("auto", "tune", "replay", "off"),
+    ),
+    Setting(
+        "LAGOM_PROFILE",
+        "file",
+        "",
+        ("plugin", "launcher"),
+        "A profile written by an earlier tuning run (`profile.lagom` in its log folder). Refused, with the reason in the log, when "
+        "its fingerprint (NCCL version, ranks, nodes, GPU, peer access) does not fit.",
+    ),
+    Setting(
+        "LAGOM_DIR",
+        "folder",
+        "./lagom-<job>",
+        ("plugin", "controller", "launcher"),
+        "Where the log goes: decisions.jsonl, controller.log, profile.lagom, pins. Named in the first and last line of the job.",
+    ),
+    Setting(
+        "LAGOM_JOB_ID",
+        "text",
+        "",
+        ("plugin", "controller", "launcher"),
+        "Names the job, so that its ranks and its controller on one node find each other. `lagom run` sets it. Without it the name "
+        "comes from torchelastic, Slurm, PMIx, or the master's address and port. Two jobs at once need two names.",
+    ),
+    Setting(
+        "LAGOM_STRATEGY",
+        "word",
+        "lagom",
+        ("controller", "launcher"),
+        "The search strategy; `lagom` is the paper's algorithm. `lagom run --help` lists the others.",
+    ),
+    Setting(
+        "LAGOM_SET",
+        "rules",
+        "",
+        ("controller", "launcher"),
+        "Pins configs by hand instead of searching: rules like `allgather:>=1M:nc=4,chunk=512K`, separated by `;`. The first rule "
+        "that matches a call's function and size wins; what a rule does not name is left to NCCL.",
+    ),
+    Setting(
+        "LAGOM_NT",
+        "0 or 1",
+        "0",
+        ("plugin", "controller"),
+        "`1` lets the search also set threads per channel (NT, RING only). NCCL offers no way to do that, so the plugin writes a "
+        "field of NCCL's own; it does so only on builds that it recognises, and says why where it does not.",
+        choices=("0", "1"),
+    ),
+    Setting(
+        "LAGOM_CONTROLLER",
+        "word",
+        "auto",
+        ("plugin", "launcher"),
+        "`auto`: the first rank of a node starts the controller when none is running (it ends with the job). `none`: never.",
+        choices=("auto", "none"),
+    ),
+    Setting(
+        "LAGOM_PYTHON",
+        "file",
+        "",
+        ("plugin",),
+        "The Python that a rank starts the controller with. Default: the one lagom was installed with (`python_path` beside the "
+        "plugin). `lagom run` sets it to its own.",
+    ),
+    Setting(
+        "LAGOM_SHM_DIR",
+        "folder",
+        "/dev/shm",
+        ("plugin", "controller", "launcher"),
+        "Where the shared memory of ranks and controller lies: under 8 MB a node and job, in memory, never on a network disk.",
+    ),
+    Setting(
+        "LAGOM_LOG_LEVEL",
+        "word",
+        "info",
+        ("plugin", "controller"),
+        "How much the plugin says through NCCL's log (NCCL_DEBUG=INFO shows it) and the controller in controller.log.",
+        choices=("warn", "info", "debug"),
+    ),
+    Setting(
+        "LAGOM_CLOCK",
+        "word",
+        "real",
+        ("plugin",),
+        "`simulated`: time is what a virtual rank says it is. Set by `lagom demo` and the tests.",
+        choices=("real", "simulated"),
+        internal=True,
+    ),
+)
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def read(name: str, environ: Mapping[str, str] | None = None) -> str:
+    """The value of a variable of the table in ``environ`` (default: this process's); raises :class:`SettingError`."""
+    return BY_NAME[name].read(os.environ if environ is None else environ)
+
+
+def split_rules(text: str) -> list[str]:
+    """The rules of a LAGOM_SET value or of a pins file: separated by ``;`` or newlines, ``#`` starts a comment."""
+    lines = (line.split("#", 1)[0] for line in text.splitlines())
+    return [rule for line in lines for part in line.split(";") if (rule := part.strip())]
+
+
+def log_folder(job: str, environ: Mapping[str, str] | None = None) -> Path:
+    """LAGOM_DIR, else ``./lagom-<job>`` with everything that does not belong in a file name replaced."""
+    named = (os.environ if environ is None else environ).get("LAGOM_DIR", "")
+    if named:
+        return Path(named).absolute()
+    safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in job)
+    return Path(f"lagom-{safe}").absolute()
+
+
+def new_job_id() -> str:
+    """A name for a job that has none: start time and process, e.g. ``20261120-093015-4711``."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
+def interpreter() -> str:
+    """The Python to start the controller with: this one. Not resolved, or a venv would lose its packages."""
+    return sys.executable
+
+
+def table(*, internal: bool = False) -> str:
+    """The settings as a Markdown table, for the README."""
+    rows = ["| variable | value | default | meaning |", "|---|---|---|---|"]
+    for setting in SETTINGS:
+        if setting.internal and not internal:
+            continue
+        values = " ".join(f"`{choice}`" for choice in setting.choices) or setting.kind
+        rows.append(f"| `{setting.name}` | {values} | {f'`{setting.default}`' if setting.default else '-'} | {setting.text} |")
+    return "\n".join(rows)
