@@ -4,8 +4,8 @@
     lagom/_lib/libnccl-tuner-lagom.so   tuner_plugin/ + csrc/: what NCCL loads
 
 Plain C11 with gcc; neither CUDA nor NCCL is needed. ``python setup.py native`` builds in place (``make native``), and
-``pip install .`` / ``pip install -e .`` do the same on the way. The C sources are found by glob: a new file needs no change
-here. Objects are kept in build/native and rebuilt when a source, a header or a flag changed.
+``pip install .`` / ``pip install -e .`` do the same on the way. The C sources are found by glob: a new file needs no
+change here. Objects are kept in build/native and rebuilt when a source, a header or a flag changed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 from setuptools import Command, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -29,10 +30,9 @@ IN_PLACE = ROOT / "lagom" / "_lib"
 OBJECTS = ROOT / "build" / "native"
 PROGRAMS = {"dump_layout.c"}  # has a main(); not part of any library
 
-C_FLAGS = (
-    "-std=c11 -D_GNU_SOURCE -O2 -g1 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -Wshadow -Icsrc -I. -pthread"
-).split()
-LINK_FLAGS = "-shared -pthread -Wl,--no-undefined -Wl,-z,relro -Wl,-z,now".split()
+WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wshadow"]
+C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-pthread", "-Icsrc", "-I."]
+LINK_FLAGS = ["-shared", "-pthread", "-Wl,--no-undefined", "-Wl,-z,relro", "-Wl,-z,now"]
 
 # name -> (source folders, the list of visible symbols, further link flags)
 LIBRARIES = {
@@ -66,7 +66,7 @@ def newest_header() -> float:
 
 def compile_object(source: Path, headers_changed: float) -> Path:
     """Compiles one source unless its object is newer than it and every header; returns the object."""
-    flags = [*C_FLAGS, *shlex.split(os.environ.get("CFLAGS", ""))]
+    flags = [*C_FLAGS, *WARNINGS, *shlex.split(os.environ.get("CFLAGS", ""))]
     key = hashlib.sha256(" ".join([compiler(), *flags]).encode()).hexdigest()[:8]
     target = OBJECTS / key / source.relative_to(ROOT).with_suffix(".o")
     if target.exists() and target.stat().st_mtime > max(source.stat().st_mtime, headers_changed):
@@ -113,7 +113,7 @@ class Native(Command):
     """``python setup.py native``: both libraries, in place."""
 
     description = "build the native libraries into lagom/_lib"
-    user_options: list[tuple[str, str | None, str]] = []
+    user_options: ClassVar[list[tuple[str, str | None, str]]] = []
 
     def initialize_options(self) -> None:
         pass
@@ -127,7 +127,7 @@ class Native(Command):
 
 
 class BuildWithNative(build_py):
-    """The libraries travel with the Python files. A wheel carries no interpreter path: it may be installed elsewhere."""
+    """The libraries travel with the Python files. A wheel names no interpreter: it may be installed elsewhere."""
 
     def run(self) -> None:
         super().run()

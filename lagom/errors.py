@@ -1,7 +1,7 @@
 """The one base of every error a user can meet.
 
-An error's text is one clear sentence that ends with what to do about it; the command line prints it and nothing else. A bug of
-ours is no LagomError and shows its traceback.
+An error's text is one clear sentence that ends with what to do about it; the command line prints it and nothing else. A
+bug of ours is no LagomError and shows its traceback.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Every environment variable of the product, once: name, type, default, meaning.
 
-``lagom env --help`` and the table in the README are made from :data:`SETTINGS`; ``tests/unit/cli/test_settings.py`` freezes the
-list and compares it with what ``tuner_plugin/settings.c`` reads. Nothing else in Python reads a ``LAGOM_*`` variable.
+``lagom env --help`` and the table in the README are made from :data:`SETTINGS`; ``tests/unit/cli/test_settings.py``
+freezes the list and compares it with what ``tuner_plugin/settings.c`` reads. Nothing else in Python reads a
+``LAGOM_*`` variable.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from lagom.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One variable. ``kind`` is what a value looks like; ``choices`` closes it. ``readers`` name who looks at it: ``plugin`` (C, in
-    every rank), ``controller`` and ``launcher`` (Python). ``internal`` ones are set by our own tools, not by people."""
+    """One variable. ``kind`` is what a value looks like; ``choices`` closes it. ``readers`` name who looks at it:
+    ``plugin`` (C, in every rank), ``controller`` and ``launcher`` (Python). ``internal``: set by our own tools only."""
 
     name: str
     kind: str
@@ -30,7 +31,7 @@ class Setting:
     internal: bool = False
 
     def read(self, environ: Mapping[str, str]) -> str:
-        """The value in force, or the default where it is unset or empty; raises :class:`SettingError` on a wrong one."""
+        """The value in force, or the default where unset or empty; raises :class:`SettingError` on a wrong one."""
         value = environ.get(self.name, "") or self.default
         if self.choices and value not in self.choices:
             wanted = ", ".join(self.choices)
@@ -44,8 +45,9 @@ SETTINGS = (
         "word",
         "auto",
         ("plugin", "controller", "launcher"),
-        "`off`: the plugin does nothing at all. `tune`: search for better configs while the job runs. `replay`: use those of "
-        "LAGOM_PROFILE, without a controller. `auto`: replay if LAGOM_PROFILE names a profile that fits this job, else tune.",
+        "`off`: the plugin does nothing at all. `tune`: search for better configs while the job runs. `replay`: use "
+        "those of LAGOM_PROFILE, without a controller. `auto`: replay if LAGOM_PROFILE names a profile that fits this "
+        "job, else tune.",
         choices=("auto", "tune", "replay", "off"),
     ),
     Setting(
@@ -53,23 +55,25 @@ SETTINGS = (
         "file",
         "",
         ("plugin", "launcher"),
-        "A profile written by an earlier tuning run (`profile.lagom` in its log folder). Refused, with the reason in the log, when "
-        "its fingerprint (NCCL version, ranks, nodes, GPU, peer access) does not fit.",
+        "A profile written by an earlier tuning run (`profile.lagom` in its log folder). Refused, with the reason in "
+        "the log, when its fingerprint (NCCL version, ranks, nodes, GPU, peer access) does not fit.",
     ),
     Setting(
         "LAGOM_DIR",
         "folder",
         "./lagom-<job>",
         ("plugin", "controller", "launcher"),
-        "Where the log goes: decisions.jsonl, controller.log, profile.lagom, pins. Named in the first and last line of the job.",
+        "Where the log goes: decisions.jsonl, controller.log, profile.lagom, pins. Named in the first and last line "
+        "of the job.",
     ),
     Setting(
         "LAGOM_JOB_ID",
         "text",
         "",
         ("plugin", "controller", "launcher"),
-        "Names the job, so that its ranks and its controller on one node find each other. `lagom run` sets it. Without it the name "
-        "comes from torchelastic, Slurm, PMIx, or the master's address and port. Two jobs at once need two names.",
+        "Names the job, so that its ranks and its controller on one node find each other. `lagom run` sets it. "
+        "Without it the name comes from torchelastic, Slurm, PMIx, or the master's address and port. Two jobs at once "
+        "need two names.",
     ),
     Setting(
         "LAGOM_STRATEGY",
@@ -83,16 +87,17 @@ SETTINGS = (
         "rules",
         "",
         ("controller", "launcher"),
-        "Pins configs by hand instead of searching: rules like `allgather:>=1M:nc=4,chunk=512K`, separated by `;`. The first rule "
-        "that matches a call's function and size wins; what a rule does not name is left to NCCL.",
+        "Pins configs by hand instead of searching: rules like `allgather:>=1M:nc=4,chunk=512K`, separated by `;`. "
+        "The first rule that matches a call's function and size wins; what a rule does not name is left to NCCL.",
     ),
     Setting(
         "LAGOM_NT",
         "0 or 1",
         "0",
         ("plugin", "controller"),
-        "`1` lets the search also set threads per channel (NT, RING only). NCCL offers no way to do that, so the plugin writes a "
-        "field of NCCL's own; it does so only on builds that it recognises, and says why where it does not.",
+        "`1` lets the search also set threads per channel (NT, RING only). NCCL offers no way to do that, so the "
+        "plugin writes a field of NCCL's own; it does so only on builds that it recognises, and says why where it "
+        "does not.",
         choices=("0", "1"),
     ),
     Setting(
@@ -100,7 +105,8 @@ SETTINGS = (
         "word",
         "auto",
         ("plugin", "launcher"),
-        "`auto`: the first rank of a node starts the controller when none is running (it ends with the job). `none`: never.",
+        "`auto`: the first rank of a node starts the controller when none is running (it ends with the job). `none`: "
+        "never.",
         choices=("auto", "none"),
     ),
     Setting(
@@ -108,15 +114,16 @@ SETTINGS = (
         "file",
         "",
         ("plugin",),
-        "The Python that a rank starts the controller with. Default: the one lagom was installed with (`python_path` beside the "
-        "plugin). `lagom run` sets it to its own.",
+        "The Python that a rank starts the controller with. Default: the one lagom was installed with (`python_path` "
+        "beside the plugin). `lagom run` sets it to its own.",
     ),
     Setting(
         "LAGOM_SHM_DIR",
         "folder",
         "/dev/shm",
         ("plugin", "controller", "launcher"),
-        "Where the shared memory of ranks and controller lies: under 8 MB a node and job, in memory, never on a network disk.",
+        "Where the shared memory of ranks and controller lies: under 8 MB a node and job, in memory, never on a "
+        "network disk.",
     ),
     Setting(
         "LAGOM_LOG_LEVEL",
@@ -176,5 +183,6 @@ def table(*, internal: bool = False) -> str:
         if setting.internal and not internal:
             continue
         values = " ".join(f"`{choice}`" for choice in setting.choices) or setting.kind
-        rows.append(f"| `{setting.name}` | {values} | {f'`{setting.default}`' if setting.default else '-'} | {setting.text} |")
+        default = f"`{setting.default}`" if setting.default else "-"
+        rows.append(f"| `{setting.name}` | {values} | {default} | {setting.text} |")
     return "\n".join(rows)
