@@ -1,0 +1,54 @@
+"""The decision log: what happened in a job and why, one JSON object a line, in ``<log folder>/decisions.jsonl``."""
+
+from __future__ import annotations
+
+from lagom.journal.reader import find_log, read
+from lagom.journal.schema import (
+    SCHEMA,
+    Communicator,
+    ConfigRecord,
+    Dropped,
+    Event,
+    JobEnd,
+    JobStart,
+    Move,
+    Note,
+    Outcome,
+    PlanAborted,
+    PlanCommitted,
+    PlanPublished,
+    Program,
+    RankJoined,
+    SiteRecord,
+    StandingAside,
+    json_schema,
+)
+from lagom.journal.text import Formatter
+from lagom.journal.writer import DEFAULT_MAX_BYTES, LOG_NAME, Journal
+
+__all__ = [
+    "DEFAULT_MAX_BYTES",
+    "LOG_NAME",
+    "SCHEMA",
+    "Communicator",
+    "ConfigRecord",
+    "Dropped",
+    "Event",
+    "Formatter",
+    "JobEnd",
+    "JobStart",
+    "Journal",
+    "Move",
+    "Note",
+    "Outcome",
+    "PlanAborted",
+    "PlanCommitted",
+    "PlanPublished",
+    "Program",
+    "RankJoined",
+    "SiteRecord",
+    "StandingAside",
+    "find_log",
+    "json_schema",
+    "read",
+]

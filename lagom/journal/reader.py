@@ -1,0 +1,105 @@
+"""Reads the log back: whole, or as it grows.
+
+A crash may have torn a line: such lines are skipped and counted. A log of another schema is refused in one sentence
+rather than half understood.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from lagom.errors import JournalError
+from lagom.journal.schema import EVENT, SCHEMA, Base
+from lagom.journal.writer import LOG_NAME
+
+FOLLOW_SECONDS = 0.2
+
+
+def find_log(path: Path | str | None = None) -> Path:
+    """The log meant by a file, a folder, or nothing (the newest ``./lagom-*``); raises :class:`JournalError`."""
+    if path is None:
+        return _newest_log(Path())
+    path = Path(path)
+    log = path / LOG_NAME if path.is_dir() else path
+    if not log.is_file():
+        raise JournalError(f"there is no log at {log}; name a log folder (lagom-<job>) or a {LOG_NAME} file.")
+    return log
+
+
+def _newest_log(here: Path) -> Path:
+    logs = sorted(here.glob(f"lagom-*/{LOG_NAME}"), key=lambda log: log.stat().st_mtime)
+    if not logs:
+        raise JournalError(f"there is no lagom-*/{LOG_NAME} in {here.absolute()}; name the log folder of the job.")
+    return logs[-1]
+
+
+def read(
+    path: Path | str,
+    *,
+    follow: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    on_damage: Callable[[int, str], None] = lambda number, line: None,
+) -> Iterator[Base]:
+    """Every event of a log file, in order; with ``follow`` also those still to come, until job_end or ``stop()``.
+
+    ``on_damage(line_number, line)`` hears of lines that could not be read. Raises :class:`JournalError` for another
+    schema.
+    """
+    for number, line in _lines(Path(path), follow, stop):
+        event = parse(line, number)
+        if event is None:
+            on_damage(number, line)
+            continue
+        yield event
+        if follow and getattr(event, "event", "") == "job_end":
+            return
+
+
+def parse(line: str, number: int = 0) -> Base | None:
+    """One line as an event; None if it is torn or garbage; raises :class:`JournalError` for another schema."""
+    try:
+        data: Any = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(data, dict):
+        return None
+    if "schema" in data and data["schema"] != SCHEMA:
+        raise JournalError(
+            f"line {number} has schema {data['schema']} and this lagom reads schema {SCHEMA}; "
+            "use the version of lagom that wrote the log."
+        )
+    try:
+        event: Base = EVENT.validate_python(data)
+    except ValidationError:
+        return None
+    return event
+
+
+def _lines(path: Path, follow: bool, stop: Callable[[], bool]) -> Iterator[tuple[int, str]]:
+    """Complete lines with their numbers. The last line counts only once its newline is there."""
+    number, rest = 0, b""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise JournalError(f"cannot read {path} ({error.strerror}); check the path and its permissions.") from error
+    with file:
+        while True:
+            block = file.read(1 << 16)
+            if not block:
+                if not follow or stop():
+                    break
+                time.sleep(FOLLOW_SECONDS)
+                continue
+            *whole, rest = (rest + block).split(b"\n")
+            for line in whole:
+                number += 1
+                if line.strip():
+                    yield number, line.decode(errors="replace")
+    if rest.strip():
+        yield number + 1, rest.decode(errors="replace")  # readable only if nothing but the newline is missing

@@ -1,0 +1,298 @@
+"""The events of the log. This file is the schema: ``lagom log --schema`` prints it as JSON Schema.
+
+Every event carries ``schema`` (this format's version), ``t`` (wall clock, seconds since 1970) and ``event`` (its kind).
+Times are nanoseconds and sizes bytes. A field may be added without a new version; a new meaning needs one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from lagom.records import Algorithm, Assignment, CommConfig, Protocol, Site
+
+if TYPE_CHECKING:
+    from lagom.search import session
+
+SCHEMA = 1
+
+
+class Record(BaseModel):
+    """Frozen, tolerant of fields that a later lagom adds."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="ignore", ser_json_inf_nan="null")
+
+
+class ConfigRecord(Record):
+    """What one collective should use; null leaves that knob to NCCL."""
+
+    algorithm: str | None = None
+    protocol: str | None = None
+    channels: int | None = None
+    threads: int | None = None
+    chunk_bytes: int | None = None
+
+    @classmethod
+    def of(cls, config: CommConfig) -> ConfigRecord:
+        """The record of a config."""
+        return cls(
+            algorithm=None if config.algorithm is None else config.algorithm.name.lower(),
+            protocol=None if config.protocol is None else config.protocol.name.lower(),
+            channels=config.channels,
+            threads=config.threads,
+            chunk_bytes=config.chunk_bytes,
+        )
+
+    def config(self) -> CommConfig:
+        """Back to the value; ValueError on a name NCCL does not have."""
+        try:
+            algorithm = None if self.algorithm is None else Algorithm[self.algorithm.upper()]
+            protocol = None if self.protocol is None else Protocol[self.protocol.upper()]
+        except KeyError as error:
+            raise ValueError(f"NCCL has no {error.args[0].lower()}") from error
+        return CommConfig(algorithm, protocol, self.channels, self.threads, self.chunk_bytes)
+
+
+class SiteRecord(Record):
+    """A site of the program; ``stock`` is NCCL's own pick there, as far as it is known."""
+
+    index: int
+    function: str
+    bytes: int
+    calls_per_iteration: int = 1
+    context: str = ""
+    stock: ConfigRecord | None = None
+
+    @classmethod
+    def of(cls, site: Site, stock: CommConfig | None = None) -> SiteRecord:
+        """The record of a site."""
+        return cls(
+            index=site.index,
+            function=site.function.word,
+            bytes=site.bytes,
+            calls_per_iteration=site.calls_per_iteration,
+            context=site.context,
+            stock=None if stock is None else ConfigRecord.of(stock),
+        )
+
+
+class Base(Record):
+    """What every event carries."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    t: float = Field(default_factory=time.time)
+
+
+class JobStart(Base):
+    """First line: what was asked for."""
+
+    event: Literal["job_start"] = "job_start"
+    job: str
+    mode: str
+    strategy: str = ""
+    lagom: str = ""
+    host: str = ""
+    folder: str = ""
+    region: str = ""
+    rules: tuple[str, ...] = ()
+
+
+class RankJoined(Base):
+    """A rank process registered. ``knobs`` are the words of enum lagom_knobs that hold there."""
+
+    event: Literal["rank_joined"] = "rank_joined"
+    process: int
+    pid: int
+    rank: int | None = None
+    nccl: str = ""
+    libnccl: str = ""
+    gpu: str = ""
+    tuner_api: int = 0
+    profiler_api: int = 0
+    knobs: tuple[str, ...] = ()
+    remark: str = ""
+
+
+class Communicator(Base):
+    """A communicator is known. ``ranks`` counts all nodes; ``name`` is the process group's, from the profiler half."""
+
+    event: Literal["communicator"] = "communicator"
+    communicator: int
+    comm_id: str
+    name: str = ""
+    ranks: int
+    nodes: int
+    ordinal: int = 0
+
+
+class Program(Base):
+    """The iteration was found: ``period`` calls, each playing the part of one of ``sites``."""
+
+    event: Literal["program"] = "program"
+    communicator: int
+    period: int
+    sites: tuple[SiteRecord, ...]
+
+
+class PlanPublished(Base):
+    """A plan was offered to the ranks: in force from ``start_call`` if all agree. ``end_call`` None = open-ended."""
+
+    event: Literal["plan_published"] = "plan_published"
+    communicator: int
+    epoch: int
+    start_call: int
+    end_call: int | None = None
+    alternate_iterations: int = 0
+    purpose: str = ""
+    incumbent: tuple[ConfigRecord, ...] = ()
+    candidate: tuple[ConfigRecord, ...] | None = None
+    rules: tuple[str, ...] = ()
+
+
+class PlanCommitted(Base):
+    """Every rank acknowledged the same plan and history in time."""
+
+    event: Literal["plan_committed"] = "plan_committed"
+    communicator: int
+    epoch: int
+    start_call: int
+    waited_ms: float | None = None
+
+
+class PlanAborted(Base):
+    """The plan came to nothing; the plan before it goes on, on every rank."""
+
+    event: Literal["plan_aborted"] = "plan_aborted"
+    communicator: int
+    epoch: int
+    reason: str
+
+
+class Move(Base):
+    """One step of the search, complete enough to replay and to explain it: see :class:`lagom.search.session.Move`."""
+
+    event: Literal["move"] = "move"
+    communicator: int
+    phase: str
+    iteration: int | None = None
+    number: int
+    purpose: str
+    candidate: tuple[ConfigRecord, ...]
+    verdict: str
+    reason: str
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    h: float | None = None
+    site: int | None = None
+    x: float | None = None
+    y: float | None = None
+    z: float | None = None
+    pairs: int = 0
+    discarded: int = 0
+    resolvable: float | None = None
+    lost_iterations: float = 0.0
+
+    @classmethod
+    def of(cls, move: session.Move, *, communicator: int, phase: str, iteration: int | None) -> Move:
+        """The log's form of a decision of the tuning session."""
+        place = {"communicator": communicator, "phase": phase, "iteration": iteration}
+        return cls(**{**_shared_fields(cls, move), **place, "candidate": records_of(move.candidate)})
+
+
+class Outcome(Base):
+    """How the search of one communicator ended, and on what."""
+
+    event: Literal["outcome"] = "outcome"
+    communicator: int
+    verdict: str
+    reason: str
+    configs_chosen: tuple[ConfigRecord, ...] = ()
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    resolvable: float | None = None
+    configs: int = 0
+    windows: int = 0
+    iterations: int = 0
+    regret_iterations: float = 0.0
+
+    @classmethod
+    def of(cls, outcome: session.Outcome, *, communicator: int) -> Outcome:
+        """The log's form of the end of a tuning session."""
+        chosen = records_of(outcome.assignment)
+        return cls(**{**_shared_fields(cls, outcome), "communicator": communicator, "configs_chosen": chosen})
+
+
+class StandingAside(Base):
+    """Something is not tuned, and why. The job goes on as NCCL would run it, or on the last committed plan."""
+
+    event: Literal["standing_aside"] = "standing_aside"
+    reason: str
+    communicator: int | None = None
+    rank: int | None = None
+
+
+class Note(Base):
+    """Anything else a reader should know."""
+
+    event: Literal["note"] = "note"
+    text: str
+    level: Literal["info", "warning"] = "info"
+
+
+class Dropped(Base):
+    """The log reached its size limit: what was left out since, by kind of event."""
+
+    event: Literal["dropped"] = "dropped"
+    counts: dict[str, int]
+    limit_bytes: int
+
+
+class JobEnd(Base):
+    """Last line."""
+
+    event: Literal["job_end"] = "job_end"
+    reason: str
+    seconds: float | None = None
+    calls: int | None = None
+    calls_dropped: int | None = None
+    profile: str = ""
+
+
+AnyEvent = (
+    JobStart
+    | RankJoined
+    | Communicator
+    | Program
+    | PlanPublished
+    | PlanCommitted
+    | PlanAborted
+    | Move
+    | Outcome
+    | StandingAside
+    | Note
+    | Dropped
+    | JobEnd
+)
+Event = Annotated[AnyEvent, Field(discriminator="event")]
+EVENT: TypeAdapter[Any] = TypeAdapter(Event)
+
+
+def records_of(configs: Assignment | Sequence[CommConfig]) -> tuple[ConfigRecord, ...]:
+    """One record a site, in site order."""
+    values = configs.configs if isinstance(configs, Assignment) else configs
+    return tuple(ConfigRecord.of(config) for config in values)
+
+
+def _shared_fields(record: type[Base], source: object) -> dict[str, Any]:
+    """The fields that a record and its origin have in common, by name."""
+    return {name: getattr(source, name) for name in record.model_fields if hasattr(source, name)}
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of one line of the log."""
+    return {"title": f"lagom decision log, schema {SCHEMA}: one line", **EVENT.json_schema(by_alias=True)}

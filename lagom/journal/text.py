@@ -1,0 +1,180 @@
+"""One readable line an event, for ``lagom log``.
+
+A move reads, from left to right: when, which phase of the search at which iteration on which communicator; what was
+tried where; what it gave; what was concluded and why::
+
+    09:31:02 search   it 1240 default_pg  #7 allgather 416M: nc=3 c=256K  better  Z 68.60 ms x0.957 [0.949, 0.966] ...
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lagom.journal import schema
+from lagom.journal.schema import Base, ConfigRecord, SiteRecord
+from lagom.records import format_bytes
+
+
+class Formatter:
+    """Turns events into lines. Remembers communicators and sites as they go by: later events name them by index."""
+
+    def __init__(self, site: str = "") -> None:
+        self.site = site.strip().lower()
+        self._names: dict[int, str] = {}
+        self._sites: dict[int, tuple[SiteRecord, ...]] = {}
+
+    def line(self, event: Base) -> str | None:
+        """The line of an event; None if a ``site`` was asked for and the event is not about it."""
+        self._remember(event)
+        if self.site and not self._is_about_site(event):
+            return None
+        say: Callable[[Any], str] = getattr(self, f"_{getattr(event, 'event', '')}", str)
+        clock = time.strftime("%H:%M:%S", time.localtime(event.t))
+        return f"{clock} {say(event)}"
+
+    def _remember(self, event: Base) -> None:
+        if isinstance(event, schema.Communicator):
+            self._names[event.communicator] = event.name or f"comm{event.communicator}"
+        elif isinstance(event, schema.Program):
+            self._sites[event.communicator] = event.sites
+
+    # -- naming things
+
+    def name(self, communicator: int | None) -> str:
+        """What to call a communicator."""
+        return "" if communicator is None else self._names.get(communicator, f"comm{communicator}")
+
+    def site_name(self, communicator: int, site: int) -> str:
+        """What to call a site."""
+        for record in self._sites.get(communicator, ()):
+            if record.index == site:
+                return site_text(record)
+        return f"site {site}"
+
+    def configs(self, communicator: int, configs: tuple[ConfigRecord, ...] | None) -> str:
+        """The sites that are changed, each with its config; ``stock`` if none is."""
+        changed = [(i, config) for i, config in enumerate(configs or ()) if config != ConfigRecord()]
+        return "; ".join(f"{self.site_name(communicator, i)}: {config_text(c)}" for i, c in changed) or "stock"
+
+    # -- the --site filter
+
+    def _is_about_site(self, event: Base) -> bool:
+        if isinstance(event, schema.Program):
+            return any(self._matches(record) for record in event.sites)
+        if not isinstance(event, schema.Move | schema.Outcome | schema.PlanPublished):
+            return False
+        wanted = [record.index for record in self._sites.get(event.communicator, ()) if self._matches(record)]
+        if isinstance(event, schema.Move):
+            if event.site is not None:
+                return event.site in wanted or self.site == str(event.site)
+            return _touches(event.candidate, wanted)
+        configs = event.configs_chosen if isinstance(event, schema.Outcome) else event.candidate or event.incumbent
+        return _touches(configs, wanted)
+
+    def _matches(self, record: SiteRecord) -> bool:
+        return self.site == str(record.index) or site_text(record).lower().startswith(self.site)
+
+    # -- one method a kind of event
+
+    def _job_start(self, e: schema.JobStart) -> str:
+        rules = f", pinned: {'; '.join(e.rules)}" if e.rules else ""
+        return f"job {e.job} starts: mode {e.mode}, strategy {e.strategy or '-'}{rules}; log in {e.folder or '-'}"
+
+    def _rank_joined(self, e: schema.RankJoined) -> str:
+        rank = f"rank {e.rank}" if e.rank is not None else f"process {e.process}"
+        profiler = f" + profiler v{e.profiler_api}" if e.profiler_api else ""
+        remark = f"; {e.remark}" if e.remark else ""
+        knobs = ", ".join(e.knobs) or "none"
+        return (
+            f"{rank} joined: pid {e.pid}, NCCL {e.nccl or '?'}, tuner v{e.tuner_api}{profiler}, knobs: {knobs}{remark}"
+        )
+
+    def _communicator(self, e: schema.Communicator) -> str:
+        return f"communicator {self.name(e.communicator)} ({e.comm_id}): {e.ranks} ranks on {e.nodes} node(s)"
+
+    def _program(self, e: schema.Program) -> str:
+        sites = "; ".join(f"{s.index} {site_text(s)} x{s.calls_per_iteration}" for s in e.sites)
+        return f"program of {self.name(e.communicator)}: {e.period} calls an iteration, {len(e.sites)} sites: {sites}"
+
+    def _plan_published(self, e: schema.PlanPublished) -> str:
+        until = f" until call {e.end_call}" if e.end_call else ""
+        what = self.configs(e.communicator, e.candidate or e.incumbent)
+        rules = f" rules {'; '.join(e.rules)}" if e.rules else ""
+        where = f"{self.name(e.communicator)} epoch {e.epoch} from call {e.start_call}{until}"
+        return f"plan published: {where}: {what}{rules} ({e.purpose or 'open-ended'})"
+
+    def _plan_committed(self, e: schema.PlanCommitted) -> str:
+        waited = f" after {e.waited_ms:.0f} ms" if e.waited_ms is not None else ""
+        where = f"{self.name(e.communicator)} epoch {e.epoch}"
+        return f"plan committed: {where}, from call {e.start_call} on every rank{waited}"
+
+    def _plan_aborted(self, e: schema.PlanAborted) -> str:
+        return f"plan aborted: {self.name(e.communicator)} epoch {e.epoch}: {e.reason}"
+
+    def _move(self, e: schema.Move) -> str:
+        where = f"{e.phase:<8} it {e.iteration if e.iteration is not None else '?'} {self.name(e.communicator)}"
+        what = f"#{e.number} {self.configs(e.communicator, e.candidate)}"
+        return f"{where}  {what}  {numbers_text(e)}  {e.verdict}: {e.reason}"
+
+    def _outcome(self, e: schema.Outcome) -> str:
+        gain = "" if e.speedup is None else f" {e.speedup:.3f}x stock{interval_text(e.speedup_low, e.speedup_high)}"
+        cost = f"{e.configs} configs in {e.windows} windows, {e.iterations} iterations, {e.regret_iterations:.1f} lost"
+        chosen = self.configs(e.communicator, e.configs_chosen)
+        return f"outcome of {self.name(e.communicator)}: {e.verdict}{gain}: {chosen} ({cost}): {e.reason}"
+
+    def _standing_aside(self, e: schema.StandingAside) -> str:
+        who = f" rank {e.rank}" if e.rank is not None else ""
+        where = f" {self.name(e.communicator)}" if e.communicator is not None else ""
+        return f"standing aside{where}{who}: {e.reason}"
+
+    def _note(self, e: schema.Note) -> str:
+        return f"{'warning: ' if e.level == 'warning' else ''}{e.text}"
+
+    def _dropped(self, e: schema.Dropped) -> str:
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(e.counts.items()))
+        return f"log full at {format_bytes(e.limit_bytes)}: left out {counts}"
+
+    def _job_end(self, e: schema.JobEnd) -> str:
+        took = f" after {e.seconds:.0f} s" if e.seconds is not None else ""
+        calls = "" if e.calls is None else f", {e.calls} calls recorded, {e.calls_dropped or 0} dropped"
+        profile = f", profile {e.profile}" if e.profile else ""
+        return f"job ends{took}: {e.reason}{calls}{profile}"
+
+
+def site_text(site: SiteRecord) -> str:
+    """``allgather 416M hidden``."""
+    return " ".join(part for part in (site.function, format_bytes(site.bytes), site.context) if part)
+
+
+def config_text(config: ConfigRecord) -> str:
+    """``ring simple nc=3 c=256K``; as recorded where the names are not NCCL's."""
+    try:
+        return str(config.config())
+    except ValueError:
+        return config.model_dump_json(exclude_none=True)
+
+
+def numbers_text(move: schema.Move) -> str:
+    """H, X, Y, Z and the ratio with its 95 % interval, as far as they were measured."""
+    h = [] if move.h is None else [f"H {move.h:.3g}"]
+    times = [
+        f"{name} {value / 1e6:.2f}"
+        for name, value in (("X", move.x), ("Y", move.y), ("Z", move.z))
+        if value is not None
+    ]
+    if times:
+        times[-1] += " ms"
+    ratio = [] if move.ratio is None else [f"ratio {move.ratio:.4f}{interval_text(move.ratio_low, move.ratio_high)}"]
+    pairs = [f"{move.pairs} pairs" + (f" (-{move.discarded})" if move.discarded else "")] if move.pairs else []
+    return " ".join(h + times + ratio + pairs) or "not measured"
+
+
+def interval_text(low: float | None, high: float | None) -> str:
+    """`` [0.949, 0.966]``, or nothing."""
+    return "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
+
+
+def _touches(configs: tuple[ConfigRecord, ...], wanted: list[int]) -> bool:
+    return any(i < len(configs) and configs[i] != ConfigRecord() for i in wanted)

@@ -1,0 +1,124 @@
+"""Every event reads as one line, and --site keeps what touches that site."""
+
+from __future__ import annotations
+
+import pytest
+
+from lagom.journal import (
+    Communicator,
+    ConfigRecord,
+    Dropped,
+    Formatter,
+    JobEnd,
+    JobStart,
+    Move,
+    Note,
+    Outcome,
+    PlanAborted,
+    PlanCommitted,
+    PlanPublished,
+    Program,
+    RankJoined,
+    SiteRecord,
+    StandingAside,
+)
+from lagom.journal.schema import Base
+
+GATHER, SCATTER = (
+    SiteRecord(index=0, function="allgather", bytes=416 << 20),
+    SiteRecord(index=1, function="reducescatter", bytes=416 << 20, context="hidden"),
+)
+NC3 = ConfigRecord(channels=3, chunk_bytes=256 << 10)
+STORY: list[tuple[Base, str]] = [
+    (
+        JobStart(job="j", mode="tune", strategy="lagom", rules=("any::nc=2",)),
+        "job j starts: mode tune, strategy lagom, pinned",
+    ),
+    (
+        RankJoined(process=0, pid=9, nccl="2.30.7", tuner_api=6, profiler_api=6, knobs=("channels",)),
+        "tuner v6 + profiler v6",
+    ),
+    (
+        Communicator(communicator=0, comm_id="ab", name="fsdp", ranks=8, nodes=1),
+        "communicator fsdp (ab): 8 ranks on 1 node",
+    ),
+    (Program(communicator=0, period=96, sites=(GATHER, SCATTER)), "program of fsdp: 96 calls an iteration, 2 sites"),
+    (
+        PlanPublished(communicator=0, epoch=1, start_call=960, end_call=1920, candidate=(NC3,)),
+        "from call 960 until call 1920",
+    ),
+    (PlanCommitted(communicator=0, epoch=1, start_call=960, waited_ms=3), "from call 960 on every rank after 3 ms"),
+    (PlanAborted(communicator=0, epoch=2, reason="a rank was late"), "plan aborted: fsdp epoch 2: a rank was late"),
+    (
+        Move(
+            communicator=0,
+            phase="search",
+            iteration=1240,
+            number=7,
+            purpose="trial",
+            candidate=(NC3, ConfigRecord()),
+            verdict="better",
+            reason="X fell more than Y rose",
+            site=0,
+            ratio=0.957,
+            ratio_low=0.949,
+            ratio_high=0.966,
+            h=0.12,
+            x=45e6,
+            y=60e6,
+            z=68.6e6,
+            pairs=8,
+            discarded=1,
+        ),
+        "search   it 1240 fsdp  #7 allgather 416M: nc=3 c=256K  H 0.12 X 45.00 Y 60.00 Z 68.60 ms "
+        "ratio 0.9570 [0.949, 0.966] 8 pairs (-1)  better: X fell more than Y rose",
+    ),
+    (
+        Outcome(communicator=0, verdict="improved", reason="A/B", configs_chosen=(NC3,), speedup=1.25),
+        "improved 1.250x stock",
+    ),
+    (StandingAside(reason="a graph capture was seen", communicator=0), "standing aside fsdp: a graph capture was seen"),
+    (Note(text="careful", level="warning"), "warning: careful"),
+    (Dropped(counts={"move": 3}, limit_bytes=64 << 20), "log full at 64M: left out 3 move"),
+    (
+        JobEnd(reason="all ranks left", seconds=61, calls=10, calls_dropped=0),
+        "job ends after 61 s: all ranks left, 10 calls",
+    ),
+]
+
+
+def test_every_event_reads_as_one_line() -> None:
+    formatter = Formatter()
+    for event, wanted in STORY:
+        line = formatter.line(event)
+        assert line is not None
+        assert wanted in line
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("site", "kinds"),
+    [
+        ("0", {"Program", "PlanPublished", "Move", "Outcome"}),
+        ("reducescatter", {"Program"}),
+        ("allgather 416M", 4),
+        ("9", set()),
+    ],
+)
+def test_site_keeps_what_touches_it(site: str, kinds: set[str] | int) -> None:
+    formatter = Formatter(site)
+    kept = {type(event).__name__ for event, _ in STORY if formatter.line(event) is not None}
+    assert len(kept) == kinds if isinstance(kinds, int) else kept == kinds
+
+
+def test_a_config_with_a_name_unknown_to_nccl_is_shown_as_recorded() -> None:
+    move = Move(
+        communicator=5,
+        phase="search",
+        number=1,
+        purpose="trial",
+        verdict="tie",
+        reason="r",
+        candidate=(ConfigRecord(algorithm="teleport"),),
+    )
+    assert 'site 0: {"algorithm":"teleport"}' in str(Formatter().line(move))
