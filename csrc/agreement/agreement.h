@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "agreement/switch.h"
 #include "plan/choose.h"
 #include "plan/cursor.h"
 #include "plan/plan.h"
@@ -22,19 +23,20 @@ struct lagom_rank_plan {
 
 /* Private memory of one (process, communicator): about 70 KiB, allocated once at init. */
 struct lagom_agreement {
+    uint64_t calls;       /* number of the next call */
+    uint64_t seen_word;   /* last word acted on, and */
+    uint64_t wake_call;   /* the next call at which it asks for something: the fast path is one load, two compares */
+    uint64_t history_hash;
     struct lagom_communicator *shared;
     struct lagom_slot *slot;
+    struct lagom_region *region; /* replay: where the last acknowledger looks for the others; NULL = it does not */
     const struct lagom_plan *own_profile; /* replay: only a plan of equal content is acknowledged; NULL = any */
-    uint64_t calls;       /* number of the next call */
-    uint64_t history_hash;
-    uint64_t history[LAGOM_HISTORY_DEPTH]; /* history[n % depth] = hash of all calls before n */
-    uint64_t seen_word;   /* last word acted on: the fast path is one load and one compare with this */
-    uint64_t pending_epoch; /* 0 = nothing pending */
-    bool pending_acknowledged;
-    bool pending_committed;
+    uint64_t comm_id;
+    struct lagom_pending pending;
     bool active;          /* false = stock */
     uint32_t current;     /* plans[current] is in force if active; plans[1 - current] is pending */
     struct lagom_cursor cursor;
+    uint64_t history[LAGOM_HISTORY_DEPTH]; /* history[n % depth] = hash of all calls before n */
     struct lagom_rank_plan plans[2];
 };
 
@@ -48,6 +50,9 @@ struct lagom_decision {
 
 void lagom_agreement_init(struct lagom_agreement *agreement, struct lagom_communicator *shared, struct lagom_slot *slot,
                           const struct lagom_plan *own_profile);
+
+/* Replay: lets this rank commit when it finds itself the last to acknowledge (README.md, "Without a controller"). */
+void lagom_agreement_commit_last(struct lagom_agreement *agreement, struct lagom_region *region);
 
 /* The whole of the fast path: handles the word, finds the plan for this call, advances the program, chooses, and then
  * publishes the counter (release, after the decision: S0-2). Call once for every getCollInfo with a usable entry. */

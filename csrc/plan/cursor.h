@@ -15,6 +15,8 @@
 struct lagom_cursor {
     uint32_t position;    /* armed: expected next position; suspended: length of the prefix matched so far */
     uint32_t iteration;   /* whole periods since start_call that were begun; counts on after a re-arm */
+    uint32_t block;       /* of alternate_iterations iterations, modulo 4: kept here because a division costs 10 ns */
+    uint32_t block_left;  /* iterations of this block that are still to begin */
     bool armed;
     uint64_t suspensions;
 };
@@ -24,6 +26,8 @@ struct lagom_place {
     bool in_program;    /* position, site and iteration are valid */
     bool transparent;
     bool suspended_now; /* this very call broke the program */
+    bool armed;         /* before this call and not broken by it; true for transparent calls of an armed program */
+    uint8_t block;      /* modulo 4, see choose.h */
     uint32_t position;
     uint32_t iteration;
     uint32_t site;

@@ -27,6 +27,9 @@ uint64_t lagom_plan_content_hash(const struct lagom_plan *plan);
 /* Bounded: looks at nothing outside the struct whatever the counts say. `comm_id` 0 = any. */
 enum lagom_plan_fault lagom_plan_check(const struct lagom_plan *plan, uint64_t comm_id);
 
+/* The part of the check that a profile's section can be put to: sites, positions and rules, no lease and no hash. */
+enum lagom_plan_fault lagom_plan_check_content(const struct lagom_plan *plan);
+
 /* Copies counts and used entries only; safe on garbage (counts are clamped; check() then refuses them). */
 void lagom_plan_copy(struct lagom_plan *to, const struct lagom_plan *from);
 

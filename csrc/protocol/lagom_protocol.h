@@ -207,7 +207,9 @@ struct lagom_communicator {
     uint32_t node_count; /* R */
     uint32_t ordinal;   /* R; how many communicators of this rank_count its first process had made before it */
     char name[LAGOM_NAME_BYTES]; /* R; process-group name where the profiler half knows it */
-    uint64_t pad0[5];
+    uint32_t entered;   /* R, under the register lock; how often the entry was handed out by lagom_communicator_enter */
+    uint32_t taken;     /* R, under the register lock; how many of those became slots: it is free only when both are equal */
+    uint64_t pad0[4];
     uint64_t word;      /* CAS; the switch. Its own cache line with capture: all that the fast path reads */
     uint32_t capture;   /* C; enum lagom_capture */
     uint32_t iteration_hint; /* C; calls an iteration, for people and for margins; 0 = unknown */
@@ -337,6 +339,7 @@ _Static_assert((LAGOM_KERNEL_RING_CAPACITY & (LAGOM_KERNEL_RING_CAPACITY - 1)) =
 enum lagom_lock_byte {
     LAGOM_LOCK_CONTROLLER = 0,
     LAGOM_LOCK_JANITOR = 1, /* held while a stale region is judged and removed */
+    LAGOM_LOCK_REGISTER = 2, /* held while the tables of processes, communicators and slots change: microseconds */
     LAGOM_LOCK_PROCESS = 64, /* + process index */
 };
 

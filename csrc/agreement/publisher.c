@@ -1,0 +1,185 @@
+#include "agreement/publisher.h"
+
+#include "agreement/switch.h"
+#include "plan/plan.h"
+#include "protocol/lagom_atomic.h"
+
+static bool is_ready_slot(struct lagom_slot *slot, uint32_t communicator)
+{
+    return lagom_load_acquire(&slot->state) == LAGOM_READY && lagom_load_relaxed(&slot->communicator) == communicator;
+}
+
+uint32_t lagom_counters(struct lagom_region *region, uint32_t communicator, uint64_t *smallest, uint64_t *largest)
+{
+    uint32_t slots = 0;
+    *smallest = 0;
+    *largest = 0;
+    for (uint32_t i = 0; i < LAGOM_MAX_SLOTS; i++) {
+        if (!is_ready_slot(&region->slots[i], communicator)) {
+            continue;
+        }
+        uint64_t calls = lagom_load_acquire(&region->slots[i].calls); /* pairs with publish_counter */
+        *smallest = slots == 0 || calls < *smallest ? calls : *smallest;
+        *largest = calls > *largest ? calls : *largest;
+        slots++;
+    }
+    return slots;
+}
+
+static bool all_passed(struct lagom_region *region, uint32_t communicator, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < LAGOM_MAX_SLOTS; i++) {
+        struct lagom_slot *slot = &region->slots[i];
+        if (!is_ready_slot(slot, communicator)) {
+            continue;
+        }
+        uint64_t calls = lagom_load_acquire(&slot->calls);
+        uint64_t active = lagom_load_acquire(&slot->active_epoch); /* pairs with activate */
+        if (!lagom_switch_passed(epoch, active, lagom_load_relaxed(&slot->active_start), calls)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool may_prepare(struct lagom_region *region, uint32_t communicator, uint64_t word)
+{
+    return lagom_switch_may_prepare(word, all_passed(region, communicator, LAGOM_WORD_EPOCH(word)));
+}
+
+int lagom_publish_ready(struct lagom_region *region, uint32_t communicator)
+{
+    if (communicator >= LAGOM_MAX_COMMUNICATORS) {
+        return 0;
+    }
+    return may_prepare(region, communicator, lagom_load_acquire(&region->communicators[communicator].word));
+}
+
+/* All ranks of the communicator are here: one that is absent could never be asked (S0-9). */
+static bool is_complete(struct lagom_communicator *entry, uint32_t slots)
+{
+    return lagom_load_acquire(&entry->state) == LAGOM_READY && entry->node_count == 1 && slots != 0 &&
+           slots == entry->rank_count;
+}
+
+static bool is_sound(struct lagom_plan *plan)
+{
+    plan->hash = lagom_plan_hash(plan);
+    return lagom_plan_check(plan, plan->comm_id) == LAGOM_PLAN_SOUND;
+}
+
+/* Gives the plan its place in this communicator's life, or leaves it as it was. */
+static bool address(struct lagom_plan *plan, uint64_t comm_id, uint64_t history_call)
+{
+    uint64_t old_hash = plan->hash, old_comm_id = plan->comm_id, old_history = plan->history_call;
+    plan->comm_id = comm_id;
+    plan->history_call = history_call;
+    if (is_sound(plan)) {
+        return true;
+    }
+    plan->hash = old_hash;
+    plan->comm_id = old_comm_id;
+    plan->history_call = old_history;
+    return false;
+}
+
+static enum lagom_publish_result write_prepared(struct lagom_region *region, struct lagom_communicator *entry,
+                                                struct lagom_plan *plan, uint64_t word)
+{
+    plan->epoch = lagom_fetch_add(&region->header.epoch_counter, 1) + 1;
+    plan->hash = lagom_plan_hash(plan);
+    lagom_plan_copy(&entry->plan, plan);
+    bool swapped = lagom_compare_exchange(&entry->word, word, LAGOM_WORD(LAGOM_PREPARED, plan->epoch));
+    return swapped ? LAGOM_PUBLISH_OK : LAGOM_PUBLISH_BUSY; /* lost only to a second publisher, whom the lock forbids */
+}
+
+enum lagom_publish_result lagom_publish(struct lagom_region *region, uint32_t communicator, struct lagom_plan *plan)
+{
+    if (communicator >= LAGOM_MAX_COMMUNICATORS) {
+        return LAGOM_PUBLISH_INCOMPLETE;
+    }
+    struct lagom_communicator *entry = &region->communicators[communicator];
+    uint64_t smallest, largest;
+    if (!is_complete(entry, lagom_counters(region, communicator, &smallest, &largest))) {
+        return LAGOM_PUBLISH_INCOMPLETE;
+    }
+    uint64_t word = lagom_load_acquire(&entry->word);
+    if (!may_prepare(region, communicator, word)) {
+        return LAGOM_PUBLISH_BUSY;
+    }
+    if (plan->start_call <= largest) {
+        return LAGOM_PUBLISH_LATE;
+    }
+    if (!address(plan, lagom_load_relaxed(&entry->comm_id), largest)) {
+        return LAGOM_PUBLISH_BAD_PLAN;
+    }
+    return write_prepared(region, entry, plan, word);
+}
+
+static struct lagom_ack read_ack(struct lagom_slot *slot)
+{
+    struct lagom_ack ack;
+    ack.refused_epoch = lagom_load_acquire(&slot->refused_epoch); /* pairs with refuse */
+    ack.epoch = lagom_load_acquire(&slot->ack_epoch);             /* pairs with acknowledge */
+    ack.plan_hash = lagom_load_relaxed(&slot->ack_plan_hash);
+    ack.history_hash = lagom_load_relaxed(&slot->ack_history_hash);
+    return ack;
+}
+
+static enum lagom_verdict judge_epoch(struct lagom_region *region, uint32_t communicator, uint64_t epoch)
+{
+    struct lagom_tally tally = {.epoch = epoch};
+    for (uint32_t i = 0; i < LAGOM_MAX_SLOTS; i++) {
+        if (is_ready_slot(&region->slots[i], communicator)) {
+            struct lagom_ack ack = read_ack(&region->slots[i]);
+            lagom_tally_add(&tally, &ack);
+        }
+    }
+    return lagom_tally_verdict(&tally, region->communicators[communicator].rank_count);
+}
+
+static enum lagom_outcome outcome_of(uint64_t word)
+{
+    switch (LAGOM_WORD_STATE(word)) {
+    case LAGOM_COMMITTED: return LAGOM_OUTCOME_COMMITTED;
+    case LAGOM_ABORTED: return LAGOM_OUTCOME_ABORTED;
+    case LAGOM_PREPARED:
+    case LAGOM_LOCKED: return LAGOM_OUTCOME_OPEN;
+    }
+    return LAGOM_OUTCOME_OPEN;
+}
+
+/* Tries to move an open word; whoever was faster, what it says afterwards is the outcome. */
+static enum lagom_outcome settle(struct lagom_communicator *entry, uint64_t word, enum lagom_switch_state state)
+{
+    lagom_compare_exchange(&entry->word, word, LAGOM_WORD(state, LAGOM_WORD_EPOCH(word)));
+    return outcome_of(lagom_load_acquire(&entry->word));
+}
+
+enum lagom_outcome lagom_publish_poll(struct lagom_region *region, uint32_t communicator)
+{
+    if (communicator >= LAGOM_MAX_COMMUNICATORS) {
+        return LAGOM_OUTCOME_ABORTED;
+    }
+    struct lagom_communicator *entry = &region->communicators[communicator];
+    uint64_t word = lagom_load_acquire(&entry->word);
+    if (LAGOM_WORD_STATE(word) != LAGOM_PREPARED) {
+        return outcome_of(word);
+    }
+    switch (judge_epoch(region, communicator, LAGOM_WORD_EPOCH(word))) {
+    case LAGOM_VERDICT_COMMIT: return settle(entry, word, LAGOM_COMMITTED);
+    case LAGOM_VERDICT_ABORT: return settle(entry, word, LAGOM_ABORTED);
+    case LAGOM_VERDICT_WAIT: break;
+    }
+    return LAGOM_OUTCOME_OPEN;
+}
+
+enum lagom_outcome lagom_publish_withdraw(struct lagom_region *region, uint32_t communicator)
+{
+    if (communicator >= LAGOM_MAX_COMMUNICATORS) {
+        return LAGOM_OUTCOME_ABORTED;
+    }
+    struct lagom_communicator *entry = &region->communicators[communicator];
+    uint64_t word = lagom_load_acquire(&entry->word);
+    return LAGOM_WORD_STATE(word) == LAGOM_PREPARED ? settle(entry, word, LAGOM_ABORTED) : outcome_of(word);
+}

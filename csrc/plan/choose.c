@@ -1,0 +1,40 @@
+#include "plan/choose.h"
+
+static bool leased(const struct lagom_plan *plan, uint64_t call)
+{
+    return (plan->flags & LAGOM_PLAN_HAS_CANDIDATE) != 0 && call < plan->end_call;
+}
+
+/* Blocks 1 and 2 of incumbent, candidate, candidate, incumbent. */
+static bool candidates_turn(const struct lagom_plan *plan, const struct lagom_place *place)
+{
+    return plan->position_count == 0 || (place->armed && (place->block == 1 || place->block == 2));
+}
+
+static bool rule_fits(const struct lagom_rule *rule, uint32_t function, uint64_t bytes)
+{
+    return (rule->function == function || rule->function == LAGOM_ANY_FUNCTION) && bytes >= rule->bytes_min &&
+           bytes <= rule->bytes_max;
+}
+
+static struct lagom_config by_rule(const struct lagom_plan *plan, bool candidate, uint32_t function, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < plan->rule_count; i++) {
+        const struct lagom_rule *rule = &plan->rules[i];
+        if (rule_fits(rule, function, bytes)) {
+            return candidate ? rule->candidate : rule->incumbent;
+        }
+    }
+    return LAGOM_CONFIG_STOCK;
+}
+
+struct lagom_choice lagom_choose(const struct lagom_plan *plan, const struct lagom_place *place, uint64_t call,
+                                 uint32_t function, uint64_t bytes)
+{
+    bool candidate = leased(plan, call) && candidates_turn(plan, place);
+    if (!place->in_program) {
+        return (struct lagom_choice){.config = by_rule(plan, candidate, function, bytes), .candidate = candidate};
+    }
+    const struct lagom_site *site = &plan->sites[place->site];
+    return (struct lagom_choice){.config = candidate ? site->candidate : site->incumbent, .candidate = candidate};
+}

@@ -1,0 +1,137 @@
+/* plan_check.c - is a plan sound? Looks at nothing outside the struct, whatever the counts say. */
+#include "plan/plan.h"
+
+#define MAX_CHANNELS 64u       /* NCCL's MAXCHANNELS */
+#define MIN_THREADS 64u        /* two warps */
+#define MAX_THREADS 640u       /* NCCL_MAX_NTHREADS */
+#define WARP 32u
+#define MIN_CHUNK_BYTES 512u   /* the grain of SIMPLE, the largest of the three protocols that is a power of two */
+#define MAX_CHUNK_BYTES (1u << 30)
+
+#define KNOWN_FLAGS (LAGOM_PLAN_HAS_CANDIDATE | LAGOM_PLAN_START_SEARCHING | LAGOM_PLAN_LAST_ACK_COMMITS)
+
+static int threads_fit(uint16_t threads)
+{
+    return threads == 0 || (threads >= MIN_THREADS && threads <= MAX_THREADS && threads % WARP == 0);
+}
+
+static int chunk_fits(uint32_t bytes)
+{
+    return bytes == 0 || (bytes >= MIN_CHUNK_BYTES && bytes <= MAX_CHUNK_BYTES);
+}
+
+static int config_fits(const struct lagom_config *config)
+{
+    return config->algorithm >= LAGOM_LEAVE && config->algorithm < LAGOM_ALGORITHMS &&
+           config->protocol >= LAGOM_LEAVE && config->protocol < LAGOM_PROTOCOLS && config->channels <= MAX_CHANNELS &&
+           threads_fit(config->threads) && chunk_fits(config->chunk_bytes) && config->reserved == 0;
+}
+
+static int site_fits(const struct lagom_site *site)
+{
+    return site->function < LAGOM_FUNCTIONS && config_fits(&site->incumbent) && config_fits(&site->candidate);
+}
+
+static int rule_fits(const struct lagom_rule *rule)
+{
+    return (rule->function < LAGOM_FUNCTIONS || rule->function == LAGOM_ANY_FUNCTION) &&
+           rule->bytes_min <= rule->bytes_max && config_fits(&rule->incumbent) && config_fits(&rule->candidate);
+}
+
+static enum lagom_plan_fault check_counts(const struct lagom_plan *plan)
+{
+    int fits = plan->position_count <= LAGOM_MAX_POSITIONS && plan->site_count <= LAGOM_MAX_SITES &&
+               plan->rule_count <= LAGOM_MAX_RULES;
+    return fits ? LAGOM_PLAN_SOUND : LAGOM_PLAN_BAD_COUNT;
+}
+
+static enum lagom_plan_fault check_positions(const struct lagom_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->position_count; i++) {
+        if (plan->positions[i] >= plan->site_count) {
+            return LAGOM_PLAN_BAD_POSITION;
+        }
+        const struct lagom_site *site = &plan->sites[plan->positions[i]];
+        if (lagom_is_transparent(site->function, site->bytes)) {
+            return LAGOM_PLAN_BAD_TRANSPARENT;
+        }
+    }
+    return LAGOM_PLAN_SOUND;
+}
+
+static enum lagom_plan_fault check_configs(const struct lagom_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->site_count; i++) {
+        if (!site_fits(&plan->sites[i])) {
+            return LAGOM_PLAN_BAD_CONFIG;
+        }
+    }
+    for (uint32_t i = 0; i < plan->rule_count; i++) {
+        if (!rule_fits(&plan->rules[i])) {
+            return LAGOM_PLAN_BAD_CONFIG;
+        }
+    }
+    return LAGOM_PLAN_SOUND;
+}
+
+enum lagom_plan_fault lagom_plan_check_content(const struct lagom_plan *plan)
+{
+    enum lagom_plan_fault fault = check_counts(plan);
+    if (fault == LAGOM_PLAN_SOUND) {
+        fault = check_positions(plan);
+    }
+    return fault == LAGOM_PLAN_SOUND ? check_configs(plan) : fault;
+}
+
+/* A candidate is a lease: it must end. A plan without one may end too; that changes nothing. */
+static enum lagom_plan_fault check_lease(const struct lagom_plan *plan)
+{
+    int has_candidate = (plan->flags & LAGOM_PLAN_HAS_CANDIDATE) != 0;
+    if ((plan->flags & ~(uint32_t)KNOWN_FLAGS) != 0 || plan->history_call >= plan->start_call) {
+        return LAGOM_PLAN_BAD_LEASE;
+    }
+    if ((has_candidate || plan->end_call != 0) && plan->end_call <= plan->start_call) {
+        return LAGOM_PLAN_BAD_LEASE;
+    }
+    if (has_candidate && plan->position_count != 0 && plan->alternate_iterations == 0) {
+        return LAGOM_PLAN_BAD_COUNT;
+    }
+    return LAGOM_PLAN_SOUND;
+}
+
+enum lagom_plan_fault lagom_plan_check(const struct lagom_plan *plan, uint64_t comm_id)
+{
+    enum lagom_plan_fault fault = check_counts(plan);
+    if (fault != LAGOM_PLAN_SOUND) {
+        return fault;
+    }
+    if (plan->hash != lagom_plan_hash(plan)) {
+        return LAGOM_PLAN_BAD_HASH;
+    }
+    if (comm_id != 0 && plan->comm_id != comm_id) {
+        return LAGOM_PLAN_BAD_COMMUNICATOR;
+    }
+    fault = check_lease(plan);
+    return fault == LAGOM_PLAN_SOUND ? lagom_plan_check_content(plan) : fault;
+}
+
+const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
+{
+    switch (fault) {
+    case LAGOM_PLAN_SOUND: return "the plan is sound.";
+    case LAGOM_PLAN_BAD_HASH: return "the plan's bytes do not match its hash; it was damaged or torn, publish it again.";
+    case LAGOM_PLAN_BAD_COUNT:
+        return "the plan has more positions, sites or rules than there is room for, or a candidate that never alternates.";
+    case LAGOM_PLAN_BAD_POSITION: return "a position of the program names a site that the plan does not have.";
+    case LAGOM_PLAN_BAD_CONFIG:
+        return "a knob is out of range: nc is at most 64, nt a multiple of 32 from 64 to 640, chunk 512 bytes to 1 GiB.";
+    case LAGOM_PLAN_BAD_LEASE:
+        return "the plan's calls are out of order: history < start < end is wanted, and a candidate needs an end.";
+    case LAGOM_PLAN_BAD_COMMUNICATOR: return "the plan is for another communicator.";
+    case LAGOM_PLAN_NOT_MINE: return "the plan differs from the profile this rank has read; give every rank the same file.";
+    case LAGOM_PLAN_LATE_HISTORY: return "the plan came too many calls after its history; publish it again.";
+    case LAGOM_PLAN_BAD_TRANSPARENT:
+        return "the program names a call under 64 KiB, a Broadcast or a Reduce; those do not advance it.";
+    }
+    return "the plan was refused for a reason this version does not know.";
+}
