@@ -59,7 +59,8 @@ struct lagom_process {
 };
 struct lagom_communicator {
     uint64_t comm_id; uint32_t state; uint32_t rank_count; uint32_t node_count; uint32_t ordinal; char name[64];
-    uint64_t pad0[5]; uint64_t word; uint32_t capture; uint32_t iteration_hint; uint64_t publisher; uint64_t pad1[5];
+    uint32_t entered; uint32_t taken;
+    uint64_t pad0[4]; uint64_t word; uint32_t capture; uint32_t iteration_hint; uint64_t publisher; uint64_t pad1[5];
     struct lagom_plan plan; uint64_t pad2[7];
 };
 struct lagom_slot {
