@@ -23,7 +23,9 @@ def library() -> Any:
     try:
         return ffi.dlopen(str(path))
     except OSError as error:
-        raise LibraryMissing(f"cannot load {path} ({error}); build it with `make native` or reinstall lagom.") from error
+        raise LibraryMissing(
+            f"cannot load {path} ({error}); build it with `make native` or reinstall lagom."
+        ) from error
 
 
 def plugin_path() -> Path:

@@ -1,0 +1,75 @@
+"""``python -m lagom.controller``: started by ``lagom run``, by the first rank, or by the demo; not by people."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+from lagom.controller.controller import Controller, lower_priority
+from lagom.controller.options import STABLE_ITERATIONS, Options
+from lagom.errors import LagomError
+from lagom.journal import Journal
+from lagom.wire.region import Region
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a controller until its job is over; 0, or 2 with one sentence on stderr."""
+    wanted = _parser().parse_args(arguments)
+    try:
+        _run(wanted)
+    except LagomError as error:
+        print(f"lagom controller: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(wanted: argparse.Namespace) -> None:
+    options = Options(
+        directory=wanted.dir,
+        job=wanted.job or wanted.job_key or wanted.region.name,
+        mode=wanted.mode,
+        strategy=wanted.strategy,
+        rules=tuple(wanted.set),
+        seed=wanted.seed,
+        stable_iterations=wanted.stable_iterations,
+        first_rank_seconds=None if wanted.create else wanted.grace,
+    )
+    simulated = wanted.clock == "simulated"
+    attached = (
+        Region.attach(wanted.region)
+        if wanted.region is not None
+        else Region.create(wanted.job_key, simulated_clock=simulated)
+    )
+    lower_priority()
+    with attached as region, Journal(options.directory) as log:
+        controller = Controller(region, options, log)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, controller.stop)
+        print(f"lagom controller {os.getpid()}: {region.path}", flush=True)
+        controller.run()
+        region.close(unlink=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m lagom.controller", description=__doc__)
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--job-key", help="name of the job, as the ranks derive it")
+    where.add_argument("--region", type=Path, help="file of an existing region")
+    parser.add_argument("--dir", type=Path, required=True, help="log folder")
+    parser.add_argument("--job", default="", help="the job's name for people")
+    parser.add_argument("--create", action="store_true", help="wait for the first rank as long as it takes")
+    parser.add_argument("--grace", type=float, default=60.0, help="seconds to wait for the first rank")
+    parser.add_argument("--mode", default="tune")
+    parser.add_argument("--strategy", default="lagom")
+    parser.add_argument("--set", action="append", default=[], metavar="RULE")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--stable-iterations", type=int, default=STABLE_ITERATIONS)
+    parser.add_argument("--clock", choices=("monotonic", "simulated"), default="monotonic")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

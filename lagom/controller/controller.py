@@ -1,0 +1,200 @@
+"""The slow loop: drain what the ranks recorded, let each communicator's tuner take a step, write down what happened.
+
+    region ── calls, kernels ──▶ tuner ── requests ──▶ session (search)
+       ▲                           │                        │
+       └────────── plans ──────────┴──── story ──▶ log, profile
+
+It shares memory with the ranks and nothing else. It may die at any moment: a trial is a lease and ends by itself, a confirmed
+plan stays in force.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections import Counter
+from types import FrameType
+
+from lagom import __version__, journal
+from lagom.controller.options import Options
+from lagom.controller.pins import Pins
+from lagom.controller.story import Story
+from lagom.controller.tuner import CommunicatorTuner
+from lagom.profile_file import Fingerprint, write_profile
+from lagom.wire.region import ProcessView, Region
+
+BUSY_SECONDS = 0.002  # a plan is open or a window runs
+IDLE_SECONDS = 0.02
+LOOK_AROUND_SECONDS = 0.1
+#: After the last rank has gone; a restarted job has another name.
+LAST_RANK_SECONDS = 1.0
+
+
+class Controller:
+    """One node's controller. :meth:`run` returns when the job is over or a signal came."""
+
+    def __init__(self, region: Region, options: Options, log: journal.Journal) -> None:
+        self.region, self.options = region, options
+        self.story = Story(log, self._write_profile)
+        self.tuners: dict[int, CommunicatorTuner] = {}
+        self._pins = Pins(options)
+        self._known: dict[int, ProcessView] = {}
+        self._calls: Counter[int] = Counter()
+        self._drops: Counter[int] = Counter()
+        self._looked_at = 0.0
+        self._alone_since: float | None = None
+        self._stop_reason = ""
+        self._began = time.monotonic()
+
+    def run(self) -> None:
+        """The loop."""
+        self._say_start()
+        while not self._stop_reason:
+            now = time.monotonic()
+            if now - self._looked_at >= LOOK_AROUND_SECONDS:
+                self._looked_at = now
+                self._look_around(now)
+            self._drain()
+            for tuner in self.tuners.values():
+                tuner.step(now)
+            time.sleep(BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
+        for tuner in self.tuners.values():
+            tuner.shut()
+        self._write_profile()
+        self._say_end()
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """Signal handler: finish the round and go."""
+        self._stop_reason = f"stopped by {signal.Signals(number).name}"
+
+    # -- who is there
+
+    def _look_around(self, now: float) -> None:
+        self._meet_processes()
+        self._meet_communicators()
+        self._count()
+        self._choose_whom_to_tune()
+        if (rules := self._pins.changed()) is not None:
+            for problem in self._pins.problems:
+                self.story.note(problem, warning=True)
+            for tuner in self.tuners.values():
+                tuner.pin(rules)
+        self._notice_the_end(now)
+
+    def _meet_processes(self) -> None:
+        ranks = {slot.process: slot.rank for slot in self.region.slots()}
+        for process in self.region.processes():
+            known = self._known.get(process.index)
+            if known is None or known.pid != process.pid:
+                self._known[process.index] = process
+                self.story.rank_joined(process, ranks.get(process.index))
+            elif process.remark and process.remark != known.remark:
+                self._known[process.index] = process
+                self.story.note(f"process {process.pid}: {process.remark}")
+
+    def _meet_communicators(self) -> None:
+        for view in self.region.communicators():
+            known = self.tuners.get(view.index)
+            if view.rank_count < 2 or (known is not None and known.view.comm_id == view.comm_id):
+                continue
+            if known is not None:
+                known.shut()
+            self.story.communicator(view)
+            tuner = CommunicatorTuner(self.region, view, self.options, self.story)
+            tuner.pin(self._pins.rules)
+            self.tuners[view.index] = tuner
+
+    def _count(self) -> None:
+        for slot in self.region.slots():
+            self._calls[slot.index] = max(self._calls[slot.index], slot.calls)
+            self._drops[slot.index] = max(self._drops[slot.index], slot.call_drops)
+
+    def _choose_whom_to_tune(self) -> None:
+        """The busiest communicator first; the next when it is done."""
+        if any(tuner.may_tune and not tuner.is_over for tuner in self.tuners.values()):
+            return
+        waiting = [tuner for tuner in self.tuners.values() if tuner.phase == "learning"]
+        busiest = max(waiting, key=CommunicatorTuner.traffic, default=None)
+        if busiest is not None and busiest.traffic() > 0:
+            busiest.may_tune = True
+
+    def _notice_the_end(self, now: float) -> None:
+        if self.region.processes_alive():
+            self._alone_since = None
+            return
+        self.region.sweep()
+        if self._alone_since is None:
+            self._alone_since = now
+        patience = LAST_RANK_SECONDS if self.region.processes_seen else self.options.first_rank_seconds
+        if patience is not None and now - self._alone_since > patience:
+            self._stop_reason = "every rank has gone" if self.region.processes_seen else "no rank came"
+
+    # -- what they say
+
+    def _drain(self) -> None:
+        for slot in self.region.slots():
+            records = self.region.drain_calls(slot.index)
+            tuner = self.tuners.get(slot.communicator)
+            if tuner is not None:
+                tuner.add_calls(slot.index, records)
+        for process in self._known:
+            spans = self.region.drain_kernels(process)
+            for tuner in self.tuners.values():
+                tuner.add_spans(process, spans)
+
+    def _is_busy(self) -> bool:
+        return any(tuner.phase in ("pinning", "tuning", "finishing", "learning") for tuner in self.tuners.values())
+
+    # -- what is written
+
+    def _write_profile(self) -> None:
+        sections = [section for tuner in self.tuners.values() if (section := tuner.section()) is not None]
+        if not sections:
+            return
+        process = next(iter(self._known.values()))
+        fingerprint = Fingerprint(
+            nccl_version=process.nccl_version,
+            ranks=max(section.ranks for section in sections),
+            nodes=max(section.nodes for section in sections),
+            gpu=process.gpu,
+        )
+        try:
+            write_profile(self.options.profile, fingerprint, sections, f"written by lagom {__version__}")
+        except OSError as error:
+            self.story.note(f"the profile {self.options.profile} cannot be written: {error}", warning=True)
+
+    def _say_start(self) -> None:
+        self.story.log.write(
+            journal.JobStart(
+                job=self.options.job,
+                mode=self.options.mode,
+                strategy=self.options.strategy,
+                lagom=__version__,
+                host=socket.gethostname(),
+                folder=str(self.options.directory.resolve()),
+                region=str(self.region.path),
+                rules=self.options.rules,
+            )
+        )
+
+    def _say_end(self) -> None:
+        written = self.options.profile.exists()
+        self.story.log.write(
+            journal.JobEnd(
+                reason=self._stop_reason,
+                seconds=time.monotonic() - self._began,
+                calls=sum(self._calls.values()),
+                calls_dropped=sum(self._drops.values()),
+                profile=str(self.options.profile) if written else "",
+            )
+        )
+
+
+def lower_priority() -> None:
+    """The job's own threads come first."""
+    try:
+        os.nice(5)
+    except OSError:
+        pass

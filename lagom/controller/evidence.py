@@ -1,0 +1,105 @@
+"""What the first iterations show about a communicator: how much can be measured there, and what NCCL picks by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.controller.measure import SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_NCCL_EVENT, Tier
+from lagom.program import TunedProgram
+from lagom.records import Algorithm, CommConfig, Protocol, Site
+from lagom.search import Knobs, Problem
+from lagom.wire.layout import NO_CALL
+from lagom.wire.library import library
+from lagom.wire.region import ProcessView
+
+#: The ceiling of NC where nothing has told how many channels NCCL built: asking for more than that is stock.
+UNKNOWN_CEILING = 32
+Shape = tuple[int, int]  # (function, bytes)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Filled from stock iterations only."""
+
+    _compute_processes: set[int] = field(default_factory=set)
+    _kernel_slots: set[int] = field(default_factory=set)
+    _picks: dict[Shape, CommConfig] = field(default_factory=dict)
+    _shape_of_call: dict[int, Shape] = field(default_factory=dict)
+    _channels: dict[Shape, int] = field(default_factory=dict)
+
+    def add_calls(self, records: NDArray[Any]) -> None:
+        """NCCL's own pick at each shape, from one rank's records."""
+        for record in records:
+            shape = (int(record["function"]), int(record["bytes"]))
+            self._shape_of_call[int(record["call"])] = shape
+            if shape not in self._picks and record["stock_algorithm"] >= 0:
+                self._picks[shape] = CommConfig(
+                    Algorithm(int(record["stock_algorithm"])), Protocol(int(record["stock_protocol"]))
+                )
+        while len(self._shape_of_call) > 4096:
+            self._shape_of_call.pop(next(iter(self._shape_of_call)))
+
+    def add_spans(self, process: int, slots: dict[int, int], spans: NDArray[Any]) -> None:
+        """Which kernels this process can show, and how many channels its collectives really took."""
+        if (spans["kind"] == SPAN_COMPUTE).any():
+            self._compute_processes.add(process)
+        ours = spans[
+            (spans["kind"] == SPAN_COLLECTIVE) & (spans["call"] != NO_CALL) & np.isin(spans["slot"], list(slots))
+        ]
+        self._kernel_slots.update(np.unique(ours["slot"][ours["source"] != SPAN_NCCL_EVENT]).tolist())
+        for call, channels in zip(ours["call"].tolist(), ours["channels"].tolist(), strict=True):
+            shape = self._shape_of_call.get(call)
+            if shape is not None and channels:
+                self._channels[shape] = max(channels, self._channels.get(shape, 0))
+
+    def tier(self, slots: dict[int, int]) -> Tier:
+        """The best tier of measurement that every rank supports; ``slots`` maps slot to process."""
+        if not self._kernel_slots >= set(slots):
+            return Tier.HOST
+        return Tier.TIMELINE if self._compute_processes >= set(slots.values()) else Tier.KERNELS
+
+    def stock_pick(self, site: Site) -> CommConfig:
+        """NCCL's own pick at a site, as far as it was seen."""
+        shape = (int(site.function), site.bytes)
+        pick = self._picks.get(shape, CommConfig())
+        return CommConfig(pick.algorithm, pick.protocol, self._channels.get(shape))
+
+    def problem(self, tuned: TunedProgram, processes: list[ProcessView]) -> Problem:
+        """What the search may do here: every knob that all ranks have, up to the channels NCCL was seen to take.
+
+        Algorithms and protocols only as this communicator already uses them: a first use would allocate (S1-15).
+        """
+        sites = tuned.sites[: tuned.tuned]
+        stock = tuple(map(self.stock_pick, sites))
+        used = tuple(
+            sorted({(int(a), int(p)) for a, p in map(_pair, self._picks.values()) if a is not None and p is not None})
+        )
+        return Problem(
+            sites=sites,
+            stock=stock,
+            channels_ceiling=max(self._channels.values(), default=UNKNOWN_CEILING),
+            knobs=common_knobs(processes),
+            usable=(used,) * len(sites) if len(used) > 1 else (),
+        )
+
+
+def common_knobs(processes: list[ProcessView]) -> Knobs:
+    """The knobs that every rank process can set."""
+    flags = library()
+    every = ~0
+    for process in processes:
+        every &= process.knobs
+    return Knobs(
+        channels=bool(every & flags.LAGOM_KNOB_CHANNELS),
+        algorithm=bool(every & flags.LAGOM_KNOB_ALGORITHM),
+        chunk=bool(every & flags.LAGOM_KNOB_CHUNK),
+        threads=bool(every & flags.LAGOM_KNOB_THREADS),
+    )
+
+
+def _pair(pick: CommConfig) -> tuple[Algorithm | None, Protocol | None]:
+    return pick.algorithm, pick.protocol

@@ -1,0 +1,207 @@
+"""One window measured: call records and kernel spans of all ranks in, pairs of samples out.
+
+Z is the time between starts of position 0, credited to the config the GPU ran: the start is that of the kernel where a
+tier of measurement sees kernels, else that of the host's call (then only the inside of long blocks counts, since the host
+runs ahead of the GPU by some iterations). The iteration after a change of config is dropped.
+
+Over ranks, communication time is the minimum (the last to arrive waits least), compute time and Z the maximum.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.records import Sample
+from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
+
+CALL_PROGRAM, CALL_CANDIDATE = 1, 2
+SPAN_COMPUTE, SPAN_COLLECTIVE = 0, 1
+SPAN_NCCL_EVENT = 1
+
+
+class Tier(Enum):
+    """What can be seen, best first."""
+
+    TIMELINE = "timeline"  # compute and communication kernels: X, Y, Z
+    KERNELS = "nccl kernels"  # NCCL's profiler events: X and Z
+    HOST = "host"  # call times only: Z, in long blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """How a window alternates: blocks of ``block`` iterations, of which the ones too near a change do not count."""
+
+    block: int
+    before: int  # iterations after a change that do not count
+    after: int  # iterations before a change that do not count
+
+    @classmethod
+    def of(cls, tier: Tier) -> Pacing:
+        """Two iterations a block where kernels are seen; 20 where only the host's calls are (run-ahead is about 3)."""
+        return cls(20, 4, 4) if tier is Tier.HOST else cls(2, 1, 0)
+
+
+@dataclass(slots=True)
+class _Rank:
+    calls: list[NDArray[Any]] = field(default_factory=list)
+    spans: list[NDArray[Any]] = field(default_factory=list)
+
+
+class WindowMeter:
+    """Collects what the ranks recorded under one plan and turns it into pairs.
+
+    ``slots`` maps each rank's slot to its process; ``sites`` is how many sites are tuned.
+    """
+
+    def __init__(self, epoch: int, slots: dict[int, int], sites: int, tier: Tier) -> None:
+        self.epoch = epoch
+        self.tier = tier
+        self.pacing = Pacing.of(tier)
+        self._slots = slots
+        self._sites = sites
+        self._ranks: dict[int, _Rank] = defaultdict(_Rank)
+
+    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
+        """Call records of one rank, as drained."""
+        ours = records[(records["epoch"] == self.epoch) & ((records["flags"] & CALL_PROGRAM) != 0)]
+        if slot in self._slots and len(ours):
+            self._ranks[slot].calls.append(ours)
+
+    def add_spans(self, process: int, spans: NDArray[Any]) -> None:
+        """Kernel spans of one process, as drained; several ranks in one process tell theirs by slot."""
+        timed = spans[spans["source"] != SPAN_NCCL_EVENT]
+        for slot, owner in self._slots.items():
+            if owner == process and len(timed):
+                self._ranks[slot].spans.append(timed)
+
+    def pairs(self) -> tuple[tuple[Sample, Sample], ...]:
+        """(incumbent, candidate) of every block pair that is complete on all ranks, in order."""
+        if len(self._ranks) < len(self._slots):
+            return ()
+        per_rank = [self._iterations(slot) for slot in self._slots]
+        shared = set.intersection(*(set(iterations) for iterations in per_rank))
+        merged = {i: _over_ranks([iterations[i] for iterations in per_rank]) for i in shared}
+        labels = self._labels()
+        blocks: dict[int, list[Sample]] = defaultdict(list)
+        for iteration, sample in sorted(merged.items()):
+            if self._counts(labels, iteration):
+                blocks[iteration // self.pacing.block].append(sample)
+        return tuple(self._paired(blocks, labels))
+
+    def _paired(self, blocks: dict[int, list[Sample]], labels: dict[int, bool]) -> list[tuple[Sample, Sample]]:
+        pairs = []
+        for first in sorted(block for block in blocks if block % 2 == 0 and block + 1 in blocks):
+            one, other = _mean(blocks[first]), _mean(blocks[first + 1])
+            candidate_first = labels[first * self.pacing.block]
+            pairs.append((other, one) if candidate_first else (one, other))
+        return pairs
+
+    def _counts(self, labels: dict[int, bool], iteration: int) -> bool:
+        """Whether the iteration is far enough from a change of config. A window's first iterations follow one too."""
+        near = range(iteration - self.pacing.before, iteration + self.pacing.after + 1)
+        return all(labels.get(i) == labels[iteration] for i in near)
+
+    def _labels(self) -> dict[int, bool]:
+        """iteration -> was it the candidate's, from any rank's records (they agree)."""
+        records = self._calls(next(iter(self._slots)))
+        starts = records[records["position"] == 0]
+        return dict(zip(starts["iteration"].tolist(), ((starts["flags"] & CALL_CANDIDATE) != 0).tolist(), strict=True))
+
+    def _calls(self, slot: int) -> NDArray[Any]:
+        return np.concatenate(self._ranks[slot].calls or [np.zeros(0, CALL_RECORD)])
+
+    def _iterations(self, slot: int) -> dict[int, Sample]:
+        """iteration -> sample of one rank, for every iteration whose end is known."""
+        records = self._calls(slot)
+        starts = records[records["position"] == 0]
+        if self.tier is Tier.HOST:
+            times = starts["time_ns"].astype(np.int64)
+            known = np.ones(len(starts), bool)
+            spans = np.zeros(0, KERNEL_SPAN)
+        else:
+            spans = np.concatenate(self._ranks[slot].spans or [np.zeros(0, KERNEL_SPAN)])
+            times, known = _kernel_starts(spans, slot, starts["call"])
+        samples = {}
+        numbers = starts["iteration"].tolist()
+        for index in range(len(starts) - 1):
+            if known[index] and known[index + 1] and numbers[index + 1] == numbers[index] + 1:
+                begin, end = int(times[index]), int(times[index + 1])
+                samples[numbers[index]] = self._sample(spans, records, slot, begin, end)
+        return samples
+
+    def _sample(self, spans: NDArray[Any], records: NDArray[Any], slot: int, begin: int, end: int) -> Sample:
+        inside = spans[(spans["start_ns"] >= begin) & (spans["start_ns"] < end)]
+        if not len(inside):
+            return Sample(float(end - begin))
+        collectives = inside[inside["kind"] == SPAN_COLLECTIVE]
+        compute = inside[inside["kind"] == SPAN_COMPUTE]
+        return Sample(
+            z=float(end - begin),
+            x=busy_ns(collectives) if len(collectives) > 1 else None,
+            y=busy_ns(compute) if self.tier is Tier.TIMELINE else None,
+            x_by_site=_by_site(collectives, records, slot, self._sites) if len(collectives) > 1 else None,
+        )
+
+
+def busy_ns(spans: NDArray[Any]) -> float:
+    """Length of the union of the spans, ns."""
+    if not len(spans):
+        return 0.0
+    order = np.argsort(spans["start_ns"], kind="stable")
+    starts = spans["start_ns"][order].astype(np.int64)
+    ends = np.maximum.accumulate(spans["end_ns"][order].astype(np.int64))
+    covered_from = np.maximum(starts[1:], ends[:-1])
+    return float(ends[0] - starts[0] + np.clip(ends[1:] - covered_from, 0, None).sum())
+
+
+def _kernel_starts(spans: NDArray[Any], slot: int, calls: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(start of each call's kernel, whether it was seen)."""
+    ours = spans[(spans["kind"] == SPAN_COLLECTIVE) & (spans["slot"] == slot) & (spans["call"] != NO_CALL)]
+    ours = ours[np.argsort(ours["call"], kind="stable")]
+    index = np.minimum(np.searchsorted(ours["call"], calls), max(0, len(ours) - 1))
+    if not len(ours):
+        return np.zeros(len(calls), np.int64), np.zeros(len(calls), bool)
+    return ours["start_ns"][index].astype(np.int64), ours["call"][index] == calls
+
+
+def _by_site(collectives: NDArray[Any], records: NDArray[Any], slot: int, sites: int) -> tuple[float, ...]:
+    """Communication time of each tuned site within one iteration, ns."""
+    totals = np.zeros(sites + 1)
+    ours = collectives[(collectives["slot"] == slot) & (collectives["call"] != NO_CALL)]
+    index = np.searchsorted(records["call"], ours["call"])
+    known = (index < len(records)) & (records["call"][np.minimum(index, len(records) - 1)] == ours["call"])
+    durations = (ours["end_ns"].astype(np.int64) - ours["start_ns"].astype(np.int64))[known]
+    np.add.at(totals, np.minimum(records["site"][index[known]], sites), durations)
+    return tuple(totals[:sites].tolist())
+
+
+def _over_ranks(samples: list[Sample]) -> Sample:
+    """One sample of an iteration from those of its ranks."""
+    x = [s.x for s in samples if s.x is not None]
+    y = [s.y for s in samples if s.y is not None]
+    by_site = [s.x_by_site for s in samples if s.x_by_site is not None]
+    return Sample(
+        z=max(s.z for s in samples),
+        x=min(x) if x else None,
+        y=max(y) if y else None,
+        x_by_site=tuple(map(min, zip(*by_site, strict=True))) if by_site else None,
+    )
+
+
+def _mean(samples: list[Sample]) -> Sample:
+    """The mean iteration of a block."""
+    x = [s.x for s in samples if s.x is not None]
+    y = [s.y for s in samples if s.y is not None]
+    by_site = [s.x_by_site for s in samples if s.x_by_site is not None]
+    return Sample(
+        z=float(np.mean([s.z for s in samples])),
+        x=float(np.mean(x)) if x else None,
+        y=float(np.mean(y)) if y else None,
+        x_by_site=tuple(np.mean(by_site, axis=0).tolist()) if by_site else None,
+    )

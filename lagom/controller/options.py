@@ -1,0 +1,36 @@
+"""What one controller was asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: Iterations that must have repeated before the first trial.
+STABLE_ITERATIONS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Fixed for the controller's life. ``rules`` are those of ``--set`` at the start; the pins file may replace them."""
+
+    directory: Path
+    job: str = ""
+    mode: str = "tune"
+    strategy: str = "lagom"
+    rules: tuple[str, ...] = ()
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    stable_iterations: int = STABLE_ITERATIONS
+    first_rank_seconds: float | None = 60.0  # None = wait for ever (the launcher ends us)
+
+    @property
+    def pins(self) -> Path:
+        """The file ``lagom set`` writes: one rule a line."""
+        return self.directory / "pins"
+
+    @property
+    def profile(self) -> Path:
+        """Where a confirmed improvement is kept."""
+        return self.directory / "profile.lagom"

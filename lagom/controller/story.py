@@ -1,0 +1,131 @@
+"""What the controller tells: every event of the log, from the controller's own words to the schema's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lagom import journal
+from lagom.controller.measure import Tier
+from lagom.journal.schema import records_of
+from lagom.program import TunedProgram
+from lagom.search import Move, Outcome, Problem
+from lagom.wire.library import library
+from lagom.wire.plan import Plan, Rule
+from lagom.wire.region import CommunicatorView, ProcessView
+
+
+class Story:
+    """Writes the journal. ``on_profile`` is called when the profile should be written anew."""
+
+    def __init__(self, log: journal.Journal, on_profile: Callable[[], None]) -> None:
+        self.log = log
+        self.profile_changed = on_profile
+        self._said: set[str] = set()
+
+    def note(self, text: str, *, warning: bool = False) -> None:
+        """Anything a reader should know; the same sentence is written once."""
+        if text not in self._said:
+            self._said.add(text)
+            self.log.write(journal.Note(text=text, level="warning" if warning else "info"))
+
+    def standing_aside(self, reason: str, view: CommunicatorView | None = None) -> None:
+        """Something is not tuned, and why."""
+        self.log.write(journal.StandingAside(reason=reason, communicator=None if view is None else view.index))
+
+    def rank_joined(self, process: ProcessView, rank: int | None) -> None:
+        """A rank process has registered."""
+        self.log.write(
+            journal.RankJoined(
+                process=process.index,
+                pid=process.pid,
+                rank=rank,
+                nccl=nccl_version_text(process.nccl_version),
+                libnccl=process.libnccl,
+                gpu=process.gpu,
+                tuner_api=process.tuner_api,
+                profiler_api=process.profiler_api,
+                knobs=knob_words(process.knobs),
+                remark=process.remark,
+            )
+        )
+
+    def communicator(self, view: CommunicatorView) -> None:
+        """A communicator is known."""
+        self.log.write(
+            journal.Communicator(
+                communicator=view.index,
+                comm_id=f"{view.comm_id:#x}",
+                name=view.name,
+                ranks=view.rank_count,
+                nodes=view.node_count,
+                ordinal=view.ordinal,
+            )
+        )
+
+    def program(self, view: CommunicatorView, tuned: TunedProgram, problem: Problem, tier: Tier) -> None:
+        """The iteration was found."""
+        sites = tuple(
+            journal.SiteRecord.of(site, problem.stock[site.index] if site.index < tuned.tuned else None)
+            for site in tuned.sites
+        )
+        self.log.write(journal.Program(communicator=view.index, period=len(tuned.positions), sites=sites))
+        program = tuned.program
+        self.note(
+            f"communicator {view.index}: an iteration is {len(tuned.positions)} calls "
+            f"({program.calls_per_iteration} with small ones) and takes {program.iteration_ns / 1e6:.1f} ms; "
+            f"{tuned.tuned} of {len(tuned.sites)} sites are worth tuning, channels up to {problem.channels_ceiling}; "
+            f"measured by {tier.value}"
+        )
+
+    def plan(
+        self, view: CommunicatorView, kind: str, purpose: str, *, plan: Plan, epoch: int, reason: str = ""
+    ) -> None:
+        """A plan was offered, agreed or aborted."""
+        if kind == "plan_published":
+            self.log.write(_published(view, plan, epoch, purpose))
+        elif kind == "plan_committed":
+            self.log.write(journal.PlanCommitted(communicator=view.index, epoch=epoch, start_call=plan.start_call))
+        else:
+            self.log.write(journal.PlanAborted(communicator=view.index, epoch=epoch, reason=reason))
+
+    def move(self, view: CommunicatorView, move: Move, phase: str, iteration: int | None, failure: str) -> None:
+        """One step of the search."""
+        if failure:
+            self.log.write(journal.Note(text=f"window {move.number}: {failure}", level="warning"))
+        self.log.write(journal.Move.of(move, communicator=view.index, phase=phase, iteration=iteration))
+
+    def outcome(self, view: CommunicatorView, outcome: Outcome) -> None:
+        """How the search of a communicator ended."""
+        self.log.write(journal.Outcome.of(outcome, communicator=view.index))
+
+
+def _published(view: CommunicatorView, plan: Plan, epoch: int, purpose: str) -> journal.PlanPublished:
+    return journal.PlanPublished(
+        communicator=view.index,
+        epoch=epoch,
+        start_call=plan.start_call,
+        end_call=plan.end_call or None,
+        alternate_iterations=plan.alternate_iterations,
+        purpose=purpose,
+        incumbent=records_of(plan.incumbent),
+        candidate=None if plan.candidate is None else records_of(plan.candidate),
+        rules=tuple(map(rule_text, plan.rules)),
+    )
+
+
+def rule_text(rule: Rule) -> str:
+    """A rule for people."""
+    function = "any" if rule.function is None else rule.function.word
+    return f"{function} {rule.bytes_min}-{rule.bytes_max}: {rule.config}"
+
+
+def nccl_version_text(code: int) -> str:
+    """``23007`` -> ``2.30.7``; empty if unknown."""
+    return f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code else ""
+
+
+def knob_words(knobs: int) -> tuple[str, ...]:
+    """The words of ``enum lagom_knobs``."""
+    flags = library()
+    names = ("channels", "algorithm", "chunk", "threads", "online")
+    return tuple(name for name in names if knobs & getattr(flags, f"LAGOM_KNOB_{name.upper()}"))

@@ -1,0 +1,277 @@
+"""One communicator's way through a tuning run: join, learn the program, try configs, go quiet.
+
+A state machine that the controller's loop steps; it never sleeps. Each phase is a method that does what can be done now and
+names the next phase. What decides is elsewhere: the session (lagom.search) says what to try and what it meant, a
+:class:`~lagom.controller.window.Window` gets it agreed and measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from lagom.controller.evidence import Evidence
+from lagom.controller.measure import Tier
+from lagom.controller.options import Options
+from lagom.controller.publication import Margin, Offer, Progress
+from lagom.controller.story import Story
+from lagom.controller.window import Window, standing
+from lagom.profile_file import Section
+from lagom.program import CallHistory, TunedProgram, find_program, latest_start, tuned_program
+from lagom.records import Assignment
+from lagom.search import Policy, TuningSession, make_strategy
+from lagom.wire.library import library
+from lagom.wire.plan import Plan, Rule
+from lagom.wire.region import Capture, CommunicatorView, Region
+
+LOOK_SECONDS = 0.25
+MAX_LOST_WINDOWS = 5
+#: Room before a plan of pinned rules, which needs no iteration boundary.
+PINNED_CALLS = 16
+
+
+class CommunicatorTuner:
+    """Drives one communicator. The controller sets ``may_tune``: one communicator is searched at a time."""
+
+    def __init__(self, region: Region, view: CommunicatorView, options: Options, story: Story) -> None:
+        self.region, self.view, self.options, self.story = region, view, options, story
+        self.may_tune = False
+        self.phase = "joining"
+        self.history = CallHistory()
+        self.evidence = Evidence()
+        self.slots: dict[int, int] = {}  # slot -> process
+        self.tuned: TunedProgram | None = None
+        self.best: Assignment | None = None  # confirmed and in force, of the tuned sites
+        self.rules: tuple[Rule, ...] = ()
+        self._session: TuningSession | None = None
+        self._window: Window | None = None
+        self._offer: Offer | None = None
+        self._tier = Tier.HOST
+        self._margin = Margin()
+        self._looked_at = 0.0
+        self._lost_windows = 0
+
+    # -- what arrives
+
+    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
+        """Call records of one rank. One rank's make the history: they are the same on every rank."""
+        if not len(records) or slot not in self.slots:
+            return
+        if slot == min(self.slots):
+            self.history.extend(records)
+            if self.phase == "learning":
+                self.evidence.add_calls(records)
+        if self._window is not None:
+            self._window.add_calls(slot, records)
+
+    def add_spans(self, process: int, spans: NDArray[Any]) -> None:
+        """Kernel spans of one process."""
+        if not len(spans):
+            return
+        if self.phase == "learning":
+            self.evidence.add_spans(process, self.slots, spans)
+        if self._window is not None:
+            self._window.add_spans(process, spans)
+
+    def pin(self, rules: tuple[Rule, ...]) -> None:
+        """Put these rules in force by hand (``--set``) instead of searching."""
+        self.rules = rules
+        if self.phase in ("learning", "pinning", "pinned"):
+            self._withdraw()
+            self.phase = "pinning"
+
+    def step(self, now: float) -> None:
+        """One step of the current phase; ``now`` is a monotonic clock in seconds."""
+        phases: dict[str, Callable[[float], str]] = {
+            "joining": self._joining,
+            "learning": self._learning,
+            "pinning": self._pinning,
+            "tuning": self._tuning,
+            "finishing": self._finishing,
+        }
+        if self.phase in phases:
+            self.phase = phases[self.phase](now)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will be published here unless rules are pinned."""
+        return self.phase in ("quiet", "pinned", "aside")
+
+    def traffic(self) -> int:
+        """Bytes a period, for choosing which communicator is tuned first; 0 while unknown."""
+        program = find_program(self.history)
+        return sum(size for _, size in program.positions) if program else 0
+
+    def section(self) -> Section | None:
+        """This communicator's part of the profile, once something better than stock is confirmed or pinned."""
+        identity = (self.view.rank_count, self.view.node_count, self.view.ordinal, self.view.name)
+        if self.rules:
+            return Section(*identity, rules=self.rules)
+        if self.tuned is None or self.best is None or self.best.is_stock:
+            return None
+        return Section(*identity, self.tuned, self.tuned.widen(self.best))
+
+    def shut(self) -> None:
+        """The controller ends: withdraw what is open. Leases end by themselves."""
+        self._withdraw()
+
+    # -- phases: each returns the next
+
+    def _joining(self, now: float) -> str:
+        if self.view.node_count != 1:
+            return self._aside(f"the communicator spans {self.view.node_count} nodes, which is not tuned yet")
+        slots = self.region.slots(self.view.index)
+        if len(slots) < self.view.rank_count:
+            return "joining"
+        online = library().LAGOM_KNOB_ONLINE
+        if not all(process.knobs & online for process in self.region.processes()):
+            return self._aside("this NCCL gives its ranks no common id, so they cannot agree while the job runs")
+        self.slots = {slot.index: slot.process for slot in slots}
+        self.region.set_capture(self.view.index, Capture.CALLS | Capture.KERNELS)
+        return "pinning" if self.rules else "learning"
+
+    def _learning(self, now: float) -> str:
+        if now - self._looked_at < LOOK_SECONDS or not self.may_tune:
+            return "learning"
+        self._looked_at = now
+        program = find_program(self.history)
+        if program is None or program.iterations_seen < self.options.stable_iterations:
+            return "learning"
+        if self._captured():
+            return self._aside("a CUDA graph was captured here: NCCL no longer asks per call")
+        self.tuned = tuned_program(program)
+        self._tier = self.evidence.tier(self.slots)
+        problem = self.evidence.problem(self.tuned, self.region.processes())
+        strategy = make_strategy(self.options.strategy, problem, self.options.seed, **self.options.strategy_options)
+        self._session = TuningSession(strategy, problem, Policy(), self.options.seed)
+        self.story.program(self.view, self.tuned, problem, self._tier)
+        return "tuning"
+
+    def _pinning(self, now: float) -> str:
+        if self._offer is None:
+            self._offer = self._new_offer(
+                lambda start: Plan(start, rules=self.rules), "pin", lambda call: call, calls_per_iteration=PINNED_CALLS
+            )
+        progress = self._offer.step(now)
+        if progress is Progress.PENDING:
+            return "pinning"
+        if progress is Progress.FAILED:
+            self.story.standing_aside(f"the pinned rules could not be agreed: {self._offer.failure}", self.view)
+        else:
+            self.story.profile_changed()
+        self._offer = None
+        return "pinned"
+
+    def _tuning(self, now: float) -> str:
+        assert self._session is not None and self.tuned is not None
+        if self._window is None and not self._open_window():
+            return "finishing"
+        assert self._window is not None
+        result = self._window.step(now)
+        if result is None:
+            return "tuning"
+        failure, self._window = self._window.failure, None
+        self._lost_windows = 0 if result.pairs else self._lost_windows + 1
+        move = self._session.report(result)
+        self.story.move(self.view, move, "tuning", self._iteration(), failure)
+        if move.verdict == "confirmed":
+            self.best = move.candidate
+            self.story.profile_changed()
+        return "tuning"
+
+    def _finishing(self, now: float) -> str:
+        assert self._session is not None and self._session.outcome is not None and self.tuned is not None
+        outcome, tuned = self._session.outcome, self.tuned
+        if self._offer is None:
+            self._offer = self._new_offer(
+                lambda start: standing(tuned, outcome.assignment, (), start), "final", self._start_after
+            )
+        progress = self._offer.step(now)
+        if progress is Progress.PENDING:
+            return "finishing"
+        if progress is Progress.FAILED:
+            self.story.standing_aside(f"the final plan could not be agreed: {self._offer.failure}", self.view)
+        self._offer = None
+        self.best = outcome.assignment
+        self.story.outcome(self.view, outcome)
+        self.story.profile_changed()
+        self.region.set_capture(self.view.index, Capture.NOTHING)
+        return "quiet"
+
+    # -- helpers
+
+    def _open_window(self) -> bool:
+        """The next window, or False when the search is over."""
+        assert self._session is not None and self.tuned is not None
+        if (why := self._reason_to_stop()) is not None:
+            self._session.stop(why)
+        request = self._session.request()
+        if request is None:
+            return False
+        seen = Capture.KERNELS if request.purpose != "confirm" or self._tier is Tier.TIMELINE else Capture.ITERATION
+        self.region.set_capture(self.view.index, Capture.CALLS | seen)
+        self._window = Window(
+            self.region,
+            self.view.index,
+            self.slots,
+            self.tuned,
+            request,
+            self._tier,
+            (),
+            lambda plan_at, purpose: self._new_offer(plan_at, purpose, self._start_after),
+            self._session.should_cut,
+        )
+        return True
+
+    def _reason_to_stop(self) -> str | None:
+        if self._captured():
+            return "a CUDA graph was captured here, so trials end with the incumbent in force"
+        if len(self.region.slots(self.view.index)) < self.view.rank_count:
+            return "a rank has left the communicator"
+        if self._lost_windows >= MAX_LOST_WINDOWS:
+            return f"{MAX_LOST_WINDOWS} windows in a row could not be measured"
+        return None
+
+    def _captured(self) -> bool:
+        return any(slot.capturing for slot in self.region.slots(self.view.index))
+
+    def _aside(self, reason: str) -> str:
+        self.story.standing_aside(reason, self.view)
+        return "aside"
+
+    def _start_after(self, call: int) -> int | None:
+        assert self.tuned is not None
+        start = latest_start(self.history, self.tuned.program)
+        return None if start is None else self.tuned.program.next_start(start, call)
+
+    def _new_offer(
+        self,
+        plan_at: Callable[[int], Plan],
+        purpose: str,
+        start_after: Callable[[int], int | None],
+        calls_per_iteration: int | None = None,
+    ) -> Offer:
+        if calls_per_iteration is None:
+            assert self.tuned is not None
+            calls_per_iteration = self.tuned.program.calls_per_iteration
+        return Offer(
+            self.region,
+            self.view.index,
+            self._margin,
+            calls_per_iteration,
+            plan_at,
+            start_after,
+            lambda kind, **facts: self.story.plan(self.view, kind, purpose, **facts),
+        )
+
+    def _iteration(self) -> int | None:
+        if self.tuned is None or not self.history.numbers:
+            return None
+        return self.history.numbers[-1] // self.tuned.program.calls_per_iteration
+
+    def _withdraw(self) -> None:
+        if self._offer is not None:
+            self._offer.give_up()
+            self._offer = None

@@ -1,0 +1,139 @@
+"""One window from request to result: get the lease agreed, collect what the ranks record, cut a clearly bad candidate.
+
+The plan is a lease: whatever becomes of this process, the candidate ends at ``end_call`` on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from lagom.controller.measure import Pacing, Tier, WindowMeter
+from lagom.controller.publication import Offer, Progress
+from lagom.program import TunedProgram
+from lagom.records import Assignment, Sample
+from lagom.search import WindowRequest, WindowResult
+from lagom.wire.plan import Plan, Rule
+from lagom.wire.region import Region
+
+LOOK_SECONDS = 0.2
+#: Ranks that have passed the lease's end are given this long to deliver their last kernels.
+TAIL_SECONDS = 2.0
+#: A window whose calls stop coming (evaluation, a checkpoint, a hang of the job's own) is given up after this long.
+STALLED_SECONDS = 60.0
+
+Pairs = tuple[tuple[Sample, Sample], ...]
+NewOffer = Callable[[Callable[[int], Plan], str], Offer]
+
+
+def lease(tuned: TunedProgram, request: WindowRequest, pacing: Pacing, rules: tuple[Rule, ...], start: int) -> Plan:
+    """The plan of a window that starts at call ``start``: whole ABBA rounds, and one iteration to end the last."""
+    blocks = 2 * (request.pairs + request.pairs % 2)
+    iterations = blocks * pacing.block + 1
+    return Plan(
+        start_call=start,
+        sites=tuned.sites,
+        positions=tuned.positions,
+        incumbent=tuned.widen(request.incumbent),
+        candidate=tuned.widen(request.candidate),
+        rules=rules,
+        end_call=start + iterations * tuned.program.calls_per_iteration,
+        alternate_iterations=pacing.block,
+    )
+
+
+def standing(tuned: TunedProgram, assignment: Assignment, rules: tuple[Rule, ...], start: int) -> Plan:
+    """The open-ended plan that puts ``assignment`` in force."""
+    return Plan(start, tuned.sites, tuned.positions, tuned.widen(assignment), rules=rules)
+
+
+@dataclass(slots=True)
+class Window:
+    """Step it until :meth:`step` returns a result. ``should_cut`` judges the pairs so far."""
+
+    region: Region
+    communicator: int
+    slots: dict[int, int]  # slot -> process
+    tuned: TunedProgram
+    request: WindowRequest
+    tier: Tier
+    rules: tuple[Rule, ...]
+    new_offer: NewOffer
+    should_cut: Callable[[Pairs], bool]
+    failure: str = ""
+    _offer: Offer | None = None
+    _meter: WindowMeter | None = None
+    _end_call: int = 0
+    _cutting: Offer | None = None
+    _cut_pairs: Pairs = ()
+    _looked_at: float = 0.0
+    _moved_at: float = 0.0
+    _smallest: int = field(default=-1)
+
+    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
+        """Call records of one rank."""
+        if self._meter is not None:
+            self._meter.add_calls(slot, records)
+
+    def add_spans(self, process: int, spans: NDArray[Any]) -> None:
+        """Kernel spans of one process."""
+        if self._meter is not None:
+            self._meter.add_spans(process, spans)
+
+    def step(self, now: float) -> WindowResult | None:
+        """What can be done now; a result once the window is over. An empty result says why in ``failure``."""
+        if self._cutting is not None:
+            return self._finish_cut(now)
+        return self._agree(now) if self._meter is None else self._measure(now)
+
+    def _agree(self, now: float) -> WindowResult | None:
+        if self._offer is None:
+            pacing = Pacing.of(self.tier)
+            self._offer = self.new_offer(
+                lambda start: lease(self.tuned, self.request, pacing, self.rules, start), self.request.purpose
+            )
+        progress = self._offer.step(now)
+        if progress is Progress.FAILED:
+            self.failure = f"the ranks could not agree: {self._offer.failure}"
+            return WindowResult(())
+        if progress is Progress.COMMITTED and self._offer.plan is not None:
+            self._meter = WindowMeter(self._offer.epoch, self.slots, self.tuned.tuned, self.tier)
+            self._end_call, self._moved_at = self._offer.plan.end_call, now
+        return None
+
+    def _measure(self, now: float) -> WindowResult | None:
+        assert self._meter is not None
+        ended = self._note_progress(now)
+        if now - self._looked_at < LOOK_SECONDS:
+            return None
+        self._looked_at = now
+        pairs = self._meter.pairs()
+        if len(pairs) >= self.request.pairs:
+            return WindowResult(pairs[: self.request.pairs])
+        if (ended and now - self._moved_at > TAIL_SECONDS) or now - self._moved_at > STALLED_SECONDS:
+            self.failure = "" if pairs else "no iteration could be measured"
+            return WindowResult(pairs)
+        if not ended and self.request.purpose == "trial" and self.should_cut(pairs):
+            self._cut_pairs = pairs
+            self._cutting = self.new_offer(
+                lambda start: standing(self.tuned, self.request.incumbent, self.rules, start), "cut"
+            )
+        return None
+
+    def _note_progress(self, now: float) -> bool:
+        """Whether every rank has passed the end of the lease."""
+        _, smallest, _ = self.region.counters(self.communicator)
+        if smallest != self._smallest and smallest < self._end_call:
+            self._smallest, self._moved_at = smallest, now
+        elif smallest >= self._end_call > self._smallest:
+            self._smallest, self._moved_at = self._end_call, now
+        return smallest >= self._end_call
+
+    def _finish_cut(self, now: float) -> WindowResult | None:
+        assert self._cutting is not None
+        if self._cutting.step(now) is Progress.PENDING:
+            return None
+        return WindowResult(self._cut_pairs, ended_early=True)

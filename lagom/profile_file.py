@@ -1,0 +1,95 @@
+"""Writes the profile: the one text file that replays a tuning run without a controller.
+
+The format is defined, and read, by ``csrc/profile/profile_text.h``: replay happens inside the plugin.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lagom.program.sites import TunedProgram
+from lagom.records import Assignment, CommConfig
+from lagom.wire.plan import NO_LIMIT, Rule
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a profile is good for; a zero or empty field is not compared."""
+
+    nccl_version: int = 0
+    ranks: int = 0
+    nodes: int = 0
+    gpu: str = ""
+    p2p: bool | None = None
+
+    def lines(self) -> Iterable[str]:
+        """``fingerprint`` lines of the fields that are known."""
+        if self.nccl_version:
+            yield f"fingerprint nccl {self.nccl_version}"
+        if self.ranks:
+            yield f"fingerprint ranks {self.ranks}"
+        if self.nodes:
+            yield f"fingerprint nodes {self.nodes}"
+        if self.gpu:
+            yield f'fingerprint gpu "{self.gpu}"'
+        if self.p2p is not None:
+            yield f"fingerprint p2p {int(self.p2p)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One communicator of a profile."""
+
+    ranks: int
+    nodes: int
+    ordinal: int
+    name: str = ""
+    program: TunedProgram | None = None
+    assignment: Assignment | None = None  # of the program's sites, all of them
+    rules: tuple[Rule, ...] = ()
+
+    def lines(self) -> Iterable[str]:
+        """The section, without a final newline."""
+        name = f' name="{self.name}"' if self.name else ""
+        yield f"communicator ranks={self.ranks} nodes={self.nodes} ordinal={self.ordinal}{name}"
+        if self.program is not None and self.assignment is not None:
+            for site in self.program.sites:
+                yield f"site {site.index} {site.function.word} {site.bytes}{_knobs(self.assignment[site.index])}"
+            yield f"program {_positions(self.program.positions)}"
+        for rule in self.rules:
+            function = "any" if rule.function is None else rule.function.word
+            upper = "-" if rule.bytes_max == NO_LIMIT else str(rule.bytes_max)
+            yield f"rule {function} {rule.bytes_min} {upper}{_knobs(rule.config)}"
+        yield "end"
+
+
+def write_profile(path: Path, fingerprint: Fingerprint, sections: Iterable[Section], remark: str = "") -> None:
+    """Write the whole file, then put it in place in one step: a reader never meets half a profile."""
+    comments = [f"# {line}" for line in remark.splitlines()]
+    body = itertools.chain.from_iterable(section.lines() for section in sections)
+    text = "\n".join([f"lagom-profile {FORMAT}", *comments, *fingerprint.lines(), *body]) + "\n"
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def _knobs(config: CommConfig) -> str:
+    named = {
+        "algo": None if config.algorithm is None else config.algorithm.name.lower(),
+        "proto": None if config.protocol is None else config.protocol.name.lower(),
+        "nc": config.channels,
+        "chunk": config.chunk_bytes,
+        "nt": config.threads,
+    }
+    return "".join(f" {key}={value}" for key, value in named.items() if value is not None)
+
+
+def _positions(positions: tuple[int, ...]) -> str:
+    runs = ((site, len(list(group))) for site, group in itertools.groupby(positions))
+    return " ".join(f"{count}x{site}" if count > 1 else str(site) for site, count in runs)

@@ -1,0 +1,6 @@
+"""What a job does over and over: its period, its positions, its sites."""
+
+from lagom.program.detect import CallHistory, Program, find_program, latest_start
+from lagom.program.sites import TunedProgram, tuned_program
+
+__all__ = ["CallHistory", "Program", "TunedProgram", "find_program", "latest_start", "tuned_program"]

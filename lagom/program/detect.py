@@ -1,0 +1,140 @@
+"""From call records to a program: what one communicator's iteration consists of, and where it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.program.period import smallest_period, stationary_multiple
+from lagom.records import Function
+from lagom.wire.layout import MAX_POSITIONS, TRANSPARENT_BELOW_BYTES
+
+#: Calls remembered. Three of the longest programs a plan can hold, and a little.
+HISTORY_CALLS = 3 * MAX_POSITIONS + 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One iteration of one communicator.
+
+    ``positions`` are the (function, bytes) of the calls that count, in order from position 0, which follows the longest
+    pause of the host. ``calls_per_iteration`` also counts the transparent calls between them; ``steady`` says whether
+    that number was the same in every iteration seen, so that position 0 can be foretold by call number.
+    """
+
+    positions: tuple[tuple[Function, int], ...]
+    first_call: int  # call number of a position 0
+    calls_per_iteration: int
+    steady: bool
+    iterations_seen: int
+    iteration_ns: float  # median, by the host's clock
+
+    def next_start(self, a_start: int, after_call: int) -> int:
+        """The first position 0 at or after ``after_call``, if the job goes on as it did; ``a_start`` is any position 0."""
+        ahead = max(0, after_call - a_start)
+        return a_start + -(-ahead // self.calls_per_iteration) * self.calls_per_iteration
+
+
+@dataclass(slots=True)
+class CallHistory:
+    """The last calls of one communicator, as one rank recorded them. A gap (dropped records) starts it afresh."""
+
+    numbers: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    shapes: list[tuple[int, int]] = field(default_factory=list)  # (function, bytes)
+    gaps: int = 0
+
+    def extend(self, records: NDArray[Any]) -> None:
+        """Append drained call records (dtype ``CALL_RECORD``), oldest first."""
+        for number, time, function, size in zip(
+            records["call"].tolist(),
+            records["time_ns"].tolist(),
+            records["function"].tolist(),
+            records["bytes"].tolist(),
+            strict=True,
+        ):
+            if self.numbers and number != self.numbers[-1] + 1:
+                self.clear()
+                self.gaps += 1
+            self.numbers.append(number)
+            self.times.append(time)
+            self.shapes.append((function, size))
+        excess = len(self.numbers) - HISTORY_CALLS
+        if excess > 0:
+            del self.numbers[:excess], self.times[:excess], self.shapes[:excess]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.numbers.clear()
+        self.times.clear()
+        self.shapes.clear()
+
+
+def latest_start(history: CallHistory, program: Program) -> int | None:
+    """Call number of the latest position 0 with a whole period behind it, or ``None`` in an irregular phase.
+
+    Where all calls look alike every rotation fits; then the one in step with ``program.first_call`` is taken.
+    """
+    counting = [i for i, shape in enumerate(history.shapes) if not is_transparent(*shape)]
+    shapes = [history.shapes[i] for i in counting]
+    period = list(program.positions)
+    fitting = [
+        history.numbers[counting[begin]]
+        for begin in range(len(shapes) - len(period), max(-1, len(shapes) - 2 * len(period)), -1)
+        if shapes[begin : begin + len(period)] == period
+    ]
+    in_step = [call for call in fitting if (call - program.first_call) % program.calls_per_iteration == 0]
+    return next(iter(in_step or fitting), None)
+
+
+def is_transparent(function: int, size: int) -> bool:
+    """Calls that do not advance a program: small ones, Broadcast and Reduce."""
+    return size < TRANSPARENT_BELOW_BYTES or function in (Function.BROADCAST, Function.REDUCE)
+
+
+def find_program(history: CallHistory) -> Program | None:
+    """The program behind a history, or ``None`` while it has none that can be believed."""
+    counting = [i for i, shape in enumerate(history.shapes) if not is_transparent(*shape)]
+    period = smallest_period([history.shapes[i] for i in counting], MAX_POSITIONS)
+    if period is None:
+        return None
+    tail = counting[-(len(counting) // period) * period :]
+    starts = _iteration_starts(history, tail, period)
+    multiple = stationary_multiple(np.diff([history.times[i] for i in starts]))
+    starts = _phase_with_longest_pause(history, starts, multiple)
+    if len(starts) < 3 or period * multiple > MAX_POSITIONS:
+        return None
+    return _program(history, starts, set(counting))
+
+
+def _iteration_starts(history: CallHistory, tail: list[int], period: int) -> list[int]:
+    """Indices where periods begin, at the phase that follows the host's longest median pause."""
+    times = np.array([history.times[i] for i in tail], float)
+    pauses = np.diff(times, prepend=times[0])
+    by_phase = [np.median(pauses[phase::period][1:]) for phase in range(period)]
+    return tail[int(np.argmax(by_phase)) :: period]
+
+
+def _phase_with_longest_pause(history: CallHistory, starts: list[int], multiple: int) -> list[int]:
+    if multiple == 1:
+        return starts
+    durations = np.diff([history.times[i] for i in starts])
+    longest = int(np.argmax([np.median(durations[phase::multiple]) for phase in range(multiple)]))
+    return starts[(longest + 1) % multiple :: multiple]
+
+
+def _program(history: CallHistory, starts: list[int], counting: set[int]) -> Program:
+    lengths = np.diff([history.numbers[i] for i in starts])
+    inside = range(starts[-2], starts[-1])
+    positions = tuple((Function(history.shapes[i][0]), history.shapes[i][1]) for i in inside if i in counting)
+    return Program(
+        positions=positions,
+        first_call=history.numbers[starts[-1]],
+        calls_per_iteration=int(np.median(lengths)),
+        steady=bool((lengths == lengths[-1]).all()),
+        iterations_seen=len(starts) - 1,
+        iteration_ns=float(np.median(np.diff([history.times[i] for i in starts]))),
+    )

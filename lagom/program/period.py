@@ -1,0 +1,85 @@
+"""The period of a call sequence: the smallest one that explains it, and the multiple of it that also repeats in time.
+
+Two traps decide the rules (pitfalls S1-24, S1-25). A backward pass ``ARARAR...`` looks like period 2 for a while, so a
+period must explain most of what was seen, not just the last few calls. And gradient accumulation repeats the calls of a
+micro-batch K times though only every K-th carries the optimiser, so durations must be stationary too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+MIN_REPEATS = 3
+#: Share of the whole history that the period must explain; less is taken for a loop inside the iteration.
+MIN_EXPLAINED = 0.75
+MAX_MULTIPLE = 8
+#: Phases of a multiple must differ by this share of the median duration (and clearly beyond noise) to count as real.
+PHASE_EFFECT = 0.05
+#: A pause stands out when it is this many times the median.
+PAUSE_FACTOR = 3.0
+
+
+def match_lengths(sequence: Sequence[Hashable]) -> list[int]:
+    """The Z-array: entry i is how many elements of ``sequence[i:]`` equal the beginning of ``sequence``. O(n)."""
+    lengths = [0] * len(sequence)
+    left = right = 0
+    for index in range(1, len(sequence)):
+        length = min(right - index, lengths[index - left]) if index < right else 0
+        while index + length < len(sequence) and sequence[length] == sequence[index + length]:
+            length += 1
+        lengths[index] = length
+        if index + length > right:
+            left, right = index, index + length
+    return lengths
+
+
+def smallest_period(calls: Sequence[Hashable], limit: int) -> int | None:
+    """The smallest period, in calls, up to ``limit`` that explains at least :data:`MIN_REPEATS` whole repeats at the
+    end of ``calls``, at least :data:`MIN_EXPLAINED` of all of them, and contains every call seen; else ``None``."""
+    newest_first = list(reversed(calls))
+    every_call = set(calls)
+    for period, length in enumerate(match_lengths(newest_first)[: limit + 1]):
+        explained = length + period
+        if period == 0 or explained < MIN_REPEATS * period or explained < MIN_EXPLAINED * len(calls):
+            continue
+        if set(newest_first[:period]) == every_call:
+            return period
+    return None
+
+
+def stationary_multiple(durations: ArrayLike) -> int:
+    """How many periods make one iteration: the smallest multiple whose phases explain the durations.
+
+    ``durations`` are those of single periods, in any unit and in order. 1 unless some multiple up to
+    :data:`MAX_MULTIPLE` shows phases that differ by more than :data:`PHASE_EFFECT` and by more than their own spread.
+    Tensor parallelism repeats one size for ever: there the host's long pauses, evenly spaced, mark the iteration.
+    """
+    values = np.asarray(durations, float)
+    if (paced := _pause_spacing(values)) is not None:
+        return paced
+    for multiple in range(2, MAX_MULTIPLE + 1):
+        if len(values) >= MIN_REPEATS * multiple and _phases_differ(values, multiple):
+            return multiple
+    return 1
+
+
+def _pause_spacing(values: NDArray[np.float64]) -> int | None:
+    """The constant distance between durations that stand out, or ``None`` if nothing stands out evenly."""
+    if len(values) == 0:
+        return None
+    pauses = np.flatnonzero(values > PAUSE_FACTOR * np.median(values))
+    spacing = np.diff(pauses)
+    if len(spacing) < MIN_REPEATS or spacing[0] < 2 or (spacing != spacing[0]).any():
+        return None
+    return int(spacing[0])
+
+
+def _phases_differ(values: NDArray[np.float64], multiple: int) -> bool:
+    whole = values[len(values) % multiple :].reshape(-1, multiple)
+    phases = np.median(whole, axis=0)
+    spread = np.median(np.abs(whole - phases), axis=0).max()
+    effect = phases.max() - phases.min()
+    return bool(effect > PHASE_EFFECT * np.median(values) and effect > 4 * spread)

@@ -1,0 +1,63 @@
+"""Sites: which positions of a program share one config.
+
+Calls of one function and size form a site; where the timeline has said how much of each position's communication was
+hidden behind compute, exposed and hidden ones are told apart: the exposed call wants every channel, the hidden one does
+not. Sites that move next to nothing are left to NCCL, so the search pays only for what can matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lagom.program.detect import Program
+from lagom.records import Assignment, Function, Site
+
+#: A site with less than this share of the iteration's bytes is not searched.
+MIN_TRAFFIC_SHARE = 0.02
+HIDDEN_FROM = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TunedProgram:
+    """A program with its sites: the first ``tuned`` of ``sites`` are searched, heaviest first; the rest stay stock."""
+
+    program: Program
+    sites: tuple[Site, ...]
+    positions: tuple[int, ...]  # position -> site index
+    tuned: int
+
+    def widen(self, assignment: Assignment) -> Assignment:
+        """An assignment of the tuned sites, with stock for the others: what a plan wants."""
+        return Assignment.of(dict(enumerate(assignment.configs)), len(self.sites))
+
+
+def tuned_program(program: Program, hidden_share: Sequence[float] | None = None) -> TunedProgram:
+    """Cut ``program`` into sites. ``hidden_share[i]`` is the part of position i's communication time that ran beside
+    compute, 0..1, where the timeline knows it."""
+    contexts = _contexts(program, hidden_share)
+    keys = [(function, size, context) for (function, size), context in zip(program.positions, contexts, strict=True)]
+    traffic = {key: sum(size for (_, size, _) in filter(key.__eq__, keys)) for key in dict.fromkeys(keys)}
+    heaviest_first = sorted(traffic, key=lambda key: -traffic[key])
+    total = sum(traffic.values())
+    tuned = max(1, sum(traffic[key] >= MIN_TRAFFIC_SHARE * total for key in heaviest_first))
+    sites = tuple(_site(index, key, keys.count(key)) for index, key in enumerate(heaviest_first))
+    index_of = {key: index for index, key in enumerate(heaviest_first)}
+    return TunedProgram(program, sites, tuple(index_of[key] for key in keys), tuned)
+
+
+def _site(index: int, key: tuple[Function, int, str], calls: int) -> Site:
+    function, size, context = key
+    return Site(index, function, size, calls, context)
+
+
+def _contexts(program: Program, hidden_share: Sequence[float] | None) -> list[str]:
+    if hidden_share is None:
+        return [""] * len(program.positions)
+    named = ["hidden" if share >= HIDDEN_FROM else "exposed" for share in hidden_share]
+    mixed = {shape for shape in program.positions if len(_contexts_of(program, named, shape)) > 1}
+    return [name if shape in mixed else "" for shape, name in zip(program.positions, named, strict=True)]
+
+
+def _contexts_of(program: Program, named: list[str], shape: tuple[Function, int]) -> set[str]:
+    return {name for name, other in zip(named, program.positions, strict=True) if other == shape}
