@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from lagom.records import Algorithm, Assignment, CommConfig, Protocol, Site
+from lagom.records import Algorithm, Assignment, CommConfig, Protocol, Sample, Site
 
 if TYPE_CHECKING:
     from lagom.search import session
@@ -77,6 +77,19 @@ class SiteRecord(Record):
             context=site.context,
             stock=None if stock is None else ConfigRecord.of(stock),
         )
+
+
+class SampleRecord(Record):
+    """One iteration as measured, nanoseconds; null where this tier of measurement cannot see it."""
+
+    z: float
+    x: float | None = None
+    y: float | None = None
+    x_by_site: tuple[float, ...] | None = None
+
+    def sample(self) -> Sample:
+        """Back to the value."""
+        return Sample(self.z, self.x, self.y, self.x_by_site)
 
 
 class Base(Record):
@@ -172,7 +185,8 @@ class PlanAborted(Base):
 
 
 class Move(Base):
-    """One step of the search, complete enough to replay and to explain it: see :class:`lagom.search.session.Move`."""
+    """One step of the search: see :class:`lagom.search.session.Move`. ``samples`` are the window's (incumbent, candidate)
+    pairs: with them a whole search can be replayed from its log. ``x``, ``y``, ``z`` are the candidate's medians."""
 
     event: Literal["move"] = "move"
     communicator: int
@@ -180,6 +194,7 @@ class Move(Base):
     iteration: int | None = None
     number: int
     purpose: str
+    incumbent: tuple[ConfigRecord, ...] = ()
     candidate: tuple[ConfigRecord, ...]
     verdict: str
     reason: str
@@ -193,14 +208,16 @@ class Move(Base):
     z: float | None = None
     pairs: int = 0
     discarded: int = 0
+    ended_early: bool = False
     resolvable: float | None = None
     lost_iterations: float = 0.0
+    samples: tuple[tuple[SampleRecord, SampleRecord], ...] = ()
 
     @classmethod
     def of(cls, move: session.Move, *, communicator: int, phase: str, iteration: int | None) -> Move:
         """The log's form of a decision of the tuning session."""
         place = {"communicator": communicator, "phase": phase, "iteration": iteration}
-        return cls(**{**_shared_fields(cls, move), **place, "candidate": records_of(move.candidate)})
+        return cls(**{**_shared_fields(cls, move), **place})
 
 
 class Outcome(Base):
@@ -211,6 +228,7 @@ class Outcome(Base):
     verdict: str
     reason: str
     configs_chosen: tuple[ConfigRecord, ...] = ()
+    proposed: tuple[ConfigRecord, ...] | None = None
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
@@ -223,7 +241,7 @@ class Outcome(Base):
     @classmethod
     def of(cls, outcome: session.Outcome, *, communicator: int) -> Outcome:
         """The log's form of the end of a tuning session."""
-        chosen = records_of(outcome.assignment)
+        chosen = _recorded(outcome.assignment)
         return cls(**{**_shared_fields(cls, outcome), "communicator": communicator, "configs_chosen": chosen})
 
 
@@ -290,7 +308,18 @@ def records_of(configs: Assignment | Sequence[CommConfig]) -> tuple[ConfigRecord
 
 def _shared_fields(record: type[Base], source: object) -> dict[str, Any]:
     """The fields that a record and its origin have in common, by name."""
-    return {name: getattr(source, name) for name in record.model_fields if hasattr(source, name)}
+    return {name: _recorded(getattr(source, name)) for name in record.model_fields if hasattr(source, name)}
+
+
+def _recorded(value: Any) -> Any:
+    """Values of :mod:`lagom.records` as their records, inside tuples too; anything else as it is."""
+    if isinstance(value, Assignment):
+        return records_of(value)
+    if isinstance(value, CommConfig):
+        return ConfigRecord.of(value)
+    if isinstance(value, Sample):
+        return SampleRecord(z=value.z, x=value.x, y=value.y, x_by_site=value.x_by_site)
+    return tuple(map(_recorded, value)) if isinstance(value, tuple) else value
 
 
 def json_schema() -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from lagom import journal
 from lagom.journal import ConfigRecord, SiteRecord
 from lagom.journal.reader import parse
 from lagom.journal.schema import EVENT
-from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol, Site
+from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol, Sample, Site
 from lagom.search import session
 
 CONFIG = CommConfig(Algorithm.RING, Protocol.SIMPLE, 3, 256, 256 << 10)
@@ -23,17 +25,24 @@ def test_a_config_comes_back_as_it_was() -> None:
 def test_a_move_keeps_every_field_of_the_session() -> None:
     event = journal.Move.of(MOVE, communicator=2, phase="search", iteration=1240)
     for name in session.Move.__dataclass_fields__:
-        if name != "candidate":
+        if name not in ("candidate", "incumbent", "samples"):
             assert getattr(event, name) == getattr(MOVE, name), name
     assert event.candidate[0].config() == CONFIG
     assert parse(event.model_dump_json(by_alias=True)) == event
+
+
+def test_the_pairs_of_a_window_come_back_as_they_were() -> None:
+    pair = (Sample(2.0, 1.0, 1.5, (1.0,)), Sample(1.9))
+    source = SimpleNamespace(**{n: getattr(MOVE, n) for n in session.Move.__dataclass_fields__} | {"samples": (pair,)})
+    event = journal.Move.of(source, communicator=0, phase="search", iteration=0)  # type: ignore[arg-type]
+    assert [tuple(record.sample() for record in pair) for pair in event.samples] == [pair]
 
 
 def test_an_outcome_keeps_every_figure() -> None:
     outcome = session.Outcome(Assignment((CONFIG,)), "improved", "confirmed", 1.25, 1.2, 1.3, 0.01, 12, 14, 480, 3.5)
     event = journal.Outcome.of(outcome, communicator=0)
     for name in session.Outcome.__dataclass_fields__:
-        if name not in ("assignment", "moves"):
+        if name not in ("assignment", "proposed", "moves"):
             assert getattr(event, name) == getattr(outcome, name), name
     assert parse(event.model_dump_json(by_alias=True)) == event
 
@@ -61,11 +70,11 @@ FROZEN = {
     "move": {
         *("schema", "t", "event", "communicator", "phase", "iteration", "number", "purpose", "candidate", "verdict"),
         *("reason", "ratio", "ratio_low", "ratio_high", "h", "site", "x", "y", "z", "pairs", "discarded"),
-        *("resolvable", "lost_iterations"),
+        *("resolvable", "lost_iterations", "incumbent", "ended_early", "samples"),
     },
     "outcome": {
         *("schema", "t", "event", "communicator", "verdict", "reason", "configs_chosen", "speedup", "speedup_low"),
-        *("speedup_high", "resolvable", "configs", "windows", "iterations", "regret_iterations"),
+        *("speedup_high", "resolvable", "configs", "windows", "iterations", "regret_iterations", "proposed"),
     },
     "standing_aside": {"schema", "t", "event", "reason", "communicator", "rank"},
     "note": {"schema", "t", "event", "text", "level"},
