@@ -1,0 +1,127 @@
+"""Z by an event simulation of two queues with dependencies, where the paper's Eq. 1 takes max(sum y, sum x).
+
+One queue holds the communications (a communicator runs them one after another), the other the compute segments. Each
+item waits for the one before it in its queue and for one item of the other. While a communication is in flight, compute
+advances at 1/slowdown of its speed. Nothing else happens, so time jumps from one end to the next.
+
+Many runs are simulated side by side (one a row): the order of events may differ from row to row, but every step ends at
+least one item in every unfinished row, so as many steps as there are items suffice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lagom.cost.parameters import Array
+from lagom.errors import LagomError
+
+FREE = -1
+
+Flags = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.intp]
+
+
+class DependencyError(LagomError):
+    """A schedule whose items wait for each other in a circle, or for items that do not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Who waits for whom. ``comm_after[k]``: the segment that must end before communication k starts;
+    ``segment_after[s]``: the communication that must end before segment s starts. ``FREE`` = nobody."""
+
+    comm_after: tuple[int, ...]
+    segment_after: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        comms, segments = len(self.comm_after), len(self.segment_after)
+        if any(not FREE <= after < segments for after in self.comm_after):
+            raise DependencyError(f"a communication waits for a segment outside 0..{segments - 1}; check comm_after.")
+        if any(not FREE <= after < comms for after in self.segment_after):
+            raise DependencyError(f"a segment waits for a communication outside 0..{comms - 1}; check segment_after.")
+        self._refuse_circles()
+
+    def _refuse_circles(self) -> None:
+        comm = segment = 0
+        while comm < len(self.comm_after) or segment < len(self.segment_after):
+            if comm < len(self.comm_after) and self.comm_after[comm] < segment:
+                comm += 1
+            elif segment < len(self.segment_after) and self.segment_after[segment] < comm:
+                segment += 1
+            else:
+                raise DependencyError(
+                    f"communication {comm} and segment {segment} wait for each other; one of the two must start first."
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What happened, one row a simulated run: ``z`` makespan and ``y`` compute busy time, both in ns, shape (rows,)."""
+
+    z: Array
+    y: Array
+
+
+def two_queues(schedule: Schedule, x: Array, quiet: Array, slow: Array) -> Run:
+    """Simulate ``rows`` runs of ``schedule``.
+
+    x      (rows, comms)     ns each communication takes
+    quiet  (rows, segments)  ns each segment takes when nothing runs beside it
+    slow   (rows, comms)     factor >= 1 by which compute is slower while that communication is in flight
+    """
+    return _Simulation(schedule, x, quiet, slow).run()
+
+
+class _Simulation:
+    """The state of all rows between two events. Queues end in a sentinel that nobody can start."""
+
+    def __init__(self, schedule: Schedule, x: Array, quiet: Array, slow: Array) -> None:
+        self.rows = np.arange(x.shape[0])
+        self.x, self.quiet = _with_sentinel(x, np.inf), _with_sentinel(quiet, np.inf)
+        self.slow = _with_sentinel(slow, 1.0)
+        never = len(schedule.comm_after) + len(schedule.segment_after) + 1
+        self.comm_after = np.array((*schedule.comm_after, never))
+        self.segment_after = np.array((*schedule.segment_after, never))
+        self.comm: Places = np.zeros(len(self.rows), dtype=np.intp)  # number of ended ones
+        self.segment: Places = np.zeros(len(self.rows), dtype=np.intp)
+        self.left_comm, self.left_segment = self.x[:, 0].copy(), self.quiet[:, 0].copy()
+        self.steps = x.shape[1] + quiet.shape[1]
+
+    def run(self) -> Run:
+        z, y = np.zeros(len(self.rows)), np.zeros(len(self.rows))
+        for _ in range(self.steps):
+            elapsed, computing = self._advance()
+            z += elapsed
+            y += np.where(computing, elapsed, 0.0)
+        return Run(z, y)
+
+    def _advance(self) -> tuple[Array, Flags]:
+        """Move every row to its next event; returns the time that passed and where compute was busy."""
+        flying = self.comm_after[self.comm] < self.segment
+        computing = self.segment_after[self.segment] < self.comm
+        pace = np.where(flying, self.slow[self.rows, self.comm], 1.0)
+        until_comm = np.where(flying, self.left_comm, np.inf)
+        until_segment = np.where(computing, self.left_segment * pace, np.inf)
+        elapsed = np.minimum(until_comm, until_segment)
+        elapsed = np.where(np.isfinite(elapsed), elapsed, 0.0)
+        self.left_comm = np.where(flying, self.left_comm - elapsed, self.left_comm)
+        self.left_segment = np.where(computing, self.left_segment - elapsed / pace, self.left_segment)
+        self._end_comms(flying & (until_comm <= until_segment))
+        self._end_segments(computing & (until_segment <= until_comm))
+        return elapsed, computing
+
+    def _end_comms(self, ended: Flags) -> None:
+        self.comm = self.comm + ended
+        self.left_comm = np.where(ended, self.x[self.rows, self.comm], self.left_comm)
+
+    def _end_segments(self, ended: Flags) -> None:
+        self.segment = self.segment + ended
+        self.left_segment = np.where(ended, self.quiet[self.rows, self.segment], self.left_segment)
+
+
+def _with_sentinel(values: Array, last: float) -> Array:
+    """``values`` with one more column, so that the head of an empty queue can be looked at."""
+    return np.concatenate([np.asarray(values, dtype=float), np.full((values.shape[0], 1), last)], axis=1)

@@ -1,0 +1,110 @@
+"""From an assignment to Z, Y and every x_j: the equations put together for one tuning problem.
+
+A :class:`CostModel` holds what is known for sure (the sites, their bytes and calls, NCCL's own pick, the program); the
+parameters are passed in. It evaluates many parameter sets on many assignments at once, which is what makes a Jacobian,
+or a search over the ladders, one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lagom.cost import model
+from lagom.cost.parameters import Array, Parameters, decode
+from lagom.cost.program import LumpedProgram, Program
+from lagom.records import Assignment
+
+if TYPE_CHECKING:
+    from lagom.search.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Predicted times of an iteration in ns: ``z`` and ``y`` (q, windows), ``x`` (q, windows, sites)."""
+
+    z: Array
+    y: Array
+    x: Array
+
+    @property
+    def logs(self) -> Array:
+        """All logarithms side by side, shape (q, windows, 2 + sites): z, y, x_1 ... x_n."""
+        return np.log(np.concatenate([self.z[..., None], self.y[..., None], self.x], axis=-1))
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """The model of one problem. ``wire`` and ``passes`` are W_j and kappa_j, ``calls`` the calls of an iteration."""
+
+    contexts: tuple[str, ...]
+    wire: Array
+    passes: Array
+    calls: Array
+    stock_nc: Array
+    stock_chunk: Array
+    nc_ceiling: float
+    chunk_ceiling: float
+    program: Program
+
+    @property
+    def sites(self) -> int:
+        return len(self.contexts)
+
+    def resources(self, assignments: Sequence[Assignment]) -> tuple[Array, Array]:
+        """NC and C that would really run, shape (windows, sites) each; open knobs take NCCL's own pick.
+
+        NCCL never exceeds the channels and the buffers it built, so larger values are cut to the ceilings.
+        """
+        nc = [[config.channels or 0 for config in assignment.configs] for assignment in assignments]
+        chunk = [[config.chunk_bytes or 0 for config in assignment.configs] for assignment in assignments]
+        channels, chunks = np.array(nc, dtype=float), np.array(chunk, dtype=float)
+        return (
+            np.where(channels > 0, np.minimum(channels, self.nc_ceiling), self.stock_nc),
+            np.where(chunks > 0, np.minimum(chunks, self.chunk_ceiling), self.stock_chunk),
+        )
+
+    def times(self, theta: Array, nc: Array, chunk: Array) -> Times:
+        """Times for parameter sets ``theta`` (q, coordinates) on configs ``nc``, ``chunk`` (windows, sites)."""
+        parameters = decode(theta, self.sites)
+        per_call = self._call_time(parameters, nc[None], chunk[None])
+        slow = self._slowdown(parameters, nc[None], per_call)
+        stock_nc, stock_chunk = self.stock_nc[None, None], self.stock_chunk[None, None]
+        stock_slow = self._slowdown(parameters, stock_nc, self._call_time(parameters, stock_nc, stock_chunk))
+        x = per_call * self.calls
+        run = self.program.run(x, slow, stock_slow, parameters)
+        return Times(run.z, run.y, x)
+
+    def _call_time(self, p: Parameters, nc: Array, chunk: Array) -> Array:
+        """x_j of one call, ns, shape (q, windows, sites)."""
+        per_channel = model.channel_bandwidth(chunk, p.per_site("channel"), p.per_site("half_chunk"))
+        bandwidth = model.link_bandwidth(nc, per_channel, p.per_site("link"), p.per_site("knee"))
+        bandwidth = bandwidth / model.spill(nc, chunk, p.per_site("spill"), p.per_site("footprint")) / p.eta
+        return model.communication_time(self.wire, nc, chunk, bandwidth, p.per_site("t0"), p.per_site("fill"))
+
+    def _slowdown(self, p: Parameters, nc: Array, per_call: Array) -> Array:
+        """Factor by which compute is slower beside each site, shape (q, windows, sites)."""
+        use = model.bandwidth_use(self.wire, per_call, self.passes, p.per_site("memory"))
+        rho = self.program.sm_loss(nc, p.per_site("sm"))
+        return rho * model.memory_loss(use, p.per_site("bound")) + model.persistent_step(nc, p.per_site("step"))
+
+
+def model_of(problem: Problem, program: Program | None = None) -> CostModel:
+    """The cost model of ``problem``; without a traced ``program`` only the sites are known and the model is lumped."""
+    sites = problem.sites
+    nc = [pick.channels or problem.channels_ceiling for pick in problem.stock]
+    chunk = [pick.chunk_bytes or problem.chunk_ceiling for pick in problem.stock]
+    return CostModel(
+        contexts=tuple(site.context for site in sites),
+        wire=np.array([model.wire_bytes(site.function, site.bytes) for site in sites]),
+        passes=np.array([model.MEMORY_PASSES.get(site.function, 2.0) for site in sites]),
+        calls=np.array([float(max(1, site.calls_per_iteration)) for site in sites]),
+        stock_nc=np.array(nc, dtype=float),
+        stock_chunk=np.array(chunk, dtype=float),
+        nc_ceiling=float(problem.channels_ceiling),
+        chunk_ceiling=float(problem.chunk_ceiling),
+        program=program if program is not None else LumpedProgram(len(sites)),
+    )

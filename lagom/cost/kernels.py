@@ -1,0 +1,186 @@
+"""From the kernels of one typical iteration, run under NCCL's own configs, to a :class:`TracedProgram`.
+
+Who waits for whom is not written in a timeline, but most of it shows:
+
+- a communication that starts while its queue was idle was set off by the compute that ended just before it;
+- compute that resumes after a gap, just after a communication ended, was waiting for it.
+
+Both are *sync points* of the compute queue; what lies between two of them is a segment. The rest is inferred: a
+communication that started back to back with the one before it could have started as early as that one, as far as
+compute is concerned, and its result is needed by the first segment that begins at a sync point after its end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lagom.cost import model
+from lagom.cost.events import FREE, Schedule
+from lagom.cost.parameters import Array
+from lagom.cost.program import TracedProgram
+from lagom.errors import LagomError
+
+TOLERANCE = 10_000.0  # ns: gaps up to this are launch latency, not waiting (as in the definition of overlap groups)
+
+
+class TraceError(LagomError):
+    """Kernels from which no program can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel of the iteration: ``start`` and ``end`` in ns on one clock. ``site`` is the site of a communication,
+    ``None`` for compute. ``blocks`` is mu, the grid (0 = unknown); ``blocks_per_sm`` is TB; ``persistent`` kernels keep
+    one block on every SM for as long as they run."""
+
+    start: float
+    end: float
+    site: int | None = None
+    blocks: int = 0
+    blocks_per_sm: int = 1
+    persistent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Busy:
+    """Compute busy time as a function of time: ``until(t)`` = ns of compute that ran before t."""
+
+    times: Array
+    total: Array
+
+    def until(self, moment: Array) -> Array:
+        return np.interp(moment, self.times, self.total)
+
+
+def traced_program(kernels: Sequence[Kernel], sites: int, sms: int = 0) -> TracedProgram:
+    """Read a program from one iteration's kernels; ``sms`` is lambda, 0 if unknown (then grids are not used)."""
+    comms = sorted((kernel for kernel in kernels if kernel.site is not None), key=lambda kernel: kernel.start)
+    compute = sorted((kernel for kernel in kernels if kernel.site is None), key=lambda kernel: kernel.start)
+    _refuse_nonsense(comms, compute, sites)
+    spans = _merge(compute)
+    cuts = _sync_points(comms, spans)
+    schedule = Schedule(_triggers(comms, cuts), _consumers(comms, cuts))
+    alone, under, idle = _work(comms, spans, cuts, sites)
+    rho = _rho(comms, compute, sites, sms)
+    site_of = tuple(comm.site for comm in comms if comm.site is not None)
+    return TracedProgram(schedule, site_of, _shares(comms, sites), alone, under, idle, rho, sms)
+
+
+def _refuse_nonsense(comms: Sequence[Kernel], compute: Sequence[Kernel], sites: int) -> None:
+    if not comms or not compute:
+        raise TraceError("the trace has no communication or no compute; record at least one whole iteration.")
+    if any(kernel.end < kernel.start for kernel in (*comms, *compute)):
+        raise TraceError("a kernel ends before it starts; drop it or record again.")
+    if {comm.site for comm in comms} != set(range(sites)):
+        raise TraceError(f"the trace must show each of the {sites} sites; record a whole iteration.")
+
+
+def _merge(kernels: Sequence[Kernel]) -> list[tuple[float, float]]:
+    """Spans in which at least one kernel runs, ascending (compute may use several streams)."""
+    spans: list[tuple[float, float]] = []
+    for kernel in kernels:
+        if spans and kernel.start <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], kernel.end))
+        else:
+            spans.append((kernel.start, kernel.end))
+    return spans
+
+
+def _sync_points(comms: Sequence[Kernel], spans: Sequence[tuple[float, float]]) -> list[float]:
+    """Moments at which one queue waited for the other, ascending; the first is the start of compute."""
+    points = {spans[0][0]}
+    comm_ends = np.array([comm.end for comm in comms])
+    for (_, gap_start), (gap_end, _) in itertools.pairwise(spans):
+        if gap_end - gap_start > TOLERANCE and np.any(np.abs(comm_ends - gap_end) <= TOLERANCE):
+            points.add(gap_end)
+    for before, comm in itertools.pairwise(comms):
+        if comm.start - before.end > TOLERANCE and comm.start > spans[0][0]:
+            points.add(comm.start)
+    return _spaced(sorted(point for point in points if point < spans[-1][1]))
+
+
+def _spaced(points: Sequence[float]) -> list[float]:
+    """Points closer than the tolerance are one point, the first."""
+    kept: list[float] = []
+    for point in points:
+        if not kept or point - kept[-1] > TOLERANCE:
+            kept.append(point)
+    return kept
+
+
+def _triggers(comms: Sequence[Kernel], cuts: Sequence[float]) -> tuple[int, ...]:
+    """comm_after: the segment that ended where an idle queue's communication started, else as the one before it."""
+    after: list[int] = []
+    free_at = -np.inf
+    for comm in comms:
+        ended = int(np.searchsorted(cuts, comm.start + TOLERANCE, side="right")) - 2  # last segment over by then
+        visible = comm.start - free_at > TOLERANCE
+        after.append(max(FREE, ended) if visible else after[-1])
+        free_at = max(free_at, comm.end)
+    return tuple(after)
+
+
+def _consumers(comms: Sequence[Kernel], cuts: Sequence[float]) -> tuple[int, ...]:
+    """segment_after: the last communication that had ended when the segment began."""
+    ends = np.array([comm.end for comm in comms])
+    return tuple(int(np.sum(np.maximum.accumulate(ends) <= cut + TOLERANCE)) - 1 for cut in cuts)
+
+
+def _work(
+    comms: Sequence[Kernel], spans: Sequence[tuple[float, float]], cuts: Sequence[float], sites: int
+) -> tuple[Array, Array, Array]:
+    """ns of each segment alone, beside each site (segments, sites), and idle inside it (waits at its end left out)."""
+    busy = _busy(spans)
+    bounds = np.array([*cuts, spans[-1][1]])
+    under = np.zeros((len(cuts), sites))
+    for comm in comms:
+        start, end = np.clip(comm.start, bounds[:-1], bounds[1:]), np.clip(comm.end, bounds[:-1], bounds[1:])
+        under[:, comm.site] += busy.until(end) - busy.until(start)
+    ran = np.diff(busy.until(bounds))
+    last = np.array([max((min(e, stop) for s, e in spans if s < stop), default=stop) for stop in bounds[1:]])
+    idle = np.maximum(0.0, last - bounds[:-1] - ran)
+    return np.maximum(0.0, ran - under.sum(-1)), under, idle
+
+
+def _busy(spans: Sequence[tuple[float, float]]) -> _Busy:
+    times, total = [spans[0][0]], [0.0]
+    for start, end in spans:
+        times += [start, end]
+        total += [total[-1], total[-1] + end - start]
+    return _Busy(np.array(times), np.array(total))
+
+
+def _shares(comms: Sequence[Kernel], sites: int) -> Array:
+    """Each communication's part of its site's time."""
+    time = np.array([max(comm.end - comm.start, 1e-9) for comm in comms])
+    site = np.array([comm.site for comm in comms], dtype=np.intp)
+    return time / np.bincount(site, weights=time, minlength=sites)[site]
+
+
+def _rho(comms: Sequence[Kernel], compute: Sequence[Kernel], sites: int, sms: int) -> Array | None:
+    """Eq. 5 for the kernels that really run beside each site: wave loss when 0, 1, 2... SMs are taken.
+
+    Persistent kernels lose lambda/(lambda - taken); their first step is the model's sigma. ``None`` where less than
+    half of the compute time has a known grid.
+    """
+    known = [kernel for kernel in compute if kernel.blocks > 0 or kernel.persistent]
+    if sms <= 0 or sum(k.end - k.start for k in known) < 0.5 * sum(k.end - k.start for k in compute):
+        return None
+    taken = np.arange(sms // 2 + 1, dtype=float)
+    loss = np.stack([_loss(kernel, sms, taken) for kernel in known])
+    weight = np.zeros((sites, len(known)))
+    for comm in comms:
+        for at, kernel in enumerate(known):
+            weight[comm.site, at] += max(0.0, min(comm.end, kernel.end) - max(comm.start, kernel.start))
+    weight += 1e-12 * np.array([kernel.end - kernel.start for kernel in known])  # a site beside nothing: the average
+    return weight @ loss / weight.sum(-1, keepdims=True)
+
+
+def _loss(kernel: Kernel, sms: int, taken: Array) -> Array:
+    if kernel.persistent:
+        return sms / (sms - taken)
+    return model.wave_loss(np.array(float(kernel.blocks)), sms, np.array(float(kernel.blocks_per_sm)), taken)

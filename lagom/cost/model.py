@@ -1,0 +1,120 @@
+"""Equations 1 to 6 of the paper, as repaired (README.md: printed, computed, why).
+
+Plain functions over numpy arrays; everything broadcasts. Symbols are the paper's: ``x`` communication time, ``y``
+compute time, NC channels, C chunk, lambda SMs, mu threadblocks of a kernel, TB threadblocks an SM holds, V bandwidth
+that a communication takes from global memory. Times are nanoseconds, sizes bytes, bandwidths bytes per nanosecond
+(= GB/s).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lagom.cost.parameters import Array
+from lagom.records import Function
+
+MOST_BUSY = 0.9  # u is clipped here: beyond it u/(1-u) says "saturated", not how much
+
+WIRE_PASSES = {Function.ALL_REDUCE: 2.0}  # a ring all-reduce sends everything twice, all others once
+MEMORY_PASSES = {  # HBM bytes for each byte on the wire: copy = read + write, reduce = two reads + write
+    Function.ALL_GATHER: 2.0,
+    Function.BROADCAST: 2.0,
+    Function.REDUCE: 3.0,
+    Function.REDUCE_SCATTER: 3.0,
+    Function.ALL_REDUCE: 2.5,
+}
+
+
+def wire_bytes(function: Function, size: float) -> float:
+    """W_j: bytes that one call of ``function`` over ``size`` bytes puts on the wire of a ring.
+
+    The factor (ranks - 1)/ranks is the same for all calls of a communicator and is left to the fitted BW_link.
+    """
+    return WIRE_PASSES.get(function, 1.0) * size
+
+
+def channel_bandwidth(chunk: Array, channel: Array, half_chunk: Array) -> Array:
+    """b * C / (C + C_h): what one channel carries with chunks of C bytes, in B/ns.
+
+    Small chunks starve a channel's pipeline: each step pays a fixed latency (facts par. 8).
+    """
+    return channel * chunk / (chunk + half_chunk)
+
+
+def spill(nc: Array, chunk: Array, gamma: Array, footprint: Array) -> Array:
+    """Slow-down (>= 1) once NC*C bytes in flight exceed the F bytes that the path holds: 1 + gamma*log2(NC*C/F).
+
+    Not in the paper. On the host-memory path of 8xH200, NC=2 with C=2 MiB and NC=4 with C=1 MiB are equally fast, and
+    both lose 1.2x to NC*C = 2 MiB; time rises linearly in log2(NC*C).
+    """
+    return 1.0 + gamma * np.maximum(0.0, np.log2(nc * chunk / footprint))
+
+
+def link_bandwidth(nc: Array, per_channel: Array, link: Array, knee: Array) -> Array:
+    """min(BW_link, NC * per-channel bandwidth), in B/ns, with the corner rounded: p-norm of the two times, p = knee.
+
+    Near the corner both limits act: 16 channels of an H200 reach 93 % of twice what 8 reach, and 24 give 1.12x of 16.
+    """
+    slow, fast = 1.0 / (nc * per_channel), 1.0 / link
+    worst = np.maximum(slow, fast)
+    rounded = worst * ((slow / worst) ** knee + (fast / worst) ** knee) ** (1.0 / knee)
+    return 1.0 / rounded
+
+
+def communication_time(wire: Array, nc: Array, chunk: Array, bandwidth: Array, t0: Array, fill: Array) -> Array:
+    """x_j(NC, C) of one call in ns: t0 + (W_j + phi*NC*C) / bandwidth.
+
+    phi chunks a channel fill and drain the pipeline, which is what a large chunk costs a small message.
+    """
+    return t0 + (wire + fill * nc * chunk) / bandwidth
+
+
+def bandwidth_use(wire: Array, x: Array, passes: Array, memory: Array) -> Array:
+    """u_j = V_j / B-bar: share of peak memory bandwidth taken while communication j runs, V_j = kappa_j * W_j / x_j.
+
+    ``memory`` is 1 / B-bar in ns/B, ``passes`` is kappa_j. Stays within [0, MOST_BUSY].
+    """
+    return np.minimum(MOST_BUSY, passes * wire * memory / x)
+
+
+def waves(blocks: Array, sms: float, blocks_per_sm: Array, nc: Array, a: float = 1.0) -> Array:
+    """g of Eq. 5: ceil(mu / ((lambda - a*NC) * TB)), the waves of a kernel of ``blocks`` threadblocks.
+
+    ``a`` in (0, 1] is what one channel really costs of an SM; the paper assumes 1.
+    """
+    free = np.maximum(1.0, sms - a * np.asarray(nc, dtype=float))
+    return np.ceil(blocks / (free * blocks_per_sm) - 1e-9)
+
+
+def wave_loss(blocks: Array, sms: float, blocks_per_sm: Array, nc: Array, a: float = 1.0) -> Array:
+    """rho: waves with NC channels running over waves without (>= 1), for kernels whose grid is known."""
+    return waves(blocks, sms, blocks_per_sm, nc, a) / waves(blocks, sms, blocks_per_sm, np.zeros(()), a)
+
+
+def sm_loss(nc: Array, share: Array) -> Array:
+    """rho = lambda / (lambda - a*NC) for a mix of kernels (>= 1); ``share`` = a/lambda. Ceilings average out."""
+    return 1.0 / np.maximum(0.1, 1.0 - share * nc)
+
+
+def persistent_step(nc: Array, sigma: Array) -> Array:
+    """sigma * [NC > 0]: a persistent kernel holds every SM, so the first channel costs it a second, partial wave."""
+    return sigma * (nc > 0)
+
+
+def memory_loss(use: Array, bound: Array) -> Array:
+    """Eq. 6 as a factor (>= 1): 1 + beta * u/(1-u), where the share beta of the compute waits for memory."""
+    return 1.0 + bound * use / (1.0 - use)
+
+
+def slowdown(nc: Array, use: Array, share: Array, sigma: Array, bound: Array) -> Array:
+    """How many times longer compute takes while one communication runs: Eq. 4 to 6 for the overlapped part of y_i."""
+    return sm_loss(nc, share) * memory_loss(use, bound) + persistent_step(nc, sigma)
+
+
+def compute_time(quiet: Array, overlap: Array, slow: Array) -> Array:
+    """y_i of Eq. 4 in ns, waves weighted by the share run under each communication.
+
+    ``quiet`` is y_i0 in ns; ``overlap[..., j]`` the share of its *work* done under communication j (sum <= 1);
+    ``slow[..., j]`` that communication's slow-down.
+    """
+    return quiet * (1.0 - overlap.sum(-1) + (overlap * slow).sum(-1))
