@@ -1,0 +1,281 @@
+"""The simulator's face: a workload on a machine under a set of knobs, with noise-free results cached.
+
+``run`` is exact arithmetic and cached by group and by the configs of that group's sites (a group starts and ends with
+both queues empty, so nothing else matters to it); noise is put on top of cached results by ``sample``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lagom.errors import LagomError
+from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Sample, Site
+from lagom.search.session import Knobs, Problem
+from lagom.sim.contention import arrival_ns, contended_ns, contended_transfer_ns, quiet_ns
+from lagom.sim.engine import Head, KernelRow, Script, play, play_spans, write_out
+from lagom.sim.link import transfer
+from lagom.sim.machine import Machine
+from lagom.sim.noise import noisy
+from lagom.sim.program import Applied, Collective, Group, GroupTimes, Kernel, Span, Workload
+
+#: What may be set, and how many channels at most (``None``: what NCCL built).
+KNOB_SETS: dict[str, tuple[Knobs, int | None]] = {
+    "fork": (Knobs(channels=True, algorithm=True, chunk=True, threads=True), 64),
+    "stock_2_30": (Knobs(channels=True, algorithm=True, chunk=True, threads=False), None),
+    "stock_2_28": (Knobs(channels=True, algorithm=True, chunk=False, threads=False), None),
+}
+
+_SIMPLE_ONLY = ((int(Algorithm.RING), int(Protocol.SIMPLE)),)
+_RING = (*_SIMPLE_ONLY, (int(Algorithm.RING), int(Protocol.LL128)))
+_USABLE = {
+    Function.ALL_GATHER: _RING,
+    Function.REDUCE_SCATTER: _RING,
+    Function.ALL_REDUCE: (*_RING, (int(Algorithm.TREE), int(Protocol.SIMPLE)), (int(Algorithm.TREE), int(Protocol.LL128))),
+}
+
+
+class SimulatorError(LagomError):
+    """Raised when the simulator is asked for something that no NCCL could run."""
+
+
+@dataclass(slots=True)
+class Iteration:
+    """One noise-free iteration, ns. ``x_by_site`` follows the problem's sites (its sum is less than ``x`` where some
+    collectives are not tunable). ``kernels`` are made on first use."""
+
+    z: float
+    x: float
+    y: float
+    x_by_site: tuple[float, ...]
+    _spans: Callable[[], list[Span]] = field(repr=False)
+
+    @property
+    def kernels(self) -> list[Span]:
+        """Every kernel's span, in order of its end, times from the iteration's start."""
+        return self._spans()
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """A collective call of the iteration. ``site`` is the problem's site, or -1 where no tuner can reach it."""
+
+    site: int
+    function: Function
+    bytes: int
+    ranks: int
+
+
+class Simulator:
+    """One workload on one machine under one knob set. Deterministic but for :meth:`sample`."""
+
+    def __init__(self, workload: Workload, machine: Machine, knobs: str = "stock_2_30", seed: int = 0) -> None:
+        """``seed`` seeds the generator that :meth:`sample` uses when it is given none."""
+        if knobs not in KNOB_SETS:
+            raise SimulatorError(f"no knob set named {knobs!r}; use one of {', '.join(KNOB_SETS)}")
+        self.workload, self.machine, self.knobs = workload, machine, knobs
+        self.groups: tuple[Group, ...] = workload.build(machine)
+        self.ceiling = KNOB_SETS[knobs][1] or machine.built_channels
+        self._rng = np.random.default_rng(seed)
+        self._visible = [i for i, s in enumerate(workload.sites) if s.tunable or knobs == "fork"]
+        self._group_sims = [_GroupSim(group, machine) for group in self.groups]
+        self._runs: dict[Assignment, Iteration] = {}
+        self._op_runs: dict[tuple[CommConfig, ...], Iteration] = {}
+        self._ops = tuple(c for g in self.groups for _ in range(g.repeats) for c in g.collectives)
+
+    # --- what is to be tuned --------------------------------------------------------------------------------------
+
+    def problem(self) -> Problem:
+        """The tuning problem: sites as a controller would name them, NCCL's own picks, and what is legal."""
+        calls = [op.site for op in self._ops]
+        shapes = [self.workload.sites[index] for index in self._visible]
+        sites = tuple(
+            Site(n, s.function, s.bytes, calls.count(i), s.context)
+            for n, (i, s) in enumerate(zip(self._visible, shapes, strict=True))
+        )
+        algorithm = KNOB_SETS[self.knobs][0].algorithm
+        usable = tuple(_USABLE.get(s.function, _SIMPLE_ONLY) if algorithm else () for s in shapes)
+        stock = tuple(self.stock_config for _ in sites)
+        return Problem(sites, stock, self.ceiling, KNOB_SETS[self.knobs][0], usable, self.machine.default_chunk)
+
+    @property
+    def stock_config(self) -> CommConfig:
+        """What NCCL picks by itself for every large call."""
+        m = self.machine
+        return CommConfig(Algorithm.RING, Protocol.SIMPLE, m.built_channels, m.default_threads, m.default_chunk)
+
+    @property
+    def comm_ops(self) -> tuple[OpCall, ...]:
+        """The collectives of one iteration in NCCL's order of calls."""
+        place = {site: n for n, site in enumerate(self._visible)}
+        return tuple(OpCall(place.get(op.site, -1), op.function, op.bytes, op.ranks) for op in self._ops)
+
+    # --- running it -----------------------------------------------------------------------------------------------
+
+    def run(self, assignment: Assignment) -> Iteration:
+        """One noise-free iteration with one config for each site of :meth:`problem`; cached."""
+        found = self._runs.get(assignment)
+        if found is None:
+            found = self._runs[assignment] = self._run(assignment)
+        return found
+
+    def run_ops(self, configs: tuple[CommConfig, ...]) -> Iteration:
+        """The same with one config for each call of :attr:`comm_ops`; cached by the tuple."""
+        if len(configs) != len(self._ops):
+            raise SimulatorError(f"an iteration has {len(self._ops)} collectives; got {len(configs)} configs")
+        found = self._op_runs.get(configs)
+        if found is None:
+            found = self._op_runs[configs] = self._run_ops(configs)
+        return found
+
+    def sample(self, assignment: Assignment, rng: np.random.Generator | None = None, noise: float = 0.02) -> Sample:
+        """One iteration as a real job would measure it: the cached result under ``noise`` (a share of Z, one sigma)."""
+        return noisy(self.run(assignment), rng or self._rng, noise)
+
+    def stock(self) -> Assignment:
+        """NCCL untouched."""
+        return Assignment.stock(len(self._visible))
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def applied(self, config: CommConfig) -> Applied:
+        """``config`` on top of NCCL's pick, held to what the machine and the knob set can do."""
+        full = config.over(self.stock_config)
+        assert full.channels is not None and full.threads is not None and full.chunk_bytes is not None
+        chunk = min(full.chunk_bytes, self.machine.default_chunk)
+        return Applied(full, max(1, min(full.channels, self.ceiling)), full.threads, chunk)
+
+    def _run(self, assignment: Assignment) -> Iteration:
+        if len(assignment) != len(self._visible):
+            raise SimulatorError(f"the problem has {len(self._visible)} sites; got {len(assignment)} configs")
+        by_site = [self.applied(STOCK)] * len(self.workload.sites)
+        for index, config in zip(self._visible, assignment.configs, strict=True):
+            by_site[index] = self.applied(config)
+        times = [sim.run(by_site) for sim in self._group_sims]
+        return self._iteration(times, lambda: self._spans([by_site[op.site] for op in self._ops]))
+
+    def _run_ops(self, configs: tuple[CommConfig, ...]) -> Iteration:
+        applied = [self.applied(c) for c in configs]
+        times, start = [], 0
+        for sim in self._group_sims:
+            count = sim.calls_per_run * sim.group.repeats
+            times.append(sim.run_calls(applied[start : start + count]))
+            start += count
+        return self._iteration(times, lambda: self._spans(applied))
+
+    def _iteration(self, times: Sequence[GroupTimes], spans: Callable[[], list[Span]]) -> Iteration:
+        by_site = [0.0] * len(self.workload.sites)
+        for group in times:
+            for site, ns in group.x_by_site:
+                by_site[site] += ns
+        visible = tuple(by_site[index] for index in self._visible)
+        z, x, y = (sum(getattr(t, key) for t in times) for key in ("z", "x", "y"))
+        return Iteration(z, x, y, visible, spans)
+
+    def _spans(self, applied: Sequence[Applied]) -> list[Span]:
+        spans: list[Span] = []
+        now, start, place = 0.0, 0, {site: n for n, site in enumerate(self._visible)}
+        for sim in self._group_sims:
+            for _ in range(sim.group.repeats):
+                times = sim.spans(applied[start : start + sim.calls_per_run])
+                kernels = sum(s.queue == "compute" for s in spans)
+                spans.extend(_shifted(span, now, start if span.queue == "comm" else kernels, place) for span in times.spans)
+                now += times.z
+                start += sim.calls_per_run
+        return spans
+
+
+class _GroupSim:
+    """One group on one machine: its script, its kernels alone, and heads and results by config, cached."""
+
+    def __init__(self, group: Group, machine: Machine) -> None:
+        self.group, self.machine = group, machine
+        kernels = list(dict.fromkeys(op.kernel for s in group.segments for op in s.compute))
+        self._kernels: list[Kernel] = kernels
+        self._rows = [
+            KernelRow(quiet_ns(machine, k) + machine.launch_ns, arrival_ns(machine, k), k) for k in kernels
+        ]
+        self._script: Script = write_out(group, {kernel: n for n, kernel in enumerate(kernels)})
+        self._collectives = group.collectives
+        self._heads: dict[tuple[Collective, Applied], Head] = {}
+        self._results: dict[tuple[Applied, ...], GroupTimes] = {}
+
+    @property
+    def calls_per_run(self) -> int:
+        return len(self._collectives)
+
+    def run(self, by_site: Sequence[Applied]) -> GroupTimes:
+        key = tuple(by_site[site] for site in self.group.sites)
+        found = self._results.get(key)
+        if found is None:
+            heads = [self._head(c, by_site[c.site]) for c in self._collectives]
+            once = play(self._script, self._rows, heads)
+            found = self._results[key] = _times(once, self.group.repeats)
+        return found
+
+    def run_calls(self, applied: Sequence[Applied]) -> GroupTimes:
+        """One config a call; falls back on the cache if every site's calls agree."""
+        by_site: dict[int, Applied] = {}
+        calls = self._collectives * self.group.repeats
+        if all(by_site.setdefault(c.site, a) == a for c, a in zip(calls, applied, strict=True)):
+            table = [applied[0]] * (max(by_site) + 1) if by_site else []
+            for site, config in by_site.items():
+                table[site] = config
+            return self.run(table)
+        size = self.calls_per_run
+        return _sum([self._played(applied[n * size : (n + 1) * size]) for n in range(self.group.repeats)])
+
+    def spans(self, applied: Sequence[Applied]) -> GroupTimes:
+        heads = [self._head(c, a) for c, a in zip(self._collectives, applied, strict=True)]
+        return play_spans(self._script, self._rows, heads)
+
+    def _played(self, applied: Sequence[Applied]) -> GroupTimes:
+        heads = [self._head(c, a) for c, a in zip(self._collectives, applied, strict=True)]
+        return play(self._script, self._rows, heads, skip=False)
+
+    def _head(self, collective: Collective, applied: Applied) -> Head:
+        key = (collective, applied)
+        found = self._heads.get(key)
+        if found is None:
+            found = self._heads[key] = self._make_head(collective, applied)
+        return found
+
+    def _make_head(self, collective: Collective, applied: Applied) -> Head:
+        alone = transfer(self.machine, collective, applied)
+        m = self.machine
+        stretch = tuple(contended_transfer_ns(m, k, alone) / alone.ns for k in self._kernels)
+        burden = tuple(contended_ns(m, k, alone) / quiet_ns(m, k) for k in self._kernels)
+        warp = 32 if applied.config.algorithm in (None, Algorithm.RING) else 128  # the extra warps NCCL adds
+        name = f"ncclDevKernel_{_KERNEL_NAMES.get(collective.function, 'SendRecv')}_RING_LL"
+        return Head(alone.ns, stretch, burden, name, applied.channels, applied.threads + warp)
+
+
+_KERNEL_NAMES = {
+    Function.ALL_GATHER: "AllGather",
+    Function.REDUCE_SCATTER: "ReduceScatter_Sum_bf16",
+    Function.ALL_REDUCE: "AllReduce_Sum_bf16",
+}
+
+
+def _times(once: GroupTimes, repeats: int) -> GroupTimes:
+    by_site = tuple((site, ns * repeats) for site, ns in once.x_by_site)
+    return GroupTimes(once.z * repeats, once.x * repeats, once.y * repeats, by_site)
+
+
+def _sum(parts: Sequence[GroupTimes]) -> GroupTimes:
+    by_site: dict[int, float] = {}
+    for part in parts:
+        for site, ns in part.x_by_site:
+            by_site[site] = by_site.get(site, 0.0) + ns
+    z, x, y = (sum(getattr(p, key) for p in parts) for key in ("z", "x", "y"))
+    return GroupTimes(z, x, y, tuple(sorted(by_site.items())))
+
+
+def _shifted(span: Span, by_ns: float, by_op: int, place: dict[int, int]) -> Span:
+    site: Any = place.get(span.site, -1)
+    return Span(
+        span.queue, span.name, span.start + by_ns, span.end + by_ns, span.op + by_op, site, span.grid, span.block
+    )
