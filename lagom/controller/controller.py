@@ -4,12 +4,13 @@
        ▲                           │                        │
        └────────── plans ──────────┴──── story ──▶ log, profile
 
-It shares memory with the ranks and nothing else. It may die at any moment: a trial is a lease and ends by itself, a confirmed
-plan stays in force.
+It shares memory with the ranks and nothing else. It may die at any moment: a trial is a lease and ends by itself, a
+confirmed plan stays in force.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -194,7 +195,5 @@ class Controller:
 
 def lower_priority() -> None:
     """The job's own threads come first."""
-    try:
+    with contextlib.suppress(OSError):
         os.nice(5)
-    except OSError:
-        pass

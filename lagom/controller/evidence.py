@@ -1,4 +1,4 @@
-"""What the first iterations show about a communicator: how much can be measured there, and what NCCL picks by itself."""
+"""What the first iterations show about a communicator: how much can be measured, and what NCCL picks by itself."""
 
 from __future__ import annotations
 
@@ -101,5 +101,7 @@ def common_knobs(processes: list[ProcessView]) -> Knobs:
     )
 
 
-def _pair(pick: CommConfig) -> tuple[Algorithm | None, Protocol | None]:
-    return pick.algorithm, pick.protocol
+def _pair(pick: CommConfig) -> tuple[int, int]:
+    assert pick.algorithm is not None, "add_calls keeps whole picks only"
+    assert pick.protocol is not None
+    return int(pick.algorithm), int(pick.protocol)

@@ -1,8 +1,8 @@
 """One window measured: call records and kernel spans of all ranks in, pairs of samples out.
 
 Z is the time between starts of position 0, credited to the config the GPU ran: the start is that of the kernel where a
-tier of measurement sees kernels, else that of the host's call (then only the inside of long blocks counts, since the host
-runs ahead of the GPU by some iterations). The iteration after a change of config is dropped.
+tier of measurement sees kernels, else that of the host's call (then only the inside of long blocks counts, since the
+host runs ahead of the GPU by some iterations). The iteration after a change of config is dropped.
 
 Over ranks, communication time is the minimum (the last to arrive waits least), compute time and Z the maximum.
 """

@@ -13,7 +13,7 @@ STABLE_ITERATIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Fixed for the controller's life. ``rules`` are those of ``--set`` at the start; the pins file may replace them."""
+    """Fixed for the controller's life. ``rules`` are those of ``--set`` at the start; the pins file replaces them."""
 
     directory: Path
     job: str = ""

@@ -1,4 +1,4 @@
-"""Rules pinned by hand: those of ``--set`` at the start, and whatever ``lagom set`` writes into the log folder later."""
+"""Rules pinned by hand: those of ``--set`` at the start, and what ``lagom set`` writes into the log folder later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Pins:
         self._stamp = self._stamp_now()
 
     def changed(self) -> tuple[Rule, ...] | None:
-        """The new rules if the file was rewritten since the last look; a rule that cannot be read keeps the old ones."""
+        """The new rules if the file was rewritten since the last look; an unreadable rule keeps the old ones."""
         stamp = self._stamp_now()
         if stamp == self._stamp:
             return None

@@ -1,7 +1,7 @@
-"""Getting one plan agreed: choose a start far enough ahead, offer it, look until the ranks have decided, try again later.
+"""Getting one plan agreed: choose a start far enough ahead, offer it, look until the ranks have decided, try again.
 
-Nobody waits for anybody: a rank that arrives at the start before the decision aborts the offer, and the next attempt leaves
-twice the room. What is far enough is learnt from the round trips of this very communicator.
+Nobody waits for anybody: a rank that arrives at the start before the decision aborts the offer, and the next attempt
+leaves twice the room. What is far enough is learnt from the round trips of this very communicator.
 """
 
 from __future__ import annotations

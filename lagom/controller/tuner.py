@@ -1,7 +1,7 @@
 """One communicator's way through a tuning run: join, learn the program, try configs, go quiet.
 
-A state machine that the controller's loop steps; it never sleeps. Each phase is a method that does what can be done now and
-names the next phase. What decides is elsewhere: the session (lagom.search) says what to try and what it meant, a
+A state machine that the controller's loop steps; it never sleeps. Each phase is a method that does what can be done now
+and names the next phase. What decides is elsewhere: the session (lagom.search) says what to try and what it meant, a
 :class:`~lagom.controller.window.Window` gets it agreed and measured.
 """
 
@@ -19,8 +19,9 @@ from lagom.controller.publication import Margin, Offer, Progress
 from lagom.controller.story import Story
 from lagom.controller.window import Window, standing
 from lagom.profile_file import Section
-from lagom.program import CallHistory, TunedProgram, find_program, latest_start, tuned_program
-from lagom.records import Assignment
+from lagom.program import CallHistory, Program, TunedProgram, find_program, latest_start, tuned_program
+from lagom.program.detect import HISTORY_CALLS
+from lagom.records import Assignment, Function
 from lagom.search import Policy, TuningSession, make_strategy
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, Rule
@@ -28,6 +29,7 @@ from lagom.wire.region import Capture, CommunicatorView, Region
 
 LOOK_SECONDS = 0.25
 MAX_LOST_WINDOWS = 5
+RELEARN_AFTER = 2
 #: Room before a plan of pinned rules, which needs no iteration boundary.
 PINNED_CALLS = 16
 
@@ -52,6 +54,8 @@ class CommunicatorTuner:
         self._margin = Margin()
         self._looked_at = 0.0
         self._lost_windows = 0
+        self._suspected: tuple[tuple[Function, int], ...] = ()
+        self._suspected_at = 0
 
     # -- what arrives
 
@@ -136,8 +140,8 @@ class CommunicatorTuner:
         if now - self._looked_at < LOOK_SECONDS or not self.may_tune:
             return "learning"
         self._looked_at = now
-        program = find_program(self.history)
-        if program is None or program.iterations_seen < self.options.stable_iterations:
+        program = self._believed_program()
+        if program is None:
             return "learning"
         if self._captured():
             return self._aside("a CUDA graph was captured here: NCCL no longer asks per call")
@@ -165,7 +169,8 @@ class CommunicatorTuner:
         return "pinned"
 
     def _tuning(self, now: float) -> str:
-        assert self._session is not None and self.tuned is not None
+        assert self._session is not None
+        assert self.tuned is not None
         if self._window is None and not self._open_window():
             return "finishing"
         assert self._window is not None
@@ -174,6 +179,11 @@ class CommunicatorTuner:
             return "tuning"
         failure, self._window = self._window.failure, None
         self._lost_windows = 0 if result.pairs else self._lost_windows + 1
+        if self._lost_windows >= RELEARN_AFTER and self._program_has_changed():
+            self.story.note("the iteration is another than was thought; learning it again", warning=True)
+            self._session, self.tuned, self._lost_windows = None, None, 0
+            self.region.set_capture(self.view.index, Capture.CALLS | Capture.KERNELS)
+            return "learning"
         move = self._session.report(result)
         self.story.move(self.view, move, "tuning", self._iteration(), failure)
         if move.verdict == "confirmed":
@@ -182,8 +192,10 @@ class CommunicatorTuner:
         return "tuning"
 
     def _finishing(self, now: float) -> str:
-        assert self._session is not None and self._session.outcome is not None and self.tuned is not None
+        assert self._session is not None
         outcome, tuned = self._session.outcome, self.tuned
+        assert outcome is not None
+        assert tuned is not None
         if self._offer is None:
             self._offer = self._new_offer(
                 lambda start: standing(tuned, outcome.assignment, (), start), "final", self._start_after
@@ -202,9 +214,26 @@ class CommunicatorTuner:
 
     # -- helpers
 
+    def _believed_program(self) -> Program | None:
+        """A program that has repeated long enough, and was found already when half of these calls had been seen: a run
+        of equal gathers inside the first forward pass also repeats for a while."""
+        program = find_program(self.history)
+        if program is None or program.iterations_seen < self.options.stable_iterations:
+            return None
+        seen = len(self.history.numbers)
+        if program.positions != self._suspected:
+            self._suspected, self._suspected_at = program.positions, seen
+        return program if seen >= min(2 * self._suspected_at, HISTORY_CALLS) else None
+
+    def _program_has_changed(self) -> bool:
+        assert self.tuned is not None
+        program = find_program(self.history)
+        return program is None or sorted(program.positions) != sorted(self.tuned.program.positions)
+
     def _open_window(self) -> bool:
         """The next window, or False when the search is over."""
-        assert self._session is not None and self.tuned is not None
+        assert self._session is not None
+        assert self.tuned is not None
         if (why := self._reason_to_stop()) is not None:
             self._session.stop(why)
         request = self._session.request()

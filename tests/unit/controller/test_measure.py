@@ -1,0 +1,138 @@
+"""The meter: what counts as a sample, and to whom it is credited."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from lagom.controller.measure import (
+    CALL_CANDIDATE,
+    CALL_PROGRAM,
+    SPAN_COLLECTIVE,
+    SPAN_COMPUTE,
+    Pacing,
+    Tier,
+    WindowMeter,
+    busy_ns,
+)
+from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
+
+EPOCH = 7
+CALLS = 3  # positions an iteration
+
+
+def window(blocks: int, tier: Tier) -> tuple[list[bool], int]:
+    """ABBA labels of the iterations of a window, and the block length."""
+    block = Pacing.of(tier).block
+    return [(b % 4) in (1, 2) for b in range(blocks) for _ in range(block)] + [False], block
+
+
+def call_records(labels: list[bool], times: NDArray[np.int64]) -> NDArray[np.void]:
+    rows = np.zeros(len(labels) * CALLS, CALL_RECORD)
+    rows["call"] = np.arange(len(rows)) + 100
+    rows["epoch"] = EPOCH
+    rows["position"] = np.tile(np.arange(CALLS), len(labels))
+    rows["iteration"] = np.repeat(np.arange(len(labels)), CALLS)
+    rows["flags"] = CALL_PROGRAM | np.where(np.repeat(labels, CALLS), CALL_CANDIDATE, 0)
+    rows["time_ns"] = np.repeat(times, CALLS)
+    rows["site"] = rows["position"] % 2
+    return rows
+
+
+def kernel_spans(slot: int, starts: NDArray[np.int64]) -> NDArray[np.void]:
+    """Three collectives of 100 ns an iteration, and one compute kernel of 500 ns."""
+    rows = np.zeros(len(starts) * 4, KERNEL_SPAN)
+    offsets = np.tile([0, 200, 400, 50], len(starts))
+    rows["start_ns"] = np.repeat(starts, 4) + offsets
+    rows["kind"] = np.tile([SPAN_COLLECTIVE] * 3 + [SPAN_COMPUTE], len(starts))
+    rows["end_ns"] = rows["start_ns"] + np.where(rows["kind"] == SPAN_COMPUTE, 500, 100)
+    calls = np.arange(len(starts) * CALLS, dtype=np.uint64).reshape(-1, CALLS) + np.uint64(100)
+    rows["call"] = np.hstack([calls, np.full((len(starts), 1), NO_CALL, np.uint64)]).ravel()
+    rows["slot"] = slot
+    rows["source"] = 4
+    return rows
+
+
+def starts_of(labels: list[bool], incumbent: int = 1000, candidate: int = 800) -> NDArray[np.int64]:
+    lengths = [candidate if label else incumbent for label in labels]
+    return np.concatenate([[5000], 5000 + np.cumsum(lengths)[:-1]])
+
+
+@pytest.mark.parametrize("tier", [Tier.TIMELINE, Tier.KERNELS])
+def test_kernels_decide_and_the_iteration_after_a_change_is_dropped(tier: Tier) -> None:
+    labels, _ = window(8, tier)
+    starts = starts_of(labels)
+    meter = WindowMeter(EPOCH, {0: 0, 1: 1}, 2, tier)
+    for slot in (0, 1):
+        meter.add_calls(slot, call_records(labels, np.zeros(len(labels), np.int64)))
+        meter.add_spans(slot, kernel_spans(slot, starts))
+    pairs = meter.pairs()
+    assert len(pairs) == 4
+    for incumbent, candidate in pairs:
+        assert (incumbent.z, candidate.z) == (1000, 800)
+        assert incumbent.x == 300
+        assert incumbent.y == (500 if tier is Tier.TIMELINE else None)
+        assert incumbent.x_by_site == (200, 100)
+
+
+def test_over_ranks_communication_is_the_least_and_the_rest_the_most() -> None:
+    labels, _ = window(4, Tier.TIMELINE)
+    meter = WindowMeter(EPOCH, {0: 0, 1: 1}, 2, Tier.TIMELINE)
+    for slot, stretch in ((0, 0), (1, 60)):
+        meter.add_calls(slot, call_records(labels, np.zeros(len(labels), np.int64)))
+        spans = kernel_spans(slot, starts_of(labels))
+        spans["end_ns"] += np.uint64(stretch)
+        meter.add_spans(slot, spans)
+    incumbent, _ = meter.pairs()[0]
+    assert incumbent.x == 300
+    assert incumbent.y == 560
+
+
+def test_host_times_count_only_inside_long_blocks() -> None:
+    labels, block = window(4, Tier.HOST)
+    starts = starts_of(labels)
+    meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.HOST)
+    meter.add_calls(0, call_records(labels, starts))
+    pairs = meter.pairs()
+    assert block >= 20
+    assert [(a.z, b.z) for a, b in pairs] == [(1000, 800), (1000, 800)]
+    assert pairs[0][0].x is None
+
+
+def test_a_rank_that_said_nothing_yields_nothing() -> None:
+    labels, _ = window(4, Tier.HOST)
+    meter = WindowMeter(EPOCH, {0: 0, 1: 1}, 2, Tier.HOST)
+    meter.add_calls(0, call_records(labels, starts_of(labels)))
+    assert meter.pairs() == ()
+
+
+def test_records_of_another_plan_do_not_count() -> None:
+    labels, _ = window(4, Tier.HOST)
+    rows = call_records(labels, starts_of(labels))
+    rows["epoch"] = EPOCH + 1
+    meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.HOST)
+    meter.add_calls(0, rows)
+    assert meter.pairs() == ()
+
+
+def test_a_lost_iteration_costs_its_block_not_the_window() -> None:
+    labels, _ = window(8, Tier.KERNELS)
+    spans = kernel_spans(0, starts_of(labels))
+    lost = spans[spans["call"] != 100 + 5 * CALLS]
+    meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.KERNELS)
+    meter.add_calls(0, call_records(labels, np.zeros(len(labels), np.int64)))
+    meter.add_spans(0, lost)
+    assert 2 <= len(meter.pairs()) < 4
+    assert all((a.z, b.z) == (1000, 800) for a, b in meter.pairs())
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 40)), max_size=30))
+def test_busy_time_is_the_measure_of_the_union(pieces: list[tuple[int, int]]) -> None:
+    rows = np.zeros(len(pieces), KERNEL_SPAN)
+    for row, (start, length) in zip(rows, pieces, strict=True):
+        row["start_ns"], row["end_ns"] = start, start + length
+    covered = {tick for start, length in pieces for tick in range(start, start + length)}
+    assert busy_ns(rows) == len(covered)

@@ -1,0 +1,110 @@
+"""Programs from call records, as a controller drains them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.program import CallHistory, find_program, latest_start, tuned_program
+from lagom.records import Assignment, CommConfig, Function
+from lagom.wire.layout import CALL_RECORD
+
+GATHER, SCATTER = int(Function.ALL_GATHER), int(Function.REDUCE_SCATTER)
+BIG, SMALL, TINY = 400 << 20, 30 << 20, 4
+
+
+def records(shapes: list[tuple[int, int]], first: int = 0, step_ns: int = 1000, pause: int = 0) -> NDArray[np.void]:
+    """Consecutive calls; every ``pause``-th call comes after a long pause of the host."""
+    rows = np.zeros(len(shapes), CALL_RECORD)
+    rows["call"] = np.arange(first, first + len(shapes))
+    rows["function"], rows["bytes"] = zip(*shapes, strict=True)
+    gaps = np.full(len(shapes), step_ns)
+    if pause:
+        gaps[::pause] *= 50
+    rows["time_ns"] = np.cumsum(gaps)
+    return rows
+
+
+def iteration(layers: int = 3) -> list[tuple[int, int]]:
+    forward = [(GATHER, SMALL)] + [(GATHER, BIG)] * layers
+    return forward + [(GATHER, BIG), (SCATTER, BIG)] * layers + [(SCATTER, SMALL)]
+
+
+def history_of(shapes: list[tuple[int, int]], pause: int = 0) -> CallHistory:
+    history = CallHistory()
+    history.extend(records(shapes, pause=pause))
+    return history
+
+
+def test_the_iteration_begins_after_the_longest_pause() -> None:
+    one = iteration()
+    program = find_program(history_of(one * 5, pause=len(one)))
+    assert program is not None
+    assert program.positions == tuple((Function(f), size) for f, size in one)
+    assert program.first_call % len(one) == 0
+    assert program.steady
+    assert program.next_start(program.first_call, program.first_call + 1) == program.first_call + len(one)
+    assert program.next_start(program.first_call, program.first_call) == program.first_call
+
+
+def test_small_calls_do_not_count_but_are_numbered() -> None:
+    one = [*iteration(), (int(Function.ALL_REDUCE), TINY), (int(Function.BROADCAST), BIG)]
+    program = find_program(history_of(one * 5, pause=len(one)))
+    assert program is not None
+    assert len(program.positions) == len(one) - 2
+    assert program.calls_per_iteration == len(one)
+
+
+def test_a_gap_in_the_records_starts_afresh() -> None:
+    history = CallHistory()
+    history.extend(records(iteration() * 2))
+    history.extend(records(iteration(), first=1000))
+    assert history.gaps == 1
+    assert len(history.numbers) == len(iteration())
+
+
+def test_an_irregular_phase_has_no_start() -> None:
+    one = iteration()
+    history = history_of(one * 5, pause=len(one))
+    program = find_program(history)
+    assert program is not None
+    assert latest_start(history, program) == 4 * len(one)
+    history.extend(records([(GATHER, 1 << 20)] * (2 * len(one)), first=5 * len(one)))
+    assert latest_start(history, program) is None
+
+
+def test_where_all_calls_look_alike_the_phase_is_kept() -> None:
+    history = history_of([(int(Function.ALL_REDUCE), BIG)] * 300, pause=50)
+    program = find_program(history)
+    assert program is not None
+    assert len(program.positions) == 50
+    assert program.first_call % 50 == 0
+    history.extend(records([(int(Function.ALL_REDUCE), BIG)] * 20, first=300))
+    start = latest_start(history, program)
+    assert start is not None
+    assert start % 50 == 0
+
+
+def test_sites_are_heaviest_first_and_the_light_ones_stay_stock() -> None:
+    one = [*iteration(), (GATHER, 1 << 20)]
+    program = find_program(history_of(one * 5, pause=len(one)))
+    assert program is not None
+    tuned = tuned_program(program)
+    assert [(site.function, site.bytes) for site in tuned.sites[: tuned.tuned]] == [
+        (Function.ALL_GATHER, BIG),
+        (Function.REDUCE_SCATTER, BIG),
+    ]
+    wide = tuned.widen(Assignment((CommConfig(channels=2),) * tuned.tuned))
+    assert len(wide) == len(tuned.sites)
+    assert all(config.is_stock for config in wide.configs[tuned.tuned :])
+    assert [tuned.sites[s].bytes for s in tuned.positions] == [size for _, size in one]
+
+
+def test_exposed_and_hidden_calls_of_one_shape_are_two_sites() -> None:
+    one = iteration()
+    program = find_program(history_of(one * 5, pause=len(one)))
+    assert program is not None
+    shares = [0.0, 0.1] + [0.9] * (len(one) - 2)
+    tuned = tuned_program(program, shares)
+    contexts = {(site.function, site.context) for site in tuned.sites if site.bytes == BIG}
+    assert contexts == {(Function.ALL_GATHER, "exposed"), (Function.ALL_GATHER, "hidden"), (Function.REDUCE_SCATTER, "")}

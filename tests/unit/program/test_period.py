@@ -1,0 +1,69 @@
+"""Periods: what is one, what only looks like one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lagom.program.period import match_lengths, smallest_period, stationary_multiple
+
+
+def fsdp(layers: int) -> list[str]:
+    """Forward gathers, then a gather and a scatter a layer: the false sub-period AR lies inside."""
+    return ["A"] * (layers + 1) + ["A", "R"] * layers + ["R"]
+
+
+@given(st.lists(st.sampled_from("ab"), max_size=40))
+def test_match_lengths_agree_with_the_definition(calls: list[str]) -> None:
+    for index, length in enumerate(match_lengths(calls)):
+        naive = 0
+        while index and index + naive < len(calls) and calls[naive] == calls[index + naive]:
+            naive += 1
+        assert length == naive
+
+
+@pytest.mark.parametrize("layers", [2, 6, 32])
+def test_the_loop_inside_a_backward_pass_is_no_period(layers: int) -> None:
+    iteration = fsdp(layers)
+    first_scatter = iteration.index("R") + 1
+    for seen in range(first_scatter, 3 * len(iteration)):
+        found = smallest_period((iteration * 3)[:seen], limit=4096)
+        assert found is None or found == len(iteration), f"after {seen} calls"
+    assert smallest_period(iteration * 3, limit=4096) == len(iteration)
+
+
+def test_three_whole_repeats_are_needed() -> None:
+    assert smallest_period(list("xyz") * 3, limit=8) == 3
+    assert smallest_period((list("xyz") * 3)[1:], limit=8) is None
+
+
+def test_an_irregular_beginning_is_outgrown() -> None:
+    assert smallest_period(list("qqq") + list("xyz") * 3, limit=8) is None
+    # "q" was seen, so the period must explain it or the history must have moved on.
+    assert smallest_period(list("xyz") * 30, limit=8) == 3
+
+
+def test_the_limit_is_kept() -> None:
+    assert smallest_period(list(range(10)) * 3, limit=9) is None
+
+
+@given(st.integers(2, 8), st.integers(0, 2**32 - 1))
+def test_accumulation_is_found_from_durations(micro_batches: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    durations = np.tile([1.0] * (micro_batches - 1) + [1.5], 6) * rng.normal(1, 0.005, micro_batches * 6)
+    assert stationary_multiple(durations) == micro_batches
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_plain_noise_has_no_phases(seed: int) -> None:
+    durations = np.random.default_rng(seed).normal(1, 0.02, 60)
+    assert stationary_multiple(durations) == 1
+
+
+def test_tensor_parallelism_is_paced_by_the_hosts_pauses() -> None:
+    """All calls alike: period 1; the optimiser's pause after every 128 calls marks the iteration."""
+    assert smallest_period(["S"] * 600, limit=4096) == 1
+    durations = np.tile([1.0] * 127 + [20.0], 5)
+    assert stationary_multiple(durations) == 128
