@@ -75,6 +75,19 @@ def two_queues(schedule: Schedule, x: Array, quiet: Array, slow: Array) -> Run:
     return _Simulation(schedule, x, quiet, slow).run()
 
 
+def one_segment(x: Array, quiet: Array, slow: Array) -> Run:
+    """The same for one segment beside communications that nobody waits for, in closed form: what fits run a lot.
+
+    x, slow (..., comms); quiet (...). Each communication lets compute do x/slow of its work; what is left over runs
+    alone. Equal to :func:`two_queues` with ``Schedule((FREE,) * comms, (FREE,))``.
+    """
+    work = x / slow
+    before = np.cumsum(work, axis=-1) - work
+    beside = np.clip((quiet[..., None] - before) / work, 0.0, 1.0) * x
+    y = beside.sum(-1) + np.maximum(0.0, quiet - work.sum(-1))
+    return Run(np.maximum(x.sum(-1), y), y)
+
+
 class _Simulation:
     """The state of all rows between two events. Queues end in a sentinel that nobody can start."""
 

@@ -71,9 +71,10 @@ class CostModel:
         """Times for parameter sets ``theta`` (q, coordinates) on configs ``nc``, ``chunk`` (windows, sites)."""
         parameters = decode(theta, self.sites)
         per_call = self._call_time(parameters, nc[None], chunk[None])
-        slow = self._slowdown(parameters, nc[None], per_call)
+        slow = self._slowdown(parameters, nc[None], chunk[None], per_call)
         stock_nc, stock_chunk = self.stock_nc[None, None], self.stock_chunk[None, None]
-        stock_slow = self._slowdown(parameters, stock_nc, self._call_time(parameters, stock_nc, stock_chunk))
+        stock_call = self._call_time(parameters, stock_nc, stock_chunk)
+        stock_slow = self._slowdown(parameters, stock_nc, stock_chunk, stock_call)
         x = per_call * self.calls
         run = self.program.run(x, slow, stock_slow, parameters)
         return Times(run.z, run.y, x)
@@ -85,9 +86,9 @@ class CostModel:
         bandwidth = bandwidth / model.spill(nc, chunk, p.per_site("spill"), p.per_site("footprint")) / p.eta
         return model.communication_time(self.wire, nc, chunk, bandwidth, p.per_site("t0"), p.per_site("fill"))
 
-    def _slowdown(self, p: Parameters, nc: Array, per_call: Array) -> Array:
+    def _slowdown(self, p: Parameters, nc: Array, chunk: Array, per_call: Array) -> Array:
         """Factor by which compute is slower beside each site, shape (q, windows, sites)."""
-        use = model.bandwidth_use(self.wire, per_call, self.passes, p.per_site("memory"))
+        use = model.bandwidth_use(self.wire, per_call, chunk, self.passes, p.per_site("memory"), p.per_site("cache"))
         rho = self.program.sm_loss(nc, p.per_site("sm"))
         return rho * model.memory_loss(use, p.per_site("bound")) + model.persistent_step(nc, p.per_site("step"))
 

@@ -13,6 +13,7 @@ import numpy as np
 from lagom.cost.parameters import Array
 from lagom.records import Function
 
+LARGE_CHUNK = 2 << 20  # NCCL's own for large messages
 MOST_BUSY = 0.9  # u is clipped here: beyond it u/(1-u) says "saturated", not how much
 
 WIRE_PASSES = {Function.ALL_REDUCE: 2.0}  # a ring all-reduce sends everything twice, all others once
@@ -69,12 +70,14 @@ def communication_time(wire: Array, nc: Array, chunk: Array, bandwidth: Array, t
     return t0 + (wire + fill * nc * chunk) / bandwidth
 
 
-def bandwidth_use(wire: Array, x: Array, passes: Array, memory: Array) -> Array:
-    """u_j = V_j / B-bar: share of peak memory bandwidth taken while communication j runs, V_j = kappa_j * W_j / x_j.
+def bandwidth_use(wire: Array, x: Array, chunk: Array, passes: Array, memory: Array, zeta: Array) -> Array:
+    """u_j = V_j / B-bar: share of peak memory bandwidth taken while communication j runs, within [0, MOST_BUSY].
 
-    ``memory`` is 1 / B-bar in ns/B, ``passes`` is kappa_j. Stays within [0, MOST_BUSY].
+    V_j(NC, C) = kappa_j * (C / 2 MiB)^zeta * W_j / x_j: the paper leaves V open and says only that it grows with NC and
+    C. NC enters through x_j; C beyond that, because a small chunk is forwarded from L2 before it is written back.
+    ``memory`` is 1 / B-bar in ns/B, ``passes`` is kappa_j.
     """
-    return np.minimum(MOST_BUSY, passes * wire * memory / x)
+    return np.minimum(MOST_BUSY, passes * (chunk / LARGE_CHUNK) ** zeta * wire * memory / x)
 
 
 def waves(blocks: Array, sms: float, blocks_per_sm: Array, nc: Array, a: float = 1.0) -> Array:

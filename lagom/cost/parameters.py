@@ -45,6 +45,7 @@ SCALARS: tuple[Prior, ...] = (
     Prior("sm", "1", 0.006, 0.7, 1e-4, 0.03, "a/lambda: share of all SMs that one channel takes away (Eq. 5)"),
     Prior("step", "1", 0.02, 1.2, 1e-4, 1.0, "sigma: loss of persistent kernels from NC 0 to 1"),
     Prior("memory", "ns/B", 4e-4, 0.7, 1e-6, 2e-2, "1/B-bar: time of one byte at peak memory bandwidth (Eq. 6)"),
+    Prior("cache", "1", 0.2, 0.8, 1e-3, 1.5, "zeta: HBM bytes a wire byte costs grow as C^zeta (chunks outgrow L2)"),
     Prior("bound", "1", 0.2, 0.9, 1e-3, 3.0, "beta: share of compute that waits for memory (Eq. 6)"),
     Prior("unlike", "1", 0.15, 0.9, 1e-3, 1.0, "spread of the balance of X and Y over the overlap groups"),
 )

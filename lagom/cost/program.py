@@ -5,7 +5,7 @@ compute in a few overlap groups whose balance of X and Y is spread out; groups a
 
 :class:`TracedProgram` knows the kernels of one typical iteration (``kernels.py`` reads them) and simulates all of it.
 
-Both turn communication times and slow-downs into Z and Y through the same event simulation.
+Both turn communication times and slow-downs into Z and Y by simulating the two queues (``events.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from lagom.cost import model
-from lagom.cost.events import FREE, Run, Schedule, two_queues
+from lagom.cost.events import Run, Schedule, one_segment, two_queues
 from lagom.cost.parameters import Array, Parameters
 
 GROUPS = np.array([-1.2816, -0.5244, 0.0, 0.5244, 1.2816])  # normal quantiles 10, 30, 50, 70, 90 %
@@ -47,21 +47,13 @@ class LumpedProgram:
         return model.sm_loss(nc, share)
 
     def run(self, x: Array, slow: Array, stock_slow: Array, parameters: Parameters) -> Run:
-        shape = x.shape[:2]
         groups = len(GROUPS)
         balance = np.exp(parameters["unlike"][:, :, None] * GROUPS)
         quiet = parameters["compute"][:, :, None] * balance / balance.sum(-1, keepdims=True)
         hidden = x * (1.0 - parameters.exposed) / groups
-        rows = (*shape, groups, self.sites)
-        run = two_queues(
-            Schedule(comm_after=(FREE,) * self.sites, segment_after=(FREE,)),
-            np.broadcast_to(hidden[:, :, None, :], rows).reshape(-1, self.sites),
-            np.broadcast_to(quiet, (*shape, groups)).reshape(-1, 1),
-            np.broadcast_to(slow[:, :, None, :], rows).reshape(-1, self.sites),
-        )
+        run = one_segment(hidden[:, :, None, :], quiet, slow[:, :, None, :])
         exposed = (x * parameters.exposed).sum(-1)
-        z, y = (part.reshape(*shape, groups).sum(-1) for part in (run.z, run.y))
-        return Run(z + exposed, y)
+        return Run(run.z.sum(-1) + exposed, run.y.sum(-1))
 
 
 @dataclass(frozen=True, slots=True)
