@@ -162,7 +162,16 @@ class _Play:
         if self.spans is not None:
             kernel = self.rows[self.script.rows[self.compute]].kernel
             self.spans.append(
-                Span("compute", kernel.name, self.compute_began, self.now, self.compute, -1, kernel.blocks, kernel.threads)
+                Span(
+                    "compute",
+                    kernel.name,
+                    self.compute_began,
+                    self.now,
+                    self.compute,
+                    -1,
+                    kernel.blocks,
+                    kernel.threads,
+                )
             )
         self.compute_left = -1.0
         self.compute += 1
@@ -175,7 +184,9 @@ class _Play:
         self.by_site[site] = self.by_site.get(site, 0.0) + took
         if self.spans is not None:
             head = self.calls[self.comm]
-            self.spans.append(Span("comm", head.name, self.comm_began, self.now, self.comm, site, head.grid, head.block))
+            self.spans.append(
+                Span("comm", head.name, self.comm_began, self.now, self.comm, site, head.grid, head.block)
+            )
         self.comm_left = -1.0
         self.comm += 1
         self.room = 0.0
@@ -212,5 +223,3 @@ class _Play:
 
 def _same(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return all(p == q or abs(p - q) <= _SAME * max(1.0, abs(p)) for p, q in zip(a, b, strict=True))
-
-

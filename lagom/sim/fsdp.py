@@ -37,9 +37,7 @@ def fsdp_sites(shape: Shape, ranks: int, head: bool) -> tuple[SiteShape, ...]:
     )
 
 
-def fsdp_groups(
-    machine: Machine, shape: Shape, ranks: int, tokens: int, layers: int, head: bool
-) -> tuple[Group, ...]:
+def fsdp_groups(machine: Machine, shape: Shape, ranks: int, tokens: int, layers: int, head: bool) -> tuple[Group, ...]:
     """One micro-batch with optimizer step, as two groups: the queue of collectives is empty between them."""
     sites = fsdp_sites(shape, ranks, head)
     calls = {s.name: Collective(i, s.function, s.bytes, s.ranks) for i, s in enumerate(sites)}

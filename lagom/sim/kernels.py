@@ -47,7 +47,9 @@ def attention(machine: Machine, name: str, tokens: int, sequence: int, width: in
     per_sm = machine.sm_flops_per_ns * machine.attention_efficiency
     blocks = max(1, math.ceil(tokens / 128) * math.ceil(width / 128))
     moved = tokens * width * 2.0 * (8 if backward else 4)
-    return Kernel(name, blocks, flops / blocks / per_sm, threads=256, memory_bytes=moved, persistent=machine.persistent_gemm)
+    return Kernel(
+        name, blocks, flops / blocks / per_sm, threads=256, memory_bytes=moved, persistent=machine.persistent_gemm
+    )
 
 
 def stream(name: str, bytes_moved: float) -> Kernel:

@@ -7,8 +7,9 @@ the filling of the pipeline by the first chunk. Protocols trade bandwidth for la
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from lagom.errors import LagomError
 from lagom.records import Algorithm, Function, Protocol
 from lagom.sim.machine import Link, Machine
 from lagom.sim.program import Applied, Collective
@@ -63,7 +64,7 @@ def transfer(machine: Machine, collective: Collective, applied: Applied) -> Tran
     """The collective under ``applied``, without any compute beside it."""
     protocol = applied.config.protocol or Protocol.SIMPLE
     tree = applied.config.algorithm == Algorithm.TREE
-    link = _slowest_link(machine, collective.ranks)
+    link = _slowest_link(machine, collective)
     wire_bytes = _wire_bytes(collective)
     chunk = _chunk_in_force(collective, applied, protocol)
     channel = _channel_rate(link, applied, chunk) * _WIRE_SHARE[protocol] * (_TREE_SHARE if tree else 1.0)
@@ -75,18 +76,21 @@ def transfer(machine: Machine, collective: Collective, applied: Applied) -> Tran
     ns = fixed + wire_bytes / smooth_min(channels, wire, link.sharpness)
     drawn = _MEMORY_BYTES.get(collective.function, 2.0) * wire_bytes / ns
     inflight = float(applied.channels * chunk)
-    return Transfer(
-        ns, fixed, wire_bytes, channels, wire, link.sharpness, link.compute_drag, drawn, inflight, applied
-    )
+    return Transfer(ns, fixed, wire_bytes, channels, wire, link.sharpness, link.compute_drag, drawn, inflight, applied)
 
 
-def _slowest_link(machine: Machine, ranks: int) -> Link:
+def _slowest_link(machine: Machine, collective: Collective) -> Link:
     """A ring is as fast as its slowest hop; across hosts that may be either."""
-    if ranks <= machine.gpus_per_node:
+    if collective.sharers == 0 and collective.ranks <= machine.gpus_per_node:
         return machine.link
-    if machine.between_nodes is None:
-        raise ValueError(f"{machine.name} has no figures for more than one host; use at most {machine.gpus_per_node} ranks")
-    return min(machine.link, machine.between_nodes, key=lambda link: link.gbps)
+    network = machine.between_nodes
+    if network is None:
+        raise LagomError(
+            f"{machine.name} has no figures for more than one host: use at most {machine.gpus_per_node} GPUs"
+        )
+    if collective.sharers:
+        return replace(network, gbps=network.gbps / collective.sharers)
+    return min(machine.link, network, key=lambda link: link.gbps)
 
 
 def _wire_bytes(collective: Collective) -> float:

@@ -52,6 +52,7 @@ class Machine:
     between_nodes: Link | None  # None: nothing measured, so no row of more than one host
     gpus_per_node: int
     built_channels: int  # what stock NCCL builds; its ceiling and its default NC above 1 MB
+    p2p_channels: int  # its default for AlltoAll, which goes by send and receive
     default_chunk: int
     default_threads: int
     launch_ns: float  # gap between two kernels of a stream
@@ -86,6 +87,7 @@ A40_NVLINK = Machine(
     between_nodes=Link(80.0, 16.0, 80 << 10, 3.0, 12000.0, 0.05, 0.0005),  # [L] 2 x 400 Gbps, times 0.8 [A]
     gpus_per_node=8,
     built_channels=8,  # [L] §4.3: stock runs the AllGather with NC=8, C=2 MB
+    p2p_channels=8,  # [A]
     default_chunk=2 << 20,  # [L] §4.3
     default_threads=512,  # NCCL, RING/SIMPLE
     launch_ns=2500.0,  # [A]
@@ -109,6 +111,7 @@ A40_PCIE = replace(
         crowding=0.0005,
     ),
     between_nodes=Link(10.0, 16.0, 80 << 10, 3.0, 15000.0, 0.03, 0.0005),  # [L] 100 Gbps, times 0.8 [A]
+    p2p_channels=4,  # [A]
     built_channels=4,  # [A] two rings, doubled; [L] §4.2 says only "larger NC values" on NVLink
 )
 
@@ -136,6 +139,7 @@ H200_NVLINK = Machine(
     between_nodes=None,
     gpus_per_node=8,
     built_channels=24,  # [M]
+    p2p_channels=32,  # [M]
     default_chunk=2 << 20,  # [M]
     default_threads=512,  # [M]
     launch_ns=2500.0,  # [M] trace: gaps of 1.5-4 us
@@ -161,6 +165,7 @@ H200_HOST = replace(
         hot_power=3.5,  # [M]
     ),
     built_channels=4,  # [M]
+    p2p_channels=4,  # [M]
 )
 
 PRESETS = {machine.name: machine for machine in (A40_NVLINK, A40_PCIE, H200_NVLINK, H200_HOST)}

@@ -37,12 +37,16 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective; ``bytes`` is what NCCL hands a tuner (for AllGather and ReduceScatter the whole, over all ranks)."""
+    """One collective; ``bytes`` is what NCCL hands a tuner (for AllGather and ReduceScatter the whole, over all ranks).
+
+    ``sharers`` > 0: its ranks are on different hosts, and that many such communicators share a host's network.
+    """
 
     site: int
     function: Function
     bytes: int
     ranks: int
+    sharers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +93,21 @@ class Group:
     @property
     def collectives(self) -> tuple[Collective, ...]:
         """Every collective of one run of this group, in NCCL's order of calls."""
-        return tuple(
-            op.collective for segment in self.segments for _ in range(segment.repeats) for op in segment.comm
-        )
+        return tuple(op.collective for segment in self.segments for _ in range(segment.repeats) for op in segment.comm)
 
 
 @dataclass(frozen=True, slots=True)
 class SiteShape:
-    """What is common to the calls of one site, whatever the machine. ``tunable`` is false for calls that stock NCCL
-    does not show to a tuner (AlltoAll): only the paper's fork can set those."""
+    """What is common to the calls of one site, whatever the machine. ``reach`` says who can tune it: any tuner
+    (``"tuner"``), only the paper's fork (``"fork"``: AlltoAll, which stock NCCL shows to nobody), or nobody here
+    (``"none"``: it belongs to another communicator)."""
 
     name: str
     function: Function
     bytes: int
     ranks: int
     context: str = ""
-    tunable: bool = True
+    reach: str = "tuner"
 
 
 @dataclass(frozen=True, slots=True)

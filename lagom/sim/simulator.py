@@ -17,6 +17,7 @@ from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Pr
 from lagom.search.session import Knobs, Problem
 from lagom.sim.contention import arrival_ns, contended_ns, contended_transfer_ns, quiet_ns
 from lagom.sim.engine import Head, KernelRow, Script, play, play_spans, write_out
+from lagom.sim.expert import ALL_TO_ALL
 from lagom.sim.link import transfer
 from lagom.sim.machine import Machine
 from lagom.sim.noise import noisy
@@ -34,7 +35,11 @@ _RING = (*_SIMPLE_ONLY, (int(Algorithm.RING), int(Protocol.LL128)))
 _USABLE = {
     Function.ALL_GATHER: _RING,
     Function.REDUCE_SCATTER: _RING,
-    Function.ALL_REDUCE: (*_RING, (int(Algorithm.TREE), int(Protocol.SIMPLE)), (int(Algorithm.TREE), int(Protocol.LL128))),
+    Function.ALL_REDUCE: (
+        *_RING,
+        (int(Algorithm.TREE), int(Protocol.SIMPLE)),
+        (int(Algorithm.TREE), int(Protocol.LL128)),
+    ),
 }
 
 
@@ -80,7 +85,8 @@ class Simulator:
         self.groups: tuple[Group, ...] = workload.build(machine)
         self.ceiling = KNOB_SETS[knobs][1] or machine.built_channels
         self._rng = np.random.default_rng(seed)
-        self._visible = [i for i, s in enumerate(workload.sites) if s.tunable or knobs == "fork"]
+        reached = ("tuner", "fork") if knobs == "fork" else ("tuner",)
+        self._visible = [i for i, s in enumerate(workload.sites) if s.reach in reached]
         self._group_sims = [_GroupSim(group, machine) for group in self.groups]
         self._runs: dict[Assignment, Iteration] = {}
         self._op_runs: dict[tuple[CommConfig, ...], Iteration] = {}
@@ -98,14 +104,14 @@ class Simulator:
         )
         algorithm = KNOB_SETS[self.knobs][0].algorithm
         usable = tuple(_USABLE.get(s.function, _SIMPLE_ONLY) if algorithm else () for s in shapes)
-        stock = tuple(self.stock_config for _ in sites)
+        stock = tuple(self.stock_config(s.function) for s in shapes)
         return Problem(sites, stock, self.ceiling, KNOB_SETS[self.knobs][0], usable, self.machine.default_chunk)
 
-    @property
-    def stock_config(self) -> CommConfig:
-        """What NCCL picks by itself for every large call."""
+    def stock_config(self, function: Function) -> CommConfig:
+        """What NCCL picks by itself for every large call of ``function``."""
         m = self.machine
-        return CommConfig(Algorithm.RING, Protocol.SIMPLE, m.built_channels, m.default_threads, m.default_chunk)
+        channels = m.p2p_channels if function == ALL_TO_ALL else m.built_channels
+        return CommConfig(Algorithm.RING, Protocol.SIMPLE, channels, m.default_threads, m.default_chunk)
 
     @property
     def comm_ops(self) -> tuple[OpCall, ...]:
@@ -141,24 +147,27 @@ class Simulator:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def applied(self, config: CommConfig) -> Applied:
+    def applied(self, config: CommConfig, function: Function) -> Applied:
         """``config`` on top of NCCL's pick, held to what the machine and the knob set can do."""
-        full = config.over(self.stock_config)
+        stock = self.stock_config(function)
+        full = config.over(stock)
         assert full.channels is not None and full.threads is not None and full.chunk_bytes is not None
+        ceiling = max(self.ceiling, stock.channels or 0)
         chunk = min(full.chunk_bytes, self.machine.default_chunk)
-        return Applied(full, max(1, min(full.channels, self.ceiling)), full.threads, chunk)
+        return Applied(full, max(1, min(full.channels, ceiling)), full.threads, chunk)
 
     def _run(self, assignment: Assignment) -> Iteration:
         if len(assignment) != len(self._visible):
             raise SimulatorError(f"the problem has {len(self._visible)} sites; got {len(assignment)} configs")
-        by_site = [self.applied(STOCK)] * len(self.workload.sites)
+        shapes = self.workload.sites
+        by_site = [self.applied(STOCK, shape.function) for shape in shapes]
         for index, config in zip(self._visible, assignment.configs, strict=True):
-            by_site[index] = self.applied(config)
+            by_site[index] = self.applied(config, shapes[index].function)
         times = [sim.run(by_site) for sim in self._group_sims]
         return self._iteration(times, lambda: self._spans([by_site[op.site] for op in self._ops]))
 
     def _run_ops(self, configs: tuple[CommConfig, ...]) -> Iteration:
-        applied = [self.applied(c) for c in configs]
+        applied = [self.applied(c, op.function) for c, op in zip(configs, self._ops, strict=True)]
         times, start = [], 0
         for sim in self._group_sims:
             count = sim.calls_per_run * sim.group.repeats
@@ -182,7 +191,9 @@ class Simulator:
             for _ in range(sim.group.repeats):
                 times = sim.spans(applied[start : start + sim.calls_per_run])
                 kernels = sum(s.queue == "compute" for s in spans)
-                spans.extend(_shifted(span, now, start if span.queue == "comm" else kernels, place) for span in times.spans)
+                spans.extend(
+                    _shifted(span, now, start if span.queue == "comm" else kernels, place) for span in times.spans
+                )
                 now += times.z
                 start += sim.calls_per_run
         return spans
@@ -195,9 +206,7 @@ class _GroupSim:
         self.group, self.machine = group, machine
         kernels = list(dict.fromkeys(op.kernel for s in group.segments for op in s.compute))
         self._kernels: list[Kernel] = kernels
-        self._rows = [
-            KernelRow(quiet_ns(machine, k) + machine.launch_ns, arrival_ns(machine, k), k) for k in kernels
-        ]
+        self._rows = [KernelRow(quiet_ns(machine, k) + machine.launch_ns, arrival_ns(machine, k), k) for k in kernels]
         self._script: Script = write_out(group, {kernel: n for n, kernel in enumerate(kernels)})
         self._collectives = group.collectives
         self._heads: dict[tuple[Collective, Applied], Head] = {}

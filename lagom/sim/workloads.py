@@ -1,31 +1,117 @@
 """The workloads: FSDP, Domino-style TP, two-batch EP, and the small patterns for single effects.
 
 Every function returns a :class:`Workload` that any machine can run. Sites come in the order of their first call.
+``TABLE_2`` holds the paper's; it does not give sequence lengths, so each model's own training context is used.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+from lagom.records import Function
+from lagom.sim.domino import domino_groups, domino_sites
+from lagom.sim.expert import expert_groups, expert_sites
 from lagom.sim.fsdp import fsdp_groups, fsdp_sites
+from lagom.sim.patterns import MIB, call_sites, chain_groups, side_by_side_groups
 from lagom.sim.program import Workload
 from lagom.sim.shapes import SHAPES
 
-#: Micro-batch sizes of Table 2, FSDP rows (sequences a GPU).
-_FSDP_MICRO_BATCH = {"phi2_2b": 2, "llama3_8b": 1, "mpt_7b": 1}
+#: Micro-batch sizes of Table 2 (sequences a GPU for FSDP and EP, a TP group for TP) and the TP rows' global batch.
+_FSDP_BATCH = {"phi2_2b": 2, "llama3_8b": 1, "mpt_7b": 1}
+_TP_BATCH = {"phi2_2b": (8, 512), "llama3_8b": (4, 256), "mpt_7b": (2, 256)}
+_EP_BATCH = {"deepseek_moe_16b": 2, "olmoe_1b_7b": 2}
 
 
-def fsdp(model: str, ranks: int = 8, tokens: int | None = None, layers: int | None = None, head: bool = True) -> Workload:
+def fsdp(
+    model: str, ranks: int = 8, tokens: int | None = None, layers: int | None = None, head: bool = True
+) -> Workload:
     """FSDP2 of one micro-batch: AG(l+1) runs beside layer l, RS(l) beside the backward of layer l-1.
 
     ``tokens`` a GPU (default: Table 2's micro-batch times the model's context); ``layers`` to shorten the model;
     ``head=False`` leaves out embedding, head and loss. Six sites with a head, four without.
     """
     shape = SHAPES[model]
-    count = tokens or _FSDP_MICRO_BATCH[model] * shape.sequence
+    count, depth = tokens or _FSDP_BATCH.get(model, 1) * shape.sequence, layers or shape.layers
     sites = fsdp_sites(shape, ranks, head)
-    name = f"fsdp_{model}_{ranks}"
-    build = partial(fsdp_groups, shape=shape, ranks=ranks, tokens=count, layers=layers or shape.layers, head=head)
-    return Workload(name, ranks, sites, build, note=f"{count} tokens a GPU, {layers or shape.layers} layers")
+    build = partial(fsdp_groups, shape=shape, ranks=ranks, tokens=count, layers=depth, head=head)
+    return Workload(f"fsdp_{model}_{ranks}", ranks, sites, build, f"{count} tokens a GPU, {depth} layers")
 
 
+def domino(
+    model: str,
+    replicas: int = 1,
+    tokens: int | None = None,
+    layers: int | None = None,
+    tensor: int = 8,
+    backward: bool = True,
+) -> Workload:
+    """TP over ``tensor`` GPUs with two half batches, on ``replicas`` hosts (DP). Sites: hidden and exposed AllReduce of the
+    forward, hidden of the backward. ``tokens`` a micro-batch (default: Table 2's)."""
+    shape = SHAPES[model]
+    sequences, batch = _TP_BATCH.get(model, (2, 2))
+    count, depth = tokens or sequences * shape.sequence, layers or shape.layers
+    passes = max(1, batch // (sequences * replicas)) if backward else 1
+    sites = domino_sites(shape, tensor, replicas, count, backward)
+    build = partial(
+        domino_groups,
+        shape=shape,
+        tensor=tensor,
+        replicas=replicas,
+        tokens=count,
+        micro_batches=passes,
+        layers=depth,
+        backward=backward,
+    )
+    return Workload(
+        f"tp_{model}_dp{replicas}", tensor * replicas, sites, build, f"{count} tokens, {passes} micro-batches"
+    )
+
+
+def expert(
+    model: str, ranks: int = 8, tokens: int | None = None, layers: int | None = None, backward: bool = True
+) -> Workload:
+    """EP over ``ranks`` GPUs with two half batches. Its AlltoAlls are tunable only under the knob set ``fork``."""
+    shape = SHAPES[model]
+    count, depth = tokens or _EP_BATCH.get(model, 2) * shape.sequence, layers or shape.layers
+    sites = expert_sites(shape, ranks, count)
+    build = partial(expert_groups, shape=shape, ranks=ranks, tokens=count, layers=depth, backward=backward)
+    return Workload(f"ep_{model}_{ranks}", ranks, sites, build, f"{count} tokens a GPU, paper's fork only")
+
+
+def fig3(tokens: int = 2048, hidden: int = 2048) -> Workload:
+    """The paper's Fig. 3: a 32 MB AllReduce beside an FFN (its size is not given; this one ends before the AllReduce)."""
+    calls = ((Function.ALL_REDUCE, 32 * MIB),)
+    products = ((tokens, 4 * hidden, hidden), (tokens, hidden, 4 * hidden))
+    build = partial(side_by_side_groups, calls=calls, products=products, ranks=8)
+    return Workload("fig3", 8, call_sites(calls, 8), build, "32 MB AllReduce beside an FFN")
+
+
+def fig5() -> Workload:
+    """The paper's Fig. 5: two AllReduces (sizes not given: a small and a large one) beside seven matrix products."""
+    calls = ((Function.ALL_REDUCE, 8 * MIB), (Function.ALL_REDUCE, 64 * MIB))
+    products = ((4096, 4096, 4096),) * 7
+    build = partial(side_by_side_groups, calls=calls, products=products, ranks=8)
+    return Workload("fig5", 8, call_sites(calls, 8), build, "2 AllReduce beside 7 MatMul")
+
+
+def synthetic(count: int, balance: float = 1.0) -> Workload:
+    """``count`` different collectives (1 to 16), each beside a matrix product; for convergence plots.
+
+    ``balance`` scales the products' work: above 1 the pattern is compute-bound on a machine where 1 is even.
+    """
+    kinds = (Function.ALL_GATHER, Function.REDUCE_SCATTER, Function.ALL_REDUCE)
+    calls = tuple((kinds[j % 3], (24 + 8 * (j % 5)) * MIB // (2 if j % 3 == 2 else 1)) for j in range(count))
+    products = tuple((int(4096 * balance), 4096, 4096 + 1024 * (j % 3)) for j in range(count))
+    build = partial(chain_groups, calls=calls, products=products, ranks=8)
+    return Workload(f"synthetic_{count}", 8, call_sites(calls, 8), build, f"{count} collectives")
+
+
+#: The paper's Table 2, in its order.
+TABLE_2: dict[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        *(fsdp(model, ranks) for model in ("phi2_2b", "llama3_8b", "mpt_7b") for ranks in (8, 16)),
+        *(domino(model, replicas) for model in ("phi2_2b", "llama3_8b", "mpt_7b") for replicas in (1, 2)),
+        *(expert(model) for model in ("deepseek_moe_16b", "olmoe_1b_7b")),
+    )
+}

@@ -1,0 +1,116 @@
+"""Tensor parallelism as DeepSpeed-Domino's released code schedules it: the batch in two halves, an AllReduce after each
+half's attention and MLP.
+
+Forward: attn 0, AR, attn 1, AR, (wait) mlp 0, AR, (wait) mlp 1, AR: the last one has nothing to hide behind.
+Backward: each half's gradients by input, AR, its gradients by weight beside it.
+"""
+
+from __future__ import annotations
+
+from lagom.records import Function
+from lagom.sim.kernels import gemm, stream
+from lagom.sim.layers import Kernels, Split, attention_backward, attention_forward, mlp_backward, mlp_forward
+from lagom.sim.machine import Machine
+from lagom.sim.program import Collective, CommOp, ComputeOp, Group, Segment, SiteShape
+from lagom.sim.shapes import Shape
+
+_AR = Function.ALL_REDUCE
+_OPTIMIZER_BYTES = 26.0  # an element: AdamW reads and writes master, two moments, gradient
+
+
+def domino_sites(shape: Shape, tensor: int, replicas: int, tokens: int, backward: bool) -> tuple[SiteShape, ...]:
+    """Hidden and exposed AllReduces of the forward, hidden ones of the backward; with ``replicas`` > 1 the gradients' own."""
+    size = tokens // 2 * shape.hidden * 2
+    sites = [SiteShape("ar_forward", _AR, size, tensor, "hidden"), SiteShape("ar_last", _AR, size, tensor, "exposed")]
+    if backward:
+        sites.append(SiteShape("ar_backward", _AR, size, tensor, "hidden"))
+    if replicas > 1:
+        gradients = 2 * (shape.layers * shape.layer_parameters + shape.root_parameters) // tensor
+        sites.append(SiteShape("ar_gradients", _AR, gradients, replicas, "exposed", reach="none"))
+    return tuple(sites)
+
+
+def domino_groups(
+    machine: Machine,
+    shape: Shape,
+    tensor: int,
+    replicas: int,
+    tokens: int,
+    micro_batches: int,
+    layers: int,
+    backward: bool,
+) -> tuple[Group, ...]:
+    """``micro_batches`` forward and backward passes, then the gradients' AllReduce over replicas and the optimizer."""
+    sites = domino_sites(shape, tensor, replicas, tokens, backward)
+    sharers = {"ar_gradients": tensor}
+    calls = {s.name: Collective(i, _AR, s.bytes, s.ranks, sharers.get(s.name, 0)) for i, s in enumerate(sites)}
+    half = Split(tokens // 2, min(tokens // 2, shape.sequence), tensor)
+    groups = [Group("tp forward", _forward(machine, shape, half, layers, calls, backward), micro_batches)]
+    if backward:
+        groups.append(Group("tp backward", _backward(machine, shape, half, layers, calls), micro_batches))
+        groups.append(Group("tp step", _step(shape, tensor, layers, calls)))
+    return tuple(groups)
+
+
+def _forward(
+    machine: Machine, shape: Shape, half: Split, layers: int, calls: dict[str, Collective], head: bool
+) -> tuple[Segment, ...]:
+    attention, mlp = attention_forward(machine, shape, half), mlp_forward(machine, shape, half)
+    compute = _waiting(-1, attention) + _waiting(None, attention) + _waiting(0, mlp) + _waiting(1, mlp)
+    ends = _ends(attention, attention, mlp, mlp)
+    hidden = tuple(CommOp(calls["ar_forward"], end) for end in ends[:3])
+    layer = Segment(compute, (*hidden, CommOp(calls["ar_last"], ends[3])), repeats=layers)
+    if not head:
+        return (layer,)
+    return (layer, Segment(_waiting(-1, _head(machine, shape, half, "")), ()))
+
+
+def _backward(
+    machine: Machine, shape: Shape, half: Split, layers: int, calls: dict[str, Collective]
+) -> tuple[Segment, ...]:
+    mlp, attention = (
+        _by_input_first(mlp_backward(machine, shape, half)),
+        _by_input_first(attention_backward(machine, shape, half)),
+    )
+    parts = (mlp, mlp, attention, attention)
+    waits = (-2, -1, 0, 1)  # this half's last AllReduce: the layer above for the MLP, the MLP's for the attention
+    compute: tuple[ComputeOp, ...] = ()
+    comm: list[CommOp] = []
+    for (by_input, by_weight), wait in zip(parts, waits, strict=True):
+        compute += _waiting(wait, by_input)
+        comm.append(CommOp(calls["ar_backward"], len(compute) - 1))
+        compute += _waiting(None, by_weight)
+    layer = Segment(compute, tuple(comm), repeats=layers)
+    return (
+        Segment(_waiting(None, _head(machine, shape, half, "_dgrad") + _head(machine, shape, half, "_wgrad")), ()),
+        layer,
+    )
+
+
+def _step(shape: Shape, tensor: int, layers: int, calls: dict[str, Collective]) -> tuple[Segment, ...]:
+    parameters = (layers * shape.layer_parameters + shape.root_parameters) / tensor
+    optimizer = stream("optimizer", _OPTIMIZER_BYTES * parameters)
+    if "ar_gradients" not in calls:
+        return (Segment((ComputeOp(optimizer),), ()),)
+    return (Segment((ComputeOp(optimizer, 0),), (CommOp(calls["ar_gradients"]),)),)
+
+
+def _head(machine: Machine, shape: Shape, half: Split, suffix: str) -> Kernels:
+    t, v = 2 * half.tokens, shape.vocabulary // half.tensor
+    return (gemm(machine, f"head{suffix}", t, v, shape.hidden), stream(f"loss{suffix}", 4.0 * t * v))
+
+
+def _by_input_first(kernels: Kernels) -> tuple[Kernels, Kernels]:
+    """Domino delays the gradients by weight so that the AllReduce of the gradients by input can start."""
+    weights = tuple(k for k in kernels if k.name.endswith("_wgrad"))
+    return tuple(k for k in kernels if k not in weights), weights
+
+
+def _waiting(after_comm: int | None, kernels: Kernels) -> tuple[ComputeOp, ...]:
+    """The kernels in order, the first of them after a collective."""
+    return tuple(ComputeOp(kernel, after_comm if n == 0 else None) for n, kernel in enumerate(kernels))
+
+
+def _ends(*parts: Kernels) -> tuple[int, ...]:
+    """Index of the last kernel of each part when they follow each other."""
+    return tuple(sum(len(p) for p in parts[: n + 1]) - 1 for n in range(len(parts)))
