@@ -1,0 +1,124 @@
+"""Did every rank run every call with the same config? The one question a hang or silent corruption hangs on.
+
+Each rank keeps one 64-bit word a call and writes them to a file of its own at its end. Whoever compares hashes blocks
+of calls first, so a million calls cost a thousand comparisons; on a difference the words name the call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lagom.records import Algorithm, CommConfig, Protocol
+
+BLOCK_CALLS = 1024
+
+
+def pack(config: CommConfig) -> int:
+    """An effective config as one word: chunk | threads | channels | algorithm | protocol."""
+    algorithm = 15 if config.algorithm is None else int(config.algorithm)
+    protocol = 15 if config.protocol is None else int(config.protocol)
+    return (
+        (config.chunk_bytes or 0) << 32
+        | (config.threads or 0) << 16
+        | (config.channels or 0) << 8
+        | algorithm << 4
+        | protocol
+    )
+
+
+def unpack(word: int) -> CommConfig:
+    """The config of :func:`pack`."""
+    algorithm, protocol = word >> 4 & 15, word & 15
+    return CommConfig(
+        None if algorithm == 15 else Algorithm(algorithm),
+        None if protocol == 15 else Protocol(protocol),
+        (word >> 8 & 0xFF) or None,
+        (word >> 16 & 0xFFFF) or None,
+        (word >> 32) or None,
+    )
+
+
+class CallLog:
+    """What one rank ran, by communicator, in call order."""
+
+    def __init__(self) -> None:
+        self.words: dict[int, array[int]] = {}
+
+    def add(self, comm_id: int, config: CommConfig) -> None:
+        """The next call of ``comm_id`` ran with ``config``."""
+        self.words.setdefault(comm_id, array("Q")).append(pack(config))
+
+    def save(self, folder: Path, rank: int) -> None:
+        """One file a communicator: ``<comm_id>.<rank>.calls`` with the words, native byte order."""
+        for comm_id, words in self.words.items():
+            with (folder / f"{comm_id:x}.{rank}.calls").open("wb") as file:
+                words.tofile(file)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first call on which two ranks differ."""
+
+    comm_id: int
+    call: int
+    by_rank: tuple[tuple[int, CommConfig | None], ...]
+
+    def __str__(self) -> str:
+        ran = "; ".join(f"rank {rank}: {config or 'made no such call'}" for rank, config in self.by_rank)
+        return f"communicator {self.comm_id:x}, call {self.call}: {ran}"
+
+
+def load(folder: Path, comm_id: int, rank: int) -> array[int]:
+    """The words a rank saved."""
+    words: array[int] = array("Q")
+    path = folder / f"{comm_id:x}.{rank}.calls"
+    with path.open("rb") as file:
+        words.fromfile(file, path.stat().st_size // 8)
+    return words
+
+
+def block_hashes(words: array[int]) -> list[bytes]:
+    """A hash of every block of ``BLOCK_CALLS`` calls."""
+    raw, size = memoryview(words).cast("B"), BLOCK_CALLS * 8
+    return [hashlib.blake2b(raw[at : at + size], digest_size=16).digest() for at in range(0, len(raw), size)]
+
+
+def compare(comm_id: int, logs: Sequence[array[int]], *, same_length: bool = True) -> Difference | None:
+    """The first difference between the ranks' logs of one communicator; ``None`` = there is none.
+
+    With ``same_length`` a rank that made fewer calls differs too; without it only the common calls are compared, for
+    ranks that were stopped at different places.
+    """
+    common = min(map(len, logs))
+    if not same_length:
+        logs = [log[:common] for log in logs]
+    hashes = [block_hashes(log) for log in logs]
+    for block in range(max(map(len, hashes))):
+        if len({rank[block] if block < len(rank) else b"" for rank in hashes}) > 1:
+            return _first_in_block(comm_id, logs, block)
+    return None
+
+
+def _first_in_block(comm_id: int, logs: Sequence[array[int]], block: int) -> Difference:
+    for call in range(block * BLOCK_CALLS, (block + 1) * BLOCK_CALLS):
+        ran = [log[call] if call < len(log) else None for log in logs]
+        if len(set(ran)) > 1:
+            configs = tuple((rank, None if word is None else unpack(word)) for rank, word in enumerate(ran))
+            return Difference(comm_id, call, configs)
+    raise AssertionError("two blocks with different hashes hold the same calls")
+
+
+def compare_folder(folder: Path, ranks: int, *, same_length: bool = True) -> list[Difference]:
+    """The first difference on every communicator that ``ranks`` ranks saved into ``folder``."""
+    comm_ids = sorted({int(path.name.split(".")[0], 16) for path in folder.glob("*.calls")})
+    found = (compare(c, _logs(folder, c, ranks), same_length=same_length) for c in comm_ids)
+    return [difference for difference in found if difference is not None]
+
+
+def _logs(folder: Path, comm_id: int, ranks: int) -> list[array[int]]:
+    members: Iterable[int] = (rank for rank in range(ranks) if (folder / f"{comm_id:x}.{rank}.calls").exists())
+    return [load(folder, comm_id, rank) for rank in members]

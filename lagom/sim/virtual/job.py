@@ -1,0 +1,162 @@
+"""A job of virtual ranks as its parent sees it: start, watch, pause, stop, collect."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lagom.errors import LagomError
+from lagom.sim.virtual.agreement import Difference, compare_folder
+from lagom.sim.virtual.rendezvous import Rendezvous
+from lagom.sim.virtual.spec import JobSpec
+
+STOP_SECONDS = 10.0
+
+
+class RankFailed(LagomError):
+    """A virtual rank ended with an error; the text quotes the end of what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSummary:
+    """What one rank reported: calls made, how many the tuner left wholly alone, iteration lengths (ns), NCCL's log."""
+
+    rank: int
+    calls: int
+    untouched: int
+    joined: bool
+    lengths: tuple[int, ...]
+    log: tuple[str, ...]
+
+    @property
+    def was_stock(self) -> bool:
+        """True if every call was as NCCL alone would have made it."""
+        return self.calls == self.untouched
+
+
+class VirtualJob:
+    """Use as a context manager: whatever happens inside, no rank is left behind.
+
+    ``environ`` is added to the ranks' environment: LAGOM_MODE, LAGOM_JOB_ID and the like. Nothing of the caller's
+    LAGOM_*, NCCL_* or torchelastic variables is passed on.
+    """
+
+    def __init__(self, spec: JobSpec, folder: Path, environ: Mapping[str, str]) -> None:
+        self.spec, self.folder = spec, folder
+        self.meeting = Rendezvous.make(spec.ranks)
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._environ = {**_neutral_environment(), "LAGOM_CLOCK": "simulated", **environ}
+
+    def __enter__(self) -> VirtualJob:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.spec.save(self.folder / "spec.json")
+        for rank in range(self.spec.ranks):
+            self.processes.append(self._start(rank))
+        return self
+
+    def _start(self, rank: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "lagom.sim.virtual.rank", str(self.folder), str(rank), str(self.meeting.fd)]
+        with (self.folder / f"rank{rank}.err").open("wb") as errors:
+            # Its own process group: Ctrl-C is for the parent, which then stops the ranks in order.
+            return subprocess.Popen(
+                command,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                pass_fds=[self.meeting.fd],
+                start_new_session=True,
+            )
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        for process in self.processes:
+            process.wait()
+        os.close(self.meeting.fd)
+
+    @property
+    def iteration(self) -> int:
+        """What the slowest rank has enqueued."""
+        return min(self.meeting.counts())
+
+    def running(self) -> bool:
+        """Whether all ranks are at work; raises :class:`RankFailed` if one ended badly."""
+        codes = [process.poll() for process in self.processes]
+        for rank, code in enumerate(codes):
+            if code not in (None, 0):
+                raise RankFailed(f"virtual rank {rank} ended with status {code}: {self._last_words(rank)}")
+        return all(code is None for code in codes)
+
+    def _last_words(self, rank: int) -> str:
+        lines = (self.folder / f"rank{rank}.err").read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing."
+
+    def wait_iteration(self, iteration: int, seconds: float) -> bool:
+        """Until every rank has enqueued ``iteration`` iterations; False after ``seconds`` or when they are done."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.iteration >= iteration:
+                return True
+            if not self.running():
+                return self.iteration >= iteration
+            time.sleep(0.01)
+        return False
+
+    def pause(self, rank: int) -> None:
+        """SIGSTOP."""
+        self.processes[rank].send_signal(signal.SIGSTOP)
+
+    def go_on(self, rank: int) -> None:
+        """SIGCONT."""
+        self.processes[rank].send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Ends the job a few iterations from now, at the same iteration on every rank."""
+        if not self.meeting.stop:
+            self.meeting.stop_at(max(self.meeting.counts()) + self.spec.run_ahead + 2)
+
+    def finish(self, seconds: float = STOP_SECONDS) -> list[RankSummary]:
+        """Waits for the ranks to end by themselves; raises :class:`RankFailed` if one does not or ends badly."""
+        end = time.monotonic() + seconds
+        for rank, process in enumerate(self.processes):
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired as error:
+                raise RankFailed(f"virtual rank {rank} did not end within {seconds:.0f} s.") from error
+        self.running()
+        return self.summaries()
+
+    def summaries(self) -> list[RankSummary]:
+        """What the ranks wrote at their end."""
+        return [_summary(self.folder / f"rank{rank}.json") for rank in range(self.spec.ranks)]
+
+    def differences(self) -> list[Difference]:
+        """The first call, on each communicator, on which two ranks ran different configs."""
+        return compare_folder(self.folder, self.spec.ranks)
+
+
+def _summary(path: Path) -> RankSummary:
+    fields: dict[str, Any] = json.loads(path.read_text())
+    return RankSummary(**{**fields, "lengths": tuple(fields["lengths"]), "log": tuple(fields["log"])})
+
+
+def _neutral_environment() -> dict[str, str]:
+    """Ours without what would name another job or change NCCL or a plugin."""
+    unwanted = ("LAGOM_", "NCCL_", "TORCHELASTIC_", "MASTER_", "SLURM_", "PMI")
+    return {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+
+
+def every_word(logs: Sequence[tuple[str, ...]]) -> str:
+    """All log lines of all ranks as one text, for messages of failed tests."""
+    return "\n".join(f"[{rank}] {line}" for rank, lines in enumerate(logs) for line in lines)

@@ -1,0 +1,267 @@
+"""NCCL as a plugin sees it: loads the real library, asks it in NCCL's order, and does with the answers what NCCL does.
+
+One :class:`VirtualNccl` a process, one :class:`VirtualCommunicator` a rank of a communicator. What each step imitates:
+
+* load: one dlopen, newest tuner symbol first, the profiler half only if asked for (``NCCL_PROFILER_PLUGIN``);
+* communicator init: the profiler half first, then the tuner, on the same thread, ``context`` pointers side by side in
+  one block of memory as in ``struct ncclComm``;
+* a group: ``getCollInfo`` for every collective of it, and only then ``getChunkSize`` for each, part by part, with that
+  channel's bytes and ``nChannels = 1``;
+* destroy: the tuner's ``finalize`` (``destroy`` in v4) with whatever context it left, NULL included, then the
+  profiler's.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lagom.errors import LagomError
+from lagom.records import Algorithm, CommConfig, Function, Protocol
+from lagom.sim.virtual import selection
+from lagom.sim.virtual.abi import ALGORITHMS, PROTOCOLS, SUCCESS, ffi
+from lagom.sim.virtual.profiler import VirtualProfiler
+from lagom.sim.virtual.selection import Fabric
+from lagom.sim.virtual.versions import NcclVersion
+
+CONTEXT_OFFSET = 4096  # where tunerContext lies in our stand-in for struct ncclComm
+COMM_BYTES = 8192
+ENTRIES = ALGORITHMS * PROTOCOLS
+
+CostTable = Callable[[Function, int, int, Fabric], list[float]]
+
+
+class PluginFailed(LagomError):
+    """The plugin did something NCCL would turn into an error of the user's job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One call of the user: function and size as getCollInfo is told it (AllGather: bytes of the gathered buffer)."""
+
+    function: Function
+    bytes: int
+    registered: bool = False  # regBuff: per rank
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """One collective as NCCL ran it: the effective config, and whether the tuner left table, NC and chunk alone."""
+
+    collective: Collective
+    config: CommConfig
+    untouched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A collective between getCollInfo and scheduling."""
+
+    algorithm: Algorithm
+    protocol: Protocol
+    channels: int
+    threads: int
+    untouched: bool
+
+
+class VirtualNccl:
+    """A process's NCCL of one release with the plugin of ``path`` (``None``: no plugin, NCCL alone)."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        version: NcclVersion,
+        *,
+        profiler: bool = False,
+        costs: CostTable = selection.cost_table,
+    ) -> None:
+        self.version = version
+        self.costs = costs
+        self.log: list[str] = []
+        self.logger = _logger(self.log)
+        self._library = None if path is None else ffi.dlopen(str(path))
+        self.tuner = self._newest("ncclTunerPlugin_v", version.tuner_api, 4)
+        self.profiler = self._newest("ncclProfiler_v", version.profiler_api, 4) if profiler else None
+        self.mask = ffi.new("int *")  # process-global: the plugin may switch events on at any time
+
+    def _newest(self, prefix: str, newest: int, oldest: int) -> Any:
+        """The struct of the newest symbol the library has, as NCCL probes; ``None`` without a library."""
+        if self._library is None:
+            return None
+        for api in range(newest, oldest - 1, -1):
+            try:
+                return getattr(self._library, f"{prefix}{api}")
+            except AttributeError:
+                continue
+        return None
+
+    def communicator(
+        self,
+        comm_id: int,
+        ranks: int,
+        *,
+        rank: int = 0,
+        nodes: int = 1,
+        name: str = "",
+        fabric: Fabric | None = None,
+    ) -> VirtualCommunicator:
+        """Init of one rank of a communicator; raises :class:`PluginFailed` where NCCL's init would fail."""
+        return VirtualCommunicator(self, comm_id, ranks, rank, nodes, name, fabric or Fabric())
+
+
+class VirtualCommunicator:
+    """One rank of one communicator. Used by one thread at a time, as NCCL demands."""
+
+    def __init__(
+        self, nccl: VirtualNccl, comm_id: int, ranks: int, rank: int, nodes: int, name: str, fabric: Fabric
+    ) -> None:
+        self.nccl, self.comm_id, self.ranks, self.rank, self.fabric = nccl, comm_id, ranks, rank, fabric
+        self._memory = ffi.new("char[]", COMM_BYTES)
+        self._context = ffi.cast("void **", self._memory + CONTEXT_OFFSET)
+        self._table = ffi.new(f"float[{ENTRIES}]")
+        self._table_bytes = ffi.buffer(self._table)
+        self._table_argument = ffi.cast("float **", self._table)
+        self._channels = ffi.new("int *")
+        self._chunk = ffi.new("size_t *")
+        self._offers: dict[tuple[Function, int], bytes] = {}
+        self._picks: dict[tuple[Function, int, bytes, int], Pick] = {}
+        self.profiler: VirtualProfiler | None = None
+        if nccl.profiler is not None:
+            where = ffi.cast("void **", self._memory + CONTEXT_OFFSET + 8)
+            self.profiler = VirtualProfiler(nccl, where, comm_id, name, nodes, ranks, rank)
+        if nccl.tuner is not None:
+            self._init_tuner(nodes)
+
+    def _init_tuner(self, nodes: int) -> None:
+        tuner, log = self.nccl.tuner, self.nccl.logger
+        if self.nccl.version.tuner_api == 4:
+            result = tuner.init(self.ranks, nodes, log, self._context)
+        else:
+            domain = ffi.new("nvl_domain_v5 *", [nodes, self.ranks, self.ranks])
+            constants = ffi.new("tuner_constants_v5 *")
+            result = tuner.init(self._context, self.comm_id, self.ranks, nodes, log, domain, constants)
+        if result != SUCCESS:
+            raise PluginFailed(f"tuner init returned {result}; NCCL fails the creation of the communicator on this.")
+
+    @property
+    def has_context(self) -> bool:
+        """Whether the tuner gave this communicator a context (mode off leaves none)."""
+        return bool(self._context[0] != ffi.NULL)
+
+    def run(self, group: Sequence[Collective]) -> list[Launched]:
+        """One group of collectives, already aggregated: every getCollInfo first, then every getChunkSize."""
+        picks = [self._ask(collective) for collective in group]
+        launched = [self._finish(collective, pick) for collective, pick in zip(group, picks, strict=True)]
+        if self.profiler is not None:
+            self.profiler.launched(launched)
+        return launched
+
+    def ask_raw(self, function: int, size: int, table: bytes, registered: bool = False) -> tuple[bytes, int]:
+        """One getCollInfo with ``table`` (float32, algorithm-major); the table and nChannels as the tuner left them."""
+        self._table_bytes[:] = table
+        self._channels[0] = 0
+        if self.nccl.tuner is not None:
+            result = self.nccl.tuner.getCollInfo(
+                self._context[0],
+                function,
+                size,
+                1,
+                self._table_argument,
+                ALGORITHMS,
+                PROTOCOLS,
+                int(registered),
+                self._channels,
+            )
+            if result != SUCCESS:
+                raise PluginFailed(f"getCollInfo returned {result}; NCCL fails the user's collective on this.")
+        return bytes(self._table_bytes), self._channels[0]
+
+    def chunk_raw(self, function: int, share: int, algorithm: int, protocol: int, largest: int) -> int:
+        """One getChunkSize for a channel's ``share`` of a collective; what ``*chunkSize`` holds afterwards."""
+        self._chunk[0] = largest
+        if self.nccl.tuner is not None and self.nccl.version.tuner_api >= 6:
+            result = self.nccl.tuner.getChunkSize(
+                self._context[0], function, share, algorithm, protocol, 1, self._chunk
+            )
+            if result != SUCCESS:
+                raise PluginFailed(f"getChunkSize returned {result}; NCCL fails the user's collective on this.")
+        return int(self._chunk[0])
+
+    def _ask(self, collective: Collective) -> Pick:
+        """getCollInfo, and NCCL's choice after it."""
+        offer = self._offer(collective.function, collective.bytes)
+        left, asked = self.ask_raw(int(collective.function), collective.bytes, offer, collective.registered)
+        key = (collective.function, collective.bytes, left, asked)
+        if key not in self._picks:
+            self._picks[key] = self._choose(collective, offer, left, asked)
+        return self._picks[key]
+
+    def _offer(self, function: Function, size: int) -> bytes:
+        """The cost table NCCL would hand out."""
+        key = (function, size)
+        if key not in self._offers:
+            costs = self.nccl.costs(function, size, self.ranks, self.fabric)
+            self._offers[key] = array("f", costs).tobytes()
+        return self._offers[key]
+
+    def _choose(self, collective: Collective, offer: bytes, left: bytes, asked: int) -> Pick:
+        entry = self.nccl.version.pick(_floats(offer), _floats(left))
+        if entry is None:
+            raise PluginFailed("no algorithm is available after the tuner's call; NCCL would fail the collective.")
+        algorithm, protocol = Algorithm(entry // PROTOCOLS), Protocol(entry % PROTOCOLS)
+        stock, threads = selection.default_channels_and_threads(
+            algorithm, protocol, collective.bytes, self.ranks, self.fabric
+        )
+        channels = selection.used_channels(
+            collective.function,
+            protocol,
+            collective.bytes,
+            self.nccl.version.channels(stock, asked),
+            self.fabric.built(algorithm),
+        )
+        return Pick(algorithm, protocol, channels, threads, left == offer and asked == 0)
+
+    def _finish(self, collective: Collective, pick: Pick) -> Launched:
+        """Scheduling: the chunk of each part. All parts must agree, or NCCL would cut one collective in two ways."""
+        largest = selection.largest_chunk(collective.function, pick.algorithm, pick.protocol)
+        parts = selection.channel_parts(collective.bytes, pick.channels)
+        function, algorithm, protocol = int(collective.function), int(pick.algorithm), int(pick.protocol)
+        asked = {self.chunk_raw(function, part, algorithm, protocol, largest) for part in parts}
+        chunk = selection.final_chunk(min(asked), largest, pick.protocol)
+        if chunk == 0:
+            raise PluginFailed("the tuner's chunk is below NCCL's grain; NCCL would divide by zero.")
+        if len(asked) > 1:
+            raise PluginFailed(f"the parts of one collective got chunks of {sorted(asked)} bytes.")
+        config = CommConfig(pick.algorithm, pick.protocol, pick.channels, pick.threads, chunk)
+        return Launched(collective, config, pick.untouched and asked == {largest})
+
+    def destroy(self) -> None:
+        """ncclCommDestroy: the tuner first, with whatever context it left, then the profiler."""
+        if self.nccl.tuner is not None:
+            tuner = self.nccl.tuner
+            (tuner.destroy if self.nccl.version.tuner_api == 4 else tuner.finalize)(self._context[0])
+        if self.profiler is not None:
+            self.profiler.finalize()
+
+
+def _floats(raw: bytes) -> list[float]:
+    return list(memoryview(raw).cast("f"))
+
+
+def _logger(lines: list[str]) -> Any:
+    """NCCL's debug logger. Variadic in C; we take the first argument, which is where the plugin puts its text."""
+
+    @ffi.callback("void(int, unsigned long, const char *, int, const char *, const char *)")
+    def log(level: int, flags: int, file: Any, line: int, form: Any, text: Any) -> None:
+        template = ffi.string(form).decode(errors="replace")
+        words = ffi.string(text).decode(errors="replace") if "%s" in template else ""
+        lines.append(template.replace("%s", words, 1))
+
+    _KEEP.append(log)
+    return ffi.cast("nccl_logger", log)
+
+
+_KEEP: list[Any] = []  # callbacks live as long as the process: the plugin may log at any time

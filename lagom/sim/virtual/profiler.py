@@ -1,0 +1,147 @@
+"""The profiler half's events as NCCL sends them, v4 (2.27), v5 (2.28), v6 (2.29).
+
+A launch: KernelLaunch start and stop around the launch (v5 on), then Coll start and stop for each collective in it,
+both on the calling thread. KernelCh events follow later, when the kernel has run, with the GPU's timer. Only what the
+mask asks for is sent, and the mask is looked at when the collective is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lagom.sim.virtual.abi import (
+    ALGORITHM_NAMES,
+    EVENT_COLL,
+    EVENT_COLL_API,
+    EVENT_GROUP_API,
+    EVENT_KERNEL_CHANNEL,
+    EVENT_KERNEL_LAUNCH,
+    FUNCTION_NAMES,
+    PROTOCOL_NAMES,
+    STATE_KERNEL_CHANNEL_STOP,
+    ffi,
+)
+from lagom.sim.virtual.selection import block_threads
+
+if TYPE_CHECKING:
+    from lagom.sim.virtual.nccl import Launched, VirtualNccl
+
+DATATYPE_BYTES = 2
+BACKLOG = 4096  # handles whose kernels have not finished; more than that are forgotten, as NCCL's 64-deep rings do
+
+
+class VirtualProfiler:
+    """One communicator's profiler context and the events on it."""
+
+    def __init__(
+        self, nccl: VirtualNccl, where: Any, comm_id: int, name: str, nodes: int, ranks: int, rank: int
+    ) -> None:
+        half: Any = nccl.profiler
+        self._half = half
+        self._nccl, self._where, self._rank, self._ranks = nccl, where, rank, ranks
+        self._modern = nccl.version.profiler_api >= 5
+        self._strings = {text: ffi.new("char[]", text.encode()) for text in (*_NAMES, name, "ncclBfloat16")}
+        self._event = ffi.new("profiler_event_v5 *" if self._modern else "profiler_event_v4 *")
+        self._handle = ffi.new("void **")
+        self._args = ffi.new("profiler_state_args *")
+        self._sequence = [0] * len(FUNCTION_NAMES)
+        self.waiting: list[tuple[Any, int]] = []  # (Coll handle, channels) whose kernels have not ended
+        mask, label = nccl.mask, self._strings[name]
+        arguments = (comm_id, mask, label) if self._modern else (mask, label, comm_id)
+        self.alive: bool = half.init(where, *arguments, nodes, ranks, rank, nccl.logger) == 0
+
+    def launched(self, group: Sequence[Launched]) -> None:
+        """One launch with every collective of ``group`` in it."""
+        mask = self._nccl.mask[0]
+        if not self.alive or mask == 0:
+            return
+        api = self._group_api(mask, group) if self._modern else (ffi.NULL, ffi.NULL)
+        if self._modern and mask & EVENT_KERNEL_LAUNCH:
+            self._pulse(EVENT_KERNEL_LAUNCH, api[0])
+        if mask & EVENT_COLL:
+            for launched in group:
+                self._coll(launched, api, keep=bool(mask & EVENT_KERNEL_CHANNEL))
+        self._stop(api[1])
+        self._stop(api[0])
+
+    def _group_api(self, mask: int, group: Sequence[Launched]) -> tuple[Any, Any]:
+        """Group and collective API events, open until the launch is done: (group handle, API handle)."""
+        group_handle = api_handle = ffi.NULL
+        if mask & EVENT_GROUP_API:
+            self._clear(EVENT_GROUP_API, ffi.NULL)
+            self._event.group_api.depth = 1
+            group_handle = self._start()
+        if mask & EVENT_COLL_API:
+            self._clear(EVENT_COLL_API, group_handle)
+            self._event.coll_api.function = self._strings[FUNCTION_NAMES[group[0].collective.function]]
+            self._event.coll_api.count = group[0].collective.bytes // DATATYPE_BYTES
+            self._event.coll_api.datatype = self._strings["ncclBfloat16"]
+            api_handle = self._start()
+        return group_handle, api_handle
+
+    def _coll(self, launched: Launched, api: tuple[Any, Any], keep: bool) -> None:
+        collective, config = launched.collective, launched.config
+        assert config.algorithm is not None
+        assert config.protocol is not None
+        self._clear(EVENT_COLL, api[1])
+        coll = self._event.coll
+        coll.sequence = self._sequence[collective.function]
+        coll.function = self._strings[FUNCTION_NAMES[collective.function]]
+        # NCCL's event carries the user's count: of one rank's part for AllGather and ReduceScatter.
+        parts = self._ranks if collective.function in (2, 3) else 1
+        coll.count = collective.bytes // (DATATYPE_BYTES * parts)
+        coll.datatype = self._strings["ncclBfloat16"]
+        block = block_threads(config.algorithm, config.protocol, config.threads or 0)
+        coll.channels, coll.warps = config.channels, block // 32
+        coll.algorithm = self._strings[ALGORITHM_NAMES[config.algorithm]]
+        coll.protocol = self._strings[PROTOCOL_NAMES[config.protocol]]
+        if self._modern:
+            coll.parent_group = api[0]
+        self._sequence[collective.function] += 1
+        handle = self._start()
+        self._stop(handle)
+        if keep and handle != ffi.NULL and len(self.waiting) < BACKLOG:
+            self.waiting.append((handle, config.channels or 0))
+
+    def kernels_ran(self, times: Sequence[tuple[int, int]]) -> None:
+        """The oldest waiting kernels have ended, one ``(start ns, end ns)`` of the GPU's timer each."""
+        ended, self.waiting = self.waiting[: len(times)], self.waiting[len(times) :]
+        for (coll, channels), (start, end) in zip(ended, times, strict=False):
+            for channel in range(channels):
+                self._kernel_channel(coll, channel, start, end)
+
+    def _kernel_channel(self, coll: Any, channel: int, start: int, end: int) -> None:
+        self._clear(EVENT_KERNEL_CHANNEL, coll)
+        self._event.kernel_channel.channel, self._event.kernel_channel.timer = channel, start
+        handle = self._start()
+        if handle != ffi.NULL:
+            self._args.kernel_channel.timer = end
+            self._half.recordEventState(handle, STATE_KERNEL_CHANNEL_STOP, self._args)
+            self._stop(handle)
+
+    def _clear(self, kind: int, parent: Any) -> None:
+        ffi.memmove(self._event, bytes(ffi.sizeof(self._event[0])), ffi.sizeof(self._event[0]))
+        # v4 descriptors carry the type in eight bits, which is why v4 knows no event above bit 7.
+        self._event.type, self._event.parent, self._event.rank = kind, parent, self._rank
+
+    def _start(self) -> Any:
+        self._handle[0] = ffi.NULL
+        self._half.startEvent(self._where[0], self._handle, self._event)
+        return self._handle[0]
+
+    def _stop(self, handle: Any) -> None:
+        if handle != ffi.NULL:
+            self._half.stopEvent(handle)
+
+    def _pulse(self, kind: int, parent: Any) -> None:
+        self._clear(kind, parent)
+        self._stop(self._start())
+
+    def finalize(self) -> None:
+        """ncclProfilerPluginFinalize."""
+        if self.alive:
+            self._half.finalize(self._where[0])
+
+
+_NAMES = (*FUNCTION_NAMES, *ALGORITHM_NAMES, *PROTOCOL_NAMES)

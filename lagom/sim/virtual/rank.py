@@ -1,0 +1,256 @@
+"""The process of one virtual rank: ``python -m lagom.sim.virtual.rank FOLDER RANK FD``.
+
+init every communicator; then, iteration by iteration:
+    wait until the slowest rank and the controller's reading of our rings allow it
+    make the iteration's calls through the plugin, stamped on the simulated clock
+    let the simulator say how long an iteration with those configs takes
+    hand out the kernels of iterations the GPU has finished by now
+and at the end write what every call ran (``*.calls``) and a summary (``rank<N>.json``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lagom.records import CommConfig, Function
+from lagom.sim.virtual.agreement import CallLog
+from lagom.sim.virtual.entry import ProcessEntry
+from lagom.sim.virtual.host import Finished, HostAndGpu
+from lagom.sim.virtual.nccl import Collective, VirtualCommunicator, VirtualNccl
+from lagom.sim.virtual.rendezvous import Rendezvous
+from lagom.sim.virtual.spec import JobSpec
+from lagom.sim.virtual.timing import COMPUTE, IterationTimes, Timing, timing_of
+from lagom.sim.virtual.versions import nccl_version
+from lagom.wire.library import plugin_path
+
+LOGGING_CALL = Collective(Function.ALL_REDUCE, 8)  # transparent: a loss being logged
+PACE_SECONDS = 2.0  # real time a rank waits at most for a controller that does not read
+ARRIVAL_NS = 4_000.0  # ranks reach a collective this far apart
+KERNEL_JITTER = 0.002
+CAPTURE_KERNELS, CAPTURE_ITERATION = 4, 2
+
+
+class Rank:
+    """One rank's state; :meth:`run` is its life."""
+
+    def __init__(self, spec: JobSpec, rank: int, meeting: Rendezvous) -> None:
+        self.spec, self.rank, self.meeting = spec, rank, meeting
+        self.timing: Timing = timing_of(spec)
+        self.log = CallLog()
+        self.host = HostAndGpu(spec.run_ahead, spec.host_share)
+        self.nccl = VirtualNccl(
+            plugin_path() if spec.plugin else None, nccl_version(spec.version), profiler=spec.profiler
+        )
+        self.communicators = [self._create(index) for index in range(len(spec.communicators))]
+        self.entry = ProcessEntry.find()
+        self._parent = os.getppid()
+        self._common = random.Random(spec.seed)  # noise that every rank shares
+        self._own = np.random.default_rng([spec.seed, rank])
+        self._waiting: dict[int, tuple[IterationTimes, float, list[int]]] = {}
+        self.untouched = self.calls = 0
+        self.lengths: list[int] = []
+        self._mine = [
+            [i for i, operation in enumerate(self.timing.operations) if operation.communicator == index]
+            for index in range(len(self.communicators))
+        ]
+
+    def _create(self, index: int) -> VirtualCommunicator:
+        one = self.spec.communicators[index]
+        return self.nccl.communicator(
+            one.comm_id, self.spec.ranks, rank=self.rank, name=one.name, fabric=self.spec.fabric
+        )
+
+    def run(self) -> None:
+        """Every iteration until the spec's last, the parent's wish, or the parent's death."""
+        number = 0
+        while number < (self.meeting.stop or self.spec.iterations):
+            if not self.meeting.wait_for(number - self.spec.run_ahead, self.parent_alive):
+                return
+            self._pace()
+            self._iteration(number)
+            number += 1
+            self.meeting.arrive(self.rank, number)
+        self._deliver(self.host.finished(all_of_them=True))
+
+    def parent_alive(self) -> bool:
+        """Whether the process that started us is still there: orphans end."""
+        return os.getppid() == self._parent
+
+    # -- one iteration
+
+    def _iteration(self, number: int) -> None:
+        self.host.begin()
+        first_calls = [self._counted(c.comm_id) for c in self.communicators]
+        if self.spec.logging_every and number % self.spec.logging_every == self.spec.logging_every - 1:
+            self._run(0, [LOGGING_CALL])
+            first_calls[0] += 1
+        configs = self._all_calls()
+        times = self.timing.of(configs)
+        scale = 1.0 + self._common.gauss(0.0, self.spec.noise)
+        self.host.end(times.z * scale)
+        self._waiting[number] = (times, scale, first_calls)
+        self.lengths.append(int(times.z * scale))
+        self._deliver(self.host.finished())
+
+    def _counted(self, comm_id: int) -> int:
+        return self.entry.calls(comm_id) if self.entry else len(self.log.words.get(comm_id, ()))
+
+    def _all_calls(self) -> list[CommConfig]:
+        """The iteration's collectives, on one thread or on one a communicator; their effective configs in order."""
+        configs: list[CommConfig | None] = [None] * len(self.timing.operations)
+        if self.spec.threads:
+            workers = [threading.Thread(target=self._calls, args=(mine, configs)) for mine in self._mine]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        else:
+            self._calls(range(len(configs)), configs)
+        return [config for config in configs if config is not None]
+
+    def _calls(self, indices: Sequence[int], configs: list[CommConfig | None]) -> None:
+        """The collectives of ``indices`` in groups: neighbours on one communicator, ``spec.groups`` at most."""
+        operations, at = self.timing.operations, 0
+        while at < len(indices):
+            communicator = operations[indices[at]].communicator
+            end = at + 1
+            while end < len(indices) and end - at < self.spec.groups:
+                if operations[indices[end]].communicator != communicator:
+                    break
+                end += 1
+            self._stamp(indices[at])
+            self._dawdle()
+            launched = self._run(communicator, [operations[i].collective for i in indices[at:end]])
+            for index, config in zip(indices[at:end], launched, strict=True):
+                configs[index] = config
+            at = end
+
+    def _run(self, communicator: int, group: list[Collective]) -> list[CommConfig]:
+        one = self.communicators[communicator]
+        launched = one.run(group)
+        self.calls += len(launched)
+        for item in launched:
+            self.untouched += item.untouched
+            self.log.add(one.comm_id, item.config)
+        return [item.config for item in launched]
+
+    def _stamp(self, index: int) -> None:
+        now = self.host.stamp(index, len(self.timing.operations))
+        if self.entry:
+            self.entry.set_now(now)
+
+    def _dawdle(self) -> None:
+        if self.spec.skew_us and self._own.random() < 0.02:
+            time.sleep(self._own.random() * self.spec.skew_us * 1e-6)
+
+    # -- what the controller may see
+
+    def _pace(self) -> None:
+        """Real time is free here and the rings are not: wait for a controller that is behind, but not for ever."""
+        if not (self.spec.pace and self.entry and self._captured()):
+            return
+        give_up = time.monotonic() + PACE_SECONDS
+        kernels_wanted, calls_wanted = self._ring_need()
+        while time.monotonic() < give_up and self.parent_alive():
+            kernels, calls = self.entry.room([c.comm_id for c in self.communicators])
+            if kernels >= kernels_wanted and calls >= calls_wanted:
+                return
+            time.sleep(1e-3)
+
+    def _ring_need(self) -> tuple[int, int]:
+        held = [times for times, _, _ in self._waiting.values()]
+        return sum(len(times.rows) for times in held), 2 + max(map(len, self._mine), default=0)
+
+    def _captured(self) -> int:
+        assert self.entry is not None
+        capture = 0
+        for communicator in self.communicators:
+            capture |= self.entry.capture(communicator.comm_id)
+        return capture
+
+    def _deliver(self, finished: list[Finished]) -> None:
+        for iteration in finished:
+            times, scale, first_calls = self._waiting.pop(iteration.number)
+            if self.spec.timeline == "spans" and self.entry:
+                self._push_spans(iteration.gpu_start, times, scale, first_calls)
+            elif self.spec.timeline == "profiler":
+                self._end_kernels(iteration.gpu_start, times, scale)
+
+    def _push_spans(self, origin: int, times: IterationTimes, scale: float, first_calls: list[int]) -> None:
+        assert self.entry is not None
+        capture = self._captured()
+        if not capture & (CAPTURE_KERNELS | CAPTURE_ITERATION):
+            return
+        rows = times.rows.copy()
+        start, length = rows["start_ns"] * scale, (rows["end_ns"] - rows["start_ns"]) * scale
+        compute = rows["kind"] == COMPUTE
+        length = np.where(compute, length * (1.0 - np.abs(self._own.normal(0.0, KERNEL_JITTER, len(rows)))), length)
+        late = np.where(compute, 0.0, np.minimum(self._own.random(len(rows)) * ARRIVAL_NS, length / 2))
+        rows["start_ns"] = origin + start + late
+        rows["end_ns"] = origin + start + length
+        self._name_calls(rows, times, first_calls)
+        if not capture & CAPTURE_KERNELS:
+            rows = rows[times.operations == 0]
+        self.entry.push_spans(rows)
+
+    def _name_calls(self, rows: Any, times: IterationTimes, first_calls: list[int]) -> None:
+        """Which call of which slot each collective was: what the launch brackets of the profiler half tell."""
+        assert self.entry is not None
+        for index, mine in enumerate(self._mine):
+            slot = self.entry.slot_of(self.communicators[index].comm_id)
+            place = {operation: offset for offset, operation in enumerate(mine)}
+            for row in np.flatnonzero(np.isin(times.operations, mine)):
+                rows[row]["call"] = first_calls[index] + place[int(times.operations[row])]
+                rows[row]["slot"] = 0xFFFFFFFF if slot is None else slot
+
+    def _end_kernels(self, origin: int, times: IterationTimes, scale: float) -> None:
+        """NCCL's KernelCh events of one iteration."""
+        for index, mine in enumerate(self._mine):
+            profiler = self.communicators[index].profiler
+            if profiler is not None:
+                rows = times.rows[np.isin(times.operations, mine)]
+                starts, ends = origin + rows["start_ns"] * scale, origin + rows["end_ns"] * scale
+                profiler.kernels_ran(list(zip(starts.astype(int).tolist(), ends.astype(int).tolist(), strict=True)))
+
+    # -- the end
+
+    def finish(self, folder: Path) -> None:
+        """Destroys the communicators and writes what was seen."""
+        for communicator in self.communicators:
+            communicator.destroy()
+        self.log.save(folder, self.rank)
+        summary = {
+            "rank": self.rank,
+            "calls": self.calls,
+            "untouched": self.untouched,
+            "joined": self.entry is not None,
+            "lengths": self.lengths,
+            "log": self.nccl.log,
+        }
+        (folder / f"rank{self.rank}.json").write_text(json.dumps(summary))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``FOLDER RANK FD``; exit status 0, or a traceback."""
+    folder, rank, fd = Path(arguments[0]), int(arguments[1]), int(arguments[2])
+    spec = JobSpec.load(folder / "spec.json")
+    one = Rank(spec, rank, Rendezvous(fd, spec.ranks))
+    try:
+        one.run()
+    finally:
+        one.finish(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,133 @@
+"""What NCCL does with a collective before and after it asked the tuner: cost table, default NC and NT, chunks.
+
+The arithmetic of ``src/enqueue.cc`` (topoGetAlgoInfo, scheduleCollTasksToPlan, calcCollChunking) for the algorithms a
+single node of up to eight GPUs uses. Pure functions; sizes in bytes, costs in microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lagom.records import Algorithm, Function, Protocol
+from lagom.sim.virtual.abi import ALGORITHMS, IGNORE, PROTOCOLS
+
+CELL_BYTES = 32 << 10  # traffic is dealt to channels in cells of at least this much
+GRAIN = {Protocol.LL: 16, Protocol.LL128: 1920, Protocol.SIMPLE: 512}
+THREAD_THRESHOLD = {Protocol.LL: 8, Protocol.LL128: 8, Protocol.SIMPLE: 64}
+FLOOR_THREADS = 96
+FULL_CHANNEL_BYTES = {Protocol.LL: 32 << 10, Protocol.LL128: 576_000, Protocol.SIMPLE: 512 << 10}
+CHUNK_STEPS = 4  # RING/SIMPLE AllReduce, AllGather and ReduceScatter chunks span four buffer steps
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """What NCCL built between the ranks of a communicator, as far as its own choice depends on it."""
+
+    channels: int = 24
+    bandwidth_gbs: float = 200.0  # bus bandwidth of RING/SIMPLE over all channels
+    hop_us: float = 0.6
+    ll128: bool = True
+    nvls_channels: int = 0  # 0 = no NVLink SHARP
+
+    def built(self, algorithm: Algorithm) -> int:
+        """Channels that exist for ``algorithm``."""
+        return self.nvls_channels if algorithm in (Algorithm.NVLS, Algorithm.NVLS_TREE) else self.channels
+
+
+def cost_table(function: Function, size: int, ranks: int, fabric: Fabric) -> list[float]:
+    """NCCL-like predicted time of every (algorithm, protocol), flat and algorithm-major; ``IGNORE`` = not available."""
+    table = [IGNORE] * (ALGORITHMS * PROTOCOLS)
+    for algorithm in _algorithms_for(function, fabric):
+        for protocol in Protocol:
+            if _available(algorithm, protocol, fabric):
+                table[algorithm * PROTOCOLS + protocol] = _predict(function, algorithm, protocol, size, ranks, fabric)
+    return table
+
+
+def _algorithms_for(function: Function, fabric: Fabric) -> tuple[Algorithm, ...]:
+    if function in (Function.BROADCAST, Function.REDUCE):
+        return (Algorithm.RING,)
+    tree = (Algorithm.TREE,) if function == Function.ALL_REDUCE else ()
+    nvls = (Algorithm.NVLS,) if fabric.nvls_channels else ()
+    return (*tree, Algorithm.RING, *nvls)
+
+
+def _available(algorithm: Algorithm, protocol: Protocol, fabric: Fabric) -> bool:
+    if algorithm == Algorithm.NVLS:
+        return protocol == Protocol.SIMPLE
+    return protocol != Protocol.LL128 or fabric.ll128
+
+
+def _predict(
+    function: Function, algorithm: Algorithm, protocol: Protocol, size: int, ranks: int, fabric: Fabric
+) -> float:
+    """Latency of the hops plus bytes over a protocol's share of the wire, as ncclTopoGetAlgoTime is shaped."""
+    share = {Protocol.LL: 0.45, Protocol.LL128: 0.92, Protocol.SIMPLE: 1.0}[protocol]
+    base = {Protocol.LL: 6.6, Protocol.LL128: 14.0, Protocol.SIMPLE: 8.4}[protocol]
+    hop = fabric.hop_us * (1.0 if protocol == Protocol.LL else 1.9 if protocol == Protocol.LL128 else 3.4)
+    steps = 2 * math.log2(ranks) if algorithm == Algorithm.TREE else ranks - 1
+    passes = 2 if function == Function.ALL_REDUCE else 1
+    wire = passes * (ranks - 1) / ranks
+    if algorithm == Algorithm.TREE:
+        share *= 0.85
+    return base + passes * steps * hop + size * wire / (fabric.bandwidth_gbs * share * 1e3)
+
+
+def default_channels_and_threads(
+    algorithm: Algorithm, protocol: Protocol, size: int, ranks: int, fabric: Fabric
+) -> tuple[int, int]:
+    """NCCL's own NC and NT (enqueue.cc:2070-2113): every channel built, fewer where the message cannot fill them.
+
+    NT is the knob's value (512); what is launched is :func:`block_threads`.
+    """
+    channels = fabric.built(algorithm)
+    threads = 640 if protocol == Protocol.LL128 or algorithm in (Algorithm.NVLS, Algorithm.PAT) else 512
+    threshold = THREAD_THRESHOLD[protocol]
+    if algorithm == Algorithm.RING and protocol == Protocol.LL:
+        threshold *= ranks
+    while channels > 1 and size < channels * threads * threshold:
+        channels -= 1
+    while size < channels * threads * threshold and threads % 128 == 0:
+        threads //= 2
+    return channels, max(threads, FLOOR_THREADS)
+
+
+def block_threads(algorithm: Algorithm, protocol: Protocol, threads: int) -> int:
+    """The launched block: NT plus the extra warp of RING/SIMPLE; TREE and PAT are forced to 640 (enqueue.cc:2112)."""
+    if algorithm in (Algorithm.TREE, Algorithm.PAT):
+        return 640
+    return threads + 32 if algorithm == Algorithm.RING and protocol == Protocol.SIMPLE else threads
+
+
+def used_channels(function: Function, protocol: Protocol, size: int, channels: int, built: int) -> int:
+    """Channels that really run: no more than exist, nor than there are cells of traffic (enqueue.cc:583-704)."""
+    traffic = size * (2 if function == Function.ALL_REDUCE else 1) * (4 if protocol == Protocol.LL else 1)
+    return max(1, min(channels, built, -(-traffic // CELL_BYTES)))
+
+
+def largest_chunk(function: Function, algorithm: Algorithm, protocol: Protocol) -> int:
+    """What getChunkSize finds in ``*chunkSize``: the pre-adjust value, and the only upper clamp NCCL applies."""
+    size = FULL_CHANNEL_BYTES[protocol]
+    ring = algorithm == Algorithm.RING and protocol == Protocol.SIMPLE
+    if ring and function not in (Function.BROADCAST, Function.REDUCE):
+        size *= CHUNK_STEPS
+    if algorithm in (Algorithm.NVLS, Algorithm.NVLS_TREE):
+        size = 128 << 10
+    return size
+
+
+def final_chunk(asked: int, largest: int, protocol: Protocol) -> int:
+    """The chunk NCCL runs with: clamped above only, then down to the grain. 0 would divide by zero inside NCCL."""
+    grain = GRAIN[protocol]
+    return min(asked, largest) // grain * grain
+
+
+def channel_parts(size: int, channels: int) -> tuple[int, ...]:
+    """Bytes of the first, last and middle channel: getChunkSize is asked once for each part that exists."""
+    if channels == 1:
+        return (size,)
+    share = size // channels
+    first = share - share // 3  # the first and last channel share what cells leave over
+    last = share + share // 3
+    return (first, last) if channels == 2 else (first, last, share)

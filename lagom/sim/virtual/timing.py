@@ -1,0 +1,145 @@
+"""How long an iteration takes under the configs that came out, and which kernels a timeline would show of it.
+
+Two sources behind one interface: the discrete-event simulator of :mod:`lagom.sim` for a named workload and machine,
+and a plain one for jobs that only want calls (agreement, faults): each collective takes its bytes over the fabric, one
+after the other. Times in ns from the start of the iteration.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.records import CommConfig, Function
+from lagom.sim.virtual.nccl import Collective
+from lagom.sim.virtual.selection import block_threads, cost_table
+from lagom.sim.virtual.spec import JobSpec
+from lagom.wire.layout import KERNEL_SPAN, NO_CALL
+
+SPAN_SIMULATED = 4
+COMPUTE, COLLECTIVE = 0, 1
+COMPUTE_STREAM, COMMUNICATION_STREAM = 7, 28
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A collective of the iteration: which communicator makes it."""
+
+    communicator: int
+    collective: Collective
+
+
+@dataclass(frozen=True, slots=True)
+class IterationTimes:
+    """``rows`` are KERNEL_SPAN records with times relative to the start; ``operations[i]`` is the index of the
+    collective of row i, or -1 for compute."""
+
+    z: float
+    rows: NDArray[Any]
+    operations: NDArray[np.int64]
+
+
+class Timing(Protocol):
+    """What a rank asks of its workload."""
+
+    operations: tuple[Operation, ...]
+
+    def of(self, configs: Sequence[CommConfig]) -> IterationTimes:
+        """One iteration in which collective i ran with ``configs[i]``; cached by the configs."""
+
+
+class PlainTiming:
+    """Collectives one after another at the fabric's speed, no compute."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._fabric, self._ranks = spec.fabric, spec.ranks
+        self.operations = tuple(
+            Operation(index, Collective(Function(function), size))
+            for index, communicator in enumerate(spec.communicators)
+            for function, size in communicator.calls
+        )
+        self._cache: dict[tuple[CommConfig, ...], IterationTimes] = {}
+
+    def of(self, configs: Sequence[CommConfig]) -> IterationTimes:
+        key = tuple(configs)
+        if key not in self._cache:
+            self._cache[key] = self._lay_out(key)
+        return self._cache[key]
+
+    def _lay_out(self, configs: tuple[CommConfig, ...]) -> IterationTimes:
+        rows = np.zeros(len(configs), KERNEL_SPAN)
+        now = 0.0
+        for index, (operation, config) in enumerate(zip(self.operations, configs, strict=True)):
+            length = self._length(operation.collective, config)
+            _fill_collective(rows[index], operation.collective, config, now, now + length)
+            now += length + 1000.0
+        return IterationTimes(now, rows, np.arange(len(configs)))
+
+    def _length(self, collective: Collective, config: CommConfig) -> float:
+        """Predicted time of the pick, scaled by the channels it got."""
+        table = cost_table(collective.function, collective.bytes, self._ranks, self._fabric)
+        assert config.algorithm is not None
+        assert config.protocol is not None
+        channels = config.channels or self._fabric.channels
+        return table[config.algorithm * 3 + config.protocol] * 1e3 * self._fabric.channels / channels
+
+
+class SimulatedTiming:
+    """The iteration of :class:`lagom.sim.Simulator` for the spec's workload on its machine."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        from lagom.sim.virtual.preset import build_simulator
+
+        self._simulator = build_simulator(spec)
+        self.operations = tuple(Operation(0, Collective(op.function, op.bytes)) for op in self._simulator.comm_ops)
+        self._cache: dict[tuple[CommConfig, ...], IterationTimes] = {}
+
+    def of(self, configs: Sequence[CommConfig]) -> IterationTimes:
+        key = tuple(configs)
+        if key not in self._cache:
+            iteration = self._simulator.run_ops(key)
+            self._cache[key] = self._rows(iteration, key)
+        return self._cache[key]
+
+    def _rows(self, iteration: Any, configs: tuple[CommConfig, ...]) -> IterationTimes:
+        spans = sorted(iteration.kernels, key=lambda span: span.start)
+        rows = np.zeros(len(spans), KERNEL_SPAN)
+        operations = np.full(len(spans), -1)
+        for index, span in enumerate(spans):
+            if span.site >= 0:
+                operations[index] = span.op
+                collective = self.operations[span.op].collective
+                _fill_collective(rows[index], collective, configs[span.op], span.start, span.end)
+            else:
+                _fill_compute(rows[index], span)
+            rows[index]["name"] = zlib.crc32(span.name.encode())
+        return IterationTimes(iteration.z, rows, operations)
+
+
+def _fill_collective(row: Any, collective: Collective, config: CommConfig, start: float, end: float) -> None:
+    row["start_ns"], row["end_ns"] = int(start), int(end)
+    row["bytes"], row["stream"], row["kind"] = collective.bytes, COMMUNICATION_STREAM, COLLECTIVE
+    row["function"], row["source"] = int(collective.function), SPAN_SIMULATED
+    row["algorithm"] = -1 if config.algorithm is None else int(config.algorithm)
+    row["protocol"] = -1 if config.protocol is None else int(config.protocol)
+    row["channels"] = config.channels or 0
+    if config.algorithm is not None and config.protocol is not None:
+        row["threads"] = block_threads(config.algorithm, config.protocol, config.threads or 0)
+
+
+def _fill_compute(row: Any, span: Any) -> None:
+    row["start_ns"], row["end_ns"] = int(span.start), int(span.end)
+    row["call"], row["slot"], row["stream"] = NO_CALL, 0xFFFFFFFF, COMPUTE_STREAM
+    row["kind"], row["source"] = COMPUTE, SPAN_SIMULATED
+    row["channels"], row["threads"] = min(span.grid, 0xFFFF), span.block
+    row["algorithm"] = row["protocol"] = -1
+
+
+def timing_of(spec: JobSpec) -> Timing:
+    """The timing a spec asks for."""
+    return SimulatedTiming(spec) if spec.workload else PlainTiming(spec)
