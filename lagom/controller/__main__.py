@@ -33,6 +33,7 @@ def _run(wanted: argparse.Namespace) -> None:
         mode=wanted.mode,
         strategy=wanted.strategy,
         rules=tuple(wanted.set),
+        compare=tuple(wanted.compare),
         seed=wanted.seed,
         stable_iterations=wanted.stable_iterations,
         first_rank_seconds=None if wanted.create else wanted.grace,
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mode", default="tune")
     parser.add_argument("--strategy", default="lagom")
     parser.add_argument("--set", action="append", default=[], metavar="RULE")
+    parser.add_argument("--compare", action="append", default=[], metavar="RULE;RULE")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stable-iterations", type=int, default=STABLE_ITERATIONS)
     parser.add_argument("--clock", choices=("monotonic", "simulated"), default="monotonic")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 #: Iterations that must have repeated before the first trial.
 STABLE_ITERATIONS = 20
@@ -20,7 +18,7 @@ class Options:
     mode: str = "tune"
     strategy: str = "lagom"
     rules: tuple[str, ...] = ()
-    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    compare: tuple[str, ...] = ()  # configs to measure instead of searching, each "rule;rule"
     seed: int = 0
     stable_iterations: int = STABLE_ITERATIONS
     first_rank_seconds: float | None = 60.0  # None = wait for ever (the launcher ends us)

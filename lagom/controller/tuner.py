@@ -12,6 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from lagom.controller.choice import chosen_strategy
 from lagom.controller.evidence import Evidence
 from lagom.controller.measure import Tier
 from lagom.controller.options import Options
@@ -22,7 +23,7 @@ from lagom.profile_file import Section
 from lagom.program import CallHistory, Program, TunedProgram, find_program, latest_start, tuned_program
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import Assignment, Function
-from lagom.search import Policy, TuningSession, make_strategy
+from lagom.search import Policy, TuningSession
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, Rule
 from lagom.wire.region import Capture, CommunicatorView, Region
@@ -148,7 +149,7 @@ class CommunicatorTuner:
         self.tuned = tuned_program(program)
         self._tier = self.evidence.tier(self.slots)
         problem = self.evidence.problem(self.tuned, self.region.processes())
-        strategy = make_strategy(self.options.strategy, problem, self.options.seed, **self.options.strategy_options)
+        strategy = chosen_strategy(self.options, problem)
         self._session = TuningSession(strategy, problem, Policy(), self.options.seed)
         self.story.program(self.view, self.tuned, problem, self._tier)
         return "tuning"

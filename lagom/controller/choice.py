@@ -1,0 +1,31 @@
+"""Which strategy a tuning run uses: the one named, or the configs given by hand for comparison."""
+
+from __future__ import annotations
+
+from lagom.controller.options import Options
+from lagom.records import STOCK, Assignment, CommConfig, Site
+from lagom.search import Problem, Strategy, make_strategy
+from lagom.wire.plan import Rule, parse_rule
+
+
+def chosen_strategy(options: Options, problem: Problem) -> Strategy:
+    """The strategy of ``options``; ``--compare`` replaces the search by the configs it names."""
+    if not options.compare:
+        return make_strategy(options.strategy, problem, options.seed)
+    assignments = [by_rules(parse_rules(text), problem.sites) for text in options.compare]
+    return make_strategy("given", problem, options.seed, assignments=assignments)
+
+
+def parse_rules(text: str) -> tuple[Rule, ...]:
+    """``rule;rule``; raises :class:`lagom.wire.plan.BadRule`."""
+    return tuple(parse_rule(part.strip()) for part in text.split(";") if part.strip())
+
+
+def by_rules(rules: tuple[Rule, ...], sites: tuple[Site, ...]) -> Assignment:
+    """Each site with the config of the first rule that fits it, else stock."""
+    return Assignment(tuple(_config_of(site, rules) for site in sites))
+
+
+def _config_of(site: Site, rules: tuple[Rule, ...]) -> CommConfig:
+    fitting = (rule.config for rule in rules if rule.matches(site.function, site.bytes))
+    return next(fitting, STOCK)
