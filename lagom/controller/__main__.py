@@ -35,6 +35,7 @@ def _run(wanted: argparse.Namespace) -> None:
         rules=tuple(wanted.set),
         compare=tuple(wanted.compare),
         seed=wanted.seed,
+        record=wanted.record,
         stable_iterations=wanted.stable_iterations,
         first_rank_seconds=None if wanted.create else wanted.grace,
     )
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--strategy", default="lagom")
     parser.add_argument("--set", action="append", default=[], metavar="RULE")
     parser.add_argument("--compare", action="append", default=[], metavar="RULE;RULE")
+    parser.add_argument("--record", action="store_true", help="keep the raw records in the log folder")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stable-iterations", type=int, default=STABLE_ITERATIONS)
     parser.add_argument("--clock", choices=("monotonic", "simulated"), default="monotonic")

@@ -21,6 +21,7 @@ from types import FrameType
 from lagom import __version__, journal
 from lagom.controller.options import Options
 from lagom.controller.pins import Pins
+from lagom.controller.recorder import Recorder
 from lagom.controller.story import Story
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.profile_file import Fingerprint, write_profile
@@ -41,6 +42,7 @@ class Controller:
         self.story = Story(log, self._write_profile)
         self.tuners: dict[int, CommunicatorTuner] = {}
         self._pins = Pins(options)
+        self._recorder = Recorder(options.directory) if options.record else None
         self._known: dict[int, ProcessView] = {}
         self._calls: Counter[int] = Counter()
         self._drops: Counter[int] = Counter()
@@ -64,6 +66,7 @@ class Controller:
         for tuner in self.tuners.values():
             tuner.shut()
         self._write_profile()
+        self._write_records()
         self._say_end()
 
     def stop(self, number: int, frame: FrameType | None) -> None:
@@ -140,10 +143,14 @@ class Controller:
             tuner = self.tuners.get(slot.communicator)
             if tuner is not None:
                 tuner.add_calls(slot.index, records)
+            if self._recorder is not None:
+                self._recorder.add_calls(slot.index, records)
         for process in self._known:
             spans = self.region.drain_kernels(process)
             for tuner in self.tuners.values():
                 tuner.add_spans(process, spans)
+            if self._recorder is not None:
+                self._recorder.add_kernels(process, spans)
 
     def _is_busy(self) -> bool:
         return any(tuner.phase in ("pinning", "tuning", "finishing", "learning") for tuner in self.tuners.values())
@@ -165,6 +172,16 @@ class Controller:
             write_profile(self.options.profile, fingerprint, sections, f"written by lagom {__version__}")
         except OSError as error:
             self.story.note(f"the profile {self.options.profile} cannot be written: {error}", warning=True)
+
+    def _write_records(self) -> None:
+        if self._recorder is None:
+            return
+        try:
+            self._recorder.write()
+        except OSError as error:
+            self.story.note(f"the raw records cannot be written: {error}", warning=True)
+        if self._recorder.dropped:
+            self.story.note(f"{self._recorder.dropped} raw records did not fit and were dropped", warning=True)
 
     def _say_start(self) -> None:
         self.story.log.write(

@@ -20,6 +20,7 @@ class Options:
     rules: tuple[str, ...] = ()
     compare: tuple[str, ...] = ()  # configs to measure instead of searching, each "rule;rule"
     seed: int = 0
+    record: bool = False  # keep calls.npy and kernels.npy
     stable_iterations: int = STABLE_ITERATIONS
     first_rank_seconds: float | None = 60.0  # None = wait for ever (the launcher ends us)
 
