@@ -1,7 +1,7 @@
 """Keeps what was drained, raw: for people who want to see the evidence, and for tools that come later.
 
-``calls.npy`` and ``kernels.npy`` in the log folder: the records of csrc/protocol/lagom_protocol.h with the slot or process
-they came from. Off unless asked for (``--record``); bounded, and what did not fit is counted.
+``calls.npy`` and ``kernels.npy`` in the log folder: the records of csrc/protocol/lagom_protocol.h with the slot or the
+process they came from. Off unless asked for (``--record``); bounded, and what did not fit is counted.
 """
 
 from __future__ import annotations
