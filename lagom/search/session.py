@@ -6,111 +6,306 @@
 A request names two assignments, the incumbent (the best confirmed so far; stock at first) and a candidate. Whoever drives
 measures them alternately within one window and hands back pairs. The session owns everything that decides: the strategy,
 the statistics, the final A/B, what becomes incumbent. The driver owns everything that touches the world.
+
+The course of a run::
+
+    baseline   stock against stock: the noise, and the levels of X, Y, Z
+    trial      what the strategy proposes, beside the incumbent, until its question is answered
+    confirm    a clearly faster trial, on fresh samples: it becomes the incumbent
+    final      the end result against stock, on fresh samples: used only if it is faster beyond doubt
+
+A session is deterministic: the same problem, strategy, seed and results lead to the same requests (``replay.py``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 
-from lagom.records import Assignment, CommConfig, Sample, Site
+import numpy as np
 
+from lagom.errors import LagomError
+from lagom.records import Assignment, Sample
+from lagom.search import statistics
+from lagom.search.base import MISSING, Answer, Comparison, Proposal, Strategy, percent
+from lagom.search.books import Books
+from lagom.search.decision import Move, Outcome
+from lagom.search.ledger import Ledger, Trial
+from lagom.search.policy import Policy
+from lagom.search.problem import Knobs, Problem
+from lagom.search.proof import Proof
+from lagom.search.settling import Settling
+from lagom.search.window import WindowRequest, WindowResult
 
-@dataclass(frozen=True, slots=True)
-class Knobs:
-    """What may be set on this communicator: the stock NCCL at hand decides (facts: 2.22-2.29 no chunk; >= 2.30.3 chunk)."""
+__all__ = ["Knobs", "Move", "Outcome", "Policy", "Problem", "TuningSession", "WindowRequest", "WindowResult"]
 
-    channels: bool = True
-    algorithm: bool = True
-    chunk: bool = True
-    threads: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is to be tuned: the sites of one communicator's iteration, and what is legal there.
-
-    ``stock[i]`` is NCCL's own pick at site i as far as it is known (channels and chunk may be ``None``).
-    ``usable[i]`` are the (algorithm, protocol) pairs that this communicator already uses or that NCCL offers safely;
-    empty = leave A and P alone. ``channels_ceiling`` is what NCCL built (24 on NVLink, 4 on the host path); NC is only
-    ever lowered from there.
-    """
-
-    sites: tuple[Site, ...]
-    stock: tuple[CommConfig, ...]
-    channels_ceiling: int
-    knobs: Knobs = Knobs()
-    usable: tuple[tuple[tuple[int, int], ...], ...] = ()
-    chunk_ceiling: int = 2 << 20
+Windows = Generator[WindowRequest, WindowResult, None]
 
 
-@dataclass(frozen=True, slots=True)
-class WindowRequest:
-    """Measure ``candidate`` against ``incumbent``: ``pairs`` pairs in the order incumbent, candidate, candidate,
-    incumbent. ``purpose`` is ``baseline`` (both are the incumbent: A/A), ``trial`` or ``confirm``."""
-
-    number: int
-    incumbent: Assignment
-    candidate: Assignment
-    pairs: int
-    purpose: str
-    why: str
+class IllegalProposal(LagomError):
+    """A strategy proposed a config that this communicator must not be given; nothing was measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowResult:
-    """Pairs as measured; ``discarded`` pairs were spoilt (stragglers, irregular iterations). ``ended_early`` when the
-    driver cut a clearly bad candidate. An empty ``pairs`` is a missing window and no error."""
+class TuningSession:
+    """One tuning run of one communicator, driven from outside a window at a time."""
 
-    pairs: tuple[tuple[Sample, Sample], ...]  # (incumbent, candidate)
-    discarded: int = 0
-    ended_early: bool = False
+    def __init__(self, strategy: Strategy, problem: Problem, policy: Policy = Policy(), seed: int = 0) -> None:
+        """``seed`` is kept for the log; a strategy brings its own. Nothing is measured before the first request."""
+        self.strategy = strategy
+        self.problem = problem
+        self.policy = policy
+        self.seed = seed
+        self.outcome: Outcome | None = None
+        self.ledger = Ledger(Assignment.stock(len(problem.sites)))
+        self._books = Books(self.ledger, policy)
+        self._settling = Settling(self.ledger, policy)
+        self._failed: set[Assignment] = set()  # confirmations that did not hold
+        self._confirmations = 0
+        self._course = self._run()
+        self._wanted: WindowRequest | None = next(self._course)
+
+    @property
+    def incumbent(self) -> Assignment:
+        """The best confirmed assignment so far; stock at first."""
+        return self.ledger.incumbent
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """Every move so far."""
+        return tuple(self._books.moves)
+
+    def request(self) -> WindowRequest | None:
+        """The window wanted next, the same one until it is reported; ``None`` = the session is over."""
+        return self._wanted
+
+    def report(self, result: WindowResult) -> Move:
+        """Hand in the wanted window; returns what was made of it. Raises RuntimeError if none was wanted."""
+        if self._wanted is None:
+            raise RuntimeError("no window is wanted: the session is over (see its outcome)")
+        before = len(self._books.moves)
+        self._books.take(_sane(result))
+        try:
+            self._wanted = self._course.send(_sane(result))
+        except StopIteration:
+            self._wanted = None
+        assert len(self._books.moves) == before + 1, "one window, one move"
+        return self._books.moves[-1]
+
+    def should_cut(self, pairs: Sequence[tuple[Sample, Sample]]) -> bool:
+        """True if these pairs of the running window already show a candidate slower beyond doubt: end the window."""
+        if self._wanted is None or self._wanted.purpose == "baseline" or len(pairs) < 2:
+            return False
+        slower = [math.log(candidate.z / incumbent.z) for incumbent, candidate in pairs]
+        doubt = 3.0 * self.ledger.noise.sigma / math.sqrt(len(slower))
+        return float(np.median(slower)) - doubt > math.log1p(self.policy.cut_above)
+
+    def stop(self, reason: str) -> None:
+        """End at once, on the incumbent. No effect on a session that is over."""
+        if self.outcome is None:
+            self._course.close()
+            self._wanted = None
+            self._finish("stopped", self.incumbent, reason)
+
+    # -- the course of a run
+
+    def _run(self) -> Windows:
+        if not (yield from self._baseline()):
+            self._finish("stopped", self.ledger.stock, "no window of stock iterations could be measured")
+            return
+        answer = yield from self._search()
+        yield from self._conclude(answer)
+
+    def _baseline(self) -> Generator[WindowRequest, WindowResult, bool]:
+        stock, why = self.ledger.stock, "stock against itself: noise and reference levels"
+        for _ in range(self.policy.retries + 1):
+            result = yield self._books.ask("baseline", stock, stock, self.policy.pairs_baseline, why)
+            if len(result.pairs) >= 2:
+                level = self.ledger.set_baseline(result.pairs)
+                self._books.write("baseline", _describe_baseline(level, self.ledger.noise.sigma))
+                return True
+            self._books.write(MISSING, "the window came back empty")
+        return False
+
+    def _search(self) -> Generator[WindowRequest, WindowResult, Answer]:
+        """Drive the strategy until it answers or the budget is spent."""
+        course = self.strategy.moves(self.ledger)
+        given_up = 0
+        step = _advance(course, None)
+        while isinstance(step, Proposal):
+            if spent := self._spent(step.candidate, given_up):
+                course.close()
+                return Answer(self._fastest(), spent)
+            self._check(step)
+            comparison = yield from self._settle(step)
+            given_up = given_up + 1 if comparison.new is None else 0
+            proposal, step = step, _advance(course, comparison)
+            self._explain(proposal, comparison)
+            if comparison.new is not None and self._worth_confirming(comparison.new):
+                yield from self._confirm(comparison.new.assignment)
+        return step
+
+    def _settle(self, proposal: Proposal) -> Generator[WindowRequest, WindowResult, Comparison]:
+        """Windows until the proposal's question is answered. The last one stays unwritten: its sentence is the strategy's."""
+        new, old = proposal.candidate, proposal.against or self.incumbent
+        empty = 0
+        while self._settling.undecided(new, old):
+            target = self._settling.less_sure(new, old)
+            pairs = self._settling.pairs_for(target, old, proposal.cautious)
+            if self._books.unwritten:
+                self._books.write("more", f"not decided yet, measured again: {proposal.why}", site=proposal.site)
+            result = yield self._books.ask("trial", self.incumbent, target, pairs, proposal.why)
+            if result.pairs:
+                empty = 0
+                self.ledger.add(target, self.incumbent, result.pairs)
+            elif (empty := empty + 1) > self.policy.retries:
+                break
+            else:
+                self._books.write(MISSING, f"the window came back empty, asked again: {proposal.why}", site=proposal.site)
+            if result.ended_early and target == new:
+                break
+        return self._settling.comparison(new, old)
+
+    def _explain(self, proposal: Proposal, comparison: Comparison) -> None:
+        """Write the trial's last window with what the strategy made of it."""
+        note = self.strategy.take_explanation()
+        if not self._books.unwritten:
+            return  # answered from what was known already: no window, no move
+        reason = note.reason if note else f"{proposal.why}: {percent(comparison.delta)}"
+        verdict = note.verdict if note and note.verdict else comparison.verdict
+        self._books.write(verdict, reason, h=note.h if note else None, site=proposal.site)
+
+    # -- what becomes the incumbent, and what the job is left with
+
+    def _worth_confirming(self, trial: Trial) -> bool:
+        if trial.assignment in self._failed or trial.assignment == self.incumbent:
+            return False
+        gain = -math.log(trial.z / self.ledger.known(self.incumbent).z)
+        return gain >= max(self.policy.promote_gain, self.policy.certainty * trial.z_se)
+
+    def _confirm(self, candidate: Assignment) -> Windows:
+        """Fresh samples against the incumbent; promoted if they hold at this confirmation's share of alpha."""
+        self._confirmations += 1
+        level = statistics.confirmation_level(self.policy.alpha, self._confirmations)
+        looks, epsilon = self.policy.confirm_looks, self.policy.epsilon
+        proof = Proof("confirm", self.incumbent, candidate, level, looks, epsilon)
+        yield from self._prove(proof, "fresh samples before it becomes the incumbent")
+        if not proof.passed:
+            self._failed.add(candidate)
+
+    def _final(self, candidate: Assignment) -> Generator[WindowRequest, WindowResult, Proof]:
+        """The final A/B of ``candidate`` against stock."""
+        level = statistics.final_level(self.policy.alpha)
+        proof = Proof("final", self.ledger.stock, candidate, level, self.policy.final_looks, self.policy.epsilon)
+        yield from self._prove(proof, "final A/B against stock")
+        return proof
+
+    def _prove(self, proof: Proof, why: str) -> Windows:
+        """Windows of fresh pairs until the claim stands or falls; a proven candidate becomes the incumbent."""
+        empty = 0
+        while proof.open:
+            result = yield self._books.ask(proof.purpose, proof.against, proof.candidate, proof.pairs_wanted, why)
+            if result.pairs:
+                empty = 0
+                self.ledger.add(proof.candidate, proof.against, result.pairs)
+                proof.add(result, self.ledger.noise.sigma)
+            elif (empty := empty + 1) > self.policy.retries:
+                proof.give_up()
+            if proof.passed:
+                self.ledger.promote(proof.candidate)
+            verdict = proof.verdict if result.pairs or not proof.open else MISSING
+            self._books.write(verdict, f"{why}: {proof.sentence or 'the window came back empty'}", interval=proof.interval)
+
+    def _conclude(self, answer: Answer) -> Windows:
+        """The final A/B against stock: of the answer, and should it fail, of the incumbent if that is another one."""
+        proof = None
+        for contender in self._contenders(answer.assignment):
+            proof = yield from self._final(contender)
+            if proof.passed:
+                reason = f"{proof.sentence}; search: {answer.reason}"
+                self._finish("improved", contender, reason, proof, answer)
+                return
+        self.ledger.incumbent = self.ledger.stock
+        reason = f"stock is already best here: {self.ledger.tried} configs, resolvable effect "
+        reason += f"{100 * self._resolvable(proof):.1f} %; search: {answer.reason}"
+        if proof is not None:
+            reason += f"; final A/B of its choice: {proof.sentence}"
+        self._finish("stock_is_best", self.ledger.stock, reason, proof, answer)
+
+    def _contenders(self, answer: Assignment) -> list[Assignment]:
+        """What deserves a final A/B: the answer unless the incumbent is clearly faster, then the incumbent."""
+        stock, incumbent = self.ledger.known(self.ledger.stock), self.ledger.known(self.incumbent)
+        trial = self.ledger.trial(answer)
+        chosen = [incumbent]
+        if trial is not None and trial.z <= incumbent.z * (1.0 + self.policy.epsilon):
+            chosen.insert(0, trial)
+        return list(dict.fromkeys(each.assignment for each in chosen if each.z < stock.z))
+
+    def _fastest(self) -> Assignment:
+        """The fastest measured, by its upper bound, so that one lucky pair does not win."""
+        return min(self.ledger.trials(), key=lambda trial: trial.z * math.exp(trial.z_se)).assignment
+
+    def _resolvable(self, proof: Proof | None) -> float:
+        """The smallest gain that would have been seen: in the final A/B, or else by a candidate with a full set of pairs."""
+        if proof is not None and proof.found is not None:
+            return statistics.resolvable(proof.found.se, self.policy.certainty)
+        return statistics.resolvable(self.ledger.noise.sigma / math.sqrt(self.policy.pairs_max), self.policy.certainty)
+
+    def _finish(
+        self, verdict: str, assignment: Assignment, reason: str, proof: Proof | None = None, answer: Answer | None = None
+    ) -> None:
+        low, high = (proof.interval if proof else None) or (None, None)
+        found = proof.found if proof else None
+        self.outcome = Outcome(
+            assignment=assignment,
+            verdict=verdict,
+            reason=reason,
+            speedup=math.exp(-found.value) if found else None,
+            speedup_low=1.0 / high if high else None,
+            speedup_high=1.0 / low if low else None,
+            resolvable=self._resolvable(proof),
+            configs=self.ledger.tried,
+            windows=len(self._books.moves),
+            iterations=self._books.iterations,
+            regret_iterations=self._books.lost,
+            moves=self.moves,
+            proposed=answer.assignment if answer else None,
+        )
+
+    # -- budget and legality
+
+    def _spent(self, candidate: Assignment, given_up: int) -> str | None:
+        """Why the search must end here, or ``None``."""
+        configs = self.policy.configs_for(len(self.problem.sites))
+        if self.ledger.tried >= configs and self.ledger.trial(candidate) is None:
+            return f"stopped after {configs} configs (the limit)"
+        limit = self.policy.max_iterations
+        if limit is not None and self._books.iterations >= limit:
+            return f"stopped after {self._books.iterations} iterations (the limit is {limit})"
+        if given_up >= self.policy.missing_limit:
+            return f"stopped: {given_up} moves in a row could not be measured"
+        return None
+
+    def _check(self, proposal: Proposal) -> None:
+        wrong = self.strategy.space.why_illegal(proposal.candidate)
+        if wrong:
+            raise IllegalProposal(f"strategy {self.strategy.name} proposed what is not legal here: {wrong}")
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One logged decision: everything needed to replay and to explain it."""
-
-    number: int
-    purpose: str
-    candidate: Assignment
-    verdict: str  # better | worse | tie | missing | confirmed | rejected | baseline
-    reason: str  # one sentence, with what ended it
-    ratio: float | None = None  # candidate over incumbent in Z; < 1 is faster
-    ratio_low: float | None = None  # 95 % interval
-    ratio_high: float | None = None
-    h: float | None = None  # Eq. 7, ns of compute lost per ns of communication won
-    site: int | None = None  # the communication that was moved
-    x: float | None = None  # candidate's medians, ns
-    y: float | None = None
-    z: float | None = None
-    pairs: int = 0
-    discarded: int = 0
-    resolvable: float | None = None  # smallest effect (as a fraction of Z) these data could resolve
-    lost_iterations: float = 0.0  # regret so far: time lost against stock while searching, in stock iterations
+def _advance(course: Generator[Proposal, Comparison, Answer], comparison: Comparison | None) -> Proposal | Answer:
+    """The strategy's next proposal, or its answer."""
+    try:
+        return course.send(comparison)  # type: ignore[arg-type]  # None starts a generator
+    except StopIteration as stopped:
+        return stopped.value
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a tuning run ended."""
-
-    assignment: Assignment
-    verdict: str  # improved | stock_is_best | stopped
-    reason: str
-    speedup: float | None  # of the final A/B, stock over tuned
-    speedup_low: float | None
-    speedup_high: float | None
-    resolvable: float | None
-    configs: int
-    windows: int
-    iterations: int
-    regret_iterations: float
-    moves: tuple[Move, ...] = field(default=())
+def _sane(result: WindowResult) -> WindowResult:
+    """Without pairs that no clock can have shown (a driver's wrap-around must not poison the run)."""
+    good = tuple(pair for pair in result.pairs if all(math.isfinite(s.z) and s.z > 0.0 for s in pair))
+    return replace(result, pairs=good, discarded=result.discarded + len(result.pairs) - len(good))
 
 
-# To be completed by lagom.search: class TuningSession with
-#   __init__(self, strategy: Strategy, problem: Problem, policy: Policy = Policy(), seed: int = 0)
-#   request(self) -> WindowRequest | None      None = the session is over
-#   report(self, result: WindowResult) -> Move
-#   should_cut(self, pairs: Sequence[tuple[Sample, Sample]]) -> bool    a clearly bad candidate, in mid-window
-#   stop(self, reason: str) -> None            end at once on the incumbent
-#   outcome -> Outcome | None                  set when over
+def _describe_baseline(level: Trial, sigma: float) -> str:
+    seen = "X, Y and Z seen" if level.x is not None and level.y is not None else "only Z seen (no kernel times here)"
+    return f"stock takes {level.z / 1e6:.2f} ms an iteration; {seen}; one pair scatters by {100 * sigma:.1f} %"

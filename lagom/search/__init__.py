@@ -1,0 +1,36 @@
+"""Search: what to try next, and what the measurements prove. Start with session.py, then base.py, then lagom.py."""
+
+from lagom.search.base import Answer, Comparison, Proposal, Strategy
+from lagom.search.decision import Move, Outcome
+from lagom.search.ledger import Ledger, Trial
+from lagom.search.policy import Policy
+from lagom.search.problem import Knobs, Problem
+from lagom.search.registry import STRATEGIES, UnknownStrategy, make_strategy
+from lagom.search.replay import ReplayMismatch, replay
+from lagom.search.session import IllegalProposal, TuningSession
+from lagom.search.space import Space
+from lagom.search.window import WindowRequest, WindowResult
+
+__all__ = [
+    "STRATEGIES",
+    "Answer",
+    "Comparison",
+    "IllegalProposal",
+    "Knobs",
+    "Ledger",
+    "Move",
+    "Outcome",
+    "Policy",
+    "Problem",
+    "Proposal",
+    "ReplayMismatch",
+    "Space",
+    "Strategy",
+    "Trial",
+    "TuningSession",
+    "UnknownStrategy",
+    "WindowRequest",
+    "WindowResult",
+    "make_strategy",
+    "replay",
+]

@@ -1,0 +1,135 @@
+"""The contract between a strategy and the session that drives it.
+
+The life of a strategy:
+
+1. The session measures stock against itself and calls :meth:`Strategy.moves` once, with the ledger.
+2. ``moves`` is a generator, so that an algorithm reads from top to bottom as it does in a paper. Each :class:`Proposal` it
+   yields is measured against the incumbent, in as many windows as the question needs; what comes back is a
+   :class:`Comparison` with the assignment that the proposal named.
+3. After each comparison, before the next ``yield``, it calls :meth:`Strategy.explain` once: what it made of the answer.
+4. It returns an :class:`Answer`. The session alone decides whether that is used: by a final A/B against stock.
+
+A strategy is a pure function of the problem, its seed and options, and the comparisons it was given; no clock, no global
+state. That is what makes a run replay from its log.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lagom.records import Assignment
+from lagom.search.ledger import Ledger, Trial
+from lagom.search.problem import Problem
+from lagom.search.space import Space
+
+BETTER, WORSE, TIE, MISSING = "better", "worse", "tie", "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A candidate worth measuring.
+
+    ``against`` is what the strategy wants it compared with (``None`` = the incumbent); the windows still pair it with the
+    incumbent, so a slow current point costs nothing more. ``cautious`` asks for a short first window: the candidate is
+    expected to be slow. ``site`` is the communication that moves, for the log.
+    """
+
+    candidate: Assignment
+    why: str
+    site: int | None = None
+    against: Assignment | None = None
+    cautious: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answer to a proposal. ``new`` is ``None`` if no window could be measured (verdict ``missing``).
+
+    ``delta`` = ln(Z new / Z old), negative is faster; ``se`` its standard error. ``verdict`` weighs both.
+    """
+
+    old: Trial
+    new: Trial | None
+    delta: float = math.nan
+    se: float = math.inf
+    verdict: str = MISSING
+
+    @property
+    def better(self) -> bool:
+        """Z fell by more than noise and epsilon."""
+        return self.verdict == BETTER
+
+    def not_worse(self, margin: float) -> bool:
+        """Z surely did not rise by ``margin`` (one standard error of doubt): enough to give resources back."""
+        return self.new is not None and self.delta + self.se <= margin
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the strategy would use, and the sentence that says why it stopped."""
+
+    assignment: Assignment
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a strategy made of one comparison; becomes part of the logged move."""
+
+    reason: str
+    verdict: str | None = None  # only if it differs from the comparison's own
+    h: float | None = None
+
+
+Moves = Generator[Proposal, Comparison, Answer]
+
+
+class Strategy(ABC):
+    """One way to search. Subclasses implement :meth:`moves`."""
+
+    name: ClassVar[str]
+
+    def __init__(self, problem: Problem, seed: int = 0, *, shared: bool = False) -> None:
+        """``shared``: one config for all sites instead of one a site."""
+        self.problem = problem
+        self.space = Space(problem, shared=shared)
+        self.random = random.Random(seed)
+        self._explanation: Explanation | None = None
+
+    @abstractmethod
+    def moves(self, ledger: Ledger) -> Moves:
+        """Called once, when stock has been measured. ``ledger`` may be read at any time and never written."""
+
+    def explain(self, reason: str, *, verdict: str | None = None, h: float | None = None) -> None:
+        """Called by the strategy once after each comparison: one sentence for the log."""
+        self._explanation = Explanation(reason, verdict, h)
+
+    def take_explanation(self) -> Explanation | None:
+        """Called by the session after each comparison; empties the slot."""
+        taken, self._explanation = self._explanation, None
+        return taken
+
+
+def compare(new: Trial, old: Trial, epsilon: float, certainty: float) -> Comparison:
+    """Better or worse only beyond both ``epsilon`` and ``certainty`` standard errors."""
+    delta = math.log(new.z / old.z)
+    se = math.hypot(new.z_se, old.z_se)
+    threshold = max(epsilon, certainty * se)
+    verdict = BETTER if delta < -threshold else WORSE if delta > threshold else TIE
+    return Comparison(old, new, delta, se, verdict)
+
+
+def percent(delta: float) -> str:
+    """A log ratio in words: ``3.1 % faster``, ``12 % slower``, ``equal``."""
+    if math.isnan(delta):
+        return "not measured"
+    change = math.expm1(abs(delta)) if delta > 0 else -math.expm1(-abs(delta))
+    if change < 5e-4:
+        return "equal"
+    return f"{100 * change:.{0 if change >= 0.1 else 1}f} % {'slower' if delta > 0 else 'faster'}"
+

@@ -1,0 +1,99 @@
+"""The books of a run: what was asked, what it cost, and the one move written for each window."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from lagom.records import Assignment
+from lagom.search import statistics
+from lagom.search.decision import Move
+from lagom.search.ledger import Ledger
+from lagom.search.policy import Policy
+from lagom.search.window import WindowRequest, WindowResult
+
+
+class Books:
+    """Numbers requests, counts iterations and regret, composes moves."""
+
+    def __init__(self, ledger: Ledger, policy: Policy) -> None:
+        self.moves: list[Move] = []
+        self.iterations = 0
+        self.lost = 0.0  # regret so far, stock iterations
+        self._ledger = ledger
+        self._policy = policy
+        self._asked: WindowRequest | None = None
+        self._taken: WindowResult | None = None
+
+    def ask(self, purpose: str, incumbent: Assignment, candidate: Assignment, pairs: int, why: str) -> WindowRequest:
+        """The next request."""
+        self._asked = WindowRequest(len(self.moves) + 1, incumbent, candidate, pairs, purpose, why)
+        return self._asked
+
+    def take(self, result: WindowResult) -> None:
+        """The window came back; :meth:`write` must follow once it is known what it meant."""
+        self._taken = result
+        self.iterations += 2 * (len(result.pairs) + result.discarded)
+        if self._asked is not None and self._asked.purpose != "baseline" and result.pairs:
+            self.lost += self._time_lost(self._asked, result)
+
+    @property
+    def unwritten(self) -> bool:
+        """True between :meth:`take` and :meth:`write`."""
+        return self._taken is not None
+
+    def write(
+        self,
+        verdict: str,
+        reason: str,
+        *,
+        h: float | None = None,
+        site: int | None = None,
+        interval: tuple[float, float] | None = None,
+    ) -> None:
+        """Close the window taken last with one move."""
+        request, result = self._asked, self._taken
+        assert request is not None and result is not None, "one window, one move"
+        self._taken = None
+        move = Move(
+            number=request.number,
+            purpose=request.purpose,
+            candidate=request.candidate,
+            verdict=verdict,
+            reason=reason,
+            h=h,
+            site=site,
+            pairs=len(result.pairs),
+            discarded=result.discarded,
+            lost_iterations=self.lost,
+            incumbent=request.incumbent,
+            samples=result.pairs,
+            ended_early=result.ended_early,
+        )
+        self.moves.append(self._with_levels(move, interval))
+
+    def _with_levels(self, move: Move, interval: tuple[float, float] | None) -> Move:
+        """X, Y, Z, ratio and interval as known after this window."""
+        trial = self._ledger.trial(move.candidate)
+        if trial is None or move.incumbent is None:
+            return move
+        se = trial.z_se or self._ledger.noise.sigma / math.sqrt(max(1, trial.pairs))
+        move = replace(
+            move,
+            x=trial.x,
+            y=trial.y,
+            z=trial.z,
+            stragglers=trial.discarded,
+            resolvable=statistics.resolvable(se, self._policy.certainty),
+        )
+        if move.purpose == "baseline":
+            return move
+        ratio = trial.z / self._ledger.known(move.incumbent).z
+        low, high = interval or (ratio * math.exp(-1.96 * se), ratio * math.exp(1.96 * se))
+        return replace(move, ratio=ratio, ratio_low=low, ratio_high=high)
+
+    def _time_lost(self, request: WindowRequest, result: WindowResult) -> float:
+        """The candidate's iterations of this window against stock's, in stock iterations; a gain does not pay for a loss."""
+        level = self._ledger.known(request.incumbent).z / self._ledger.known(self._ledger.stock).z
+        excess = [level * candidate.z / incumbent.z - 1.0 for incumbent, candidate in result.pairs]
+        return max(0.0, sum(excess) * (1.0 + result.discarded / len(excess)))

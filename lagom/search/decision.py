@@ -1,0 +1,59 @@
+"""What a session leaves behind: one :class:`Move` a window, and one :class:`Outcome` at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lagom.records import Assignment
+from lagom.search.window import Pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One logged decision: everything needed to replay and to explain it.
+
+    ``verdict`` is ``baseline``, ``better``, ``worse``, ``tie``, ``more`` (not decided yet, measured again), ``missing``
+    (the window brought nothing), ``confirmed`` or ``rejected``. ``x``, ``y`` and ``z`` are medians on the clock of the
+    baseline window: drift since then is divided out by the incumbent's iterations beside them.
+    """
+
+    number: int
+    purpose: str
+    candidate: Assignment
+    verdict: str
+    reason: str  # one sentence, with what ended it
+    ratio: float | None = None  # candidate over incumbent in Z; < 1 is faster
+    ratio_low: float | None = None  # 95 % interval
+    ratio_high: float | None = None
+    h: float | None = None  # Eq. 7, ns of compute lost per ns of communication won
+    site: int | None = None  # the communication that was moved
+    x: float | None = None  # candidate's medians, ns
+    y: float | None = None
+    z: float | None = None
+    pairs: int = 0  # of this window, stragglers included
+    discarded: int = 0  # pairs that the driver had to throw away
+    stragglers: int = 0  # pairs of this candidate so far that lie > 5 MAD off and are set aside
+    resolvable: float | None = None  # smallest effect (as a fraction of Z) these data could resolve
+    lost_iterations: float = 0.0  # regret so far: time lost against stock while searching, in stock iterations
+    incumbent: Assignment | None = None  # what the candidate was measured against
+    samples: Pairs = ()  # the window itself: with these in the log a run can be replayed exactly
+    ended_early: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a tuning run ended. ``proposed`` is what the strategy itself would have used, before the final A/B."""
+
+    assignment: Assignment
+    verdict: str  # improved | stock_is_best | stopped
+    reason: str
+    speedup: float | None  # of the final A/B, stock over tuned
+    speedup_low: float | None
+    speedup_high: float | None
+    resolvable: float | None
+    configs: int
+    windows: int
+    iterations: int
+    regret_iterations: float
+    moves: tuple[Move, ...] = field(default=())
+    proposed: Assignment | None = None

@@ -1,0 +1,92 @@
+"""A claim tested on fresh samples: "this candidate is faster than that". Used before a promotion and at the end."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lagom.records import Assignment
+from lagom.search import statistics
+from lagom.search.statistics import Estimate
+from lagom.search.window import WindowResult
+
+
+class Proof:
+    """A signed-rank test with a few looks at growing data, each at an equal share of ``level`` (Bonferroni, so the whole
+    test keeps ``level`` however the looks depend on each other). No sample of the search enters it."""
+
+    def __init__(
+        self, purpose: str, against: Assignment, candidate: Assignment, level: float, looks: tuple[int, ...], epsilon: float
+    ) -> None:
+        self.purpose = purpose
+        self.against = against
+        self.candidate = candidate
+        self.open = True
+        self.passed = False
+        self.sentence = ""
+        self.found: Estimate | None = None
+        self._share = level / len(looks)
+        least = statistics.fewest_pairs(self._share)
+        self._looks = [max(look, least) for look in looks]
+        self._epsilon = epsilon
+        self._differences: list[float] = []
+        self._given_up = False
+
+    @property
+    def pairs_wanted(self) -> int:
+        """How many more pairs the next look needs; even, so that rounds of A B B A stay whole."""
+        missing = max(2, self._looks[0] - len(self._differences))
+        return missing + missing % 2
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of Z candidate / Z reference, from all fresh samples so far."""
+        if self.found is None:
+            return None
+        low, high = statistics.shift_interval(self._clean, 0.95)
+        return math.exp(low), math.exp(min(high, 700.0))
+
+    def add(self, result: WindowResult, sigma: float) -> None:
+        """One window of fresh pairs; looks when there are enough of them."""
+        self._differences += [math.log(candidate.z / incumbent.z) for incumbent, candidate in result.pairs]
+        self._raw = np.asarray(self._differences)
+        self._clean = self._raw[~statistics.straggler_mask(self._raw, sigma)]
+        self.found = statistics.estimate(self._differences, sigma)
+        if len(self._differences) >= self._looks[0] or result.ended_early:
+            self._look(result.ended_early)
+
+    def give_up(self) -> None:
+        """No window could be measured: nothing was shown, so the claim falls."""
+        self.open, self._given_up = False, True
+        self.sentence = "it could not be measured again: not accepted"
+
+    @property
+    def verdict(self) -> str:
+        """For the log: ``confirmed``, ``rejected``, or ``more`` while it is open."""
+        return "more" if self.open else "confirmed" if self.passed else "rejected"
+
+    def _look(self, cut: bool) -> None:
+        self._looks.pop(0)
+        assert self.found is not None
+        p = statistics.signed_rank_p(self._clean)
+        straggles = statistics.straggles_more(self.found.dropped_slow, self.found.dropped_fast)
+        self.passed = p <= self._share and not straggles
+        self.open = not (self.passed or cut or straggles or not self._looks or self._hopeless())
+        self.sentence = self._describe(p, straggles)
+
+    def _hopeless(self) -> bool:
+        """Even one standard error on the bright side it is no gain worth having."""
+        return self.found is not None and self.found.value - self.found.se > -self._epsilon
+
+    def _describe(self, p: float, straggles: bool) -> str:
+        assert self.found is not None
+        what = "stock" if self.against.is_stock else "the incumbent"
+        low, high = self.interval or (math.nan, math.nan)
+        if straggles:
+            return f"its iterations straggle more often than those of {what} ({self.found.dropped_slow} to {self.found.dropped_fast})"
+        text = (
+            f"{math.exp(-self.found.value):.3f}x {what} [{1 / high:.3f}, {1 / low if low > 0 else math.inf:.3f}] "
+            f"in {len(self._differences)} fresh pairs (p = {p:.2g}, needed {self._share:.2g})"
+        )
+        return text + ("" if self.passed else "; more pairs" if self.open else "; not shown to be faster")

@@ -1,0 +1,37 @@
+"""Strategies by name. Each is imported only when asked for: a controller that runs one does not load the others."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from lagom.errors import LagomError
+from lagom.search.base import Strategy
+from lagom.search.problem import Problem
+
+STRATEGIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "lagom": ("lagom.search.lagom", "Lagom", {}),
+    "guided": ("lagom.search.guided", "Guided", {}),
+    "as_printed": ("lagom.search.as_printed", "AsPrinted", {}),
+    "autoccl": ("lagom.search.autoccl", "AutoCCL", {}),
+    "static": ("lagom.search.static", "Static", {}),
+    "liger": ("lagom.search.static", "Static", {"caps": (3,)}),
+    "dhelix": ("lagom.search.static", "Static", {"caps": (2,), "threads": 256}),
+    "random": ("lagom.search.random_search", "RandomSearch", {}),
+    "exhaustive": ("lagom.search.exhaustive", "Exhaustive", {}),
+    "given": ("lagom.search.given", "Given", {}),
+}
+"""Name: (module, class, options it stands for)."""
+
+
+class UnknownStrategy(LagomError):
+    """A strategy was asked for by a name that none has; the message lists those there are."""
+
+
+def make_strategy(name: str, problem: Problem, seed: int = 0, **options: Any) -> Strategy:
+    """The strategy of that name for ``problem``. ``options`` are those of its class; ``shared=True`` (one config for all
+    sites) works for each. Raises UnknownStrategy."""
+    if name not in STRATEGIES:
+        raise UnknownStrategy(f"no strategy named {name!r}: choose one of {', '.join(STRATEGIES)}")
+    module, cls, defaults = STRATEGIES[name]
+    return getattr(import_module(module), cls)(problem, seed, **{**defaults, **options})

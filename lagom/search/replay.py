@@ -1,0 +1,37 @@
+"""A run again, from its log: the same windows handed to a new session must lead to the same decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lagom.errors import LagomError
+from lagom.search.base import Strategy
+from lagom.search.decision import Move
+from lagom.search.policy import Policy
+from lagom.search.problem import Problem
+from lagom.search.session import TuningSession
+from lagom.search.window import WindowResult
+
+
+class ReplayMismatch(LagomError):
+    """The log asks for another window than the session: another version, policy, strategy, option or seed wrote it."""
+
+
+def replay(moves: Iterable[Move], strategy: Strategy, problem: Problem, policy: Policy = Policy()) -> TuningSession:
+    """Drive a new session with the logged windows and check each decision on the way.
+
+    Returns the session, over if the log was complete. Raises ReplayMismatch at the first move that differs.
+    """
+    session = TuningSession(strategy, problem, policy)
+    for logged in moves:
+        request = session.request()
+        if request is None or (request.candidate, request.incumbent, request.purpose) != (
+            logged.candidate,
+            logged.incumbent,
+            logged.purpose,
+        ):
+            raise ReplayMismatch(f"move {logged.number} of the log ({logged.purpose}, {logged.reason}) is not what is wanted now")
+        again = session.report(WindowResult(logged.samples, logged.discarded, logged.ended_early))
+        if (again.verdict, again.reason) != (logged.verdict, logged.reason):
+            raise ReplayMismatch(f"move {logged.number}: the log says {logged.verdict}, now it is {again.verdict}")
+    return session

@@ -1,0 +1,71 @@
+"""When is a trial's question answered, and which of the two assignments should be measured next?
+
+A question is "is the new one faster than the old one?", both known only beside the incumbent. It is answered when the
+difference stands out of the noise, when it is known to be too small to care, or when the pairs are used up. How small is too
+small depends on where we are: far below the incumbent every iteration is expensive and only large steps matter.
+"""
+
+from __future__ import annotations
+
+from lagom.records import Assignment
+from lagom.search.base import TIE, Comparison, compare
+from lagom.search.ledger import Ledger, Trial
+from lagom.search.policy import Policy
+
+COARSENING = 4.0  # how fast the wanted resolution grows with the distance from the incumbent
+
+
+class Settling:
+    """Pure decisions on what the ledger holds."""
+
+    def __init__(self, ledger: Ledger, policy: Policy) -> None:
+        self._ledger = ledger
+        self._policy = policy
+
+    def comparison(self, new: Assignment, old: Assignment) -> Comparison:
+        """The answer as it stands. ``old`` must have been measured."""
+        fresh, known = self._ledger.trial(new), self._ledger.known(old)
+        if fresh is None:
+            return Comparison(known, None)
+        return compare(fresh, known, self._policy.epsilon, self._policy.certainty)
+
+    def undecided(self, new: Assignment, old: Assignment) -> bool:
+        """True while more pairs could still change the answer."""
+        fresh = self._ledger.trial(new)
+        if fresh is None:
+            return True
+        if new == old:
+            return False
+        answer = self.comparison(new, old)
+        if answer.verdict != TIE or self._policy.certainty * answer.se <= self._resolution(answer):
+            return False
+        return self._may_repeat(fresh) or self._may_repeat(answer.old)
+
+    def less_sure(self, new: Assignment, old: Assignment) -> Assignment:
+        """Which one to measure: the new one first, then whichever is known less well."""
+        fresh, known = self._ledger.trial(new), self._ledger.known(old)
+        if fresh is None or not self._may_repeat(known):
+            return new
+        if not self._may_repeat(fresh):
+            return old
+        return new if fresh.z_se >= known.z_se else old
+
+    def pairs_for(self, target: Assignment, old: Assignment, cautious: bool) -> int:
+        """A short first window where the candidate is likely slow; later windows double what there is."""
+        known = self._ledger.trial(target)
+        if known is not None:
+            return max(2, min(known.pairs, self._policy.pairs_max - known.pairs))
+        best = self._ledger.known(self._ledger.incumbent).z
+        slow = self._ledger.known(old).z > (1.0 + self._policy.cut_above) * best
+        return self._policy.pairs_cautious if slow or cautious else self._policy.pairs_first
+
+    def _resolution(self, answer: Comparison) -> float:
+        """The difference worth resolving, as a fraction of Z."""
+        nearest = min(trial.z for trial in (answer.old, answer.new) if trial is not None)
+        excess = max(0.0, nearest / self._ledger.known(self._ledger.incumbent).z - 1.0)
+        return self._policy.epsilon * (1.0 + COARSENING * excess)
+
+    def _may_repeat(self, trial: Trial) -> bool:
+        """Stock and the incumbent are the yardsticks; everything else may be measured up to the limit."""
+        fixed = trial.assignment in (self._ledger.incumbent, self._ledger.stock)
+        return not fixed and trial.pairs < self._policy.pairs_max

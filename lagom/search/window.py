@@ -1,0 +1,37 @@
+"""The one thing a session asks of the world, and the answer: a window of paired iterations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lagom.records import Assignment, Sample
+
+Pairs = tuple[tuple[Sample, Sample], ...]
+"""(incumbent, candidate), in the order measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRequest:
+    """Measure ``candidate`` against ``incumbent``: ``pairs`` pairs in the order incumbent, candidate, candidate,
+    incumbent.
+
+    ``purpose`` is ``baseline`` (both are the incumbent: A/A), ``trial``, ``confirm`` (fresh samples before a candidate
+    becomes the incumbent) or ``final`` (the end result against stock, whatever the incumbent is).
+    """
+
+    number: int
+    incumbent: Assignment
+    candidate: Assignment
+    pairs: int
+    purpose: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowResult:
+    """Pairs as measured; ``discarded`` pairs were spoilt (stragglers, irregular iterations). ``ended_early`` when the
+    driver cut a clearly bad candidate. An empty ``pairs`` is a missing window and no error."""
+
+    pairs: Pairs
+    discarded: int = 0
+    ended_early: bool = False
