@@ -44,6 +44,9 @@ static enum lagom_plan_fault judge(const struct lagom_agreement *agreement, cons
     if (mine != NULL && lagom_plan_content_hash(plan) != lagom_plan_content_hash(mine)) {
         return LAGOM_PLAN_NOT_MINE;
     }
+    if (agreement->no_threads && lagom_plan_sets_threads(plan)) {
+        return LAGOM_PLAN_NO_THREADS;
+    }
     bool too_late = agreement->calls >= plan->history_call + LAGOM_HISTORY_DEPTH && agreement->calls < plan->start_call;
     return too_late ? LAGOM_PLAN_LATE_HISTORY : LAGOM_PLAN_SOUND;
 }

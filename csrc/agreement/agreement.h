@@ -33,6 +33,7 @@ struct lagom_agreement {
     const struct lagom_plan *own_profile; /* replay: only a plan of equal content is acknowledged; NULL = any */
     uint64_t comm_id;
     struct lagom_pending pending;
+    bool no_threads;      /* this rank cannot set threads: it refuses a plan that does. The plugin may set it after init */
     bool active;          /* false = stock */
     uint32_t current;     /* plans[current] is in force if active; plans[1 - current] is pending */
     struct lagom_cursor cursor;

@@ -16,6 +16,7 @@ enum lagom_plan_fault {
     LAGOM_PLAN_NOT_MINE = 7,     /* replay: differs from the profile this rank has read */
     LAGOM_PLAN_LATE_HISTORY = 8, /* history_call is too far back to be remembered */
     LAGOM_PLAN_BAD_TRANSPARENT = 9, /* a position's site is transparent, so the program could never advance */
+    LAGOM_PLAN_NO_THREADS = 10,     /* it sets threads, which this rank cannot (LAGOM_NT, unknown NCCL build) */
 };
 
 /* Over every byte in use except `hash` itself; unused positions, sites and rules do not count. */
@@ -29,6 +30,9 @@ enum lagom_plan_fault lagom_plan_check(const struct lagom_plan *plan, uint64_t c
 
 /* The part of the check that a profile's section can be put to: sites, positions and rules, no lease and no hash. */
 enum lagom_plan_fault lagom_plan_check_content(const struct lagom_plan *plan);
+
+/* Whether any site or rule, incumbent or candidate, sets threads. */
+int lagom_plan_sets_threads(const struct lagom_plan *plan);
 
 /* Copies counts and used entries only; safe on garbage (counts are clamped; check() then refuses them). */
 void lagom_plan_copy(struct lagom_plan *to, const struct lagom_plan *from);

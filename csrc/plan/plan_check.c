@@ -115,6 +115,18 @@ enum lagom_plan_fault lagom_plan_check(const struct lagom_plan *plan, uint64_t c
     return fault == LAGOM_PLAN_SOUND ? lagom_plan_check_content(plan) : fault;
 }
 
+int lagom_plan_sets_threads(const struct lagom_plan *plan)
+{
+    unsigned threads = 0;
+    for (uint32_t i = 0; i < plan->site_count && i < LAGOM_MAX_SITES; i++) {
+        threads |= (unsigned)plan->sites[i].incumbent.threads | plan->sites[i].candidate.threads;
+    }
+    for (uint32_t i = 0; i < plan->rule_count && i < LAGOM_MAX_RULES; i++) {
+        threads |= (unsigned)plan->rules[i].incumbent.threads | plan->rules[i].candidate.threads;
+    }
+    return threads != 0;
+}
+
 const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
 {
     switch (fault) {
@@ -132,6 +144,8 @@ const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
     case LAGOM_PLAN_LATE_HISTORY: return "the plan came too many calls after its history; publish it again.";
     case LAGOM_PLAN_BAD_TRANSPARENT:
         return "the program names a call under 64 KiB, a Broadcast or a Reduce; those do not advance it.";
+    case LAGOM_PLAN_NO_THREADS:
+        return "the plan sets threads (NT), which this rank cannot; set LAGOM_NT=1 on all ranks, or leave nt out.";
     }
     return "the plan was refused for a reason this version does not know.";
 }

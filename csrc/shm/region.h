@@ -37,7 +37,10 @@ struct lagom_mapping {
     char path[LAGOM_PATH_BYTES];
 };
 
-/* Ranks: create or attach, and take a process entry with its lock. A stale region in the way is removed first. */
+/* Ranks: create or attach, and take a process entry with its lock. A stale region in the way is removed first. The entry
+ * is READY at once; the caller describes itself in it before it enters a communicator.
+ * One process has one fd and one entry a region however often it joins: leave as often. A forked child has none: its copy
+ * of the mapping is replaced by private zero pages, and it may join on its own. */
 enum lagom_region_fault lagom_region_join(struct lagom_mapping *mapping, const char *job_key, enum lagom_clock clock);
 
 /* Controller: attach by job key (create = make it if missing; `lagom run` does) or by path, and take the controller lock. */
@@ -48,7 +51,11 @@ enum lagom_region_fault lagom_region_control_path(struct lagom_mapping *mapping,
 /* Read-only look for doctor and watch: no lock is taken. */
 enum lagom_region_fault lagom_region_inspect(struct lagom_mapping *mapping, const char *path);
 
+/* Gives back what this mapping took. unlink_file: a controller removes the file, a rank only if nobody else holds a lock. */
 void lagom_region_leave(struct lagom_mapping *mapping, bool unlink_file);
+
+/* Removes the file of a region of ours that nobody holds a lock on; OK, or why not. For doctor. */
+enum lagom_region_fault lagom_region_remove_stale(const char *path);
 
 /* Path of a job key's region (needs LAGOM_PATH_BYTES). */
 void lagom_region_path(const char *job_key, char *out);
@@ -59,7 +66,8 @@ bool lagom_region_controller_alive(const struct lagom_mapping *mapping);
 bool lagom_region_process_alive(const struct lagom_mapping *mapping, uint32_t process);
 uint32_t lagom_region_processes_alive(const struct lagom_mapping *mapping);
 
-/* Rank: find or make the communicator entry, and take a slot. UINT32_MAX when the table is full. */
+/* Rank: find or make the communicator entry, and take a slot. UINT32_MAX when the table is full. Every enter must be
+ * followed by one slot_take, whatever comes of it: an entry is kept as long as somebody has entered and not taken. */
 uint32_t lagom_communicator_enter(struct lagom_region *region, uint64_t comm_id, uint32_t rank_count, uint32_t node_count,
                                   uint32_t ordinal, const char *name);
 uint32_t lagom_slot_take(struct lagom_mapping *mapping, uint32_t communicator, uint32_t rank);

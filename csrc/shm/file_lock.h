@@ -1,0 +1,19 @@
+/* file_lock.h - byte locks of the kind that tells the living from the dead: F_SETLK, one byte each.
+ *
+ * Freed by the kernel when the process dies, seen across PID namespaces, not inherited by fork; and dropped when the
+ * process closes any descriptor of the file, hence one descriptor a region and process (attachment.h).
+ */
+#ifndef LAGOM_FILE_LOCK_H
+#define LAGOM_FILE_LOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+bool lagom_lock_try(int fd, uint32_t byte);
+bool lagom_lock_wait(int fd, uint32_t byte, uint32_t milliseconds); /* bounded: nobody waits for a stopped process */
+void lagom_lock_drop(int fd, uint32_t byte);
+
+/* Whether another process holds a lock in [first, first + count); never true of our own. */
+bool lagom_lock_elsewhere(int fd, uint32_t first, uint32_t count);
+
+#endif

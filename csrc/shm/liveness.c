@@ -1,0 +1,72 @@
+/* liveness.c - who is alive, by their locks and by nothing else; and the sentences for what may be wrong. */
+#include "shm/attachment.h"
+#include "shm/file_lock.h"
+#include "shm/region.h"
+
+bool lagom_region_is_locked(const struct lagom_mapping *mapping, uint32_t lock_byte)
+{
+    lagom_attachments_lock();
+    const struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
+    bool locked = attachment != NULL && lagom_lock_elsewhere(attachment->fd, lock_byte, 1);
+    lagom_attachments_unlock();
+    return locked;
+}
+
+/* F_GETLK never reports our own locks, so what this very process holds is asked of its attachment. */
+static bool is_our_process(const struct lagom_mapping *mapping, uint32_t process)
+{
+    lagom_attachments_lock();
+    const struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
+    bool ours = attachment != NULL && attachment->process == process;
+    lagom_attachments_unlock();
+    return ours;
+}
+
+static bool we_control(const struct lagom_mapping *mapping)
+{
+    lagom_attachments_lock();
+    const struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
+    bool ours = attachment != NULL && attachment->controller;
+    lagom_attachments_unlock();
+    return ours;
+}
+
+bool lagom_region_controller_alive(const struct lagom_mapping *mapping)
+{
+    return we_control(mapping) || lagom_region_is_locked(mapping, LAGOM_LOCK_CONTROLLER);
+}
+
+bool lagom_region_process_alive(const struct lagom_mapping *mapping, uint32_t process)
+{
+    return process < LAGOM_MAX_PROCESSES &&
+           (is_our_process(mapping, process) || lagom_region_is_locked(mapping, LAGOM_LOCK_PROCESS + process));
+}
+
+uint32_t lagom_region_processes_alive(const struct lagom_mapping *mapping)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < LAGOM_MAX_PROCESSES; i++) {
+        count += lagom_region_process_alive(mapping, i);
+    }
+    return count;
+}
+
+const char *lagom_region_fault_text(enum lagom_region_fault fault)
+{
+    switch (fault) {
+    case LAGOM_REGION_OK: return "the region is sound.";
+    case LAGOM_REGION_MISSING: return "there is no such region; start a rank or a controller with the same job key first.";
+    case LAGOM_REGION_FOREIGN:
+        return "the file is not a private regular file of this user (owner, mode 0600); remove it or set LAGOM_SHM_DIR.";
+    case LAGOM_REGION_DAMAGED: return "the file is not a whole Lagom region (size or magic); remove it and start again.";
+    case LAGOM_REGION_VERSION: return "the region was made by another version of Lagom; use one version on all ranks.";
+    case LAGOM_REGION_STALE: return "the region is left over from a job that is gone; remove its file.";
+    case LAGOM_REGION_NO_SPACE:
+        return "it would take more than a quarter of the free space there; enlarge /dev/shm or set LAGOM_SHM_DIR.";
+    case LAGOM_REGION_SYSTEM: return "a system call failed (see errno); check the permissions of LAGOM_SHM_DIR or /dev/shm.";
+    case LAGOM_REGION_HELD: return "a controller is already attached to it, or another process is using it; stop that one first.";
+    case LAGOM_REGION_FULL:
+        return "its table is full (16 processes, 32 communicators, 64 slots); fewer ranks or communicators a node fit.";
+    }
+    return "the region was refused for a reason this version does not know.";
+}

@@ -1,0 +1,161 @@
+/* registration.c - a rank enters a communicator and takes a slot in it. */
+#include "protocol/lagom_atomic.h"
+#include "shm/region_table.h"
+
+#include <stdio.h>
+
+#include "plan/plan.h"
+
+struct shape {
+    uint64_t comm_id;
+    uint32_t rank_count;
+    uint32_t node_count;
+    uint32_t ordinal;
+    const char *name;
+};
+
+static bool has_id(const struct lagom_communicator *entry, uint64_t comm_id)
+{
+    return lagom_load_relaxed(&entry->comm_id) == comm_id;
+}
+
+static uint32_t find_communicator(const struct lagom_region *region, uint64_t comm_id)
+{
+    for (uint32_t i = 0; i < LAGOM_MAX_COMMUNICATORS; i++) {
+        if (has_id(&region->communicators[i], comm_id)) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static void describe(struct lagom_communicator *entry, const struct shape *shape)
+{
+    lagom_table_clear_communicator(entry);
+    entry->rank_count = shape->rank_count;
+    entry->node_count = shape->node_count;
+    entry->ordinal = shape->ordinal;
+    snprintf(entry->name, sizeof(entry->name), "%s", shape->name != NULL ? shape->name : "");
+    lagom_store_release(&entry->comm_id, shape->comm_id);
+    lagom_store_release(&entry->state, (uint32_t)LAGOM_READY);
+}
+
+static uint32_t make_communicator(struct lagom_attachment *attachment, const struct shape *shape)
+{
+    struct lagom_region *region = attachment->region;
+    uint32_t index = find_communicator(region, 0);
+    if (index == UINT32_MAX && lagom_table_sweep(attachment, true) > 0) {
+        index = find_communicator(region, 0);
+    }
+    if (index != UINT32_MAX) {
+        describe(&region->communicators[index], shape);
+    }
+    return index;
+}
+
+/* One id and two shapes is a collision of ids: the second is not tuned. */
+static bool has_shape(const struct lagom_communicator *entry, const struct shape *shape)
+{
+    return lagom_load_acquire(&entry->state) == LAGOM_READY && entry->rank_count == shape->rank_count &&
+           entry->node_count == shape->node_count;
+}
+
+static uint32_t enter(struct lagom_attachment *attachment, const struct shape *shape)
+{
+    struct lagom_communicator *entries = attachment->region->communicators;
+    uint32_t index = find_communicator(attachment->region, shape->comm_id);
+    if (index == UINT32_MAX) {
+        index = make_communicator(attachment, shape);
+    } else if (!has_shape(&entries[index], shape)) {
+        return UINT32_MAX;
+    }
+    if (index != UINT32_MAX) {
+        entries[index].entered++;
+    }
+    return index;
+}
+
+uint32_t lagom_communicator_enter(struct lagom_region *region, uint64_t comm_id, uint32_t rank_count, uint32_t node_count,
+                                  uint32_t ordinal, const char *name)
+{
+    const struct shape shape = {comm_id != 0 ? comm_id : 1, rank_count, node_count, ordinal, name};
+    uint32_t index = UINT32_MAX;
+    lagom_attachments_lock();
+    struct lagom_attachment *attachment = lagom_attachment_of(region);
+    if (attachment != NULL && attachment->writable && lagom_table_begin(attachment)) {
+        index = enter(attachment, &shape);
+        lagom_table_end(attachment);
+    }
+    lagom_attachments_unlock();
+    return index;
+}
+
+static uint32_t find_free_slot(struct lagom_region *region)
+{
+    for (uint32_t i = 0; i < LAGOM_MAX_SLOTS; i++) {
+        if (lagom_load_acquire(&region->slots[i].state) == LAGOM_FREE) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+/* Relaxed stores: a publisher that saw the slot's former life may still be reading it. */
+static void clear_slot(struct lagom_slot *slot)
+{
+    uint64_t *word = (uint64_t *)(void *)slot;
+    for (size_t i = 1; i < sizeof(*slot) / sizeof(*word); i++) {
+        lagom_store_relaxed(&word[i], (uint64_t)0);
+    }
+}
+
+static void fill_slot(struct lagom_slot *slot, uint32_t process, uint32_t communicator, uint64_t comm_id, uint32_t rank)
+{
+    lagom_store_release(&slot->state, (uint32_t)LAGOM_CLAIMED);
+    clear_slot(slot);
+    lagom_store_relaxed(&slot->process, process);
+    lagom_store_relaxed(&slot->communicator, communicator);
+    lagom_store_relaxed(&slot->rank, rank);
+    lagom_store_relaxed(&slot->comm_id, comm_id);
+    lagom_store_relaxed(&slot->history_hash, (uint64_t)LAGOM_HISTORY_SEED);
+    lagom_store_release(&slot->state, (uint32_t)LAGOM_READY);
+}
+
+static uint32_t take(struct lagom_attachment *attachment, uint32_t communicator, uint32_t rank)
+{
+    struct lagom_region *region = attachment->region;
+    uint32_t index = find_free_slot(region);
+    if (index == UINT32_MAX && lagom_table_sweep(attachment, true) > 0) {
+        index = find_free_slot(region);
+    }
+    if (index != UINT32_MAX) {
+        fill_slot(&region->slots[index], attachment->process, communicator, region->communicators[communicator].comm_id,
+                  rank);
+    }
+    region->communicators[communicator].taken++;
+    return index;
+}
+
+uint32_t lagom_slot_take(struct lagom_mapping *mapping, uint32_t communicator, uint32_t rank)
+{
+    uint32_t index = UINT32_MAX;
+    lagom_attachments_lock();
+    struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
+    bool possible = attachment != NULL && attachment->process != UINT32_MAX && communicator < LAGOM_MAX_COMMUNICATORS;
+    if (possible && lagom_table_begin(attachment)) {
+        index = take(attachment, communicator, rank);
+        lagom_table_end(attachment);
+    }
+    lagom_attachments_unlock();
+    return index;
+}
+
+void lagom_slot_release(struct lagom_mapping *mapping, uint32_t slot)
+{
+    lagom_attachments_lock();
+    struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
+    if (attachment != NULL && slot < LAGOM_MAX_SLOTS && attachment->region->slots[slot].process == attachment->process) {
+        lagom_store_release(&attachment->region->slots[slot].state, (uint32_t)LAGOM_GONE);
+    }
+    lagom_attachments_unlock();
+}
