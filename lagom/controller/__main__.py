@@ -12,6 +12,7 @@ from lagom.controller.controller import Controller, lower_priority
 from lagom.controller.options import STABLE_ITERATIONS, Options
 from lagom.errors import LagomError
 from lagom.journal import Journal
+from lagom.settings import read, split_rules
 from lagom.wire.region import Region
 
 
@@ -31,8 +32,8 @@ def _run(wanted: argparse.Namespace) -> None:
         directory=wanted.dir,
         job=wanted.job or wanted.job_key or wanted.region.name,
         mode=wanted.mode,
-        strategy=wanted.strategy,
-        rules=tuple(wanted.set),
+        strategy=wanted.strategy or read("LAGOM_STRATEGY"),
+        rules=tuple(wanted.set or split_rules(read("LAGOM_SET"))),
         compare=tuple(wanted.compare),
         seed=wanted.seed,
         record=wanted.record,
@@ -65,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--create", action="store_true", help="wait for the first rank as long as it takes")
     parser.add_argument("--grace", type=float, default=60.0, help="seconds to wait for the first rank")
     parser.add_argument("--mode", default="tune")
-    parser.add_argument("--strategy", default="lagom")
+    parser.add_argument("--strategy", default="", help="default: LAGOM_STRATEGY")
     parser.add_argument("--set", action="append", default=[], metavar="RULE")
     parser.add_argument("--compare", action="append", default=[], metavar="RULE;RULE")
     parser.add_argument("--record", action="store_true", help="keep the raw records in the log folder")

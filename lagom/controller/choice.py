@@ -5,6 +5,7 @@ from __future__ import annotations
 from lagom.controller.options import Options
 from lagom.records import STOCK, Assignment, CommConfig, Site
 from lagom.search import Problem, Strategy, make_strategy
+from lagom.settings import split_rules
 from lagom.wire.plan import Rule, parse_rule
 
 
@@ -12,13 +13,9 @@ def chosen_strategy(options: Options, problem: Problem) -> Strategy:
     """The strategy of ``options``; ``--compare`` replaces the search by the configs it names."""
     if not options.compare:
         return make_strategy(options.strategy, problem, options.seed)
-    assignments = [by_rules(parse_rules(text), problem.sites) for text in options.compare]
+    arms = [tuple(map(parse_rule, split_rules(text))) for text in options.compare]
+    assignments = [by_rules(rules, problem.sites) for rules in arms]
     return make_strategy("given", problem, options.seed, assignments=assignments)
-
-
-def parse_rules(text: str) -> tuple[Rule, ...]:
-    """``rule;rule``; raises :class:`lagom.wire.plan.BadRule`."""
-    return tuple(parse_rule(part.strip()) for part in text.split(";") if part.strip())
 
 
 def by_rules(rules: tuple[Rule, ...], sites: tuple[Site, ...]) -> Assignment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lagom.controller.options import Options
+from lagom.settings import split_rules
 from lagom.wire.plan import BadRule, Rule, parse_rule
 
 
@@ -22,8 +23,8 @@ class Pins:
             return None
         self._stamp, self.problems = stamp, []
         try:
-            lines = self._path.read_text().splitlines() if stamp else []
-            self.rules = tuple(parse_rule(line) for line in lines if line.strip() and not line.startswith("#"))
+            text = self._path.read_text() if stamp else ""
+            self.rules = tuple(map(parse_rule, split_rules(text)))
         except (BadRule, OSError, UnicodeDecodeError) as error:
             self.problems.append(f"{self._path} was not followed: {error}")
         return self.rules
