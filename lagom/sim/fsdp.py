@@ -37,11 +37,13 @@ def fsdp_sites(shape: Shape, ranks: int, head: bool) -> tuple[SiteShape, ...]:
     )
 
 
-def fsdp_groups(machine: Machine, shape: Shape, ranks: int, tokens: int, layers: int, head: bool) -> tuple[Group, ...]:
+def fsdp_groups(
+    machine: Machine, shape: Shape, ranks: int, tokens: int, layers: int, head: bool, sequence: int
+) -> tuple[Group, ...]:
     """One micro-batch with optimizer step, as two groups: the queue of collectives is empty between them."""
     sites = fsdp_sites(shape, ranks, head)
     calls = {s.name: Collective(i, s.function, s.bytes, s.ranks) for i, s in enumerate(sites)}
-    split = Split(tokens, min(tokens, shape.sequence))
+    split = Split(tokens, sequence)
     forward = _forward(machine, shape, split, layers, head, calls)
     backward = _backward(machine, shape, split, layers, head, calls, ranks)
     return (Group("fsdp forward", forward), Group("fsdp backward", backward))

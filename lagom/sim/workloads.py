@@ -23,17 +23,24 @@ _EP_BATCH = {"deepseek_moe_16b": 2, "olmoe_1b_7b": 2}
 
 
 def fsdp(
-    model: str, ranks: int = 8, tokens: int | None = None, layers: int | None = None, head: bool = True
+    model: str,
+    ranks: int = 8,
+    tokens: int | None = None,
+    layers: int | None = None,
+    head: bool = True,
+    sequence: int | None = None,
 ) -> Workload:
     """FSDP2 of one micro-batch: AG(l+1) runs beside layer l, RS(l) beside the backward of layer l-1.
 
     ``tokens`` a GPU (default: Table 2's micro-batch times the model's context); ``layers`` to shorten the model;
-    ``head=False`` leaves out embedding, head and loss. Six sites with a head, four without.
+    ``head=False`` leaves out embedding, head and loss; ``sequence`` is the attention's length (default: the model's
+    context). Six sites with a head, four without.
     """
     shape = SHAPES[model]
     count, depth = tokens or _FSDP_BATCH.get(model, 1) * shape.sequence, layers or shape.layers
     sites = fsdp_sites(shape, ranks, head)
-    build = partial(fsdp_groups, shape=shape, ranks=ranks, tokens=count, layers=depth, head=head)
+    length = min(count, sequence or shape.sequence)
+    build = partial(fsdp_groups, shape=shape, ranks=ranks, tokens=count, layers=depth, head=head, sequence=length)
     return Workload(f"fsdp_{model}_{ranks}", ranks, sites, build, f"{count} tokens a GPU, {depth} layers")
 
 
@@ -78,8 +85,9 @@ def expert(
     return Workload(f"ep_{model}_{ranks}", ranks, sites, build, f"{count} tokens a GPU, paper's fork only")
 
 
-def fig3(tokens: int = 2048, hidden: int = 2048) -> Workload:
-    """The paper's Fig. 3: a 32 MB AllReduce beside an FFN (its size is not given; this one ends before the AllReduce)."""
+def fig3(tokens: int = 2048, hidden: int = 2560) -> Workload:
+    """The paper's Fig. 3: a 32 MB AllReduce beside an FFN. Its size is not given: Phi-2's, which ends before the AllReduce
+    does, so that it runs beside it from start to end."""
     calls = ((Function.ALL_REDUCE, 32 * MIB),)
     products = ((tokens, 4 * hidden, hidden), (tokens, hidden, 4 * hidden))
     build = partial(side_by_side_groups, calls=calls, products=products, ranks=8)
