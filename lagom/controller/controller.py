@@ -50,6 +50,7 @@ class Controller:
         self._alone_since: float | None = None
         self._stop_reason = ""
         self._began = time.monotonic()
+        self._launcher = os.getppid()
 
     def run(self) -> None:
         """The loop."""
@@ -111,7 +112,7 @@ class Controller:
             self.tuners[view.index] = tuner
 
     def _count(self) -> None:
-        for slot in self.region.slots():
+        for slot in self.region.slots(also_gone=True):
             self._calls[slot.index] = max(self._calls[slot.index], slot.calls)
             self._drops[slot.index] = max(self._drops[slot.index], slot.call_drops)
 
@@ -131,6 +132,8 @@ class Controller:
         self.region.sweep()
         if self._alone_since is None:
             self._alone_since = now
+        if not self.region.processes_seen and os.getppid() != self._launcher:
+            self._stop_reason = "the launcher has gone before any rank came"
         patience = LAST_RANK_SECONDS if self.region.processes_seen else self.options.first_rank_seconds
         if patience is not None and now - self._alone_since > patience:
             self._stop_reason = "every rank has gone" if self.region.processes_seen else "no rank came"
@@ -138,7 +141,7 @@ class Controller:
     # -- what they say
 
     def _drain(self) -> None:
-        for slot in self.region.slots():
+        for slot in self.region.slots(also_gone=True):
             records = self.region.drain_calls(slot.index)
             tuner = self.tuners.get(slot.communicator)
             if tuner is not None:

@@ -1,7 +1,7 @@
 """The controller's hold on a region: attach, look around, drain the rings, publish plans.
 
-Everything read from the region may be garbage (another process writes it), so counts and indices are clamped here, once.
-Every write goes through liblagom: release stores and compare-and-swap are not something Python can do to shared memory.
+Everything read from the region may be garbage (another process writes it), so indices are clamped here, once. Every
+write goes through liblagom: release stores and compare-and-swap are not something Python can do to shared memory.
 """
 
 from __future__ import annotations
@@ -195,13 +195,14 @@ class Region:
             if c.state == ready
         ]
 
-    def slots(self, communicator: int | None = None) -> list[SlotView]:
-        """Every ready slot, of one communicator or of all."""
-        ready = self._lib.LAGOM_READY
+    def slots(self, communicator: int | None = None, *, also_gone: bool = False) -> list[SlotView]:
+        """Every ready slot, of one communicator or of all; ``also_gone``: those of finalized communicators too, whose
+        last records still wait."""
+        states = {self._lib.LAGOM_READY, self._lib.LAGOM_GONE} if also_gone else {self._lib.LAGOM_READY}
         views = []
         for index in range(MAX_SLOTS):
             slot = self._region.slots[index]
-            if slot.state != ready or slot.communicator >= MAX_COMMUNICATORS or slot.process >= MAX_PROCESSES:
+            if slot.state not in states or slot.communicator >= MAX_COMMUNICATORS or slot.process >= MAX_PROCESSES:
                 continue
             if communicator is None or slot.communicator == communicator:
                 views.append(_slot_view(index, slot))
