@@ -2,15 +2,15 @@
 
 The life of a strategy:
 
-1. The session measures stock against itself and calls :meth:`Strategy.moves` once, with the ledger.
-2. ``moves`` is a generator, so that an algorithm reads from top to bottom as it does in a paper. Each :class:`Proposal` it
+1. The session measures stock against itself and calls :meth:`Strategy.moves` once, with the ledger. 2. ``moves`` is a
+generator, so that an algorithm reads from top to bottom as it does in a paper. Each :class:`Proposal` it
    yields is measured against the incumbent, in as many windows as the question needs; what comes back is a
    :class:`Comparison` with the assignment that the proposal named.
 3. After each comparison, before the next ``yield``, it calls :meth:`Strategy.explain` once: what it made of the answer.
 4. It returns an :class:`Answer`. The session alone decides whether that is used: by a final A/B against stock.
 
-A strategy is a pure function of the problem, its seed and options, and the comparisons it was given; no clock, no global
-state. That is what makes a run replay from its log.
+A strategy is a pure function of the problem, its seed and options, and the comparisons it was given; no clock, no
+global state. That is what makes a run replay from its log.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ BETTER, WORSE, TIE, MISSING = "better", "worse", "tie", "missing"
 class Proposal:
     """A candidate worth measuring.
 
-    ``against`` is what the strategy wants it compared with (``None`` = the incumbent); the windows still pair it with the
-    incumbent, so a slow current point costs nothing more. ``cautious`` asks for a short first window: the candidate is
-    expected to be slow. ``site`` is the communication that moves, for the log.
+    ``against`` is what the strategy wants it compared with (``None`` = the incumbent); the windows still pair it with
+    the incumbent, so a slow current point costs nothing more. ``cautious`` asks for a short first window: the
+    candidate is expected to be slow. ``site`` is the communication that moves, for the log.
     """
 
     candidate: Assignment
@@ -132,4 +132,3 @@ def percent(delta: float) -> str:
     if change < 5e-4:
         return "equal"
     return f"{100 * change:.{0 if change >= 0.1 else 1}f} % {'slower' if delta > 0 else 'faster'}"
-

@@ -53,7 +53,8 @@ class Books:
     ) -> None:
         """Close the window taken last with one move."""
         request, result = self._asked, self._taken
-        assert request is not None and result is not None, "one window, one move"
+        assert request is not None, "nothing was asked"
+        assert result is not None, "one window, one move"
         self._taken = None
         move = Move(
             number=request.number,
@@ -75,7 +76,7 @@ class Books:
     def _with_levels(self, move: Move, interval: tuple[float, float] | None) -> Move:
         """X, Y, Z, ratio and interval as known after this window."""
         trial = self._ledger.trial(move.candidate)
-        if trial is None or move.incumbent is None:
+        if trial is None:
             return move
         se = trial.z_se or self._ledger.noise.sigma / math.sqrt(max(1, trial.pairs))
         move = replace(
@@ -88,12 +89,14 @@ class Books:
         )
         if move.purpose == "baseline":
             return move
+        assert move.incumbent is not None
         ratio = trial.z / self._ledger.known(move.incumbent).z
         low, high = interval or (ratio * math.exp(-1.96 * se), ratio * math.exp(1.96 * se))
         return replace(move, ratio=ratio, ratio_low=low, ratio_high=high)
 
     def _time_lost(self, request: WindowRequest, result: WindowResult) -> float:
-        """The candidate's iterations of this window against stock's, in stock iterations; a gain does not pay for a loss."""
+        """The candidate's iterations of this window against stock's, in stock iterations; a gain does not pay for a
+        loss."""
         level = self._ledger.known(request.incumbent).z / self._ledger.known(self._ledger.stock).z
         excess = [level * candidate.z / incumbent.z - 1.0 for incumbent, candidate in result.pairs]
         return max(0.0, sum(excess) * (1.0 + result.discarded / len(excess)))

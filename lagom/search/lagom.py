@@ -1,4 +1,5 @@
-"""The paper's search: grow what pays most for the compute it costs, stop where communication hides (Algorithms 1 and 2).
+"""The paper's search: grow what pays most for the compute it costs, stop where communication hides (Algorithms 1 and
+2).
 
 As printed the algorithms do not work; README.md of this folder goes through them line by line. The course here:
 
@@ -9,8 +10,8 @@ As printed the algorithms do not work; README.md of this folder goes through the
 4. *settle*   if growth ended because X crossed Y: the rungs between; if it ended below the incumbent: go on from there
 5. *polish*   resources handed back, a rung at a time, as long as Z does not rise (NT here too, if it may be set)
 
-The three boundary conditions of section 3.4 are the three ways out of growth. Z decides every step; X, Y only guide. Where only Z
-is known, X <= Y cannot be seen: growth then ends when nothing lowers Z any more.
+The three boundary conditions of section 3.4 are the three ways out of growth. Z decides every step; X, Y only guide.
+Where only Z is known, X <= Y cannot be seen: growth then ends when nothing lowers Z any more.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class Lagom(Strategy):
         hidden. ``epsilon``: a rise of Z below this fraction is no rise."""
         super().__init__(problem, seed, shared=shared)
         if start not in ("floor", "stock") or order not in ("h", "random", "reversed"):
-            raise ValueError(f"start={start!r}, order={order!r}: start is floor or stock; order is h, random or reversed")
+            raise ValueError(
+                f"start={start!r}, order={order!r}: start is floor or stock; order is h, random or reversed"
+            )
         self.start = start
         self.order = order
         self.delta = delta
@@ -276,14 +279,18 @@ class Lagom(Strategy):
         why = f"{self._name(comm.unit)}: the rung between, {self._change(current.assignment, between, comm.unit, knob)}"
         answer = yield Proposal(between, why, comm.unit[0], current.assignment)
         kept = answer.new is not None and answer.not_worse(self.epsilon)
-        self.explain(f"{why}: {'taken' if kept else 'left'}, Z {percent(answer.delta)}", h=self._metric_h(answer, comm.unit))
+        self.explain(
+            f"{why}: {'taken' if kept else 'left'}, Z {percent(answer.delta)}", h=self._metric_h(answer, comm.unit)
+        )
         return answer.new if kept and answer.new is not None else current
 
     def _back_to_incumbent(self, ledger: Ledger, current: Trial) -> Course:
         """Growth may end in a valley: polishing then starts from the best confirmed, stock at worst."""
         incumbent = ledger.known(ledger.incumbent)
         if current.z > incumbent.z * math.exp(2.0 * current.z_se):
-            self._ended += f"; growth ended {percent(math.log(current.z / incumbent.z))} than the incumbent, which is kept"
+            self._ended += (
+                f"; growth ended {percent(math.log(current.z / incumbent.z))} than the incumbent, which is kept"
+            )
             current = yield from self._descend(ledger, incumbent)
         return current
 

@@ -1,8 +1,8 @@
 """Everything measured so far in one run, on one clock.
 
-A candidate is only ever measured beside an incumbent, so all that is known about it is relative. The ledger puts every
-window onto the clock of the baseline window: each pair's times are scaled by (incumbent's known Z / incumbent's Z in that
-pair). Two candidates measured minutes apart, or against different incumbents, can then be compared.
+A candidate is only ever measured beside an incumbent, so all that is known about it is relative. The ledger puts
+every window onto the clock of the baseline window: each pair's times are scaled by (incumbent's known Z / incumbent's
+Z in that pair). Two candidates measured minutes apart, or against different incumbents, can then be compared.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from lagom.search.window import Pairs
 class Trial:
     """What is known about one assignment, medians on the baseline's clock.
 
-    ``z``, ``x``, ``y``, ``x_by_site`` in ns (``None`` where it was not seen); ``z_se`` and ``x_se`` are relative standard
-    errors; ``pairs`` went into it and ``discarded`` were stragglers.
+    ``z``, ``x``, ``y``, ``x_by_site`` in ns (``None`` where it was not seen); ``z_se`` and ``x_se`` are relative
+    standard errors; ``pairs`` went into it and ``discarded`` were stragglers.
     """
 
     assignment: Assignment
@@ -182,4 +182,3 @@ def _relative_error(values: list[float | None], sigma: float) -> float:
 def _site_medians(rows: list[tuple[float, ...] | None]) -> tuple[float, ...] | None:
     seen = [row for row in rows if row is not None]
     return tuple(float(value) for value in np.median(np.asarray(seen), axis=0)) if seen else None
-

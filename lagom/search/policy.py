@@ -47,3 +47,7 @@ class Policy:
     def configs_for(self, sites: int) -> int:
         """The limit on different assignments for a problem of ``sites`` sites."""
         return self.max_configs if self.max_configs is not None else 24 + 16 * sites
+
+
+LIVE = Policy()
+"""The defaults: for training jobs that must not be disturbed much."""

@@ -9,7 +9,8 @@ from lagom.records import CommConfig, Site
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """What may be set on this communicator: the stock NCCL at hand decides (facts: 2.22-2.29 no chunk; >= 2.30.3 chunk)."""
+    """What may be set on this communicator: the stock NCCL at hand decides (facts: 2.22-2.29 no chunk; >= 2.30.3
+    chunk)."""
 
     channels: bool = True
     algorithm: bool = True

@@ -13,11 +13,17 @@ from lagom.search.window import WindowResult
 
 
 class Proof:
-    """A signed-rank test with a few looks at growing data, each at an equal share of ``level`` (Bonferroni, so the whole
-    test keeps ``level`` however the looks depend on each other). No sample of the search enters it."""
+    """A signed-rank test with a few looks at growing data, each at an equal share of ``level`` (Bonferroni, so the
+    whole test keeps ``level`` however the looks depend on each other). No sample of the search enters it."""
 
     def __init__(
-        self, purpose: str, against: Assignment, candidate: Assignment, level: float, looks: tuple[int, ...], epsilon: float
+        self,
+        purpose: str,
+        against: Assignment,
+        candidate: Assignment,
+        level: float,
+        looks: tuple[int, ...],
+        epsilon: float,
     ) -> None:
         self.purpose = purpose
         self.against = against
@@ -84,7 +90,8 @@ class Proof:
         what = "stock" if self.against.is_stock else "the incumbent"
         low, high = self.interval or (math.nan, math.nan)
         if straggles:
-            return f"its iterations straggle more often than those of {what} ({self.found.dropped_slow} to {self.found.dropped_fast})"
+            slow, fast = self.found.dropped_slow, self.found.dropped_fast
+            return f"its iterations straggle more often than those of {what} ({slow} to {fast})"
         text = (
             f"{math.exp(-self.found.value):.3f}x {what} [{1 / high:.3f}, {1 / low if low > 0 else math.inf:.3f}] "
             f"in {len(self._differences)} fresh pairs (p = {p:.2g}, needed {self._share:.2g})"

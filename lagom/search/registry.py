@@ -29,8 +29,8 @@ class UnknownStrategy(LagomError):
 
 
 def make_strategy(name: str, problem: Problem, seed: int = 0, **options: Any) -> Strategy:
-    """The strategy of that name for ``problem``. ``options`` are those of its class; ``shared=True`` (one config for all
-    sites) works for each. Raises UnknownStrategy."""
+    """The strategy of that name for ``problem``. ``options`` are those of its class; ``shared=True`` (one config for
+    all sites) works for each. Raises UnknownStrategy."""
     if name not in STRATEGIES:
         raise UnknownStrategy(f"no strategy named {name!r}: choose one of {', '.join(STRATEGIES)}")
     module, cls, defaults = STRATEGIES[name]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from lagom.errors import LagomError
 from lagom.search.base import Strategy
 from lagom.search.decision import Move
-from lagom.search.policy import Policy
+from lagom.search.policy import LIVE, Policy
 from lagom.search.problem import Problem
 from lagom.search.session import TuningSession
 from lagom.search.window import WindowResult
@@ -17,7 +17,7 @@ class ReplayMismatch(LagomError):
     """The log asks for another window than the session: another version, policy, strategy, option or seed wrote it."""
 
 
-def replay(moves: Iterable[Move], strategy: Strategy, problem: Problem, policy: Policy = Policy()) -> TuningSession:
+def replay(moves: Iterable[Move], strategy: Strategy, problem: Problem, policy: Policy = LIVE) -> TuningSession:
     """Drive a new session with the logged windows and check each decision on the way.
 
     Returns the session, over if the log was complete. Raises ReplayMismatch at the first move that differs.
@@ -30,7 +30,9 @@ def replay(moves: Iterable[Move], strategy: Strategy, problem: Problem, policy: 
             logged.incumbent,
             logged.purpose,
         ):
-            raise ReplayMismatch(f"move {logged.number} of the log ({logged.purpose}, {logged.reason}) is not what is wanted now")
+            raise ReplayMismatch(
+                f"move {logged.number} of the log ({logged.purpose}, {logged.reason}) is not what is wanted now"
+            )
         again = session.report(WindowResult(logged.samples, logged.discarded, logged.ended_early))
         if (again.verdict, again.reason) != (logged.verdict, logged.reason):
             raise ReplayMismatch(f"move {logged.number}: the log says {logged.verdict}, now it is {again.verdict}")

@@ -3,9 +3,9 @@
     while (request := session.request()) is not None:
         session.report(measure(request))
 
-A request names two assignments, the incumbent (the best confirmed so far; stock at first) and a candidate. Whoever drives
-measures them alternately within one window and hands back pairs. The session owns everything that decides: the strategy,
-the statistics, the final A/B, what becomes incumbent. The driver owns everything that touches the world.
+A request names two assignments, the incumbent (the best confirmed so far; stock at first) and a candidate. Whoever
+drives measures them alternately within one window and hands back pairs. The session owns everything that decides: the
+strategy, the statistics, the final A/B, what becomes incumbent. The driver owns everything that touches the world.
 
 The course of a run::
 
@@ -32,7 +32,7 @@ from lagom.search.base import MISSING, Answer, Comparison, Proposal, Strategy, p
 from lagom.search.books import Books
 from lagom.search.decision import Move, Outcome
 from lagom.search.ledger import Ledger, Trial
-from lagom.search.policy import Policy
+from lagom.search.policy import LIVE, Policy
 from lagom.search.problem import Knobs, Problem
 from lagom.search.proof import Proof
 from lagom.search.settling import Settling
@@ -50,7 +50,7 @@ class IllegalProposal(LagomError):
 class TuningSession:
     """One tuning run of one communicator, driven from outside a window at a time."""
 
-    def __init__(self, strategy: Strategy, problem: Problem, policy: Policy = Policy(), seed: int = 0) -> None:
+    def __init__(self, strategy: Strategy, problem: Problem, policy: Policy = LIVE, seed: int = 0) -> None:
         """``seed`` is kept for the log; a strategy brings its own. Nothing is measured before the first request."""
         self.strategy = strategy
         self.problem = problem
@@ -146,7 +146,8 @@ class TuningSession:
         return step
 
     def _settle(self, proposal: Proposal) -> Generator[WindowRequest, WindowResult, Comparison]:
-        """Windows until the proposal's question is answered. The last one stays unwritten: its sentence is the strategy's."""
+        """Windows until the proposal's question is answered. The last one stays unwritten: its sentence is the
+        strategy's."""
         new, old = proposal.candidate, proposal.against or self.incumbent
         empty = 0
         while self._settling.undecided(new, old):
@@ -161,7 +162,9 @@ class TuningSession:
             elif (empty := empty + 1) > self.policy.retries:
                 break
             else:
-                self._books.write(MISSING, f"the window came back empty, asked again: {proposal.why}", site=proposal.site)
+                self._books.write(
+                    MISSING, f"the window came back empty, asked again: {proposal.why}", site=proposal.site
+                )
             if result.ended_early and target == new:
                 break
         return self._settling.comparison(new, old)
@@ -214,7 +217,9 @@ class TuningSession:
             if proof.passed:
                 self.ledger.promote(proof.candidate)
             verdict = proof.verdict if result.pairs or not proof.open else MISSING
-            self._books.write(verdict, f"{why}: {proof.sentence or 'the window came back empty'}", interval=proof.interval)
+            self._books.write(
+                verdict, f"{why}: {proof.sentence or 'the window came back empty'}", interval=proof.interval
+            )
 
     def _conclude(self, answer: Answer) -> Windows:
         """The final A/B against stock: of the answer, and should it fail, of the incumbent if that is another one."""
@@ -246,13 +251,19 @@ class TuningSession:
         return min(self.ledger.trials(), key=lambda trial: trial.z * math.exp(trial.z_se)).assignment
 
     def _resolvable(self, proof: Proof | None) -> float:
-        """The smallest gain that would have been seen: in the final A/B, or else by a candidate with a full set of pairs."""
+        """The smallest gain that would have been seen: in the final A/B, or else by a candidate with a full set of
+        pairs."""
         if proof is not None and proof.found is not None:
             return statistics.resolvable(proof.found.se, self.policy.certainty)
         return statistics.resolvable(self.ledger.noise.sigma / math.sqrt(self.policy.pairs_max), self.policy.certainty)
 
     def _finish(
-        self, verdict: str, assignment: Assignment, reason: str, proof: Proof | None = None, answer: Answer | None = None
+        self,
+        verdict: str,
+        assignment: Assignment,
+        reason: str,
+        proof: Proof | None = None,
+        answer: Answer | None = None,
     ) -> None:
         low, high = (proof.interval if proof else None) or (None, None)
         found = proof.found if proof else None

@@ -1,8 +1,9 @@
 """When is a trial's question answered, and which of the two assignments should be measured next?
 
 A question is "is the new one faster than the old one?", both known only beside the incumbent. It is answered when the
-difference stands out of the noise, when it is known to be too small to care, or when the pairs are used up. How small is too
-small depends on where we are: far below the incumbent every iteration is expensive and only large steps matter.
+difference stands out of the noise, when it is known to be too small to care, or when the pairs are used up. How small
+is too small depends on where we are: far below the incumbent every iteration is expensive and only large steps
+matter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What may be tried: ladders, floors, subspaces and legality, in one place.
 
-Every knob of a site is a *ladder*: its legal values in rising order of resources. The rung that NCCL itself would take is
-written ``None`` (leave it alone), so "all sites on NCCL's rungs" and :meth:`Assignment.stock` are the same value.
+Every knob of a site is a *ladder*: its legal values in rising order of resources. The rung that NCCL itself would
+take is written ``None`` (leave it alone), so "all sites on NCCL's rungs" and :meth:`Assignment.stock` are the same
+value.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Space:
         return Assignment.stock(len(self.problem.sites))
 
     def ladder(self, site: int, dim: str) -> tuple[int | None, ...]:
-        """Settings of a knob (``channels``, ``chunk`` in bytes, ``threads``), fewest resources first; ``None`` is NCCL's
-        own rung."""
+        """Settings of a knob (``channels``, ``chunk`` in bytes, ``threads``), fewest resources first; ``None`` is
+        NCCL's own rung."""
         return self._values[site, dim]
 
     def rung(self, assignment: Assignment, site: int, dim: str) -> int:
@@ -60,10 +61,11 @@ class Space:
     def at(self, assignment: Assignment, site: int, dim: str, rung: int) -> Assignment:
         """One knob of one site set to a rung."""
         value = self._values[site, dim][rung]
-        return assignment.with_config(site, replace(assignment[site], **{FIELDS[dim]: value}))
+        return assignment.with_config(site, _with_knob(assignment[site], dim, value))
 
     def moved(self, assignment: Assignment, unit: Unit, dim: str, rungs: int) -> Assignment | None:
-        """All sites of ``unit`` moved by ``rungs`` (negative: down), stopping at the ladder's ends; ``None`` if none can."""
+        """All sites of ``unit`` moved by ``rungs`` (negative: down), stopping at the ladder's ends; ``None`` if none
+        can."""
         result = assignment
         for site in unit:
             top = len(self._values[site, dim]) - 1
@@ -166,3 +168,11 @@ class Space:
 
     def _ring(self, config: CommConfig, site: int) -> bool:
         return config.over(self.problem.stock[site]).algorithm == Algorithm.RING
+
+
+def _with_knob(config: CommConfig, dim: str, value: int | None) -> CommConfig:
+    if dim == "channels":
+        return replace(config, channels=value)
+    if dim == "chunk":
+        return replace(config, chunk_bytes=value)
+    return replace(config, threads=value)

@@ -1,8 +1,9 @@
 """Paired comparison of noisy iterations: estimates, exact rank tests, and how an error level is shared.
 
-All differences are d = ln(Z of candidate / Z of incumbent), one a pair; negative is faster. Two neighbouring iterations
-share the machine's drift, so it cancels in d. If candidate and incumbent do not differ, swapping them changes nothing: d is
-symmetric about 0 whatever the noise looks like, which is all that the signed-rank test asks for. Pure numpy, no scipy.
+All differences are d = ln(Z of candidate / Z of incumbent), one a pair; negative is faster. Two neighbouring
+iterations share the machine's drift, so it cancels in d. If candidate and incumbent do not differ, swapping them
+changes nothing: d is symmetric about 0 whatever the noise looks like, which is all that the signed-rank test asks
+for. Pure numpy, no scipy.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -104,8 +106,8 @@ def final_level(alpha: float) -> float:
 class Noise:
     """The scatter of one pair's difference, pooled over every window of a run.
 
-    Taken from |d_i - d_i+1| of neighbouring pairs of one window: needs no location, so a window of two pairs counts too, and its
-    median is untouched by stragglers.
+    Taken from |d_i - d_i+1| of neighbouring pairs of one window: needs no location, so a window of two pairs counts
+    too, and its median is untouched by stragglers.
     """
 
     def __init__(self) -> None:
@@ -114,7 +116,7 @@ class Noise:
 
     def add(self, differences: Sequence[float]) -> None:
         """One window's differences, in the order measured."""
-        self._steps.extend(abs(b - a) for a, b in zip(differences, differences[1:], strict=False))
+        self._steps.extend(abs(b - a) for a, b in pairwise(differences))
         self._sigma = None
 
     @property
@@ -140,8 +142,8 @@ def straggler_mask(values: np.ndarray, sigma: float) -> np.ndarray:
 def estimate(values: Sequence[float], sigma: float) -> Estimate:
     """Location and standard error of paired differences, stragglers left out and counted.
 
-    The variance is the candidate's own, drawn towards the pooled one: a few pairs say little about their own scatter, but
-    two pairs that disagree wildly must not look certain.
+    The variance is the candidate's own, drawn towards the pooled one: a few pairs say little about their own scatter,
+    but two pairs that disagree wildly must not look certain.
     """
     raw = np.asarray(values, dtype=float)
     out = straggler_mask(raw, sigma)

@@ -1,7 +1,7 @@
 """An analytic landscape and a driver, for tests of strategies (ours and anybody's). No simulator, no GPU.
 
-The landscape has the shape of the paper's Fig. 3 and Eq. 1: communication gets faster with NC and C with diminishing returns,
-compute gets slower with both, Z is the longer of the two plus whatever communication is exposed.
+The landscape has the shape of the paper's Fig. 3 and Eq. 1: communication gets faster with NC and C with diminishing
+returns, compute gets slower with both, Z is the longer of the two plus whatever communication is exposed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MS = 1e6  # ns
 
 @dataclass(frozen=True)
 class Communication:
-    """One site. ``alone`` ns at infinite resources; ``knee`` the NC beyond which it is no faster; ``exposed`` the share of
-    its time that no compute covers."""
+    """One site. ``alone`` ns at infinite resources; ``knee`` the NC beyond which it is no faster; ``exposed`` the
+    share of its time that no compute covers."""
 
     alone: float
     knee: float = 8.0
@@ -47,7 +47,8 @@ class Landscape:
     protocol_factor: float = 1.3  # any protocol but NCCL's own is slower by this
 
     def problem(self) -> Problem:
-        """The search problem that goes with it: all-gathers of which NCCL takes RING/SIMPLE, the ceiling, 2 MiB, 512."""
+        """The search problem that goes with it: all-gathers of which NCCL takes RING/SIMPLE, the ceiling, 2 MiB,
+        512."""
         count = len(self.communications)
         sites = tuple(Site(i, Function.ALL_GATHER, (64 << 20) * (i + 1)) for i in range(count))
         stock = CommConfig(Algorithm.RING, Protocol.SIMPLE, self.ceiling, 512, 2 << 20)
@@ -70,7 +71,8 @@ class Landscape:
         return CommConfig(Algorithm.RING, Protocol.SIMPLE, self.ceiling, 512, 2 << 20)
 
     def _time(self, comm: Communication, config: CommConfig) -> float:
-        assert config.channels and config.chunk_bytes
+        assert config.channels
+        assert config.chunk_bytes
         speed = config.channels / comm.knee * config.chunk_bytes / (config.chunk_bytes + self.half_chunk)
         late = 1.0 + self.late_chunk * config.chunk_bytes / (2 << 20)
         other = self.protocol_factor if config.protocol != Protocol.SIMPLE else 1.0
@@ -78,7 +80,8 @@ class Landscape:
 
     def _burden(self, config: CommConfig) -> float:
         """Compute time lost per ns under this config."""
-        assert config.channels and config.chunk_bytes
+        assert config.channels
+        assert config.chunk_bytes
         return config.channels / (self.sms - config.channels) + self.tax * config.chunk_bytes / (2 << 20)
 
 
@@ -91,7 +94,8 @@ def comm_bound(**changes: object) -> Landscape:
     """Communication dominates and small chunks are faster, as on the H200 host path: chunk is the lever."""
     defaults = {"compute": 20 * MS, "late_chunk": 0.5, "half_chunk": 64 << 10, "ceiling": 4}
     return Landscape(
-        (Communication(30 * MS, 3.0), Communication(20 * MS, 3.0)), **{**defaults, **changes}  # type: ignore[arg-type]
+        (Communication(30 * MS, 3.0), Communication(20 * MS, 3.0)),
+        **{**defaults, **changes},  # type: ignore[arg-type]
     )
 
 
