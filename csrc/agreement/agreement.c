@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "agreement/publisher.h"
+#include "agreement/replay.h"
 #include "protocol/lagom_atomic.h"
 
 /* Each epoch that comes by within one call takes at most four steps; what is left over waits for the next call, which is
@@ -22,11 +23,6 @@ void lagom_agreement_init(struct lagom_agreement *agreement, struct lagom_commun
     agreement->wake_call = UINT64_MAX;
     agreement->history_hash = LAGOM_HISTORY_SEED;
     agreement->history[0] = LAGOM_HISTORY_SEED;
-}
-
-void lagom_agreement_commit_last(struct lagom_agreement *agreement, struct lagom_region *region)
-{
-    agreement->region = region;
 }
 
 static struct lagom_rank_plan *held(struct lagom_agreement *agreement)
@@ -88,11 +84,11 @@ static uint64_t acknowledge(struct lagom_agreement *agreement, uint64_t word)
     lagom_store_relaxed(&slot->ack_history_hash, agreement->history[plan->history_call % LAGOM_HISTORY_DEPTH]);
     lagom_store_release(&slot->ack_epoch, plan->epoch); /* pairs with the tally's acquire */
     agreement->pending.acknowledged = true;
-    if (agreement->region == NULL || (plan->flags & LAGOM_PLAN_LAST_ACK_COMMITS) == 0) {
+    if (agreement->replay == NULL || (plan->flags & LAGOM_PLAN_LAST_ACK_COMMITS) == 0) {
         return word;
     }
     lagom_publish_fence(); /* mine is written, now I look at the others': one of us sees all */
-    lagom_publish_poll(agreement->region, (uint32_t)(agreement->shared - agreement->region->communicators));
+    lagom_publish_poll(agreement->replay->region, agreement->replay->communicator);
     return lagom_load_acquire(&agreement->shared->word);
 }
 
@@ -131,7 +127,7 @@ static uint64_t perform(struct lagom_agreement *agreement, enum lagom_step step,
     return word;
 }
 
-__attribute__((noinline, cold)) static void attend(struct lagom_agreement *agreement, uint64_t word)
+static void follow_word(struct lagom_agreement *agreement, uint64_t word)
 {
     for (uint32_t i = 0; i < STEPS_A_CALL; i++) {
         enum lagom_step step = lagom_switch_rank(&agreement->pending, word, agreement->calls);
@@ -143,6 +139,17 @@ __attribute__((noinline, cold)) static void attend(struct lagom_agreement *agree
         word = perform(agreement, step, word);
     }
     agreement->seen_word = NO_WORD; /* look again at the next call */
+}
+
+__attribute__((noinline, cold)) static void attend(struct lagom_agreement *agreement, uint64_t word)
+{
+    uint64_t next_look = UINT64_MAX;
+    if (agreement->replay != NULL) {
+        next_look = lagom_replay_attend(agreement->replay);
+        word = lagom_load_acquire(&agreement->shared->word); /* it may just have been ours to move */
+    }
+    follow_word(agreement, word);
+    agreement->wake_call = next_look < agreement->wake_call ? next_look : agreement->wake_call;
 }
 
 static void look_up(struct lagom_agreement *agreement, uint32_t function, uint64_t bytes, struct lagom_decision *decision)

@@ -16,6 +16,8 @@
 
 #define LAGOM_HISTORY_DEPTH 1024u /* rolling hashes remembered: how far back history_call may lie */
 
+struct lagom_replay;
+
 struct lagom_rank_plan {
     struct lagom_plan plan;
     uint16_t failure[LAGOM_MAX_POSITIONS];
@@ -29,7 +31,7 @@ struct lagom_agreement {
     uint64_t history_hash;
     struct lagom_communicator *shared;
     struct lagom_slot *slot;
-    struct lagom_region *region; /* replay: where the last acknowledger looks for the others; NULL = it does not */
+    struct lagom_replay *replay; /* replay.h; NULL = a controller decides */
     const struct lagom_plan *own_profile; /* replay: only a plan of equal content is acknowledged; NULL = any */
     uint64_t comm_id;
     struct lagom_pending pending;
@@ -51,9 +53,6 @@ struct lagom_decision {
 
 void lagom_agreement_init(struct lagom_agreement *agreement, struct lagom_communicator *shared, struct lagom_slot *slot,
                           const struct lagom_plan *own_profile);
-
-/* Replay: lets this rank commit when it finds itself the last to acknowledge (README.md, "Without a controller"). */
-void lagom_agreement_commit_last(struct lagom_agreement *agreement, struct lagom_region *region);
 
 /* The whole of the fast path: handles the word, finds the plan for this call, advances the program, chooses, and then
  * publishes the counter (release, after the decision: S0-2). Call once for every getCollInfo with a usable entry. */
