@@ -31,7 +31,7 @@ OBJECTS = ROOT / "build" / "native"
 PROGRAMS = {"dump_layout.c"}  # has a main(); not part of any library
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wshadow"]
-C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-pthread", "-Icsrc", "-I."]
+C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g1", "-fPIC", "-fvisibility=protected", "-pthread", "-Icsrc", "-I."]
 LINK_FLAGS = ["-shared", "-pthread", "-Wl,--no-undefined", "-Wl,-z,relro", "-Wl,-z,now"]
 
 # name -> (source folders, the list of visible symbols, further link flags)
