@@ -185,8 +185,9 @@ class PlanAborted(Base):
 
 
 class Move(Base):
-    """One step of the search: see :class:`lagom.search.session.Move`. ``samples`` are the window's (incumbent, candidate)
-    pairs: with them a whole search can be replayed from its log. ``x``, ``y``, ``z`` are the candidate's medians."""
+    """One step of the search: see :class:`lagom.search.session.Move`. ``samples`` are the (incumbent, candidate)
+    pairs of its window: with them a whole search can be replayed from its log. ``x``, ``y``, ``z`` are the
+    candidate's medians."""
 
     event: Literal["move"] = "move"
     communicator: int

@@ -17,7 +17,7 @@ from types import TracebackType
 from lagom.journal.schema import Base, Dropped
 
 LOG_NAME = "decisions.jsonl"
-DEFAULT_MAX_BYTES = 64 << 20  # about 100,000 moves
+DEFAULT_MAX_BYTES = 64 << 20  # about 20,000 moves with their pairs
 ENDING_ROOM = 256 << 10  # kept free for the events of ENDINGS
 ENDINGS = {"outcome", "job_end", "dropped", "standing_aside"}
 

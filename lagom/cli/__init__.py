@@ -1,0 +1,5 @@
+"""The command line: one file a command, put together in :mod:`lagom.cli.main`.
+
+A command file imports at its top only what its options need; the rest is imported when the command runs, so that
+``lagom --help`` answers at once.
+"""

@@ -1,0 +1,24 @@
+"""``lagom demo``: the whole system on this machine, without a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result to this file.", show_default=False)
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Stop searching after this long.", min=5)] = 50.0,
+) -> None:
+    """Watch a simulated job being tuned: 8 virtual ranks of an FSDP Llama-3-8B on simulated A40s.
+
+    The ranks are real processes that load the real plugin and call it as NCCL does; controller and search are the real
+    ones. Only the GPUs and the clock are simulated.
+    """
+    from lagom.demo import run as run_demo
+
+    raise typer.Exit(run_demo(json_file=json_file, seconds=seconds))

@@ -1,0 +1,121 @@
+"""What ``lagom run`` puts into the environment of a job: pure, from what was asked and what is there to what is set.
+
+The user's own settings win: another tuner is refused unless it may be replaced, another profiler keeps its slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lagom.errors import UsageError
+from lagom.settings import interpreter, log_folder, new_job_id
+
+TUNER = "NCCL_TUNER_PLUGIN"
+PROFILER = "NCCL_PROFILER_PLUGIN"
+
+#: How launchers that start one process a rank say so: (how many ranks, which one on this node).
+RANK_VARIABLES = (
+    ("SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
+    ("WORLD_SIZE", "LOCAL_RANK"),
+)
+#: What an outer launcher calls the job; the first that is there also names the log folder.
+JOB_VARIABLES = ("LAGOM_JOB_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "PMI_JOBID", "MASTER_PORT")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The options of ``lagom run`` as given; empty = not given."""
+
+    mode: str = ""
+    strategy: str = ""
+    rules: tuple[str, ...] = ()
+    profile: Path | None = None
+    directory: Path | None = None
+    use_profiler: bool = True
+    replace_plugin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """What will be done: the variables to set, where the log goes, whether this process starts the controller."""
+
+    job: str
+    folder: Path
+    variables: dict[str, str]
+    starts_controller: bool
+    remarks: tuple[str, ...] = ()
+
+
+def local_rank(environ: Mapping[str, str]) -> int | None:
+    """Our rank on this node if an outer launcher (srun, mpirun, torchrun) started one of us a rank; else None."""
+    for count, rank in RANK_VARIABLES:
+        if environ.get(rank, "").isdigit() and environ.get(count, "").isdigit() and int(environ[count]) > 1:
+            return int(environ[rank])
+    return None
+
+
+def plan_job(wish: Wish, environ: Mapping[str, str], plugin: Path) -> JobPlan:
+    """Everything ``lagom run`` will set; raises :class:`UsageError` where the user's environment contradicts it."""
+    check_tuner_slot(environ, plugin, replace=wish.replace_plugin)
+    rank = local_rank(environ)
+    named = next((environ[name] for name in JOB_VARIABLES if environ.get(name)), "")
+    job = environ.get("LAGOM_JOB_ID", "") or (named if rank is not None else new_job_id())
+    if not job:
+        raise UsageError("this rank's launcher does not name the job; set LAGOM_JOB_ID to the same word on every rank.")
+    asked = {"LAGOM_DIR": str(wish.directory)} if wish.directory else environ
+    folder = log_folder(job, asked)
+    mode = wish.mode or environ.get("LAGOM_MODE", "") or "auto"
+    profile = wish.profile or (Path(environ["LAGOM_PROFILE"]) if environ.get("LAGOM_PROFILE") else None)
+    tunes = mode == "tune" or (mode == "auto" and profile is None)
+    variables = _variables(wish, environ, plugin, folder)
+    # In auto mode with a profile the ranks find out whether it fits; if not, the first of them starts the controller.
+    variables["LAGOM_CONTROLLER"] = "auto" if mode == "auto" and profile is not None else "none"
+    if rank is None:
+        variables["LAGOM_JOB_ID"] = job
+    variables["LAGOM_MODE"] = mode
+    return JobPlan(job, folder, variables, tunes and rank in (None, 0), _remarks(environ, variables, mode))
+
+
+def check_tuner_slot(environ: Mapping[str, str], plugin: Path, *, replace: bool) -> None:
+    """NCCL loads one tuner; raises :class:`UsageError` if the user has named another one."""
+    named = environ.get(TUNER, "")
+    if named and not replace and not _is_ours(named, plugin):
+        raise UsageError(
+            f"{TUNER}={named} is set already, and NCCL loads one tuner only; unset it, or say --replace-plugin to run "
+            "with lagom's instead."
+        )
+
+
+def _is_ours(named: str, plugin: Path) -> bool:
+    return Path(named).name == plugin.name or Path(named) == plugin
+
+
+def _variables(wish: Wish, environ: Mapping[str, str], plugin: Path, folder: Path) -> dict[str, str]:
+    variables = {TUNER: str(plugin), "LAGOM_DIR": str(folder), "LAGOM_PYTHON": interpreter()}
+    if wish.use_profiler and not environ.get(PROFILER):
+        variables[PROFILER] = str(plugin)
+    # NCCL 2.27.3 looks a plugin up by name even where a path is given (NVIDIA/nccl#1732).
+    paths = [path for path in environ.get("LD_LIBRARY_PATH", "").split(":") if path]
+    if str(plugin.parent) not in paths:
+        variables["LD_LIBRARY_PATH"] = ":".join([*paths, str(plugin.parent)])
+    if wish.profile:
+        variables["LAGOM_PROFILE"] = str(wish.profile.absolute())
+    if wish.strategy:
+        variables["LAGOM_STRATEGY"] = wish.strategy
+    if wish.rules:
+        variables["LAGOM_SET"] = ";".join(wish.rules)
+    return variables
+
+
+def _remarks(environ: Mapping[str, str], variables: Mapping[str, str], mode: str) -> tuple[str, ...]:
+    remarks = []
+    profiler = environ.get(PROFILER, "")
+    if profiler and not _is_ours(profiler, Path(variables[TUNER])):
+        remarks.append(f"{PROFILER}={profiler} keeps NCCL's one profiler slot: no process-group names, no exact joins.")
+    if mode == "off":
+        remarks.append("mode off: the plugin is loaded and does nothing.")
+    return tuple(remarks)

@@ -1,0 +1,55 @@
+"""``lagom log``: the decisions of a job, one readable line each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def log(
+    where: Annotated[
+        Path | None,
+        typer.Argument(help="Log folder or decisions.jsonl; default: the newest ./lagom-*.", show_default=False),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows, until the job ends.")] = False,
+    site: Annotated[
+        str, typer.Option(help="Only what touches this site: its number, or words it starts with (`allgather 416M`).")
+    ] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The events as they are recorded, one JSON object a line.")
+    ] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a line and exit.")] = False,
+) -> None:
+    """Print what happened in a job and why: one line a decision."""
+    from lagom import journal
+
+    if schema:
+        import json
+
+        typer.echo(json.dumps(journal.json_schema(), indent=2))
+        return
+    formatter = journal.Formatter(site)
+    damaged: list[int] = []
+    for event in journal.read(
+        journal.find_log(where), follow=follow, on_damage=lambda number, _: damaged.append(number)
+    ):
+        line = formatter.line(event)
+        if line is not None:
+            _print(event.model_dump_json(by_alias=True) if as_json else line)
+    if damaged:
+        print(
+            f"lagom: {len(damaged)} line(s) could not be read (first: line {damaged[0]}): torn by a crash.",
+            file=sys.stderr,
+        )
+
+
+def _print(line: str) -> None:
+    """At once, so that a pipe sees it; a closed pipe (`lagom log | head`) ends the command quietly."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        sys.stdout = None  # type: ignore[assignment]
+        raise typer.Exit from None

@@ -1,0 +1,56 @@
+"""``lagom``: every command, and the one place where errors become sentences."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from lagom import __version__
+from lagom.cli import demo, doctor, log, pin, plugin, run
+from lagom.errors import LagomError
+
+EXIT_PROBLEM = 1
+EXIT_REFUSED = 2
+
+app = typer.Typer(
+    help="Lagom tunes NCCL while your training job runs: just the right amount of communication.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: lagom demo (no GPU needed), or: lagom run -- torchrun ... train.py",
+)
+PREFIX = {"allow_interspersed_args": False}  # options end where the user's command begins, with or without --
+
+app.command("run", context_settings=PREFIX)(run.run)
+app.command("env")(plugin.env)
+app.command("plugin-path")(plugin.plugin_path)
+app.command("doctor")(doctor.doctor)
+app.command("log")(log.log)
+app.command("set")(pin.set_rules)
+app.command("demo")(demo.demo)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"lagom {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of lagom itself."""
+
+
+def main() -> None:
+    """The console script. A LagomError is one sentence on stderr and exit code 2; a bug keeps its traceback."""
+    try:
+        app(prog_name="lagom")
+    except LagomError as error:
+        print(f"lagom: {error}", file=sys.stderr)
+        sys.exit(EXIT_REFUSED)

@@ -1,0 +1,80 @@
+"""``lagom set``: pin configs in a running job by hand, which is how one tests a hypothesis."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lagom.errors import UsageError
+
+PINS = "pins"
+HEAD = (
+    "# Written by `lagom set`, read by the controller whenever it changes. One rule a line; empty = nothing pinned.\n"
+)
+
+
+def set_rules(
+    rules: Annotated[
+        list[str] | None,
+        typer.Argument(help='Like "allgather:>=1M:nc=4,chunk=512K": function, sizes, config.', show_default=False),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", help="The job's log folder; default: the newest ./lagom-*.", show_default=False),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Withdraw every pinned rule.")] = False,
+) -> None:
+    """Pin configs by hand in a running job (first matching rule wins), or show what is pinned.
+
+    All ranks take the change at the same call, or none does; the log says which.
+    """
+    folder = job_folder(directory)
+    if clear and rules:
+        raise UsageError("--clear withdraws every rule; give either rules or --clear, not both.")
+    if not clear and not rules:
+        typer.echo("\n".join(read_pins(folder)) or "nothing is pinned")
+        return
+    checked = check_rules(rules or [])
+    write_pins(folder, checked)
+    typer.echo(f"{folder / PINS}: " + ("; ".join(checked) if checked else "nothing is pinned any more"))
+
+
+def check_rules(rules: list[str]) -> list[str]:
+    """The rules, one each, as given; raises :class:`lagom.wire.plan.BadRule` on the first that cannot be read."""
+    from lagom.settings import split_rules
+    from lagom.wire.plan import parse_rule
+
+    single = [rule for text in rules for rule in split_rules(text)]
+    for rule in single:
+        parse_rule(rule)
+    return single
+
+
+def job_folder(directory: Path | None) -> Path:
+    """The log folder meant; raises if it holds no log."""
+    from lagom.journal import find_log
+
+    return find_log(directory).parent
+
+
+def read_pins(folder: Path) -> list[str]:
+    """The rules pinned now."""
+    from lagom.settings import split_rules
+
+    file = folder / PINS
+    return split_rules(file.read_text()) if file.exists() else []
+
+
+def write_pins(folder: Path, rules: list[str]) -> None:
+    """Atomically: the controller sees the old rules or the new ones, never half."""
+    fresh = folder / f".{PINS}.{os.getpid()}"
+    try:
+        fresh.write_text(HEAD + "".join(f"{rule}\n" for rule in rules))
+        fresh.replace(folder / PINS)
+    except OSError as error:
+        raise UsageError(
+            f"{folder / PINS} cannot be written ({error.strerror}); run this as the user of the job."
+        ) from error

@@ -1,0 +1,90 @@
+"""``lagom env`` and ``lagom plugin-path``: use without a launcher, by environment variables alone."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lagom.settings import SETTINGS, interpreter
+
+TUNER_TEXT = (
+    "The tuner: records every collective and sets algorithm, protocol, channels (and chunk size on NCCL >= 2.30.3). "
+    "Alone it tunes a running job on NCCL >= 2.28; on 2.21-2.26 it replays a profile's size rules."
+)
+PROFILER_TEXT = (
+    "The profiler half, optional: process-group names, the channels and threads that really ran, exact joins of "
+    "kernels and calls; on NCCL 2.27 it is what makes tuning a running job possible. Takes NCCL's one profiler slot."
+)
+
+
+def plugin_path() -> None:
+    """Print the path of the plugin, for NCCL_TUNER_PLUGIN and NCCL_PROFILER_PLUGIN."""
+    from lagom.wire.library import plugin_path
+
+    bake_interpreter()
+    typer.echo(plugin_path())
+
+
+def env(
+    shell: Annotated[bool, typer.Option("--shell", help="Only the export lines, for scripts.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="The table of LAGOM_ variables instead.")] = False,
+) -> None:
+    """Print the two variables for use without `lagom run`: eval "$(lagom env)", then start the job as always."""
+    if settings:
+        from lagom.settings import table
+
+        typer.echo(table())
+        return
+    from lagom.wire.library import plugin_path
+
+    bake_interpreter()
+    path = shlex.quote(str(plugin_path()))
+    for name, text in (("NCCL_TUNER_PLUGIN", TUNER_TEXT), ("NCCL_PROFILER_PLUGIN", PROFILER_TEXT)):
+        if not shell:
+            typer.echo(_comment(text))
+        typer.echo(f"export {name}={path}")
+    if not shell:
+        typer.echo(
+            _comment(
+                "The first rank of a node starts the controller; it ends with the job. The log is in ./lagom-<job>."
+            )
+        )
+
+
+env.__doc__ = f"""{env.__doc__}
+
+Variables that lagom reads:
+
+""" + "\n\n".join(f"{s.name} (default: {s.default or 'unset'}). {s.text}" for s in SETTINGS if not s.internal)
+
+
+def bake_interpreter() -> None:
+    """Note this Python beside the plugin, for the rank that starts the controller. Where that cannot be written,
+    LAGOM_PYTHON must say it."""
+    from lagom.wire.library import LIBRARY_FOLDER
+
+    file = LIBRARY_FOLDER / "python_path"
+    wanted = interpreter() + "\n"
+    try:
+        if not file.exists() or file.read_text() != wanted:
+            _replace(file, wanted)
+    except OSError:
+        if "LAGOM_PYTHON" not in os.environ:
+            print(f"lagom: {file} cannot be written; also export LAGOM_PYTHON={interpreter()}", file=sys.stderr)
+
+
+def _replace(file: Path, text: str) -> None:
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    fresh.write_text(text)
+    fresh.replace(file)
+
+
+def _comment(text: str) -> str:
+    import textwrap
+
+    return textwrap.fill(text, 100, initial_indent="# ", subsequent_indent="# ")

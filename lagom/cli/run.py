@@ -1,0 +1,129 @@
+"""``lagom run -- CMD...``: the job exactly as before, with the tuner in it and a controller beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lagom.errors import UsageError
+from lagom.settings import BY_NAME, read
+
+if TYPE_CHECKING:
+    from lagom.cli.job import JobPlan
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(help="The job's command, after `--`.", metavar="-- CMD...", show_default=False)
+    ],
+    mode: Annotated[str, typer.Option(help="auto, tune, replay or off; see `lagom env --help`.")] = "",
+    strategy: Annotated[str, typer.Option(help="Search strategy; default: LAGOM_STRATEGY, else the paper's.")] = "",
+    rules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help='Pin a config by hand, like "allgather:>=1M:nc=4,chunk=512K"; may be repeated.',
+            show_default=False,
+        ),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="Replay this profile if it fits the job.", exists=True, dir_okay=False, show_default=False),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Log folder; default: LAGOM_DIR, else ./lagom-<job>.", show_default=False),
+    ] = None,
+    no_profiler: Annotated[bool, typer.Option("--no-profiler", help="Leave NCCL's profiler slot free.")] = False,
+    replace_plugin: Annotated[
+        bool, typer.Option("--replace-plugin", help="Run although NCCL_TUNER_PLUGIN names another.")
+    ] = False,
+) -> None:
+    """Run a training job under the tuner. Script, terminal, signals and exit code stay as they are.
+
+    Example: lagom run -- torchrun --nproc-per-node 8 train.py
+    """
+    from lagom.cli.job import Wish, plan_job
+    from lagom.cli.pin import check_rules
+    from lagom.wire.library import plugin_path
+
+    _check_choices(mode, strategy)
+    pinned = tuple(check_rules(rules or [read("LAGOM_SET")]))
+    wish = Wish(mode, strategy, pinned, profile, directory, not no_profiler, replace_plugin)
+    plan = plan_job(wish, os.environ, plugin_path())
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
+    raise typer.Exit(_supervise(command, plan))
+
+
+def _check_choices(mode: str, strategy: str) -> None:
+    """Refuse a wrong word before anything is started."""
+    BY_NAME["LAGOM_MODE"].read({"LAGOM_MODE": mode} if mode else os.environ)
+    from lagom.search import STRATEGIES
+
+    name = strategy or read("LAGOM_STRATEGY")
+    if name not in STRATEGIES:
+        raise UsageError(f"there is no strategy '{name}'; choose one of: {', '.join(STRATEGIES)}.")
+
+
+def _supervise(command: list[str], plan: JobPlan) -> int:
+    os.environ.update(plan.variables)
+    _make_folder(plan.folder)
+    for remark in plan.remarks:
+        say(remark)
+    say(f"job {plan.job}, mode {plan.variables['LAGOM_MODE']}; log in {plan.folder}")
+    started = time.monotonic()
+    code = _run_beside_controller(command, plan)
+    took = f"after {time.monotonic() - started:.0f} s"
+    say(f"job {plan.job} ended with {code} {took}{_result(plan.folder)}; log in {plan.folder}")
+    return code
+
+
+def _run_beside_controller(command: list[str], plan: JobPlan) -> int:
+    from lagom.cli.beside import Controller
+    from lagom.cli.supervise import run_command, signals_held
+
+    with signals_held() as mask:
+        controller = Controller(plan, mask) if plan.starts_controller else None
+        try:
+            return run_command(command, os.environ, mask, controller.check if controller else lambda: None)
+        except OSError as error:
+            raise UsageError(f"'{command[0]}' cannot be started: {error.strerror}.") from error
+        finally:
+            if controller:
+                controller.end()
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"the log folder {folder} cannot be made ({error.strerror}); name another with --dir."
+        ) from error
+
+
+def _result(folder: Path) -> str:
+    """What the search came to, if it came to anything: for the last line."""
+    from lagom import journal
+    from lagom.errors import JournalError
+
+    try:
+        outcomes = [event for event in journal.read(journal.find_log(folder)) if isinstance(event, journal.Outcome)]
+    except JournalError:
+        return ""
+    gains = [f"{outcome.speedup:.3f}x" for outcome in outcomes if outcome.verdict == "improved" and outcome.speedup]
+    if gains:
+        return f"; tuned: {', '.join(gains)} stock"
+    return f"; {outcomes[-1].verdict.replace('_', ' ')}" if outcomes else ""
+
+
+def say(text: str) -> None:
+    """One line on stderr: stdout belongs to the job."""
+    print(f"lagom: {text}", file=sys.stderr, flush=True)

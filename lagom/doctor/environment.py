@@ -1,0 +1,95 @@
+"""Settings of the user's that bear on tuning: in the environment, /etc/nccl.conf and ~/.nccl.conf.
+
+The user's settings always win; the doctor says what each of them leaves to tune.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lagom.doctor.finding import Finding, Level
+from lagom.errors import LagomError
+from lagom.settings import SETTINGS
+
+AREA = "environment"
+
+#: variable -> what it takes away
+LIMITS = {
+    "NCCL_ALGO": "fixes the algorithm; lagom leaves it alone",
+    "NCCL_PROTO": "fixes the protocol; lagom leaves it alone",
+    "NCCL_MAX_CTAS": "is the upper limit of channels for lagom too",
+    "NCCL_MIN_CTAS": "keeps lagom from going below that many channels",
+    "NCCL_MAX_NCHANNELS": "is the upper limit of channels for lagom too",
+    "NCCL_MIN_NCHANNELS": "keeps lagom from going below that many channels",
+    "NCCL_NTHREADS": "fixes the threads of each channel",
+    "NCCL_BUFFSIZE": "limits the chunk size for the whole process",
+    "NCCL_CTA_POLICY": "may move collectives to the copy engines, which no tuner is asked about",
+    "NCCL_TUNER_CONFIG_FILE": "configures NCCL's example tuner, not lagom",
+}
+PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")
+OURS = "libnccl-tuner-lagom.so"
+
+
+def examine(environ: Mapping[str, str], files: tuple[Path, ...] | None = None) -> list[Finding]:
+    """Every setting that bears on tuning, with where it comes from."""
+    conf_files = (Path("/etc/nccl.conf"), Path.home() / ".nccl.conf") if files is None else files
+    found = settings_in_force(environ, conf_files)
+    findings = [
+        Finding(Level.NOTE, AREA, f"{name}={value} ({source}) {LIMITS[name]}", f"unset {name} to let lagom choose.")
+        for name, (value, source) in found.items()
+        if name in LIMITS
+    ]
+    findings += [finding for name in PLUGINS if (finding := check_plugin_variable(name, found.get(name)))]
+    findings += check_own_settings(environ)
+    return findings or [Finding(Level.OK, AREA, "nothing is set that stands in the way")]
+
+
+def settings_in_force(environ: Mapping[str, str], files: tuple[Path, ...]) -> dict[str, tuple[str, str]]:
+    """NCCL_* variables with their values and origins. NCCL reads the files but does not override the environment."""
+    found = {name: (value, "environment") for name, value in environ.items() if name.startswith("NCCL_")}
+    for file in files:
+        for name, value in read_conf(file).items():
+            found.setdefault(name, (value, str(file)))
+    return found
+
+
+def read_conf(file: Path) -> dict[str, str]:
+    """``NAME=value`` lines of an nccl.conf; empty if there is none."""
+    try:
+        lines = file.read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.lstrip().startswith("#"))
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def check_plugin_variable(name: str, setting: tuple[str, str] | None) -> Finding | None:
+    """NCCL has one tuner slot and one profiler slot."""
+    if setting is None or Path(setting[0]).name == OURS:
+        return None
+    value, source = setting
+    if name == "NCCL_TUNER_PLUGIN":
+        text = f"{name}={value} ({source}): NCCL loads one tuner, and this is another"
+        return Finding(Level.PROBLEM, AREA, text, f"unset {name}, or use `lagom run --replace-plugin`.")
+    text = f"{name}={value} ({source}) holds NCCL's one profiler slot: no group names, no exact joins"
+    return Finding(Level.NOTE, AREA, text, f"unset {name} if you can do without that profiler while tuning.")
+
+
+def check_own_settings(environ: Mapping[str, str]) -> list[Finding]:
+    """LAGOM_* variables with a wrong value, and ones that do not exist (a misspelt one does nothing, silently)."""
+    findings = []
+    known = {setting.name: setting for setting in SETTINGS}
+    for name in sorted(environ):
+        if not name.startswith("LAGOM_") or name.startswith("LAGOM_TEST_"):
+            continue
+        if name not in known:
+            findings.append(
+                Finding(Level.PROBLEM, AREA, f"{name} is no setting of lagom", "`lagom env --help` lists them.")
+            )
+            continue
+        try:
+            known[name].read(environ)
+        except LagomError as error:
+            findings.append(Finding(Level.PROBLEM, AREA, str(error), f"correct or unset {name}."))
+    return findings

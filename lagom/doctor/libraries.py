@@ -1,0 +1,161 @@
+"""Which NCCL would a torch job load here, is it the only one, and what can be tuned with it?
+
+The dynamic linker's order for torch: what LD_PRELOAD names, LD_LIBRARY_PATH, the wheel beside torch (its RUNPATH), the
+system.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lagom.doctor.finding import Finding, Level
+from lagom.doctor.nccl_versions import Version, capabilities, parse_version, version_from_code, version_text
+from lagom.doctor.wheels import LIBRARY, Torch, Wheel, nccl_wheels, torch_here
+
+AREA = "nccl"
+ASK_VERSION = (
+    "import ctypes, sys; v = ctypes.c_int(); r = ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); "
+    "print(v.value); sys.exit(r)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A libnccl that could be loaded, and who says so."""
+
+    path: Path
+    source: str
+
+
+def examine(environ: Mapping[str, str], path: list[str] | None = None) -> list[Finding]:
+    """Which NCCL, from where, how many of them, and what it can do."""
+    torch, wheels = torch_here(path), nccl_wheels(path)
+    candidates = loadable(environ, wheels)
+    findings = [*check_wheels(wheels, torch), *check_several(candidates)]
+    if torch is None:
+        text = "torch is not installed in this environment"
+        findings.append(Finding(Level.NOTE, AREA, text, "run lagom with the Python of the training job."))
+    if not candidates:
+        text = "no libnccl.so.2 is found, so there is nothing to tune here"
+        remedy = "none needed for `lagom demo`; for a job, install torch with CUDA in this environment."
+        return [*findings, Finding(Level.NOTE, AREA, text, remedy)]
+    return [*findings, describe(candidates[0])]
+
+
+def describe(candidate: Candidate) -> Finding:
+    """The NCCL a job would load and what a plugin can do in it."""
+    version = library_version(candidate.path)
+    if version is None:
+        text = f"{candidate.path} ({candidate.source}) does not load or does not say its version"
+        return Finding(
+            Level.PROBLEM, AREA, text, "reinstall the wheel it came from; on a partial copy NCCL itself will not start."
+        )
+    able = capabilities(version)
+    text = f"a torch job loads NCCL {version_text(version)} from {candidate.source} ({candidate.path}); {able.sentence}"
+    if not able.tuner:
+        return Finding(
+            Level.PROBLEM,
+            AREA,
+            text,
+            "use a torch with NCCL >= 2.28, or install a newer nvidia-nccl wheel of torch's CUDA.",
+        )
+    if not able.online:
+        return Finding(Level.PROBLEM, AREA, text, "to tune a running job take NCCL >= 2.28 (2.27 with both variables).")
+    if "chunk" not in able.knobs:
+        remedy = "for chunk size too, take NCCL >= 2.30.3: the nvidia-nccl wheel of the same CUDA major, over torch's."
+        return Finding(Level.NOTE, AREA, text, remedy)
+    return Finding(Level.OK, AREA, text)
+
+
+def check_wheels(wheels: list[Wheel], torch: Torch | None) -> list[Finding]:
+    """Two wheels that overwrite each other, and a wheel that is not the one torch was built for."""
+    findings = []
+    if len({wheel.library.resolve() for wheel in wheels}) < len(wheels):
+        owners = [str(wheel) for wheel in wheels if wheel.owns_file]
+        file = f"the file there is of {owners[0]}" if len(owners) == 1 else "whose file is there cannot be told"
+        text = f"{' and '.join(map(str, wheels))} both install {wheels[0].library}: {file}"
+        keep = torch.pinned_wheel if torch and torch.pinned_wheel else wheels[-1].name
+        drop = " ".join(wheel.name for wheel in wheels if wheel.name != keep)
+        remedy = f"pip uninstall {drop}, then pip install --force-reinstall --no-deps {keep}."
+        findings.append(Finding(Level.PROBLEM, AREA, text, remedy))
+    if torch and torch.pinned_wheel:
+        findings += _check_pin(wheels, torch)
+    return findings
+
+
+def _check_pin(wheels: list[Wheel], torch: Torch) -> list[Finding]:
+    """torch says which wheel it wants; a newer one of the same CUDA works, one of another CUDA major does not."""
+    names = {wheel.name: wheel for wheel in wheels}
+    wanted = f"torch {torch.version} asks for {torch.pinned_wheel} {torch.pinned_version}"
+    if torch.pinned_wheel not in names:
+        remedy = f"pip install {torch.pinned_wheel}=={torch.pinned_version}."
+        return [Finding(Level.PROBLEM, AREA, f"{wanted}, which is not installed", remedy)]
+    have = names[torch.pinned_wheel].version
+    if have != torch.pinned_version:
+        newer = (parse_version(have) or (0, 0, 0)) > (parse_version(torch.pinned_version) or (0, 0, 0))
+        remedy = (
+            "fine if you chose it (a newer NCCL of the same CUDA major works); "
+            if newer
+            else "an older NCCL than torch was built for may lack functions it calls; "
+        )
+        back = f"back: pip install {torch.pinned_wheel}=={torch.pinned_version}."
+        return [Finding(Level.NOTE, AREA, f"{wanted}; installed is {have}", remedy + back)]
+    return [Finding(Level.OK, AREA, f"{wanted}, and has it")]
+
+
+def check_several(candidates: list[Candidate]) -> list[Finding]:
+    """More than one libnccl in reach: say which wins."""
+    if len(candidates) < 2:
+        return []
+    first, others = candidates[0], candidates[1:]
+    listed = "; ".join(f"{other.path} ({other.source})" for other in others)
+    text = f"{len(candidates)} different libnccl are in reach; {first.path} ({first.source}) wins over {listed}"
+    level = Level.PROBLEM if first.source in ("LD_PRELOAD", "LD_LIBRARY_PATH") else Level.NOTE
+    remedy = "leave one: unset LD_PRELOAD/LD_LIBRARY_PATH for NCCL, or make sure the first is the one you mean."
+    return [Finding(level, AREA, text, remedy)]
+
+
+def loadable(environ: Mapping[str, str], wheels: list[Wheel]) -> list[Candidate]:
+    """Every distinct libnccl.so.2 in reach, in the order the dynamic linker would take them."""
+    preloaded = [Path(word) for word in environ.get("LD_PRELOAD", "").replace(":", " ").split() if "libnccl.so" in word]
+    folders = [Path(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    listed = [
+        *(Candidate(path, "LD_PRELOAD") for path in preloaded),
+        *(Candidate(folder / LIBRARY, "LD_LIBRARY_PATH") for folder in folders),
+        *(Candidate(wheel.library, str(wheel)) for wheel in wheels if wheel.owns_file),
+        *(Candidate(path, "the system") for path in system_libraries()),
+    ]
+    distinct: dict[Path, Candidate] = {}
+    for candidate in listed:
+        if candidate.path.is_file():
+            distinct.setdefault(candidate.path.resolve(), candidate)
+    return list(distinct.values())
+
+
+def system_libraries() -> list[Path]:
+    """What ldconfig knows."""
+    for tool in ("ldconfig", "/sbin/ldconfig"):
+        try:
+            listing = subprocess.run([tool, "-p"], capture_output=True, text=True, check=False, timeout=10).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        return [
+            Path(line.split("=>")[1].strip()) for line in listing.splitlines() if f"{LIBRARY} " in line and "=>" in line
+        ]
+    return []
+
+
+def library_version(path: Path) -> Version | None:
+    """Asks the library itself, in a process of its own: loading 300 MB of somebody else's code is not for this one."""
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", ASK_VERSION, str(path)], capture_output=True, text=True, check=False, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    code = asked.stdout.strip()
+    return version_from_code(int(code)) if asked.returncode == 0 and code.isdigit() and int(code) > 0 else None

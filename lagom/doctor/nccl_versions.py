@@ -1,0 +1,94 @@
+"""What each NCCL lets a plugin do: one table, for doctor and README.
+
+Sources: the symbol names that each wheel's libnccl.so.2 looks up (2.19.3 to 2.32.3), and the tuner headers of each
+release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """For NCCL from ``since`` on. ``tuner``/``profiler``: API versions it would take from our plugin (0 = none)."""
+
+    since: Version
+    tuner: int
+    profiler: int
+    online: str  # which variables tuning a running job needs: "tuner", "both", or "" where it cannot be done
+    knobs: tuple[str, ...]
+    torch: str  # torch releases whose wheels bring it
+
+    @property
+    def sentence(self) -> str:
+        """For the doctor."""
+        if not self.tuner:
+            return "its tuner interface (v1 or none) cannot be used"
+        how = {
+            "tuner": "tunes a running job",
+            "both": "tunes a running job if NCCL_PROFILER_PLUGIN names the plugin too",
+            "": "replays the size rules of a profile, does not tune a running job",
+        }[self.online]
+        profiler = f", profiler API v{self.profiler}" if self.profiler else ""
+        return f"tuner API v{self.tuner}{profiler}: {how}; can set {', '.join(self.knobs)}"
+
+
+A_P_NC = ("algorithm", "protocol", "channels")
+TABLE = (
+    Capabilities((2, 0, 0), 0, 0, "", (), "up to 2.2"),
+    Capabilities((2, 21, 0), 2, 0, "", A_P_NC, "2.3-2.6"),
+    Capabilities((2, 22, 0), 3, 0, "", A_P_NC, ""),
+    Capabilities((2, 24, 0), 4, 0, "", A_P_NC, "2.7-2.8"),
+    Capabilities((2, 27, 0), 4, 4, "both", A_P_NC, "2.8-2.10"),
+    Capabilities((2, 28, 0), 5, 5, "tuner", A_P_NC, "2.10 (CUDA 13), 2.11"),
+    Capabilities((2, 29, 0), 5, 6, "tuner", A_P_NC, "2.12, 2.13"),
+    Capabilities((2, 30, 3), 6, 6, "tuner", (*A_P_NC, "chunk"), "after 2.13"),
+)
+
+
+def capabilities(version: Version) -> Capabilities:
+    """What the given NCCL can do."""
+    return next(entry for entry in reversed(TABLE) if version >= entry.since)
+
+
+def parse_version(text: str) -> Version | None:
+    """``2.30.7``, ``2.30.7+cuda13.0`` or ``2.30.7.post1`` as numbers; None if it is no version."""
+    parts = text.split("+")[0].split(".")[:3]
+    if len(parts) < 2 or not all(part.isdigit() for part in parts):
+        return None
+    numbers = [int(part) for part in parts] + [0]
+    return numbers[0], numbers[1], numbers[2]
+
+
+def version_from_code(code: int) -> Version:
+    """``ncclGetVersion``'s number: 23007 is 2.30.7."""
+    return code // 10000, code // 100 % 100, code % 100
+
+
+def version_text(version: Version) -> str:
+    """``2.30.7``."""
+    return ".".join(map(str, version))
+
+
+def support_table() -> str:
+    """The table as Markdown, for the README."""
+    rows = [
+        "| NCCL | torch that brings it | tuner / profiler API | tunes a running job | knobs |",
+        "|---|---|---|---|---|",
+    ]
+    for entry, following in zip(TABLE, (*TABLE[1:], None), strict=True):
+        upper = f" to below {_short(following.since)}" if following else " and later"
+        online = {"tuner": "yes", "both": "with both variables", "": "no, replays size rules"}[entry.online]
+        if not entry.tuner:
+            upper, online = f"below {_short(TABLE[1].since)}", "no"
+        name = upper if not entry.tuner else _short(entry.since) + upper
+        apis = f"v{entry.tuner} / {f'v{entry.profiler}' if entry.profiler else '-'}" if entry.tuner else "-"
+        rows.append(f"| {name} | {entry.torch or '-'} | {apis} | {online} | {', '.join(entry.knobs) or '-'} |")
+    return "\n".join(rows)
+
+
+def _short(version: Version) -> str:
+    return version_text(version if version[2] else version[:2] + (0,)).removesuffix(".0")

@@ -1,0 +1,56 @@
+"""Is the plugin there, does it load, and does it export what NCCL looks for?"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from lagom.doctor.finding import Finding, Level
+from lagom.errors import LagomError
+from lagom.settings import interpreter
+
+AREA = "plugin"
+TUNER_VERSIONS = range(2, 7)
+PROFILER_VERSIONS = range(4, 7)
+SYMBOLS = (
+    *(f"ncclTunerPlugin_v{version}" for version in TUNER_VERSIONS),
+    *(f"ncclProfiler_v{version}" for version in PROFILER_VERSIONS),
+)
+REBUILD = "build it again: `make native` in a clone, or `pip install --force-reinstall lagom`."
+
+
+def examine() -> list[Finding]:
+    """The plugin, liblagom, and the Python that a rank would start the controller with."""
+    from lagom.wire.library import library, plugin_path
+
+    try:
+        path = plugin_path()
+        library()
+    except LagomError as error:
+        return [Finding(Level.PROBLEM, AREA, str(error), REBUILD)]
+    return [check_plugin(path), check_interpreter(path.parent)]
+
+
+def check_plugin(path: Path) -> Finding:
+    """Loads the plugin as NCCL would and looks every symbol up."""
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as error:
+        return Finding(Level.PROBLEM, AREA, f"{path} does not load: {error}", REBUILD)
+    missing = [symbol for symbol in SYMBOLS if not hasattr(loaded, symbol)]
+    if missing:
+        return Finding(Level.PROBLEM, AREA, f"{path} lacks {', '.join(missing)}", REBUILD)
+    return Finding(Level.OK, AREA, f"{path} loads; tuner API v2-v6, profiler API v4-v6")
+
+
+def check_interpreter(folder: Path) -> Finding:
+    """The interpreter noted beside the plugin, for use without ``lagom run``."""
+    file = folder / "python_path"
+    noted = Path(file.read_text().strip()) if file.exists() else None
+    if noted is None:
+        text = "no Python is noted beside the plugin, so a rank cannot start the controller by itself"
+        return Finding(Level.NOTE, AREA, text, f"run `lagom env` once, or export LAGOM_PYTHON={interpreter()}.")
+    if not noted.exists():
+        text = f"{noted}, noted beside the plugin for the controller, is gone"
+        return Finding(Level.PROBLEM, AREA, text, f"run `lagom env` once, or export LAGOM_PYTHON={interpreter()}.")
+    return Finding(Level.OK, AREA, f"without `lagom run`, a rank starts the controller with {noted}")
