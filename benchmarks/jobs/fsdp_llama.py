@@ -9,6 +9,7 @@ rank 0 (step, milliseconds, loss with every bit of it) and a summary line at the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import time
@@ -46,6 +47,18 @@ def shard(model: LlamaForCausalLM, device_type: str) -> None:
     fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
+def profiler(folder: str | None) -> contextlib.AbstractContextManager[object]:
+    """torch.profiler over the whole run, as users start it; one Chrome trace a rank."""
+    if folder is None:
+        return contextlib.nullcontext()
+    os.makedirs(folder, exist_ok=True)
+    file = os.path.join(folder, f"rank{dist.get_rank()}.json")
+    return torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CUDA],
+        on_trace_ready=lambda profile: profile.export_chrome_trace(file),
+    )
+
+
 def train(model: LlamaForCausalLM, arguments: argparse.Namespace, device: torch.device) -> list[float]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
     generator = torch.Generator(device="cpu").manual_seed(arguments.seed + dist.get_rank())
@@ -76,7 +89,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--deterministic", action="store_true", help="deterministic kernels, for bitwise comparisons")
-    parser.add_argument("--trace", help="folder for a torch.profiler trace of four steps in the middle, one a rank")
+    parser.add_argument("--trace", help="folder for torch.profiler traces of the whole run, one a rank")
     arguments = parser.parse_args()
 
     local = int(os.environ.get("LOCAL_RANK", 0))
@@ -84,16 +97,19 @@ def main() -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if arguments.deterministic:
-        torch.use_deterministic_algorithms(True)
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cuda.enable_flash_sdp(False)
         torch.backends.cuda.enable_mem_efficient_sdp(False)
+        torch.backends.cuda.enable_cudnn_sdp(False)
     torch.manual_seed(arguments.seed)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo", device_id=device if device.type == "cuda" else None
     )
     model = build_model(arguments, device)
     shard(model, device.type)
-    times = train(model, arguments, device)
+    with profiler(arguments.trace):
+        times = train(model, arguments, device)
     if dist.get_rank() == 0:
         steady = sorted(times[len(times) // 3 :])
         print(json.dumps({"median_ms": round(steady[len(steady) // 2], 3), "steps": len(times)}), flush=True)
