@@ -1,15 +1,16 @@
-"""The first whole slice on GPUs: does the plugin load, do configs take effect everywhere at once, does the search find them?
+"""The first whole slice on GPUs: does the plugin load, do configs take effect everywhere at once, does the search work?
 
     python -m benchmarks.first_slice --gpus 8 --out results.json [--nccl-230 /tmp/libnccl.so.2] [--only modes,channels]
 
 Every experiment runs benchmarks/jobs/fsdp_llama.py, which knows nothing of us, and checks what happened against two
-independent witnesses: the decision log with its raw records, and torch.profiler's kernel trace. The regimes are NVLink (as
-is) and the host-memory path (NCCL_P2P_DISABLE=1, our PCIe class).
+independent witnesses: the decision log with its raw records, and torch.profiler's kernel trace. The regimes are NVLink
+(as is) and the host-memory path (NCCL_P2P_DISABLE=1, our PCIe class).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 8 fsdp_llama.py --layers 3 --tokens 16384 --steps 60
 
-Random weights and random tokens: shapes of Llama-3-8B with fewer layers, never with narrower ones. One JSON line a step on
-rank 0 (step, milliseconds, loss with every bit of it) and a summary line at the end.
+Random weights and random tokens: shapes of Llama-3-8B with fewer layers, never with narrower ones. One JSON line a step
+on rank 0 (step, milliseconds, loss with every bit of it) and a summary line at the end.
 """
 
 from __future__ import annotations
