@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from pathlib import Path
 from typing import Annotated
 
@@ -54,10 +55,13 @@ def check_rules(rules: list[str]) -> list[str]:
 
 
 def job_folder(directory: Path | None) -> Path:
-    """The log folder meant; raises if it holds no log."""
-    from lagom.journal import find_log
+    """The log folder of a running job; raises if it holds no log or the job has ended."""
+    from lagom.journal import JobEnd, find_log, read
 
-    return find_log(directory).parent
+    log = find_log(directory)
+    if isinstance(next(iter(deque(read(log), maxlen=1)), None), JobEnd):
+        raise UsageError(f"the job of {log.parent} has ended; name the folder of a running one with --dir.")
+    return log.parent
 
 
 def read_pins(folder: Path) -> list[str]:

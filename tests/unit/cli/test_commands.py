@@ -1,0 +1,142 @@
+"""The command line as a user meets it: quick help, one sentence an error, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lagom import journal
+from lagom.cli import pin
+from lagom.cli.main import app
+from lagom.errors import UsageError
+
+RUNNER = CliRunner()
+
+
+def lagom(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lagom", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A log folder of a running job."""
+    with journal.Journal(tmp_path / "lagom-job") as log:
+        log.write(journal.JobStart(job="job", mode="tune"))
+        log.write(journal.Note(text="hello"))
+    return tmp_path / "lagom-job"
+
+
+def test_help_is_quick() -> None:
+    times = []
+    for _ in range(3):
+        start = time.monotonic()
+        assert lagom("--help").returncode == 0
+        times.append(time.monotonic() - start)
+    assert min(times) < 0.3, "a command file imports something heavy at its top"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys, lagom.cli.main; print([m for m in ('numpy', 'scipy', 'pydantic', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["run", "env", "plugin-path", "doctor", "log", "set", "demo"])
+def test_every_command_explains_itself(command: str) -> None:
+    result = RUNNER.invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage: " in result.output
+
+
+def test_an_error_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    done = lagom("log", str(tmp_path / "nowhere"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("lagom: there is no log at ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_log_prints_one_line_an_event(job: Path) -> None:
+    done = lagom("log", str(job))
+    assert done.returncode == 0
+    assert [line.split(" ", 1)[1] for line in done.stdout.splitlines()] == [
+        "job job starts: mode tune, strategy -; log in -",
+        "hello",
+    ]
+
+
+def test_log_json_is_what_was_recorded(job: Path) -> None:
+    lines = lagom("log", str(job), "--json").stdout.splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["job_start", "note"]
+
+
+def test_log_says_how_many_lines_were_torn(job: Path) -> None:
+    with (job / "decisions.jsonl").open("a") as file:
+        file.write('{"schema": 1, "t"')
+    done = lagom("log", str(job))
+    assert done.returncode == 0
+    assert "1 line(s) could not be read" in done.stderr
+
+
+def test_log_into_a_closed_pipe_ends_quietly(job: Path) -> None:
+    with journal.Journal(job) as log:
+        for number in range(3000):
+            log.write(journal.Note(text=f"note {number}"))
+    done = subprocess.run(f"{sys.executable} -m lagom log {job} | head -1", shell=True, capture_output=True, text=True)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_log_schema_is_json_schema() -> None:
+    assert "oneOf" in json.loads(lagom("log", "--schema").stdout)
+
+
+def test_env_can_be_evaluated_by_a_shell() -> None:
+    exports = lagom("env").stdout
+    done = subprocess.run(["sh", "-c", f"{exports}\nenv"], capture_output=True, text=True, check=True)
+    path = lagom("plugin-path").stdout.strip()
+    assert f"NCCL_TUNER_PLUGIN={path}" in done.stdout.splitlines()
+    assert f"NCCL_PROFILER_PLUGIN={path}" in done.stdout.splitlines()
+    assert [line for line in exports.splitlines() if not line.startswith("#")] == lagom(
+        "env", "--shell"
+    ).stdout.splitlines()
+
+
+def test_plugin_path_notes_this_interpreter_beside_the_plugin() -> None:
+    folder = Path(lagom("plugin-path").stdout.strip()).parent
+    assert (folder / "python_path").read_text().strip() == sys.executable
+
+
+def test_set_writes_checked_rules_for_the_controller(job: Path) -> None:
+    done = lagom("set", "--dir", str(job), "allgather:>=1M:nc=4,chunk=512K", "any:<=64K:nc=1")
+    assert done.returncode == 0, done.stderr
+    assert pin.read_pins(job) == ["allgather:>=1M:nc=4,chunk=512K", "any:<=64K:nc=1"]
+    assert "allgather:>=1M:nc=4" in lagom("set", "--dir", str(job)).stdout
+    assert lagom("set", "--dir", str(job), "--clear").returncode == 0
+    assert pin.read_pins(job) == []
+
+
+def test_set_refuses_a_bad_rule_before_anything_is_changed(job: Path) -> None:
+    pin.write_pins(job, ["any::nc=2"])
+    done = lagom("set", "--dir", str(job), "allgather:>=1M:nc=4", "nonsense")
+    assert done.returncode == 2
+    assert pin.read_pins(job) == ["any::nc=2"]
+
+
+def test_set_refuses_a_job_that_has_ended(job: Path) -> None:
+    with journal.Journal(job) as log:
+        log.write(journal.JobEnd(reason="all ranks left"))
+    with pytest.raises(UsageError, match="has ended"):
+        pin.set_rules(["any::nc=2"], job, False)
+
+
+def test_version() -> None:
+    assert RUNNER.invoke(app, ["--version"]).output.startswith("lagom 0.")

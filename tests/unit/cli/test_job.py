@@ -1,0 +1,87 @@
+"""What `lagom run` sets: the user's own settings win, and one controller a node is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lagom.cli.job import Wish, local_rank, plan_job
+from lagom.errors import UsageError
+
+PLUGIN = Path("/opt/lagom/_lib/libnccl-tuner-lagom.so")
+
+
+def variables(wish: Wish = Wish(), environ: dict[str, str] | None = None) -> dict[str, str]:  # noqa: B008 (frozen)
+    return plan_job(wish, environ or {}, PLUGIN).variables
+
+
+def test_both_halves_are_named_and_found_by_name_too() -> None:
+    found = variables(environ={"LD_LIBRARY_PATH": "/cuda/lib"})
+    assert found["NCCL_TUNER_PLUGIN"] == found["NCCL_PROFILER_PLUGIN"] == str(PLUGIN)
+    assert found["LD_LIBRARY_PATH"] == f"/cuda/lib:{PLUGIN.parent}"
+    assert found["LAGOM_CONTROLLER"] == "none"
+
+
+def test_another_tuner_is_refused_unless_it_may_be_replaced() -> None:
+    environ = {"NCCL_TUNER_PLUGIN": "/opt/aws/libnccl-ofi-tuner.so"}
+    with pytest.raises(UsageError, match="--replace-plugin"):
+        plan_job(Wish(), environ, PLUGIN)
+    assert variables(Wish(replace_plugin=True), environ)["NCCL_TUNER_PLUGIN"] == str(PLUGIN)
+    assert variables(environ={"NCCL_TUNER_PLUGIN": str(PLUGIN)})["NCCL_TUNER_PLUGIN"] == str(PLUGIN)
+
+
+def test_another_profiler_keeps_its_slot() -> None:
+    plan = plan_job(Wish(), {"NCCL_PROFILER_PLUGIN": "/opt/inspector.so"}, PLUGIN)
+    assert "NCCL_PROFILER_PLUGIN" not in plan.variables
+    assert "inspector" in plan.remarks[0]
+    assert "NCCL_PROFILER_PLUGIN" not in variables(Wish(use_profiler=False))
+
+
+@pytest.mark.parametrize(
+    ("mode", "profile", "starts", "controller"),
+    [
+        ("", None, True, "none"),
+        ("tune", None, True, "none"),
+        ("tune", Path("p.lagom"), True, "none"),
+        ("auto", Path("p.lagom"), False, "auto"),
+        ("replay", Path("p.lagom"), False, "none"),
+        ("off", None, False, "none"),
+    ],
+)
+def test_a_controller_is_started_where_one_is_needed(
+    mode: str, profile: Path | None, starts: bool, controller: str
+) -> None:
+    plan = plan_job(Wish(mode=mode, profile=profile), {}, PLUGIN)
+    assert plan.starts_controller is starts
+    assert plan.variables["LAGOM_CONTROLLER"] == controller
+    if profile:
+        assert plan.variables["LAGOM_PROFILE"] == str(profile.absolute())
+
+
+def test_under_srun_all_ranks_share_one_job_and_the_first_of_a_node_starts_the_controller() -> None:
+    environ = {"SLURM_STEP_NUM_TASKS": "8", "SLURM_JOB_ID": "42", "SLURM_LOCALID": "3"}
+    plan = plan_job(Wish(), environ, PLUGIN)
+    assert not plan.starts_controller
+    assert "LAGOM_JOB_ID" not in plan.variables, "the ranks' own variables name the job"
+    assert plan.folder.name == "lagom-42"
+    assert plan_job(Wish(), environ | {"SLURM_LOCALID": "0"}, PLUGIN).starts_controller
+
+
+def test_a_single_task_of_slurm_is_a_job_of_its_own() -> None:
+    environ = {"SLURM_STEP_NUM_TASKS": "1", "SLURM_JOB_ID": "42", "SLURM_LOCALID": "0"}
+    assert local_rank(environ) is None
+    assert variables(environ=environ)["LAGOM_JOB_ID"] != "42"
+
+
+def test_a_rank_without_a_name_for_its_job_is_refused() -> None:
+    with pytest.raises(UsageError, match="set LAGOM_JOB_ID"):
+        plan_job(Wish(), {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, PLUGIN)
+
+
+def test_pinned_rules_and_strategy_reach_the_job(tmp_path: Path) -> None:
+    wish = Wish(strategy="static", rules=("any::nc=2", "allgather::nc=3"), directory=tmp_path)
+    found = variables(wish)
+    assert found["LAGOM_SET"] == "any::nc=2;allgather::nc=3"
+    assert found["LAGOM_STRATEGY"] == "static"
+    assert found["LAGOM_DIR"] == str(tmp_path)

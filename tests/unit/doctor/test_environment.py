@@ -1,0 +1,74 @@
+"""Settings that stand in the way are named with their origin and a remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lagom.doctor import cupti, environment
+from lagom.doctor.finding import Level
+from lagom.doctor.nccl_versions import capabilities, parse_version, support_table, version_from_code
+
+
+def texts(environ: dict[str, str], *files: Path) -> list[str]:
+    return [f"{finding.level.value}: {finding.text}" for finding in environment.examine(environ, files)]
+
+
+def test_a_clean_environment_is_ok() -> None:
+    assert texts({"PATH": "/bin"}) == ["ok: nothing is set that stands in the way"]
+
+
+@pytest.mark.parametrize("name", sorted(environment.LIMITS))
+def test_each_limit_is_named(name: str) -> None:
+    (finding,) = environment.examine({name: "1"}, ())
+    assert finding.level is Level.NOTE
+    assert f"{name}=1 (environment)" in finding.text
+    assert name in finding.remedy
+
+
+def test_nccl_conf_files_count_but_the_environment_wins(tmp_path: Path) -> None:
+    conf = tmp_path / "nccl.conf"
+    conf.write_text("# a comment\nNCCL_ALGO = Ring\nNCCL_PROTO=Simple\nNCCL_DEBUG=INFO\n")
+    found = texts({"NCCL_PROTO": "LL"}, conf, tmp_path / "missing")
+    assert any(f"NCCL_ALGO=Ring ({conf})" in text for text in found)
+    assert any("NCCL_PROTO=LL (environment)" in text for text in found)
+
+
+def test_another_tuner_is_a_problem_and_another_profiler_a_note() -> None:
+    tuner, profiler = texts({"NCCL_TUNER_PLUGIN": "libother.so", "NCCL_PROFILER_PLUGIN": "inspector.so"})
+    assert tuner.startswith("problem: NCCL_TUNER_PLUGIN=libother.so")
+    assert profiler.startswith("note: NCCL_PROFILER_PLUGIN=inspector.so")
+    assert texts({"NCCL_TUNER_PLUGIN": f"/x/{environment.OURS}"}) == texts({})
+
+
+def test_misspelt_and_wrong_settings_of_ours_are_problems() -> None:
+    misspelt, wrong = texts({"LAGOM_MOED": "off", "LAGOM_NT": "yes", "LAGOM_JOB_ID": "fine"})
+    assert misspelt == "problem: LAGOM_MOED is no setting of lagom"
+    assert "LAGOM_NT=yes is not understood" in wrong
+
+
+def test_cupti_is_found_in_a_toolkit_and_its_holder_named(tmp_path: Path) -> None:
+    library = tmp_path / "extras" / "CUPTI" / "lib64" / "libcupti.so.12"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    environ = {"CUDA_HOME": str(tmp_path), "CUDA_INJECTION64_PATH": "/opt/nsys/injection.so"}
+    found, holder = cupti.examine(environ, [])
+    assert found.level is Level.OK
+    assert "another tool (nsys?)" in holder.text
+
+
+def test_versions() -> None:
+    assert parse_version("2.30.7+cuda13.0") == (2, 30, 7)
+    assert parse_version("2.27") == (2, 27, 0)
+    assert parse_version("soon") is None
+    assert version_from_code(22809) == (2, 28, 9)
+    assert capabilities((2, 30, 2)).tuner == 5
+    assert "chunk" in capabilities((2, 30, 3)).knobs
+
+
+def test_the_support_table_has_a_row_for_each_entry() -> None:
+    table = support_table()
+    assert "| 2.30.3 and later |" in table
+    assert "| 2.27 to below 2.28 |" in table
+    assert "| below 2.21 |" in table

@@ -1,0 +1,104 @@
+"""Regions are told apart: live, stale, garbage; only what nobody holds is ever removed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lagom.doctor import memory, plugin
+from lagom.doctor.finding import Level
+from lagom.wire.inspect import inspect, unlink_if_unheld
+from lagom.wire.region import Region, region_path
+
+#: Holds a region as its controller until its stdin closes.
+HOLDER = """
+import sys
+from lagom.wire.region import Region
+with Region.create(sys.argv[1]) as region:
+    print(region.path, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LAGOM_SHM_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_room_is_judged_by_a_quarter_of_what_is_free(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory.check_room(folder).level is Level.OK
+
+    class Full:
+        f_bavail, f_frsize = 20 << 20, 1
+
+    monkeypatch.setattr(os, "statvfs", lambda _: Full)
+    finding = memory.check_room(folder)
+    assert finding.level is Level.PROBLEM
+    assert "--shm-size" in finding.remedy
+
+
+def test_a_folder_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    assert memory.check_room(tmp_path / "nowhere").level is Level.PROBLEM
+
+
+def test_a_live_region_is_left_alone_and_a_left_over_one_removed(folder: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, "the-job"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    path = Path(holder.stdout.readline().strip())
+    try:
+        assert path == region_path("the-job")
+        (live,) = memory.check_regions(folder, clean=True)
+        assert live.level is Level.OK
+        assert "is live: job the-job, 0 rank(s), controller" in live.text
+        assert not unlink_if_unheld(path)
+    finally:
+        holder.kill()
+        holder.wait()
+    (stale,) = memory.check_regions(folder, clean=False)
+    assert (stale.level, path.exists()) == (Level.NOTE, True)
+    assert "--clean" in stale.remedy
+    (removed,) = memory.check_regions(folder, clean=True)
+    assert (removed.level, path.exists()) == (Level.OK, False)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\0" * 4096])
+def test_garbage_under_our_name_is_stale(folder: Path, content: bytes) -> None:
+    path = folder / f"lagom-{os.getuid()}-0123456789abcdef"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    assert inspect(path).fault
+    (finding,) = memory.check_regions(folder, clean=True)
+    assert finding.level is Level.OK
+    assert not path.exists()
+
+
+def test_inspecting_takes_nothing_away(folder: Path) -> None:
+    with Region.create("the-job") as region:
+        path = region.path
+    assert inspect(path).fault or not inspect(path).in_use
+    with Region.create("the-job"):
+        pass
+
+
+def test_the_plugin_is_judged_by_loading_it(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"not a library")
+    assert "does not load" in plugin.check_plugin(broken).text
+    other = tmp_path / "other.so"
+    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(other)], check=True)
+    assert "lacks ncclTunerPlugin_v2" in plugin.check_plugin(other).text
+
+
+def test_the_interpreter_noted_beside_the_plugin_is_checked(tmp_path: Path) -> None:
+    assert plugin.check_interpreter(tmp_path).level is Level.NOTE
+    (tmp_path / "python_path").write_text("/gone/python\n")
+    assert plugin.check_interpreter(tmp_path).level is Level.PROBLEM
+    (tmp_path / "python_path").write_text(f"{sys.executable}\n")
+    assert plugin.check_interpreter(tmp_path).level is Level.OK
