@@ -2,10 +2,10 @@
 
 The life of a strategy:
 
-1. The session measures stock against itself and calls :meth:`Strategy.moves` once, with the ledger. 2. ``moves`` is a
-generator, so that an algorithm reads from top to bottom as it does in a paper. Each :class:`Proposal` it
-   yields is measured against the incumbent, in as many windows as the question needs; what comes back is a
-   :class:`Comparison` with the assignment that the proposal named.
+1. The session measures stock against itself and calls :meth:`Strategy.moves` once, with the ledger.
+2. ``moves`` is a generator, so that an algorithm reads from top to bottom as it does in a paper. Each
+   :class:`Proposal` it yields is measured against the incumbent, in as many windows as the question needs; what comes
+   back is a :class:`Comparison` with the assignment that the proposal named.
 3. After each comparison, before the next ``yield``, it calls :meth:`Strategy.explain` once: what it made of the answer.
 4. It returns an :class:`Answer`. The session alone decides whether that is used: by a final A/B against stock.
 
@@ -35,8 +35,9 @@ class Proposal:
     """A candidate worth measuring.
 
     ``against`` is what the strategy wants it compared with (``None`` = the incumbent); the windows still pair it with
-    the incumbent, so a slow current point costs nothing more. ``cautious`` asks for a short first window: the
-    candidate is expected to be slow. ``site`` is the communication that moves, for the log.
+    the incumbent, so a slow current point costs nothing more. ``cautious`` asks for a short first window: the candidate
+    is expected to be slow. ``once``: one window is enough, the strategy does not ask about Z. ``site`` is the
+    communication that moves, for the log.
     """
 
     candidate: Assignment
@@ -44,6 +45,7 @@ class Proposal:
     site: int | None = None
     against: Assignment | None = None
     cautious: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
-"""The paper's search: grow what pays most for the compute it costs, stop where communication hides (Algorithms 1 and
-2).
+"""The paper's search: grow what pays most for the compute it costs, stop where communication hides.
 
-As printed the algorithms do not work; README.md of this folder goes through them line by line. The course here:
+As printed, Algorithms 1 and 2 do not work; README.md of this folder goes through them line by line. The course here:
 
 1. *screen*   where several (A, P) are usable: one window each, at NCCL's own resources; the best one is kept
 2. *floor*    every communication at its fewest resources, measured together (Alg. 2 lines 1-3, for all at once)

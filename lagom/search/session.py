@@ -165,7 +165,7 @@ class TuningSession:
                 self._books.write(
                     MISSING, f"the window came back empty, asked again: {proposal.why}", site=proposal.site
                 )
-            if result.ended_early and target == new:
+            if proposal.once or (result.ended_early and target == new):
                 break
         return self._settling.comparison(new, old)
 
