@@ -31,6 +31,9 @@ enum lagom_plan_fault lagom_plan_check(const struct lagom_plan *plan, uint64_t c
 /* The part of the check that a profile's section can be put to: sites, positions and rules, no lease and no hash. */
 enum lagom_plan_fault lagom_plan_check_content(const struct lagom_plan *plan);
 
+/* Every knob within what NCCL can do at all. */
+int lagom_config_is_sound(const struct lagom_config *config);
+
 /* Whether any site or rule, incumbent or candidate, sets threads. */
 int lagom_plan_sets_threads(const struct lagom_plan *plan);
 

@@ -20,7 +20,7 @@ static int chunk_fits(uint32_t bytes)
     return bytes == 0 || (bytes >= MIN_CHUNK_BYTES && bytes <= MAX_CHUNK_BYTES);
 }
 
-static int config_fits(const struct lagom_config *config)
+int lagom_config_is_sound(const struct lagom_config *config)
 {
     return config->algorithm >= LAGOM_LEAVE && config->algorithm < LAGOM_ALGORITHMS &&
            config->protocol >= LAGOM_LEAVE && config->protocol < LAGOM_PROTOCOLS && config->channels <= MAX_CHANNELS &&
@@ -29,13 +29,13 @@ static int config_fits(const struct lagom_config *config)
 
 static int site_fits(const struct lagom_site *site)
 {
-    return site->function < LAGOM_FUNCTIONS && config_fits(&site->incumbent) && config_fits(&site->candidate);
+    return site->function < LAGOM_FUNCTIONS && lagom_config_is_sound(&site->incumbent) && lagom_config_is_sound(&site->candidate);
 }
 
 static int rule_fits(const struct lagom_rule *rule)
 {
     return (rule->function < LAGOM_FUNCTIONS || rule->function == LAGOM_ANY_FUNCTION) &&
-           rule->bytes_min <= rule->bytes_max && config_fits(&rule->incumbent) && config_fits(&rule->candidate);
+           rule->bytes_min <= rule->bytes_max && lagom_config_is_sound(&rule->incumbent) && lagom_config_is_sound(&rule->candidate);
 }
 
 static enum lagom_plan_fault check_counts(const struct lagom_plan *plan)

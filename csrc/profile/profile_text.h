@@ -11,7 +11,8 @@
  *   rule allgather 1048576 - nc=4            (min max; '-' = none; function may be `any`)
  *   end
  *
- * Omitted knobs are left to NCCL. Sizes are bytes and take K, M, G suffixes (powers of 1024).
+ * Omitted knobs are left to NCCL; so is nc=0, nt=0 and chunk=0. Sizes are bytes and take K, M, G suffixes (powers of 1024).
+ * Sites come in order, before the program that names them. A section needs `end`.
  */
 #ifndef LAGOM_PROFILE_TEXT_H
 #define LAGOM_PROFILE_TEXT_H

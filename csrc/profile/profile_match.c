@@ -1,0 +1,68 @@
+/* profile_match.c - does a profile fit this job, and which of its sections is this communicator's? */
+#include <stdio.h>
+#include <string.h>
+
+#include "profile/profile_text.h"
+
+static const char *differs(char *reason, size_t room, const char *what, uint32_t wanted, uint32_t here)
+{
+    if (wanted == 0 || wanted == here) {
+        return NULL;
+    }
+    snprintf(reason, room, "the profile was made for %s %u and this is %u; tune again here.", what, wanted, here);
+    return reason;
+}
+
+static const char *other_gpu(char *reason, size_t room, const char *wanted, const char *here)
+{
+    if (wanted[0] == '\0' || strcmp(wanted, here) == 0) {
+        return NULL;
+    }
+    snprintf(reason, room, "the profile was made on %s and this is %s; tune again here.", wanted,
+             here[0] != '\0' ? here : "an unknown GPU");
+    return reason;
+}
+
+static const char *other_p2p(char *reason, size_t room, int32_t wanted, int32_t here)
+{
+    if (wanted < 0 || here < 0 || wanted == here) {
+        return NULL;
+    }
+    snprintf(reason, room, "the profile was made %s GPU peer access; tune again here.", wanted ? "with" : "without");
+    return reason;
+}
+
+const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
+                                       char *reason, size_t reason_bytes)
+{
+    const char *why = differs(reason, reason_bytes, "NCCL", wanted->nccl_version, here->nccl_version);
+    if (why == NULL) {
+        why = differs(reason, reason_bytes, "a number of ranks of", wanted->ranks, here->ranks);
+    }
+    if (why == NULL) {
+        why = differs(reason, reason_bytes, "a number of nodes of", wanted->nodes, here->nodes);
+    }
+    if (why == NULL) {
+        why = other_gpu(reason, reason_bytes, wanted->gpu, here->gpu);
+    }
+    return why != NULL ? why : other_p2p(reason, reason_bytes, wanted->p2p, here->p2p);
+}
+
+/* A name counts only where both sides know one: without the profiler half NCCL does not tell it. */
+static int same_name(const char *wanted, const char *here)
+{
+    return wanted[0] == '\0' || here == NULL || here[0] == '\0' || strcmp(wanted, here) == 0;
+}
+
+const struct lagom_profile_section *lagom_profile_section_for(const struct lagom_profile *profile, uint32_t rank_count,
+                                                              uint32_t node_count, uint32_t ordinal, const char *name)
+{
+    for (uint32_t i = 0; i < profile->section_count; i++) {
+        const struct lagom_profile_section *section = &profile->sections[i];
+        if (section->rank_count == rank_count && section->node_count == node_count && section->ordinal == ordinal &&
+            same_name(section->name, name)) {
+            return section;
+        }
+    }
+    return NULL;
+}
