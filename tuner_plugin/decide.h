@@ -1,0 +1,26 @@
+/* decide.h - one getCollInfo: count the call, ask the agreement, change what NCCL is about to use, record.
+ *
+ * No lock, no allocation, no system call. A call that nothing is decided for leaves the cost table and the channel count
+ * byte for byte as they were.
+ */
+#ifndef LAGOM_DECIDE_H
+#define LAGOM_DECIDE_H
+
+#include <stddef.h>
+
+#include "tuner_plugin/member.h"
+
+struct lagom_question {
+    int function;
+    size_t bytes;
+    int pipe_ops;
+    float **costs; /* flat float[algorithms][protocols] */
+    int algorithms;
+    int protocols;
+    int registered;
+    int *channels;
+};
+
+void lagom_decide(struct lagom_member *member, const struct lagom_question *question);
+
+#endif

@@ -1,0 +1,167 @@
+/* exports.c - the six tables NCCL looks up, and nothing else. Each adapter only translates its version's arguments. */
+#include "tuner_plugin/chunk.h"
+#include "tuner_plugin/decide.h"
+#include "tuner_plugin/nccl_abi.h"
+#include "tuner_plugin/plugin.h"
+#include "tuner_plugin/profiler.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define NAME "lagom"
+
+static bool inert(void)
+{
+    return __builtin_expect(__atomic_load_n(&lagom_plugin_inert, __ATOMIC_RELAXED), false);
+}
+
+/* ---- Tuner ------------------------------------------------------------------------------------------------------ */
+
+static int get_coll_info(void *context, int function, size_t bytes, int pipe_ops, float **costs, int algorithms,
+                         int protocols, int registered, int *channels)
+{
+    if (context != NULL && !inert()) {
+        const struct lagom_question question = {.function = function, .bytes = bytes, .pipe_ops = pipe_ops, .costs = costs,
+                                                .algorithms = algorithms, .protocols = protocols,
+                                                .registered = registered, .channels = channels};
+        lagom_decide(context, &question);
+    }
+    return NCCL_SUCCESS;
+}
+
+static int get_chunk_size(void *context, int function, size_t bytes, int algorithm, int protocol, int channels,
+                          size_t *chunk)
+{
+    (void)bytes; /* one channel's share: see chunk.h */
+    (void)channels;
+    struct lagom_member *member = context;
+    if (member != NULL && chunk != NULL && !inert()) {
+        lagom_chunk_list_apply(&member->chunks, function, algorithm, protocol, chunk);
+        if (member->measuring) {
+            lagom_launch_order_launching(&member->launches);
+        }
+    }
+    return NCCL_SUCCESS;
+}
+
+static int leave(void *context)
+{
+    lagom_plugin_leave(context);
+    return NCCL_SUCCESS;
+}
+
+/* 2.24 .. 2.27: no communicator id. */
+static int init_v4(size_t ranks, size_t nodes, nccl_log_function log, void **context)
+{
+    const struct lagom_hello hello = {
+        .context_place = context, .ranks = (uint32_t)ranks, .nodes = (uint32_t)nodes, .tuner_api = 4};
+    lagom_plugin_enter(&hello, log, __builtin_return_address(0));
+    return NCCL_SUCCESS;
+}
+
+static int init_with_id(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log, uint32_t api,
+                        const void *return_address)
+{
+    const struct lagom_hello hello = {.context_place = context, .comm_id = comm_id, .comm_id_known = true,
+                                      .ranks = (uint32_t)ranks, .nodes = (uint32_t)nodes, .tuner_api = api};
+    lagom_plugin_enter(&hello, log, return_address);
+    return NCCL_SUCCESS;
+}
+
+/* 2.28, 2.29. */
+static int init_v5(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log, void *nvl_domain,
+                   void *constants)
+{
+    (void)nvl_domain;
+    (void)constants; /* of NCCL's cost model: ours to read and edit, and left alone */
+    return init_with_id(context, comm_id, ranks, nodes, log, 5, __builtin_return_address(0));
+}
+
+/* From 2.30.3. */
+static int init_v6(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log, void *nvl_domain,
+                   void *constants)
+{
+    (void)nvl_domain;
+    (void)constants;
+    return init_with_id(context, comm_id, ranks, nodes, log, 6, __builtin_return_address(0));
+}
+
+EXPORT const struct nccl_tuner_v4 ncclTunerPlugin_v4 = {NAME, init_v4, get_coll_info, leave};
+EXPORT const struct nccl_tuner_v5 ncclTunerPlugin_v5 = {NAME, init_v5, get_coll_info, leave};
+EXPORT const struct nccl_tuner_v6 ncclTunerPlugin_v6 = {NAME, init_v6, get_coll_info, leave, get_chunk_size};
+
+/* ---- Profiler --------------------------------------------------------------------------------------------------- */
+
+static int profiler_init(void **context, const struct lagom_profiler_hello *hello)
+{
+    if (context != NULL) {
+        *context = lagom_plugin_wanted() ? lagom_profiler_init(hello) : NULL;
+    }
+    return NCCL_SUCCESS;
+}
+
+/* 2.27, 2.28.0: the id comes after the name. */
+static int profiler_init_v4(void **context, int *mask, const char *name, uint64_t comm_id, int nodes, int ranks, int rank,
+                            nccl_log_function log)
+{
+    (void)log;
+    return profiler_init(context, &(struct lagom_profiler_hello){4, comm_id, mask, name, nodes, ranks, rank});
+}
+
+static int profiler_init_v5(void **context, uint64_t comm_id, int *mask, const char *name, int nodes, int ranks, int rank,
+                            nccl_log_function log)
+{
+    (void)log;
+    return profiler_init(context, &(struct lagom_profiler_hello){5, comm_id, mask, name, nodes, ranks, rank});
+}
+
+static int profiler_init_v6(void **context, uint64_t comm_id, int *mask, const char *name, int nodes, int ranks, int rank,
+                            nccl_log_function log)
+{
+    (void)log;
+    return profiler_init(context, &(struct lagom_profiler_hello){6, comm_id, mask, name, nodes, ranks, rank});
+}
+
+static int start_event(void *context, void **handle, uint64_t type, void *parent, const union nccl_event_body *body)
+{
+    void *started = inert() ? NULL : lagom_profiler_start(context, type, parent, body);
+    if (handle != NULL) {
+        *handle = started;
+    }
+    return NCCL_SUCCESS;
+}
+
+static int start_event_v4(void *context, void **handle, struct nccl_event_v4 *event)
+{
+    return start_event(context, handle, event->type, event->parent, &event->body);
+}
+
+static int start_event_v5(void *context, void **handle, struct nccl_event_v5 *event)
+{
+    return start_event(context, handle, event->type, event->parent, &event->body);
+}
+
+static int stop_event(void *handle)
+{
+    (void)handle; /* a collective's kernel ends with its channels, and those say so by a state */
+    return NCCL_SUCCESS;
+}
+
+static int record_event_state(void *handle, int state, union nccl_event_state_args *args)
+{
+    if (!inert()) {
+        lagom_profiler_state(handle, state, args);
+    }
+    return NCCL_SUCCESS;
+}
+
+static int profiler_finalize(void *context)
+{
+    lagom_profiler_finalize(context);
+    return NCCL_SUCCESS;
+}
+
+EXPORT const struct nccl_profiler_v4 ncclProfiler_v4 = {
+    NAME, profiler_init_v4, start_event_v4, stop_event, record_event_state, profiler_finalize};
+EXPORT const struct nccl_profiler_v5 ncclProfiler_v5 = {
+    NAME, profiler_init_v5, start_event_v5, stop_event, record_event_state, profiler_finalize};
+EXPORT const struct nccl_profiler_v5 ncclProfiler_v6 = {
+    NAME, profiler_init_v6, start_event_v5, stop_event, record_event_state, profiler_finalize};

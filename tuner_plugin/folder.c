@@ -1,0 +1,73 @@
+#include "tuner_plugin/folder.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What does not belong in a file name becomes '-', as lagom.settings.log_folder does it. */
+static void append_job(char *out, size_t room, const char *job)
+{
+    size_t used = strlen(out);
+    for (; *job != '\0' && used + 1 < room; job++) {
+        unsigned char c = (unsigned char)*job;
+        out[used++] = (char)(isalnum(c) || strchr("._-", c) != NULL ? c : '-');
+    }
+    out[used] = '\0';
+}
+
+static void append_time(char *out, size_t room, uint64_t created_ns)
+{
+    time_t seconds = (time_t)(created_ns / 1000000000u);
+    struct tm local;
+    size_t used = strlen(out);
+    if (localtime_r(&seconds, &local) == NULL || strftime(out + used, room - used, "%Y%m%d-%H%M%S", &local) == 0) {
+        out[used] = '\0';
+    }
+}
+
+static void make_absolute(const char *path, char out[PATH_MAX])
+{
+    char here[PATH_MAX];
+    if (path[0] == '/' || getcwd(here, sizeof(here)) == NULL || strlen(here) + strlen(path) + 2 > PATH_MAX) {
+        memmove(out, path, strlen(path) + 1);
+        return;
+    }
+    strcat(here, "/");
+    strcat(here, path);
+    memcpy(out, here, strlen(here) + 1);
+}
+
+void lagom_folder_name(const struct lagom_settings *settings, uint64_t region_created_ns, char out[PATH_MAX])
+{
+    char path[PATH_MAX];
+    if (settings->folder[0] != '\0') {
+        snprintf(path, sizeof(path), "%s", settings->folder);
+    } else {
+        snprintf(path, sizeof(path), "lagom-");
+        if (settings->job[0] != '\0') {
+            append_job(path, sizeof(path), settings->job);
+        } else {
+            append_time(path, sizeof(path), region_created_ns);
+        }
+    }
+    make_absolute(path, out);
+}
+
+int lagom_folder_make(const char *folder)
+{
+    char path[PATH_MAX];
+    if (strlen(folder) >= sizeof(path)) {
+        return ENAMETOOLONG;
+    }
+    memcpy(path, folder, strlen(folder) + 1);
+    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0777); /* the last one tells whether it worked */
+        *slash = '/';
+    }
+    return mkdir(path, 0777) == 0 || errno == EEXIST ? 0 : errno;
+}

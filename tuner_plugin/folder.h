@@ -1,0 +1,16 @@
+/* folder.h - where the job's log lies, when nobody but the ranks is there to say (environment-only use). */
+#ifndef LAGOM_FOLDER_H
+#define LAGOM_FOLDER_H
+
+#include <limits.h>
+#include <stdint.h>
+
+#include "tuner_plugin/settings.h"
+
+/* LAGOM_DIR, else ./lagom-<LAGOM_JOB_ID>, else ./lagom-<when the region was made>: the same in every rank. Absolute. */
+void lagom_folder_name(const struct lagom_settings *settings, uint64_t region_created_ns, char out[PATH_MAX]);
+
+/* mkdir -p. 0 on success, else errno. */
+int lagom_folder_make(const char *folder);
+
+#endif

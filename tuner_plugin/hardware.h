@@ -1,0 +1,19 @@
+/* hardware.h - what a profile's fingerprint is compared with, found without CUDA. */
+#ifndef LAGOM_HARDWARE_H
+#define LAGOM_HARDWARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "protocol/lagom_protocol.h"
+
+/* Product name of this machine's first GPU from the driver's /proc entry, e.g. "NVIDIA H200"; empty where there is none. */
+void lagom_gpu_name(char out[LAGOM_NAME_BYTES]);
+
+/* false where NCCL_P2P_DISABLE switches peer access off: another machine, as far as a tuned config is concerned. */
+bool lagom_peer_access(void);
+
+/* Ranks and nodes of the whole job, from WORLD_SIZE and LOCAL_WORLD_SIZE, else as given (the first communicator's). */
+void lagom_job_size(uint32_t *ranks, uint32_t *nodes);
+
+#endif

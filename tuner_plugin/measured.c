@@ -1,0 +1,113 @@
+#include "tuner_plugin/measured.h"
+
+#include <stddef.h>
+
+#include "protocol/lagom_atomic.h"
+
+#define TRIES 16u                                /* places looked at before giving up */
+#define GIVEN_UP (4u * LAGOM_MEASURED_PLACES)    /* begun since: then nobody waits for this one any more */
+
+/* A handle: what it names | place | generation. Never NULL. */
+enum handle_kind { COLLECTIVE = 1, CHANNEL = 2 };
+#define PLACE_BITS 10u
+_Static_assert(LAGOM_MEASURED_PLACES == 1u << PLACE_BITS, "a handle holds a place");
+_Static_assert(sizeof(void *) == sizeof(uint64_t), "a handle holds a generation");
+
+struct place {
+    uint64_t state; /* generation | busy (bit 0) */
+    uint64_t begun; /* how many had begun when this one did */
+    uint64_t start_ns;
+    uint64_t stop_ns;
+    uint32_t stopped;
+    struct lagom_kernel_span span;
+};
+
+static struct place places[LAGOM_MEASURED_PLACES];
+static uint64_t begun_count;
+
+static void *handle_of(enum handle_kind kind, uint64_t place, uint64_t state)
+{
+    return (void *)(uintptr_t)((state >> 1) << (PLACE_BITS + 2) | place << 2 | (uint64_t)kind);
+}
+
+/* The place a handle names, if it still is that collective's. */
+static struct place *place_of(const void *handle, enum handle_kind kind)
+{
+    uint64_t bits = (uintptr_t)handle;
+    struct place *place = &places[bits >> 2 & (LAGOM_MEASURED_PLACES - 1)];
+    uint64_t busy = lagom_load_acquire(&place->state); /* pairs with begin's release of the filled place */
+    bool same = (bits & 3u) == kind && (busy & 1u) != 0 && handle_of(kind, (uint64_t)(place - places), busy) == handle;
+    return same ? place : NULL;
+}
+
+static bool claim(struct place *place, uint64_t now)
+{
+    uint64_t state = lagom_load_acquire(&place->state);
+    if ((state & 1u) != 0 && now - lagom_load_relaxed(&place->begun) < GIVEN_UP) {
+        return false;
+    }
+    /* Odd to odd or even to odd: always another generation, so the old one's handles are void at once. */
+    uint64_t busy = ((state >> 1) + 1) << 1 | 1u;
+    return lagom_compare_exchange(&place->state, state, busy);
+}
+
+void *lagom_measured_begin(const struct lagom_kernel_span *span)
+{
+    uint64_t now = lagom_fetch_add(&begun_count, 1);
+    for (uint64_t i = 0; i < TRIES; i++) {
+        uint64_t at = (now + i) & (LAGOM_MEASURED_PLACES - 1);
+        struct place *place = &places[at];
+        if (claim(place, now)) {
+            lagom_store_relaxed(&place->begun, now);
+            lagom_store_relaxed(&place->start_ns, UINT64_MAX);
+            lagom_store_relaxed(&place->stop_ns, 0);
+            lagom_store_relaxed(&place->stopped, 0u);
+            place->span = *span;
+            uint64_t state = lagom_load_relaxed(&place->state);
+            lagom_store_release(&place->state, state); /* the same again: whoever reads it sees the filled place */
+            return handle_of(COLLECTIVE, at, state);
+        }
+    }
+    return NULL;
+}
+
+static void lower_to(uint64_t *smallest, uint64_t value)
+{
+    uint64_t seen = lagom_load_relaxed(smallest);
+    while (value < seen && !__atomic_compare_exchange_n(smallest, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+static void raise_to(uint64_t *largest, uint64_t value)
+{
+    uint64_t seen = lagom_load_relaxed(largest);
+    while (value > seen && !__atomic_compare_exchange_n(largest, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+void *lagom_measured_channel_started(void *collective, uint64_t gpu_ns)
+{
+    struct place *place = place_of(collective, COLLECTIVE);
+    if (place == NULL) {
+        return NULL;
+    }
+    lower_to(&place->start_ns, gpu_ns);
+    return (void *)(((uintptr_t)collective & ~(uintptr_t)3u) | CHANNEL);
+}
+
+bool lagom_measured_channel_stopped(void *channel, uint64_t gpu_ns, struct lagom_kernel_span *span)
+{
+    struct place *place = place_of(channel, CHANNEL);
+    if (place == NULL) {
+        return false;
+    }
+    raise_to(&place->stop_ns, gpu_ns);
+    if (lagom_fetch_add(&place->stopped, 1u) + 1 != place->span.channels) { /* acquire: every channel's times */
+        return false;
+    }
+    *span = place->span;
+    span->start_ns = lagom_load_relaxed(&place->start_ns);
+    span->end_ns = lagom_load_relaxed(&place->stop_ns);
+    lagom_store_release(&place->state, lagom_load_relaxed(&place->state) & ~(uint64_t)1u); /* pairs with claim */
+    return true;
+}

@@ -1,0 +1,57 @@
+/* member.h - this process as a member of one communicator: what hangs behind the context that NCCL gives back to us.
+ *
+ * Made at tuner init, freed at finalize; about 70 KiB. NCCL uses a communicator from one thread at a time, so nothing here
+ * is locked. What others may touch meanwhile (the profiler half's events) is atomic.
+ */
+#ifndef LAGOM_MEMBER_H
+#define LAGOM_MEMBER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agreement/agreement.h"
+#include "agreement/replay.h"
+#include "protocol/lagom_protocol.h"
+#include "tuner_plugin/chunk.h"
+#include "tuner_plugin/launch_order.h"
+#include "tuner_plugin/threads.h"
+
+struct lagom_profiled;
+
+struct lagom_member {
+    struct lagom_region *region;
+    struct lagom_communicator *shared;
+    struct lagom_slot *slot;
+    struct lagom_process *process;
+    uint32_t slot_index;
+    uint32_t process_index;
+    uint32_t ranks;
+    uint32_t nodes;
+    bool chunk_possible;  /* tuner v6 asks for chunk sizes */
+    bool simulated_clock;
+    bool captures_known;  /* the profiler half (v5) says which calls are captured into a graph */
+    bool measuring;       /* this communicator's want of COLL and KERNEL_CH events is counted in the mask */
+    struct lagom_profiled *profiled; /* its profiler half; NULL = not loaded */
+    struct lagom_threads threads;
+    struct lagom_chunk_list chunks;
+    struct lagom_launch_order launches;
+    struct lagom_replay replay; /* OFF unless a profile is replayed */
+    struct lagom_agreement agreement;
+};
+
+/* What tuner init said, whatever its version. */
+struct lagom_hello {
+    void **context_place;
+    uint64_t comm_id;
+    bool comm_id_known;
+    uint32_t ranks;
+    uint32_t nodes;
+    uint32_t tuner_api;
+};
+
+static inline uint64_t lagom_member_calls(const struct lagom_member *member)
+{
+    return member->agreement.calls;
+}
+
+#endif

@@ -1,0 +1,117 @@
+#include "tuner_plugin/member_make.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "protocol/lagom_atomic.h"
+
+#define CACHE_LINE 64u
+
+static struct lagom_member *refuse(char *reason, size_t room, const char *text)
+{
+    snprintf(reason, room, "%s", text);
+    return NULL;
+}
+
+static void *allocate(size_t bytes)
+{
+    void *memory = NULL;
+    if (posix_memalign(&memory, CACHE_LINE, bytes) != 0) {
+        return NULL;
+    }
+    return memset(memory, 0, bytes);
+}
+
+static const char *name_of(const struct lagom_profiled *profiled)
+{
+    return profiled == NULL ? "" : profiled->name;
+}
+
+/* Enters the region's tables; false = they are full. */
+static bool take_places(struct lagom_member *member, const struct lagom_membership *membership,
+                        const struct lagom_hello *hello)
+{
+    struct lagom_region *region = membership->mapping->region;
+    uint32_t rank = member->profiled == NULL ? LAGOM_UNKNOWN_RANK : member->profiled->rank;
+    uint32_t communicator = lagom_communicator_enter(region, hello->comm_id, hello->ranks, hello->nodes,
+                                                     membership->ordinal, name_of(member->profiled));
+    if (communicator == UINT32_MAX) {
+        return false;
+    }
+    member->slot_index = lagom_slot_take(membership->mapping, communicator, rank);
+    if (member->slot_index == UINT32_MAX) {
+        return false;
+    }
+    member->region = region;
+    member->shared = &region->communicators[communicator];
+    member->slot = &region->slots[member->slot_index];
+    member->process_index = membership->mapping->process;
+    member->process = &region->processes[member->process_index];
+    return true;
+}
+
+/* The ranks of a node agree on the communicator's ordinal: it is the first one's. */
+static const struct lagom_plan *own_plan(const struct lagom_member *member, const struct lagom_membership *membership)
+{
+    const struct lagom_communicator *shared = member->shared;
+    const struct lagom_profile_section *section = lagom_profile_section_for(
+        membership->profile, shared->rank_count, shared->node_count, shared->ordinal, name_of(member->profiled));
+    return section == NULL ? NULL : &section->content;
+}
+
+static void open_threads(struct lagom_member *member, const struct lagom_membership *membership,
+                         const struct lagom_hello *hello)
+{
+    char reason[LAGOM_PATH_BYTES];
+    if (!membership->threads_wanted) {
+        return;
+    }
+    if (lagom_threads_open(&member->threads, hello->context_place, membership->nccl_version, hello->comm_id, hello->ranks,
+                           reason, sizeof(reason))) {
+        __atomic_fetch_or(&member->process->knobs, (uint32_t)LAGOM_KNOB_THREADS, __ATOMIC_RELAXED);
+    } else {
+        memcpy(member->process->remark, reason, sizeof(member->process->remark));
+    }
+}
+
+struct lagom_member *lagom_member_make(const struct lagom_membership *membership, const struct lagom_hello *hello,
+                                       struct lagom_profiled *profiled, char *reason, size_t reason_bytes)
+{
+    struct lagom_member *member = allocate(sizeof(*member));
+    if (member == NULL) {
+        return refuse(reason, reason_bytes, "there is no memory for a communicator's private plan; it runs stock.");
+    }
+    member->profiled = profiled;
+    if (!take_places(member, membership, hello)) {
+        free(member);
+        return refuse(reason, reason_bytes, "the shared region has no place for one more communicator; it runs stock.");
+    }
+    const struct lagom_plan *plan = membership->profile == NULL ? NULL : own_plan(member, membership);
+    if (membership->profile != NULL && plan == NULL) {
+        lagom_slot_release(membership->mapping, member->slot_index);
+        free(member);
+        return refuse(reason, reason_bytes, "the profile has no section for this communicator; it runs stock.");
+    }
+    member->ranks = hello->ranks;
+    member->nodes = hello->nodes;
+    member->chunk_possible = hello->tuner_api >= 6;
+    member->simulated_clock = membership->mapping->region->header.clock == LAGOM_CLOCK_SIMULATED;
+    member->captures_known = profiled != NULL && profiled->api >= 5;
+    lagom_chunk_list_open(&member->chunks);
+    lagom_agreement_init(&member->agreement, member->shared, member->slot, plan);
+    open_threads(member, membership, hello);
+    member->agreement.no_threads = !member->threads.possible;
+    if (plan != NULL) {
+        lagom_replay_start(&member->replay, &member->agreement, member->region, plan);
+    }
+    lagom_profiler_link(profiled, member);
+    return member;
+}
+
+void lagom_member_end(struct lagom_member *member, struct lagom_mapping *mapping)
+{
+    lagom_profiler_unlink(member->profiled, member->measuring);
+    lagom_slot_release(mapping, member->slot_index);
+    free(member);
+}

@@ -1,0 +1,30 @@
+/* plugin.h - what this process has once: settings, the mapping of the region, a profile. Made at the first communicator.
+ *
+ * Nothing happens before that: torchrun's own process, `python -c` helpers and DataLoader workers load or inherit this
+ * library too, and must not notice. A forked child stays inert.
+ */
+#ifndef LAGOM_PLUGIN_H
+#define LAGOM_PLUGIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tuner_plugin/member.h"
+#include "tuner_plugin/nccl_abi.h"
+
+#define LAGOM_VERSION "0.1.0"
+
+/* Tuner init of one communicator: leaves its context, or NULL = NCCL goes on without us. */
+void lagom_plugin_enter(const struct lagom_hello *hello, nccl_log_function log, const void *return_address);
+void lagom_plugin_leave(struct lagom_member *member);
+
+/* Whether the profiler half may hand out contexts: not in LAGOM_MODE=off, not in a forked child. */
+bool lagom_plugin_wanted(void);
+
+/* True in a child of fork: NCCL does not work there either, and the parent's memory is not ours. */
+extern bool lagom_plugin_inert;
+
+/* A finished kernel, from any thread. */
+void lagom_plugin_push_span(const struct lagom_kernel_span *span);
+
+#endif

@@ -1,0 +1,195 @@
+#include "tuner_plugin/profiler.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "protocol/lagom_atomic.h"
+#include "tuner_plugin/measured.h"
+#include "tuner_plugin/member.h"
+#include "tuner_plugin/plugin.h"
+#include "tuner_plugin/spans.h"
+#include "tuner_plugin/watch.h"
+#include "tuner_plugin/event_words.h"
+
+#define PROFILED_PLACES 256u
+#define WARP 32u
+
+static struct lagom_profiled places[PROFILED_PLACES];
+static uint32_t loaded_api;
+static _Thread_local struct lagom_profiled *announced;
+
+/* ---- Init and finalize ------------------------------------------------------------------------------------------ */
+
+static struct lagom_profiled *take_place(void)
+{
+    for (uint32_t i = 0; i < PROFILED_PLACES; i++) {
+        if (lagom_load_relaxed(&places[i].used) == 0 && lagom_compare_exchange32(&places[i].used, 0, 1)) {
+            return &places[i];
+        }
+    }
+    return NULL;
+}
+
+struct lagom_profiled *lagom_profiler_init(const struct lagom_profiler_hello *hello)
+{
+    struct lagom_profiled *profiled = take_place();
+    lagom_store_relaxed(&loaded_api, hello->api);
+    announced = profiled;
+    if (profiled == NULL) {
+        return NULL;
+    }
+    profiled->api = hello->api;
+    profiled->rank = (uint32_t)hello->rank;
+    profiled->ranks = (uint32_t)hello->ranks;
+    profiled->nodes = (uint32_t)hello->nodes;
+    profiled->comm_id = hello->comm_id;
+    profiled->mask = lagom_event_mask_of(hello->mask, hello->api);
+    lagom_store_release(&profiled->member, NULL);
+    snprintf(profiled->name, sizeof(profiled->name), "%s", hello->name == NULL ? "" : hello->name);
+    return profiled;
+}
+
+void lagom_profiler_finalize(struct lagom_profiled *profiled)
+{
+    if (profiled != NULL) {
+        lagom_store_release(&profiled->member, NULL);
+        lagom_store_release(&profiled->used, 0u); /* pairs with take_place */
+    }
+}
+
+uint32_t lagom_profiler_api(void)
+{
+    return lagom_load_relaxed(&loaded_api);
+}
+
+struct lagom_profiled *lagom_profiler_announced(bool comm_id_known, uint64_t comm_id, uint32_t ranks, uint32_t nodes)
+{
+    struct lagom_profiled *profiled = announced;
+    announced = NULL;
+    bool same = profiled != NULL && profiled->ranks == ranks && profiled->nodes == nodes &&
+                (!comm_id_known || profiled->comm_id == comm_id);
+    return same ? profiled : NULL;
+}
+
+void lagom_profiler_link(struct lagom_profiled *profiled, struct lagom_member *member)
+{
+    if (profiled != NULL) {
+        lagom_store_release(&profiled->member, member); /* pairs with the events' acquire */
+        lagom_event_mask_tuned(profiled->mask, 1);
+    }
+}
+
+void lagom_profiler_unlink(struct lagom_profiled *profiled, bool was_measuring)
+{
+    if (profiled == NULL) {
+        return;
+    }
+    if (was_measuring) {
+        lagom_event_mask_measured(profiled->mask, -1);
+    }
+    lagom_event_mask_tuned(profiled->mask, -1);
+    lagom_store_release(&profiled->member, NULL);
+}
+
+void lagom_profiler_measure(struct lagom_profiled *profiled, bool on)
+{
+    lagom_event_mask_measured(profiled->mask, on ? 1 : -1);
+}
+
+/* ---- Events ----------------------------------------------------------------------------------------------------- */
+
+/* As getCollInfo counts: for AllGather and ReduceScatter, of all ranks. */
+static uint64_t bytes_asked(const struct lagom_member *member, int function, uint64_t bytes)
+{
+    bool of_all_ranks = function == LAGOM_ALL_GATHER || function == LAGOM_REDUCE_SCATTER;
+    return of_all_ranks ? bytes * member->ranks : bytes;
+}
+
+static struct lagom_kernel_span describe(struct lagom_member *member, const struct nccl_event_coll *coll)
+{
+    int function = lagom_function_number(coll->function);
+    uint64_t bytes = coll->count * lagom_type_bytes(coll->type);
+    uint64_t call = LAGOM_UNKNOWN_CALL;
+    if (function >= 0 && bytes > 0) {
+        call = lagom_launch_order_match(&member->launches, (uint32_t)function, bytes_asked(member, function, bytes));
+    }
+    return (struct lagom_kernel_span){
+        .call = call,
+        .bytes = bytes,
+        .slot = member->slot_index,
+        .channels = coll->channels,
+        .threads = (uint16_t)(coll->warps * WARP),
+        .kind = LAGOM_SPAN_COLLECTIVE,
+        .function = (uint8_t)function,
+        .algorithm = (int8_t)lagom_algorithm_number(coll->algorithm),
+        .protocol = (int8_t)lagom_protocol_number(coll->protocol),
+        .sequence = (uint32_t)coll->sequence,
+    };
+}
+
+/* A collective is being launched: say at once what it really runs with, and wait for its channels' times. */
+static void *coll_started(struct lagom_member *member, const struct nccl_event_coll *coll)
+{
+    struct lagom_kernel_span span = describe(member, coll);
+    span.source = LAGOM_SPAN_NCCL_EVENT;
+    span.start_ns = span.end_ns = lagom_watch_now(member->process, member->simulated_clock);
+    lagom_span_push(member->region, member->process_index, &span);
+    span.source = LAGOM_SPAN_NCCL_KERNEL;
+    return coll->channels == 0 ? NULL : lagom_measured_begin(&span);
+}
+
+static void count_one(uint64_t *counter)
+{
+    lagom_fetch_add(counter, 1); /* send and receive may be launched by several threads */
+}
+
+static void note_capture(struct lagom_member *member, bool captured)
+{
+    if (captured) {
+        lagom_store_relaxed(&member->slot->capturing, (uint64_t)1);
+    }
+}
+
+static void *member_event(struct lagom_member *member, uint64_t type, const union nccl_event_body *body)
+{
+    switch (type) {
+    case NCCL_EVENT_COLL: return coll_started(member, &body->coll);
+    case NCCL_EVENT_P2P: /* from v5 on counted when called, not again when launched */
+        if (member->profiled->api < 5) {
+            count_one(&member->slot->untunable_p2p);
+        }
+        break;
+    case NCCL_EVENT_P2P_API:
+        count_one(&member->slot->untunable_p2p);
+        note_capture(member, body->p2p_api.graph_captured);
+        break;
+    case NCCL_EVENT_COLL_API: note_capture(member, body->coll_api.graph_captured); break;
+    case NCCL_EVENT_GROUP_API: note_capture(member, body->group_api.graph_captured); break;
+    case NCCL_EVENT_CE_COLL: count_one(&member->slot->untunable_copy_engine); break;
+    default: break;
+    }
+    return NULL;
+}
+
+void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void *parent, const union nccl_event_body *body)
+{
+    if (type == NCCL_EVENT_KERNEL_CH) { /* late, on a proxy thread: the context may be somebody else's by now */
+        return lagom_measured_channel_started(parent, body->kernel_ch.gpu_ns);
+    }
+    if (profiled == NULL) {
+        return NULL;
+    }
+    struct lagom_member *member = lagom_load_acquire(&profiled->member); /* pairs with link */
+    return member == NULL ? NULL : member_event(member, type, body);
+}
+
+void lagom_profiler_state(void *handle, int state, const union nccl_event_state_args *args)
+{
+    struct lagom_kernel_span span;
+    if (handle == NULL || args == NULL || state != NCCL_STATE_KERNEL_CH_STOP) {
+        return;
+    }
+    if (lagom_measured_channel_stopped(handle, args->kernel_ch.gpu_ns, &span)) {
+        lagom_plugin_push_span(&span);
+    }
+}

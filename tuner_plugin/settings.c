@@ -1,0 +1,55 @@
+#include "tuner_plugin/settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tuner_plugin/nccl_abi.h"
+
+static const char *const mode_names[] = {
+    [LAGOM_MODE_AUTO] = "auto", [LAGOM_MODE_TUNE] = "tune", [LAGOM_MODE_REPLAY] = "replay", [LAGOM_MODE_OFF] = "off"};
+
+const char *lagom_mode_name(enum lagom_mode mode)
+{
+    return mode_names[mode];
+}
+
+static bool is(const char *value, const char *word)
+{
+    return value != NULL && strcmp(value, word) == 0;
+}
+
+static void copy(char *out, size_t room, const char *value)
+{
+    snprintf(out, room, "%s", value == NULL ? "" : value);
+}
+
+static void read_mode(struct lagom_settings *settings, const char *value)
+{
+    settings->mode_understood = true;
+    if (value == NULL || value[0] == '\0') {
+        settings->mode = LAGOM_MODE_AUTO;
+        return;
+    }
+    for (int mode = LAGOM_MODE_AUTO; mode <= LAGOM_MODE_OFF; mode++) {
+        if (is(value, mode_names[mode])) {
+            settings->mode = (enum lagom_mode)mode;
+            return;
+        }
+    }
+    settings->mode = LAGOM_MODE_OFF;
+    settings->mode_understood = false;
+}
+
+void lagom_settings_read(struct lagom_settings *settings)
+{
+    read_mode(settings, getenv("LAGOM_MODE"));
+    settings->threads = is(getenv("LAGOM_NT"), "1");
+    settings->spawn = !is(getenv("LAGOM_CONTROLLER"), "none");
+    settings->simulated_clock = is(getenv("LAGOM_CLOCK"), "simulated");
+    settings->log_level = is(getenv("LAGOM_LOG_LEVEL"), "warn") ? NCCL_LOG_WARN : NCCL_LOG_INFO;
+    copy(settings->profile, sizeof(settings->profile), getenv("LAGOM_PROFILE"));
+    copy(settings->python, sizeof(settings->python), getenv("LAGOM_PYTHON"));
+    copy(settings->folder, sizeof(settings->folder), getenv("LAGOM_DIR"));
+    copy(settings->job, sizeof(settings->job), getenv("LAGOM_JOB_ID"));
+}

@@ -1,0 +1,26 @@
+/* settings.h - what the user asked of the plugin, by environment. Read once, at the first communicator's init. */
+#ifndef LAGOM_PLUGIN_SETTINGS_H
+#define LAGOM_PLUGIN_SETTINGS_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+enum lagom_mode { LAGOM_MODE_AUTO, LAGOM_MODE_TUNE, LAGOM_MODE_REPLAY, LAGOM_MODE_OFF };
+
+struct lagom_settings {
+    enum lagom_mode mode;       /* LAGOM_MODE; a word we do not know is off */
+    bool mode_understood;
+    bool threads;               /* LAGOM_NT=1 */
+    bool spawn;                 /* LAGOM_CONTROLLER is not none */
+    bool simulated_clock;       /* LAGOM_CLOCK=simulated */
+    int log_level;              /* LAGOM_LOG_LEVEL: enum nccl_log_level; debug counts as info */
+    char profile[PATH_MAX];     /* LAGOM_PROFILE; empty = none */
+    char python[PATH_MAX];      /* LAGOM_PYTHON; empty = the one baked in beside the library */
+    char folder[PATH_MAX];      /* LAGOM_DIR; empty = derived from the job */
+    char job[NAME_MAX];         /* LAGOM_JOB_ID; empty = none */
+};
+
+void lagom_settings_read(struct lagom_settings *settings);
+const char *lagom_mode_name(enum lagom_mode mode);
+
+#endif

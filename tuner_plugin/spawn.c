@@ -1,0 +1,196 @@
+#include "tuner_plugin/spawn.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SHELL "/bin/sh"
+/* Words for the shell; $0 is the interpreter. It forks the controller and leaves at once. */
+#define IN_BACKGROUND "\"$0\" \"$@\" & exit 0"
+
+extern char **environ;
+
+/* ---- What to run ------------------------------------------------------------------------------------------------ */
+
+static bool read_first_line(const char *path, char *out, size_t room)
+{
+    FILE *file = fopen(path, "re");
+    bool good = file != NULL && fgets(out, (int)room, file) != NULL;
+    if (file != NULL) {
+        fclose(file);
+    }
+    out[good ? strcspn(out, "\r\n") : 0] = '\0';
+    return good && out[0] != '\0';
+}
+
+/* `python_path` lies beside the library that this very code came from. */
+static bool baked_python(char out[PATH_MAX])
+{
+    static const char here;
+    Dl_info info;
+    char path[PATH_MAX];
+    if (dladdr(&here, &info) == 0 || info.dli_fname == NULL) {
+        return false;
+    }
+    const char *slash = strrchr(info.dli_fname, '/');
+    int folder = slash == NULL ? 0 : (int)(slash - info.dli_fname) + 1;
+    int length = snprintf(path, sizeof(path), "%.*spython_path", folder, info.dli_fname);
+    return length > 0 && (size_t)length < sizeof(path) && read_first_line(path, out, PATH_MAX);
+}
+
+static bool find_python(const char *wanted, char out[PATH_MAX], char *reason, size_t room)
+{
+    out[0] = '\0';
+    if (wanted[0] != '\0') {
+        snprintf(out, PATH_MAX, "%s", wanted);
+    } else if (!baked_python(out)) {
+        snprintf(reason, room, "no Python is known to start the controller with; set LAGOM_PYTHON, or use `lagom run`.");
+        return false;
+    }
+    if (access(out, X_OK) != 0) {
+        snprintf(reason, room, "the controller's Python %s cannot be run; set LAGOM_PYTHON, or use `lagom run`.", out);
+        return false;
+    }
+    return true;
+}
+
+/* ---- Its environment -------------------------------------------------------------------------------------------- */
+
+/* What is about this rank's GPU, threads or instrumentation, and would follow the controller around. */
+static bool is_scrubbed(const char *variable)
+{
+    static const char *const prefixes[] = {"LD_PRELOAD=", "CUDA_", "NCCL_", "OMP_"};
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+        if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The kept variables, not copied; freed by one free. */
+static char **scrubbed_environment(void)
+{
+    static char no_gpu[] = "CUDA_VISIBLE_DEVICES=";
+    size_t count = 0;
+    while (environ[count] != NULL) {
+        count++;
+    }
+    char **kept = malloc((count + 2) * sizeof(*kept));
+    size_t used = 0;
+    for (size_t i = 0; kept != NULL && i < count; i++) {
+        if (!is_scrubbed(environ[i])) {
+            kept[used++] = environ[i];
+        }
+    }
+    if (kept != NULL) {
+        kept[used++] = no_gpu;
+        kept[used] = NULL;
+    }
+    return kept;
+}
+
+/* ---- Its descriptors, signals and processors -------------------------------------------------------------------- */
+
+static void close_from_three(posix_spawn_file_actions_t *actions)
+{
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
+    posix_spawn_file_actions_addclosefrom_np(actions, 3);
+#else
+    DIR *open_now = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    while (open_now != NULL && (entry = readdir(open_now)) != NULL) {
+        int fd = atoi(entry->d_name);
+        if (fd >= 3) {
+            posix_spawn_file_actions_addclose(actions, fd);
+        }
+    }
+    if (open_now != NULL) {
+        closedir(open_now);
+    }
+#endif
+}
+
+static bool direct_stdio(posix_spawn_file_actions_t *actions, const char *folder)
+{
+    char log[PATH_MAX];
+    int length = snprintf(log, sizeof(log), "%s/controller.log", folder);
+    return length > 0 && (size_t)length < sizeof(log) &&
+           posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0) == 0 &&
+           posix_spawn_file_actions_addopen(actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND, 0644) == 0 &&
+           posix_spawn_file_actions_adddup2(actions, STDOUT_FILENO, STDERR_FILENO) == 0;
+}
+
+static void plain_signals(posix_spawnattr_t *attributes)
+{
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(attributes, &none);
+    posix_spawnattr_setsigdefault(attributes, &all);
+    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+}
+
+/* Asks for every processor; the kernel grants those of the cgroup. Of this thread only, and put back by the caller. */
+static bool widen_affinity(cpu_set_t *before)
+{
+    cpu_set_t every;
+    memset(&every, 0xff, sizeof(every));
+    return sched_getaffinity(0, sizeof(*before), before) == 0 && sched_setaffinity(0, sizeof(every), &every) == 0;
+}
+
+/* ---- Starting it ------------------------------------------------------------------------------------------------ */
+
+static int spawn_shell(char *const arguments[], char *const environment[], const char *folder)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    pid_t shell = -1;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    plain_signals(&attributes);
+    int failure = direct_stdio(&actions, folder) ? 0 : ENAMETOOLONG;
+    close_from_three(&actions);
+    if (failure == 0) {
+        failure = posix_spawn(&shell, SHELL, &actions, &attributes, arguments, environment);
+    }
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    while (failure == 0 && waitpid(shell, NULL, 0) < 0 && errno == EINTR) {
+    }
+    return failure;
+}
+
+bool lagom_spawn_controller(const struct lagom_spawn *spawn, char *reason, size_t reason_bytes)
+{
+    char python[PATH_MAX];
+    cpu_set_t before;
+    if (!find_python(spawn->python, python, reason, reason_bytes)) {
+        return false;
+    }
+    const char *arguments[] = {SHELL, "-c", IN_BACKGROUND, python, "-m", "lagom.controller", "--region", spawn->region,
+                               "--dir", spawn->folder, "--mode", "tune",
+                               spawn->simulated_clock ? "--clock" : NULL, "simulated", NULL};
+    char **environment = scrubbed_environment();
+    bool widened = environment != NULL && widen_affinity(&before);
+    int failure = environment == NULL ? ENOMEM : spawn_shell((char *const *)(uintptr_t)arguments, environment, spawn->folder);
+    if (widened) {
+        sched_setaffinity(0, sizeof(before), &before);
+    }
+    free(environment);
+    if (failure != 0) {
+        snprintf(reason, reason_bytes, "the controller could not be started: %s.", strerror(failure));
+    }
+    return failure == 0;
+}

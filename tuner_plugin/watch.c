@@ -1,0 +1,78 @@
+#include "tuner_plugin/watch.h"
+
+#include <time.h>
+
+#include "shm/ring.h"
+#include "tuner_plugin/profiler.h"
+
+uint64_t lagom_watch_now(const struct lagom_process *process, bool simulated)
+{
+    if (simulated) {
+        return lagom_load_relaxed(&process->simulated_now_ns);
+    }
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now); /* vDSO: not a system call */
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint8_t all_flags(const struct lagom_question *question, const struct lagom_decision *decision, uint8_t flags)
+{
+    flags |= decision->place.in_program ? LAGOM_CALL_PROGRAM : 0;
+    flags |= decision->choice.candidate ? LAGOM_CALL_CANDIDATE : 0;
+    flags |= decision->place.transparent ? LAGOM_CALL_TRANSPARENT : 0;
+    flags |= question->registered ? LAGOM_CALL_REGISTERED : 0;
+    return flags;
+}
+
+static void record(struct lagom_member *member, const struct lagom_question *question,
+                   const struct lagom_decision *decision, struct lagom_pick stock, uint8_t flags)
+{
+    const struct lagom_call_record call = {
+        .call = decision->call,
+        .time_ns = lagom_watch_now(member->process, member->simulated_clock),
+        .bytes = question->bytes,
+        .epoch = decision->epoch,
+        .stock_us = stock.microseconds,
+        .function = (uint8_t)question->function,
+        .stock_algorithm = stock.algorithm,
+        .stock_protocol = stock.protocol,
+        .flags = all_flags(question, decision, flags),
+        .chosen = decision->choice.config,
+        .position = decision->place.position,
+        .iteration = decision->place.iteration,
+        .site = (uint16_t)decision->place.site,
+        .pipe_ops = (uint16_t)question->pipe_ops,
+    };
+    lagom_call_ring_push(member->region, member->slot_index, &call);
+}
+
+/* Whether the next call is to be measured. NCCL reads the event mask when a collective is called, before it asks us about
+ * it: hence one call ahead. Never while graphs are captured: a measured graph carries a host node at every replay. */
+static bool measure_next(const struct lagom_member *member, uint32_t capture)
+{
+    if (member->profiled == NULL || lagom_load_relaxed(&member->slot->capturing) != 0) {
+        return false;
+    }
+    if ((capture & LAGOM_CAPTURE_KERNELS) != 0) {
+        return true;
+    }
+    const struct lagom_agreement *agreement = &member->agreement;
+    bool iteration_next = agreement->active && agreement->cursor.armed && agreement->cursor.position == 0;
+    return (capture & LAGOM_CAPTURE_ITERATION) != 0 && iteration_next;
+}
+
+void lagom_watch_call(struct lagom_member *member, uint32_t capture, const struct lagom_question *question,
+                      const struct lagom_decision *decision, struct lagom_pick stock, uint8_t flags)
+{
+    if ((capture & LAGOM_CAPTURE_CALLS) != 0) {
+        record(member, question, decision, stock, flags);
+    }
+    if (member->measuring) { /* since the call before: this one was sampled */
+        lagom_launch_order_ask(&member->launches, decision->call, (uint32_t)question->function, question->bytes);
+    }
+    bool next = measure_next(member, capture);
+    if (next != member->measuring) {
+        member->measuring = next;
+        lagom_profiler_measure(member->profiled, next);
+    }
+}

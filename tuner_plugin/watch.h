@@ -1,0 +1,24 @@
+/* watch.h - what is written down about a decided call, if somebody asked for it (communicator.capture). */
+#ifndef LAGOM_WATCH_H
+#define LAGOM_WATCH_H
+
+#include "protocol/lagom_atomic.h"
+#include "tuner_plugin/cost_table.h"
+#include "tuner_plugin/decide.h"
+
+void lagom_watch_call(struct lagom_member *member, uint32_t capture, const struct lagom_question *question,
+                      const struct lagom_decision *decision, struct lagom_pick stock, uint8_t flags);
+
+/* The region's clock: monotonic, or what the virtual rank says it is. */
+uint64_t lagom_watch_now(const struct lagom_process *process, bool simulated);
+
+static inline void lagom_watch(struct lagom_member *member, const struct lagom_question *question,
+                               const struct lagom_decision *decision, struct lagom_pick stock, uint8_t flags)
+{
+    uint32_t capture = lagom_load_relaxed(&member->shared->capture); /* beside the word: one cache line */
+    if (capture != 0 || member->measuring) {
+        lagom_watch_call(member, capture, question, decision, stock, flags);
+    }
+}
+
+#endif
