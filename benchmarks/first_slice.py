@@ -220,7 +220,7 @@ def witness(folder: Path, traces: Path, function: str) -> dict[str, Any]:
             sorted(
                 {(k["grid"], k["block"]) for i, k in enumerate(launched) if a <= i < b and k["function"] == function}
             )
-            for a, b in zip(bounds, bounds[1:], strict=False)
+            for a, b in itertools.pairwise(bounds)
         ]
         seen[name] = {"kernels": len(launched), "grid_and_block_by_plan": parts}
     return {"plan_starts": starts, "ranks": seen, "records": record_counts(folder)}
