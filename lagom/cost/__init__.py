@@ -3,28 +3,31 @@
     model = model_of(problem)                        # or model_of(problem, traced_program(kernels, sites))
     fitted = fit(model, observations)                # the first observation is stock
     if judge(fitted).trusted:
-        candidate = best(fitted, ladders, starts)
-        change = compare(fitted, candidate, incumbent)
+        candidate = Ladders(model, choices).best(fitted.theta, incumbent)
+        change = compare(fitted, [candidate], incumbent)[0]
 
 It shares no code with ``lagom.sim``; it only ever sees measurements.
 """
 
-from lagom.cost.design import latin_square, nearby
+from lagom.cost.design import latin_square, nearest_rung
 from lagom.cost.events import DependencyError, Schedule, two_queues
 from lagom.cost.fit import Fit, FitError, Observation, fit
 from lagom.cost.forward import CostModel, model_of
 from lagom.cost.gate import Trust, judge
 from lagom.cost.kernels import Kernel, TraceError, traced_program
-from lagom.cost.predict import Change, Prediction, best, compare, predict
+from lagom.cost.optimum import Choice, Ladders
+from lagom.cost.predict import Change, Prediction, compare, draws, predict, shrunk
 from lagom.cost.program import LumpedProgram, Program, TracedProgram
 
 __all__ = [
     "Change",
+    "Choice",
     "CostModel",
     "DependencyError",
     "Fit",
     "FitError",
     "Kernel",
+    "Ladders",
     "LumpedProgram",
     "Observation",
     "Prediction",
@@ -33,14 +36,15 @@ __all__ = [
     "TraceError",
     "TracedProgram",
     "Trust",
-    "best",
     "compare",
+    "draws",
     "fit",
     "judge",
     "latin_square",
     "model_of",
-    "nearby",
+    "nearest_rung",
     "predict",
+    "shrunk",
     "traced_program",
     "two_queues",
 ]

@@ -1,48 +1,29 @@
 """Which windows to measure so that a fit can tell NC from C and one site from another, at little cost to the job.
 
 Few (three serve any number of sites), near NCCL's own pick (at the floor a link-bound job would crawl), and all sites
-at once: window w gives site j the level (w + j) mod windows, a Latin square, so every site sees every level, and within
-a window the sites differ.
+at once: window w gives site j the level (w + j) mod levels, a Latin square, so every site sees every level, and within
+a window neighbouring sites differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lagom.records import Assignment, CommConfig
-
-Levels = Sequence[CommConfig]
-
-
-def latin_square(levels: Sequence[Levels]) -> list[Assignment]:
-    """One window for each level. ``levels[site]`` are that site's configs, as many for each site."""
-    count = len(levels[0])
-    if any(len(of_site) != count for of_site in levels):
-        raise ValueError("every site needs the same number of levels")
-    return [
-        Assignment(tuple(of_site[(window + site) % count] for site, of_site in enumerate(levels)))
-        for window in range(count)
-    ]
+LEVELS = ((0.5, 1.0), (1.0, 0.25), (0.7, 0.5))
+"""(share of NC, share of C) of the base: fewer channels; smaller chunks; both, by less."""
+LEVELS_WITHOUT_CHUNK = ((0.5, 1.0), (0.75, 1.0), (0.33, 1.0))
 
 
-def nearby(base: CommConfig, channels: Sequence[int], chunks: Sequence[int]) -> list[CommConfig]:
-    """Three levels around ``base`` (its NC and C known): fewer channels, smaller chunks, both by less.
+def latin_square(levels: int, sites: int) -> list[list[int]]:
+    """The level of each site in each of ``levels`` windows."""
+    return [[(window + site) % levels for site in range(sites)] for window in range(levels)]
 
-    ``channels`` and ``chunks`` are the legal ladders, ascending; an empty one means the knob cannot be set. Fewer is
-    about half of NC, smaller about a quarter of C.
+
+def nearest_rung(ladder: Sequence[int], base: int, share: float) -> int:
+    """Position on the ascending ``ladder`` nearest to ``share`` of its entry ``base``; below it for a share below 1.
+
+    Where nothing lies below, the base itself.
     """
-    less_nc, bit_less_nc = (_below(channels, base.channels, share) for share in (0.5, 0.7))
-    less_c, bit_less_c = (_below(chunks, base.chunk_bytes, share) for share in (0.25, 0.5))
-    return [
-        CommConfig(base.algorithm, base.protocol, less_nc, base.threads, base.chunk_bytes),
-        CommConfig(base.algorithm, base.protocol, base.channels, base.threads, less_c),
-        CommConfig(base.algorithm, base.protocol, bit_less_nc, base.threads, bit_less_c),
-    ]
-
-
-def _below(ladder: Sequence[int], value: int | None, share: float) -> int | None:
-    """The rung nearest to ``share`` of ``value``, but below it where there is one; ``value`` if the knob is shut."""
-    if value is None or not ladder:
-        return value
-    lower = [rung for rung in ladder if rung < value]
-    return min(lower, key=lambda rung: abs(rung - share * value)) if lower else value
+    wanted = share * ladder[base]
+    allowed = range(base) if share < 1.0 and base > 0 else range(base, base + 1)
+    return min(allowed, key=lambda rung: abs(ladder[rung] - wanted))

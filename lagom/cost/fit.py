@@ -62,6 +62,11 @@ class Fit:
         at = next(position for position, prior in enumerate(SCALARS) if prior.name == name)
         return math.exp(self.theta[at]), math.sqrt(self.covariance[at, at])
 
+    def bounded(self, theta: Array) -> Array:
+        """``theta`` cut to the physical bounds of the parameters."""
+        limits = priors(self.model.contexts)
+        return np.clip(theta, limits.low, limits.high)
+
     @property
     def exposed(self) -> tuple[float, ...]:
         """e_j: the fitted exposed share of each site (lumped program only)."""

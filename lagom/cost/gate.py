@@ -19,6 +19,7 @@ from lagom.cost.parameters import Array
 LARGEST_ERROR = 0.10
 LEAST_AGREEMENT = 0.80
 FEWEST_WINDOWS = 3  # besides stock
+FORGIVEN = 1  # wrong directions; one in three or four windows is chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +45,19 @@ def judge(fit: Fit) -> Trust:
     missed = fit.left_out[1:]
     noise = np.array([math.hypot(seen.error, first.error) for seen in fit.observations[1:]])
     error, blind = float(np.median(np.abs(missed))), float(np.median(np.abs(measured)))
-    agreement = _agreement(measured, missed, noise)
-    objection = _objection(error, agreement, blind, float(np.median(noise)))
+    agreement, wrong = _agreement(measured, missed, noise)
+    objection = _objection(error, agreement if wrong > FORGIVEN else 1.0, blind, float(np.median(noise)))
     return Trust(objection is None, objection or _praise(error, agreement), error, agreement, blind)
 
 
-def _agreement(measured: Array, missed: Array, noise: Array) -> float:
-    """Share of windows clearly off stock (two standard errors, 1 %) whose sign was predicted; 1 if none is."""
+def _agreement(measured: Array, missed: Array, noise: Array) -> tuple[float, int]:
+    """Of the windows clearly off stock (two standard errors, 1 %): the share whose sign was predicted (1 if there are
+    none), and how many were not."""
     clear = np.abs(measured) > np.maximum(2.0 * noise, 0.01)
     if not clear.any():
-        return 1.0
-    predicted = measured[clear] + missed[clear]
-    return float(np.mean(np.sign(predicted) == np.sign(measured[clear])))
+        return 1.0, 0
+    right = np.sign(measured[clear] + missed[clear]) == np.sign(measured[clear])
+    return float(np.mean(right)), int(np.sum(~right))
 
 
 def _objection(error: float, agreement: float, blind: float, noise: float) -> str | None:

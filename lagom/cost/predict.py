@@ -1,23 +1,21 @@
-"""What the fitted model says of configs nobody has run: Z with its uncertainty, and the best of a ladder.
+"""What the fitted model says of configs nobody has run: Z with its uncertainty.
 
 Ratios are predicted better than times, since most of what is uncertain cancels: :func:`compare` is what a search uses.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.cost.fit import MODEL_FLOOR_Z, STEP, Fit
+from lagom.cost.fit import MODEL_FLOOR_Z, STEP, Fit, Observation
 from lagom.cost.parameters import Array
-from lagom.records import Assignment, CommConfig
+from lagom.records import Assignment
 
-JOINT_LIMIT = 6000  # assignments that a joint search may evaluate at once
-EVEN = 5e-4  # predicted Z closer than this is a tie, and ties go to the config that takes less from compute
+UNKNOWN_MISS = 0.05  # taken for the equations' own error before anything was left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +38,49 @@ class Change:
         """Predicted loss beyond three standard deviations: not worth a window."""
         return math.log(self.ratio) > 3.0 * self.sigma
 
+    @property
+    def hope(self) -> float:
+        """Expected improvement: the mean gain in log Z, losses counted as 0 (nobody has to take them)."""
+        gain, sigma = -math.log(self.ratio), max(self.sigma, 1e-9)
+        u = gain / sigma
+        density = math.exp(-0.5 * u * u) / math.sqrt(2.0 * math.pi)
+        return gain * 0.5 * math.erfc(-u / math.sqrt(2.0)) + sigma * density
+
 
 def predict(fit: Fit, assignment: Assignment) -> Prediction:
     """Z of ``assignment``, as the fit sees it."""
     log_z, gradient = _log_z(fit, [assignment])
-    nearest = min(_distance(fit, assignment, seen.assignment) for seen in fit.observations)
+    nearest = min(_distances(fit, assignment, [seen.assignment for seen in fit.observations]))
     variance = _parameter_variance(fit, gradient[:, 0]) + _model_variance(fit, nearest)
     return Prediction(math.exp(log_z[0]), math.sqrt(variance))
 
 
-def compare(fit: Fit, candidate: Assignment, base: Assignment) -> Change:
-    """Z of ``candidate`` over Z of ``base``. What the equations miss is taken to grow with the distance of the two."""
-    log_z, gradient = _log_z(fit, [candidate, base])
-    variance = _parameter_variance(fit, gradient[:, 0] - gradient[:, 1])
-    variance += _model_variance(fit, _distance(fit, candidate, base))
-    return Change(math.exp(log_z[0] - log_z[1]), math.sqrt(variance))
+def compare(fit: Fit, candidates: Sequence[Assignment], base: Assignment) -> list[Change]:
+    """Z of each candidate over Z of ``base``. What the equations miss is taken to grow with the distance of the two."""
+    log_z, gradient = _log_z(fit, [base, *candidates])
+    changes = []
+    for at, distance in enumerate(_distances(fit, base, candidates), start=1):
+        variance = _parameter_variance(fit, gradient[:, at] - gradient[:, 0]) + _model_variance(fit, distance)
+        changes.append(Change(math.exp(log_z[at] - log_z[0]), math.sqrt(variance)))
+    return changes
+
+
+def shrunk(fit: Fit) -> dict[Assignment, float]:
+    """Z of every fitted window in ns, measurement and model weighed by what each is sure of.
+
+    The better measured, the closer to the measurement; the better the left-out errors, the closer to the model.
+    """
+    nc, chunk = fit.model.resources([seen.assignment for seen in fit.observations])
+    modelled = np.log(fit.model.times(fit.theta[None], nc, chunk).z[0])
+    return {
+        seen.assignment: _weigh(fit, seen, float(guess)) for seen, guess in zip(fit.observations, modelled, strict=True)
+    }
+
+
+def _weigh(fit: Fit, seen: Observation, guess: float) -> float:
+    missed = _missed(fit) ** 2
+    trust = missed / (missed + seen.error**2)
+    return math.exp(guess if seen.z is None else guess + trust * (math.log(seen.z) - guess))
 
 
 def _log_z(fit: Fit, assignments: Sequence[Assignment]) -> tuple[Array, Array]:
@@ -71,44 +97,25 @@ def _parameter_variance(fit: Fit, gradient: Array) -> float:
 
 
 def _model_variance(fit: Fit, distance: float) -> float:
-    """What the left-out errors say the equations miss, for configs ``distance`` doublings apart."""
-    missed = float(np.median(np.abs(fit.left_out[1:]))) * 1.4826 if len(fit.left_out) > 1 else 0.05
-    return max(missed, MODEL_FLOOR_Z) ** 2 * (1.0 - math.exp(-0.5 * distance**2))
+    """What the equations miss between configs ``distance`` doublings apart."""
+    return _missed(fit) ** 2 * (1.0 - math.exp(-0.5 * distance**2))
 
 
-def _distance(fit: Fit, one: Assignment, other: Assignment) -> float:
-    """Doublings of NC and C between two assignments, root mean square over the sites."""
-    nc, chunk = fit.model.resources([one, other])
-    steps = np.log2(nc[0] / nc[1]) ** 2 + np.log2(chunk[0] / chunk[1]) ** 2
-    return math.sqrt(float(steps.mean()))
+def _missed(fit: Fit) -> float:
+    """Standard deviation of what the equations miss, from the left-out errors."""
+    if len(fit.left_out) < 2:
+        return UNKNOWN_MISS
+    return max(MODEL_FLOOR_Z, 1.4826 * float(np.median(np.abs(fit.left_out[1:]))))
 
 
-def best(fit: Fit, ladders: Sequence[Sequence[CommConfig]], starts: Sequence[Assignment]) -> Assignment:
-    """The assignment with the least predicted Z, each site choosing from its own ``ladders[site]``.
-
-    All combinations where they are few; else coordinate descent from every start. Near-ties (``EVEN``) go to the one
-    that takes less from compute: fewer channels, then smaller chunks.
-    """
-    if math.prod(len(ladder) for ladder in ladders) <= JOINT_LIMIT:
-        return _least(fit, [Assignment(configs) for configs in itertools.product(*ladders)])
-    return _least(fit, [_descend(fit, ladders, start) for start in starts])
+def _distances(fit: Fit, base: Assignment, others: Sequence[Assignment]) -> list[float]:
+    """Doublings of NC and C between ``base`` and each other assignment, root mean square over the sites."""
+    nc, chunk = fit.model.resources([base, *others])
+    squares = np.log2(nc[1:] / nc[0]) ** 2 + np.log2(chunk[1:] / chunk[0]) ** 2
+    return [float(distance) for distance in np.sqrt(squares.mean(-1))]
 
 
-def _descend(fit: Fit, ladders: Sequence[Sequence[CommConfig]], start: Assignment) -> Assignment:
-    """Change one site at a time to its best config until a whole round changes nothing."""
-    current = start
-    for _ in range(6):
-        before = current
-        for site, ladder in enumerate(ladders):
-            current = _least(fit, [current, *(current.with_config(site, config) for config in ladder)])
-        if current == before:
-            break
-    return current
-
-
-def _least(fit: Fit, assignments: Sequence[Assignment]) -> Assignment:
-    nc, chunk = fit.model.resources(assignments)
-    z = fit.model.times(fit.theta[None], nc, chunk).z[0]
-    near = np.flatnonzero(z <= z.min() * (1.0 + EVEN))
-    taken = nc[near].sum(-1) + 1e-9 * chunk[near].sum(-1)
-    return assignments[int(near[np.argmin(taken)])]
+def draws(fit: Fit, count: int, seed: int) -> Array:
+    """``count`` parameter sets that the windows leave plausible, shape (count, coordinates); the same for a seed."""
+    random = np.random.default_rng(seed)
+    return fit.bounded(random.multivariate_normal(fit.theta, fit.covariance, size=count, method="eigh"))
