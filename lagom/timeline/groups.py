@@ -1,0 +1,189 @@
+"""Overlap groups, sites and patterns: the step cut at its communication.
+
+A *run* is a stretch of communication kernels with gaps of at most :data:`TOLERANCE_NS`; a *group* is everything from
+the start of a run to the start of the next. The cut is made once, on the medians over the steps, and then holds for
+every step by the kernels' places, so that a gap that is 9 us in one step and 11 us in the next does not move it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.records import Function, format_bytes
+from lagom.timeline.account import Busy
+from lagom.timeline.classify import NO_FUNCTION
+from lagom.timeline.intervals import IntervalSet, merge, within
+from lagom.timeline.steps import Steps
+from lagom.timeline.table import KernelTable
+
+#: Back-to-back NCCL kernels are 2-3 us apart; without a tolerance each one would be a group of its own.
+TOLERANCE_NS = 10_000
+#: A site is hidden if at least this share of its time has compute beside it.
+HIDDEN_FROM = 0.5
+#: Groups whose compute differs less than this (cosine of time by kernel name) have the same pattern of compute.
+SAME_COMPUTE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SiteView:
+    """Calls that play the same part. ``function`` is NO_FUNCTION for point-to-point; ``bytes`` 0 where unknown;
+    ``hidden`` the share of its time with compute beside it; ``context`` as in :class:`lagom.records.Site`."""
+
+    index: int
+    function: int
+    bytes: int
+    slot: int
+    context: str
+    compute: int
+    calls: int
+    hidden: float
+
+    def __str__(self) -> str:
+        word = "p2p" if self.function == NO_FUNCTION else Function(self.function).word
+        return " ".join(part for part in (word, format_bytes(self.bytes) if self.bytes else "", self.context) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups of a step. ``places`` are the communication kernels' columns of ``Steps.index`` in order of start;
+    ``first[g]`` says where in it group g begins; ``site_of`` runs along ``places``, ``pattern_of`` along the groups."""
+
+    places: NDArray[np.int64]
+    first: NDArray[np.int64]
+    sites: tuple[SiteView, ...]
+    site_of: NDArray[np.int64]
+    patterns: tuple[tuple[int, ...], ...]
+    pattern_of: NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        """Groups a step."""
+        return self.first.size
+
+    def bounds(self, table: KernelTable, steps: Steps) -> NDArray[np.int64]:
+        """Steps x (groups + 1): where each group starts, and the step's end, ns. Never descending along a row."""
+        return _bounds(table, steps, self.places, self.first)
+
+    def sequence(self, group: int) -> tuple[int, ...]:
+        """Site indices of the collectives of one group, in order."""
+        return tuple(self.site_of[members(self.first, self.places.size)[group]].tolist())
+
+
+def runs(table: KernelTable, tolerance_ns: int = TOLERANCE_NS) -> IntervalSet:
+    """The communication runs of a whole trace, by time alone."""
+    comm = table.is_communication
+    return merge(table.start[comm], table.end[comm], tolerance_ns)
+
+
+def find_groups(table: KernelTable, steps: Steps, busy: Busy, tolerance_ns: int = TOLERANCE_NS) -> Groups:
+    """The groups, sites and patterns of one rank's steps."""
+    places = _in_order(table, steps)
+    if not places.size:
+        return Groups(places, np.empty(0, np.int64), (), np.empty(0, np.int64), (), np.empty(0, np.int64))
+    first = _first_of_runs(table, steps, places, tolerance_ns)
+    compute = _compute_classes(table, steps, _bounds(table, steps, places, first))
+    class_of = np.repeat(compute, np.diff(np.append(first, places.size)))
+    sites, site_of = _sites(table, steps, busy, places, class_of)
+    sequences = [tuple(site_of[part].tolist()) for part in members(first, places.size)]
+    patterns = tuple(dict.fromkeys(sequences))
+    return Groups(places, first, sites, site_of, patterns, np.array([patterns.index(one) for one in sequences]))
+
+
+def members(first: NDArray[np.int64], count: int) -> list[slice]:
+    """Which of ``count`` kernels in order belong to each group."""
+    return [slice(int(low), int(high)) for low, high in zip(first, np.append(first[1:], count), strict=True)]
+
+
+def _in_order(table: KernelTable, steps: Steps) -> NDArray[np.int64]:
+    places = np.flatnonzero(table.is_communication[steps.index[0]])
+    offset = np.median(table.start[steps.index[:, places]] - steps.begin[:, None], axis=0)
+    return places[np.argsort(offset, kind="stable")]
+
+
+def _first_of_runs(
+    table: KernelTable, steps: Steps, places: NDArray[np.int64], tolerance_ns: int
+) -> NDArray[np.int64]:
+    rows = steps.index[:, places]
+    reach = np.maximum.accumulate(table.end[rows], axis=1)
+    gap = np.median(table.start[rows[:, 1:]] - reach[:, :-1], axis=0)
+    return np.concatenate([[0], np.flatnonzero(gap > tolerance_ns) + 1])
+
+
+def _bounds(
+    table: KernelTable, steps: Steps, places: NDArray[np.int64], first: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    start = table.start[steps.index[:, places]]
+    starts = np.minimum.reduceat(start, first, axis=1) if first.size else start[:, :0]
+    bounds = np.hstack([starts, steps.end[:, None]])
+    bounds[:, 0] = steps.begin
+    return np.minimum(np.maximum.accumulate(bounds, axis=1), steps.end[:, None])
+
+
+def _compute_classes(table: KernelTable, steps: Steps, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each group a number: equal for groups with the same mix of compute, -1 without compute."""
+    places = np.flatnonzero(table.is_compute[steps.index[0]])
+    row = int(np.argsort(steps.end - steps.begin, kind="stable")[steps.count // 2])
+    kernels = steps.index[row, places]
+    group = np.clip(np.searchsorted(bounds[row], table.start[kernels], side="right") - 1, 0, bounds.shape[1] - 2)
+    mix = np.zeros((bounds.shape[1] - 1, len(table.names)))
+    np.add.at(mix, (group, table.name[kernels]), table.duration[kernels])
+    return _clusters(mix)
+
+
+def _clusters(mix: NDArray[np.float64]) -> NDArray[np.int64]:
+    leaders: list[NDArray[np.float64]] = []
+    classes = np.full(mix.shape[0], -1, np.int64)
+    for index, row in enumerate(mix):
+        size = float(np.linalg.norm(row))
+        if not size:
+            continue
+        alike = [place for place, leader in enumerate(leaders) if leader @ row / size >= SAME_COMPUTE]
+        if not alike:
+            leaders.append(row / size)
+        classes[index] = alike[0] if alike else len(leaders) - 1
+    return classes
+
+
+def _sites(
+    table: KernelTable, steps: Steps, busy: Busy, places: NDArray[np.int64], class_of: NDArray[np.int64]
+) -> tuple[tuple[SiteView, ...], NDArray[np.int64]]:
+    rows = steps.index[:, places]
+    length = np.maximum(table.duration[rows], 1)
+    hidden = np.median(within(busy.compute, table.start[rows], table.end[rows]) / length, axis=0)
+    hides = hidden >= HIDDEN_FROM
+    compute = np.where(hides, class_of, -1)
+    head = rows[0]
+    keys = list(
+        zip(*(part.tolist() for part in (table.function[head], table.bytes[head], table.slot[head])), compute.tolist(),
+            hides.tolist(), strict=True)
+    )  # fmt: skip
+    distinct = list(dict.fromkeys(keys))
+    site_of = np.array([distinct.index(key) for key in keys])
+    contexts = _contexts(distinct)
+    sites = [
+        SiteView(index, function, size, slot, contexts[index], behind, int((site_of == index).sum()),
+                 float(hidden[site_of == index].mean()))
+        for index, (function, size, slot, behind, _) in enumerate(distinct)
+    ]  # fmt: skip
+    return tuple(sites), site_of
+
+
+def _contexts(keys: Sequence[tuple[int, int, int, int, bool]]) -> list[str]:
+    """``exposed`` or ``hidden``; with a letter for each pattern of compute that something hides behind, if several."""
+    behind = list(dict.fromkeys(key[3] for key in keys if key[4]))
+    letters = ["" if len(behind) < 2 else f" {chr(ord('a') + min(place, 25))}" for place in range(len(behind))]
+    return [f"hidden{letters[behind.index(key[3])]}" if key[4] else "exposed" for key in keys]
+
+
+def describe(groups: Groups, pattern: int, most: int = 4) -> str:
+    """A pattern in words: its sites in order, equal neighbours counted, at most ``most`` of them spelled out."""
+    names = [str(groups.sites[site]) for site in groups.patterns[pattern]]
+    parts = [(name, len(list(same))) for name, same in groupby(names)]
+    spelled = [f"{count}× {name}" if count > 1 else name for name, count in parts[:most]]
+    hidden = sum(count for _, count in parts[most:])
+    return " + ".join(spelled) + (f" + {hidden} more" if hidden else "")

@@ -1,0 +1,203 @@
+"""Kineto (PyTorch profiler) traces in Chrome's JSON format: read any job's, write ours so that HTA reads it too.
+
+Format (as torch 2.x writes it): ``traceEvents`` with ``ph: X``; GPU work has ``cat`` kernel, gpu_memcpy or gpu_memset,
+``ts`` and ``dur`` in µs (fractions are ns), ``args.stream``, ``args.grid`` and ``args.block`` as [x, y, z]; NCCL
+kernels also carry ``Collective name``, ``In msg nelems``, ``Out msg nelems``, ``dtype`` and ``Process Group Name``
+since torch 2.4. ``baseTimeNanoseconds`` is added to every ``ts``; ``distributedInfo.rank`` and
+``deviceProperties[].numSms`` are at the top.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lagom.errors import LagomError
+from lagom.records import Function
+from lagom.timeline.classify import NO_FUNCTION, Kind, function_of, kind_of
+from lagom.timeline.names import plain_name
+from lagom.timeline.table import KernelTable, build
+
+
+class TraceError(LagomError):
+    """A trace file that cannot be read as what it claims to be."""
+
+
+_GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
+_ELEMENT_BYTES = {
+    "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "half": 2, "bfloat16": 2, "short": 2, "float16": 2, "float": 4, "int": 4, "float32": 4,
+    "double": 8, "long": 8, "float64": 8,
+}  # fmt: skip
+
+
+def read(path: Path) -> list[KernelTable]:
+    """The kernels of a trace, one table a GPU; ``path`` may end in ``.gz``. Raises :class:`TraceError`."""
+    document = _document(path)
+    events = document.get("traceEvents") if isinstance(document, dict) else document
+    if not isinstance(events, list):
+        raise TraceError(f"{path} is JSON but no Chrome trace: it has no list `traceEvents`; give a Kineto trace.")
+    document = document if isinstance(document, dict) else {}
+    by_device: dict[int, list[dict[str, Any]]] = {}
+    for event in events:
+        if isinstance(event, dict) and event.get("cat") in _GPU_CATEGORIES and event.get("ph") == "X":
+            by_device.setdefault(_device(event), []).append(event)
+    if not by_device:
+        raise TraceError(f"{path} has no GPU kernels; record it with ProfilerActivity.CUDA among the activities.")
+    alone = len(by_device) == 1
+    return [_table(by_device[device], document, device, alone, path.name) for device in sorted(by_device)]
+
+
+def _document(path: Path) -> Any:
+    try:
+        raw = path.read_bytes()
+        return json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (EOFError, zlib.error) as error:
+        raise TraceError(f"{path} is a damaged gzip file ({error}); copy it again.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path} is not complete JSON ({error}); was the job killed while writing it?") from error
+
+
+def _device(event: dict[str, Any]) -> int:
+    args = event.get("args")
+    device = args.get("device", event.get("pid", 0)) if isinstance(args, dict) else event.get("pid", 0)
+    return device if isinstance(device, int) else 0
+
+
+def _table(
+    events: list[dict[str, Any]], document: dict[str, Any], device: int, alone: bool, source: str
+) -> KernelTable:
+    base = document.get("baseTimeNanoseconds")
+    base = base if isinstance(base, int) else 0
+    rows = [row for event in events if (row := _row(event, base)) is not None]
+    names, ids = _intern([row[0] for row in rows])
+    communicators, slots = _intern([row[7] for row in rows], keep_order=True)
+    columns = np.array([row[1:7] + (row[8],) for row in rows], np.int64).reshape(len(rows), 7)
+    kinds = np.array([int(kind_of(name)) for name in names] or [0], np.uint8)[ids]
+    functions = np.where(columns[:, 6] == NO_FUNCTION, [function_of(row[0]) for row in rows] or 0, columns[:, 6])
+    return build(
+        columns[:, 0], columns[:, 1], columns[:, 2], names, ids,
+        grid=columns[:, 3], block=columns[:, 4], size=columns[:, 5], channels=[row[9] for row in rows],
+        kind=kinds, function=functions,
+        slot=np.where(np.array([name == "" for name in communicators] or [True])[slots], -1, slots),
+        rank=_rank(document, device, alone), sms=_sms(document, device), source=source,
+        malformed=len(events) - len(rows),
+    )  # fmt: skip
+
+
+def _row(event: dict[str, Any], base: int) -> tuple[Any, ...] | None:
+    """(name, start, end, stream, blocks, threads, bytes, process group, function, grid x), None if it is unusable."""
+    args = event.get("args")
+    args = args if isinstance(args, dict) else {}
+    try:
+        start = base + round(float(event["ts"]) * 1000)
+        end = start + round(float(event["dur"]) * 1000)
+        grid = [max(int(size), 1) for size in args.get("grid", (0,))] or [1]
+        block = [max(int(size), 1) for size in args.get("block", (0,))] or [1]
+        stream = int(args.get("stream", event.get("tid", 0)))
+        operation = str(args.get("Collective name", ""))
+        return (
+            str(event["name"]), start, end, stream, int(np.prod(grid)), int(np.prod(block)), _message_bytes(args),
+            str(args.get("Process Group Name", "")), function_of(operation), grid[0],
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _message_bytes(args: dict[str, Any]) -> int:
+    """Bytes as NCCL's tuner counts them: the whole gathered or scattered buffer, not one rank's part."""
+    element = _ELEMENT_BYTES.get(str(args.get("dtype", "")).lower(), 0)
+    counts = [int(args.get(key, 0)) for key in ("In msg nelems", "Out msg nelems")]
+    return element * max(counts)
+
+
+def _intern(values: Sequence[str], keep_order: bool = False) -> tuple[tuple[str, ...], np.ndarray]:
+    distinct = tuple(dict.fromkeys(values)) if keep_order else tuple(sorted(set(values)))
+    place = {value: index for index, value in enumerate(distinct)}
+    return distinct, np.array([place[value] for value in values], np.int64)
+
+
+def _rank(document: dict[str, Any], device: int, alone: bool) -> int:
+    info = document.get("distributedInfo")
+    rank = info.get("rank") if isinstance(info, dict) else None
+    return rank if alone and isinstance(rank, int) else device
+
+
+def _sms(document: dict[str, Any], device: int) -> int:
+    known = document.get("deviceProperties")
+    for entry in known if isinstance(known, list) else ():
+        if isinstance(entry, dict) and entry.get("id") == device and isinstance(entry.get("numSms"), int):
+            return int(entry["numSms"])
+    return 0
+
+
+def write(table: KernelTable, path: Path, marks: Iterable[tuple[str, int, int]] = (), world_size: int = 1) -> None:
+    """``table`` as a Kineto-shaped trace (gzip if ``path`` ends in ``.gz``).
+
+    ``marks`` are named ranges (name, start, end in ns) shown as a track of their own: iterations and overlap groups.
+    """
+    base = int(table.start[0]) // 1_000_000_000 * 1_000_000_000 if len(table) else 0
+    events = [_metadata(table.rank), *_kernels(table, base), *_marks(marks, base, table.rank)]
+    document = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": table.rank, "name": "GPU", **({"numSms": table.sms} if table.sms else {})}],
+        "distributedInfo": {"backend": "nccl", "rank": table.rank, "world_size": world_size},
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": base,
+        "traceEvents": events,
+    }
+    raw = json.dumps(document, separators=(",", ":")).encode()
+    path.write_bytes(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
+
+
+def _metadata(rank: int) -> dict[str, Any]:
+    return {"ph": "M", "name": "process_name", "pid": rank, "tid": 0, "ts": 0, "args": {"name": f"GPU of rank {rank}"}}
+
+
+def _kernels(table: KernelTable, base: int) -> Iterable[dict[str, Any]]:
+    names = [plain_name(name) for name in table.names]
+    for index in range(len(table)):
+        yield {
+            "ph": "X",
+            "cat": "gpu_memcpy" if table.kind[index] == Kind.OTHER else "kernel",
+            "name": names[table.name[index]],
+            "pid": table.rank,
+            "tid": int(table.stream[index]),
+            "ts": (int(table.start[index]) - base) / 1000,
+            "dur": int(table.end[index] - table.start[index]) / 1000,
+            "args": _arguments(table, index),
+        }
+
+
+def _arguments(table: KernelTable, index: int) -> dict[str, Any]:
+    x = max(int(table.channels[index]), 1)
+    arguments: dict[str, Any] = {
+        "device": table.rank,
+        "stream": int(table.stream[index]),
+        "correlation": index + 1,
+        "grid": [x, max(int(table.grid[index]) // x, 1), 1],
+        "block": [max(int(table.block[index]), 1), 1, 1],
+    }
+    if table.function[index] != NO_FUNCTION and table.bytes[index]:
+        count = int(table.bytes[index])
+        arguments["Collective name"] = Function(int(table.function[index])).name.lower()
+        arguments |= {"In msg nelems": count, "Out msg nelems": count, "dtype": "Byte"}
+    if table.slot[index] >= 0:
+        arguments["Process Group Name"] = str(int(table.slot[index]))
+    return arguments
+
+
+def _marks(marks: Iterable[tuple[str, int, int]], base: int, rank: int) -> Iterable[dict[str, Any]]:
+    for name, start, end in marks:
+        yield {
+            "ph": "X", "cat": "lagom", "name": name, "pid": rank, "tid": 1_000_000,
+            "ts": (start - base) / 1000, "dur": (end - start) / 1000, "args": {},
+        }  # fmt: skip

@@ -1,0 +1,60 @@
+"""From a file of any supported kind to kernel tables, one a rank.
+
+Kineto traces (JSON, gzip or not) and plain-text dumps are told apart by their first byte. Ring records and simulated
+iterations come from memory: see :mod:`lagom.timeline.spans`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from lagom.timeline import dumps, kineto
+from lagom.timeline.kineto import TraceError
+from lagom.timeline.spans import from_ring, from_simulator
+from lagom.timeline.table import KernelTable
+
+__all__ = ["TraceError", "from_ring", "from_simulator", "load", "load_all"]
+
+
+def load(path: Path) -> list[KernelTable]:
+    """The tables of one file, one a GPU in it. Raises :class:`TraceError` with the file's name and the reason."""
+    return kineto.read(path) if _first_byte(path) in b"{[" else [dumps.read(path)]
+
+
+def load_all(paths: Iterable[Path]) -> list[KernelTable]:
+    """The tables of several files, in order of rank; a rank found twice is an error, unless no file names its rank,
+    when files count as ranks in the order given."""
+    tables = [table for path in paths for table in load(path)]
+    if not tables:
+        raise TraceError("no trace was given; name one or more Kineto traces (one a rank).")
+    ranks = [table.rank for table in tables]
+    if len(set(ranks)) < len(ranks):
+        if set(ranks) != {0}:
+            twice = next(rank for rank in ranks if ranks.count(rank) > 1)
+            raise TraceError(f"two traces are of rank {twice}; give one trace a rank, all of one job.")
+        tables = [replace(table, rank=index) for index, table in enumerate(tables)]
+    return sorted(tables, key=lambda table: table.rank)
+
+
+def _first_byte(path: Path) -> bytes:
+    if path.is_dir():
+        raise TraceError(f"{path} is a folder; give the trace files in it.")
+    try:
+        with path.open("rb") as file:
+            head = file.read(2)
+        if head == b"\x1f\x8b":
+            with gzip.open(path) as packed:
+                head = packed.read(64)
+        elif head:
+            head = path.open("rb").read(64)
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (EOFError, zlib.error) as error:
+        raise TraceError(f"{path} is a damaged gzip file ({error}); copy it again.") from error
+    if not head.strip():
+        raise TraceError(f"{path} is empty; was the job killed before it wrote its trace?")
+    return head.strip()[:1]

@@ -1,0 +1,108 @@
+"""The period of one stream's kernel sequence.
+
+A period must explain at least three whole repeats, and *every* signature must be in (nearly) every repeat: otherwise
+``AAAA…`` at the head of an FSDP pass, or a layer that occurs 32 times, would pass for the step. Among the lags that do,
+the best match wins, and among equals the shortest.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.timeline.table import KernelTable
+
+MIN_REPEATS = 3
+#: Lags below this share of equal kernels are no period; a few irregular steps are forgiven.
+_MIN_MATCH = 0.7
+_TIE = 0.002
+#: This share of the kernels may be of signatures that are not in every repeat (logging, a checkpoint).
+_MAX_RARE = 0.02
+_MAX_MULTIPLE = 128
+
+
+class Word(NamedTuple):
+    """The most common run of ``length`` signatures: where it starts, and the hash of the run at every index."""
+
+    length: int
+    starts: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+
+
+def signatures(table: KernelTable) -> NDArray[np.int64]:
+    """A code for each kernel, equal for equal (name, grid, block, message size)."""
+    code = table.name.astype(np.int64)
+    for column in (table.grid, table.block, table.bytes):
+        _, dense = np.unique(column, return_inverse=True)
+        code = code * (int(dense.max(initial=0)) + 1) + dense
+    return np.unique(code, return_inverse=True)[1].astype(np.int64)
+
+
+def find_period(codes: NDArray[np.int64]) -> int | None:
+    """Kernels a repeat, or ``None``. Shape of ``codes``: one a kernel, in order of start."""
+    scored = [(lag, _match(codes, lag)) for lag in _candidates(codes) if _explains_all(codes, lag)]
+    best = max((match for _, match in scored), default=0.0)
+    if best < _MIN_MATCH:
+        return None
+    return min(lag for lag, match in scored if match >= best - _TIE)
+
+
+def _candidates(codes: NDArray[np.int64]) -> list[int]:
+    """Distances between occurrences of the rarest signatures: the period is among them."""
+    counts = np.bincount(codes)
+    often_enough = np.flatnonzero(counts >= MIN_REPEATS)
+    rarest = often_enough[np.argsort(counts[often_enough], kind="stable")][:3]
+    lags: set[int] = set()
+    for code in rarest:
+        places = np.flatnonzero(codes == code)
+        for multiple in range(1, min(_MAX_MULTIPLE, places.size - 1) + 1):
+            values, votes = np.unique(places[multiple:] - places[:-multiple], return_counts=True)
+            lags.add(int(values[np.argmax(votes)]))
+    return sorted(lag for lag in lags if lag * MIN_REPEATS <= codes.size)
+
+
+def _match(codes: NDArray[np.int64], lag: int) -> float:
+    return float((codes[lag:] == codes[:-lag]).mean())
+
+
+def _explains_all(codes: NDArray[np.int64], lag: int) -> bool:
+    """True if nearly all kernels are of signatures that occur in every repeat."""
+    repeats = codes.size // lag
+    counts = np.bincount(codes)
+    rare = counts[counts < repeats - 1].sum()
+    return bool(rare <= _MAX_RARE * codes.size)
+
+
+def find_word(codes: NDArray[np.int64], length: int) -> Word:
+    """The run of ``length`` codes that occurs most often, by a rolling hash modulo 2^64."""
+    hashes = _window_hashes(codes, length)
+    values, first, votes = np.unique(hashes, return_index=True, return_counts=True)
+    common = votes == votes.max()
+    chosen = values[common][np.argmin(first[common])]
+    return Word(length, _apart(np.flatnonzero(hashes == chosen), length), hashes)
+
+
+def _window_hashes(codes: NDArray[np.int64], length: int) -> NDArray[np.uint64]:
+    if length <= 0 or codes.size < length:
+        return np.zeros(1, np.uint64)
+    digits = np.random.default_rng(0).integers(1, 2**63, int(codes.max()) + 1, dtype=np.uint64)[codes]
+    base, inverse = np.uint64(0x9E3779B97F4A7C15), np.uint64(pow(0x9E3779B97F4A7C15, -1, 2**64))
+    total = np.concatenate([[np.uint64(0)], np.cumsum(digits * _powers(base, codes.size), dtype=np.uint64)])
+    return (total[length:] - total[:-length]) * _powers(inverse, codes.size - length + 1)
+
+
+def _powers(base: np.uint64, count: int) -> NDArray[np.uint64]:
+    powers = np.full(count, base, np.uint64)
+    powers[0] = 1
+    return np.cumprod(powers, dtype=np.uint64)
+
+
+def _apart(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Those of ``starts`` that do not lie inside the run of an earlier one."""
+    kept: list[int] = []
+    for start in starts.tolist():
+        if not kept or start - kept[-1] >= length:
+            kept.append(start)
+    return np.array(kept, np.int64)

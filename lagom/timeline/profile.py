@@ -1,0 +1,209 @@
+"""From kernel tables to everything a report shows: one call, plain numbers out.
+
+``profile(tables)`` is what ``lagom profile`` prints, draws and writes; the controller uses the parts directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lagom.timeline import tax as contention_tax
+from lagom.timeline.account import Busy
+from lagom.timeline.classify import NO_FUNCTION
+from lagom.timeline.groups import Groups, describe, find_groups
+from lagom.timeline.kineto import TraceError
+from lagom.timeline.ranks import Rank, Together, together
+from lagom.timeline.steps import find_steps
+from lagom.timeline.table import KernelTable
+from lagom.timeline.tax import Contention, Sufferer, Tax
+
+
+@dataclass(frozen=True, slots=True)
+class PatternRow:
+    """One pattern of one step: its groups together, medians over steps, ns. ``oef`` and ``overlap_ratio`` are NaN where
+    the pattern has no compute or no communication; ``oef_quiet`` uses compute as it would be without contention."""
+
+    name: str
+    groups: int
+    z: float
+    x: float
+    y: float
+    overlap: float
+    exposed: float
+    overlap_ratio: float
+    oef: float
+    oef_quiet: float
+    tax: float
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRow:
+    """One site: calls a step, communication time (minimum over ranks), and how much of it is exposed; ns a step."""
+
+    name: str
+    calls: int
+    x: float
+    exposed: float
+    hidden: float
+    tunable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A job's timeline, digested. ``ranks[shown]`` is the rank that pictures and patterns are of: the one with the
+    median step. Times in ns; ``z``, ``x``, ``y`` are medians over steps of the ranks together; shares are of 1."""
+
+    ranks: tuple[Rank, ...]
+    together: Together
+    shown: int
+    steps: int
+    irregular: int
+    z: float
+    x: float
+    y: float
+    overlap_ratio: float
+    exposed: float
+    idle: float
+    tax: Tax
+    taxes: tuple[Tax, ...]
+    patterns: tuple[PatternRow, ...]
+    sites: tuple[SiteRow, ...]
+    sufferers: tuple[Sufferer, ...]
+    contention: Contention
+    notes: tuple[str, ...]
+
+    @property
+    def rank(self) -> Rank:
+        """The rank shown."""
+        return self.ranks[self.shown]
+
+    @property
+    def typical_step(self) -> int:
+        """The step of the shown rank with the median length."""
+        steps = self.rank.steps
+        return int(np.argsort(steps.end - steps.begin, kind="stable")[steps.count // 2])
+
+
+def profile(tables: Sequence[KernelTable]) -> Profile:
+    """Everything about the job whose ranks' kernels are in ``tables``. Raises TraceError if there is nothing to see."""
+    if not tables or not any(len(table) for table in tables):
+        raise TraceError("the traces hold no usable kernel record; record at least three iterations of a GPU job.")
+    ranks = _ranks([table for table in tables if len(table)])
+    measured = [contention_tax.measure(rank.table, rank.steps, rank.busy) for rank in ranks]
+    taxes = [contention_tax.summarise(rank.table, rank.steps, one) for rank, one in zip(ranks, measured, strict=True)]
+    merged = together(ranks)
+    times = [rank.step_times() for rank in ranks]
+    lengths = [float(np.median(part.z)) for part in times]
+    shown = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
+    rank, contention = ranks[shown], measured[shown]
+    return Profile(
+        ranks=tuple(ranks),
+        together=merged,
+        shown=shown,
+        steps=len(merged.samples),
+        irregular=sum(one.steps.irregular for one in ranks),
+        z=_median([sample.z for sample in merged.samples]),
+        x=_median([sample.x or 0.0 for sample in merged.samples]),
+        y=_median([sample.y or 0.0 for sample in merged.samples]),
+        overlap_ratio=_median(times[shown].overlap_ratio),
+        exposed=_median(times[shown].exposed),
+        idle=_median(times[shown].idle),
+        tax=taxes[shown],
+        taxes=tuple(taxes),
+        patterns=_patterns(rank, contention),
+        sites=_sites(rank, merged),
+        sufferers=tuple(contention_tax.sufferers(rank.table, rank.steps, contention)),
+        contention=contention,
+        notes=tuple(_notes(ranks, taxes, merged)),
+    )
+
+
+def _ranks(tables: Sequence[KernelTable]) -> list[Rank]:
+    """Every rank cut; position 0 and, where the sequence of collectives is the same, the groups are the first
+    rank's."""
+    ranks: list[Rank] = []
+    for table in tables:
+        first = ranks[0] if ranks else None
+        steps = find_steps(table, first.steps if first else None)
+        busy = Busy.of(table)
+        ranks.append(Rank(table, steps, busy, find_groups(table, steps, busy)))
+    return ranks
+
+
+def _patterns(rank: Rank, contention: Contention) -> tuple[PatternRow, ...]:
+    if not rank.groups.count:
+        return ()
+    times, lost = rank.group_times(), _loss_by_group(rank, contention)
+    rows = []
+    for index in range(len(rank.groups.patterns)):
+        mine = rank.groups.pattern_of == index
+        z, x, y, both = (_median(part[:, mine].sum(axis=1)) for part in (times.z, times.x, times.y, times.overlap))
+        loss = _median(lost[:, mine].sum(axis=1))
+        quiet = max(y - loss, 0.0)
+        row = PatternRow(
+            name=describe(rank.groups, index), groups=int(mine.sum()), z=z, x=x, y=y, overlap=both,
+            exposed=_median((times.x - times.overlap)[:, mine].sum(axis=1)), overlap_ratio=_over(both, x),
+            oef=_over(both, min(x, y)), oef_quiet=_over(both - loss, min(x, quiet)), tax=loss,
+        )  # fmt: skip
+        rows.append(row)
+    return tuple(rows)
+
+
+def _loss_by_group(rank: Rank, contention: Contention) -> np.ndarray:
+    """Steps x groups: contention loss of the compute kernels that start in each group, ns."""
+    bounds = rank.groups.bounds(rank.table, rank.steps)
+    start = rank.table.start[rank.steps.index[:, contention.places]]
+    lost = np.zeros((bounds.shape[0], rank.groups.count))
+    for step in range(bounds.shape[0]):
+        group = np.clip(np.searchsorted(bounds[step], start[step], side="right") - 1, 0, rank.groups.count - 1)
+        lost[step] = np.bincount(group, contention.loss[step], rank.groups.count)
+    return lost
+
+
+def _sites(rank: Rank, merged: Together) -> tuple[SiteRow, ...]:
+    groups: Groups = rank.groups
+    rows = rank.steps.index[:, groups.places]
+    start, end = rank.table.start[rows], rank.table.end[rows]
+    exposed = (end - start) - rank.busy.between(start, end).y
+    found = []
+    for site in groups.sites:
+        mine = groups.site_of == site.index
+        least = merged.x[:, mine] if merged.x.shape[1:] == mine.shape else (end - start)[:, mine]
+        row = SiteRow(
+            name=str(site), calls=site.calls, x=_median(least.sum(axis=1)),
+            exposed=_median(exposed[:, mine].sum(axis=1)), hidden=site.hidden, tunable=site.function != NO_FUNCTION,
+        )  # fmt: skip
+        found.append(row)
+    return tuple(found)
+
+
+def _notes(ranks: Sequence[Rank], taxes: Sequence[Tax], merged: Together) -> list[str]:
+    faulty = [rank.table for rank in ranks if rank.table.faults.dropped]
+    notes = [f"rank {table.rank}: records with faults: {table.faults}." for table in faulty]
+    if not all(rank.steps.periodic for rank in ranks):
+        notes.append("no period was found, so the whole trace counts as one step; record at least four iterations.")
+    if any(rank.steps.word != ranks[0].steps.word for rank in ranks):
+        notes.append("the ranks do not run the same collectives; sites and patterns are those of the rank shown.")
+    if merged.aligned_by == "order":
+        notes.append("the ranks' clocks do not agree, so their steps were matched by order.")
+    if merged.straggler is not None:
+        notes.append(f"rank {merged.straggler} arrives last at most collectives: the others wait for it.")
+    unmatched = max(tax.unmatched for tax in taxes)
+    if unmatched > 0.02:
+        notes.append(
+            f"{unmatched:.0%} of compute time is in kernels that always have communication beside them, so the tax is "
+            "a lower bound; a second trace with one channel (NCCL_MAX_CTAS=1) would show them quiet."
+        )
+    return notes
+
+
+def _median(values: object) -> float:
+    array = np.asarray(values, float)
+    return float(np.median(array)) if array.size else 0.0
+
+
+def _over(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else float("nan")

@@ -1,0 +1,134 @@
+"""Several ranks together: which steps are the same step, and what they say as one.
+
+Communication time is the minimum over ranks (the last to arrive waits least, so its time is the true one), compute time
+and length are the maximum. A rank that always arrives last never waits: that is how a straggler is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.records import Sample
+from lagom.timeline.account import Busy, Floats, Times
+from lagom.timeline.groups import Groups
+from lagom.timeline.steps import Steps
+from lagom.timeline.table import KernelTable
+
+#: A rank is a straggler if the others wait for it more than this share of a step.
+_MIN_WAIT_SHARE = 0.02
+#: Its own wait must be below this share of theirs.
+_OWN_WAIT_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank's timeline, cut into steps and groups."""
+
+    table: KernelTable
+    steps: Steps
+    busy: Busy
+    groups: Groups
+
+    @property
+    def collective_ns(self) -> NDArray[np.int64]:
+        """Steps x communication kernels in order: durations."""
+        return self.table.duration[self.steps.index[:, self.groups.places]]
+
+    def step_times(self) -> Times:
+        """Times of every step."""
+        return self.busy.between(self.steps.begin, self.steps.end)
+
+    def group_times(self) -> Times:
+        """Times of every group of every step (steps x groups)."""
+        bounds = self.groups.bounds(self.table, self.steps)
+        return self.busy.between(bounds[:, :-1], bounds[:, 1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """All ranks' steps as one: ``samples`` one a step; ``x`` steps x communication kernels, minima over ranks;
+    ``wait_ns`` for each rank what it waits in communication a step (median); ``straggler`` a rank or None."""
+
+    samples: tuple[Sample, ...]
+    x: Floats
+    wait_ns: tuple[float, ...]
+    straggler: int | None
+    aligned_by: str
+
+
+def align(steps: Sequence[Steps], tables: Sequence[KernelTable]) -> tuple[list[NDArray[np.int64]], str]:
+    """For each rank the rows of its steps that all ranks have, in the same order, and how they were matched: by call
+    number of position 0, by time (clocks of one host agree), or by order."""
+    calls = [_first_calls(one, table) for one, table in zip(steps, tables, strict=True)]
+    if all(numbers is not None for numbers in calls):
+        shared = sorted(set.intersection(*(set(numbers.tolist()) for numbers in calls if numbers is not None)))
+        if shared:
+            return [np.searchsorted(numbers, shared) for numbers in calls if numbers is not None], "call number"
+    rows = _by_time(steps)
+    if rows is not None:
+        return rows, "time"
+    count = min(one.count for one in steps)
+    return [np.arange(count) for _ in steps], "order"
+
+
+def _first_calls(steps: Steps, table: KernelTable) -> NDArray[np.int64] | None:
+    """Call number of the first communication kernel of each step; ``None`` unless all are known and ascend."""
+    places = np.flatnonzero(table.is_communication[steps.index[0]])
+    if not places.size:
+        return None
+    rows = steps.index[:, places]
+    first = rows[np.arange(steps.count), np.argmin(table.start[rows], axis=1)]
+    calls = table.call[first]
+    return calls if (calls >= 0).all() and (np.diff(calls) > 0).all() else None
+
+
+def _by_time(steps: Sequence[Steps]) -> list[NDArray[np.int64]] | None:
+    """Rows by nearest start, if every rank has a step within half a step's length for at least half of the steps."""
+    base = steps[0]
+    half = np.median(base.end - base.begin) / 2
+    nearest = [np.array([int(np.argmin(np.abs(one.begin - begin))) for begin in base.begin]) for one in steps]
+    close = [np.abs(one.begin[rows] - base.begin) < half for one, rows in zip(steps, nearest, strict=True)]
+    both = np.logical_and.reduce(close)
+    rows = [part[both] for part in nearest]
+    unique = all(np.unique(part).size == part.size for part in rows)
+    return rows if unique and both.sum() * 2 >= base.count else None
+
+
+def together(ranks: Sequence[Rank]) -> Together:
+    """All ranks as one. Ranks whose communication differs from the first one's add to Y and Z only."""
+    rows, how = align([rank.steps for rank in ranks], [rank.table for rank in ranks])
+    parts = [rank.step_times() for rank in ranks]
+    x, y, z = (
+        np.array([getattr(part, key)[mine] for part, mine in zip(parts, rows, strict=True)]) for key in ("x", "y", "z")
+    )
+    alike = [index for index, rank in enumerate(ranks) if rank.steps.word == ranks[0].steps.word]
+    collective = np.array([ranks[index].collective_ns[rows[index]] for index in alike], float)
+    least = collective.min(axis=0)
+    wait = np.median((collective - least).sum(axis=2), axis=1)
+    by_site = _by_site(ranks[0].groups, least)
+    samples = tuple(
+        Sample(float(z[:, step].max()), float(x[:, step].min()), float(y[:, step].max()), tuple(by_site[step].tolist()))
+        for step in range(z.shape[1])
+    )
+    straggler = _straggler(wait, float(np.median(z.max(axis=0)))) if z.size else None
+    named = None if straggler is None else ranks[alike[straggler]].table.rank
+    return Together(samples, least, tuple(wait.tolist()), named, how)
+
+
+def _by_site(groups: Groups, least: Floats) -> Floats:
+    totals = np.zeros((least.shape[0], len(groups.sites)))
+    for site in range(len(groups.sites)):
+        totals[:, site] = least[:, groups.site_of == site].sum(axis=1)
+    return totals
+
+
+def _straggler(wait: Floats, step_ns: float) -> int | None:
+    if wait.size < 2:
+        return None
+    last = int(np.argmin(wait))
+    others = float(np.median(np.delete(wait, last)))
+    return last if others > _MIN_WAIT_SHARE * step_ns and wait[last] < _OWN_WAIT_SHARE * others else None
