@@ -1,0 +1,56 @@
+"""What the system tests share: the native programs, job names of their own, shared memory of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lagom.errors import LagomError
+from lagom.sim.virtual.control import key_and_region
+from lagom.wire.library import LIBRARY_FOLDER, plugin_path
+from tests.system.support import Job
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g1", "-Wall", "-Wextra", "-Werror", "-Wshadow"]
+
+
+@pytest.fixture(scope="session")
+def plugin() -> Path:
+    """The built plugin."""
+    try:
+        return plugin_path()
+    except LagomError as error:
+        pytest.fail(str(error))
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with every program of ``native/``, compiled and linked with liblagom."""
+    out = tmp_path_factory.mktemp("programs")
+    for source in sorted((HERE / "native").glob("*.c")):
+        command = ["gcc", *C_FLAGS, f"-I{ROOT / 'csrc'}", str(source), "-o", str(out / source.stem)]
+        command += [str(LIBRARY_FOLDER / "liblagom.so"), f"-Wl,-rpath,{LIBRARY_FOLDER}", "-ldl"]
+        subprocess.run(command, check=True)
+    return out
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    """A fresh job; afterwards its region is gone whatever happened."""
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    environ = {
+        "LAGOM_JOB_ID": f"test-{uuid.uuid4().hex[:12]}",
+        "LAGOM_SHM_DIR": str(shared),
+        "LAGOM_DIR": str(tmp_path / "log"),
+        "LAGOM_MODE": "tune",
+        "LAGOM_CONTROLLER": "none",
+    }
+    key, region = key_and_region(environ)
+    yield Job(environ, tmp_path / "log", region, key)
+    region.unlink(missing_ok=True)
