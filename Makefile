@@ -57,13 +57,13 @@ agreement: native ## 8 ranks x 4 communicators, 100,000 plans, not one call on w
 	LAGOM_TEST_FULL=1 $(PYTEST) tests/native tests/system -k agreement --timeout 3600
 
 fresh-clone: ## clone HEAD into a temporary folder and run `make test` and `make demo` there
-	bash tests/contract/test_fresh_clone.sh
+	tests/contract/fresh_clone.sh
 
 clean: ## remove what was built (the virtual environment stays)
 	rm -rf build dist lagom/_lib *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 # The environment is complete when the stamp exists; it is renewed when the dependencies change.
-$(STAMP): pyproject.toml setup.py
+$(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "lagom: $(PYTHON) is not on PATH; install Python >= 3.10 or say make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "lagom: Python >= 3.10 is needed and $(PYTHON) is older; say make PYTHON=python3.12 or similar" >&2; exit 1; }

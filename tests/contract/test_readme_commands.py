@@ -1,0 +1,129 @@
+"""The README's commands do what it says, as far as they need no GPU: other projects' READMEs drift.
+
+Every line of a fenced ``sh``/``bash``/``console`` block is a command. It is run here, or named in NOT_RUN with the
+reason; and whatever it calls (a lagom command or option, a make target, a file of the repository) has to exist either
+way.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lagom.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+
+#: First words of commands that are checked but not run, and why.
+NOT_RUN = {
+    "git clone": "needs the network",
+    "cd": "says where to go",
+    "pip": "installs",
+    "make test": "would run itself",
+    "make test-full": "would run itself",
+    "make test-gpu": "needs GPUs",
+    "make demo": "its own test runs the demo",
+    "lagom demo": "its own test runs the demo",
+    "make bench": "takes minutes",
+    "make figures": "takes minutes",
+    "make agreement": "takes minutes",
+    "make fresh-clone": "takes minutes",
+    "make asan": "run by make test",
+    "make ubsan": "run by make test",
+    "make tsan": "run by make test",
+    "torchrun": "needs GPUs and torch",
+    "srun": "needs Slurm",
+    "python": "needs GPUs or takes minutes",
+    "lagom run": "needs a job; tests/unit/cli/test_run.py runs it",
+    "lagom log": "needs a log; tests/unit/cli/test_commands.py runs it",
+    "lagom set": "needs a running job; tests/unit/cli/test_commands.py runs it",
+    "lagom profile": "needs a job or minutes",
+}
+#: Commands that are run as they stand.
+RUN = ("lagom doctor", "lagom env", "lagom plugin-path", "lagom --help", "lagom --version", "make help")
+
+
+def commands() -> list[str]:
+    """Every command of the README, continuation lines joined, comments and prompts taken off."""
+    text = README.read_text() if README.exists() else ""
+    blocks = re.findall(r"^```(?:sh|bash|console|shell)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    stripped = (re.sub(r"\s+#\s.*$", "", line.removeprefix("$ ")).strip() for line in lines)
+    return [line for line in stripped if line and not line.startswith("#")]
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a command without the variables set for it."""
+    words = shlex.split(command)
+    while words and re.fullmatch(r"[A-Z_][A-Z0-9_]*=.*", words[0]):
+        words.pop(0)
+    return words
+
+
+def is_one_of(command: str, heads: Iterable[str]) -> bool:
+    """Whether a command begins with the words of any of ``heads``."""
+    return f"{' '.join(words_of(command))} ".startswith(tuple(f"{head} " for head in heads))
+
+
+COMMANDS = commands()
+pytestmark = pytest.mark.skipif(not COMMANDS, reason="there is no README.md with commands yet")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_is_run_or_has_a_reason_not_to(command: str) -> None:
+    exports = command.startswith(("export ", "eval "))
+    assert exports or not words_of(command) or is_one_of(command, [*RUN, *NOT_RUN]), f"add to RUN or NOT_RUN: {command}"
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if is_one_of(c, RUN)])
+def test_commands_that_need_no_gpu_do_what_they_say(command: str, tmp_path: Path) -> None:
+    line = re.sub(r"(^|\$\(|\s)lagom(?=\s)", rf"\1{shlex.quote(sys.executable)} -m lagom", command)
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    allowed = (0, 1) if "doctor" in command else (0,)  # 1 = the doctor found a problem with this machine
+    assert done.returncode in allowed, done.stderr
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if "lagom " in c])
+def test_lagom_commands_and_options_exist(command: str) -> None:
+    for part in re.findall(r"(?:^|[\s(;])lagom ((?:[^;|)&]|\$\()*)", command):
+        words = shlex.split(part.split(" -- ")[0].replace("...", ""))
+        if not words or words[0].startswith("-"):
+            continue
+        result = CliRunner(env={"COLUMNS": "300"}).invoke(app, [words[0], "--help"])
+        assert result.exit_code == 0, f"lagom {words[0]} does not exist"
+        for option in (word.split("=")[0] for word in words[1:] if word.startswith("--")):
+            assert option in result.output, f"lagom {words[0]} has no option {option}"
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if words_of(c)[:1] == ["make"]])
+def test_make_targets_exist(command: str) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for word in words_of(command)[1:]:
+        assert "=" in word or word in targets, f"make has no target {word}"
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if words_of(c)[:1] == ["python"]])
+def test_scripts_and_modules_exist(command: str) -> None:
+    words = words_of(command)
+    if words[1] == "-m":
+        path = ROOT / words[2].replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), command
+    else:
+        assert (ROOT / words[1]).exists(), command
+
+
+def test_every_environment_variable_of_the_readme_is_a_setting() -> None:
+    from lagom.settings import BY_NAME
+
+    named = set(re.findall(r"\bLAGOM_[A-Z_]+\b", README.read_text()))
+    assert {name for name in named if not name.startswith("LAGOM_TEST")} <= set(BY_NAME)
+    shown = {name for name, setting in BY_NAME.items() if not setting.internal}
+    assert shown <= named, "the README's table of variables is not complete: `lagom env --settings` prints it"

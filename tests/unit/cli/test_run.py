@@ -1,0 +1,177 @@
+"""`lagom run` with the real controller: the job is untouched, and whatever happens nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lagom.cli import beside
+from lagom.cli.job import JobPlan
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder to run in, with shared memory of its own."""
+    (tmp_path / "shm").mkdir()
+    return tmp_path
+
+
+def environment(place: Path, **more: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
+    return clean | {"LAGOM_SHM_DIR": str(place / "shm")} | more
+
+
+def start(place: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "lagom", "run", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=place, env=environment(place, **more), stdout=pipe, stderr=pipe, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def until(found: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not found():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.05)
+
+
+def controller_pid(place: Path) -> int:
+    """From the first line of controller.log."""
+    found: list[str] = []
+
+    def look() -> bool:
+        logs = list(place.glob("lagom-*/controller.log"))
+        found[:] = re.findall(r"lagom controller (\d+):", logs[0].read_text()) if logs else []
+        return bool(found)
+
+    until(look, "the controller")
+    return int(found[0])
+
+
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def assert_nothing_left(place: Path) -> None:
+    assert list((place / "shm").iterdir()) == []
+
+
+def test_the_job_runs_as_always_with_the_plugin_in_its_environment(place: Path) -> None:
+    wait = "while [ ! -s $LAGOM_DIR/decisions.jsonl ]; do sleep 0.05; done"
+    script = f'read line; echo "$line $NCCL_TUNER_PLUGIN $LAGOM_JOB_ID"; {wait}; exit 3'
+    command = [sys.executable, "-m", "lagom", "run", "--", "sh", "-c", script]
+    done = subprocess.run(
+        command, cwd=place, env=environment(place), input="hello\n", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    word, plugin, job = done.stdout.split()
+    assert word == "hello"
+    assert Path(plugin).name == "libnccl-tuner-lagom.so"
+    first, *_, last = done.stderr.splitlines()
+    folder = place / f"lagom-{job}"
+    assert first.endswith(f"log in {folder}")
+    assert last.startswith(f"lagom: job {job} ended with 3 after")
+    assert last.endswith(f"log in {folder}")
+    assert_nothing_left(place)
+
+
+def test_a_job_that_ends_at_once_leaves_nothing(place: Path) -> None:
+    for _ in range(3):
+        assert finish(start(place, "--", "true"))[0] == 0
+    assert_nothing_left(place)
+
+
+def test_options_end_where_the_command_begins(place: Path) -> None:
+    code, out, _ = finish(start(place, "--mode", "off", "echo", "--mode", "x"))
+    assert (code, out) == (0, "--mode x\n")
+
+
+def test_death_by_signal_is_told_and_cleaned_up_after(place: Path) -> None:
+    code, _, err = finish(start(place, "--", "sh", "-c", "kill -KILL $$"))
+    assert code == 137
+    assert "ended with 137" in err
+    assert_nothing_left(place)
+
+
+def test_a_signal_to_the_launcher_ends_job_and_controller(place: Path) -> None:
+    process = start(place, "--", "sh", "-c", "echo ready; exec sleep 100")
+    pid = controller_pid(place)
+    process.send_signal(signal.SIGTERM)
+    code, _, _ = finish(process)
+    assert code == 128 + signal.SIGTERM
+    assert is_gone(pid)
+    assert_nothing_left(place)
+
+
+def test_a_killed_controller_is_told_and_leaves_nothing(place: Path) -> None:
+    process = start(place, "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; echo done")
+    os.kill(controller_pid(place), signal.SIGKILL)
+    time.sleep(0.3)
+    (place / "go").touch()
+    code, out, err = finish(process)
+    assert (code, out) == (0, "done\n")
+    assert "the controller ended with -9" in err
+    assert "The job goes on untuned." in err
+    assert_nothing_left(place)
+
+
+def test_a_controller_that_cannot_start_costs_the_job_nothing(place: Path) -> None:
+    code, out, err = finish(start(place, "--", "sh", "-c", "sleep 2; echo done", LAGOM_SHM_DIR=str(place / "nowhere")))
+    assert (code, out) == (0, "done\n")
+    assert "the controller ended with 2" in err
+
+
+def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(place, LAGOM_JOB_ID="stopped").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(beside, "STOP_SECONDS", 0.5)
+    folder = place / "lagom-stopped"
+    folder.mkdir()
+    controller = beside.Controller(JobPlan("stopped", folder, {}, True), set())
+    pid = controller_pid(place)
+    os.kill(pid, signal.SIGSTOP)
+    controller.end()
+    assert is_gone(pid)
+    assert_nothing_left(place)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "sentence"),
+    [
+        (["--", "no-such-command"], {}, "the command 'no-such-command' is not found"),
+        (["--set", "nonsense", "--", "true"], {}, ""),
+        (["--strategy", "magic", "--", "true"], {}, "there is no strategy 'magic'; choose one of: "),
+        (["--mode", "sometimes", "--", "true"], {}, "LAGOM_MODE=sometimes is not understood"),
+        (["--", "true"], {"NCCL_TUNER_PLUGIN": "other.so"}, "NCCL_TUNER_PLUGIN=other.so is set already"),
+        (["--dir", "/proc/nowhere", "--", "true"], {}, "cannot be made"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_changed(
+    place: Path, arguments: list[str], more: dict[str, str], sentence: str
+) -> None:
+    code, out, err = finish(start(place, *arguments, **more))
+    assert (code, out) == (2, "")
+    assert err.startswith("lagom: ")
+    assert err.count("\n") == 1
+    assert sentence in err
+    assert list(place.glob("lagom-*")) == []
+    assert_nothing_left(place)
+
+
+def test_mode_off_starts_no_controller(place: Path) -> None:
+    code, out, err = finish(start(place, "--mode", "off", "--", "sh", "-c", "echo $LAGOM_MODE $LAGOM_CONTROLLER"))
+    assert (code, out) == (0, "off none\n")
+    assert "the plugin is loaded and does nothing" in err
+    assert list(place.glob("lagom-*/controller.log")) == []
