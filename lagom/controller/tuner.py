@@ -219,12 +219,13 @@ class CommunicatorTuner:
         """A program that has repeated long enough, and was found already when half of these calls had been seen: a run
         of equal gathers inside the first forward pass also repeats for a while."""
         program = find_program(self.history)
-        if program is None or program.iterations_seen < self.options.stable_iterations:
+        if program is None:
             return None
         seen = len(self.history.numbers)
         if program.positions != self._suspected:
             self._suspected, self._suspected_at = program.positions, seen
-        return program if seen >= min(2 * self._suspected_at, HISTORY_CALLS) else None
+        settled = seen >= min(2 * self._suspected_at, HISTORY_CALLS)
+        return program if settled and program.iterations_seen >= self.options.stable_iterations else None
 
     def _program_has_changed(self) -> bool:
         assert self.tuned is not None
