@@ -36,7 +36,7 @@ class Proposal:
 
     ``against`` is what the strategy wants it compared with (``None`` = the incumbent); the windows still pair it with
     the incumbent, so a slow current point costs nothing more. ``cautious`` asks for a short first window: the candidate
-    is expected to be slow. ``once``: one window is enough, the strategy does not ask about Z. ``site`` is the
+    is expected to be slow. ``once``: exactly one window, a fresh one even if the candidate is known. ``site`` is the
     communication that moves, for the log.
     """
 

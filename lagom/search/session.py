@@ -150,7 +150,8 @@ class TuningSession:
         strategy's."""
         new, old = proposal.candidate, proposal.against or self.incumbent
         empty = 0
-        while self._settling.undecided(new, old):
+        fresh = proposal.once and new != self.incumbent
+        while fresh or self._settling.undecided(new, old):
             target = self._settling.less_sure(new, old)
             pairs = self._settling.pairs_for(target, old, proposal.cautious)
             if self._books.unwritten:

@@ -1,0 +1,53 @@
+"""Every strategy passes the one conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lagom.search import STRATEGIES, Knobs, Problem, Strategy, UnknownStrategy, make_strategy
+from lagom.search.testing import compute_bound
+
+from . import conformance
+
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    **{name: (name, {}) for name in STRATEGIES if name != "exhaustive"},
+    "exhaustive": ("exhaustive", {"shared": True, "every": 2}),
+    "lagom from stock": ("lagom", {"start": "stock"}),
+    "lagom random order": ("lagom", {"order": "random"}),
+    "lagom reversed order": ("lagom", {"order": "reversed"}),
+    "lagom shared": ("lagom", {"shared": True}),
+}
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_strategy_conforms(variant: str, check: Callable[[conformance.Make], None]) -> None:
+    name, options = VARIANTS[variant]
+
+    def make(problem: Problem, seed: int) -> Strategy:
+        return make_strategy(name, problem, seed, **options)
+
+    check(make)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_strategy_obeys_missing_knobs(name: str) -> None:
+    """Without chunk (NCCL 2.22-2.29), without channels, without anything: nothing else is touched."""
+    options = {"shared": True} if name == "exhaustive" else {}
+    for knobs in (Knobs(chunk=False), Knobs(channels=False), Knobs(channels=False, chunk=False)):
+        landscape = compute_bound(ceiling=8, knobs=knobs)
+        session, _ = conformance.run(
+            lambda problem, seed: make_strategy(name, problem, seed, **options), landscape, noise=0.01
+        )
+        configs = [config for move in session.moves for config in move.candidate.configs]
+        assert knobs.channels or all(config.channels is None for config in configs)
+        assert knobs.chunk or all(config.chunk_bytes is None for config in configs)
+        assert all(config.threads is None for config in configs)
+        assert all(config.algorithm is None for config in configs)
+
+
+def test_unknown_strategy_is_refused_with_the_names() -> None:
+    with pytest.raises(UnknownStrategy, match="lagom, guided"):
+        make_strategy("gradient", compute_bound().problem())
