@@ -81,11 +81,21 @@ class CommunicatorTuner:
             self._window.add_spans(process, spans)
 
     def pin(self, rules: tuple[Rule, ...]) -> None:
-        """Put these rules in force by hand (``--set``) instead of searching."""
+        """Put these rules in force by hand (``--set``) instead of searching; no rules = back to stock and to searching.
+
+        A running search ends; its open lease is replaced by the pinned plan, or ends by itself.
+        """
+        if rules == self.rules or self.phase == "aside":
+            return
         self.rules = rules
-        if self.phase in ("learning", "pinning", "pinned"):
-            self._withdraw()
-            self.phase = "pinning"
+        if self.phase == "joining":
+            return
+        self._withdraw()
+        if self._session is not None:
+            self._session.stop("rules were pinned by hand")
+        self._session, self._window, self.best, self.tuned = None, None, None, None
+        self.region.set_capture(self.view.index, Capture.CALLS | Capture.KERNELS)
+        self.phase = "pinning"
 
     def step(self, now: float) -> None:
         """One step of the current phase; ``now`` is a monotonic clock in seconds."""
@@ -167,7 +177,7 @@ class CommunicatorTuner:
         else:
             self.story.profile_changed()
         self._offer = None
-        return "pinned"
+        return "pinned" if self.rules else "learning"
 
     def _tuning(self, now: float) -> str:
         assert self._session is not None
@@ -303,6 +313,7 @@ class CommunicatorTuner:
         return self.history.numbers[-1] // self.tuned.program.calls_per_iteration
 
     def _withdraw(self) -> None:
-        if self._offer is not None:
-            self._offer.give_up()
-            self._offer = None
+        for offer in (self._offer, self._window.offer if self._window is not None else None):
+            if offer is not None:
+                offer.give_up()
+        self._offer = None

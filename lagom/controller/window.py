@@ -73,6 +73,11 @@ class Window:
     _moved_at: float = 0.0
     _smallest: int = field(default=-1)
 
+    @property
+    def offer(self) -> Offer | None:
+        """The offer under way, if any."""
+        return self._cutting or self._offer
+
     def add_calls(self, slot: int, records: NDArray[Any]) -> None:
         """Call records of one rank."""
         if self._meter is not None:

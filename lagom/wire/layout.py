@@ -136,6 +136,8 @@ uint32_t lagom_counters(struct lagom_region *region, uint32_t communicator, uint
 
 void lagom_capture_set(struct lagom_region *region, uint32_t communicator, uint32_t capture, uint32_t iteration_hint);
 
+int lagom_call_ring_push(struct lagom_region *region, uint32_t slot, const struct lagom_call_record *record);
+int lagom_kernel_ring_push(struct lagom_region *region, uint32_t process, const struct lagom_kernel_span *span);
 uint32_t lagom_call_ring_drain(struct lagom_region *region, uint32_t slot, struct lagom_call_record *out,
                                uint32_t room);
 uint32_t lagom_kernel_ring_drain(struct lagom_region *region, uint32_t process, struct lagom_kernel_span *out,

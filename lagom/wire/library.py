@@ -29,7 +29,7 @@ def library() -> Any:
 
 
 def plugin_path() -> Path:
-    """Absolute path of the plugin that ``NCCL_TUNER_PLUGIN`` wants; raises :class:`LibraryMissing` if it is not built."""
+    """Absolute path of what ``NCCL_TUNER_PLUGIN`` wants; raises :class:`LibraryMissing` if it is not built."""
     path = LIBRARY_FOLDER / "libnccl-tuner-lagom.so"
     if not path.exists():
         raise LibraryMissing(f"{path} does not exist; build it with `make native` or reinstall lagom.")

@@ -55,7 +55,7 @@ class Plan:
 
 
 def parse_rule(text: str) -> Rule:
-    """One rule of ``--set``, e.g. ``allgather:>=1M:nc=4,chunk=512K,nt=256``; raises :class:`BadRule` with the reason."""
+    """One rule of ``--set``, e.g. ``allgather:>=1M:nc=4,chunk=512K``; raises :class:`BadRule` with the reason."""
     rule, error = ffi.new("struct lagom_rule *"), ffi.new("char[256]")
     if library().lagom_rule_parse(text.encode(), rule, error, 256) != 0:
         raise BadRule(ffi.string(error).decode())

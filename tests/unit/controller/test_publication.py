@@ -1,0 +1,112 @@
+"""Offers: retried with more room, withdrawn in silence, never past what the region refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lagom.controller.publication import MAX_ATTEMPTS, OFFER_SECONDS, Margin, Offer, Progress
+from lagom.wire.plan import Plan
+from lagom.wire.region import Publication, Verdict
+
+
+class FakeRegion:
+    """What an offer sees of a region: verdicts and results played from lists."""
+
+    def __init__(self, verdicts: list[Verdict], results: list[Publication] | None = None) -> None:
+        self.verdicts, self.results = verdicts, results or []
+        self.starts: list[int] = []
+        self.calls = 100
+        self.ready = True
+
+    def ready_to_publish(self, communicator: int) -> bool:
+        return self.ready
+
+    def counters(self, communicator: int) -> tuple[int, int, int]:
+        return 2, self.calls - 1, self.calls
+
+    def publish(self, communicator: int, plan: Plan) -> tuple[Publication, int]:
+        self.starts.append(plan.start_call)
+        return (self.results.pop(0) if self.results else Publication.OK), len(self.starts)
+
+    def poll(self, communicator: int) -> Verdict:
+        return self.verdicts.pop(0)
+
+    def withdraw(self, communicator: int) -> Verdict:
+        return Verdict.ABORTED
+
+
+@pytest.fixture
+def offer() -> Callable[..., tuple[Offer, list[str]]]:
+    def make(
+        region: FakeRegion, start_after: Callable[[int], int | None] = lambda call: call
+    ) -> tuple[Offer, list[str]]:
+        told: list[str] = []
+
+        def on_event(kind: str, **facts: Any) -> None:
+            told.append(kind)
+
+        return Offer(region, 0, Margin(), 10, lambda start: Plan(start), start_after, on_event), told  # type: ignore[arg-type]
+
+    return make
+
+
+def drive(offer: Offer, steps: int, seconds: float = 0.01) -> Progress:
+    progress = Progress.PENDING
+    for step in range(steps):
+        progress = offer.step(step * seconds)
+        if progress is not Progress.PENDING:
+            break
+    return progress
+
+
+def test_a_plan_starts_past_the_fastest_rank_by_a_margin(offer: Any) -> None:
+    region = FakeRegion([Verdict.OPEN, Verdict.COMMITTED])
+    one, told = offer(region)
+    assert drive(one, 5) is Progress.COMMITTED
+    assert region.starts[0] >= region.calls + 10
+    assert told == ["plan_published", "plan_committed"]
+
+
+def test_each_abort_doubles_the_room(offer: Any) -> None:
+    region = FakeRegion([Verdict.ABORTED, Verdict.ABORTED, Verdict.COMMITTED])
+    one, told = offer(region)
+    assert drive(one, 10) is Progress.COMMITTED
+    room = [start - region.calls for start in region.starts]
+    assert room[1] == 2 * room[0]
+    assert room[2] == 4 * room[0]
+    assert told.count("plan_aborted") == 2
+
+
+def test_a_job_that_keeps_aborting_is_left_alone(offer: Any) -> None:
+    region = FakeRegion([Verdict.ABORTED] * 100)
+    one, _ = offer(region)
+    assert drive(one, 100) is Progress.FAILED
+    assert len(region.starts) == MAX_ATTEMPTS
+    assert one.failure
+
+
+def test_an_offer_nobody_answers_is_withdrawn(offer: Any) -> None:
+    region = FakeRegion([Verdict.OPEN] * 1000)
+    one, told = offer(region)
+    drive(one, 3, seconds=OFFER_SECONDS)
+    assert "plan_aborted" in told
+
+
+@pytest.mark.parametrize("why", ["ready", "irregular", "late"])
+def test_what_never_gets_possible_ends_with_its_reason(offer: Any, why: str) -> None:
+    region = FakeRegion([], [Publication.LATE] * 100)
+    region.ready = why != "ready"
+    one, told = offer(region, (lambda call: None) if why == "irregular" else (lambda call: call))
+    assert drive(one, 10, seconds=OFFER_SECONDS / 4) is Progress.FAILED
+    assert one.failure
+    assert told == []
+
+
+def test_an_unsound_plan_is_not_tried_again(offer: Any) -> None:
+    region = FakeRegion([], [Publication.BAD_PLAN])
+    one, _ = offer(region)
+    assert drive(one, 5) is Progress.FAILED
+    assert len(region.starts) == 1

@@ -1,0 +1,98 @@
+"""The controller's hold on a region, through the real library."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, ffi
+from lagom.wire.library import library
+from lagom.wire.plan import Plan, PlanTooLarge, fill_plan
+from lagom.wire.region import Publication, Region, RegionRefused, region_path
+
+
+@pytest.fixture(autouse=True)
+def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LAGOM_SHM_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_a_region_is_made_private_small_and_goes_with_its_owner(shm: Path) -> None:
+    region = Region.create("job-1")
+    file = region.path
+    assert file == region_path("job-1")
+    assert file.parent == shm
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.stat().st_size <= 8 << 20
+    assert region.job_key == "job-1"
+    assert region.processes_alive() == 0
+    assert region.communicators() == region.slots() == region.processes() == []
+    region.close(unlink=True)
+    assert not file.exists()
+
+
+def test_only_one_controller_holds_it() -> None:
+    with Region.create("job-2") as region:
+        child = os.fork()
+        if child == 0:
+            try:
+                Region.attach(region.path)
+            except RegionRefused as error:
+                os._exit(0 if "controller" in str(error) else 2)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        region.close(unlink=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 4096, os.urandom(1 << 16)])
+def test_a_foreign_or_damaged_file_is_refused_in_one_sentence(shm: Path, content: bytes) -> None:
+    file = shm / "lagom-0-damaged"
+    file.write_bytes(content)
+    file.chmod(0o600)
+    with pytest.raises(RegionRefused) as caught:
+        Region.attach(file)
+    assert "\n" not in str(caught.value)
+    assert file.read_bytes() == content
+
+
+def test_a_missing_region_is_named(shm: Path) -> None:
+    with pytest.raises(RegionRefused, match="nowhere"):
+        Region.attach(shm / "nowhere")
+
+
+def test_rings_come_out_as_they_went_in() -> None:
+    with Region.create("job-3") as region:
+        calls = np.zeros(3, CALL_RECORD)
+        calls["call"] = [1, 2, 3]
+        calls["chosen"]["channels"] = 4
+        spans = np.zeros(2, KERNEL_SPAN)
+        spans["end_ns"] = 9
+        for row in calls:
+            record = ffi.from_buffer("struct lagom_call_record *", np.array([row]))
+            library().lagom_call_ring_push(region._region, 5, record)
+        for row in spans:
+            library().lagom_kernel_ring_push(
+                region._region, 0, ffi.from_buffer("struct lagom_kernel_span *", np.array([row]))
+            )
+        assert (region.drain_calls(5) == calls).all()
+        assert (region.drain_kernels(0) == spans).all()
+        assert len(region.drain_calls(5)) == 0
+        region.close(unlink=True)
+
+
+def test_nothing_is_published_to_nobody() -> None:
+    with Region.create("job-4") as region:
+        result, epoch = region.publish(0, Plan(start_call=10))
+        assert result is Publication.INCOMPLETE
+        assert epoch == 0
+        region.close(unlink=True)
+
+
+def test_a_plan_that_does_not_fit_is_refused_before_anything_is_written() -> None:
+    struct = ffi.new("struct lagom_plan *")
+    with pytest.raises(PlanTooLarge, match="positions"):
+        fill_plan(Plan(start_call=1, positions=(0,) * 5000), struct)
+    assert bytes(ffi.buffer(struct)) == bytes(ffi.sizeof("struct lagom_plan"))
