@@ -6,7 +6,7 @@ both queues empty, so nothing else matters to it); noise is put on top of cached
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,7 @@ class Simulator:
         self._group_sims = [_GroupSim(group, machine) for group in self.groups]
         self._runs: dict[Assignment, Iteration] = {}
         self._op_runs: dict[tuple[CommConfig, ...], Iteration] = {}
+        self._call_of = {c.site: c for g in self.groups for c in g.collectives}
         self._ops = tuple(c for g in self.groups for _ in range(g.repeats) for c in g.collectives)
 
     # --- what is to be tuned --------------------------------------------------------------------------------------
@@ -141,6 +142,26 @@ class Simulator:
         """One iteration as a real job would measure it: the cached result under ``noise`` (a share of Z, one sigma)."""
         return noisy(self.run(assignment), rng or self._rng, noise)
 
+    # --- parts of it, for the oracle ------------------------------------------------------------------------------
+
+    @property
+    def sites_by_group(self) -> tuple[tuple[int, ...], ...]:
+        """For each group the problem's sites that matter to it. A site may matter to several groups only if its calls do;
+        none of ours does."""
+        place = {site: n for n, site in enumerate(self._visible)}
+        return tuple(tuple(place[s] for s in group.sites if s in place) for group in self.groups)
+
+    def run_group(self, number: int, configs: Mapping[int, CommConfig]) -> GroupTimes:
+        """Noise-free times of one group with these configs, by the problem's sites; the others stock."""
+        return self._group_sims[number].run(self._applied_by_site(configs))
+
+    def fingerprint(self, site: int, config: CommConfig) -> Hashable:
+        """Equal for configs that run alike at this site of the problem."""
+        index = self._visible[site]
+        shape = self.workload.sites[index]
+        alone = transfer(self.machine, self._call_of[index], self.applied(config, shape.function))
+        return (alone.ns, alone.memory_gbps, alone.inflight_bytes, alone.config.channels, alone.config.threads)
+
     def stock(self) -> Assignment:
         """NCCL untouched."""
         return Assignment.stock(len(self._visible))
@@ -159,12 +180,18 @@ class Simulator:
     def _run(self, assignment: Assignment) -> Iteration:
         if len(assignment) != len(self._visible):
             raise SimulatorError(f"the problem has {len(self._visible)} sites; got {len(assignment)} configs")
-        shapes = self.workload.sites
-        by_site = [self.applied(STOCK, shape.function) for shape in shapes]
-        for index, config in zip(self._visible, assignment.configs, strict=True):
-            by_site[index] = self.applied(config, shapes[index].function)
+        by_site = self._applied_by_site(dict(enumerate(assignment.configs)))
         times = [sim.run(by_site) for sim in self._group_sims]
         return self._iteration(times, lambda: self._spans([by_site[op.site] for op in self._ops]))
+
+    def _applied_by_site(self, configs: Mapping[int, CommConfig]) -> list[Applied]:
+        """For each of the workload's sites what runs there, from configs by the problem's sites."""
+        shapes = self.workload.sites
+        by_site = [self.applied(STOCK, shape.function) for shape in shapes]
+        for site, config in configs.items():
+            index = self._visible[site]
+            by_site[index] = self.applied(config, shapes[index].function)
+        return by_site
 
     def _run_ops(self, configs: tuple[CommConfig, ...]) -> Iteration:
         applied = [self.applied(c, op.function) for c, op in zip(configs, self._ops, strict=True)]
