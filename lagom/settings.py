@@ -80,7 +80,7 @@ SETTINGS = (
         "word",
         "lagom",
         ("controller", "launcher"),
-        "The search strategy; `lagom` is the paper's algorithm. `lagom run --help` lists the others.",
+        "The search strategy; `lagom` is the paper's algorithm. A name that does not exist is answered with the list.",
     ),
     Setting(
         "LAGOM_SET",
@@ -129,9 +129,9 @@ SETTINGS = (
         "LAGOM_LOG_LEVEL",
         "word",
         "info",
-        ("plugin", "controller"),
-        "How much the plugin says through NCCL's log (NCCL_DEBUG=INFO shows it) and the controller in controller.log.",
-        choices=("warn", "info", "debug"),
+        ("plugin",),
+        "How much the plugin says in NCCL's log (NCCL_DEBUG=INFO shows it): `warn` = only what keeps it from tuning.",
+        choices=("warn", "info"),
     ),
     Setting(
         "LAGOM_CLOCK",

@@ -72,7 +72,7 @@ def command_line(plan: JobPlan, key: str) -> list[str]:
     line += ["--dir", str(plan.folder), "--mode", "tune", "--strategy", read("LAGOM_STRATEGY")]
     for rule in split_rules(read("LAGOM_SET")):
         line += ["--set", rule]
-    return line
+    return [*line, *plan.controller_options]
 
 
 def scrubbed(environ: Mapping[str, str]) -> dict[str, str]:

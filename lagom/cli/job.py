@@ -37,6 +37,7 @@ class Wish:
     directory: Path | None = None
     use_profiler: bool = True
     replace_plugin: bool = False
+    controller_options: tuple[str, ...] = ()  # as they stand on the controller's command line
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,9 @@ class JobPlan:
     folder: Path
     variables: dict[str, str]
     starts_controller: bool
+    tunes: bool  # whether the controller is started here, or by the launcher of this node's first rank
     remarks: tuple[str, ...] = ()
+    controller_options: tuple[str, ...] = ()
 
 
 def local_rank(environ: Mapping[str, str]) -> int | None:
@@ -77,7 +80,8 @@ def plan_job(wish: Wish, environ: Mapping[str, str], plugin: Path) -> JobPlan:
     if rank is None:
         variables["LAGOM_JOB_ID"] = job
     variables["LAGOM_MODE"] = mode
-    return JobPlan(job, folder, variables, tunes and rank in (None, 0), _remarks(environ, variables, mode))
+    remarks = _remarks(environ, variables, mode)
+    return JobPlan(job, folder, variables, tunes and rank in (None, 0), tunes, remarks, wish.controller_options)
 
 
 def check_tuner_slot(environ: Mapping[str, str], plugin: Path, *, replace: bool) -> None:

@@ -14,7 +14,7 @@ from lagom.settings import SETTINGS, interpreter
 
 TUNER_TEXT = (
     "The tuner: records every collective and sets algorithm, protocol, channels (and chunk size on NCCL >= 2.30.3). "
-    "Alone it tunes a running job on NCCL >= 2.28; on 2.21-2.26 it replays a profile's size rules."
+    "Alone it tunes a running job on NCCL >= 2.28."
 )
 PROFILER_TEXT = (
     "The profiler half, optional: process-group names, the channels and threads that really ran, exact joins of "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lagom.cli.pin import check_rules
 from lagom.errors import UsageError
 from lagom.settings import BY_NAME, read
 
@@ -40,6 +41,21 @@ def run(
         Path | None,
         typer.Option("--dir", help="Log folder; default: LAGOM_DIR, else ./lagom-<job>.", show_default=False),
     ] = None,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Measure this config (rules, `;` between them) against stock instead of searching; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    stable_iterations: Annotated[
+        int | None,
+        typer.Option(help="Iterations that must look alike before the first trial.", min=1, show_default=False),
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Keep the raw call and kernel records in the log folder.")
+    ] = False,
     no_profiler: Annotated[bool, typer.Option("--no-profiler", help="Leave NCCL's profiler slot free.")] = False,
     replace_plugin: Annotated[
         bool, typer.Option("--replace-plugin", help="Run although NCCL_TUNER_PLUGIN names another.")
@@ -50,16 +66,28 @@ def run(
     Example: lagom run -- torchrun --nproc-per-node 8 train.py
     """
     from lagom.cli.job import Wish, plan_job
-    from lagom.cli.pin import check_rules
     from lagom.wire.library import plugin_path
 
     _check_choices(mode, strategy)
     pinned = tuple(check_rules(rules or [read("LAGOM_SET")]))
-    wish = Wish(mode, strategy, pinned, profile, directory, not no_profiler, replace_plugin)
+    for_controller = _controller_options(compare or [], seed, stable_iterations, record)
+    wish = Wish(mode, strategy, pinned, profile, directory, not no_profiler, replace_plugin, for_controller)
     plan = plan_job(wish, os.environ, plugin_path())
+    if compare and not plan.tunes:
+        raise UsageError("--compare measures while the job runs; leave out --profile and any mode but tune.")
     if shutil.which(command[0]) is None:
         raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
     raise typer.Exit(_supervise(command, plan))
+
+
+def _controller_options(compare: list[str], seed: int, stable_iterations: int | None, record: bool) -> tuple[str, ...]:
+    """The controller's own options, checked here: it starts beside the job, too late to refuse."""
+    options = ["--seed", str(seed)]
+    for rules in compare:
+        options += ["--compare", ";".join(check_rules([rules]))]
+    if stable_iterations is not None:
+        options += ["--stable-iterations", str(stable_iterations)]
+    return (*options, *(["--record"] if record else []))
 
 
 def _check_choices(mode: str, strategy: str) -> None:

@@ -56,15 +56,11 @@ def describe(candidate: Candidate) -> Finding:
         )
     able = capabilities(version)
     text = f"a torch job loads NCCL {version_text(version)} from {candidate.source} ({candidate.path}); {able.sentence}"
-    if not able.tuner:
-        return Finding(
-            Level.PROBLEM,
-            AREA,
-            text,
-            "use a torch with NCCL >= 2.28, or install a newer nvidia-nccl wheel of torch's CUDA.",
-        )
     if not able.online:
-        return Finding(Level.PROBLEM, AREA, text, "to tune a running job take NCCL >= 2.28 (2.27 with both variables).")
+        remedy = (
+            "take NCCL >= 2.28 (2.27 with both variables): a newer torch, or a newer nvidia-nccl wheel of its CUDA."
+        )
+        return Finding(Level.PROBLEM, AREA, text, remedy)
     if "chunk" not in able.knobs:
         remedy = "for chunk size too, take NCCL >= 2.30.3: the nvidia-nccl wheel of the same CUDA major, over torch's."
         return Finding(Level.NOTE, AREA, text, remedy)

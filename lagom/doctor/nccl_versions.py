@@ -18,7 +18,7 @@ class Capabilities:
     since: Version
     tuner: int
     profiler: int
-    online: str  # which variables tuning a running job needs: "tuner", "both", or "" where it cannot be done
+    online: str  # which variables it takes to change configs in a running job: "tuner", "both"; "" = cannot be done
     knobs: tuple[str, ...]
     torch: str  # torch releases whose wheels bring it
 
@@ -26,11 +26,12 @@ class Capabilities:
     def sentence(self) -> str:
         """For the doctor."""
         if not self.tuner:
-            return "its tuner interface (v1 or none) cannot be used"
+            return "its tuner interface is too old for lagom's plugin, which is not loaded"
+        if not self.online:
+            return f"tuner API v{self.tuner}: does not tell a communicator's id, ranks cannot agree, lagom stands aside"
         how = {
             "tuner": "tunes a running job",
             "both": "tunes a running job if NCCL_PROFILER_PLUGIN names the plugin too",
-            "": "replays the size rules of a profile, does not tune a running job",
         }[self.online]
         profiler = f", profiler API v{self.profiler}" if self.profiler else ""
         return f"tuner API v{self.tuner}{profiler}: {how}; can set {', '.join(self.knobs)}"
@@ -38,10 +39,8 @@ class Capabilities:
 
 A_P_NC = ("algorithm", "protocol", "channels")
 TABLE = (
-    Capabilities((2, 0, 0), 0, 0, "", (), "up to 2.2"),
-    Capabilities((2, 21, 0), 2, 0, "", A_P_NC, "2.3-2.6"),
-    Capabilities((2, 22, 0), 3, 0, "", A_P_NC, ""),
-    Capabilities((2, 24, 0), 4, 0, "", A_P_NC, "2.7-2.8"),
+    Capabilities((2, 0, 0), 0, 0, "", (), "up to 2.6"),
+    Capabilities((2, 24, 0), 4, 0, "", (), "2.7, 2.8"),
     Capabilities((2, 27, 0), 4, 4, "both", A_P_NC, "2.8-2.10"),
     Capabilities((2, 28, 0), 5, 5, "tuner", A_P_NC, "2.10 (CUDA 13), 2.11"),
     Capabilities((2, 29, 0), 5, 6, "tuner", A_P_NC, "2.12, 2.13"),
@@ -81,10 +80,8 @@ def support_table() -> str:
     ]
     for entry, following in zip(TABLE, (*TABLE[1:], None), strict=True):
         upper = f" to below {_short(following.since)}" if following else " and later"
-        online = {"tuner": "yes", "both": "with both variables", "": "no, replays size rules"}[entry.online]
-        if not entry.tuner:
-            upper, online = f"below {_short(TABLE[1].since)}", "no"
-        name = upper if not entry.tuner else _short(entry.since) + upper
+        online = {"tuner": "yes", "both": "with both variables", "": "no"}[entry.online]
+        name = _short(entry.since) + upper if entry.tuner else f"below {_short(TABLE[1].since)}"
         apis = f"v{entry.tuner} / {f'v{entry.profiler}' if entry.profiler else '-'}" if entry.tuner else "-"
         rows.append(f"| {name} | {entry.torch or '-'} | {apis} | {online} | {', '.join(entry.knobs) or '-'} |")
     return "\n".join(rows)

@@ -10,7 +10,7 @@ from lagom.errors import LagomError
 from lagom.settings import interpreter
 
 AREA = "plugin"
-TUNER_VERSIONS = range(2, 7)
+TUNER_VERSIONS = range(4, 7)
 PROFILER_VERSIONS = range(4, 7)
 SYMBOLS = (
     *(f"ncclTunerPlugin_v{version}" for version in TUNER_VERSIONS),
@@ -40,7 +40,7 @@ def check_plugin(path: Path) -> Finding:
     missing = [symbol for symbol in SYMBOLS if not hasattr(loaded, symbol)]
     if missing:
         return Finding(Level.PROBLEM, AREA, f"{path} lacks {', '.join(missing)}", REBUILD)
-    return Finding(Level.OK, AREA, f"{path} loads; tuner API v2-v6, profiler API v4-v6")
+    return Finding(Level.OK, AREA, f"{path} loads; tuner API v4-v6, profiler API v4-v6")
 
 
 def check_interpreter(folder: Path) -> Finding:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from lagom.records import Algorithm, Assignment, CommConfig, Protocol, Sample, Site
 
 if TYPE_CHECKING:
-    from lagom.search import session
+    from lagom.search import decision
 
 SCHEMA = 1
 
@@ -185,7 +185,7 @@ class PlanAborted(Base):
 
 
 class Move(Base):
-    """One step of the search: see :class:`lagom.search.session.Move`. ``samples`` are the (incumbent, candidate)
+    """One step of the search: see :class:`lagom.search.decision.Move`. ``samples`` are the (incumbent, candidate)
     pairs of its window: with them a whole search can be replayed from its log. ``x``, ``y``, ``z`` are the
     candidate's medians."""
 
@@ -195,7 +195,7 @@ class Move(Base):
     iteration: int | None = None
     number: int
     purpose: str
-    incumbent: tuple[ConfigRecord, ...] = ()
+    incumbent: tuple[ConfigRecord, ...] | None = None
     candidate: tuple[ConfigRecord, ...]
     verdict: str
     reason: str
@@ -209,13 +209,15 @@ class Move(Base):
     z: float | None = None
     pairs: int = 0
     discarded: int = 0
+    stragglers: int = 0
+    iterations: int = 0
     ended_early: bool = False
     resolvable: float | None = None
     lost_iterations: float = 0.0
     samples: tuple[tuple[SampleRecord, SampleRecord], ...] = ()
 
     @classmethod
-    def of(cls, move: session.Move, *, communicator: int, phase: str, iteration: int | None) -> Move:
+    def of(cls, move: decision.Move, *, communicator: int, phase: str, iteration: int | None) -> Move:
         """The log's form of a decision of the tuning session."""
         place = {"communicator": communicator, "phase": phase, "iteration": iteration}
         return cls(**{**_shared_fields(cls, move), **place})
@@ -240,7 +242,7 @@ class Outcome(Base):
     regret_iterations: float = 0.0
 
     @classmethod
-    def of(cls, outcome: session.Outcome, *, communicator: int) -> Outcome:
+    def of(cls, outcome: decision.Outcome, *, communicator: int) -> Outcome:
         """The log's form of the end of a tuning session."""
         chosen = _recorded(outcome.assignment)
         return cls(**{**_shared_fields(cls, outcome), "communicator": communicator, "configs_chosen": chosen})

@@ -125,17 +125,17 @@ def test_set_writes_checked_rules_for_the_controller(job: Path) -> None:
 
 
 def test_set_refuses_a_bad_rule_before_anything_is_changed(job: Path) -> None:
-    pin.write_pins(job, ["any::nc=2"])
+    pin.write_pins(job, ["any:any:nc=2"])
     done = lagom("set", "--dir", str(job), "allgather:>=1M:nc=4", "nonsense")
     assert done.returncode == 2
-    assert pin.read_pins(job) == ["any::nc=2"]
+    assert pin.read_pins(job) == ["any:any:nc=2"]
 
 
 def test_set_refuses_a_job_that_has_ended(job: Path) -> None:
     with journal.Journal(job) as log:
         log.write(journal.JobEnd(reason="all ranks left"))
     with pytest.raises(UsageError, match="has ended"):
-        pin.set_rules(["any::nc=2"], job, False)
+        pin.set_rules(["any:any:nc=2"], job, False)
 
 
 def test_version() -> None:

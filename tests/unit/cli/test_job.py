@@ -80,8 +80,8 @@ def test_a_rank_without_a_name_for_its_job_is_refused() -> None:
 
 
 def test_pinned_rules_and_strategy_reach_the_job(tmp_path: Path) -> None:
-    wish = Wish(strategy="static", rules=("any::nc=2", "allgather::nc=3"), directory=tmp_path)
+    wish = Wish(strategy="static", rules=("any:any:nc=2", "allgather:any:nc=3"), directory=tmp_path)
     found = variables(wish)
-    assert found["LAGOM_SET"] == "any::nc=2;allgather::nc=3"
+    assert found["LAGOM_SET"] == "any:any:nc=2;allgather:any:nc=3"
     assert found["LAGOM_STRATEGY"] == "static"
     assert found["LAGOM_DIR"] == str(tmp_path)

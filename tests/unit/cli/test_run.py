@@ -139,7 +139,7 @@ def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: 
     monkeypatch.setattr(beside, "STOP_SECONDS", 0.5)
     folder = place / "lagom-stopped"
     folder.mkdir()
-    controller = beside.Controller(JobPlan("stopped", folder, {}, True), set())
+    controller = beside.Controller(JobPlan("stopped", folder, {}, starts_controller=True, tunes=True), set())
     pid = controller_pid(place)
     os.kill(pid, signal.SIGSTOP)
     controller.end()
@@ -155,6 +155,8 @@ def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: 
         (["--strategy", "magic", "--", "true"], {}, "there is no strategy 'magic'; choose one of: "),
         (["--mode", "sometimes", "--", "true"], {}, "LAGOM_MODE=sometimes is not understood"),
         (["--", "true"], {"NCCL_TUNER_PLUGIN": "other.so"}, "NCCL_TUNER_PLUGIN=other.so is set already"),
+        (["--compare", "nonsense", "--", "true"], {}, ""),
+        (["--compare", "any:any:nc=2", "--mode", "off", "--", "true"], {}, "--compare measures while the job runs"),
         (["--dir", "/proc/nowhere", "--", "true"], {}, "cannot be made"),
     ],
 )
@@ -175,3 +177,16 @@ def test_mode_off_starts_no_controller(place: Path) -> None:
     assert (code, out) == (0, "off none\n")
     assert "the plugin is loaded and does nothing" in err
     assert list(place.glob("lagom-*/controller.log")) == []
+
+
+def test_what_the_controller_shall_do_stands_on_its_command_line(place: Path) -> None:
+    options = ["--compare", "any:>=1M:nc=2;allgather:any:nc=3", "--seed", "7", "--stable-iterations", "5", "--record"]
+    process = start(place, *options, "--strategy", "static", "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done")
+    line = Path(f"/proc/{controller_pid(place)}/cmdline").read_text().split("\0")
+    (place / "go").touch()
+    assert finish(process)[0] == 0
+    assert line[line.index("--compare") + 1] == "any:>=1M:nc=2;allgather:any:nc=3"
+    assert line[line.index("--seed") + 1] == "7"
+    assert line[line.index("--stable-iterations") + 1] == "5"
+    assert line[line.index("--strategy") + 1] == "static"
+    assert "--record" in line

@@ -65,8 +65,8 @@ def test_a_wrong_value_is_refused_with_the_right_ones() -> None:
 
 
 def test_rules_are_split_at_semicolons_and_lines() -> None:
-    text = "allgather:>=1M:nc=4; any:<=64K:nc=1\n# a comment\nreducescatter::nc=2 # why\n"
-    assert settings.split_rules(text) == ["allgather:>=1M:nc=4", "any:<=64K:nc=1", "reducescatter::nc=2"]
+    text = "allgather:>=1M:nc=4; any:<=64K:nc=1\n# a comment\nreducescatter:any:nc=2 # why\n"
+    assert settings.split_rules(text) == ["allgather:>=1M:nc=4", "any:<=64K:nc=1", "reducescatter:any:nc=2"]
 
 
 def test_the_log_folder_is_a_safe_name() -> None:

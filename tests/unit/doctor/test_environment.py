@@ -71,4 +71,4 @@ def test_the_support_table_has_a_row_for_each_entry() -> None:
     table = support_table()
     assert "| 2.30.3 and later |" in table
     assert "| 2.27 to below 2.28 |" in table
-    assert "| below 2.21 |" in table
+    assert "| below 2.24 |" in table

@@ -118,9 +118,9 @@ def test_a_library_that_does_not_load_is_a_problem(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "level", "words"),
     [
-        ("2.18.3", Level.PROBLEM, "cannot be used"),
-        ("2.21.5", Level.PROBLEM, "replays the size rules"),
-        ("2.26.2", Level.PROBLEM, "tuner API v4: replays"),
+        ("2.18.3", Level.PROBLEM, "too old for lagom's plugin"),
+        ("2.23.4", Level.PROBLEM, "too old for lagom's plugin"),
+        ("2.26.2", Level.PROBLEM, "lagom stands aside"),
         ("2.27.5", Level.NOTE, "if NCCL_PROFILER_PLUGIN names the plugin too"),
         (
             "2.28.9",

@@ -93,7 +93,7 @@ def test_the_plugin_is_judged_by_loading_it(tmp_path: Path) -> None:
     assert "does not load" in plugin.check_plugin(broken).text
     other = tmp_path / "other.so"
     subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(other)], check=True)
-    assert "lacks ncclTunerPlugin_v2" in plugin.check_plugin(other).text
+    assert "lacks ncclTunerPlugin_v4" in plugin.check_plugin(other).text
 
 
 def test_the_interpreter_noted_beside_the_plugin_is_checked(tmp_path: Path) -> None:

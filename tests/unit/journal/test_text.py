@@ -31,7 +31,7 @@ GATHER, SCATTER = (
 NC3 = ConfigRecord(channels=3, chunk_bytes=256 << 10)
 STORY: list[tuple[Base, str]] = [
     (
-        JobStart(job="j", mode="tune", strategy="lagom", rules=("any::nc=2",)),
+        JobStart(job="j", mode="tune", strategy="lagom", rules=("any:any:nc=2",)),
         "job j starts: mode tune, strategy lagom, pinned",
     ),
     (
