@@ -3,7 +3,7 @@
 from lagom.search.base import Answer, Comparison, Proposal, Strategy
 from lagom.search.decision import Move, Outcome
 from lagom.search.ledger import Ledger, Trial
-from lagom.search.policy import Policy
+from lagom.search.policy import BLOCKS, LIVE, Policy
 from lagom.search.problem import Knobs, Problem
 from lagom.search.registry import STRATEGIES, UnknownStrategy, make_strategy
 from lagom.search.replay import ReplayMismatch, replay
@@ -12,6 +12,8 @@ from lagom.search.space import Space
 from lagom.search.window import WindowRequest, WindowResult
 
 __all__ = [
+    "BLOCKS",
+    "LIVE",
     "STRATEGIES",
     "Answer",
     "Comparison",

@@ -95,6 +95,8 @@ class Strategy(ABC):
     """One way to search. Subclasses implement :meth:`moves`."""
 
     name: ClassVar[str]
+    checked: ClassVar[bool] = True
+    """Refuse proposals that are off the ladders. Only configs given by hand may be: the plan format is their limit."""
 
     def __init__(self, problem: Problem, seed: int = 0, *, shared: bool = False) -> None:
         """``shared``: one config for all sites instead of one a site."""

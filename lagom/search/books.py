@@ -33,7 +33,7 @@ class Books:
     def take(self, result: WindowResult) -> None:
         """The window came back; :meth:`write` must follow once it is known what it meant."""
         self._taken = result
-        self.iterations += 2 * (len(result.pairs) + result.discarded)
+        self.iterations += 2 * result.candidate_iterations
         if self._asked is not None and self._asked.purpose != "baseline" and result.pairs:
             self.lost += self._time_lost(self._asked, result)
 
@@ -70,6 +70,7 @@ class Books:
             incumbent=request.incumbent,
             samples=result.pairs,
             ended_early=result.ended_early,
+            iterations=result.iterations,
         )
         self.moves.append(self._with_levels(move, interval))
 
@@ -99,4 +100,4 @@ class Books:
         loss."""
         level = self._ledger.known(request.incumbent).z / self._ledger.known(self._ledger.stock).z
         excess = [level * candidate.z / incumbent.z - 1.0 for incumbent, candidate in result.pairs]
-        return max(0.0, sum(excess) * (1.0 + result.discarded / len(excess)))
+        return max(0.0, sum(excess) / len(excess) * result.candidate_iterations)

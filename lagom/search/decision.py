@@ -38,6 +38,7 @@ class Move:
     incumbent: Assignment | None = None  # what the candidate was measured against
     samples: Pairs = ()  # the window itself: with these in the log a run can be replayed exactly
     ended_early: bool = False
+    iterations: int = 0  # with the candidate in force, as the driver counted them
 
 
 @dataclass(frozen=True, slots=True)

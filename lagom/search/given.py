@@ -17,6 +17,7 @@ class Given(Strategy):
     """Measures ``assignments`` in order and answers with the fastest; the final A/B is the proof."""
 
     name = "given"
+    checked = False
 
     def __init__(self, problem: Problem, seed: int = 0, *, assignments: Sequence[Assignment] = ()) -> None:
         super().__init__(problem, seed)

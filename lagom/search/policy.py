@@ -50,4 +50,15 @@ class Policy:
 
 
 LIVE = Policy()
-"""The defaults: for training jobs that must not be disturbed much."""
+"""The defaults: for training jobs that must not be disturbed much, where each iteration's time is seen."""
+
+BLOCKS = Policy(
+    pairs_baseline=4,
+    pairs_first=2,
+    pairs_max=6,
+    confirm_looks=(8, 12),
+    final_looks=(8, 14),
+    promote_gain=0.05,
+    max_iterations=4000,
+)
+"""Where only host times are known and a "sample" is the mean of a block of some 20 iterations: fewer, better pairs."""

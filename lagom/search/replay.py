@@ -33,7 +33,11 @@ def replay(moves: Iterable[Move], strategy: Strategy, problem: Problem, policy: 
             raise ReplayMismatch(
                 f"move {logged.number} of the log ({logged.purpose}, {logged.reason}) is not what is wanted now"
             )
-        again = session.report(WindowResult(logged.samples, logged.discarded, logged.ended_early))
+        again = session.report(_result(logged))
         if (again.verdict, again.reason) != (logged.verdict, logged.reason):
             raise ReplayMismatch(f"move {logged.number}: the log says {logged.verdict}, now it is {again.verdict}")
     return session
+
+
+def _result(logged: Move) -> WindowResult:
+    return WindowResult(logged.samples, logged.discarded, logged.ended_early, logged.iterations)

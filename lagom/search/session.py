@@ -300,7 +300,7 @@ class TuningSession:
 
     def _check(self, proposal: Proposal) -> None:
         wrong = self.strategy.space.why_illegal(proposal.candidate)
-        if wrong:
+        if wrong and self.strategy.checked:
             raise IllegalProposal(f"strategy {self.strategy.name} proposed what is not legal here: {wrong}")
 
 

@@ -30,8 +30,15 @@ class WindowRequest:
 @dataclass(frozen=True, slots=True)
 class WindowResult:
     """Pairs as measured; ``discarded`` pairs were spoilt (stragglers, irregular iterations). ``ended_early`` when the
-    driver cut a clearly bad candidate. An empty ``pairs`` is a missing window and no error."""
+    driver cut a clearly bad candidate. An empty ``pairs`` is a missing window and no error. ``iterations`` ran with the
+    candidate in force: more than pairs where a pair takes several, or some were dropped (0 = one a pair)."""
 
     pairs: Pairs
     discarded: int = 0
     ended_early: bool = False
+    iterations: int = 0
+
+    @property
+    def candidate_iterations(self) -> int:
+        """Iterations that ran with the candidate in force."""
+        return self.iterations or len(self.pairs) + self.discarded
