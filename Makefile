@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.lagom-installed
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-gpu native lint asan ubsan tsan bench figures agreement fresh-clone clean
+.PHONY: help demo test test-full test-gpu native lint asan ubsan tsan bench figures agreement readme fresh-clone clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ figures: native ## the figures of the README, from benchmarks/results
 
 agreement: native ## 8 ranks x 4 communicators, 100,000 plans, not one call on which two ranks differ
 	LAGOM_TEST_FULL=1 $(PYTEST) tests/native tests/system -k agreement --timeout 3600
+
+readme: native ## write anew the parts of the README that are made from the code
+	$(PY) -m tests.contract.readme_blocks
 
 fresh-clone: ## clone HEAD into a temporary folder and run `make test` and `make demo` there
 	tests/contract/fresh_clone.sh

@@ -1,12 +1,13 @@
 """The README's commands do what it says, as far as they need no GPU: other projects' READMEs drift.
 
-Every line of a fenced ``sh``/``bash``/``console`` block is a command. It is run here, or named in NOT_RUN with the
-reason; and whatever it calls (a lagom command or option, a make target, a file of the repository) has to exist either
-way.
+Every line of a fenced block labelled ``sh``, or not labelled and beginning with a command, is a command. It is run
+here, or named in NOT_RUN with the reason; and whatever it calls (a lagom command or option, a make target, a file of
+the repository) has to exist either way.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -21,6 +22,10 @@ from lagom.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
+
+BLOCK = re.compile(r"^```(sh|bash|console|shell|)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+#: What a block without a label begins with if it holds commands.
+FIRST_WORDS = [[word] for word in ("make", "pip", "lagom", "export", "git", "torchrun", "python", "srun")]
 
 #: First words of commands that are checked but not run, and why.
 NOT_RUN = {
@@ -54,7 +59,7 @@ RUN = ("lagom doctor", "lagom env", "lagom plugin-path", "lagom --help", "lagom 
 def commands() -> list[str]:
     """Every command of the README, continuation lines joined, comments and prompts taken off."""
     text = README.read_text() if README.exists() else ""
-    blocks = re.findall(r"^```(?:sh|bash|console|shell)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    blocks = [block for label, block in BLOCK.findall(text) if label or block.split(maxsplit=1)[:1] in FIRST_WORDS]
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     stripped = (re.sub(r"\s+#\s.*$", "", line.removeprefix("$ ")).strip() for line in lines)
     return [line for line in stripped if line and not line.startswith("#")]
@@ -118,6 +123,15 @@ def test_scripts_and_modules_exist(command: str) -> None:
         assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), command
     else:
         assert (ROOT / words[1]).exists(), command
+
+
+def test_what_is_made_from_the_code_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("readme_blocks", Path(__file__).with_name("readme_blocks.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    blocks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(blocks)
+    assert blocks.filled(README.read_text()) == README.read_text(), "run `make readme`"
 
 
 def test_every_environment_variable_of_the_readme_is_a_setting() -> None:
