@@ -45,12 +45,10 @@ def _first_byte(path: Path) -> bytes:
         raise TraceError(f"{path} is a folder; give the trace files in it.")
     try:
         with path.open("rb") as file:
-            head = file.read(2)
-        if head == b"\x1f\x8b":
+            head = file.read(64)
+        if head[:2] == b"\x1f\x8b":
             with gzip.open(path) as packed:
                 head = packed.read(64)
-        elif head:
-            head = path.open("rb").read(64)
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (EOFError, zlib.error) as error:

@@ -1,0 +1,148 @@
+"""Loaders: what each format gives, and one clear sentence for every bad file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from timeline_helpers import DATA, DUMP, dump, spans, table
+
+from lagom.records import Function
+from lagom.sim import Simulator, machine, workloads
+from lagom.timeline import TraceError, from_ring, from_simulator, load, load_all
+from lagom.timeline.classify import NO_FUNCTION, Kind
+from lagom.timeline.kineto import write
+
+
+def test_text_dump_matches_awk_like_reading() -> None:
+    found = dump(2048)
+    lines = gzip.open(DATA / DUMP.format(2048), "rt").read().splitlines()
+    rows = sorted([int(part) for part in line.split()[:6]] for line in lines if not line.startswith("#"))
+    assert len(found) == len(rows) == 2656
+    assert found.start.tolist() == [row[0] for row in rows]
+    assert sorted(found.grid.tolist()) == sorted(row[3] * row[5] for row in rows)
+    assert int(found.is_communication.sum()) == sum("nccl" in line for line in lines) == 8 * 18
+    assert found.faults.dropped == 0
+
+
+def test_kineto_round_trip_keeps_every_column(tmp_path: Path) -> None:
+    simulated = from_simulator(Simulator(workloads.fsdp("llama3_8b", layers=2), machine.H200_NVLINK), 3, rank=5)
+    write(simulated, tmp_path / "trace.json.gz")
+    (back,) = load(tmp_path / "trace.json.gz")
+    for column in ("start", "end", "stream", "grid", "block", "channels", "kind", "function", "bytes"):
+        assert getattr(back, column).tolist() == getattr(simulated, column).tolist(), column
+    assert [back.names[name] for name in back.name] == [simulated.names[name] for name in simulated.name]
+    assert (back.rank, back.sms) == (5, simulated.sms)
+
+
+def test_kineto_as_torch_writes_it(tmp_path: Path) -> None:
+    kernel = {
+        "ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "pid": 3,
+        "tid": 28, "ts": 12.345, "dur": 1.5,
+        "args": {"device": 3, "stream": 28, "grid": [24, 1, 1], "block": [544, 1, 1], "Collective name": "_allgather_base",
+                 "In msg nelems": 1000, "Out msg nelems": 8000, "dtype": "BFloat16", "Process Group Name": "0"},
+    }  # fmt: skip
+    compute = {**kernel, "name": "gemm", "args": {"device": 3, "stream": 7, "grid": [2, 66, 1], "block": [384, 1, 1]}}
+    launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 1, "dur": 2}
+    copy = {**compute, "cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)"}
+    broken = {**compute, "dur": None}
+    document = {
+        "baseTimeNanoseconds": 1_700_000_000_000_000_000,
+        "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8},
+        "deviceProperties": [{"id": 3, "numSms": 132}],
+        "traceEvents": [kernel, compute, launch, copy, broken, {"ph": "M"}, "noise"],
+    }
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    (found,) = load(tmp_path / "t.json")
+    assert (found.rank, found.sms, len(found), found.faults.malformed) == (3, 132, 3, 1)
+    gather = int(np.flatnonzero(found.is_communication)[0])
+    assert found.start[gather] == 1_700_000_000_000_012_345
+    assert found.duration[gather] == 1500
+    assert found.bytes[gather] == 16_000  # the whole gathered buffer, as NCCL counts it
+    assert found.function[gather] == Function.ALL_GATHER
+    assert sorted(found.kind.tolist()) == [Kind.COMPUTE, Kind.COLLECTIVE, Kind.OTHER]
+    assert found.grid.max() == 132
+
+
+def test_ring_spans_with_garbage() -> None:
+    good = {"start_ns": 1000, "end_ns": 3000, "stream": 4, "name": 7, "channels": 24, "threads": 544, "kind": 1}
+    collective = {**good, "function": Function.ALL_GATHER, "call": 12, "slot": 2, "bytes": 416 << 20}
+    records = spans(
+        collective, {**good, "kind": 0, "name": 8}, {**good, "source": 1}, {**good, "kind": 99},
+        {**good, "start_ns": 2**64 - 1}, {**good, "end_ns": 500}, {**good, "end_ns": 2**63 + 5}, collective,
+    )  # fmt: skip
+    found = from_ring(records, {7: "ncclDevKernel_AllGather_RING_LL"}, rank=1)
+    assert len(found) == 2
+    assert (found.faults.malformed, found.faults.unstamped, found.faults.impossible, found.faults.duplicated) == (1, 2, 1, 1)
+    first = int(np.flatnonzero(found.is_communication)[0])
+    assert (found.call[first], found.slot[first], found.bytes[first], found.channels[first]) == (12, 2, 416 << 20, 24)
+    assert set(found.names) == {"ncclDevKernel_AllGather_RING_LL", "kernel#00000008"}
+    assert found.function[1 - first] == NO_FUNCTION
+
+
+def test_simulated_iterations_have_the_simulator_s_own_times() -> None:
+    simulator = Simulator(workloads.fsdp("llama3_8b", layers=3), machine.A40_NVLINK)
+    iteration = simulator.run(simulator.stock())
+    found = from_simulator(simulator, 2, noise=0.0)
+    assert len(found) == 2 * len(iteration.kernels)
+    assert found.duration[found.is_communication].sum() / 2 == pytest.approx(iteration.x, rel=1e-6)
+    assert found.duration[found.is_compute].sum() / 2 == pytest.approx(iteration.y, rel=1e-6)
+
+
+def test_clean_counts_every_fault_and_keeps_what_can_be_kept() -> None:
+    found = table(
+        (10, 20, 1, "a"), (10, 20, 1, "a"), (15, 30, 1, "b"), (40, 40, 1, "c"), (5, 4, 1, "d"), (-1e6, 3, 1, "e"),
+        (2, 3, 2, "f"), (1, 2, 2, "f"), (0, 1e8, 3, "g"),
+    )  # fmt: skip
+    faults = found.faults
+    assert (faults.duplicated, faults.zero_length, faults.impossible, faults.unstamped) == (1, 1, 2, 1)
+    assert (faults.overlapping, faults.out_of_order) == (1, 1)
+    assert len(found) == 5
+    assert str(faults).startswith("1 unstamped, 2 impossible, 1 duplicated")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("empty.json", b"", "empty"),
+        ("half.json", b'{"traceEvents": [{"ph": ', "not complete JSON"),
+        ("other.json", b'{"hello": 1}', "no Chrome trace"),
+        ("cpu.json", b'{"traceEvents": []}', "no GPU kernels"),
+        ("cut.json.gz", gzip.compress(b'{"traceEvents": []}')[:15], "damaged gzip"),
+        ("prose.txt", b"This is not a trace.\n", "is it a kernel dump?"),
+        ("binary.txt", bytes(range(1, 200)), "is it a kernel dump?"),
+    ],
+)
+def test_bad_files_get_one_sentence_with_their_name(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(TraceError) as caught:
+        load(path)
+    assert name in str(caught.value)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_folder_and_doubled_rank(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be read"):
+        load(tmp_path / "nowhere.json")
+    with pytest.raises(TraceError, match="is a folder"):
+        load(tmp_path)
+    simulated = from_simulator(Simulator(workloads.fsdp("llama3_8b", layers=1), machine.A40_NVLINK), 1, rank=3)
+    write(simulated, tmp_path / "a.json")
+    with pytest.raises(TraceError, match="two traces are of rank 3"):
+        load_all([tmp_path / "a.json", tmp_path / "a.json"])
+
+
+def test_dumps_without_rank_count_as_ranks_in_order() -> None:
+    path = DATA / DUMP.format(2048)
+    assert [one.rank for one in load_all([path, path])] == [0, 1]
+
+
+def test_lines_that_do_not_fit_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "d.txt").write_text("# x\n100 200 7 1 128 1 a\n100 two 7 1 128 1 a\n5 6\n\n300 400 7 1 128 1 b c\n")
+    (found,) = load(tmp_path / "d.txt")
+    assert (len(found), found.faults.malformed, found.names) == (2, 2, ("a", "b c"))

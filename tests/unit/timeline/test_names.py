@@ -1,0 +1,54 @@
+"""Names as CUPTI and Kineto spell them."""
+
+from __future__ import annotations
+
+import pytest
+
+from lagom.records import Function
+from lagom.timeline.classify import NO_FUNCTION, Kind, function_of, kind_of
+from lagom.timeline.names import family, label, plain_name
+
+MANGLED = "_Z31ncclDevKernel_AllGather_RING_LL24ncclDevKernelArgsStorag"
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        (MANGLED, "ncclDevKernel_AllGather_RING_LL"),
+        ("_ZN2at6native29vectorized_elementwise_kernelILi8ENS0_13Binar", "at::native::vectorized_elementwise_kernel"),
+        ("_ZN2at6native55_GLOBAL__N__d25d856e_22_ForeachBinaryOpList_c", "at::native::ForeachBinaryOpList"),
+        ("nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NTT", "nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NTT"),
+        ("_Z", "_Z"),
+        ("", ""),
+    ],
+)
+def test_plain_name(name: str, plain: str) -> None:
+    assert plain_name(name) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "function"),
+    [
+        (MANGLED, Kind.COLLECTIVE, Function.ALL_GATHER),
+        ("_Z44ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL24ncclDevKer", Kind.COLLECTIVE, Function.REDUCE_SCATTER),
+        ("ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgsStorage<4096ul>)", Kind.COLLECTIVE, Function.ALL_REDUCE),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", Kind.COLLECTIVE, Function.ALL_REDUCE),
+        ("ncclDevKernel_Broadcast_RING_LL", Kind.COLLECTIVE, Function.BROADCAST),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", Kind.P2P, NO_FUNCTION),
+        ("Memcpy DtoD (Device -> Device)", Kind.OTHER, NO_FUNCTION),
+        ("Memset (Device)", Kind.OTHER, NO_FUNCTION),
+        ("void at::native::reduce_kernel<512, 1>(at::native::ReduceOp<float>)", Kind.COMPUTE, Function.REDUCE),
+    ],
+)
+def test_kind_and_function(name: str, kind: Kind, function: int) -> None:
+    assert kind_of(name) is kind
+    assert function_of(name) == function
+
+
+def test_labels_are_short_and_families_plausible() -> None:
+    long = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int, float)"
+    assert label(long) == "vectorized_elementwise_kernel"
+    assert len(label("x" * 200)) <= 44
+    assert family("nvjet_sm90_tst_320x128_64x3") == "matmul"
+    assert family("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_") == "attention"
+    assert family("somebody_s_kernel") == "other"

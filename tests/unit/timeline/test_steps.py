@@ -1,0 +1,156 @@
+"""Steps, from hand-made jobs: the period, position 0, and what happens to what does not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timeline_helpers import dump, table, training
+
+from lagom.timeline import KernelTable, build
+from lagom.timeline.period import find_period, find_word
+from lagom.timeline.steps import find_steps
+
+GATHER = "ncclDevKernel_AllGather_RING_LL"
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def codes(text: str) -> np.ndarray:
+    return np.array([ord(letter) - ord("a") for letter in text])
+
+
+@pytest.mark.parametrize(
+    ("sequence", "period"),
+    [
+        ("abc" * 3, 3),
+        ("abc" * 2, None),  # two repeats prove nothing
+        ("aaaaab" * 5, 6),  # not the run of a's
+        ("aaaa", 1),
+        (("fghfghfghfgh" + "xyzxyzxyzxyz" + "o") * 4, 25),  # not the layer
+        ("abcd" * 6 + "abXcd".lower() + "abcd" * 6, 4),  # one irregular repeat is forgiven
+        ("abcdefghij", None),
+    ],
+)
+def test_period(sequence: str, period: int | None) -> None:
+    assert find_period(codes(sequence)) == period
+
+
+@given(st.text("abc", min_size=1, max_size=12), st.integers(3, 8), st.integers(0, 11))
+def test_any_cut_of_a_repeated_word_has_a_period_that_explains_it(word: str, repeats: int, cut: int) -> None:
+    begin = cut % len(word)
+    sequence = codes((word * (repeats + 1))[begin : begin + len(word) * repeats])
+    period = find_period(sequence)
+    assert period is not None
+    assert len(word) % period == 0 or (sequence[period:] == sequence[:-period]).all()
+
+
+def test_word_starts_do_not_overlap() -> None:
+    word = find_word(codes("ababababc" * 3), 9)
+    assert word.starts.tolist() == [0, 9, 18]
+
+
+def test_steps_of_a_regular_job() -> None:
+    job = training(6)
+    steps = find_steps(job)
+    kernels = len(job) // 6
+    assert (steps.count, steps.places, steps.irregular) == (5, kernels, 0)
+    assert np.diff(steps.begin).tolist() == (steps.end - steps.begin).tolist()[:-1]
+    assert np.unique(steps.index).size == 5 * kernels  # every kernel of five steps exactly once
+    assert (np.sort(job.name[steps.index], axis=1) == np.sort(job.name[steps.index[0]])).all()
+
+
+def test_position_zero_is_the_first_gather_wherever_recording_began() -> None:
+    job = training(8)
+    whole = find_steps(job)
+    gathers = np.flatnonzero(job.function == 2)
+    for skipped in (0, 3, 10, 17, 25):
+        cut = sub(job, np.arange(len(job)) >= skipped)
+        steps = find_steps(cut)
+        assert set(steps.begin.tolist()) <= set(whole.begin.tolist())
+        assert steps.count >= whole.count - 1
+    assert whole.begin[0] == job.start[gathers[0]]
+
+
+def test_a_kernel_that_drifts_over_the_cut_stays_in_its_step() -> None:
+    rows = []
+    for step in range(6):
+        at = 1000.0 * step
+        rows += [(at, at + 100, 2, GATHER), (at + 100, at + 600, 1, "gemm"), (at + 700, at + 800, 2, REDUCE)]
+        late = 1020 if step in (1, 4) else 960  # a copy at the step's end, twice after the next step began
+        rows.append((at + late, at + late + 10, 3, "copy"))
+    steps = find_steps(table(*rows))
+    copies = [row[3] for row in rows].count("copy")
+    assert steps.count == 5
+    assert copies == 6
+    assert steps.places == 4
+    assert steps.irregular == 0
+
+
+def test_an_irregular_step_is_left_out_and_counted() -> None:
+    job, extra = training(9), table((3_500.0, 3_501.0, 1, "checkpoint"), (3_502.0, 3_503.0, 1, "checkpoint"))
+    mixed = joined(job, extra)
+    steps = find_steps(mixed)
+    assert steps.periodic
+    assert steps.irregular >= 1
+    assert steps.count >= 8 - steps.irregular
+    names = {mixed.names[name] for name in np.unique(mixed.name[steps.index])}
+    assert "checkpoint" not in names
+
+
+def test_without_communication_the_period_is_still_found() -> None:
+    rows = [(100.0 * k + at, 100.0 * k + at + 20, 1, name) for k in range(5) for at, name in ((0, "a"), (30, "b"))]
+    steps = find_steps(table(*rows))
+    assert steps.periodic
+    assert steps.places == 2
+
+
+def test_no_period_means_one_step() -> None:
+    steps = find_steps(table((0, 10, 1, "a"), (20, 30, 1, "b"), (30, 60, 2, GATHER)))
+    assert (steps.periodic, steps.count, steps.places) == (False, 1, 3)
+    assert steps.end[0] - steps.begin[0] == 60_000
+
+
+def test_tensor_parallel_with_one_size_still_has_a_step() -> None:
+    """All collectives alike: the compute stream alone tells how long a step is."""
+    rows = []
+    for step in range(5):
+        for layer in range(8):
+            at = 1000.0 * step + 100 * layer
+            rows += [(at, at + 60, 1, "attention" if layer % 2 else "mlp"), (at + 60, at + 90, 2, REDUCE)]
+        rows.append((1000.0 * step + 900, 1000.0 * step + 950, 1, "adam"))
+    steps = find_steps(table(*rows))
+    assert (steps.count, steps.places) == (4, 17)
+    assert set((steps.end - steps.begin).tolist()) == {1_000_000}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**15), st.randoms())
+def test_shift_and_order_of_records_do_not_matter(shift: int, random: object) -> None:
+    job = training(5)
+    order = list(range(len(job)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    moved = sub(job, np.array(order), shift)
+    a, b = find_steps(job), find_steps(moved)
+    assert (b.begin - shift).tolist() == a.begin.tolist()
+    assert b.index.tolist() == a.index.tolist()
+    assert a.word == b.word
+
+
+def test_position_zero_is_taken_over_from_another_rank() -> None:
+    base = find_steps(dump(2048))
+    other = find_steps(dump(4096), like=base)
+    assert other.word == base.word
+
+
+def sub(job: KernelTable, rows: np.ndarray, shift: int = 0) -> KernelTable:
+    """Some rows of a table, as a loader would build them anew, in the order given."""
+    start, end = job.start[rows] + shift, job.end[rows] + shift
+    return build(start, end, job.stream[rows], job.names, job.name[rows], grid=job.grid[rows])
+
+
+def joined(a: KernelTable, b: KernelTable) -> KernelTable:
+    """Both tables' kernels."""
+    names = a.names + b.names
+    columns = (np.concatenate([getattr(a, key), getattr(b, key)]) for key in ("start", "end", "stream"))
+    return build(*columns, names, np.concatenate([a.name, b.name + len(a.names)]))
