@@ -68,6 +68,11 @@ class Evidence:
         pick = self._picks.get(shape, CommConfig())
         return CommConfig(pick.algorithm, pick.protocol, self._channels.get(shape))
 
+    def _used_by(self, site: Site) -> tuple[tuple[int, int], ...]:
+        """The (algorithm, protocol) pairs NCCL picks for this function here, at any size."""
+        picks = (pick for (function, _), pick in self._picks.items() if function == site.function)
+        return tuple(sorted({_pair(pick) for pick in picks}))
+
     def problem(self, tuned: TunedProgram, processes: list[ProcessView]) -> Problem:
         """What the search may do here: every knob that all ranks have, up to the channels NCCL was seen to take.
 
@@ -75,15 +80,13 @@ class Evidence:
         """
         sites = tuned.sites[: tuned.tuned]
         stock = tuple(map(self.stock_pick, sites))
-        used = tuple(
-            sorted({(int(a), int(p)) for a, p in map(_pair, self._picks.values()) if a is not None and p is not None})
-        )
+        usable = tuple(self._used_by(site) for site in sites)
         return Problem(
             sites=sites,
             stock=stock,
             channels_ceiling=max(self._channels.values(), default=UNKNOWN_CEILING),
             knobs=common_knobs(processes),
-            usable=(used,) * len(sites) if len(used) > 1 else (),
+            usable=usable if any(len(pairs) > 1 for pairs in usable) else (),
         )
 
 

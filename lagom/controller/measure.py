@@ -49,48 +49,56 @@ class Pacing:
 
 @dataclass(slots=True)
 class _Rank:
+    """One rank's share of a window: what is not digested yet, and one sample an iteration."""
+
     calls: list[NDArray[Any]] = field(default_factory=list)
     spans: list[NDArray[Any]] = field(default_factory=list)
+    samples: dict[int, Sample] = field(default_factory=dict)
+    labels: dict[int, bool] = field(default_factory=dict)  # iteration -> was it the candidate's
 
 
 class WindowMeter:
     """Collects what the ranks recorded under one plan and turns it into pairs.
 
-    ``slots`` maps each rank's slot to its process; ``sites`` is how many sites are tuned.
+    ``slots`` maps each rank's slot to its process; ``sites`` is how many sites are tuned. Kernels are digested as soon
+    as their iteration is over, so that a long window of a busy job needs no more memory than a short one.
     """
 
     def __init__(self, epoch: int, slots: dict[int, int], sites: int, tier: Tier) -> None:
         self.epoch = epoch
         self.tier = tier
         self.pacing = Pacing.of(tier)
-        self._slots = slots
         self._sites = sites
-        self._ranks: dict[int, _Rank] = defaultdict(_Rank)
+        self._slots = slots
+        self._ranks = {slot: _Rank() for slot in slots}
 
     def add_calls(self, slot: int, records: NDArray[Any]) -> None:
         """Call records of one rank, as drained."""
         ours = records[(records["epoch"] == self.epoch) & ((records["flags"] & CALL_PROGRAM) != 0)]
-        if slot in self._slots and len(ours):
-            self._ranks[slot].calls.append(ours)
+        if slot not in self._ranks or not len(ours):
+            return
+        starts = ours[ours["position"] == 0]
+        candidates = (starts["flags"] & CALL_CANDIDATE) != 0
+        self._ranks[slot].labels.update(zip(starts["iteration"].tolist(), candidates.tolist(), strict=True))
+        self._ranks[slot].calls.append(ours)
 
     def add_spans(self, process: int, spans: NDArray[Any]) -> None:
         """Kernel spans of one process, as drained; several ranks in one process tell theirs by slot."""
         timed = spans[spans["source"] != SPAN_NCCL_EVENT]
         for slot, owner in self._slots.items():
-            if owner == process and len(timed):
+            if owner == process and len(timed) and self.tier is not Tier.HOST:
                 self._ranks[slot].spans.append(timed)
 
     def pairs(self) -> tuple[tuple[Sample, Sample], ...]:
         """(incumbent, candidate) of every block pair that is complete on all ranks, in order."""
-        if len(self._ranks) < len(self._slots):
-            return ()
-        per_rank = [self._iterations(slot) for slot in self._slots]
-        shared = set.intersection(*(set(iterations) for iterations in per_rank))
-        merged = {i: _over_ranks([iterations[i] for iterations in per_rank]) for i in shared}
-        labels = self._labels()
+        for slot, rank in self._ranks.items():
+            self._digest(slot, rank)
+        everywhere = set.intersection(*(set(rank.samples) for rank in self._ranks.values()))
+        labels = next(iter(self._ranks.values())).labels  # the ranks agree
         blocks: dict[int, list[Sample]] = defaultdict(list)
-        for iteration, sample in sorted(merged.items()):
+        for iteration in sorted(everywhere):
             if self._counts(labels, iteration):
+                sample = _over_ranks([rank.samples[iteration] for rank in self._ranks.values()])
                 blocks[iteration // self.pacing.block].append(sample)
         return tuple(self._paired(blocks, labels))
 
@@ -107,33 +115,32 @@ class WindowMeter:
         near = range(iteration - self.pacing.before, iteration + self.pacing.after + 1)
         return all(labels.get(i) == labels[iteration] for i in near)
 
-    def _labels(self) -> dict[int, bool]:
-        """iteration -> was it the candidate's, from any rank's records (they agree)."""
-        records = self._calls(next(iter(self._slots)))
+    def _digest(self, slot: int, rank: _Rank) -> None:
+        """Turn every iteration that is over into a sample and forget its kernels. The newest one that has ended waits
+        for one more start: its last kernels may still be on their way."""
+        records = np.concatenate(rank.calls or [np.zeros(0, CALL_RECORD)])
+        spans = np.concatenate(rank.spans or [np.zeros(0, KERNEL_SPAN)])
         starts = records[records["position"] == 0]
-        return dict(zip(starts["iteration"].tolist(), ((starts["flags"] & CALL_CANDIDATE) != 0).tolist(), strict=True))
-
-    def _calls(self, slot: int) -> NDArray[Any]:
-        return np.concatenate(self._ranks[slot].calls or [np.zeros(0, CALL_RECORD)])
-
-    def _iterations(self, slot: int) -> dict[int, Sample]:
-        """iteration -> sample of one rank, for every iteration whose end is known."""
-        records = self._calls(slot)
-        starts = records[records["position"] == 0]
-        if self.tier is Tier.HOST:
-            times = starts["time_ns"].astype(np.int64)
-            known = np.ones(len(starts), bool)
-            spans = np.zeros(0, KERNEL_SPAN)
-        else:
-            spans = np.concatenate(self._ranks[slot].spans or [np.zeros(0, KERNEL_SPAN)])
-            times, known = _kernel_starts(spans, slot, starts["call"])
-        samples = {}
+        times, known = self._start_times(spans, slot, starts)
         numbers = starts["iteration"].tolist()
-        for index in range(len(starts) - 1):
+        ripe = len(starts) - (1 if self.tier is Tier.HOST else 2)
+        done = 0
+        for index in range(max(0, ripe)):
             if known[index] and known[index + 1] and numbers[index + 1] == numbers[index] + 1:
                 begin, end = int(times[index]), int(times[index + 1])
-                samples[numbers[index]] = self._sample(spans, records, slot, begin, end)
-        return samples
+                rank.samples[numbers[index]] = self._sample(spans, records, slot, begin, end)
+                done = index + 1
+        if done:
+            rank.calls = [records[records["call"] >= starts["call"][done]]]
+            rank.spans = [spans[spans["start_ns"] >= times[done]]]
+
+    def _start_times(
+        self, spans: NDArray[Any], slot: int, starts: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """(when each position 0 started, whether that is known)."""
+        if self.tier is Tier.HOST:
+            return starts["time_ns"].astype(np.int64), np.ones(len(starts), bool)
+        return _kernel_starts(spans, slot, starts["call"])
 
     def _sample(self, spans: NDArray[Any], records: NDArray[Any], slot: int, begin: int, end: int) -> Sample:
         inside = spans[(spans["start_ns"] >= begin) & (spans["start_ns"] < end)]

@@ -19,7 +19,7 @@ from lagom.search import WindowRequest, WindowResult
 from lagom.wire.plan import Plan, Rule
 from lagom.wire.region import Region
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.03
 #: Ranks that have passed the lease's end are given this long to deliver their last kernels.
 TAIL_SECONDS = 2.0
 #: A window whose calls stop coming (evaluation, a checkpoint, a hang of the job's own) is given up after this long.

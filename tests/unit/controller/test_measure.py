@@ -25,9 +25,9 @@ CALLS = 3  # positions an iteration
 
 
 def window(blocks: int, tier: Tier) -> tuple[list[bool], int]:
-    """ABBA labels of the iterations of a window, and the block length."""
+    """ABBA labels of the iterations of a window and of two after it, and the block length."""
     block = Pacing.of(tier).block
-    return [(b % 4) in (1, 2) for b in range(blocks) for _ in range(block)] + [False], block
+    return [(b % 4) in (1, 2) for b in range(blocks) for _ in range(block)] + [False, False], block
 
 
 def call_records(labels: list[bool], times: NDArray[np.int64]) -> NDArray[np.void]:
@@ -76,6 +76,18 @@ def test_kernels_decide_and_the_iteration_after_a_change_is_dropped(tier: Tier) 
         assert incumbent.x == 300
         assert incumbent.y == (500 if tier is Tier.TIMELINE else None)
         assert incumbent.x_by_site == (200, 100)
+
+
+def test_kernels_are_forgotten_once_their_iteration_is_a_sample() -> None:
+    labels, _ = window(40, Tier.KERNELS)
+    records, spans = call_records(labels, np.zeros(len(labels), np.int64)), kernel_spans(0, starts_of(labels))
+    meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.KERNELS)
+    for iteration in range(len(labels)):
+        meter.add_calls(0, records[iteration * CALLS : (iteration + 1) * CALLS])
+        meter.add_spans(0, spans[iteration * 4 : (iteration + 1) * 4])
+        meter.pairs()
+        assert sum(map(len, meter._ranks[0].spans)) <= 3 * 4
+    assert [(a.z, b.z) for a, b in meter.pairs()] == [(1000, 800)] * 20
 
 
 def test_over_ranks_communication_is_the_least_and_the_rest_the_most() -> None:
