@@ -97,8 +97,6 @@ def build_libraries(out: Path) -> None:
     headers_changed = newest_header()
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for name, (folders, map_file, extra) in LIBRARIES.items():
-            if not (ROOT / map_file).exists():
-                continue  # this half has not been written yet
             files = [file for folder in folders for file in sources(folder)]
             objects = list(pool.map(lambda file: compile_object(file, headers_changed), files))
             link_library(name, objects, map_file, extra, out)

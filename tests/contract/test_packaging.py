@@ -1,0 +1,65 @@
+"""A wheel holds what a job needs, and a machine without a compiler is told so in one sentence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("lagom", "csrc", "tuner_plugin", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The parts of the repository that a build needs, without anything built."""
+    unbuilt = shutil.ignore_patterns("_lib", "__pycache__", "*.so", "*.o")
+    for part in PARTS:
+        origin, target = ROOT / part, tmp_path / "source" / part
+        target.parent.mkdir(exist_ok=True)
+        if origin.is_dir():
+            shutil.copytree(origin, target, ignore=unbuilt)
+        else:
+            shutil.copy(origin, target)
+    return tmp_path / "source"
+
+
+def test_a_wheel_holds_both_libraries_and_every_file_of_the_package(source: Path, tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(source)], check=True, timeout=110)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "-py3-none-linux_" in wheel.name, "one wheel for every Python 3"
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"lagom/_lib/liblagom.so", "lagom/_lib/libnccl-tuner-lagom.so", "lagom/py.typed"} <= names
+    assert "lagom/_lib/python_path" not in names, "a wheel may be installed beside another Python"
+    files = {str(file.relative_to(source)) for file in (source / "lagom").rglob("*") if file.is_file()}
+    left_out = {file for file in files - names if not file.endswith(".md")}
+    assert not left_out, "add them to package-data in pyproject.toml"
+
+
+def test_without_a_compiler_one_sentence_says_what_to_install(source: Path) -> None:
+    environ = os.environ | {"CC": "no-such-compiler"}
+    command = [sys.executable, "setup.py", "--quiet", "native"]
+    done = subprocess.run(command, cwd=source, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if "lagom" in line]
+    assert said[-1].startswith("lagom: no C compiler: 'no-such-compiler' is not on PATH; install gcc")
+
+
+def test_the_libraries_need_nothing_but_libc() -> None:
+    for name in ("liblagom.so", "libnccl-tuner-lagom.so"):
+        done = subprocess.run(["ldd", str(ROOT / "lagom" / "_lib" / name)], capture_output=True, text=True, check=True)
+        needed = {line.split()[0].split("/")[-1] for line in done.stdout.splitlines()}
+        assert not {
+            need for need in needed if not need.startswith(("linux-vdso", "libc.", "libdl", "libpthread", "ld-"))
+        }
+
+
+def test_the_core_needs_no_torch() -> None:
+    script = "import sys; sys.modules['torch'] = None; import lagom.controller, lagom.search, lagom.sim, lagom.cli.main"
+    subprocess.run([sys.executable, "-c", script], check=True)
