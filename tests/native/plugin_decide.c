@@ -13,7 +13,7 @@ static void two_ranks(struct rank pair[2], int api, size_t nodes)
 {
     plugin = load_plugin();
     if (api == 4) {
-        int mask = 0;
+        static int mask; /* NCCL's lives as long as the process */
         for (int i = 0; i < 2; i++) { /* 2.27 with both variables: the id comes through the profiler half */
             void *context;
             plugin.profiler_v4->init(&context, &mask, "default_pg", COMM, (int)nodes, 2, i, NULL);

@@ -97,6 +97,7 @@ static struct rank rank_in(int i)
     CHECK(plugin.v6->init(place, COMM, 2, 1, log_nothing, NULL, NULL) == 0);
     rank.context = *place;
     CHECK(rank.context != NULL);
+    hold(NULL, rank.context);
     memcpy(copies[i], structs[i], STRUCT_BYTES);
     return rank;
 }
@@ -300,6 +301,7 @@ static void memory_that_is_not_there(void)
     void **place = (void **)(void *)(page + 4096);
     CHECK(plugin.v6->init(place, COMM, 2, 1, log_nothing, NULL, NULL) == 0);
     CHECK(*place != NULL);
+    hold(NULL, *place);
     CHECK(strstr(map_region()->processes[0].remark, "not a communicator") != NULL);
 }
 

@@ -1,0 +1,456 @@
+/* plugin_profiler.c - the profiler half, v4..v6: rank and name reach the tuner, events become spans with effective
+ * channels, threads and GPU times, the mask is raised when somebody measures and lowered again, pools end cleanly. */
+#include <pthread.h>
+
+#include "tests/native/plugin_harness.h"
+
+#define COMM 0xfeedULL
+#define COLL 2
+#define P2P 4
+#define KERNEL_CH 64
+#define COLL_API 512
+#define P2P_API 1024
+#define CE_COLL 4096
+#define STOP 22
+
+static struct plugin plugin;
+static struct lagom_region *region;
+static uint32_t communicator;
+static int mask;
+
+struct profiled_rank {
+    struct rank rank;
+    int api;
+    void *context;
+};
+
+static struct profiled_rank make_profiled(int api, int rank, const char *name)
+{
+    struct profiled_rank made = {.api = api};
+    if (api == 4) {
+        CHECK(plugin.profiler_v4->init(&made.context, &mask, name, COMM, 1, 2, rank, NULL) == 0);
+    } else {
+        const struct nccl_profiler_v5 *profiler = api == 5 ? plugin.profiler_v5 : plugin.profiler_v6;
+        CHECK(profiler->init(&made.context, COMM, &mask, name, 1, 2, rank, NULL) == 0);
+    }
+    CHECK(made.context != NULL);
+    made.rank = make_rank(&plugin, api, COMM, 2, 1);
+    CHECK(made.rank.context != NULL);
+    return made;
+}
+
+static void pair_of(struct profiled_rank pair[2], int api)
+{
+    plugin = load_plugin();
+    pair[0] = make_profiled(api, 0, "fsdp");
+    pair[1] = make_profiled(api, 1, "fsdp");
+    region = map_region();
+    communicator = find_communicator_of(region, COMM);
+    CHECK(communicator != UINT32_MAX);
+}
+
+/* A start event as that NCCL would send it; 0xcd where we must not look. */
+static void *start(const struct profiled_rank *from, uint64_t type, void *parent, const union nccl_event_body *body)
+{
+    char space[512];
+    void *handle = (void *)(uintptr_t)0x1;
+    memset(space, 0xcd, sizeof(space));
+    if (from->api == 4) {
+        struct nccl_event_v4 *event = (void *)space;
+        *event = (struct nccl_event_v4){.type = (uint8_t)type, .parent = parent, .rank = 0, .body = *body};
+        CHECK(plugin.profiler_v4->start_event(from->context, &handle, event) == 0);
+    } else {
+        struct nccl_event_v5 *event = (void *)space;
+        *event = (struct nccl_event_v5){.type = type, .parent = parent, .rank = 0, .body = *body};
+        CHECK((from->api == 5 ? plugin.profiler_v5 : plugin.profiler_v6)->start_event(from->context, &handle, event) == 0);
+    }
+    return handle;
+}
+
+static void stop_at(const struct profiled_rank *from, void *handle, uint64_t gpu_ns)
+{
+    union nccl_event_state_args args = {.kernel_ch = {.gpu_ns = gpu_ns}};
+    const struct nccl_profiler_v5 *tail = from->api == 5 ? plugin.profiler_v5 : plugin.profiler_v6;
+    if (from->api == 4) {
+        CHECK(plugin.profiler_v4->record_event_state(handle, STOP, &args) == 0);
+        CHECK(plugin.profiler_v4->stop_event(handle) == 0);
+    } else {
+        CHECK(tail->record_event_state(handle, STOP, &args) == 0);
+        CHECK(tail->stop_event(handle) == 0);
+    }
+}
+
+static union nccl_event_body coll_of(const char *function, size_t count, uint8_t channels, uint64_t sequence)
+{
+    return (union nccl_event_body){.coll = {.sequence = sequence, .function = function, .count = count,
+                                            .type = "ncclBfloat16", .channels = channels, .warps = 17,
+                                            .algorithm = "RING", .protocol = "SIMPLE"}};
+}
+
+/* Channels start one after the other and stop in any order. */
+static void run_kernel(const struct profiled_rank *from, void *coll, int channels, uint64_t first_ns)
+{
+    void *handles[64];
+    for (int c = 0; c < channels; c++) {
+        union nccl_event_body body = {.kernel_ch = {.channel = (uint8_t)c, .gpu_ns = first_ns + (uint64_t)c * 10}};
+        handles[c] = start(from, KERNEL_CH, coll, &body);
+    }
+    for (int c = channels - 1; c >= 0; c--) {
+        stop_at(from, handles[c], first_ns + 1000 + (uint64_t)c);
+    }
+}
+
+static uint32_t drain(struct lagom_kernel_span *spans, uint32_t room)
+{
+    return lagom_kernel_ring_drain(region, 0, spans, room);
+}
+
+static void measure(struct profiled_rank *rank, uint32_t capture)
+{
+    lagom_capture_set(region, communicator, capture, 0);
+    call(&rank->rank, LAGOM_ALL_REDUCE, 1024);
+}
+
+static void names_ranks_and_spans(int api)
+{
+    struct profiled_rank pair[2];
+    struct lagom_kernel_span spans[8];
+    pair_of(pair, api);
+    CHECK_EQUAL(region->slots[0].rank, 0);
+    CHECK_EQUAL(region->slots[1].rank, 1);
+    CHECK(strcmp(region->communicators[communicator].name, "fsdp") == 0);
+    CHECK_EQUAL(region->processes[0].profiler_api, api);
+    CHECK(region->processes[0].knobs & LAGOM_KNOB_ONLINE); /* v4 too: the id came through the profiler half */
+
+    CHECK((mask & (COLL | KERNEL_CH)) == 0);
+    measure(&pair[0], LAGOM_CAPTURE_KERNELS);
+    CHECK((mask & (COLL | KERNEL_CH)) == (COLL | KERNEL_CH));
+    uint64_t number = region->slots[0].calls;
+    call(&pair[0].rank, LAGOM_ALL_GATHER, 2 * 2 * MIB); /* of both ranks; the event says one's count */
+    union nccl_event_body body = coll_of("AllGather", MIB, 3, 41);
+    void *coll = start(&pair[0], COLL, NULL, &body);
+    CHECK(coll != NULL);
+    run_kernel(&pair[0], coll, 3, 5000);
+    CHECK_EQUAL(drain(spans, 8), 2);
+    CHECK_EQUAL(spans[0].source, LAGOM_SPAN_NCCL_EVENT);
+    CHECK_EQUAL(spans[1].source, LAGOM_SPAN_NCCL_KERNEL);
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQUAL(spans[i].call, number);
+        CHECK_EQUAL(spans[i].bytes, 2 * MIB);
+        CHECK_EQUAL(spans[i].slot, 0);
+        CHECK_EQUAL(spans[i].channels, 3);
+        CHECK_EQUAL(spans[i].threads, 17 * 32);
+        CHECK_EQUAL(spans[i].kind, LAGOM_SPAN_COLLECTIVE);
+        CHECK_EQUAL(spans[i].function, LAGOM_ALL_GATHER);
+        CHECK_EQUAL(spans[i].algorithm, LAGOM_RING);
+        CHECK_EQUAL(spans[i].protocol, LAGOM_SIMPLE);
+        CHECK_EQUAL(spans[i].sequence, 41);
+    }
+    CHECK_EQUAL(spans[1].start_ns, 5000);
+    CHECK_EQUAL(spans[1].end_ns, 6002);
+
+    measure(&pair[0], 0);
+    CHECK((mask & (COLL | KERNEL_CH)) == 0);
+    end_rank(&pair[0].rank);
+    end_rank(&pair[1].rank);
+    CHECK_EQUAL(mask, 0);
+}
+
+static void version_4(void)
+{
+    names_ranks_and_spans(4);
+}
+
+static void version_5(void)
+{
+    names_ranks_and_spans(5);
+}
+
+static void version_6(void)
+{
+    names_ranks_and_spans(6);
+}
+
+/* Only the first kernel of an iteration: the mask is up for the call at position 0, raised one call ahead. */
+static void one_kernel_an_iteration(void)
+{
+    struct profiled_rank pair[2];
+    static struct lagom_plan plan;
+    pair_of(pair, 5);
+    plan.site_count = 2;
+    plan.sites[0] = (struct lagom_site){.bytes = 2 * MIB, .function = LAGOM_ALL_GATHER,
+                                        .incumbent = leave_all(), .candidate = leave_all()};
+    plan.sites[1] = (struct lagom_site){.bytes = 2 * MIB, .function = LAGOM_REDUCE_SCATTER,
+                                        .incumbent = leave_all(), .candidate = leave_all()};
+    plan.position_count = 4;
+    plan.positions[3] = 1;
+    struct rank ranks[2] = {pair[0].rank, pair[1].rank};
+    uint64_t smallest, largest;
+    lagom_counters(region, communicator, &smallest, &largest);
+    plan.start_call = largest + 4;
+    CHECK(lagom_publish(region, communicator, &plan) == LAGOM_PUBLISH_OK);
+    lagom_capture_set(region, communicator, LAGOM_CAPTURE_ITERATION, 4);
+    for (int i = 0; i < 4; i++) {
+        call(&ranks[0], LAGOM_ALL_REDUCE, 1024);
+        call(&ranks[1], LAGOM_ALL_REDUCE, 1024);
+        lagom_publish_poll(region, communicator);
+    }
+    for (int iteration = 0; iteration < 3; iteration++) {
+        for (int position = 0; position < 4; position++) {
+            bool up = (mask & KERNEL_CH) != 0; /* what NCCL samples for this call */
+            CHECK_EQUAL(up, position == 0 && iteration > 0);
+            call(&ranks[0], position == 3 ? LAGOM_REDUCE_SCATTER : LAGOM_ALL_GATHER, 2 * MIB);
+        }
+    }
+}
+
+static void captures_and_untunable_calls_are_noted(void)
+{
+    struct profiled_rank pair[2];
+    pair_of(pair, 6);
+    CHECK_EQUAL(mask, COLL_API | P2P_API | CE_COLL);
+    union nccl_event_body body = {.p2p_api = {.function = "Send"}};
+    for (int i = 0; i < 5; i++) {
+        CHECK(start(&pair[0], P2P_API, NULL, &body) == NULL);
+        CHECK(start(&pair[0], P2P, NULL, &body) == NULL); /* the launch of the same one */
+    }
+    CHECK_EQUAL(region->slots[0].untunable_p2p, 5);
+    start(&pair[0], CE_COLL, NULL, &body);
+    CHECK_EQUAL(region->slots[0].untunable_copy_engine, 1);
+    body = (union nccl_event_body){.coll_api = {.function = "AllGather", .graph_captured = false}};
+    start(&pair[0], COLL_API, NULL, &body);
+    CHECK_EQUAL(region->slots[0].capturing, 0);
+    offer(&pair[0].rank); /* with the profiler half, registered buffers alone mean nothing */
+    plugin.v6->get_coll_info(pair[0].rank.context, LAGOM_ALL_GATHER, MIB, 1, (float **)(void *)pair[0].rank.table,
+                             ALGORITHMS, PROTOCOLS, 1, &pair[0].rank.channels);
+    CHECK_EQUAL(region->slots[0].capturing, 0);
+    measure(&pair[0], LAGOM_CAPTURE_KERNELS);
+    CHECK(mask & KERNEL_CH);
+    body.coll_api.graph_captured = true;
+    start(&pair[0], COLL_API, NULL, &body);
+    CHECK_EQUAL(region->slots[0].capturing, 1);
+    call(&pair[0].rank, LAGOM_ALL_REDUCE, 1024);
+    CHECK((mask & KERNEL_CH) == 0); /* a measured graph would carry a host node at every replay */
+}
+
+static void p2p_is_counted_in_version_4(void)
+{
+    struct profiled_rank pair[2];
+    pair_of(pair, 4);
+    CHECK_EQUAL(mask, P2P);
+    union nccl_event_body body = {.coll = {.function = "Recv"}};
+    start(&pair[1], P2P, NULL, &body);
+    CHECK_EQUAL(region->slots[1].untunable_p2p, 1);
+}
+
+/* In a group all questions come first; an aggregate's members add up to it; the order within a function is kept. */
+static void groups_are_joined(void)
+{
+    struct profiled_rank pair[2];
+    struct lagom_kernel_span spans[8];
+    pair_of(pair, 6);
+    measure(&pair[0], LAGOM_CAPTURE_KERNELS);
+    uint64_t first = region->slots[0].calls;
+    call(&pair[0].rank, LAGOM_ALL_REDUCE, 8 * MIB);
+    call(&pair[0].rank, LAGOM_ALL_REDUCE, 3 * MIB); /* 1 + 2 */
+    call(&pair[0].rank, LAGOM_REDUCE_SCATTER, 8 * MIB);
+    const char *functions[] = {"AllReduce", "AllReduce", "AllReduce", "ReduceScatter", "AllReduce"};
+    size_t counts[] = {4 * MIB, MIB, MIB / 2, 2 * MIB, 7}; /* bf16; ReduceScatter of 2 ranks */
+    uint64_t calls[] = {first, first + 1, first + 1, first + 2, UINT64_MAX};
+    for (int i = 0; i < 5; i++) {
+        union nccl_event_body body = coll_of(functions[i], counts[i], 2, (uint64_t)i);
+        start(&pair[0], COLL, NULL, &body);
+    }
+    CHECK_EQUAL(drain(spans, 8), 5);
+    for (int i = 0; i < 5; i++) {
+        CHECK_EQUAL(spans[i].call, calls[i]);
+    }
+    call(&pair[0].rank, LAGOM_ALL_REDUCE, 8 * MIB); /* the next group: nothing of the last one is left */
+    union nccl_event_body body = coll_of("AllReduce", 4 * MIB, 2, 9);
+    start(&pair[0], COLL, NULL, &body);
+    CHECK_EQUAL(drain(spans, 8), 1);
+    CHECK_EQUAL(spans[0].call, first + 3);
+}
+
+static void unknown_words_are_not_guessed(void)
+{
+    struct profiled_rank pair[2];
+    struct lagom_kernel_span span;
+    pair_of(pair, 5);
+    union nccl_event_body body = coll_of("AllToAll", 100, 2, 1);
+    body.coll.type = NULL;
+    body.coll.algorithm = "SOMETHING";
+    body.coll.protocol = NULL;
+    start(&pair[0], COLL, NULL, &body);
+    CHECK_EQUAL(drain(&span, 1), 1);
+    CHECK_EQUAL(span.call, UINT64_MAX);
+    CHECK_EQUAL(span.algorithm, -1);
+    CHECK_EQUAL(span.protocol, -1);
+    CHECK_EQUAL(span.bytes, 0);
+    CHECK_EQUAL(start(&pair[0], 1u << 20, NULL, &body), NULL); /* an event of the future */
+}
+
+/* More kernels in flight than there are places: the rest is not measured, nothing else happens. */
+static void the_pool_runs_dry_and_recovers(void)
+{
+    struct profiled_rank pair[2];
+    struct lagom_kernel_span spans[16];
+    static void *colls[1200];
+    pair_of(pair, 5);
+    int without = 0;
+    for (int i = 0; i < 1200; i++) {
+        union nccl_event_body body = coll_of("AllReduce", MIB, 2, (uint64_t)i);
+        colls[i] = start(&pair[0], COLL, NULL, &body);
+        without += colls[i] == NULL;
+        drain(spans, 16);
+    }
+    CHECK_EQUAL(without, 1200 - 1024);
+    for (int i = 0; i < 1024; i++) {
+        run_kernel(&pair[0], colls[i], 2, 1000);
+        CHECK_EQUAL(drain(spans, 16), 1);
+        CHECK_EQUAL(spans[0].sequence, i);
+    }
+    union nccl_event_body body = coll_of("AllReduce", MIB, 2, 7);
+    CHECK(start(&pair[0], COLL, NULL, &body) != NULL);
+    drain(spans, 16);
+    run_kernel(&pair[0], colls[0], 2, 1000); /* an old handle: its place has another generation now */
+    CHECK_EQUAL(drain(spans, 16), 0);
+}
+
+/* Kernels whose channels never report (an aborted communicator) do not hold their places for ever. */
+static void lost_kernels_are_given_up(void)
+{
+    struct profiled_rank pair[2];
+    struct lagom_kernel_span spans[16];
+    pair_of(pair, 5);
+    for (int i = 0; i < 10000; i++) {
+        union nccl_event_body body = coll_of("AllReduce", MIB, 2, (uint64_t)i);
+        start(&pair[0], COLL, NULL, &body);
+        drain(spans, 16);
+    }
+    union nccl_event_body body = coll_of("AllReduce", MIB, 2, 99);
+    void *coll = NULL;
+    for (int tries = 0; coll == NULL && tries < 4096; tries++) { /* at most four rounds of the pool */
+        coll = start(&pair[0], COLL, NULL, &body);
+        drain(spans, 16);
+    }
+    CHECK(coll != NULL);
+    run_kernel(&pair[0], coll, 2, 1000);
+    CHECK_EQUAL(drain(spans, 16), 1);
+    CHECK_EQUAL(spans[0].sequence, 99);
+}
+
+/* Late events, double stops, unknown parents, a communicator that is gone, no context at all. */
+static void events_out_of_place_are_harmless(void)
+{
+    struct profiled_rank pair[2];
+    struct lagom_kernel_span spans[16];
+    pair_of(pair, 5);
+    union nccl_event_body body = coll_of("AllReduce", MIB, 1, 1);
+    union nccl_event_body channel = {.kernel_ch = {.gpu_ns = 5}};
+    void *coll = start(&pair[0], COLL, NULL, &body);
+    void *kernel = start(&pair[0], KERNEL_CH, coll, &channel);
+    drain(spans, 16);
+    end_rank(&pair[0].rank);
+    CHECK(plugin.profiler_v5->finalize(pair[0].context) == 0);
+    stop_at(&pair[0], kernel, 10); /* still a kernel of this process */
+    CHECK_EQUAL(drain(spans, 16), 1);
+    stop_at(&pair[0], kernel, 20);
+    stop_at(&pair[0], coll, 20);
+    stop_at(&pair[0], NULL, 20);
+    CHECK(start(&pair[0], COLL, NULL, &body) == NULL); /* finalized */
+    uintptr_t seed = 88172645463325252u;
+    for (int i = 0; i < 100000; i++) {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        void *garbage = (void *)seed;
+        start(&pair[1], KERNEL_CH, garbage, &channel);
+        stop_at(&pair[1], garbage, 1);
+    }
+    CHECK_EQUAL(drain(spans, 16), 0);
+    void *handle = &handle;
+    struct nccl_event_v5 event = {.type = COLL, .body = body};
+    CHECK(plugin.profiler_v5->start_event(NULL, &handle, &event) == 0 && handle == NULL);
+    CHECK(plugin.profiler_v5->start_event(NULL, NULL, &event) == 0);
+    CHECK(plugin.profiler_v5->record_event_state(coll, STOP, NULL) == 0);
+    CHECK(plugin.profiler_v5->finalize(NULL) == 0);
+}
+
+/* Launching threads and proxy threads at once, for several communicators' worth of kernels: every span arrives whole. */
+#define THREADS 4
+#define KERNELS 2000
+
+static void *launch_and_progress(void *argument)
+{
+    const struct profiled_rank *rank = argument;
+    for (int i = 0; i < KERNELS; i++) {
+        union nccl_event_body body = coll_of("AllReduce", MIB, 4, (uint64_t)i);
+        void *coll = start(rank, COLL, NULL, &body);
+        if (coll != NULL) {
+            run_kernel(rank, coll, 4, 1000);
+        }
+    }
+    return NULL;
+}
+
+static void threads_push_at_once(void)
+{
+    struct profiled_rank pair[2];
+    struct lagom_kernel_span spans[64];
+    pthread_t threads[THREADS];
+    uint64_t events = 0, kernels = 0;
+    pair_of(pair, 5);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, launch_and_progress, &pair[i % 2]) == 0);
+    }
+    for (int idle = 0; idle < 2000;) {
+        uint32_t count = drain(spans, 64);
+        for (uint32_t i = 0; i < count; i++) {
+            bool kernel = spans[i].source == LAGOM_SPAN_NCCL_KERNEL;
+            CHECK(kernel || spans[i].source == LAGOM_SPAN_NCCL_EVENT);
+            CHECK(!kernel || (spans[i].start_ns == 1000 && spans[i].end_ns == 2003 && spans[i].channels == 4));
+            events += !kernel;
+            kernels += kernel;
+        }
+        idle = count == 0 ? idle + 1 : 0;
+        usleep(count == 0 ? 100 : 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    for (uint32_t count; (count = drain(spans, 64)) > 0;) {
+        events += count;
+    }
+    CHECK(events + kernels + region->processes[0].kernel_drops >= (uint64_t)THREADS * KERNELS);
+    CHECK(kernels > 0);
+}
+
+static void off_gives_no_context(void)
+{
+    setenv("LAGOM_MODE", "off", 1);
+    plugin = load_plugin();
+    void *context = &context;
+    mask = 77;
+    CHECK(plugin.profiler_v5->init(&context, COMM, &mask, NULL, 1, 2, 0, NULL) == 0);
+    CHECK(context == NULL && mask == 77);
+}
+
+int main(void)
+{
+    int failures = 0;
+    failures += RUN(version_4);
+    failures += RUN(version_5);
+    failures += RUN(version_6);
+    failures += RUN(one_kernel_an_iteration);
+    failures += RUN(captures_and_untunable_calls_are_noted);
+    failures += RUN(p2p_is_counted_in_version_4);
+    failures += RUN(groups_are_joined);
+    failures += RUN(unknown_words_are_not_guessed);
+    failures += RUN(the_pool_runs_dry_and_recovers);
+    failures += RUN(lost_kernels_are_given_up);
+    failures += RUN(events_out_of_place_are_harmless);
+    failures += RUN(threads_push_at_once);
+    failures += RUN(off_gives_no_context);
+    return failures != 0;
+}
