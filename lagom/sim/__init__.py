@@ -1,7 +1,7 @@
 """A discrete-event simulator of one training iteration on N GPUs: try and test a tuner without any.
 
-``Simulator(workloads.fsdp("llama3_8b"), machine.A40_NVLINK)`` is where to start; README.md says what is modelled, what is
-not, and what every constant was calibrated on. It shares no code with :mod:`lagom.cost`.
+``Simulator(workloads.fsdp("llama3_8b"), machine.A40_NVLINK)`` is where to start; README.md says what is modelled, what
+is not, and what every constant was calibrated on. It shares no code with :mod:`lagom.cost`.
 """
 
 from __future__ import annotations

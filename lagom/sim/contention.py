@@ -40,8 +40,8 @@ def contended_transfer_ns(machine: Machine, kernel: Kernel, transfer: Transfer) 
 
 
 def arrival_ns(machine: Machine, kernel: Kernel) -> float:
-    """How long a collective's blocks wait for a free slot while ``kernel`` fills the GPU: infinite (until the kernel ends)
-    behind a persistent one, half a block on average behind others. Kernels that leave slots free cost nothing."""
+    """How long a collective's blocks wait for a free slot while ``kernel`` fills the GPU: infinite (until the kernel
+    ends) behind a persistent one, half a block on average behind others, nothing where slots are free."""
     if kernel.blocks < machine.sms * kernel.per_sm:
         return 0.0
     return math.inf if kernel.persistent else 0.5 * kernel.block_ns

@@ -3,8 +3,8 @@
     compute  attn 0, attn 1, experts 0, experts 1, (next layer) attn 0 ...
     comm             dispatch 0, dispatch 1, combine 0, combine 1 ...
 
-Each AlltoAll runs beside the other half's compute. AlltoAll never reaches NCCL's tuner: these sites can be tuned only by
-the paper's fork, and rows made from them are labelled so. Routing is balanced.
+Each AlltoAll runs beside the other half's compute. AlltoAll never reaches NCCL's tuner: these sites can be tuned only
+by the paper's fork, and rows made from them are labelled so. Routing is balanced.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Kernels = tuple[Kernel, ...]
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one GPU does of a layer: ``tokens`` of the batch, in sequences of ``sequence``, and 1/``tensor`` of each matrix."""
+    """What one GPU does of a layer: ``tokens``, in sequences of ``sequence``, and 1/``tensor`` of each matrix."""
 
     tokens: int
     sequence: int

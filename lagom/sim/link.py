@@ -1,7 +1,8 @@
 """How long a collective takes when it has the GPU to itself, and how much memory bandwidth it draws.
 
-The curve has four parts: a cap of the wire, a rate per channel that needs large chunks to be reached, a cost per hop, and
-the filling of the pipeline by the first chunk. Protocols trade bandwidth for latency; a Tree trades hops for bandwidth.
+The curve has four parts: a cap of the wire, a rate per channel that needs large chunks to be reached, a cost per hop,
+and the filling of the pipeline by the first chunk. Protocols trade bandwidth for latency; a Tree trades hops for
+bandwidth.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TREE_SHARE = 0.8
 _FILL_SHARE = 1 / 32
 #: Bytes of DRAM traffic for each byte on the wire: a copy reads and writes, a reduction reads twice.
 _MEMORY_BYTES = {Function.REDUCE_SCATTER: 3.0, Function.ALL_REDUCE: 2.5}
-#: A channel's rate at a number of threads, against 512. [M] H200 T=4096: 128 threads cost 4 % of a step, 256 cost 1-2 %.
+#: A channel's rate at a number of threads, against 512. [M] H200 T=4096: 128 cost 4 % of a step, 256 cost 1-2 %.
 _THREADS_POWER = 0.3
 
 
@@ -35,8 +36,8 @@ _THREADS_POWER = 0.3
 class Transfer:
     """A collective under one config, alone on the machine.
 
-    ``ns`` its length; ``fixed_ns`` the part of it that bandwidth does not touch; ``channels_gbps`` what its channels could
-    push, ``wire_gbps`` what the wire could take; ``memory_gbps`` the bandwidth it draws from DRAM while it runs;
+    ``ns`` its length; ``fixed_ns`` the part of it that bandwidth does not touch; ``channels_gbps`` what its channels
+    could push, ``wire_gbps`` what the wire could take; ``memory_gbps`` the bandwidth it draws from DRAM while it runs;
     ``inflight_bytes`` its staging footprint.
     """
 

@@ -16,8 +16,8 @@ class Link:
     """What moves bytes between the GPUs of one communicator.
 
     A channel alone moves ``channel_gbps`` (bytes/ns) with an endless chunk; half of that at a chunk of
-    ``half_chunk_bytes``. All channels together cannot pass ``gbps``. ``sharpness`` is the power of the smooth minimum of
-    the two. Where the bytes bounce through host memory, the cap falls from ``hot_gain * gbps`` to ``gbps`` as the
+    ``half_chunk_bytes``. All channels together cannot pass ``gbps``. ``sharpness`` is the power of the smooth minimum
+    of the two. Where the bytes bounce through host memory, the cap falls from ``hot_gain * gbps`` to ``gbps`` as the
     bytes in flight (channels times chunk) outgrow ``hot_bytes`` of processor cache, with exponent ``hot_power``.
     """
 

@@ -1,4 +1,4 @@
-"""What a real measurement adds to an iteration: jitter of the whole, jitter of the parts, and now and then a straggler."""
+"""What a real measurement adds to an iteration: jitter of the whole, of the parts, and now and then a straggler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Times(Protocol):
 
 
 def noisy(times: Times, rng: np.random.Generator, noise: float) -> Sample:
-    """``noise``: one standard deviation as a share of Z; the parts (X, Y, x by site) jitter half as much again around it."""
+    """``noise``: one standard deviation as a share of Z; X, Y and x by site jitter half as much again around it."""
     if noise <= 0.0:
         return Sample(times.z, times.x, times.y, times.x_by_site)
     count = len(times.x_by_site)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from lagom.records import STOCK, Assignment, CommConfig
@@ -35,7 +35,7 @@ class Best:
 
 
 def oracle(simulator: Simulator) -> Best:
-    """The fastest assignment of the simulator's problem. NT is left to NCCL, then tried at the optimum (it hardly acts)."""
+    """The fastest assignment of the simulator's problem. NT is left to NCCL, then tried at the optimum."""
     problem = simulator.problem()
     plain = Space(replace(problem, knobs=replace(problem.knobs, threads=False)))
     choices = [_distinct(simulator, problem, site, plain) for site in range(len(problem.sites))]
@@ -43,8 +43,7 @@ def oracle(simulator: Simulator) -> Best:
     for number, sites in enumerate(simulator.sites_by_group):
         if not sites:
             continue
-        cost = _group_cost(simulator, number, sites)
-        chosen, count = minimise(cost, [choices[site] for site in sites])
+        chosen, count = _solve(simulator, number, sites, [choices[site] for site in sites])
         tried += count
         for site, config in zip(sites, chosen, strict=True):
             best[site] = config
@@ -55,7 +54,7 @@ def oracle(simulator: Simulator) -> Best:
 def best_static(simulator: Simulator) -> Best:
     """The fastest single cap of NC for all sites, everything else NCCL's own (what NCCL_MAX_NCHANNELS could do)."""
     problem = simulator.problem()
-    caps = {value for value in Space(problem).ladder(0, "channels")} if problem.sites else set()
+    caps = set(Space(problem).ladder(0, "channels")) if problem.sites else set()
     options = [Assignment((replace(STOCK, channels=cap),) * len(problem.sites)) for cap in caps]
     found = min(options, key=lambda assignment: simulator.run(assignment).z)
     return Best(found, simulator.run(found).z, len(options))
@@ -131,6 +130,19 @@ def _distinct(simulator: Simulator, problem: Problem, site: int, space: Space) -
     for config in space.configs(site):
         seen.setdefault(simulator.fingerprint(site, config), config)
     return list(seen.values())
+
+
+#: Solved groups of this process: workloads that differ in the number of micro-batches share them.
+_SOLVED: dict[Hashable, tuple[Choice, int]] = {}
+
+
+def _solve(
+    simulator: Simulator, group: int, sites: Sequence[int], choices: Sequence[list[CommConfig]]
+) -> tuple[Choice, int]:
+    key = (simulator.machine, simulator.groups[group].segments, simulator.knobs, tuple(map(tuple, choices)))
+    if key not in _SOLVED:
+        _SOLVED[key] = minimise(_group_cost(simulator, group, sites), choices)
+    return _SOLVED[key]
 
 
 def _group_cost(simulator: Simulator, group: int, sites: Sequence[int]) -> Cost:

@@ -1,8 +1,8 @@
 """The nouns of a simulated iteration: kernels, collectives, segments, groups, workloads.
 
-A GPU runs two in-order queues, compute and communication. A dependency across them therefore needs one number only: "the
-other queue has finished its n-th operation". Operations are listed per repetition of a :class:`Segment` (a layer, say),
-and the number is relative to that repetition: 0 is its first operation of the other queue, -1 the last one before it.
+A GPU runs two in-order queues, compute and communication. A dependency across them therefore needs one number only:
+"the other queue has finished its n-th operation". Operations are listed per repetition of a :class:`Segment` (a layer,
+say), and the number is relative to that repetition: 0 is its first operation of the other queue, -1 the last one before it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Kernel:
 
     ``blocks`` threadblocks (for a persistent kernel: output tiles) of ``block_ns`` each, alone on an SM slot;
     ``per_sm`` of them fit one SM; ``threads`` in each. ``memory_bytes`` is the DRAM traffic with a clean L2, of which
-    a share ``reuse`` more would be fetched if the L2 held nothing. ``pair`` is true for kernels scheduled as clusters of
-    two SMs (Hopper GEMMs): one foreign block then costs them two SMs.
+    a share ``reuse`` more would be fetched if the L2 held nothing. ``pair`` is true for kernels scheduled as clusters
+    of two SMs (Hopper GEMMs): one foreign block then costs them two SMs.
     """
 
     name: str
@@ -112,8 +112,8 @@ class SiteShape:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One training iteration on one of ``ranks`` equal GPUs. ``build`` turns the layer shapes into kernels for a machine
-    (tiles, waves and memory traffic depend on it); its collectives index ``sites``."""
+    """One training iteration on one of ``ranks`` equal GPUs. ``build`` turns the layer shapes into kernels for a
+    machine (tiles, waves and memory traffic depend on it); its collectives index ``sites``."""
 
     name: str
     ranks: int

@@ -18,8 +18,8 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A decoder-only transformer. ``gated``: the MLP has three matrices (SwiGLU), else two. ``sequence`` is the context it
-    was trained with, which the paper's runs are taken to use (it does not say)."""
+    """A decoder-only transformer. ``gated``: the MLP has three matrices (SwiGLU), else two. ``sequence`` is the context
+    it was trained with, which the paper's runs are taken to use (it does not say)."""
 
     name: str
     layers: int

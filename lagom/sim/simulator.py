@@ -27,6 +27,7 @@ from lagom.sim.program import Applied, Collective, Group, GroupTimes, Kernel, Sp
 KNOB_SETS: dict[str, tuple[Knobs, int | None]] = {
     "fork": (Knobs(channels=True, algorithm=True, chunk=True, threads=True), 64),
     "stock_2_30": (Knobs(channels=True, algorithm=True, chunk=True, threads=False), None),
+    "stock_2_30_nt": (Knobs(channels=True, algorithm=True, chunk=True, threads=True), None),
     "stock_2_28": (Knobs(channels=True, algorithm=True, chunk=False, threads=False), None),
 }
 
@@ -146,8 +147,7 @@ class Simulator:
 
     @property
     def sites_by_group(self) -> tuple[tuple[int, ...], ...]:
-        """For each group the problem's sites that matter to it. A site may matter to several groups only if its calls do;
-        none of ours does."""
+        """For each group the problem's sites that matter to it; no site of ours matters to two."""
         place = {site: n for n, site in enumerate(self._visible)}
         return tuple(tuple(place[s] for s in group.sites if s in place) for group in self.groups)
 
@@ -172,7 +172,9 @@ class Simulator:
         """``config`` on top of NCCL's pick, held to what the machine and the knob set can do."""
         stock = self.stock_config(function)
         full = config.over(stock)
-        assert full.channels is not None and full.threads is not None and full.chunk_bytes is not None
+        assert full.channels is not None
+        assert full.threads is not None
+        assert full.chunk_bytes is not None
         ceiling = max(self.ceiling, stock.channels or 0)
         chunk = min(full.chunk_bytes, self.machine.default_chunk)
         return Applied(full, max(1, min(full.channels, ceiling)), full.threads, chunk)

@@ -52,8 +52,8 @@ def domino(
     tensor: int = 8,
     backward: bool = True,
 ) -> Workload:
-    """TP over ``tensor`` GPUs with two half batches, on ``replicas`` hosts (DP). Sites: hidden and exposed AllReduce of the
-    forward, hidden of the backward. ``tokens`` a micro-batch (default: Table 2's)."""
+    """TP over ``tensor`` GPUs with two half batches, on ``replicas`` hosts (DP). Sites: hidden and exposed AllReduce of
+    the forward, hidden of the backward. ``tokens`` a micro-batch (default: Table 2's)."""
     shape = SHAPES[model]
     sequences, batch = _TP_BATCH.get(model, (2, 2))
     count, depth = tokens or sequences * shape.sequence, layers or shape.layers
@@ -86,8 +86,8 @@ def expert(
 
 
 def fig3(tokens: int = 2048, hidden: int = 2560) -> Workload:
-    """The paper's Fig. 3: a 32 MB AllReduce beside an FFN. Its size is not given: Phi-2's, which ends before the AllReduce
-    does, so that it runs beside it from start to end."""
+    """The paper's Fig. 3: a 32 MB AllReduce beside an FFN. Its size is not given: Phi-2's, which ends before the
+    AllReduce does, so that it runs beside it from start to end."""
     calls = ((Function.ALL_REDUCE, 32 * MIB),)
     products = ((tokens, 4 * hidden, hidden), (tokens, hidden, 4 * hidden))
     build = partial(side_by_side_groups, calls=calls, products=products, ranks=8)

@@ -1,4 +1,4 @@
-"""Drives a :class:`lagom.search.TuningSession` against the simulator, as the controller drives it against a live job."""
+"""Drives a :class:`lagom.search.TuningSession` on the simulator, as the controller drives it on a live job."""
 
 from __future__ import annotations
 

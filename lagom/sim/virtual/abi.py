@@ -67,9 +67,9 @@ typedef struct {
                         size_t *chunk);
 } tuner_v6;
 
-extern const tuner_v4 ncclTunerPlugin_v4;
-extern const tuner_v5 ncclTunerPlugin_v5;
-extern const tuner_v6 ncclTunerPlugin_v6;
+extern tuner_v4 ncclTunerPlugin_v4;
+extern tuner_v5 ncclTunerPlugin_v5;
+extern tuner_v6 ncclTunerPlugin_v6;
 """
 
 PROFILER = """
@@ -131,9 +131,9 @@ typedef struct {
     int (*finalize)(void *context);
 } profiler_v5;
 
-extern const profiler_v4 ncclProfiler_v4;
-extern const profiler_v5 ncclProfiler_v5;
-extern const profiler_v5 ncclProfiler_v6;
+extern profiler_v4 ncclProfiler_v4;
+extern profiler_v5 ncclProfiler_v5;
+extern profiler_v5 ncclProfiler_v6;
 """
 
 ffi = FFI()

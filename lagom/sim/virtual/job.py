@@ -28,12 +28,14 @@ class RankFailed(LagomError):
 
 @dataclass(frozen=True, slots=True)
 class RankSummary:
-    """What one rank reported: calls made, how many the tuner left wholly alone, iteration lengths (ns), NCCL's log."""
+    """What one rank reported: calls made, how many the tuner left wholly alone, whether its process joined a region and
+    with how many of its communicators, iteration lengths (ns), NCCL's log."""
 
     rank: int
     calls: int
     untouched: int
     joined: bool
+    slots: int
     lengths: tuple[int, ...]
     log: tuple[str, ...]
 

@@ -53,6 +53,8 @@ class Rank:
         )
         self.communicators = [self._create(index) for index in range(len(spec.communicators))]
         self.entry = ProcessEntry.find()
+        known = (one.comm_id for one in spec.communicators)
+        self.slots = sum(self.entry is not None and self.entry.slot_of(comm_id) is not None for comm_id in known)
         self._parent = os.getppid()
         self._common = random.Random(spec.seed)  # noise that every rank shares
         self._own = np.random.default_rng([spec.seed, rank])
@@ -234,6 +236,7 @@ class Rank:
             "calls": self.calls,
             "untouched": self.untouched,
             "joined": self.entry is not None,
+            "slots": self.slots,
             "lengths": self.lengths,
             "log": self.nccl.log,
         }

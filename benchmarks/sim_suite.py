@@ -1,0 +1,123 @@
+"""``python -m benchmarks.sim_suite [--quick] [--json FILE]``: every strategy on every simulated landscape.
+
+Noise-free times are cached per pattern and config, 2 % noise is put on top, and the session that runs is the one the
+live controller runs. Two processes; a case (workload, preset, knob set) is one unit of work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.suite.ablations import ablate
+from benchmarks.suite.cases import STRATEGIES, Case, ablation_cases, all_cases, quick_cases
+from benchmarks.suite.convergence import converge, convergence_cases
+from benchmarks.suite.rows import Row, row
+from benchmarks.suite.runs import NOISE, Arm, run_arm, truth
+from benchmarks.suite.targets import targets
+
+Points = dict[str, list[tuple[float, float]]]
+
+
+def run_case(case: Case, seeds: int, strategies: Sequence[str] = STRATEGIES) -> tuple[list[Row], Points]:
+    """All strategies on one landscape: its rows, and each run's (speed-up over stock, Z over oracle)."""
+    simulator = case.simulator()
+    frame = truth(simulator)
+    runs = {name: [run_arm(case, simulator, Arm(name, name), seed) for seed in range(seeds)] for name in strategies}
+    rows = [row(case, name, done, frame, runs["autoccl"]) for name, done in runs.items()]
+    points = {name: [(frame.stock / r.z, r.z / frame.oracle) for r in done] for name, done in runs.items()}
+    return rows, points
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the suite; returns 0 whatever the targets say (``--strict``: 1 if one is missed)."""
+    options = _options(arguments)
+    started = time.monotonic()
+    cases = quick_cases() if options.quick else all_cases()
+    seeds = options.seeds or (4 if options.quick else 20)
+    say = _progress(started)
+    with ProcessPoolExecutor(options.processes) as pool:
+        finished = list(say("cases", pool.map(partial(run_case, seeds=seeds), cases), len(cases)))
+        ablated = ablation_cases()[: 1 if options.quick else None]
+        ablations = _flat(say("ablations", pool.map(partial(ablate, seeds=seeds), ablated), len(ablated)))
+        patterns = convergence_cases(3 if options.quick else 16)
+        repeats = max(2, seeds // 2)
+        convergence = _flat(say("convergence", pool.map(partial(converge, seeds=repeats), patterns), len(patterns)))
+    rows = [r for case_rows, _ in finished for r in case_rows]
+    points = _stock_points(cases, finished)
+    result = {
+        "meta": {
+            "noise": NOISE,
+            "seeds": seeds,
+            "seconds": round(time.monotonic() - started, 1),
+            "quick": options.quick,
+        },
+        "rows": rows,
+        "ablations": ablations,
+        "convergence": convergence,
+        "targets": targets(rows, points, convergence),
+    }
+    _report(result, options.json)
+    return int(options.strict and any(t["met"] is False for t in result["targets"]))
+
+
+def _flat(lists: Iterable[list[Row]]) -> list[Row]:
+    return [item for items in lists for item in items]
+
+
+def _stock_points(cases: list[Case], finished: list[tuple[list[Row], Points]]) -> Points:
+    """The runs that any stock NCCL could have made: headline figures come from nothing else."""
+    merged: Points = {}
+    for case, (_, points) in zip(cases, finished, strict=True):
+        if not case.fork_only:
+            for name, values in points.items():
+                merged.setdefault(name, []).extend(values)
+    return merged
+
+
+def _progress(started: float) -> Callable[..., Any]:
+    def say(what: str, items: Any, count: int) -> Any:
+        for number, item in enumerate(items, start=1):
+            line = f"\r{what} {number}/{count}  {time.monotonic() - started:.0f} s "
+            print(line, end="\n" if number == count else "", file=sys.stderr, flush=True)
+            yield item
+
+    return say
+
+
+def _report(result: dict[str, Any], path: Path | None) -> None:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+    columns = ("speedup_stock", "speedup_autoccl", "speedup_static", "oracle_ratio", "configs", "regret_iterations")
+    print(f"{'workload':24}{'preset':13}{'knobs':12}{'strategy':11}" + "".join(f"{c[-15:]:>17}" for c in columns))
+    for r in result["rows"]:
+        head = f"{r['workload']:24}{r['preset']:13}{r['knobs']:12}{r['strategy']:11}"
+        print(head + "".join(f"{r[c]:17.3f}" for c in columns))
+    for target in result["targets"]:
+        mark = {True: "met   ", False: "MISSED", None: "      "}[target["met"]]
+        limit = "" if target["limit"] is None else f" (limit {target['limit']})"
+        where = f" at {target['where']}" if target["met"] is False and "where" in target else ""
+        print(f"{mark} {target['what']}: {target['value']}{limit}{where}")
+    print(f"{result['meta']['seconds']} s, {result['meta']['seeds']} seeds, noise {result['meta']['noise']:.0%}")
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="sim_suite", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few cases and seeds, under a minute")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write rows, ablations, convergence and targets")
+    parser.add_argument("--seeds", type=int, help="runs a strategy and case (default 20, quick 4)")
+    parser.add_argument("--processes", type=int, default=2, help="worker processes (default 2)")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a target is missed")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The parts of ``benchmarks.sim_suite``: cases, runs, rows, ablations, convergence, and what must be seen."""

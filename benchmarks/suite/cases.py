@@ -1,0 +1,80 @@
+"""What is run: every workload of the paper's Table 2 on every preset under the knob sets that make sense there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lagom.sim import Simulator, machine, workloads
+
+STRATEGIES = ("lagom", "guided", "autoccl", "static", "random", "as_printed")
+HEADLINE = "stock_2_30"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One landscape: a workload on a preset under a knob set."""
+
+    workload: str
+    preset: str
+    knobs: str
+
+    def simulator(self) -> Simulator:
+        """A fresh simulator of it; ``synthetic_N`` names the convergence pattern of N collectives."""
+        return Simulator(_workload(self.workload), machine.PRESETS[self.preset], self.knobs)
+
+    @property
+    def fork_only(self) -> bool:
+        """True if only the paper's fork of NCCL could do this (AlltoAll, or more channels than were built)."""
+        return self.knobs == "fork"
+
+    def __str__(self) -> str:
+        return f"{self.workload} on {self.preset}, {self.knobs}"
+
+
+def _workload(name: str) -> workloads.Workload:
+    if name.startswith("synthetic_"):
+        return workloads.synthetic(int(name.removeprefix("synthetic_")))
+    return workloads.TABLE_2[name]
+
+
+def all_cases() -> list[Case]:
+    """Two hosts only where a network was given (A40). ``fork`` on the A40 presets, the paper's machines, and for EP
+    everywhere, since no stock NCCL shows an AlltoAll to a tuner. Dear ones first: two processes end together."""
+    cases = [
+        Case(name, preset, knobs)
+        for knobs in ("fork", "stock_2_30", "stock_2_28")
+        for name, workload in workloads.TABLE_2.items()
+        for preset, host in machine.PRESETS.items()
+        if _sensible(name, preset, knobs) and (workload.ranks <= host.gpus_per_node or host.between_nodes)
+    ]
+    return sorted(
+        cases, key=lambda case: (case.knobs != "fork", not case.workload.startswith("tp"), case.workload[:12])
+    )
+
+
+def _sensible(workload: str, preset: str, knobs: str) -> bool:
+    if workload.startswith("ep"):
+        return knobs == "fork"
+    return knobs != "fork" or preset.startswith("a40")
+
+
+def quick_cases() -> list[Case]:
+    """One of each kind."""
+    return [
+        Case("fsdp_llama3_8b_8", "a40_nvlink", HEADLINE),
+        Case("fsdp_llama3_8b_8", "h200_host", HEADLINE),
+        Case("fsdp_llama3_8b_8", "h200_nvlink", "stock_2_28"),
+        Case("tp_mpt_7b_dp1", "a40_pcie", HEADLINE),
+        Case("ep_olmoe_1b_7b_8", "a40_nvlink", "fork"),
+    ]
+
+
+def ablation_cases() -> list[Case]:
+    """Landscapes with something to gain (FSDP and TP on NVLink, the host path) and one with little."""
+    return [
+        Case("fsdp_llama3_8b_8", "a40_nvlink", HEADLINE),
+        Case("fsdp_mpt_7b_8", "a40_nvlink", HEADLINE),
+        Case("tp_llama3_8b_dp1", "a40_nvlink", HEADLINE),
+        Case("fsdp_llama3_8b_8", "h200_host", HEADLINE),
+        Case("fsdp_llama3_8b_8", "h200_nvlink", HEADLINE),
+    ]

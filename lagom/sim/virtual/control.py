@@ -1,0 +1,112 @@
+"""The real controller beside a job of virtual ranks, and the region they share: started, killed, removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from lagom.errors import LagomError
+from lagom.wire.region import job_key, region_path
+
+STOP_SECONDS = 10.0
+START_SECONDS = 20.0
+NAMING = ("LAGOM_", "NCCL_HOSTID", "TORCHELASTIC_", "MASTER_", "SLURM_", "PMI")
+
+
+class ControllerFailed(LagomError):
+    """The controller ended by itself; the text quotes the end of its log."""
+
+
+def key_and_region(environ: Mapping[str, str]) -> tuple[str, Path]:
+    """The job key that ranks with exactly these naming variables derive, and the file of their region."""
+    with _only(environ):
+        key = job_key()
+        assert key is not None, "LAGOM_JOB_ID names the job"
+        return key, region_path(key)
+
+
+@contextlib.contextmanager
+def _only(environ: Mapping[str, str]) -> Iterator[None]:
+    """Inside, the naming variables of this process are those of ``environ`` and no others; C's getenv sees it too."""
+    before = {name: value for name, value in os.environ.items() if name.startswith(NAMING)}
+    for name in before:
+        del os.environ[name]
+    os.environ.update(environ)
+    try:
+        yield
+    finally:
+        for name in environ:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+class ControllerProcess:
+    """``python -m lagom.controller``, simulated clock; as a context manager it leaves neither process nor region."""
+
+    def __init__(self, environ: Mapping[str, str], folder: Path, arguments: Sequence[str] = ()) -> None:
+        """``environ`` names the job (LAGOM_JOB_ID, LAGOM_SHM_DIR); the log goes to ``folder``."""
+        self.key, self.region = key_and_region(environ)
+        self.folder = folder
+        self._environ = {**{k: v for k, v in os.environ.items() if not k.startswith(NAMING)}, **environ}
+        self._arguments = [*arguments]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> ControllerProcess:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Starts one; again after :meth:`kill`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        line = [sys.executable, "-m", "lagom.controller", "--job-key", self.key, "--create", "--clock", "simulated"]
+        line += ["--dir", str(self.folder), *self._arguments]
+        with (self.folder / "controller.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                line, env=self._environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def wait_for_region(self) -> None:
+        """Until the controller has made the region; raises :class:`ControllerFailed`."""
+        end = time.monotonic() + START_SECONDS
+        while not self.region.exists():
+            self.check()
+            if time.monotonic() > end:
+                raise ControllerFailed(f"the controller made no region within {START_SECONDS:.0f} s.")
+            time.sleep(0.01)
+
+    def check(self) -> None:
+        """Raises :class:`ControllerFailed` if the controller has ended."""
+        if self.process is not None and self.process.poll() is not None:
+            lines = (self.folder / "controller.log").read_text(errors="replace").strip().splitlines()
+            raise ControllerFailed(f"the controller ended with {self.process.returncode}: {lines[-1] if lines else ''}")
+
+    def send(self, number: signal.Signals) -> None:
+        """SIGSTOP, SIGCONT, SIGKILL..."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and reaped."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM; killed if it does not end in time. Safe to call twice."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.region.unlink(missing_ok=True)
