@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,22 +50,6 @@ def inspect(path: Path) -> RegionView:
 
 
 def unlink_if_unheld(path: Path) -> bool:
-    """Remove a region that no living process holds any lock on, whatever is in it; True if it is gone.
-
-    The whole file is locked while it is unlinked: nobody can join in between. (POSIX locks: no other descriptor of this
-    process may be open on the file, or its locks would go with this one.)
-    """
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink()
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+    """Remove a region that no living process holds any lock on, whatever is in it; True if it is gone."""
+    library().lagom_region_remove_stale(str(path).encode())
+    return not path.exists()

@@ -155,6 +155,7 @@ bool lagom_region_controller_alive(const struct lagom_mapping *mapping);
 bool lagom_region_process_alive(const struct lagom_mapping *mapping, uint32_t process);
 uint32_t lagom_region_processes_alive(const struct lagom_mapping *mapping);
 uint32_t lagom_region_sweep(struct lagom_mapping *mapping);
+int lagom_region_remove_stale(const char *path);
 
 int lagom_job_key(char *out, uint64_t first_comm_id);
 int lagom_rule_parse(const char *text, struct lagom_rule *out, char *error, size_t error_bytes);
