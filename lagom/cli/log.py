@@ -18,6 +18,9 @@ def log(
     site: Annotated[
         str, typer.Option(help="Only what touches this site: its number, or words it starts with (`allgather 416M`).")
     ] = "",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the plans of trials, published and committed.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="The events as they are recorded, one JSON object a line.")
     ] = False,
@@ -31,7 +34,7 @@ def log(
 
         typer.echo(json.dumps(journal.json_schema(), indent=2))
         return
-    formatter = journal.Formatter(site)
+    formatter = journal.Formatter(site, everything=everything or as_json)
     damaged: list[int] = []
     for event in journal.read(
         journal.find_log(where), follow=follow, on_damage=lambda number, _: damaged.append(number)

@@ -18,17 +18,22 @@ from lagom.records import format_bytes
 
 
 class Formatter:
-    """Turns events into lines. Remembers communicators and sites as they go by: later events name them by index."""
+    """Turns events into lines. Remembers communicators, sites and plans as they go by: later events only number them.
 
-    def __init__(self, site: str = "") -> None:
+    Plans of trials come and go with every move, which says it all; they are lines only with ``everything``.
+    """
+
+    def __init__(self, site: str = "", *, everything: bool = False) -> None:
         self.site = site.strip().lower()
+        self.everything = everything
         self._names: dict[int, str] = {}
         self._sites: dict[int, tuple[SiteRecord, ...]] = {}
+        self._plans: dict[tuple[int, int], schema.PlanPublished] = {}
 
     def line(self, event: Base) -> str | None:
-        """The line of an event; None if a ``site`` was asked for and the event is not about it."""
+        """The line of an event; None if it is not about the ``site`` asked for, or only a trial's plan."""
         self._remember(event)
-        if self.site and not self._is_about_site(event):
+        if (self.site and not self._is_about_site(event)) or (self._is_routine(event) and not self.everything):
             return None
         say: Callable[[Any], str] = getattr(self, f"_{getattr(event, 'event', '')}", str)
         clock = time.strftime("%H:%M:%S", time.localtime(event.t))
@@ -39,6 +44,14 @@ class Formatter:
             self._names[event.communicator] = event.name or f"comm{event.communicator}"
         elif isinstance(event, schema.Program):
             self._sites[event.communicator] = event.sites
+        elif isinstance(event, schema.PlanPublished):
+            self._plans[event.communicator, event.epoch] = event
+
+    def _is_routine(self, event: Base) -> bool:
+        if isinstance(event, schema.PlanCommitted):
+            plan = self._plans.get((event.communicator, event.epoch))
+            return plan is not None and plan.end_call is not None
+        return isinstance(event, schema.PlanPublished)
 
     # -- naming things
 
@@ -100,23 +113,36 @@ class Formatter:
 
     def _plan_published(self, e: schema.PlanPublished) -> str:
         until = f" until call {e.end_call}" if e.end_call else ""
-        what = self.configs(e.communicator, e.candidate or e.incumbent)
-        rules = f" rules {'; '.join(e.rules)}" if e.rules else ""
         where = f"{self.name(e.communicator)} epoch {e.epoch} from call {e.start_call}{until}"
-        return f"plan published: {where}: {what}{rules} ({e.purpose or 'open-ended'})"
+        return f"plan published: {where}: {self._plan_text(e)}"
 
     def _plan_committed(self, e: schema.PlanCommitted) -> str:
         waited = f" after {e.waited_ms:.0f} ms" if e.waited_ms is not None else ""
+        plan = self._plans.get((e.communicator, e.epoch))
         where = f"{self.name(e.communicator)} epoch {e.epoch}"
-        return f"plan committed: {where}, from call {e.start_call} on every rank{waited}"
+        what = f": {self._plan_text(plan)}" if plan else ""
+        return f"plan committed: {where}, from call {e.start_call} on every rank{waited}{what}"
+
+    def _plan_text(self, plan: schema.PlanPublished) -> str:
+        what = self.configs(plan.communicator, plan.candidate or plan.incumbent)
+        rules = f" rules {'; '.join(plan.rules)}" if plan.rules else ""
+        return f"{what}{rules} ({plan.purpose or 'open-ended'})"
 
     def _plan_aborted(self, e: schema.PlanAborted) -> str:
         return f"plan aborted: {self.name(e.communicator)} epoch {e.epoch}: {e.reason}"
 
     def _move(self, e: schema.Move) -> str:
         where = f"{e.phase:<8} it {e.iteration if e.iteration is not None else '?'} {self.name(e.communicator)}"
-        what = f"#{e.number} {self.configs(e.communicator, e.candidate)}"
+        what = f"#{e.number} {self._tried(e)}"
         return f"{where}  {what}  {numbers_text(e)}  {e.verdict}: {e.reason}"
+
+    def _tried(self, e: schema.Move) -> str:
+        """The site that was moved, with how many others differ from stock too; all of them if none was singled out."""
+        if e.site is None or e.site >= len(e.candidate):
+            return self.configs(e.communicator, e.candidate)
+        others = sum(c != ConfigRecord() for i, c in enumerate(e.candidate) if i != e.site)
+        more = f" (+{others} as before)" if others else ""
+        return f"{self.site_name(e.communicator, e.site)}: {config_text(e.candidate[e.site])}{more}"
 
     def _outcome(self, e: schema.Outcome) -> str:
         gain = "" if e.speedup is None else f" {e.speedup:.3f}x stock{interval_text(e.speedup_low, e.speedup_high)}"

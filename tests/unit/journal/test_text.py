@@ -88,7 +88,7 @@ STORY: list[tuple[Base, str]] = [
 
 
 def test_every_event_reads_as_one_line() -> None:
-    formatter = Formatter()
+    formatter = Formatter(everything=True)
     for event, wanted in STORY:
         line = formatter.line(event)
         assert line is not None
@@ -106,7 +106,7 @@ def test_every_event_reads_as_one_line() -> None:
     ],
 )
 def test_site_keeps_what_touches_it(site: str, kinds: set[str] | int) -> None:
-    formatter = Formatter(site)
+    formatter = Formatter(site, everything=True)
     kept = {type(event).__name__ for event, _ in STORY if formatter.line(event) is not None}
     assert len(kept) == kinds if isinstance(kinds, int) else kept == kinds
 
@@ -122,3 +122,28 @@ def test_a_config_with_a_name_unknown_to_nccl_is_shown_as_recorded() -> None:
         candidate=(ConfigRecord(algorithm="teleport"),),
     )
     assert 'site 0: {"algorithm":"teleport"}' in str(Formatter().line(move))
+
+
+def test_plans_of_trials_are_lines_only_on_request_and_a_lasting_one_says_what_it_brings() -> None:
+    trial = PlanPublished(communicator=0, epoch=1, start_call=9, end_call=99, candidate=(NC3,))
+    lasting = PlanPublished(communicator=0, epoch=2, start_call=100, incumbent=(NC3,))
+    events = [trial, PlanCommitted(communicator=0, epoch=1, start_call=9), lasting]
+    events.append(PlanCommitted(communicator=0, epoch=2, start_call=100))
+    formatter = Formatter()
+    lines = [line for event in events if (line := formatter.line(event)) is not None]
+    assert len(lines) == 1
+    assert "epoch 2, from call 100 on every rank: site 0: nc=3 c=256K (open-ended)" in lines[0]
+
+
+def test_a_move_names_the_site_that_was_moved_and_counts_the_others() -> None:
+    move = Move(
+        communicator=5,
+        phase="search",
+        number=1,
+        purpose="trial",
+        verdict="tie",
+        reason="r",
+        site=1,
+        candidate=(NC3, ConfigRecord(channels=2), NC3),
+    )
+    assert "#1 site 1: nc=2 (+2 as before)" in str(Formatter().line(move))
