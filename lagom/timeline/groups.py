@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,12 +126,13 @@ def _bounds(
 
 def _compute_classes(table: KernelTable, steps: Steps, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each group a number: equal for groups with the same mix of compute, -1 without compute."""
-    places = np.flatnonzero(table.is_compute[steps.index[0]])
     row = int(np.argsort(steps.end - steps.begin, kind="stable")[steps.count // 2])
-    kernels = steps.index[row, places]
-    group = np.clip(np.searchsorted(bounds[row], table.start[kernels], side="right") - 1, 0, bounds.shape[1] - 2)
-    mix = np.zeros((bounds.shape[1] - 1, len(table.names)))
-    np.add.at(mix, (group, table.name[kernels]), table.duration[kernels])
+    edges = bounds[row]
+    kernels = np.flatnonzero(table.is_compute & (table.start < edges[-1]) & (table.end > edges[0]))
+    mix = np.zeros((edges.size - 1, len(table.names)))
+    for group, (low, high) in enumerate(pairwise(edges.tolist())):
+        shared = np.minimum(table.end[kernels], high) - np.maximum(table.start[kernels], low)
+        mix[group] = np.bincount(table.name[kernels], np.maximum(shared, 0), len(table.names))
     return _clusters(mix)
 
 

@@ -91,7 +91,7 @@ def profile(tables: Sequence[KernelTable]) -> Profile:
     """Everything about the job whose ranks' kernels are in ``tables``. Raises TraceError if there is nothing to see."""
     if not tables or not any(len(table) for table in tables):
         raise TraceError("the traces hold no usable kernel record; record at least three iterations of a GPU job.")
-    ranks = _ranks([table for table in tables if len(table)])
+    ranks = _ranks(sorted((table for table in tables if len(table)), key=lambda table: table.rank))
     measured = [contention_tax.measure(rank.table, rank.steps, rank.busy) for rank in ranks]
     taxes = [contention_tax.summarise(rank.table, rank.steps, one) for rank, one in zip(ranks, measured, strict=True)]
     merged = together(ranks)
@@ -185,7 +185,7 @@ def _notes(ranks: Sequence[Rank], taxes: Sequence[Tax], merged: Together) -> lis
     notes = [f"rank {table.rank}: records with faults: {table.faults}." for table in faulty]
     if not all(rank.steps.periodic for rank in ranks):
         notes.append("no period was found, so the whole trace counts as one step; record at least four iterations.")
-    if any(rank.steps.word != ranks[0].steps.word for rank in ranks):
+    if not merged.alike:
         notes.append("the ranks do not run the same collectives; sites and patterns are those of the rank shown.")
     if merged.aligned_by == "order":
         notes.append("the ranks' clocks do not agree, so their steps were matched by order.")

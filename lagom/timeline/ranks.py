@@ -50,14 +50,20 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """All ranks' steps as one: ``samples`` one a step; ``x`` steps x communication kernels, minima over ranks;
-    ``wait_ns`` for each rank what it waits in communication a step (median); ``straggler`` a rank or None."""
+    """All ranks' steps as one: ``samples`` one a step; ``x`` steps x communication kernels of the first rank, minima
+    over ranks; ``wait_ns`` for each rank what it waits in communication a step (median; NaN for one that runs other
+    collectives); ``straggler`` a rank or None."""
 
     samples: tuple[Sample, ...]
     x: Floats
     wait_ns: tuple[float, ...]
     straggler: int | None
     aligned_by: str
+
+    @property
+    def alike(self) -> bool:
+        """True if all ranks run the same collectives."""
+        return not np.isnan(self.wait_ns).any()
 
 
 def align(steps: Sequence[Steps], tables: Sequence[KernelTable]) -> tuple[list[NDArray[np.int64]], str]:
@@ -99,15 +105,14 @@ def _by_time(steps: Sequence[Steps]) -> list[NDArray[np.int64]] | None:
 
 
 def together(ranks: Sequence[Rank]) -> Together:
-    """All ranks as one. Ranks whose communication differs from the first one's add to Y and Z only."""
+    """All ranks as one. Ranks whose collectives differ from the first one's add to X, Y and Z of the step only."""
     rows, how = align([rank.steps for rank in ranks], [rank.table for rank in ranks])
     parts = [rank.step_times() for rank in ranks]
     x, y, z = (
         np.array([getattr(part, key)[mine] for part, mine in zip(parts, rows, strict=True)]) for key in ("x", "y", "z")
     )
-    alike = [index for index, rank in enumerate(ranks) if rank.steps.word == ranks[0].steps.word]
-    collective = np.array([ranks[index].collective_ns[rows[index]] for index in alike], float)
-    least = collective.min(axis=0)
+    collective = np.array([_in_order_of(ranks[0], rank, mine) for rank, mine in zip(ranks, rows, strict=True)])
+    least = np.nanmin(collective, axis=0)
     wait = np.median((collective - least).sum(axis=2), axis=1)
     by_site = _by_site(ranks[0].groups, least)
     samples = tuple(
@@ -115,8 +120,27 @@ def together(ranks: Sequence[Rank]) -> Together:
         for step in range(z.shape[1])
     )
     straggler = _straggler(wait, float(np.median(z.max(axis=0)))) if z.size else None
-    named = None if straggler is None else ranks[alike[straggler]].table.rank
+    named = None if straggler is None else ranks[straggler].table.rank
     return Together(samples, least, tuple(wait.tolist()), named, how)
+
+
+def _in_order_of(base: Rank, rank: Rank, rows: NDArray[np.int64]) -> Floats:
+    """Durations of ``rank``'s communication kernels (steps x kernels), in the order of ``base``'s: the n-th of a kind
+    is the n-th of that kind on every rank, whichever stream came first. NaN if the kinds are not the same."""
+    wanted, given = _kinds(base), _kinds(rank)
+    durations = rank.collective_ns[rows].astype(float)
+    if sorted(wanted) != sorted(given):
+        return np.full((rows.size, len(wanted)), np.nan)
+    places: dict[tuple[str, int, int], list[int]] = {}
+    for place, kind in enumerate(given):
+        places.setdefault(kind, []).append(place)
+    return durations[:, [places[kind].pop(0) for kind in wanted]]
+
+
+def _kinds(rank: Rank) -> list[tuple[str, int, int]]:
+    kernels, table = rank.steps.index[0, rank.groups.places], rank.table
+    names = [table.names[name] for name in table.name[kernels]]
+    return list(zip(names, table.channels[kernels].tolist(), table.bytes[kernels].tolist(), strict=True))
 
 
 def _by_site(groups: Groups, least: Floats) -> Floats:
@@ -127,7 +151,7 @@ def _by_site(groups: Groups, least: Floats) -> Floats:
 
 
 def _straggler(wait: Floats, step_ns: float) -> int | None:
-    if wait.size < 2:
+    if wait.size < 2 or np.isnan(wait).any():
         return None
     last = int(np.argmin(wait))
     others = float(np.median(np.delete(wait, last)))

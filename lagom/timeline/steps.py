@@ -180,13 +180,21 @@ def _cuts_at(
 
 def _rotation(table: KernelTable, usual: NDArray[np.int64], like: Steps | None) -> int:
     """Which of the usual communication kernels (steps x kernels, in order) is position 0."""
-    count = usual.shape[1]
-    pause = _pauses(table, usual)
     candidates = _after_reductions(table.function[usual[0]])
-    if like is not None and len(like.word) == count:
+    if like is not None and like.word:
         word = _spell(table, usual[0])
-        candidates = [turn for turn in range(count) if word[turn:] + word[:turn] == like.word] or candidates
+        same_kind = [turn for turn in range(len(word)) if word[turn] == like.word[0]]
+        away = {turn: _distance(table.start[usual[:, turn]], like) for turn in same_kind}
+        if away and min(away.values()) < np.median(like.end - like.begin) / 4:  # the clocks agree
+            return min(away, key=lambda turn: away[turn])
+        candidates = [turn for turn in same_kind if word[turn:] + word[:turn] == like.word] or candidates
+    pause = _pauses(table, usual)
     return max(candidates, key=lambda turn: pause[turn])
+
+
+def _distance(times: NDArray[np.int64], like: Steps) -> float:
+    """How far ``times`` are from the nearest starts of the other rank's steps, ns (median)."""
+    return float(np.median(np.abs(times[:, None] - like.begin[None, :]).min(axis=1)))
 
 
 def _spell(table: KernelTable, rows: NDArray[np.int64]) -> tuple[tuple[str, int, int], ...]:

@@ -19,7 +19,7 @@ from lagom.timeline.kineto import write
 
 def test_text_dump_matches_awk_like_reading() -> None:
     found = dump(2048)
-    lines = gzip.open(DATA / DUMP.format(2048), "rt").read().splitlines()
+    lines = gzip.decompress((DATA / DUMP.format(2048)).read_bytes()).decode().splitlines()
     rows = sorted([int(part) for part in line.split()[:6]] for line in lines if not line.startswith("#"))
     assert len(found) == len(rows) == 2656
     assert found.start.tolist() == [row[0] for row in rows]
@@ -39,11 +39,13 @@ def test_kineto_round_trip_keeps_every_column(tmp_path: Path) -> None:
 
 
 def test_kineto_as_torch_writes_it(tmp_path: Path) -> None:
+    arguments = {
+        "device": 3, "stream": 28, "grid": [24, 1, 1], "block": [544, 1, 1], "Collective name": "_allgather_base",
+        "In msg nelems": 1000, "Out msg nelems": 8000, "dtype": "BFloat16", "Process Group Name": "0",
+    }  # fmt: skip
     kernel = {
-        "ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "pid": 3,
-        "tid": 28, "ts": 12.345, "dur": 1.5,
-        "args": {"device": 3, "stream": 28, "grid": [24, 1, 1], "block": [544, 1, 1], "Collective name": "_allgather_base",
-                 "In msg nelems": 1000, "Out msg nelems": 8000, "dtype": "BFloat16", "Process Group Name": "0"},
+        "ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "pid": 3, "tid": 28, "ts": 12.345, "dur": 1.5, "args": arguments,
     }  # fmt: skip
     compute = {**kernel, "name": "gemm", "args": {"device": 3, "stream": 7, "grid": [2, 66, 1], "block": [384, 1, 1]}}
     launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 1, "dur": 2}
@@ -76,7 +78,8 @@ def test_ring_spans_with_garbage() -> None:
     )  # fmt: skip
     found = from_ring(records, {7: "ncclDevKernel_AllGather_RING_LL"}, rank=1)
     assert len(found) == 2
-    assert (found.faults.malformed, found.faults.unstamped, found.faults.impossible, found.faults.duplicated) == (1, 2, 1, 1)
+    faults = found.faults
+    assert (faults.malformed, faults.unstamped, faults.impossible, faults.duplicated) == (1, 2, 1, 1)
     first = int(np.flatnonzero(found.is_communication)[0])
     assert (found.call[first], found.slot[first], found.bytes[first], found.channels[first]) == (12, 2, 416 << 20, 24)
     assert set(found.names) == {"ncclDevKernel_AllGather_RING_LL", "kernel#00000008"}

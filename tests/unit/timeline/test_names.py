@@ -31,7 +31,7 @@ def test_plain_name(name: str, plain: str) -> None:
     [
         (MANGLED, Kind.COLLECTIVE, Function.ALL_GATHER),
         ("_Z44ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL24ncclDevKer", Kind.COLLECTIVE, Function.REDUCE_SCATTER),
-        ("ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgsStorage<4096ul>)", Kind.COLLECTIVE, Function.ALL_REDUCE),
+        ("ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgs<4096ul>)", Kind.COLLECTIVE, Function.ALL_REDUCE),
         ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", Kind.COLLECTIVE, Function.ALL_REDUCE),
         ("ncclDevKernel_Broadcast_RING_LL", Kind.COLLECTIVE, Function.BROADCAST),
         ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", Kind.P2P, NO_FUNCTION),

@@ -45,8 +45,8 @@ def spans(*records: dict[str, int]) -> np.ndarray:
 
 
 def training(steps: int, layers: int = 4, *, start: int = 0, pace: float = 1.0, rank: int = 0) -> KernelTable:
-    """A hand-made FSDP-like job in µs: a step is 100 µs a layer forward and back, gathers hidden behind the layer before,
-    and one optimizer kernel. ``start`` ns shifts all; ``pace`` stretches compute."""
+    """A hand-made FSDP-like job in µs: a step is 100 µs a layer forward and back, gathers hidden behind the layer
+    before, and one optimizer kernel. ``start`` ns shifts all; ``pace`` stretches compute."""
     rows: list[tuple[float, float, int, str]] = []
     now = 0.0
     for _ in range(steps):

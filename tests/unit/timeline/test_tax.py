@@ -1,0 +1,139 @@
+"""Contention tax where the truth is known: hand-made slow-downs, and the simulator's own quiet lengths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from timeline_helpers import table
+
+from lagom.sim import Simulator, machine, workloads
+from lagom.sim.contention import quiet_ns
+from lagom.timeline import KernelTable, from_simulator, profile
+from lagom.timeline.account import Busy
+from lagom.timeline.steps import find_steps
+from lagom.timeline.tax import Contention, measure, summarise
+
+GATHER = "ncclDevKernel_AllGather_RING_LL"
+
+
+def job(slow: float, steps: int = 5, drift: tuple[float, ...] = (1.0,), seed: int | None = None) -> KernelTable:
+    """Six layers of three kernels; in odd ones a gather runs beside the GEMM and slows it by ``slow``. Step k runs at
+    the pace ``drift[k]``. 100 µs quiet GEMM, 20 µs norms, which are always quiet."""
+    rng = np.random.default_rng(seed)
+    rows: list[tuple[float, float, int, str]] = []
+    now = 0.0
+    for step in range(steps):
+        pace = drift[step % len(drift)]
+        for layer in range(6):
+            noise = 1.0 if seed is None else 1.0 + 0.01 * rng.standard_normal()
+            length = 100 * pace * noise * (slow if layer % 2 else 1.0)
+            rows += [(now, now + 20 * pace, 1, "norm"), (now + 20 * pace, now + 20 * pace + length, 1, "gemm")]
+            if layer % 2:
+                rows.append((now + 20 * pace, now + 20 * pace + length, 2, GATHER))
+            now += 20 * pace + length
+            rows.append((now, now + 20 * pace, 1, "residual"))
+            now += 20 * pace + 1
+        rows.append((now, now + 30, 1, "adam"))
+        now += 40
+    return table(*rows, grid=132, sms=132, channels=24)
+
+
+def measured(of: KernelTable) -> tuple[Contention, object]:
+    steps = find_steps(of)
+    contention = measure(of, steps, Busy.of(of))
+    return contention, summarise(of, steps, contention)
+
+
+def test_a_known_slow_down_is_found_exactly() -> None:
+    _, tax = measured(job(1.4))
+    lost, total = 3 * 40, 6 * 140 + 3 * 40 + 30
+    assert tax.share == pytest.approx(lost / total, rel=1e-6)  # type: ignore[attr-defined]
+    assert tax.ns == pytest.approx(lost * 1000, rel=1e-6)  # type: ignore[attr-defined]
+    assert tax.unmatched == 0  # type: ignore[attr-defined]
+    assert tax.under == pytest.approx(3 * 140 / total, rel=1e-6)  # type: ignore[attr-defined]
+
+
+def test_a_drifting_clock_is_no_tax() -> None:
+    """Steps at 100 % and 92 % of the clock: like is compared within a step, so nothing is left over."""
+    _, tax = measured(job(1.0, steps=9, drift=(1.0, 1.08, 1.04)))
+    assert abs(tax.share) < 1e-4  # type: ignore[attr-defined]
+
+
+def test_the_interval_covers_the_truth_under_noise() -> None:
+    truth = 3 * 40 / (6 * 140 + 3 * 40 + 30)
+    inside = 0
+    for seed in range(20):
+        _, tax = measured(job(1.4, steps=8, seed=seed))
+        inside += tax.low <= truth <= tax.high  # type: ignore[attr-defined]
+        assert tax.high - tax.low < 0.02  # type: ignore[attr-defined]
+    assert inside >= 17
+
+
+def test_kernels_without_a_quiet_like_are_not_guessed() -> None:
+    rows = [
+        row
+        for step in range(5)
+        for row in (
+            (100.0 * step, 100.0 * step + 40, 2, GATHER),
+            (100.0 * step, 100.0 * step + 40, 1, "gemm"),
+            (100.0 * step + 50, 100.0 * step + 60, 1, "norm"),
+        )
+    ]
+    contention, tax = measured(table(*rows))
+    assert np.isnan(contention.quiet).any()
+    assert tax.share == 0  # type: ignore[attr-defined]
+    assert tax.unmatched == pytest.approx(40 / 50)  # type: ignore[attr-defined]
+
+
+def test_kernels_of_one_name_in_another_place_are_not_alike() -> None:
+    """Two GEMMs of one name and grid in a layer, 100 and 200 µs: only the long one ever runs under communication, by
+    which nothing slows down. By name alone it would look 2x slower."""
+    rows, now = [], 0.0
+    for _ in range(5):
+        for layer in range(4):
+            rows += [(now, now + 20, 1, "norm"), (now + 20, now + 120, 1, "gemm"), (now + 120, now + 130, 1, "rope")]
+            rows += [(now + 130, now + 330, 1, "gemm"), (now + 330, now + 340, 1, "add")]
+            if layer in (1, 2):
+                rows.append((now + 130, now + 330, 2, GATHER))
+            now += 341
+        rows.append((now, now + 5, 1, "adam"))
+        now += 6
+    _, tax = measured(table(*rows))
+    assert tax.share == pytest.approx(0)  # type: ignore[attr-defined]
+    assert tax.unmatched == 0  # type: ignore[attr-defined]
+
+
+def test_the_split_needs_the_number_of_sms() -> None:
+    _, tax = measured(job(1.4))
+    assert tax.sm == pytest.approx(tax.share)  # type: ignore[attr-defined]  # 132 blocks do not fit beside 24 channels
+    _, memory_bound = measured(table(*[(0.0, 1.0, 1, "x")] * 1))
+    assert memory_bound.sm is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("preset", sorted(machine.PRESETS))
+def test_references_are_the_simulator_s_own_quiet_lengths(preset: str) -> None:
+    """The simulator knows how long each kernel takes alone; every reference found from the trace must be that."""
+    host = machine.PRESETS[preset]
+    simulator = Simulator(workloads.fsdp("llama3_8b"), host)
+    kernels = {op.kernel for group in simulator.groups for segment in group.segments for op in segment.compute}
+    truth = {kernel.name: quiet_ns(host, kernel) + host.launch_ns for kernel in kernels}
+    trace = from_simulator(simulator, 5, noise=0.0)
+    steps = find_steps(trace)
+    contention = measure(trace, steps, Busy.of(trace))
+    names = [trace.names[name] for name in trace.name[steps.index[0, contention.places]]]
+    expected = np.array([truth[name] for name in names])
+    known = ~np.isnan(contention.quiet[0])
+    assert known.sum() > 200
+    assert contention.quiet[0][known] == pytest.approx(expected[known], rel=0.01)
+    tax = summarise(trace, steps, contention)
+    lost = float((contention.duration[0] - expected).sum() / contention.duration[0].sum())
+    assert tax.share <= lost * 1.02 + 1e-6
+    assert tax.share == pytest.approx(lost, rel=0.02) or tax.unmatched > 0.02  # a lower bound where some have no like
+
+
+def test_sufferers_come_worst_first_and_add_up() -> None:
+    found = profile([job(1.4)])
+    assert found.sufferers[0].name == "gemm"
+    assert found.sufferers[0].slowdown == pytest.approx(1.4, rel=1e-3)
+    assert sum(one.tax_ns for one in found.sufferers) == pytest.approx(found.tax.ns)
+    assert sum(row.tax for row in found.patterns) == pytest.approx(found.tax.ns, rel=1e-6)
