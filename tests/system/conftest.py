@@ -53,4 +53,5 @@ def job(tmp_path: Path) -> Iterator[Job]:
     }
     key, region = key_and_region(environ)
     yield Job(environ, tmp_path / "log", region, key)
-    region.unlink(missing_ok=True)
+    if not region.is_dir():
+        region.unlink(missing_ok=True)

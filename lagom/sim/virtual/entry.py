@@ -27,7 +27,12 @@ from lagom.wire.layout import (
 from lagom.wire.library import LIBRARY_FOLDER
 
 _push_ffi = FFI()
-_push_ffi.cdef("int lagom_kernel_ring_push(void *region, uint32_t process, const void *span);")
+_push_ffi.cdef(
+    """
+    struct span { char bytes[64]; };
+    int lagom_kernel_ring_push(void *region, uint32_t process, const struct span *span);
+    """
+)
 
 
 class ProcessEntry:
@@ -89,9 +94,9 @@ class ProcessEntry:
     def push_spans(self, spans: NDArray[Any]) -> None:
         """Appends rows of ``KERNEL_SPAN`` to the process's kernel ring; what does not fit is counted as dropped."""
         rows = np.ascontiguousarray(spans, KERNEL_SPAN)
-        start = rows.ctypes.data
-        for offset in range(0, rows.nbytes, KERNEL_SPAN.itemsize):
-            self._library.lagom_kernel_ring_push(self._address, self.index, _push_ffi.cast("void *", start + offset))
+        first, push = _push_ffi.from_buffer("struct span[]", rows), self._library.lagom_kernel_ring_push
+        for index in range(len(rows)):
+            push(self._address, self.index, first + index)
 
 
 def ffi_ready() -> int:

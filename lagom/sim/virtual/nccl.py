@@ -58,13 +58,16 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A collective between getCollInfo and scheduling."""
+    """A collective between getCollInfo and scheduling; ``parts``: the bytes of the channels that getChunkSize is asked
+    for, ``largest``: the chunk it finds."""
 
     algorithm: Algorithm
     protocol: Protocol
     channels: int
     threads: int
     untouched: bool
+    largest: int
+    parts: tuple[int, ...]
 
 
 class VirtualNccl:
@@ -126,6 +129,7 @@ class VirtualCommunicator:
         self._table_argument = ffi.cast("float **", self._table)
         self._channels = ffi.new("int *")
         self._chunk = ffi.new("size_t *")
+        self._asks_chunks = nccl.tuner is not None and nccl.version.tuner_api >= 6
         self._offers: dict[tuple[Function, int], bytes] = {}
         self._picks: dict[tuple[Function, int, bytes, int], Pick] = {}
         self.profiler: VirtualProfiler | None = None
@@ -179,12 +183,12 @@ class VirtualCommunicator:
                 raise PluginFailed(f"getCollInfo returned {result}; NCCL fails the user's collective on this.")
         return bytes(self._table_bytes), self._channels[0]
 
-    def chunk_raw(self, function: int, share: int, algorithm: int, protocol: int, largest: int) -> int:
+    def _chunk_of(self, collective: Collective, pick: Pick, share: int) -> int:
         """One getChunkSize for a channel's ``share`` of a collective; what ``*chunkSize`` holds afterwards."""
-        self._chunk[0] = largest
-        if self.nccl.tuner is not None and self.nccl.version.tuner_api >= 6:
+        self._chunk[0] = pick.largest
+        if self._asks_chunks:
             result = self.nccl.tuner.getChunkSize(
-                self._context[0], function, share, algorithm, protocol, 1, self._chunk
+                self._context[0], collective.function, share, pick.algorithm, pick.protocol, 1, self._chunk
             )
             if result != SUCCESS:
                 raise PluginFailed(f"getChunkSize returned {result}; NCCL fails the user's collective on this.")
@@ -222,21 +226,20 @@ class VirtualCommunicator:
             self.nccl.version.channels(stock, asked),
             self.fabric.built(algorithm),
         )
-        return Pick(algorithm, protocol, channels, threads, left == offer and asked == 0)
+        largest = selection.largest_chunk(collective.function, algorithm, protocol)
+        parts = selection.channel_parts(collective.bytes, channels)
+        return Pick(algorithm, protocol, channels, threads, left == offer and asked == 0, largest, parts)
 
     def _finish(self, collective: Collective, pick: Pick) -> Launched:
         """Scheduling: the chunk of each part. All parts must agree, or NCCL would cut one collective in two ways."""
-        largest = selection.largest_chunk(collective.function, pick.algorithm, pick.protocol)
-        parts = selection.channel_parts(collective.bytes, pick.channels)
-        function, algorithm, protocol = int(collective.function), int(pick.algorithm), int(pick.protocol)
-        asked = {self.chunk_raw(function, part, algorithm, protocol, largest) for part in parts}
-        chunk = selection.final_chunk(min(asked), largest, pick.protocol)
+        asked = {self._chunk_of(collective, pick, part) for part in pick.parts}
+        chunk = selection.final_chunk(min(asked), pick.largest, pick.protocol)
         if chunk == 0:
             raise PluginFailed("the tuner's chunk is below NCCL's grain; NCCL would divide by zero.")
         if len(asked) > 1:
             raise PluginFailed(f"the parts of one collective got chunks of {sorted(asked)} bytes.")
         config = CommConfig(pick.algorithm, pick.protocol, pick.channels, pick.threads, chunk)
-        return Launched(collective, config, pick.untouched and asked == {largest})
+        return Launched(collective, config, pick.untouched and asked == {pick.largest})
 
     def destroy(self) -> None:
         """ncclCommDestroy: the tuner first, with whatever context it left, then the profiler."""

@@ -43,6 +43,8 @@ class VirtualProfiler:
         self._modern = nccl.version.profiler_api >= 5
         self._strings = {text: ffi.new("char[]", text.encode()) for text in (*_NAMES, name, "ncclBfloat16")}
         self._event = ffi.new("profiler_event_v5 *" if self._modern else "profiler_event_v4 *")
+        self._event_bytes = ffi.buffer(self._event)
+        self._blank = bytes(len(self._event_bytes))
         self._handle = ffi.new("void **")
         self._args = ffi.new("profiler_state_args *")
         self._sequence = [0] * len(FUNCTION_NAMES)
@@ -121,7 +123,7 @@ class VirtualProfiler:
             self._stop(handle)
 
     def _clear(self, kind: int, parent: Any) -> None:
-        ffi.memmove(self._event, bytes(ffi.sizeof(self._event[0])), ffi.sizeof(self._event[0]))
+        self._event_bytes[:] = self._blank
         # v4 descriptors carry the type in eight bits, which is why v4 knows no event above bit 7.
         self._event.type, self._event.parent, self._event.rank = kind, parent, self._rank
 

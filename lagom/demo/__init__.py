@@ -1,0 +1,90 @@
+"""``lagom demo``: a whole tuning run without a GPU, from the first call to the table, in under a minute.
+
+Real: the plugin in eight rank processes, the shared memory, the agreement, the controller, the search, the log, the
+profile. Simulated: GPUs, wire and clock (:mod:`lagom.sim`).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from lagom.demo.display import make_display
+from lagom.demo.stage import Scene, on_stage
+from lagom.demo.story import Story
+from lagom.demo.table import show
+from lagom.demo.tail import Tail
+from lagom.settings import log_folder
+
+__all__ = ["Scene", "run"]
+
+LOOK_SECONDS = 0.1
+DEFAULT_SCENE = Scene()
+DONE, DISAGREED, INTERRUPTED = 0, 1, 130
+
+
+def run(
+    json_file: Path | None = None,
+    seconds: float = 50.0,
+    *,
+    scene: Scene = DEFAULT_SCENE,
+    folder: Path | None = None,
+    strategy: str = "lagom",
+    console: Console | None = None,
+) -> int:
+    """Play the demo and print its table; the exit code: 0, 1 if two ranks ever differed, 130 after Ctrl-C.
+
+    The search is stopped after ``seconds``. ``folder``: of the log; default LAGOM_DIR, else ``./lagom-demo-...``.
+    """
+    console = console or Console()
+    job = f"demo-{time.strftime('%H%M%S')}-{time.monotonic_ns() % 1000:03d}"
+    log = folder or log_folder(job)
+    story = Story()
+    console.print(_opening(scene, log), markup=False, highlight=False)
+    try:
+        differences = _play(scene, job, log, story, console, seconds, strategy)
+    except KeyboardInterrupt:
+        console.print("stopped; no process and no shared memory is left.")
+        return INTERRUPTED
+    show(story, console)
+    console.print(f"log: lagom log {log}", markup=False, highlight=False)
+    for difference in differences:
+        console.print(f"two ranks differed: {difference}", markup=False)
+    if json_file is not None:
+        json_file.write_text(json.dumps({**story.as_json(), "differences": differences, "log": str(log)}, indent=1))
+    return DISAGREED if differences else DONE
+
+
+def _opening(scene: Scene, log: Path) -> str:
+    return (
+        f"{scene.ranks} virtual ranks of an FSDP {scene.model} on simulated {scene.machine}, NCCL {scene.version}; "
+        f"the plugin, the controller and the search are the real ones. Log in {log}"
+    )
+
+
+def _play(
+    scene: Scene, job: str, log: Path, story: Story, console: Console, seconds: float, strategy: str
+) -> list[str]:
+    """Run it until the search is over or the time is up; what two ranks ever did differently."""
+    tail, arguments = Tail(log), ("--strategy", strategy, "--seed", str(scene.seed))
+    with (
+        tempfile.TemporaryDirectory(prefix="lagom-demo-") as scratch,
+        on_stage(scene, job, log, Path(scratch), arguments) as (controller, ranks),
+    ):
+        began = time.monotonic()
+        with make_display(console, seconds) as display:
+            while story.outcome is None and time.monotonic() - began < seconds:
+                controller.check()
+                ranks.running()
+                story.read(tail.unread())
+                display.update(story, time.monotonic() - began, ranks.iteration)
+                time.sleep(LOOK_SECONDS)
+        ranks.stop()
+        ranks.finish()
+        controller.stop()
+        story.read(tail.unread())
+        return [str(difference) for difference in ranks.differences()]

@@ -1,0 +1,91 @@
+"""The demo's last page: one table, one sentence."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lagom import journal
+from lagom.demo.story import Level, SiteResult, Story
+from lagom.journal.text import config_text, site_text
+
+
+def last_page(story: Story) -> RenderableType:
+    """The table and what it comes to."""
+    return Group(_table(story), Text(""), Text(verdict(story)))
+
+
+def _table(story: Story) -> Table:
+    table = Table(title="What NCCL picks, and what the search chose (X: communication, Y: compute, Z: iteration)")
+    table.add_column("site")
+    table.add_column("calls", justify="right")
+    table.add_column("NCCL's pick")
+    table.add_column("ours")
+    for name in ("before, ms", "after, ms", "change"):
+        table.add_column(name, justify="right")
+    for result in story.sites():
+        _add_site(table, result, improved=story.outcome is not None and story.outcome.verdict == "improved")
+    levels = story.levels()
+    if levels is not None:
+        table.add_section()
+        for name, text in (("x", "X communication"), ("y", "Y compute"), ("z", "Z iteration")):
+            _add_total(table, name, text, *levels)
+    return table
+
+
+def _add_site(table: Table, result: SiteResult, *, improved: bool) -> None:
+    after = result.x_after if improved else result.x_before
+    table.add_row(
+        site_text(result.site),
+        str(result.site.calls_per_iteration),
+        config_text(result.site.stock) if result.site.stock else "-",
+        _ours(result.chosen),
+        *_change(result.x_before, after),
+    )
+
+
+def _ours(chosen: journal.ConfigRecord | None) -> str:
+    text = "stock" if chosen is None else config_text(chosen)
+    return "as NCCL" if text == "stock" else text
+
+
+def _add_total(table: Table, name: str, text: str, before: Level, after: Level) -> None:
+    table.add_row(text, "", "", "", *_change(getattr(before, name), getattr(after, name)), style="bold")
+
+
+def _change(before: float | None, after: float | None) -> tuple[str, str, str]:
+    if before is None or after is None:
+        return "-", "-", "-"
+    change = f"{(after / before - 1) * 100:+.1f} %" if before > 0 else "-"
+    return f"{before / 1e6:.1f}", f"{after / 1e6:.1f}", change
+
+
+def verdict(story: Story) -> str:
+    """How it ended, in one paragraph; every number is the log's."""
+    outcome = story.outcome
+    if outcome is None:
+        return f"The search had not ended when the time was up: {story.configs_tried} configs tried."
+    spent = (
+        f"{outcome.configs} configs tried in {outcome.windows} windows, {outcome.iterations} iterations; regret "
+        f"{outcome.regret_iterations:.1f} iterations (time lost against stock while searching)."
+    )
+    if outcome.verdict != "improved":
+        resolvable = "" if outcome.resolvable is None else f" Smallest effect it could see: {outcome.resolvable:.2%}."
+        return f"{outcome.verdict.replace('_', ' ')}: {outcome.reason}. {spent}{resolvable}"
+    return f"Speed-up {speedup_text(outcome)} of an iteration. {spent}"
+
+
+def speedup_text(outcome: journal.Outcome) -> str:
+    """``1.043x (95 %: 1.038 to 1.049)``."""
+    if outcome.speedup is None:
+        return "unknown"
+    interval = ""
+    if outcome.speedup_low is not None and outcome.speedup_high is not None:
+        interval = f" (95 %: {outcome.speedup_low:.3f} to {outcome.speedup_high:.3f})"
+    return f"{outcome.speedup:.3f}x{interval}"
+
+
+def show(story: Story, console: Console) -> None:
+    """Prints the last page."""
+    console.print(last_page(story))
