@@ -19,7 +19,7 @@ _OPTIMIZER_BYTES = 26.0  # an element: AdamW reads and writes master, two moment
 
 
 def domino_sites(shape: Shape, tensor: int, replicas: int, tokens: int, backward: bool) -> tuple[SiteShape, ...]:
-    """Hidden and exposed AllReduces of the forward, hidden ones of the backward; ``replicas`` > 1: the gradients' own."""
+    """Hidden and exposed AllReduces of the forward, hidden of the backward, the gradients' own if ``replicas`` > 1."""
     size = tokens // 2 * shape.hidden * 2
     sites = [SiteShape("ar_forward", _AR, size, tensor, "hidden"), SiteShape("ar_last", _AR, size, tensor, "exposed")]
     if backward:

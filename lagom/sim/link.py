@@ -64,7 +64,7 @@ def smooth_min(a: float, b: float, power: float) -> float:
 
 def transfer(machine: Machine, collective: Collective, applied: Applied) -> Transfer:
     """The collective under ``applied``, without any compute beside it."""
-    protocol = applied.config.protocol or Protocol.SIMPLE
+    protocol = Protocol.SIMPLE if applied.config.protocol is None else applied.config.protocol  # LL is 0
     tree = applied.config.algorithm == Algorithm.TREE
     link = _slowest_link(machine, collective)
     wire_bytes = _wire_bytes(collective)

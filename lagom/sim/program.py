@@ -2,7 +2,8 @@
 
 A GPU runs two in-order queues, compute and communication. A dependency across them therefore needs one number only:
 "the other queue has finished its n-th operation". Operations are listed per repetition of a :class:`Segment` (a layer,
-say), and the number is relative to that repetition: 0 is its first operation of the other queue, -1 the last one before it.
+say), and the number is relative to that repetition: 0 is its first operation of the other queue, -1 the last one
+before it.
 """
 
 from __future__ import annotations
