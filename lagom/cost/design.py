@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-LEVELS = ((0.5, 1.0), (1.0, 0.25), (0.7, 0.5))
+LEVELS = ((0.5, 1.0), (1.0, 1 / 16), (0.5, 0.25))
 """(share of NC, share of C) of the base: fewer channels; smaller chunks; both, by less."""
-LEVELS_WITHOUT_CHUNK = ((0.5, 1.0), (0.75, 1.0), (0.33, 1.0))
+LEVELS_WITHOUT_CHUNK = ((0.5, 1.0), (0.25, 1.0), (0.75, 1.0))
 
 
 def latin_square(levels: int, sites: int) -> list[list[int]]:

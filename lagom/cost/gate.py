@@ -19,7 +19,8 @@ from lagom.cost.parameters import Array
 LARGEST_ERROR = 0.10
 LEAST_AGREEMENT = 0.80
 FEWEST_WINDOWS = 3  # besides stock
-FORGIVEN = 1  # wrong directions; one in three or four windows is chance
+ENOUGH_WINDOWS = 6  # for the second and third question in full
+FORGIVEN = 1  # wrong direction, with fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,11 @@ def judge(fit: Fit) -> Trust:
     noise = np.array([math.hypot(seen.error, first.error) for seen in fit.observations[1:]])
     error, blind = float(np.median(np.abs(missed))), float(np.median(np.abs(measured)))
     agreement, wrong = _agreement(measured, missed, noise)
-    objection = _objection(error, agreement if wrong > FORGIVEN else 1.0, blind, float(np.median(noise)))
+    if len(missed) < ENOUGH_WINDOWS:  # too few to tell a wrong sign, or no skill, from chance
+        agreement_asked, blind_asked = (agreement if wrong > FORGIVEN else 1.0), math.inf
+    else:
+        agreement_asked, blind_asked = agreement, blind
+    objection = _objection(error, agreement_asked, blind_asked, float(np.median(noise)))
     return Trust(objection is None, objection or _praise(error, agreement), error, agreement, blind)
 
 

@@ -42,7 +42,7 @@ SCALARS: tuple[Prior, ...] = (
     Prior("spill", "1", 0.03, 1.2, 1e-4, 2.0, "gamma: slow-down for each doubling of NC*C beyond F"),
     Prior("footprint", "B", 4 << 20, 0.8, 128 << 10, 256 << 20, "F: bytes in flight the path holds without spilling"),
     Prior("compute", "ns", 1e8, 0.5, 1e3, 1e13, "Y0: compute of one iteration without communication"),
-    Prior("sm", "1", 0.006, 0.7, 1e-4, 0.03, "a/lambda: share of all SMs that one channel takes away (Eq. 5)"),
+    Prior("sm", "1", 0.01, 1.0, 1e-4, 0.05, "a/lambda: share of all SMs that one channel takes away (Eq. 5)"),
     Prior("step", "1", 0.02, 1.2, 1e-4, 1.0, "sigma: loss of persistent kernels from NC 0 to 1"),
     Prior("memory", "ns/B", 4e-4, 0.7, 1e-6, 2e-2, "1/B-bar: time of one byte at peak memory bandwidth (Eq. 6)"),
     Prior("cache", "1", 0.2, 0.8, 1e-3, 1.5, "zeta: HBM bytes a wire byte costs grow as C^zeta (chunks outgrow L2)"),

@@ -1,31 +1,218 @@
-"""``guided``: the paper's loop, but a fitted cost model says where to start, what to leave out and when to stop.
+"""``guided``: the paper's loop, but a fitted cost model says where to look, what to leave out and when to stop.
 
-1. **Learn**: three designed windows near NCCL's own pick, every site on another level in each (``lagom.cost.design``).
-2. **Believe**: fit; if the gate lets the model pass, measure its optimum, refit, and go on while it promises a gain.
-   Then single rungs up and down around the best, most promising first; moves predicted to lose by more than three
-   standard deviations are never measured.
-3. **Or measure**: if the gate says no, the measured moves of ``lagom`` take over from the fastest config so far.
+1. **Learn**: a few designed windows near NCCL's own pick, every site on another level in each (``lagom.cost.design``).
+2. **Believe**: fit; if the gate lets the model pass, measure what promises the greatest improvement on the best so far,
+   refit, and go on until nothing promises enough. In the running are the model's optimum, its optima under other
+   parameters that the windows leave plausible, and single rungs. What is predicted to lose by more than three
+   standard deviations is never measured.
+3. **Or measure**: if the gate says no, the measured moves of ``lagom`` take over, downward from NCCL's own pick.
 
-What is returned is the best by measurement and model together: each weighs what it is sure of, so a lucky window of a few
-pairs does not win. The budget is four configs and four more a site.
+What is returned is the best by measurement and model together: each weighs what it is sure of, so a lucky window of a
+few pairs does not win. The model's part of the budget is four configs and four more a site.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from lagom.records import Assignment, CommConfig
-from lagom.search.base import Answer, Comparison, Moves, Proposal, percent
-from lagom.search.lagom import Lagom
+from lagom.records import Assignment
+from lagom.search.base import Answer, Comparison, Moves, Proposal, Strategy, percent
 from lagom.search.ledger import Ledger, Trial
+from lagom.search.space import Unit
 
 if TYPE_CHECKING:
-    from lagom.cost import Change, Fit, Program
+    from lagom.cost import Change, Choice, Fit, Program, Trust
     from lagom.search.problem import Problem
 
 CONFIGS = 4  # budget: this many configs, and as many more for each site
-EPSILON = 0.005  # predicted gains below this fraction of Z are not worth a window
-OPTIMISM = 1.0  # standard deviations by which a single rung may beat its prediction when the list is drawn up
-SHARES = (1.0, 0.7, 0.5)  # of NCCL's own NC and C, where the learning windows look
+HOPE = 0.002  # expected improvements below this fraction of Z are not worth a window
+DRAWS = 4  # plausible parameter sets whose optima are in the running
+
+Believed = Generator[Proposal, Comparison, str | None]
+"""Proposals, and at the end why to stop, or ``None`` if the model is not to be trusted."""
+
+
+class Guided(Strategy):
+    """Warm-started and pruned by the cost model, from NCCL's own pick instead of the floor."""
+
+    name: ClassVar[str] = "guided"
+
+    def __init__(
+        self, problem: Problem, seed: int = 0, *, shared: bool = False, program: Program | None = None
+    ) -> None:
+        """``program``: who waits for whom, from a traced iteration (``lagom.cost.traced_program``); without it the
+        model knows the sites only and is less sure."""
+        super().__init__(problem, seed, shared=shared)
+        from lagom.cost import Ladders, model_of  # numpy; scipy follows at the first fit
+
+        self._dims = tuple(dim for dim in self.space.dims if dim in ("channels", "chunk"))  # NT: negligible (par. 3.2)
+        self._model = model_of(problem, program)
+        self._ladders = Ladders(self._model, [self._alternatives(unit) for unit in self.space.units])
+        self._shared = shared
+        self._seed = seed
+        self._budget = CONFIGS * (1 + len(self.space.units))
+        self._fit: Fit | None = None
+
+    def moves(self, ledger: Ledger) -> Moves:
+        """The course set out at the head of this file."""
+        if not self.problem.sites or not self._dims:
+            return Answer(self.space.stock, "nothing here can be tuned")
+        yield from self._learn()
+        reason = yield from self._believe(ledger)
+        if reason is None:
+            return (yield from self._measure(ledger))
+        return Answer(self._leader(ledger), reason)
+
+    # -- 1. learn
+
+    def _learn(self) -> Generator[Proposal, Comparison, None]:
+        """The designed windows."""
+        for number, candidate in enumerate(self._design(), start=1):
+            what = f"designed window {number} of the cost model"
+            answer = yield Proposal(candidate, f"{what}: what NC and C do at each site")
+            self.explain(f"{what}: {_short(candidate)} is {percent(answer.delta)} than the incumbent")
+
+    def _design(self) -> list[Assignment]:
+        from lagom.cost.design import LEVELS, LEVELS_WITHOUT_CHUNK, latin_square
+
+        levels = LEVELS if "chunk" in self._dims else LEVELS_WITHOUT_CHUNK
+        windows = []
+        for row in latin_square(len(levels), len(self.space.units)):
+            candidate = self.space.stock
+            for unit, level in zip(self.space.units, row, strict=True):
+                shares = dict(zip(("channels", "chunk"), levels[level], strict=True))
+                candidate = self._at_level(candidate, unit, shares)
+            windows.append(candidate)
+        return [window for window in dict.fromkeys(windows) if not window.is_stock]
+
+    def _at_level(self, assignment: Assignment, unit: Unit, shares: dict[str, float]) -> Assignment:
+        """``unit`` at these shares of NCCL's own settings."""
+        from lagom.cost.design import nearest_rung
+
+        for site, dim in itertools.product(unit, self._dims):
+            rungs = range(len(self.space.ladder(site, dim)))
+            ladder = [self.space.magnitude(self.space.at(assignment, site, dim, rung), site, dim) for rung in rungs]
+            own = self.space.rung(self.space.stock, site, dim)
+            assignment = self.space.at(assignment, site, dim, nearest_rung(ladder, own, shares[dim]))
+        return assignment
+
+    # -- 2. believe
+
+    def _believe(self, ledger: Ledger) -> Believed:
+        """Measure what the model promises until it promises too little, or is caught out."""
+        while ledger.tried < self._budget:
+            trust = self._refit(ledger)
+            if not trust.trusted:
+                return None
+            leader = self._leader(ledger)
+            chosen = self._most_promising(ledger, leader)
+            if chosen is None:
+                return f"the model hopes for less than {HOPE:.1%} anywhere else ({trust.reason})"
+            candidate, change, what = chosen
+            expected = f"predicted {percent(math.log(change.ratio))} +- {change.sigma:.1%}"
+            answer = yield Proposal(candidate, f"{what}: {expected}", against=leader)
+            self.explain(
+                f"{what}, {_short(candidate)}: {expected}, measured {percent(answer.delta)} than the best so far"
+            )
+            if answer.new is None:
+                return "the window of the model's choice came back empty"
+        return f"the budget of {self._budget} configs is spent"
+
+    def _refit(self, ledger: Ledger) -> Trust:
+        from lagom.cost import Observation, fit, judge
+
+        seen = [
+            Observation(trial.assignment, trial.z, trial.y, trial.x_by_site, _error(trial, ledger))
+            for trial in ledger.trials()
+        ]
+        self._fit = fit(self._model, seen, self._fit.theta if self._fit else None)
+        return judge(self._fit)
+
+    def _leader(self, ledger: Ledger) -> Assignment:
+        """The best by measurement and model together."""
+        from lagom.cost import shrunk
+
+        if self._fit is None:
+            return ledger.incumbent
+        times = shrunk(self._fit)
+        return min(times, key=lambda assignment: times[assignment])
+
+    def _most_promising(self, ledger: Ledger, leader: Assignment) -> tuple[Assignment, Change, str] | None:
+        """The untried config with the greatest expected improvement on the leader; ``None`` if that is negligible."""
+        from lagom.cost import compare
+
+        assert self._fit is not None
+        running = {place: what for place, what in self._running(leader) if ledger.trial(place) is None}
+        changes = compare(self._fit, list(running), leader)
+        hopeful = [
+            (place, change, what)
+            for (place, what), change in zip(running.items(), changes, strict=True)
+            if not change.surely_worse and change.hope > HOPE
+        ]
+        return max(hopeful, key=lambda each: each[1].hope, default=None)
+
+    def _running(self, leader: Assignment) -> Iterator[tuple[Assignment, str]]:
+        """What is in the running, the model's own optimum last."""
+        from lagom.cost import draws
+
+        assert self._fit is not None
+        yield from ((rung, "one rung from the best") for rung in self._rungs(leader))
+        for theta in draws(self._fit, DRAWS, self._seed):
+            yield self._ladders.best(theta, leader), "a plausible optimum"
+        yield self._ladders.best(self._fit.theta, leader), "the model's optimum"
+
+    def _rungs(self, base: Assignment) -> Iterator[Assignment]:
+        """Every single-rung move from ``base``."""
+        for unit, dim, by in itertools.product(self.space.units, self._dims, (-1, 1)):
+            moved = self.space.moved(base, unit, dim, by)
+            if moved is not None:
+                yield moved
+
+    def _alternatives(self, unit: Unit) -> list[Choice]:
+        """Every legal setting of NC and C of a unit (NCCL's own algorithm, protocol and threads)."""
+        lengths = [len(self.space.ladder(unit[0], dim)) for dim in self._dims]
+        return [self._on_rungs(unit, rungs) for rungs in itertools.product(*map(range, lengths))]
+
+    def _on_rungs(self, unit: Unit, rungs: tuple[int, ...]) -> Choice:
+        """These rungs at every site of ``unit`` (its own top rung where a ladder is shorter)."""
+        assignment = self.space.stock
+        for site, (dim, rung) in itertools.product(unit, zip(self._dims, rungs, strict=True)):
+            top = len(self.space.ladder(site, dim)) - 1
+            assignment = self.space.at(assignment, site, dim, min(rung, top))
+        return {site: assignment[site] for site in unit}
+
+    # -- 3. or measure
+
+    def _measure(self, ledger: Ledger) -> Moves:
+        """The measured moves of ``lagom``, in its own words."""
+        from lagom.search.lagom import Lagom
+
+        walker = Lagom(self.problem, self._seed, shared=self._shared, start="stock")
+        course = walker.moves(ledger)
+        try:
+            step = next(course)
+            while True:
+                answer = yield step
+                step = course.send(answer)
+                self._pass_on(walker)
+        except StopIteration as stopped:
+            self._pass_on(walker)
+            answer_of_lagom: Answer = stopped.value
+            return answer_of_lagom
+
+    def _pass_on(self, walker: Strategy) -> None:
+        note = walker.take_explanation()
+        if note is not None:
+            self.explain(f"measured, the model is not trusted: {note.reason}", verdict=note.verdict, h=note.h)
+
+
+def _error(trial: Trial, ledger: Ledger) -> float:
+    """Relative standard error of a trial's Z; that of stock is its own scatter, which all ratios share."""
+    return trial.z_se or ledger.noise.sigma / math.sqrt(2.0 * max(1, trial.pairs))
+
+
+def _short(assignment: Assignment) -> str:
+    return "[" + "; ".join(str(config) for config in assignment.configs) + "]"
