@@ -9,6 +9,7 @@
 #define LAGOM_COST_TABLE_H
 
 #include <float.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -39,19 +40,9 @@ static inline bool lagom_cost_table_open(struct lagom_cost_table *table, float *
            protocols <= LAGOM_TABLE_MAX_COLUMNS;
 }
 
-/* Floats from +0.0 to infinity order like their bits; every negative one and every NaN lies above all of them. So "the
- * smallest usable" is one unsigned minimum, without a branch an entry. */
-#define LAGOM_COST_INFINITY_BITS 0x7f800000u
-static inline uint32_t lagom_cost_bits(const float *cost)
-{
-    uint32_t bits;
-    memcpy(&bits, cost, sizeof(bits));
-    return bits;
-}
-
 static inline bool lagom_cost_usable(const float *cost)
 {
-    return lagom_cost_bits(cost) <= LAGOM_COST_INFINITY_BITS;
+    return *cost >= 0.0f; /* not for NaN */
 }
 
 static inline struct lagom_pick lagom_pick_at(const struct lagom_cost_table *table, int index)
@@ -63,27 +54,61 @@ static inline struct lagom_pick lagom_pick_at(const struct lagom_cost_table *tab
 }
 #define LAGOM_NO_PICK ((struct lagom_pick){.index = -1, .algorithm = LAGOM_LEAVE, .protocol = LAGOM_LEAVE, .microseconds = -1})
 
+/* Four at a time: this is a good part of what a decision costs, and it is done for every call. */
+typedef float lagom_float4 __attribute__((vector_size(16)));
+typedef int32_t lagom_int4 __attribute__((vector_size(16)));
+
+static inline lagom_float4 lagom_smaller4(lagom_float4 best, const float *from)
+{
+    lagom_float4 costs;
+    memcpy(&costs, from, sizeof(costs));
+    lagom_int4 take = (costs >= 0.0f) & (costs < best);
+    return (lagom_float4)((take & (lagom_int4)costs) | (~take & (lagom_int4)best));
+}
+
+/* The smallest usable cost; infinity = there is none. */
+static inline float lagom_cost_table_smallest(const struct lagom_cost_table *table)
+{
+    int entries = table->algorithms * table->protocols;
+    float lanes[4] = {INFINITY, INFINITY, INFINITY, INFINITY};
+    if (entries >= 4) {
+        lagom_float4 best = {INFINITY, INFINITY, INFINITY, INFINITY};
+        for (int i = 0; i + 4 <= entries; i += 4) {
+            best = lagom_smaller4(best, &table->costs[i]);
+        }
+        best = lagom_smaller4(best, &table->costs[entries - 4]); /* the rest, some of it twice */
+        memcpy(lanes, &best, sizeof(lanes));
+    } else {
+        for (int i = 0; i < entries; i++) {
+            lanes[i] = lagom_cost_usable(&table->costs[i]) ? table->costs[i] : INFINITY;
+        }
+    }
+    float low = lanes[0] < lanes[1] ? lanes[0] : lanes[1];
+    float high = lanes[2] < lanes[3] ? lanes[2] : lanes[3];
+    return low < high ? low : high;
+}
+
 /* What NCCL takes by itself: the smallest usable cost, the first of equals. */
 static inline struct lagom_pick lagom_cost_table_stock(const struct lagom_cost_table *table)
 {
+    float smallest = lagom_cost_table_smallest(table);
     int entries = table->algorithms * table->protocols;
-    uint64_t best = UINT64_MAX; /* cost bits, then index: one comparison finds both */
-    for (int i = 0; i < entries; i++) {
-        uint64_t key = (uint64_t)lagom_cost_bits(&table->costs[i]) << 32 | (uint32_t)i;
-        best = key < best ? key : best;
+    for (int i = 0; i < entries && smallest < INFINITY; i++) {
+        if (table->costs[i] == smallest) {
+            return lagom_pick_at(table, i);
+        }
     }
-    return best >> 32 <= LAGOM_COST_INFINITY_BITS ? lagom_pick_at(table, (int)(uint32_t)best) : LAGOM_NO_PICK;
+    return LAGOM_NO_PICK;
 }
 
-/* The best usable entry with that algorithm and protocol, either of which may be LAGOM_LEAVE. */
-static inline struct lagom_pick lagom_cost_table_find(const struct lagom_cost_table *table, int algorithm, int protocol)
+/* The best usable entry of the rows [from, to) and columns [first, last). */
+static inline struct lagom_pick lagom_cost_table_best(const struct lagom_cost_table *table, int from, int to, int first,
+                                                      int last)
 {
     int best = -1;
-    for (int a = 0; a < table->algorithms; a++) {
-        for (int p = 0; p < table->protocols; p++) {
-            int i = a * table->protocols + p;
-            bool fits = (algorithm == LAGOM_LEAVE || a == algorithm) && (protocol == LAGOM_LEAVE || p == protocol);
-            if (fits && lagom_cost_usable(&table->costs[i]) && (best < 0 || table->costs[i] < table->costs[best])) {
+    for (int a = from; a < to; a++) {
+        for (int i = a * table->protocols + first; i < a * table->protocols + last; i++) {
+            if (lagom_cost_usable(&table->costs[i]) && (best < 0 || table->costs[i] < table->costs[best])) {
                 best = i;
             }
         }
@@ -91,23 +116,52 @@ static inline struct lagom_pick lagom_cost_table_find(const struct lagom_cost_ta
     return best < 0 ? LAGOM_NO_PICK : lagom_pick_at(table, best);
 }
 
-/* Makes that entry the one NCCL takes. false = it already was, strictly, and nothing was written. */
-static inline bool lagom_cost_table_choose(const struct lagom_cost_table *table, int winner)
+/* The best usable entry with that algorithm and protocol, either of which may be LAGOM_LEAVE. */
+static inline struct lagom_pick lagom_cost_table_find(const struct lagom_cost_table *table, int algorithm, int protocol)
+{
+    if (algorithm >= table->algorithms || protocol >= table->protocols) {
+        return LAGOM_NO_PICK;
+    }
+    bool any_row = algorithm < 0;
+    bool any_column = protocol < 0;
+    return lagom_cost_table_best(table, any_row ? 0 : algorithm, any_row ? table->algorithms : algorithm + 1,
+                                 any_column ? 0 : protocol, any_column ? table->protocols : protocol + 1);
+}
+
+/* Whether another entry costs the same as the stock pick, which is the first of equals. */
+static inline bool lagom_cost_table_tied(const struct lagom_cost_table *table, const struct lagom_pick *stock)
 {
     int entries = table->algorithms * table->protocols;
-    bool rivals = false;
-    for (int i = 0; i < entries; i++) {
-        rivals |= i != winner && lagom_cost_usable(&table->costs[i]) && table->costs[i] <= table->costs[winner];
+    for (int i = stock->index + 1; i < entries; i++) {
+        if (table->costs[i] == stock->microseconds) {
+            return true;
+        }
     }
-    for (int i = 0; rivals && i < entries; i++) {
-        if (i != winner && lagom_cost_usable(&table->costs[i]) && table->costs[i] == 0.0f) {
+    return false;
+}
+
+static inline void lagom_cost_table_lift_zeros(const struct lagom_cost_table *table)
+{
+    int entries = table->algorithms * table->protocols;
+    for (int i = 0; i < entries; i++) {
+        if (table->costs[i] == 0.0f) {
             table->costs[i] = FLT_MIN;
         }
     }
-    if (rivals) {
-        table->costs[winner] = 0.0f;
+}
+
+/* Makes that entry the one NCCL takes. false = it already was, strictly, and nothing was written. */
+static inline bool lagom_cost_table_choose(const struct lagom_cost_table *table, const struct lagom_pick *winner,
+                                           const struct lagom_pick *stock)
+{
+    if (winner->index == stock->index && !lagom_cost_table_tied(table, stock)) {
+        return false;
     }
-    return rivals;
+    if (stock->microseconds == 0.0f) {
+        lagom_cost_table_lift_zeros(table);
+    }
+    table->costs[winner->index] = 0.0f;
+    return true;
 }
 
 #endif

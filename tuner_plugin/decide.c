@@ -32,38 +32,52 @@ static bool channels_are_bounded(int algorithm, uint32_t nodes)
     }
 }
 
-/* The entry that the config asks for; the stock pick where it does not ask. */
-static struct lagom_pick wanted_pick(const struct lagom_cost_table *table, struct lagom_pick stock,
-                                     const struct lagom_config *config)
+static bool apply_channels(const struct lagom_member *member, const struct lagom_question *question, int algorithm,
+                           struct lagom_config *config)
 {
-    if (config->algorithm == LAGOM_LEAVE && config->protocol == LAGOM_LEAVE) {
-        return stock;
+    if (config->channels == 0) {
+        return false;
     }
-    return lagom_cost_table_find(table, config->algorithm, config->protocol);
+    if (!channels_are_bounded(algorithm, member->nodes)) {
+        config->channels = 0;
+        return false;
+    }
+    *question->channels = config->channels;
+    return true;
 }
 
-/* Narrows the config to what is possible here and now, and does it. Returns enum lagom_call_flags. */
-static uint8_t apply(struct lagom_member *member, const struct lagom_question *question,
-                     const struct lagom_cost_table *table, struct lagom_pick pick, struct lagom_config *config)
+static bool apply_threads(struct lagom_member *member, const struct lagom_pick *pick, struct lagom_config *config)
 {
-    bool changed = false;
-    if (config->algorithm != LAGOM_LEAVE || config->protocol != LAGOM_LEAVE) {
-        changed = lagom_cost_table_choose(table, pick.index);
+    if (config->threads == 0) {
+        return false;
     }
-    if (config->channels != 0 && channels_are_bounded(pick.algorithm, member->nodes)) {
-        *question->channels = config->channels;
-        changed = true;
-    } else {
-        config->channels = 0;
+    if (pick->algorithm == LAGOM_RING &&
+        lagom_threads_set(&member->threads, pick->protocol, config->threads, config->channels != 0)) {
+        return true;
     }
-    if (config->threads != 0 && pick.algorithm == LAGOM_RING &&
-        lagom_threads_set(&member->threads, pick.protocol, config->threads, config->channels != 0)) {
-        changed = true;
-    } else {
-        config->threads = 0;
+    config->threads = 0;
+    return false;
+}
+
+/* getChunkSize will come for it. */
+static bool apply_chunk(const struct lagom_member *member, struct lagom_config *config)
+{
+    if (config->chunk_bytes != 0 && !member->chunk_possible) {
+        config->chunk_bytes = 0;
     }
-    config->chunk_bytes = member->chunk_possible ? config->chunk_bytes : 0;
-    return changed || config->chunk_bytes != 0 ? LAGOM_CALL_APPLIED : 0;
+    return config->chunk_bytes != 0;
+}
+
+/* Does what the config asks for, and takes out of the config what is not possible here. true = something was changed. */
+static bool apply(struct lagom_member *member, const struct lagom_question *question, const struct lagom_cost_table *table,
+                  const struct lagom_pick *stock, const struct lagom_pick *pick, struct lagom_config *config)
+{
+    bool named = config->algorithm != LAGOM_LEAVE || config->protocol != LAGOM_LEAVE;
+    bool changed = named && lagom_cost_table_choose(table, pick, stock);
+    changed |= apply_channels(member, question, pick->algorithm, config);
+    changed |= apply_threads(member, pick, config);
+    changed |= apply_chunk(member, config);
+    return changed;
 }
 
 /* NCCL's thread table is filled by now. A guard that fails here is told where doctor and the controller look. */
@@ -86,45 +100,66 @@ static void note_registered(struct lagom_member *member)
     }
 }
 
-static bool is_countable(const struct lagom_question *question, bool table_good, struct lagom_pick stock)
+/* From the config to NCCL. Returns enum lagom_call_flags; *pick is what NCCL will use. */
+static uint8_t carry_out(struct lagom_member *member, const struct lagom_question *question,
+                         const struct lagom_cost_table *table, const struct lagom_pick *stock, struct lagom_pick *pick,
+                         struct lagom_config *config)
 {
-    return table_good && stock.index >= 0 && question->channels != NULL && question->function >= 0 &&
+    if (is_stock(config)) {
+        return 0;
+    }
+    if (config->algorithm != LAGOM_LEAVE || config->protocol != LAGOM_LEAVE) {
+        *pick = lagom_cost_table_find(table, config->algorithm, config->protocol);
+    }
+    if (pick->index < 0) { /* not offered: the config is one thing, so none of it */
+        *config = LAGOM_CONFIG_STOCK;
+        *pick = *stock;
+        return LAGOM_CALL_UNAVAILABLE;
+    }
+    if (!apply(member, question, table, stock, pick, config)) {
+        return 0;
+    }
+    add_one(&member->slot->applied);
+    return LAGOM_CALL_APPLIED;
+}
+
+/* Numbers from 5 on are no collectives we know. The pick is none where the table is not one, or offers nothing. */
+static bool is_call(const struct lagom_question *question, const struct lagom_pick *stock)
+{
+    return stock->index >= 0 && question->channels != NULL && question->function >= 0 &&
            question->function < LAGOM_FUNCTIONS;
+}
+
+static void prepare_first_call(struct lagom_member *member)
+{
+    if (!member->threads.confirmed) {
+        confirm_threads(member);
+    }
 }
 
 void lagom_decide(struct lagom_member *member, const struct lagom_question *question)
 {
     struct lagom_cost_table table;
-    bool table_good = lagom_cost_table_open(&table, question->costs, question->algorithms, question->protocols);
-    struct lagom_pick stock = table_good ? lagom_cost_table_stock(&table) : LAGOM_NO_PICK;
+    struct lagom_pick stock = LAGOM_NO_PICK;
+    if (lagom_cost_table_open(&table, question->costs, question->algorithms, question->protocols)) {
+        stock = lagom_cost_table_stock(&table);
+    }
     lagom_threads_restore(&member->threads);
-    if (!is_countable(question, table_good, stock)) {
+    if (__builtin_expect(!is_call(question, &stock), false)) {
         add_one(&member->slot->uncounted);
         return;
     }
-    if (!member->threads.confirmed) {
-        confirm_threads(member);
-    }
+    prepare_first_call(member);
     if (question->registered) {
         note_registered(member);
     }
     struct lagom_decision decision =
         lagom_agreement_decide(&member->agreement, (uint32_t)question->function, question->bytes);
-    struct lagom_config *config = &decision.choice.config;
     struct lagom_pick pick = stock;
-    uint8_t flags = 0;
-    if (!is_stock(config)) {
-        pick = wanted_pick(&table, stock, config);
-        if (pick.index < 0) {
-            *config = LAGOM_CONFIG_STOCK;
-            pick = stock;
-            flags = LAGOM_CALL_UNAVAILABLE;
-        } else if ((flags = apply(member, question, &table, pick, config)) != 0) {
-            add_one(&member->slot->applied);
-        }
-    }
+    uint8_t flags = carry_out(member, question, &table, &stock, &pick, &decision.choice.config);
     if (member->chunk_possible) {
-        lagom_chunk_list_add(&member->chunks, (uint32_t)question->function, pick.algorithm, pick.protocol, config->chunk_bytes);
+        lagom_chunk_list_add(&member->chunks, (uint32_t)question->function, pick.algorithm, pick.protocol,
+                             decision.choice.config.chunk_bytes);
     }
-    lagom_watch(member, question, &decision, stock, flags);
+    lagom_watch(member, question, &decision, &stock, flags);
 }

@@ -157,11 +157,8 @@ bool lagom_threads_set(struct lagom_threads *threads, int protocol, uint32_t cou
     return true;
 }
 
-void lagom_threads_restore(struct lagom_threads *threads)
+void lagom_threads_put_back(struct lagom_threads *threads)
 {
-    if (!threads->changed) {
-        return;
-    }
     int protocol = threads->changed_protocol;
     threads->max_threads[LAGOM_RING][protocol] = threads->default_threads[protocol];
     threads->thresholds[LAGOM_RING][protocol] = threads->default_thresholds[protocol];

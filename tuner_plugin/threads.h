@@ -40,7 +40,13 @@ bool lagom_threads_confirm(struct lagom_threads *threads, char *reason, size_t r
  * false = out of range for the protocol (LL, SIMPLE 96..512; LL128 160..640; multiples of 32): nothing written. */
 bool lagom_threads_set(struct lagom_threads *threads, int protocol, uint32_t count, bool exact);
 
-/* Puts the defaults back. Cheap when nothing is changed. */
-void lagom_threads_restore(struct lagom_threads *threads);
+/* Puts the defaults back. */
+void lagom_threads_put_back(struct lagom_threads *threads);
+static inline void lagom_threads_restore(struct lagom_threads *threads)
+{
+    if (threads->changed) {
+        lagom_threads_put_back(threads);
+    }
+}
 
 #endif

@@ -25,17 +25,17 @@ static uint8_t all_flags(const struct lagom_question *question, const struct lag
 }
 
 static void record(struct lagom_member *member, const struct lagom_question *question,
-                   const struct lagom_decision *decision, struct lagom_pick stock, uint8_t flags)
+                   const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags)
 {
     const struct lagom_call_record call = {
         .call = decision->call,
         .time_ns = lagom_watch_now(member->process, member->simulated_clock),
         .bytes = question->bytes,
         .epoch = decision->epoch,
-        .stock_us = stock.microseconds,
+        .stock_us = stock->microseconds,
         .function = (uint8_t)question->function,
-        .stock_algorithm = stock.algorithm,
-        .stock_protocol = stock.protocol,
+        .stock_algorithm = stock->algorithm,
+        .stock_protocol = stock->protocol,
         .flags = all_flags(question, decision, flags),
         .chosen = decision->choice.config,
         .position = decision->place.position,
@@ -62,7 +62,7 @@ static bool measure_next(const struct lagom_member *member, uint32_t capture)
 }
 
 void lagom_watch_call(struct lagom_member *member, uint32_t capture, const struct lagom_question *question,
-                      const struct lagom_decision *decision, struct lagom_pick stock, uint8_t flags)
+                      const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags)
 {
     if ((capture & LAGOM_CAPTURE_CALLS) != 0) {
         record(member, question, decision, stock, flags);

@@ -7,13 +7,13 @@
 #include "tuner_plugin/decide.h"
 
 void lagom_watch_call(struct lagom_member *member, uint32_t capture, const struct lagom_question *question,
-                      const struct lagom_decision *decision, struct lagom_pick stock, uint8_t flags);
+                      const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags);
 
 /* The region's clock: monotonic, or what the virtual rank says it is. */
 uint64_t lagom_watch_now(const struct lagom_process *process, bool simulated);
 
 static inline void lagom_watch(struct lagom_member *member, const struct lagom_question *question,
-                               const struct lagom_decision *decision, struct lagom_pick stock, uint8_t flags)
+                               const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags)
 {
     uint32_t capture = lagom_load_relaxed(&member->shared->capture); /* beside the word: one cache line */
     if (capture != 0 || member->measuring) {
