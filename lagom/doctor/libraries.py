@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.doctor.finding import Finding, Level
-from lagom.doctor.nccl_versions import Version, capabilities, parse_version, version_from_code, version_text
+from lagom.doctor.nccl_versions import (
+    Version,
+    capabilities,
+    parse_version,
+    threads_known,
+    version_from_code,
+    version_text,
+)
 from lagom.doctor.wheels import LIBRARY, Torch, Wheel, nccl_wheels, torch_here
 
 AREA = "nccl"
@@ -56,6 +63,8 @@ def describe(candidate: Candidate) -> Finding:
         )
     able = capabilities(version)
     text = f"a torch job loads NCCL {version_text(version)} from {candidate.source} ({candidate.path}); {able.sentence}"
+    if able.online and threads_known(version):
+        text += ", and threads with LAGOM_NT=1"
     if not able.online:
         remedy = (
             "take NCCL >= 2.28 (2.27 with both variables): a newer torch, or a newer nvidia-nccl wheel of its CUDA."

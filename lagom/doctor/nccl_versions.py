@@ -47,6 +47,26 @@ TABLE = (
     Capabilities((2, 30, 3), 6, 6, "tuner", (*A_P_NC, "chunk"), "after 2.13"),
 )
 
+#: Releases (first, last) whose layout the plugin knows well enough to set threads, as in tuner_plugin/threads.c.
+THREADS_KNOWN = (
+    ((2, 27, 3), (2, 27, 3)),
+    ((2, 27, 5), (2, 27, 7)),
+    ((2, 28, 3), (2, 28, 3)),
+    ((2, 28, 7), (2, 28, 7)),
+    ((2, 28, 9), (2, 28, 9)),
+    ((2, 29, 2), (2, 29, 3)),
+    ((2, 29, 7), (2, 29, 7)),
+    ((2, 30, 3), (2, 30, 4)),
+    ((2, 30, 7), (2, 30, 7)),
+    ((2, 31, 2), (2, 31, 2)),
+    ((2, 32, 3), (2, 32, 3)),
+)
+
+
+def threads_known(version: Version) -> bool:
+    """Whether LAGOM_NT=1 can work on this release."""
+    return any(first <= version <= last for first, last in THREADS_KNOWN)
+
 
 def capabilities(version: Version) -> Capabilities:
     """What the given NCCL can do."""

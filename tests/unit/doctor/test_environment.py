@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from lagom.doctor import cupti, environment
 from lagom.doctor.finding import Level
-from lagom.doctor.nccl_versions import capabilities, parse_version, support_table, version_from_code
+from lagom.doctor.nccl_versions import THREADS_KNOWN, capabilities, parse_version, support_table, version_from_code
 
 
 def texts(environ: dict[str, str], *files: Path) -> list[str]:
@@ -65,6 +66,13 @@ def test_versions() -> None:
     assert version_from_code(22809) == (2, 28, 9)
     assert capabilities((2, 30, 2)).tuner == 5
     assert "chunk" in capabilities((2, 30, 3)).knobs
+
+
+def test_the_plugin_and_the_doctor_know_the_same_builds_for_threads() -> None:
+    source = (Path(__file__).resolve().parents[3] / "tuner_plugin" / "threads.c").read_text()
+    ranges = re.findall(r"^ +\{(2\d{4}), (2\d{4}), -", source, re.MULTILINE)
+    builds = tuple((version_from_code(int(first)), version_from_code(int(last))) for first, last in ranges)
+    assert builds == THREADS_KNOWN
 
 
 def test_the_support_table_has_a_row_for_each_entry() -> None:

@@ -125,7 +125,7 @@ def test_a_library_that_does_not_load_is_a_problem(tmp_path: Path) -> None:
         (
             "2.28.9",
             Level.NOTE,
-            "tuner API v5, profiler API v5: tunes a running job; can set algorithm, protocol, channels",
+            "tunes a running job; can set algorithm, protocol, channels, and threads with LAGOM_NT=1",
         ),
         (
             "2.30.3",
