@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lagom.settings import read
 from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.preset import fabric_of, machine_named
@@ -51,6 +52,7 @@ def on_stage(
 ) -> Iterator[tuple[ControllerProcess, VirtualJob]]:
     """Controller and ranks at work. On the way out, whatever happened, no process and no region is left."""
     environ = {"LAGOM_JOB_ID": job, "LAGOM_MODE": "tune", "LAGOM_CONTROLLER": "none", "LAGOM_DIR": str(log)}
+    environ["LAGOM_SHM_DIR"] = read("LAGOM_SHM_DIR")
     with ControllerProcess(environ, log, arguments) as controller:
         controller.wait_for_region()
         with VirtualJob(scene.spec(), scratch, environ) as ranks:

@@ -1,0 +1,246 @@
+"""The whole path, once: virtual ranks tuned live by the real controller, the log, the profile, and its replay."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from lagom import journal
+from lagom.demo import Scene, run
+from lagom.records import CommConfig
+from lagom.sim.virtual.agreement import load, unpack
+from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.preset import build_simulator
+from tests.system.support import Job
+
+MEGABYTE = 1 << 20
+SCENE = Scene(ranks=4, layers=4, tokens=4096, noise=0.005)
+SECONDS = 60.0
+FIRST_MARGIN = 64  # calls: csrc/agreement/replay.c
+
+
+@dataclass
+class Watch:
+    """The largest things seen while the demo ran."""
+
+    controller_rss: int = 0
+    region_bytes: int = 0
+    processes: set[int] = field(default_factory=set)
+
+
+@contextmanager
+def watching(shared: Path) -> Iterator[Watch]:
+    """Looks at our children and at the region several times a second."""
+    seen, over = Watch(), threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.1):
+            for pid in children(os.getpid()):
+                seen.processes.add(pid)
+                if "lagom.controller" in command_line(pid):
+                    seen.controller_rss = max(seen.controller_rss, resident_bytes(pid))
+            sizes = [path.stat().st_size for path in shared.glob("lagom-*")]
+            seen.region_bytes = max([seen.region_bytes, *sizes])
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+
+
+def children(parent: int) -> list[int]:
+    """Processes whose parent is ``parent``."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(entry.parent.name))
+    return found
+
+
+def command_line(pid: int) -> str:
+    """The arguments of a process; empty if it has just gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def resident_bytes(pid: int) -> int:
+    """Peak resident memory."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What the demo left behind."""
+
+    code: int
+    result: dict[str, Any]
+    text: str
+    log: Path
+    seen: Watch
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """One run of the demo's small variant."""
+    folder = tmp_path_factory.mktemp("demo")
+    shared = folder / "shm"
+    shared.mkdir()
+    os.environ["LAGOM_SHM_DIR"] = str(shared)
+    out = io.StringIO()
+    try:
+        with watching(shared) as seen:
+            code = run(
+                folder / "out.json", SECONDS, scene=SCENE, folder=folder / "log", console=Console(file=out, width=140)
+            )
+    finally:
+        del os.environ["LAGOM_SHM_DIR"]
+    assert list(shared.iterdir()) == [], "the region is still there"
+    return Tuned(code, json.loads((folder / "out.json").read_text()), out.getvalue(), folder / "log", seen)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_demo_finds_a_faster_config(tuned: Tuned) -> None:
+    assert tuned.code == 0
+    assert tuned.result["differences"] == []
+    outcome = tuned.result["outcome"]
+    assert outcome["verdict"] == "improved", f"{outcome}\n{tuned.text}"
+    assert outcome["speedup_low"] > 1.0
+    assert tuned.result["after"]["z"] < tuned.result["before"]["z"]
+
+
+def test_numbers_of_the_table_are_the_logs(tuned: Tuned) -> None:
+    """What is shown is computed from the decision log: the same numbers come out of the log again."""
+    events = list(journal.read(tuned.log / journal.LOG_NAME))
+    outcome = next(event for event in events if isinstance(event, journal.Outcome))
+    finals = [event for event in events if isinstance(event, journal.Move) and event.purpose == "final"]
+    pairs = [pair for move in finals for pair in move.samples]
+    assert f"{outcome.speedup:.3f}x" in tuned.text
+    assert f"{outcome.configs} configs tried" in tuned.text
+    z = sorted(pair[0].z for pair in pairs)
+    assert z[0] <= tuned.result["before"]["z"] <= z[-1]
+    for site in tuned.result["sites"]:
+        assert site["x_before"] > 0
+
+
+def test_log_is_whole_and_of_its_schema(tuned: Tuned) -> None:
+    damaged: list[int] = []
+    events = list(journal.read(tuned.log / journal.LOG_NAME, on_damage=lambda number, line: damaged.append(number)))
+    assert damaged == []
+    kinds = [getattr(event, "event", "") for event in events]
+    assert kinds[0] == "job_start"
+    assert kinds[-1] == "job_end"
+    assert kinds.count("rank_joined") == SCENE.ranks
+    assert {"program", "plan_published", "plan_committed", "move", "outcome"} <= set(kinds)
+
+
+def test_memory_stays_within_its_limits(tuned: Tuned) -> None:
+    """Region <= 8 MB; controller <= 150 MB."""
+    assert 0 < tuned.seen.region_bytes <= 8 * MEGABYTE
+    assert 0 < tuned.seen.controller_rss <= 150 * MEGABYTE
+
+
+def test_nothing_is_left_running(tuned: Tuned) -> None:
+    assert len(tuned.seen.processes) >= SCENE.ranks + 1
+    assert not [pid for pid in tuned.seen.processes if "lagom" in command_line(pid)]
+
+
+# -- replay
+
+
+def expected(tuned: Tuned, spec_calls: list[tuple[int, int]], stock: list[CommConfig]) -> list[CommConfig]:
+    """What each call of an iteration runs under the tuned config, on top of what NCCL picks there."""
+    by_shape = {}
+    for entry in tuned.result["sites"]:
+        chosen = journal.ConfigRecord(**entry["chosen"]).config() if entry["chosen"] else CommConfig()
+        by_shape[entry["site"]["function"], entry["site"]["bytes"]] = chosen
+    words = {2: "allgather", 3: "reducescatter", 4: "allreduce"}
+    return [by_shape[words[f], size].over(base) for (f, size), base in zip(spec_calls, stock, strict=True)]
+
+
+@pytest.mark.timeout(60)
+def test_profile_is_replayed_without_a_controller(tuned: Tuned, job: Job, tmp_path: Path) -> None:
+    """From the first agreed call on, every rank runs what was found; before it, stock."""
+    profile = tuned.log / "profile.lagom"
+    assert profile.exists()
+    spec = SCENE.spec(iterations=24)
+    environ = job.with_(LAGOM_MODE="replay", LAGOM_PROFILE=str(profile))
+    with VirtualJob(spec, tmp_path, environ) as ranks:
+        summaries = ranks.finish(30)
+        assert ranks.differences() == []
+    ran = [unpack(word) for word in load(tmp_path, spec.communicators[0].comm_id, 0)]
+    logging = [n for n, config in enumerate(ran) if config.chunk_bytes == 32 << 10]  # the small AllReduce: LL
+    calls = [config for n, config in enumerate(ran) if n not in logging]
+    period = len(calls) // spec.iterations
+    shapes = [(op.function, op.bytes) for op in build_simulator(spec).comm_ops]
+    assert len(shapes) == period
+    wanted = expected(tuned, [(int(f), b) for f, b in shapes], calls[:period])
+    assert wanted != calls[:period], "the first iteration was not stock, or the profile changes nothing"
+    iterations = [calls[n : n + period] for n in range(0, len(calls), period)]
+    agreed = iterations.index(wanted)
+    latest = FIRST_MARGIN + 8 * period  # ranks that enqueue ahead, the plan's own period, one to find the phase
+    assert agreed * period <= latest, f"replay began only at iteration {agreed}: {summaries[0].log}"
+    assert all(iteration == wanted for iteration in iterations[agreed:])
+    assert all(iteration == calls[:period] for iteration in iterations[:agreed])
+
+
+@pytest.mark.timeout(60)
+def test_profile_of_another_job_is_refused(tuned: Tuned, job: Job, tmp_path: Path) -> None:
+    """Five ranks are not four: the profile does not fit, and everything is stock."""
+    spec = replace(SCENE, ranks=5).spec(iterations=8)
+    environ = job.with_(LAGOM_MODE="replay", LAGOM_PROFILE=str(tuned.log / "profile.lagom"))
+    with VirtualJob(spec, tmp_path, environ) as ranks:
+        for summary in ranks.finish(30):
+            assert summary.was_stock
+            assert any("profile" in line for line in summary.log), summary.log
+
+
+# -- Ctrl-C
+
+
+@pytest.mark.timeout(60)
+def test_interrupted_demo_cleans_up(tmp_path: Path) -> None:
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    environ = {**os.environ, "LAGOM_SHM_DIR": str(shared), "LAGOM_DIR": str(tmp_path / "log")}
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "lagom", "demo"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    end = time.monotonic() + 30
+    while len(children(demo.pid)) < 9 and time.monotonic() < end:
+        time.sleep(0.05)
+    started = children(demo.pid)
+    time.sleep(1.0)
+    demo.send_signal(signal.SIGINT)
+    output, _ = demo.communicate(timeout=20)
+    assert demo.returncode == 130, output.decode()
+    assert len(started) == 9, "8 ranks and a controller"
+    assert not [pid for pid in started if command_line(pid)]
+    assert list(shared.iterdir()) == []
