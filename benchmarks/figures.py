@@ -1,0 +1,58 @@
+"""``python -m benchmarks.figures``: the paper's figures from the simulator, and the page that compares them.
+
+Reads sim_suite's JSON (``make bench`` writes it; without one the quick suite is run) and writes PNGs and
+``sim_vs_paper_202611.md`` into benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import sim_suite
+from benchmarks.paper import draw
+from benchmarks.paper.report import report
+from benchmarks.paper.simulated import everything
+
+RESULTS = Path(__file__).parent / "results"
+SUITE = RESULTS / "sim_suite_202611.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw everything; returns 0."""
+    options = _options(arguments)
+    suite = _suite(options.suite)
+    data = everything()
+    folder = options.out / "figures"
+    made = [draw.figure_3(data["fig3"], folder), draw.figure_5(data["fig5"], folder)]
+    if any(row["knobs"] == "fork" and row["workload"].startswith("fsdp") for row in suite["rows"]):
+        made += draw.figure_7(suite["rows"], folder)
+    made.append(draw.figure_8_patterns(data["fig8"], folder))
+    made.append(draw.figure_8_convergence(data["fig8c"], suite["convergence"], folder))
+    page = options.out / "sim_vs_paper_202611.md"
+    page.write_text(report(suite, data))
+    for path in (*made, page):
+        print(path)
+    return 0
+
+
+def _suite(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        print(f"{path} is not there: running the quick suite (make bench runs the whole)", file=sys.stderr)
+        sim_suite.main(["--quick", "--json", str(path)])
+    return json.loads(path.read_text())
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="figures", description=__doc__)
+    parser.add_argument("--suite", type=Path, default=SUITE, metavar="FILE", help="sim_suite's JSON")
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="DIR", help="where PNGs and the page go")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
