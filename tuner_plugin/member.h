@@ -13,6 +13,7 @@
 #include "agreement/replay.h"
 #include "protocol/lagom_protocol.h"
 #include "tuner_plugin/chunk.h"
+#include "tuner_plugin/call_clock.h"
 #include "tuner_plugin/launch_order.h"
 #include "tuner_plugin/threads.h"
 
@@ -32,6 +33,7 @@ struct lagom_member {
     bool captures_known;  /* the profiler half (v5) says which calls are captured into a graph */
     bool measuring;       /* this communicator's want of COLL and KERNEL_CH events is counted in the mask */
     struct lagom_profiled *profiled; /* its profiler half; NULL = not loaded */
+    struct lagom_call_clock clock;
     struct lagom_threads threads;
     struct lagom_chunk_list chunks;
     struct lagom_launch_order launches;

@@ -98,6 +98,7 @@ struct lagom_member *lagom_member_make(const struct lagom_membership *membership
     member->chunk_possible = hello->tuner_api >= 6;
     member->simulated_clock = membership->mapping->region->header.clock == LAGOM_CLOCK_SIMULATED;
     member->captures_known = profiled != NULL && profiled->api >= 5;
+    lagom_call_clock_open(&member->clock);
     lagom_chunk_list_open(&member->chunks);
     lagom_agreement_init(&member->agreement, member->shared, member->slot, plan);
     open_threads(member, membership, hello);

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "protocol/lagom_atomic.h"
+#include "tuner_plugin/call_clock.h"
 #include "tuner_plugin/measured.h"
 #include "tuner_plugin/member.h"
 #include "tuner_plugin/plugin.h"
 #include "tuner_plugin/spans.h"
-#include "tuner_plugin/watch.h"
 #include "tuner_plugin/event_words.h"
 
 #define PROFILED_PLACES 256u
@@ -127,12 +127,18 @@ static struct lagom_kernel_span describe(struct lagom_member *member, const stru
     };
 }
 
+/* Launches come from several threads: not the member's own clock. */
+static uint64_t now_for(const struct lagom_member *member)
+{
+    return member->simulated_clock ? lagom_load_relaxed(&member->process->simulated_now_ns) : lagom_monotonic_ns();
+}
+
 /* A collective is being launched: say at once what it really runs with, and wait for its channels' times. */
 static void *coll_started(struct lagom_member *member, const struct nccl_event_coll *coll)
 {
     struct lagom_kernel_span span = describe(member, coll);
     span.source = LAGOM_SPAN_NCCL_EVENT;
-    span.start_ns = span.end_ns = lagom_watch_now(member->process, member->simulated_clock);
+    span.start_ns = span.end_ns = now_for(member);
     lagom_span_push(member->region, member->process_index, &span);
     span.source = LAGOM_SPAN_NCCL_KERNEL;
     return coll->channels == 0 ? NULL : lagom_measured_begin(&span);

@@ -1,18 +1,11 @@
 #include "tuner_plugin/watch.h"
 
-#include <time.h>
-
 #include "shm/ring.h"
 #include "tuner_plugin/profiler.h"
 
-uint64_t lagom_watch_now(const struct lagom_process *process, bool simulated)
+static uint64_t now_for(struct lagom_member *member)
 {
-    if (simulated) {
-        return lagom_load_relaxed(&process->simulated_now_ns);
-    }
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now); /* vDSO: not a system call */
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return member->simulated_clock ? lagom_load_relaxed(&member->process->simulated_now_ns) : lagom_call_clock_now(&member->clock);
 }
 
 static uint8_t all_flags(const struct lagom_question *question, const struct lagom_decision *decision, uint8_t flags)
@@ -29,7 +22,7 @@ static void record(struct lagom_member *member, const struct lagom_question *que
 {
     const struct lagom_call_record call = {
         .call = decision->call,
-        .time_ns = lagom_watch_now(member->process, member->simulated_clock),
+        .time_ns = now_for(member),
         .bytes = question->bytes,
         .epoch = decision->epoch,
         .stock_us = stock->microseconds,

@@ -9,9 +9,6 @@
 void lagom_watch_call(struct lagom_member *member, uint32_t capture, const struct lagom_question *question,
                       const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags);
 
-/* The region's clock: monotonic, or what the virtual rank says it is. */
-uint64_t lagom_watch_now(const struct lagom_process *process, bool simulated);
-
 static inline void lagom_watch(struct lagom_member *member, const struct lagom_question *question,
                                const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags)
 {
