@@ -28,6 +28,7 @@ from lagom.search.problem import Problem
 from lagom.search.space import Space
 
 BETTER, WORSE, TIE, MISSING = "better", "worse", "tie", "missing"
+NOT_WORSE = "not worse"  # a question only, never a verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,10 @@ class Proposal:
 
     ``against`` is what the strategy wants it compared with (``None`` = the incumbent); the windows still pair it with
     the incumbent, so a slow current point costs nothing more. ``cautious`` asks for a short first window: the candidate
-    is expected to be slow. ``once``: exactly one window, a fresh one even if the candidate is known. ``site`` is the
-    communication that moves, for the log.
+    is expected to be slow. ``asks``: ``better`` (is Z lower?) or ``not worse`` (may resources be given back?); windows
+    end as soon as that much is known. ``watch``: sites whose own time answers where Z leaves it open, because
+    the iteration waits for them. ``once``: exactly one window, a fresh one even if the candidate is known. ``site``
+    is the communication that moves, for the log.
     """
 
     candidate: Assignment
@@ -45,6 +48,8 @@ class Proposal:
     site: int | None = None
     against: Assignment | None = None
     cautious: bool = False
+    asks: str = BETTER
+    watch: tuple[int, ...] = ()
     once: bool = False
 
 
@@ -65,6 +70,17 @@ class Comparison:
     def better(self) -> bool:
         """Z fell by more than noise and epsilon."""
         return self.verdict == BETTER
+
+    def x_change(self, sites: tuple[int, ...], certainty: float = 2.0) -> float:
+        """ln(x_j new / x_j old) of these sites together if it stands out of the noise, else 0; X where x_j is
+        unseen."""
+        if self.new is None:
+            return 0.0
+        old, new = self.old.x_of(sites) or self.old.x, self.new.x_of(sites) or self.new.x
+        if not sites or not old or not new:
+            return 0.0
+        change = math.log(new / old)
+        return change if abs(change) > certainty * math.hypot(self.old.x_se, self.new.x_se) else 0.0
 
     def not_worse(self, margin: float) -> bool:
         """Z surely did not rise by ``margin`` (one standard error of doubt): enough to give resources back."""

@@ -2,12 +2,15 @@
 
 As printed, Algorithms 1 and 2 do not work; README.md of this folder goes through them line by line. The course here:
 
-1. *screen*   where several (A, P) are usable: one window each, at NCCL's own resources; the best one is kept
-2. *floor*    every communication at its fewest resources, measured together (Alg. 2 lines 1-3, for all at once)
+1. *floor*    every communication at its fewest resources, measured together (Alg. 2 lines 1-3, for all at once)
+2. *raise*    while that is far slower than the incumbent: all of them up together, whatever their order, they need it
 3. *grow*     the communication with the smallest H goes up 2 rungs of NC or C; kept if Z falls, or Z ties and X falls;
               else rolled back and tried with 1 rung, then with the other knob, then that communication is done
 4. *settle*   if growth ended because X crossed Y: the rungs between; if it ended below the incumbent: go on from there
-5. *polish*   resources handed back, a rung at a time, as long as Z does not rise (NT here too, if it may be set)
+5. *together* all communications of one kind (hidden, exposed) up or down at once: small effects that no single one
+              shows above the noise
+6. *polish*   resources handed back, a rung at a time, as long as Z does not rise (NT here too, if it may be set)
+7. *screen*   where several (A, P) are usable: each of the others once, at the resources found
 
 The three boundary conditions of section 3.4 are the three ways out of growth. Z decides every step; X, Y only guide.
 Where only Z is known, X <= Y cannot be seen: growth then ends when nothing lowers Z any more.
@@ -15,20 +18,22 @@ Where only Z is known, X <= Y cannot be seen: growth then ends when nothing lowe
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from lagom.records import Assignment
-from lagom.search.base import TIE, Answer, Comparison, Moves, Proposal, Strategy, percent
+from lagom.search.base import BETTER, NOT_WORSE, TIE, Answer, Comparison, Moves, Proposal, Strategy, percent
 from lagom.search.ledger import Ledger, Trial
 from lagom.search.problem import Problem
 from lagom.search.space import Unit
 
 GROWN = ("channels", "chunk")  # NT is left to polish: it hardly matters (paper 3.2)
 STEP = 2  # rungs: about x2 to x3; after a failure 1, about x1.3 to x2
-KILL = 1.5  # a subspace this much slower than the best is not looked at again (AutoCCL's rule)
+ROUNDS = 2  # over the knobs of one kind: a new C may make another NC right
+FAR = 1.5  # this much slower than the incumbent: no time for one communication after the other
 HIDDEN = 0.05  # Z above max(X, Y) by more than this: some communication is exposed and X <= Y proves nothing
 
 Course = Generator[Proposal, Comparison, Trial]
@@ -95,76 +100,58 @@ class Lagom(Strategy):
 
     def moves(self, ledger: Ledger) -> Moves:
         """The course set out at the head of this file."""
-        base = yield from self._screen(ledger)
+        stock = ledger.known(self.space.stock)
+        self._units = [unit for unit in self.space.units if self._matters(unit, stock)]
         if self.start == "floor":
-            current = yield from self._measure_floor(ledger, base)
-            current = yield from self._grow(ledger, current)
+            current = yield from self._measure_floor(stock)
+            current = yield from self._raise_together(ledger, current)
+            current = yield from self._grow(current)
             current = yield from self._between_rungs(current)
         else:
-            current = yield from self._descend(ledger, ledger.known(base))
-            current = yield from self._grow(ledger, current)
+            current = stock
+            self._ended = "every knob was tried up and down from NCCL's own pick"
         current = yield from self._back_to_incumbent(ledger, current)
-        current = yield from self._polish(ledger, current)
-        current = yield from self._screen_again(ledger, current)
+        current = yield from self._together(current)
+        current = yield from self._polish(current)
+        current = yield from self._screen(current)
         return Answer(current.assignment, self._ended)
 
-    # -- 1: algorithm and protocol
+    # -- 1 and 2: the floor, and up from it
 
-    def _screen(self, ledger: Ledger) -> Generator[Proposal, Comparison, Assignment]:
-        """One window for each usable (A, P) of each communication, at NCCL's own NC and C.
-
-        The paper leaves this to AutoCCL, which screens at minimum resources; a live job is better off at NCCL's.
-        """
-        base = self.space.stock
-        self._kept: list[tuple[Unit, object]] = []
-        for unit in self.space.units:
-            reference = best = ledger.known(base)
-            for pair in self.space.subspaces(unit):
-                candidate = self.space.in_subspace(base, unit, pair)
-                why = f"screen {_pair(pair)} for {self._name(unit)}"
-                answer = yield Proposal(candidate, why, unit[0], reference.assignment, cautious=True)
-                self.explain(f"{why}: {percent(answer.delta)} than NCCL's own pick")
-                if answer.new is None:
-                    continue
-                if answer.new.z < KILL * best.z:
-                    self._kept.append((unit, pair))
-                if answer.better and answer.new.z < best.z:
-                    best = answer.new
-            base = best.assignment
-        return base
-
-    def _screen_again(self, ledger: Ledger, current: Trial) -> Course:
-        """The (A, P) that were not far behind once more, at the NC and C found."""
-        for unit, pair in self._kept:
-            candidate = self.space.in_subspace(current.assignment, unit, pair)  # type: ignore[arg-type]
-            if candidate == current.assignment or self.space.why_illegal(candidate):
-                continue
-            why = f"{_pair(pair)} again for {self._name(unit)}, at the resources found"
-            answer = yield Proposal(candidate, why, unit[0], current.assignment)
-            self.explain(f"{why}: {percent(answer.delta)}; {'taken' if answer.better else 'left'}")
-            if answer.better and answer.new is not None:
-                current = answer.new
-        return current
-
-    # -- 2: the floor
-
-    def _measure_floor(self, ledger: Ledger, base: Assignment) -> Course:
-        floor = self.space.floor(base)
-        if floor == base:
-            return ledger.known(base)
+    def _measure_floor(self, stock: Trial) -> Course:
+        floor = self.space.floor(stock.assignment, self._units)
+        if floor == stock.assignment:
+            return stock
         why = "all communications at their floor"
         answer = yield Proposal(floor, why, cautious=True)
         if answer.new is None:
             self.explain("the floor could not be measured: the search goes on from NCCL's own pick")
-            return ledger.known(base)
+            return stock
         self.explain(f"{why}: Z {percent(answer.delta)} than the incumbent; {self._where(answer.new)}")
         return answer.new
 
+    def _raise_together(self, ledger: Ledger, current: Trial) -> Course:
+        """Two rungs of every knob of every communication, until Z comes near the incumbent's. What one of them is
+        given too much here, polish takes back."""
+        while current.z > FAR * ledger.known(ledger.incumbent).z:
+            raised = current.assignment
+            for unit, knob in itertools.product(self._units, self._grown()):
+                raised = self.space.moved(raised, unit, knob, STEP) or raised
+            if raised in (current.assignment, self.space.stock):
+                break
+            why = "all communications up together, for the floor is far too slow"
+            answer = yield Proposal(raised, why, None, current.assignment, cautious=True)
+            self.explain(f"{why}: Z {percent(answer.delta)} than before")
+            if not answer.better or answer.new is None:
+                break
+            current = answer.new
+        return current
+
     # -- 3: growth
 
-    def _grow(self, ledger: Ledger, current: Trial) -> Course:
+    def _grow(self, current: Trial) -> Course:
         """Algorithm 1: until hidden, or nothing left that pays."""
-        communications = [self._communication(unit) for unit in self.space.units]
+        communications = [self._communication(unit) for unit in self._units]
         while True:
             if self._hidden(current):
                 self._ended = self._why_hidden(current)
@@ -176,7 +163,7 @@ class Lagom(Strategy):
             current = yield from self._try_growth(chosen, current)
 
     def _communication(self, unit: Unit) -> Communication:
-        knobs = [knob for knob in GROWN if knob in self.space.dims]
+        knobs = self._grown()
         return Communication(unit, steps=dict.fromkeys(knobs, STEP), turn=knobs[0] if knobs else "")
 
     def _choose(self, communications: list[Communication], current: Trial) -> Communication | None:
@@ -204,8 +191,9 @@ class Lagom(Strategy):
         assert move is not None
         knob, candidate = move
         why = f"{self._name(comm.unit)}: {self._change(current.assignment, candidate, comm.unit, knob)}"
-        answer = yield Proposal(candidate, why, comm.unit[0], current.assignment)
-        kept, because = self._judge_growth(answer, comm.unit)
+        watch = self._awaited(comm.unit, current)
+        answer = yield Proposal(candidate, why, comm.unit[0], current.assignment, watch=watch)
+        kept, because = self._judge(answer, watch)
         logged = self._metric_h(answer, comm.unit)
         if kept and answer.new is not None:
             comm.h = logged if logged is not None else answer.delta  # only Z known: who gained most goes first
@@ -221,24 +209,22 @@ class Lagom(Strategy):
         self.explain(f"{why}: rolled back, {because}; {'communication done' if comm.done else end}", h=logged)
         return current
 
-    def _judge_growth(self, answer: Comparison, unit: Unit) -> tuple[bool, str]:
-        """Better: Z falls, or Z ties and X falls while X is still what matters."""
+    def _judge(self, answer: Comparison, watch: Unit) -> tuple[bool, str]:
+        """Better: Z falls, or Z ties and the communication that the iteration waits for gets faster."""
         if answer.new is None:
             return False, "it could not be measured"
         if answer.better:
             return True, f"Z {percent(answer.delta)}"
-        fallen = self._x_falls(answer, unit)
-        if answer.verdict == TIE and fallen and answer.delta - answer.se < self.epsilon:
-            return True, f"Z ties and X falls ({percent(fallen)})"
+        faster = answer.x_change(watch)
+        if answer.verdict == TIE and faster < -self.epsilon and answer.delta < answer.se:
+            return True, f"Z ties and its own time is {percent(faster)}"
         return False, f"Z {percent(answer.delta)}" + ("" if answer.verdict != TIE else " within noise and epsilon")
 
-    def _x_falls(self, answer: Comparison, unit: Unit) -> float:
-        """ln(X new / X old) if that is a significant fall while X > Y; else 0."""
-        old, new = answer.old, answer.new
-        if new is None or old.x is None or new.x is None or old.y is None or old.x <= old.y:
-            return 0.0
-        change = math.log(new.x / old.x)
-        return change if change < -max(self.epsilon, 2.0 * math.hypot(old.x_se, new.x_se)) else 0.0
+    def _awaited(self, unit: Unit, trial: Trial) -> Unit:
+        """``unit`` if the iteration waits for its communication (X > Y, or it is exposed anyway), else nothing."""
+        exposed = all(self.problem.sites[site].context == "exposed" for site in unit)
+        bound = trial.x is not None and trial.y is not None and trial.x > trial.y
+        return unit if bound or (exposed and trial.x is not None) else ()
 
     def _metric_h(self, answer: Comparison, unit: Unit) -> float | None:
         """Eq. 7 with its denominator the right way round: ns of compute lost per ns of communication won.
@@ -284,56 +270,96 @@ class Lagom(Strategy):
         return answer.new if kept and answer.new is not None else current
 
     def _back_to_incumbent(self, ledger: Ledger, current: Trial) -> Course:
-        """Growth may end in a valley: polishing then starts from the best confirmed, stock at worst."""
+        """Growth may end in a valley: the rest then starts from the best confirmed, stock at worst."""
         incumbent = ledger.known(ledger.incumbent)
         if current.z > incumbent.z * math.exp(2.0 * current.z_se):
-            self._ended += (
-                f"; growth ended {percent(math.log(current.z / incumbent.z))} than the incumbent, which is kept"
-            )
-            current = yield from self._descend(ledger, incumbent)
+            self._ended += f"; that was {percent(math.log(current.z / incumbent.z))} than the incumbent, which is kept"
+            return incumbent
+        return current
+        yield  # a course like the others, without a window of its own
+
+    # -- 5 and 6: together, and giving resources back
+
+    def _together(self, current: Trial) -> Course:
+        """Coarse before fine: what holds for communications of one kind is looked for in all of them at once."""
+        for unit in self._kinds():
+            for _ in range(ROUNDS):
+                before = current.assignment
+                for knob, rungs in itertools.product(self._grown(), (-STEP, -1, STEP, 1)):
+                    current = yield from self._walk(current, unit, knob, rungs)
+                if current.assignment == before:
+                    break
         return current
 
-    # -- 5: giving resources back
-
-    def _descend(self, ledger: Ledger, current: Trial) -> Course:
-        """From above: two rungs down, then one, for each communication and knob; kept as long as Z does not rise."""
-        for step in (STEP, 1):
-            current = yield from self._give_back(current, step, repeat=True)
-        self._ended = self._ended or f"nothing more can be given back ({self._where(current)})"
-        return current
-
-    def _polish(self, ledger: Ledger, current: Trial) -> Course:
+    def _polish(self, current: Trial) -> Course:
         """Condition 3's afterthought: least resources at equal Z, which is what "lagom" means."""
-        return (yield from self._give_back(current, 1, repeat=False))
-
-    def _give_back(self, current: Trial, step: int, *, repeat: bool) -> Course:
-        """``anchor`` is the fastest seen on the way: ties are judged against it, so that small losses cannot add up."""
-        anchor = current
-        for unit, knob in list(self._downward(current)):
-            while True:
-                candidate = self.space.moved(current.assignment, unit, knob, -step)
-                if candidate is None or not self.space.movable(candidate, unit, knob):
-                    break
-                why = f"{self._name(unit)}: {self._change(current.assignment, candidate, unit, knob)}"
-                answer = yield Proposal(candidate, why, unit[0], anchor.assignment)
-                kept = answer.new is not None and (answer.better or answer.not_worse(self.epsilon))
-                done = "kept" if kept else "rolled back"
-                self.explain(f"{why}: {done}, Z {percent(answer.delta)}", h=self._metric_h(answer, unit))
-                if not kept or answer.new is None:
-                    break
-                current = answer.new
-                anchor = current if answer.better else anchor
-                if not repeat:
-                    break
+        ways = (-1,) if self.start == "floor" else (-1, 1)
+        for unit in sorted(self._units, key=lambda unit: -self._weight(unit, current)):
+            for knob, way in itertools.product(self.space.dims, ways):
+                current = yield from self._walk(current, unit, knob, way)
         return current
 
-    def _downward(self, current: Trial) -> Iterator[tuple[Unit, str]]:
-        """Communications by their time, longest first; each knob of each."""
-        for unit in sorted(self.space.units, key=lambda unit: -self._weight(unit, current)):
-            for knob in self.space.dims:
-                yield unit, knob
+    def _walk(self, current: Trial, unit: Unit, knob: str, rungs: int) -> Course:
+        """One knob that way, and on as long as it pays. Down, a tie is kept too; it is judged against the fastest
+        seen on the way, so that small losses cannot add up."""
+        anchor, paid = current, True
+        while paid:
+            candidate = self.space.moved(current.assignment, unit, knob, rungs)
+            if candidate is None or not self.space.movable(candidate, unit, knob):
+                break
+            why = f"{self._name(unit)}: {self._change(current.assignment, candidate, unit, knob)}"
+            asks, watch = NOT_WORSE if rungs < 0 else BETTER, self._awaited(unit, current)
+            answer = yield Proposal(candidate, why, unit[0], anchor.assignment, asks=asks, watch=watch)
+            paid, because = self._judge(answer, watch)
+            kept = paid or (rungs < 0 and not watch and answer.not_worse(self.epsilon))
+            done = "kept" if kept else "rolled back"
+            self.explain(f"{why}: {done}, {because}", h=self._metric_h(answer, unit))
+            if kept and answer.new is not None:
+                current = answer.new
+                anchor = current if paid else anchor
+        return current
+
+    def _kinds(self) -> list[Unit]:
+        """Communications of one context as one unit; a single one only if it was not grown by itself."""
+        kinds: dict[str, list[int]] = {}
+        for unit in self._units:
+            kinds.setdefault(self.problem.sites[unit[0]].context, []).extend(unit)
+        alone = self.start == "stock"
+        return [tuple(sites) for sites in kinds.values() if alone or tuple(sites) not in self._units]
+
+    # -- 7: algorithm and protocol
+
+    def _screen(self, current: Trial) -> Course:
+        """Every other (A, P) once, at the resources found.
+
+        The paper leaves this to AutoCCL, which searches each subspace by itself. Here NCCL's own pick is searched first
+        and the others are held against the result: at NCCL's own resources a protocol may look good only because it has
+        the smaller chunk.
+        """
+        for unit in self._units:
+            for pair in self.space.subspaces(unit):
+                candidate = self.space.in_subspace(current.assignment, unit, pair)
+                if self.space.why_illegal(candidate):
+                    continue
+                why = f"{self._name(unit)}: {pair[0].name} {pair[1].name} at the resources found"
+                answer = yield Proposal(candidate, why, unit[0], current.assignment, cautious=True)
+                self.explain(f"{why}: {'taken' if answer.better else 'left'}, Z {percent(answer.delta)}")
+                if answer.better and answer.new is not None:
+                    current = answer.new
+        return current
 
     # -- words and weights
+
+    def _matters(self, unit: Unit, stock: Trial) -> bool:
+        """A communication shorter than epsilon of the iteration is left to NCCL: it can neither win nor cost more."""
+        seen = stock.x_of(unit)
+        if seen is not None:
+            return seen >= self.epsilon * stock.z
+        total = sum(self._weight(each, stock) for each in self.space.units)
+        return self._weight(unit, stock) >= self.epsilon * total
+
+    def _grown(self) -> list[str]:
+        return [knob for knob in GROWN if knob in self.space.dims]
 
     def _weight(self, unit: Unit, trial: Trial) -> float:
         """x_j, or where it was not seen, the bytes moved."""
@@ -358,7 +384,3 @@ class Lagom(Strategy):
 
 def _size(knob: str, value: int) -> str:
     return f"{value >> 10}K" if knob == "chunk" else str(value)
-
-
-def _pair(pair: object) -> str:
-    return "NCCL's own" if pair is None else " ".join(part.name for part in pair)  # type: ignore[attr-defined]

@@ -22,8 +22,8 @@ from lagom.search.window import Pairs
 class Trial:
     """What is known about one assignment, medians on the baseline's clock.
 
-    ``z``, ``x``, ``y``, ``x_by_site`` in ns (``None`` where it was not seen); ``z_se`` and ``x_se`` are relative
-    standard errors; ``pairs`` went into it and ``discarded`` were stragglers.
+    ``z``, ``x``, ``y``, ``x_by_site`` in ns (``None`` where it was not seen); ``z_se`` and ``x_se`` (for X and each
+    x_j alike) are relative standard errors; ``pairs`` went into it and ``discarded`` were stragglers.
     """
 
     assignment: Assignment

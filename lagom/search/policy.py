@@ -31,7 +31,7 @@ class Policy:
     """Standard errors that a trial's difference must exceed to count."""
     alpha: float = 0.05
     """Probability that a run which has nothing to gain confirms anything at all (family-wise)."""
-    promote_gain: float = 0.03
+    promote_gain: float = 0.05
     """A trial this much faster than the incumbent is confirmed at once, so that the job profits during the search."""
     cut_above: float = 0.10
     """A candidate surely slower than the incumbent by this fraction is cut in mid-window."""

@@ -151,7 +151,7 @@ class TuningSession:
         new, old = proposal.candidate, proposal.against or self.incumbent
         empty = 0
         fresh = proposal.once and new != self.incumbent
-        while fresh or self._settling.undecided(new, old):
+        while fresh or self._settling.undecided(proposal, old):
             target = self._settling.less_sure(new, old)
             pairs = self._settling.pairs_for(target, old, proposal.cautious)
             if self._books.unwritten:

@@ -1,19 +1,21 @@
 """When is a trial's question answered, and which of the two assignments should be measured next?
 
-A question is "is the new one faster than the old one?", both known only beside the incumbent. It is answered when the
-difference stands out of the noise, when it is known to be too small to care, or when the pairs are used up. How small
-is too small depends on where we are: far below the incumbent every iteration is expensive and only large steps
-matter.
+A question is "is the new one faster than the old one?" or "is it at least not slower?", both known only beside the
+incumbent. It is answered when the difference stands out of the noise, when it is known to be too small to care, when it
+leans the wrong way (most candidates are no better than what there is; finding that out should be cheap), or when the
+pairs are used up. How small is too small depends on where we are: far below the incumbent every iteration is expensive
+and only large steps matter.
 """
 
 from __future__ import annotations
 
 from lagom.records import Assignment
-from lagom.search.base import TIE, Comparison, compare
+from lagom.search.base import NOT_WORSE, TIE, Comparison, Proposal, compare
 from lagom.search.ledger import Ledger, Trial
 from lagom.search.policy import Policy
 
 COARSENING = 4.0  # how fast the wanted resolution grows with the distance from the incumbent
+LEANING = 0.5  # standard errors to the wrong side of nothing at which a question is dropped
 
 
 class Settling:
@@ -30,8 +32,9 @@ class Settling:
             return Comparison(known, None)
         return compare(fresh, known, self._policy.epsilon, self._policy.certainty)
 
-    def undecided(self, new: Assignment, old: Assignment) -> bool:
+    def undecided(self, proposal: Proposal, old: Assignment) -> bool:
         """True while more pairs could still change the answer."""
+        new = proposal.candidate
         fresh = self._ledger.trial(new)
         if fresh is None:
             return True
@@ -40,14 +43,24 @@ class Settling:
         answer = self.comparison(new, old)
         if answer.verdict != TIE or self._policy.certainty * answer.se <= self._resolution(answer):
             return False
+        if fresh.pairs >= self._policy.pairs_first and self._solid(answer.old) and self._leaning(answer, proposal):
+            return False
         return self._may_repeat(fresh) or self._may_repeat(answer.old)
+
+    def _leaning(self, answer: Comparison, proposal: Proposal) -> bool:
+        """Likely enough settled: the watched communication tells, or Z leans to "no" (for "not worse" either way)."""
+        if told := answer.x_change(proposal.watch, self._policy.certainty):
+            return told > 0.0 or answer.delta < LEANING * answer.se
+        if proposal.asks == NOT_WORSE:
+            return answer.not_worse(self._policy.epsilon) or answer.delta > LEANING * answer.se
+        return answer.delta > -LEANING * answer.se
 
     def less_sure(self, new: Assignment, old: Assignment) -> Assignment:
         """Which one to measure: the new one first, then whichever is known less well."""
         fresh, known = self._ledger.trial(new), self._ledger.known(old)
         if fresh is None or not self._may_repeat(known):
             return new
-        if not self._may_repeat(fresh):
+        if not self._may_repeat(fresh) or (fresh.pairs >= self._policy.pairs_first and not self._solid(known)):
             return old
         return new if fresh.z_se >= known.z_se else old
 
@@ -65,6 +78,12 @@ class Settling:
         nearest = min(trial.z for trial in (answer.old, answer.new) if trial is not None)
         excess = max(0.0, nearest / self._ledger.known(self._ledger.incumbent).z - 1.0)
         return self._policy.epsilon * (1.0 + COARSENING * excess)
+
+    def _solid(self, trial: Trial) -> bool:
+        """Known well enough to hold others against it. What was kept after a few lucky pairs looks better than it is,
+        and everything compared with it looks worse; where iterations are cheap that is worth a second window."""
+        slow = trial.z > (1.0 + self._policy.cut_above) * self._ledger.known(self._ledger.incumbent).z
+        return slow or not self._may_repeat(trial) or trial.pairs >= 2 * self._policy.pairs_first
 
     def _may_repeat(self, trial: Trial) -> bool:
         """Stock and the incumbent are the yardsticks; everything else may be measured up to the limit."""

@@ -8,7 +8,7 @@ value.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lagom.records import Algorithm, Assignment, CommConfig, Protocol
@@ -77,10 +77,11 @@ class Space:
         """Does this knob act here at all? NT only acts on RING (it is written into RING's table alone)."""
         return dim != "threads" or all(self._algorithm(assignment, site) == Algorithm.RING for site in unit)
 
-    def floor(self, base: Assignment) -> Assignment:
-        """Fewest resources a search starts from, keeping ``base``'s algorithms, protocols and threads."""
+    def floor(self, base: Assignment, units: Sequence[Unit] | None = None) -> Assignment:
+        """Fewest resources a search starts from, for the sites of ``units`` (all if not said), else as in ``base``."""
         result = base
-        for site, dim in itertools.product(range(len(base)), self.dims):
+        sites = range(len(base)) if units is None else [site for unit in units for site in unit]
+        for site, dim in itertools.product(sites, self.dims):
             if dim != "threads":
                 result = self.at(result, site, dim, self._floor_rung(site, dim))
         return result
