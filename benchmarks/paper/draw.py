@@ -37,7 +37,7 @@ def figure_3(data: Data, folder: Path) -> Path:
     _x_and_y(left, list(data["by_channels"]), list(data["by_channels"].values()), "NC (C=16 KB)", "3b")
     ratio = data["compute_ratio"]
     left.annotate(
-        f"NC 32 over 16: Y {ratio:.3f} (paper {published.FIG3_COMPUTE_RATIO})", (0.03, 0.45), xycoords="axes fraction"
+        f"Y, NC 32 over 16: {ratio:.3f}\n(paper {published.FIG3_COMPUTE_RATIO})", (0.32, 0.68), xycoords="axes fraction"
     )
     chunks = [chunk / KIB for chunk in data["by_chunk"]]
     _x_and_y(right, chunks, list(data["by_chunk"].values()), "C in KB (NC=4)", "3c")
