@@ -70,6 +70,8 @@ def command_line(plan: JobPlan, key: str) -> list[str]:
     """How the controller of a job is started. ``--create``: the ranks may take as long as they like to come."""
     line = [interpreter(), "-m", "lagom.controller", "--job-key", key, "--job", plan.job, "--create"]
     line += ["--dir", str(plan.folder), "--mode", "tune", "--strategy", read("LAGOM_STRATEGY")]
+    if read("LAGOM_CLOCK") == "simulated":  # a job of virtual ranks
+        line += ["--clock", "simulated"]
     for rule in split_rules(read("LAGOM_SET")):
         line += ["--set", rule]
     return [*line, *plan.controller_options]

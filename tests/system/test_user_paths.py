@@ -1,0 +1,116 @@
+"""The two ways a user starts a job under lagom, with virtual ranks as the job: ``lagom run``, and variables alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lagom import journal
+from lagom.cli.pin import write_pins
+from lagom.records import CommConfig, Function
+from lagom.sim.virtual.agreement import compare_folder, load, unpack
+
+COMM_ID = 0x1A60D
+#: The job: two virtual ranks that know nothing of lagom but the environment they were given; ends when `stop` appears.
+JOB = """
+import os, sys, time
+from pathlib import Path
+from lagom.demo import Scene
+from lagom.sim.virtual.job import VirtualJob
+folder = Path(sys.argv[1])
+environ = {name: value for name, value in os.environ.items() if name.startswith("LAGOM_")}
+with VirtualJob(Scene(ranks=2, layers=2).spec(), folder, environ) as job:
+    while job.running() and not (folder / "stop").exists():
+        time.sleep(0.02)
+    job.stop()
+    job.finish()
+print("the job is over")
+"""
+
+
+def start(place: Path, *prefix: str, **variables: str) -> subprocess.Popen[str]:
+    """The job behind ``prefix``, in ``place``, with a shared memory folder of its own."""
+    (place / "shm").mkdir()
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
+    environ = clean | {"LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated"} | variables
+    command = [*prefix, sys.executable, "-c", JOB, str(place / "ranks")]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=place, env=environ, stdout=pipe, stderr=pipe, text=True)
+
+
+def finish(process: subprocess.Popen[str], place: Path) -> tuple[str, str]:
+    """Ends the job in peace; what it said."""
+    (place / "ranks" / "stop").touch()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "the job is over" in out
+    return out, err
+
+
+def until(found: Callable[[], bool], what: str, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not found():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.05)
+
+
+def events(place: Path, kind: type) -> list[object]:
+    """What the log says so far, of one kind."""
+    logs = list(place.glob("lagom-*/decisions.jsonl"))
+    return [event for event in journal.read(logs[0]) if isinstance(event, kind)] if logs else []
+
+
+def channels_used(place: Path) -> set[int | None]:
+    """The channels that collectives ran with on rank 0, stock's among them."""
+    configs: list[CommConfig] = [unpack(word) for word in load(place / "ranks", COMM_ID, 0)]
+    return {config.channels for config in configs}
+
+
+@pytest.mark.timeout(150)
+def test_lagom_run_pins_and_lagom_set_changes_it_on_every_rank_at_once(tmp_path: Path) -> None:
+    lagom = (sys.executable, "-m", "lagom", "run", "--set", f"{Function.ALL_GATHER.word}:any:nc=2", "--")
+    process = start(tmp_path, *lagom)
+    until(lambda: bool(events(tmp_path, journal.PlanCommitted)), "the first plan", process)
+    (folder,) = tmp_path.glob("lagom-*")
+    write_pins(folder, ["allgather:any:nc=3"])
+    until(lambda: len(events(tmp_path, journal.PlanCommitted)) >= 2, "the second plan", process)
+    time.sleep(0.5)
+    _, err = finish(process, tmp_path)
+    assert len(events(tmp_path, journal.RankJoined)) == 2
+    assert compare_folder(tmp_path / "ranks", 2) == []
+    assert {2, 3} <= channels_used(tmp_path)
+    assert err.splitlines()[0].endswith(f"log in {folder}")
+    assert err.splitlines()[-1].endswith(f"log in {folder}")
+    assert list((tmp_path / "shm").iterdir()) == []
+
+
+@pytest.mark.timeout(150)
+def test_with_variables_alone_a_rank_starts_the_controller_and_it_ends_with_the_job(tmp_path: Path) -> None:
+    process = start(tmp_path, LAGOM_JOB_ID="alone", LAGOM_SET="allgather:any:nc=2")
+    until(lambda: bool(events(tmp_path, journal.PlanCommitted)), "the first plan", process)
+    time.sleep(0.5)
+    finish(process, tmp_path)
+    deadline = time.monotonic() + 20
+    while list((tmp_path / "shm").iterdir()):
+        assert time.monotonic() < deadline, "the controller did not end with the job"
+        time.sleep(0.1)
+    assert len(events(tmp_path, journal.RankJoined)) == 2
+    assert len(events(tmp_path, journal.JobEnd)) == 1
+    assert 2 in channels_used(tmp_path)
+
+
+@pytest.mark.timeout(60)
+def test_the_controller_can_be_forbidden(tmp_path: Path) -> None:
+    process = start(tmp_path, LAGOM_JOB_ID="forbidden", LAGOM_SET="allgather:any:nc=2", LAGOM_CONTROLLER="none")
+    until(lambda: list((tmp_path / "shm").iterdir()) != [], "the ranks to join", process)
+    time.sleep(2)
+    finish(process, tmp_path)
+    assert list(tmp_path.glob("lagom-*")) == []
+    assert 2 not in channels_used(tmp_path)
