@@ -46,11 +46,11 @@ ubsan: native ## native tests under UndefinedBehaviorSanitizer
 tsan: native ## native tests under ThreadSanitizer
 	LAGOM_SANITIZE=thread $(PYTEST) tests/native
 
-bench: native ## decision latency and the simulator suite (every strategy on every workload)
+bench: native ## decision latency, and the simulator suite: every strategy on every workload (about 10 minutes)
 	$(PY) -m benchmarks.decision_latency
-	$(PY) -m benchmarks.sim_suite
+	$(PY) -m benchmarks.sim_suite --json benchmarks/results/sim_suite_202611.json
 
-figures: native ## the figures of the README, from benchmarks/results
+figures: $(STAMP) ## the paper's figures from the simulator, and the page that compares them (after: make bench)
 	$(PY) -m benchmarks.figures
 
 agreement: native ## 8 ranks x 4 communicators, 100,000 plans, not one call on which two ranks differ
