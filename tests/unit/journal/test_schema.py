@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 from lagom import journal
@@ -94,3 +95,8 @@ def test_nothing_of_schema_1_was_taken_away() -> None:
         assert fields <= have[kind], kind
     assert set(have) == set(FROZEN)
     assert journal.json_schema()["title"].startswith("lagom decision log, schema 1")
+
+
+def test_the_readme_names_every_event() -> None:
+    readme = (Path(journal.__file__).parent / "README.md").read_text()
+    assert all(f"`{kind}`" in readme for kind in FROZEN)
