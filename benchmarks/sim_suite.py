@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,8 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two processes of small matrices: threads only get in the way
+
 from benchmarks.suite.ablations import ablate
-from benchmarks.suite.cases import STRATEGIES, Case, ablation_cases, all_cases, quick_cases
+from benchmarks.suite.cases import Case, ablation_cases, all_cases, quick_cases
 from benchmarks.suite.convergence import converge, convergence_cases
 from benchmarks.suite.rows import Row, row
 from benchmarks.suite.runs import NOISE, Arm, run_arm, truth
@@ -26,11 +29,13 @@ from benchmarks.suite.targets import targets
 Points = dict[str, list[tuple[float, float]]]
 
 
-def run_case(case: Case, seeds: int, strategies: Sequence[str] = STRATEGIES) -> tuple[list[Row], Points]:
-    """All strategies on one landscape: its rows, and each run's (speed-up over stock, Z over oracle)."""
+def run_case(case: Case, seeds: int) -> tuple[list[Row], Points]:
+    """Its strategies on one landscape: its rows, and each run's (speed-up over stock, Z over oracle)."""
     simulator = case.simulator()
     frame = truth(simulator)
-    runs = {name: [run_arm(case, simulator, Arm(name, name), seed) for seed in range(seeds)] for name in strategies}
+    runs = {
+        name: [run_arm(case, simulator, Arm(name, name), seed) for seed in range(seeds)] for name in case.strategies
+    }
     rows = [row(case, name, done, frame, runs["autoccl"]) for name, done in runs.items()]
     points = {name: [(frame.stock / r.z, r.z / frame.oracle) for r in done] for name, done in runs.items()}
     return rows, points

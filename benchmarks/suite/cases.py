@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from lagom.sim import Simulator, machine, workloads
 
-STRATEGIES = ("lagom", "guided", "autoccl", "static", "random", "as_printed")
 HEADLINE = "stock_2_30"
+STRATEGIES = ("lagom", "guided", "autoccl", "static")
+LESSER = ("random", "as_printed")
+"""Run under the headline knob set only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,11 @@ class Case:
     def simulator(self) -> Simulator:
         """A fresh simulator of it; ``synthetic_N`` names the convergence pattern of N collectives."""
         return Simulator(_workload(self.workload), machine.PRESETS[self.preset], self.knobs)
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """What is run on it."""
+        return STRATEGIES + LESSER if self.knobs == HEADLINE else STRATEGIES
 
     @property
     def fork_only(self) -> bool:

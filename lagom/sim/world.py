@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lagom.records import Assignment, Sample
+from lagom.records import Sample
 from lagom.search import TuningSession, WindowRequest, WindowResult
 from lagom.search.window import Pairs
-from lagom.sim.simulator import Simulator
+from lagom.sim.noise import noisy
+from lagom.sim.simulator import Iteration, Simulator
 
 
 class World:
@@ -28,15 +29,15 @@ class World:
 
     def measure(self, request: WindowRequest, should_cut: Callable[[Pairs], bool] | None = None) -> WindowResult:
         """One window: incumbent, candidate, candidate, incumbent, ..., cut short if ``should_cut`` says so."""
+        incumbent, candidate = (self.simulator.run(a) for a in (request.incumbent, request.candidate))
         pairs: list[tuple[Sample, Sample]] = []
         for number in range(request.pairs):
             if number % 2 == 0:
-                incumbent = self._iteration(request.incumbent)
-                candidate = self._iteration(request.candidate)
+                first = self._iteration(incumbent)
+                pairs.append((first, self._iteration(candidate)))
             else:
-                candidate = self._iteration(request.candidate)
-                incumbent = self._iteration(request.incumbent)
-            pairs.append((incumbent, candidate))
+                first = self._iteration(candidate)
+                pairs.append((self._iteration(incumbent), first))
             if should_cut is not None and number + 1 < request.pairs and should_cut(tuple(pairs)):
                 return WindowResult(tuple(pairs), ended_early=True)
         return WindowResult(tuple(pairs))
@@ -47,9 +48,9 @@ class World:
             session.report(self.measure(request, session.should_cut))
         return session
 
-    def _iteration(self, assignment: Assignment) -> Sample:
+    def _iteration(self, truth: Iteration) -> Sample:
         self.iterations += 1
-        sample = self.simulator.sample(assignment, self._rng, self.noise)
+        sample = noisy(truth, self._rng, self.noise)
         if self.drift == 0.0:
             return sample
         return sample.scaled(1.0 + self.drift * math.sqrt(2.0) * math.sin(self._phase + self.iterations / 500.0))
