@@ -64,7 +64,7 @@ class Fit:
 
     def bounded(self, theta: Array) -> Array:
         """``theta`` cut to the physical bounds of the parameters."""
-        limits = priors(self.model.contexts)
+        limits = priors(self.model.contexts, self.model.pairs)
         return np.clip(theta, limits.low, limits.high)
 
     @property
@@ -101,7 +101,7 @@ class _LeastSquares:
         _refuse_nonsense(observations)
         self.model = model
         self.observations = tuple(observations)
-        self.nc, self.chunk = model.resources([seen.assignment for seen in observations])
+        self.resources = model.resources([seen.assignment for seen in observations])
         self.measured, self.weight = _table(model, observations)
         self.seen = self.weight > 0
         self.prior = starting_point(model, observations)
@@ -115,7 +115,7 @@ class _LeastSquares:
         return ((rows[1:] - rows[0]) / STEP).T
 
     def _many(self, theta: Array) -> Array:
-        logs = self.model.times(theta, self.nc, self.chunk).logs
+        logs = self.model.times(theta, self.resources).logs
         data = ((logs - self.measured) * self.weight)[:, self.seen]
         return np.concatenate([data, (theta - self.prior.mean) / self.prior.spread], axis=1)
 
@@ -148,7 +148,7 @@ def _table(model: CostModel, observations: Sequence[Observation]) -> tuple[Array
 def starting_point(model: CostModel, observations: Sequence[Observation]) -> Priors:
     """The priors, with everything that has a scale re-centred on the first window."""
     first = observations[0]
-    prior = priors(model.contexts)
+    prior = priors(model.contexts, model.pairs)
     x = np.array(first.x_by_site or (0.5 * (first.z or 0.0) / model.sites,) * model.sites)
     z = first.z or float(x.sum())
     per_call = x / model.calls
@@ -156,9 +156,9 @@ def starting_point(model: CostModel, observations: Sequence[Observation]) -> Pri
     return recentre(
         prior,
         link=link * 1.1,
-        channel=link / float(np.median(model.stock_nc)) * 2.0,
+        channel=link / float(np.median(model.stock.nc)) * 2.0,
         t0=min(15e3, 0.1 * float(per_call.min())),
-        footprint=float(np.median(model.stock_nc * model.stock_chunk)) * 0.5,
+        footprint=float(np.median(model.stock.nc * model.stock.chunk)) * 0.5,
         compute=0.9 * first.y if first.y is not None else 0.8 * z,
         memory=0.1 / link,
     )

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from lagom.cost import model
-from lagom.cost.parameters import Array, Parameters, decode
+from lagom.cost.parameters import Array, Pair, Parameters, decode
 from lagom.cost.program import LumpedProgram, Program
-from lagom.records import Assignment
+from lagom.records import Algorithm, Assignment, CommConfig, Protocol
 
 if TYPE_CHECKING:
     from lagom.search.problem import Problem
@@ -37,15 +38,29 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
+class Resources:
+    """What each site really runs with: NC, C in bytes, and the place of its (A, P) in ``CostModel.pairs`` plus 1 (0 =
+    NCCL's own pick). Shape (windows, sites) each."""
+
+    nc: Array
+    chunk: Array
+    pair: npt.NDArray[np.intp]
+
+    def __getitem__(self, windows: slice) -> Resources:
+        return Resources(self.nc[windows], self.chunk[windows], self.pair[windows])
+
+
+@dataclass(frozen=True, slots=True)
 class CostModel:
-    """The model of one problem. ``wire`` and ``passes`` are W_j and kappa_j, ``calls`` the calls of an iteration."""
+    """The model of one problem. ``wire`` and ``passes`` are W_j and kappa_j, ``calls`` the calls of an iteration,
+    ``pairs`` the algorithms and protocols that may be tried besides NCCL's own pick."""
 
     contexts: tuple[str, ...]
     wire: Array
     passes: Array
     calls: Array
-    stock_nc: Array
-    stock_chunk: Array
+    stock: Resources
+    pairs: tuple[Pair, ...]
     nc_ceiling: float
     chunk_ceiling: float
     program: Program
@@ -54,40 +69,48 @@ class CostModel:
     def sites(self) -> int:
         return len(self.contexts)
 
-    def resources(self, assignments: Sequence[Assignment]) -> tuple[Array, Array]:
-        """NC and C that would really run, shape (windows, sites) each; open knobs take NCCL's own pick.
+    def resources(self, assignments: Sequence[Assignment]) -> Resources:
+        """What would really run; open knobs take NCCL's own pick.
 
         NCCL never exceeds the channels and the buffers it built, so larger values are cut to the ceilings.
         """
         nc = [[config.channels or 0 for config in assignment.configs] for assignment in assignments]
         chunk = [[config.chunk_bytes or 0 for config in assignment.configs] for assignment in assignments]
+        pair = [[self._place(config) for config in assignment.configs] for assignment in assignments]
         channels, chunks = np.array(nc, dtype=float), np.array(chunk, dtype=float)
-        return (
-            np.where(channels > 0, np.minimum(channels, self.nc_ceiling), self.stock_nc),
-            np.where(chunks > 0, np.minimum(chunks, self.chunk_ceiling), self.stock_chunk),
+        return Resources(
+            np.where(channels > 0, np.minimum(channels, self.nc_ceiling), self.stock.nc),
+            np.where(chunks > 0, np.minimum(chunks, self.chunk_ceiling), self.stock.chunk),
+            np.array(pair, dtype=np.intp),
         )
 
-    def times(self, theta: Array, nc: Array, chunk: Array) -> Times:
-        """Times for parameter sets ``theta`` (q, coordinates) on configs ``nc``, ``chunk`` (windows, sites)."""
+    def _place(self, config: CommConfig) -> int:
+        pair = (config.algorithm, config.protocol)
+        return next((place for place, known in enumerate(self.pairs, start=1) if known == pair), 0)
+
+    def times(self, theta: Array, resources: Resources) -> Times:
+        """Times for parameter sets ``theta`` (q, coordinates) on every window of ``resources``."""
         parameters = decode(theta, self.sites)
-        per_call = self._call_time(parameters, nc[None], chunk[None])
-        slow = self._slowdown(parameters, nc[None], chunk[None], per_call)
-        stock_nc, stock_chunk = self.stock_nc[None, None], self.stock_chunk[None, None]
-        stock_call = self._call_time(parameters, stock_nc, stock_chunk)
-        stock_slow = self._slowdown(parameters, stock_nc, stock_chunk, stock_call)
+        per_call, slow = self._beside(parameters, resources)
+        _, stock_slow = self._beside(parameters, self.stock)
         x = per_call * self.calls
         run = self.program.run(x, slow, stock_slow, parameters)
         return Times(run.z, run.y, x)
 
-    def _call_time(self, p: Parameters, nc: Array, chunk: Array) -> Array:
-        """x_j of one call, ns, shape (q, windows, sites)."""
+    def _beside(self, p: Parameters, resources: Resources) -> tuple[Array, Array]:
+        """x_j of one call in ns, and the factor by which compute is slower beside it; shape (q, windows, sites)."""
+        nc = resources.nc[None]
+        chunk = resources.chunk * p.pair_chunk[:, resources.pair]
+        per_call = self._call_time(p, nc, chunk, p.pair_speed[:, resources.pair])
+        return per_call, self._slowdown(p, nc, chunk, per_call)
+
+    def _call_time(self, p: Parameters, nc: Array, chunk: Array, speed: Array) -> Array:
         per_channel = model.channel_bandwidth(chunk, p.per_site("channel"), p.per_site("half_chunk"))
         bandwidth = model.link_bandwidth(nc, per_channel, p.per_site("link"), p.per_site("knee"))
-        bandwidth = bandwidth / model.spill(nc, chunk, p.per_site("spill"), p.per_site("footprint")) / p.eta
+        bandwidth = bandwidth / model.spill(nc, chunk, p.per_site("spill"), p.per_site("footprint")) * speed / p.eta
         return model.communication_time(self.wire, nc, chunk, bandwidth, p.per_site("t0"), p.per_site("fill"))
 
     def _slowdown(self, p: Parameters, nc: Array, chunk: Array, per_call: Array) -> Array:
-        """Factor by which compute is slower beside each site, shape (q, windows, sites)."""
         use = model.bandwidth_use(self.wire, per_call, chunk, self.passes, p.per_site("memory"), p.per_site("cache"))
         rho = self.program.sm_loss(nc, p.per_site("sm"))
         return rho * model.memory_loss(use, p.per_site("bound")) + model.persistent_step(nc, p.per_site("step"))
@@ -96,6 +119,8 @@ class CostModel:
 def model_of(problem: Problem, program: Program | None = None) -> CostModel:
     """The cost model of ``problem``; without a traced ``program`` only the sites are known and the model is lumped."""
     sites = problem.sites
+    own = {(pick.algorithm, pick.protocol) for pick in problem.stock}
+    usable = {(Algorithm(a), Protocol(p)) for pairs in problem.usable for a, p in pairs}
     nc = [pick.channels or problem.channels_ceiling for pick in problem.stock]
     chunk = [pick.chunk_bytes or problem.chunk_ceiling for pick in problem.stock]
     return CostModel(
@@ -103,8 +128,10 @@ def model_of(problem: Problem, program: Program | None = None) -> CostModel:
         wire=np.array([model.wire_bytes(site.function, site.bytes) for site in sites]),
         passes=np.array([model.MEMORY_PASSES.get(site.function, 2.0) for site in sites]),
         calls=np.array([float(max(1, site.calls_per_iteration)) for site in sites]),
-        stock_nc=np.array(nc, dtype=float),
-        stock_chunk=np.array(chunk, dtype=float),
+        stock=Resources(
+            np.array([nc], dtype=float), np.array([chunk], dtype=float), np.zeros((1, len(sites)), dtype=np.intp)
+        ),
+        pairs=tuple(sorted(usable - own)),
         nc_ceiling=float(problem.channels_ceiling),
         chunk_ceiling=float(problem.chunk_ceiling),
         program=program if program is not None else LumpedProgram(len(sites)),

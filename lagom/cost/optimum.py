@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lagom.cost.forward import CostModel
+from lagom.cost.forward import CostModel, Resources
 from lagom.cost.parameters import Array
 from lagom.records import Assignment, CommConfig
 
@@ -26,15 +26,14 @@ Picks = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Sites set together, and NC and C of each alternative, shape (alternatives, sites of the unit)."""
+    """Sites set together, and what each alternative runs with there, shape (alternatives, sites of the unit)."""
 
     sites: list[int]
-    nc: Array
-    chunk: Array
+    runs: Resources
 
 
 class Ladders:
-    """Everything a search may set, with NC and C of each alternative looked up once."""
+    """Everything a search may set, with what each alternative runs with looked up once."""
 
     def __init__(self, model: CostModel, choices: Sequence[Sequence[Choice]]) -> None:
         """``choices[k]``: the alternatives of unit k; all of one unit name the same sites, units share none."""
@@ -45,8 +44,8 @@ class Ladders:
     def _unit(self, alternatives: Sequence[Choice]) -> _Unit:
         sites = sorted(alternatives[0])
         stock = Assignment.stock(self.model.sites)
-        nc, chunk = self.model.resources([_apply(stock, choice) for choice in alternatives])
-        return _Unit(sites, nc[:, sites], chunk[:, sites])
+        runs = self.model.resources([_apply(stock, choice) for choice in alternatives])
+        return _Unit(sites, Resources(runs.nc[:, sites], runs.chunk[:, sites], runs.pair[:, sites]))
 
     def best(self, theta: Array, start: Assignment) -> Assignment:
         """The assignment with the least Z under the parameters ``theta`` (the fit's coordinates, shape (coordinates,)).
@@ -74,22 +73,20 @@ class Ladders:
 
     def _least(self, theta: Array, rows: Picks) -> Picks:
         """The row of ``rows`` with the least Z, as an array of one row."""
-        nc, chunk = np.empty((len(rows), self.model.sites)), np.empty((len(rows), self.model.sites))
+        shape = (len(rows), self.model.sites)
+        runs = Resources(np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.intp))
         for unit, column in zip(self._units, rows.T, strict=True):
-            nc[:, unit.sites], chunk[:, unit.sites] = unit.nc[column], unit.chunk[column]
-        z = self.model.times(theta[None], nc, chunk).z[0]
+            runs.nc[:, unit.sites], runs.chunk[:, unit.sites] = unit.runs.nc[column], unit.runs.chunk[column]
+            runs.pair[:, unit.sites] = unit.runs.pair[column]
+        z = self.model.times(theta[None], runs).z[0]
         near = np.flatnonzero(z <= z.min() * (1.0 + EVEN))
-        taken = nc[near].sum(-1) + 1e-9 * chunk[near].sum(-1)
+        taken = runs.nc[near].sum(-1) + 1e-9 * runs.chunk[near].sum(-1)
         return rows[near[np.argmin(taken)]][None]
 
     def _picks(self, assignment: Assignment) -> Picks:
         """Where ``assignment`` stands; the alternative nearest to it where it is not among them."""
-        nc, chunk = self.model.resources([assignment])
-        gaps = (
-            (np.log2(unit.nc / nc[0, unit.sites]) ** 2 + np.log2(unit.chunk / chunk[0, unit.sites]) ** 2).sum(-1)
-            for unit in self._units
-        )
-        return np.array([int(np.argmin(gap)) for gap in gaps], dtype=np.intp)
+        there = self.model.resources([assignment])
+        return np.array([_nearest(unit, there) for unit in self._units], dtype=np.intp)
 
     def _meagre(self) -> Picks:
         """A quarter of the way up each list: another start, where little is taken."""
@@ -99,6 +96,14 @@ class Ladders:
         for alternatives, pick in zip(self.choices, picks, strict=True):
             base = _apply(base, alternatives[pick])
         return base
+
+
+def _nearest(unit: _Unit, there: Resources) -> int:
+    """The alternative of ``unit`` nearest to ``there`` in doublings of NC and C, if possible on the same algorithm."""
+    nc = np.log2(unit.runs.nc / there.nc[0, unit.sites])
+    chunk = np.log2(unit.runs.chunk / there.chunk[0, unit.sites])
+    other = unit.runs.pair != there.pair[0, unit.sites]
+    return int(np.argmin((nc**2 + chunk**2 + 1e3 * other).sum(-1)))
 
 
 def _apply(assignment: Assignment, choice: Choice) -> Assignment:

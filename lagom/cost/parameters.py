@@ -13,7 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lagom.records import Algorithm, Protocol
+
 Array = npt.NDArray[np.float64]
+Pair = tuple[Algorithm, Protocol]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,9 @@ SCALARS: tuple[Prior, ...] = (
 
 INDEX = {prior.name: position for position, prior in enumerate(SCALARS)}
 ETA_SPREAD = 0.25  # log sd of a site's own efficiency around the shared link curve
+PAIR_SPEED = {Protocol.LL: 0.45, Protocol.LL128: 0.92, Protocol.SIMPLE: 1.0}  # payload share of what is on the wire
+PAIR_CHUNK = {Protocol.LL: 0.03, Protocol.LL128: 0.1, Protocol.SIMPLE: 1.0}  # their buffers are smaller than Simple's
+PAIR_SPREAD = (0.25, 1.0)  # log sd of the two, for an algorithm and protocol other than NCCL's own pick
 EXPOSED_LOGIT = {"exposed": (2.0, 1.5), "hidden": (-2.5, 1.5), "": (-1.5, 1.5)}  # mean, sd
 
 
@@ -67,6 +73,8 @@ class Parameters:
     scalars: dict[str, Array]
     eta: Array
     exposed: Array
+    pair_speed: Array  # (q, 1 + pairs): bandwidth of each algorithm and protocol over that of NCCL's own pick (1)
+    pair_chunk: Array  # the same for the chunk it really moves
 
     def __getitem__(self, name: str) -> Array:
         return self.scalars[name]
@@ -77,13 +85,18 @@ class Parameters:
 
 
 def decode(theta: Array, sites: int) -> Parameters:
-    """Physical values from the fit's coordinates ``theta`` of shape ``(q, len(SCALARS) + 2 * sites)``."""
+    """Physical values from the fit's coordinates ``theta``, shape ``(q, len(SCALARS) + 2 * sites + 2 * pairs)``."""
     theta = np.atleast_2d(theta)
-    count = len(SCALARS)
-    scalars = {prior.name: np.exp(theta[:, at])[:, None] for at, prior in enumerate(SCALARS)}
-    eta = np.exp(theta[:, count : count + sites])[:, None, :]
-    exposed = 1.0 / (1.0 + np.exp(-theta[:, count + sites :]))[:, None, :]
-    return Parameters(scalars, eta, exposed)
+    scalars, eta, exposed, pairs = np.split(theta, np.cumsum([len(SCALARS), sites, sites]), axis=1)
+    own = np.zeros((len(theta), 1))
+    speed, chunk = np.split(pairs, 2, axis=1)
+    return Parameters(
+        {prior.name: np.exp(scalars[:, at])[:, None] for at, prior in enumerate(SCALARS)},
+        np.exp(eta)[:, None, :],
+        1.0 / (1.0 + np.exp(-exposed))[:, None, :],
+        np.exp(np.concatenate([own, speed], axis=1)),
+        np.exp(np.concatenate([own, chunk], axis=1)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +109,16 @@ class Priors:
     high: Array
 
 
-def priors(contexts: tuple[str, ...]) -> Priors:
-    """The prior for sites with the given contexts (``exposed``, ``hidden`` or unknown ``""``)."""
-    sites = len(contexts)
-    exposed = [EXPOSED_LOGIT.get(context, EXPOSED_LOGIT[""]) for context in contexts]
-    mean = [math.log(prior.median) for prior in SCALARS] + [0.0] * sites + [mid for mid, _ in exposed]
-    spread = [prior.spread for prior in SCALARS] + [ETA_SPREAD] * sites + [sd for _, sd in exposed]
-    low = [math.log(prior.low) for prior in SCALARS] + [-2.0] * sites + [-7.0] * sites
-    high = [math.log(prior.high) for prior in SCALARS] + [2.0] * sites + [7.0] * sites
-    return Priors(np.array(mean), np.array(spread), np.array(low), np.array(high))
+def priors(contexts: tuple[str, ...], pairs: tuple[Pair, ...] = ()) -> Priors:
+    """The prior for sites with the given contexts (``exposed``, ``hidden`` or unknown ``""``), and for each algorithm
+    and protocol that may be tried besides NCCL's own pick."""
+    rows = [(math.log(p.median), p.spread, math.log(p.low), math.log(p.high)) for p in SCALARS]
+    rows += [(0.0, ETA_SPREAD, -2.0, 2.0)] * len(contexts)
+    rows += [(*EXPOSED_LOGIT.get(context, EXPOSED_LOGIT[""]), -7.0, 7.0) for context in contexts]
+    for table, spread in zip((PAIR_SPEED, PAIR_CHUNK), PAIR_SPREAD, strict=True):
+        rows += [(math.log(table[Protocol(protocol)]), spread, -5.0, 2.0) for _, protocol in pairs]
+    mean, deviation, low, high = np.array(rows).T
+    return Priors(mean, deviation, low, high)
 
 
 def recentre(prior: Priors, **values: float) -> Priors:

@@ -70,8 +70,8 @@ def shrunk(fit: Fit) -> dict[Assignment, float]:
 
     The better measured, the closer to the measurement; the better the left-out errors, the closer to the model.
     """
-    nc, chunk = fit.model.resources([seen.assignment for seen in fit.observations])
-    modelled = np.log(fit.model.times(fit.theta[None], nc, chunk).z[0])
+    resources = fit.model.resources([seen.assignment for seen in fit.observations])
+    modelled = np.log(fit.model.times(fit.theta[None], resources).z[0])
     return {
         seen.assignment: _weigh(fit, seen, float(guess)) for seen, guess in zip(fit.observations, modelled, strict=True)
     }
@@ -87,8 +87,7 @@ def _log_z(fit: Fit, assignments: Sequence[Assignment]) -> tuple[Array, Array]:
     """log Z of each assignment and its gradient in the fit's coordinates, shape (coordinates, assignments)."""
     size = len(fit.theta)
     theta = fit.theta + np.concatenate([np.zeros((1, size)), np.eye(size) * STEP])
-    nc, chunk = fit.model.resources(assignments)
-    logs = np.log(fit.model.times(theta, nc, chunk).z)
+    logs = np.log(fit.model.times(theta, fit.model.resources(assignments)).z)
     return logs[0], (logs[1:] - logs[0]) / STEP
 
 
@@ -109,9 +108,11 @@ def _missed(fit: Fit) -> float:
 
 
 def _distances(fit: Fit, base: Assignment, others: Sequence[Assignment]) -> list[float]:
-    """Doublings of NC and C between ``base`` and each other assignment, root mean square over the sites."""
-    nc, chunk = fit.model.resources([base, *others])
-    squares = np.log2(nc[1:] / nc[0]) ** 2 + np.log2(chunk[1:] / chunk[0]) ** 2
+    """Doublings of NC and C between ``base`` and each other assignment, root mean square over the sites. Another
+    algorithm or protocol counts as one doubling."""
+    all_ = fit.model.resources([base, *others])
+    squares = np.log2(all_.nc[1:] / all_.nc[0]) ** 2 + np.log2(all_.chunk[1:] / all_.chunk[0]) ** 2
+    squares = squares + (all_.pair[1:] != all_.pair[0])
     return [float(distance) for distance in np.sqrt(squares.mean(-1))]
 
 

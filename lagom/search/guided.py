@@ -25,9 +25,13 @@ from lagom.search.space import Unit
 
 if TYPE_CHECKING:
     from lagom.cost import Change, Choice, Fit, Program, Trust
+    from lagom.cost.parameters import Pair
     from lagom.search.problem import Problem
 
 CONFIGS = 4  # budget: this many configs, and as many more for each site
+ENOUGH = 0.008  # standard error of Z at which a window is known well enough
+MOST_PAIRS = 12  # or after so many pairs
+SLOW = 0.03  # this much behind the best, the exact figure is of no use
 HOPE = 0.002  # expected improvements below this fraction of Z are not worth a window
 DRAWS = 4  # plausible parameter sets whose optima are in the running
 
@@ -49,12 +53,20 @@ class Guided(Strategy):
         from lagom.cost import Ladders, model_of  # numpy; scipy follows at the first fit
 
         self._dims = tuple(dim for dim in self.space.dims if dim in ("channels", "chunk"))  # NT: negligible (par. 3.2)
+        self._pairs = () if "chunk" in self._dims else self._offered()
         self._model = model_of(problem, program)
         self._ladders = Ladders(self._model, [self._alternatives(unit) for unit in self.space.units])
         self._shared = shared
         self._seed = seed
         self._budget = CONFIGS * (1 + len(self.space.units))
         self._fit: Fit | None = None
+
+    def _offered(self) -> tuple[Pair, ...]:
+        """Algorithms and protocols worth a window: where C cannot be set, one of them may bring smaller chunks.
+
+        Where it can, they are left alone: for messages that last long enough to matter they have nothing else to give.
+        """
+        return tuple(dict.fromkeys(pair for unit in self.space.units for pair in self.space.subspaces(unit)))
 
     def moves(self, ledger: Ledger) -> Moves:
         """The course set out at the head of this file."""
@@ -71,22 +83,31 @@ class Guided(Strategy):
     def _learn(self) -> Generator[Proposal, Comparison, None]:
         """The designed windows."""
         for number, candidate in enumerate(self._design(), start=1):
-            what = f"designed window {number} of the cost model"
-            answer = yield Proposal(candidate, f"{what}: what NC and C do at each site")
-            self.explain(f"{what}: {_short(candidate)} is {percent(answer.delta)} than the incumbent")
+            what = f"designed window {number} of the cost model, {_short(candidate)}"
+            answer = yield from self._windows(Proposal(candidate, f"{what}: what NC and C do at each site", once=True))
+            self.explain(f"{what}: {percent(answer.delta)} than the incumbent")
 
     def _design(self) -> list[Assignment]:
         from lagom.cost.design import LEVELS, LEVELS_WITHOUT_CHUNK, latin_square
 
         levels = LEVELS if "chunk" in self._dims else LEVELS_WITHOUT_CHUNK
-        windows = []
+        windows = [self.space.stock]
         for row in latin_square(len(levels), len(self.space.units)):
             candidate = self.space.stock
             for unit, level in zip(self.space.units, row, strict=True):
                 shares = dict(zip(("channels", "chunk"), levels[level], strict=True))
                 candidate = self._at_level(candidate, unit, shares)
             windows.append(candidate)
-        return [window for window in dict.fromkeys(windows) if not window.is_stock]
+        windows += [self._on_pair(pair) for pair in self._pairs]
+        return list(dict.fromkeys(windows))[1:]
+
+    def _on_pair(self, pair: Pair) -> Assignment:
+        """Every unit that offers this algorithm and protocol put on it, at NCCL's own NC."""
+        candidate = self.space.stock
+        for unit in self.space.units:
+            if pair in self.space.subspaces(unit):
+                candidate = self.space.in_subspace(candidate, unit, pair)
+        return candidate
 
     def _at_level(self, assignment: Assignment, unit: Unit, shares: dict[str, float]) -> Assignment:
         """``unit`` at these shares of NCCL's own settings."""
@@ -113,13 +134,26 @@ class Guided(Strategy):
                 return f"the model hopes for less than {HOPE:.1%} anywhere else ({trust.reason})"
             candidate, change, what = chosen
             expected = f"predicted {percent(math.log(change.ratio))} +- {change.sigma:.1%}"
-            answer = yield Proposal(candidate, f"{what}: {expected}", against=leader)
+            why = f"{what}: {expected}"
+            answer = yield from self._windows(Proposal(candidate, why, against=leader, once=True))
             self.explain(
                 f"{what}, {_short(candidate)}: {expected}, measured {percent(answer.delta)} than the best so far"
             )
             if answer.new is None:
                 return "the window of the model's choice came back empty"
         return f"the budget of {self._budget} configs is spent"
+
+    def _windows(self, proposal: Proposal) -> Generator[Proposal, Comparison, Comparison]:
+        """Windows of one candidate until its Z is known well enough for a fit, or it is clearly slow."""
+        answer = yield proposal
+        while answer.new is not None and answer.new.z_se > ENOUGH and answer.new.pairs < MOST_PAIRS:
+            if answer.delta > max(SLOW, 2.0 * answer.se):
+                break
+            self.explain(f"{proposal.why}; {percent(answer.delta)} so far, measured again")
+            before, answer = answer.new.pairs, (yield proposal)
+            if answer.new is None or answer.new.pairs == before:
+                break
+        return answer
 
     def _refit(self, ledger: Ledger) -> Trust:
         from lagom.cost import Observation, fit, judge
@@ -172,13 +206,16 @@ class Guided(Strategy):
                 yield moved
 
     def _alternatives(self, unit: Unit) -> list[Choice]:
-        """Every legal setting of NC and C of a unit (NCCL's own algorithm, protocol and threads)."""
+        """Every setting of A, P, NC and C of a unit that the search may choose; threads stay NCCL's own."""
+        pairs = [None, *(pair for pair in self.space.subspaces(unit) if pair in self._pairs)]
         lengths = [len(self.space.ladder(unit[0], dim)) for dim in self._dims]
-        return [self._on_rungs(unit, rungs) for rungs in itertools.product(*map(range, lengths))]
+        return [
+            self._on_rungs(unit, rungs, pair) for pair in pairs for rungs in itertools.product(*map(range, lengths))
+        ]
 
-    def _on_rungs(self, unit: Unit, rungs: tuple[int, ...]) -> Choice:
+    def _on_rungs(self, unit: Unit, rungs: tuple[int, ...], pair: Pair | None) -> Choice:
         """These rungs at every site of ``unit`` (its own top rung where a ladder is shorter)."""
-        assignment = self.space.stock
+        assignment = self.space.in_subspace(self.space.stock, unit, pair)
         for site, (dim, rung) in itertools.product(unit, zip(self._dims, rungs, strict=True)):
             top = len(self.space.ladder(site, dim)) - 1
             assignment = self.space.at(assignment, site, dim, min(rung, top))
