@@ -1,0 +1,129 @@
+"""What a decision costs inside NCCL: ``python -m benchmarks.decision_latency [--json FILE] [--plugin SO]``.
+
+Builds ``decision_latency.c`` with the compiler that builds the plugin, runs it against the installed library, prints a
+table, and ends with 1 if a target is missed. Targets (nanoseconds a call): a program of 512 positions with calls
+recorded, median 50 and p99 250; mode off 10; no allocation and no system call after init.
+
+Two views of one thing: ``median`` and the tail time each call by itself, fenced, with the processor's counter (whose
+step, e.g. 10 ns, is printed); ``typical`` is the median over batches of calls back to back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PLUGIN = ROOT / "lagom" / "_lib" / "libnccl-tuner-lagom.so"
+FLAGS = "-std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -pthread -rdynamic -Icsrc -I."
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One scenario. Nanoseconds a call; ``system_calls`` is ``none``, ``made``, or why it was not checked."""
+
+    scenario: str
+    api: int
+    median_ns: float
+    p99_ns: float
+    p999_ns: float
+    batch_ns: float
+    step_ns: float
+    allocations: int
+    samples: int
+    system_calls: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What issue 2 asks of a scenario; ``None`` = no limit."""
+
+    scenario: str
+    median_ns: float
+    p99_ns: float | None
+
+
+TARGETS = (Target("mode off", 10.0, None), Target("program, calls recorded", 50.0, 250.0))
+
+
+def build(folder: Path) -> Path:
+    """Compiles the harness into ``folder``; raises ``CalledProcessError`` if gcc does not like it."""
+    sources = [path for path in sorted((ROOT / "csrc").rglob("*.c")) if path.name != "dump_layout.c"]
+    program = folder / "decision_latency"
+    command = [*shlex.split(os.environ.get("CC", "gcc")), *FLAGS.split(), "benchmarks/decision_latency.c"]
+    subprocess.run([*command, *map(str, sources), "-o", str(program), "-ldl"], cwd=ROOT, check=True)
+    return program
+
+
+def measure(plugin: Path) -> list[Row]:
+    """Runs every scenario (about 10 s); raises ``CalledProcessError`` if the plugin does not do as it should."""
+    with tempfile.TemporaryDirectory(prefix="lagom-latency-") as folder:
+        program = build(Path(folder))
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("LAGOM_", "NCCL_"))}
+        environment |= {"LAGOM_SHM_DIR": folder, "LAGOM_DIR": folder, "LAGOM_JOB_ID": f"latency-{os.getpid()}"}
+        command = [str(program), str(plugin.absolute())]
+        result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    verdicts = {(line["scenario"], line["api"]): line["system_calls"] for line in lines if "system_calls" in line}
+    timed = [line for line in lines if "median_ns" in line]
+    verdicts["getChunkSize", 6] = verdicts["program, calls recorded", 6]  # asked after every call there
+    return [Row(**line, system_calls=verdicts[line["scenario"], line["api"]]) for line in timed]
+
+
+def typical(row: Row) -> float:
+    """The figure a target is held against: the batch where there is one, since the counter's step may be coarse."""
+    return row.batch_ns or row.median_ns
+
+
+def missed(rows: list[Row], slack: float = 1.0) -> list[str]:
+    """One sentence for each target that is missed by more than ``slack`` times; times only, plus the two absolutes."""
+    wrong = [f"{row.scenario} (v{row.api}) allocates {row.allocations} times" for row in rows if row.allocations]
+    wrong += [f"{row.scenario} (v{row.api}) makes system calls" for row in rows if row.system_calls == "made"]
+    for target in TARGETS:
+        for row in (row for row in rows if row.scenario == target.scenario):
+            name = f"{row.scenario} (v{row.api})"
+            if typical(row) > slack * target.median_ns:
+                wrong.append(f"{name} takes {typical(row):.1f} ns, more than {slack * target.median_ns:.0f}")
+            if target.p99_ns is not None and row.p99_ns > slack * target.p99_ns:
+                wrong.append(f"{name} takes {row.p99_ns:.1f} ns at the 99th percentile")
+    return wrong
+
+
+def table(rows: list[Row]) -> str:
+    """The rows for people."""
+    names = f"{'scenario':<29} {'API':>3} {'typical':>8} {'median':>7} {'p99':>6} {'p99.9':>6}"
+    lines = [
+        f"{row.scenario:<29} {'v' + str(row.api):>3} {typical(row):>8.1f} {row.median_ns:>7.1f} {row.p99_ns:>6.1f} "
+        f"{row.p999_ns:>6.1f}  {row.allocations:>11}  {row.system_calls}"
+        for row in rows
+    ]
+    foot = f"nanoseconds a call; the processor's counter steps by {rows[0].step_ns:.0f} ns; {platform.machine()}"
+    return "\n".join([f"{names}  allocations  system calls", *lines, foot])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 0, or 1 if a target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.decision_latency", description=__doc__)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows here")
+    parser.add_argument("--plugin", type=Path, default=PLUGIN, help="library to measure")
+    wanted = parser.parse_args(arguments)
+    rows = measure(wanted.plugin)
+    print(table(rows))
+    if wanted.json is not None:
+        wanted.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    failures = missed(rows)
+    for failure in failures:
+        print(f"missed: {failure}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
