@@ -33,7 +33,7 @@ class Program:
     iteration_ns: float  # median, by the host's clock
 
     def next_start(self, a_start: int, after_call: int) -> int:
-        """The first position 0 at or after ``after_call``, if the job goes on as it did; ``a_start`` is any position 0."""
+        """The first position 0 at or after ``after_call`` if the job goes on so; ``a_start`` is any position 0."""
         ahead = max(0, after_call - a_start)
         return a_start + -(-ahead // self.calls_per_iteration) * self.calls_per_iteration
 
