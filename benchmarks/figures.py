@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks import sim_suite
 from benchmarks.paper import draw
+from benchmarks.paper.measured import measured
 from benchmarks.paper.report import report
 from benchmarks.paper.simulated import everything
 
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made.append(draw.figure_8_patterns(data["fig8"], folder))
     made.append(draw.figure_8_convergence(data["fig8c"], suite["convergence"], folder))
     page = options.out / "sim_vs_paper_202611.md"
-    page.write_text(report(suite, data))
+    page.write_text(report(suite, data, measured(RESULTS)))
     for path in (*made, page):
         print(path)
     return 0

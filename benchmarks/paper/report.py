@@ -3,17 +3,19 @@ where they differ."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.paper import published
+from benchmarks.paper.measured import Measured
 from benchmarks.suite.rows import Row, pick
 
 Data = dict[str, Any]
 _HEAD = "| what | paper | simulator | remark |\n|---|---|---|---|\n"
 
 
-def report(suite: Data, data: Data) -> str:
-    """The whole page. ``suite``: sim_suite's JSON; ``data``: ``simulated.everything()``."""
+def report(suite: Data, data: Data, on_gpus: Sequence[Measured] = ()) -> str:
+    """The whole page. ``suite``: sim_suite's JSON; ``data``: ``simulated.everything()``; ``on_gpus``: measured."""
     meta = suite["meta"]
     parts = [
         "# The simulator beside the paper",
@@ -27,6 +29,7 @@ def report(suite: Data, data: Data) -> str:
         _seven(suite["rows"]),
         "## Configs (Fig. 8c)",
         _configs(suite["convergence"]),
+        *(("## On GPUs", _on_gpus(on_gpus)) if on_gpus else ()),
         "## What must be seen",
         _targets(suite["targets"]),
         "## Ablations",
@@ -143,6 +146,14 @@ def _configs(rows: list[Row]) -> str:
         f"Paper, two communications: {paper['lagom']} (Lagom), {paper['autoccl']} (AutoCCL). Medians here.\n\n"
         + "\n".join(lines)
     )
+
+
+def _on_gpus(rows: Sequence[Measured]) -> str:
+    lines = ["| job | measured speed-up | simulator | from |", "|---|---|---|---|"]
+    for r in rows:
+        interval = "" if r.interval is None else f" [{r.interval[0]:.3f}, {r.interval[1]:.3f}]"
+        lines.append(f"| {r.what} | {r.speedup:.3f}{interval} | {r.simulated:.3f} | {r.source} |")
+    return "\n".join(lines)
 
 
 def _targets(targets: list[Data]) -> str:

@@ -1,0 +1,96 @@
+"""The benchmark around the simulator: its rows have what the issue names, its page is generated from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import sim_suite
+from benchmarks.paper import measured as measured_module
+from benchmarks.paper.measured import measured
+from benchmarks.paper.report import report
+from benchmarks.paper.simulated import figure_3, figure_5, figure_8_patterns
+from benchmarks.suite.cases import Case, ablation_cases, all_cases, quick_cases
+from benchmarks.suite.convergence import converge, slope
+from benchmarks.suite.rows import pick
+from benchmarks.suite.targets import targets
+
+COLUMNS = "workload preset knobs strategy speedup_stock speedup_autoccl speedup_static oracle_ratio configs windows"
+SMALL = Case("ep_olmoe_1b_7b_8", "a40_nvlink", "fork")
+
+
+@pytest.fixture(scope="module")
+def finished() -> tuple[list[dict], dict]:
+    return sim_suite.run_case(SMALL, seeds=2)
+
+
+def test_rows_have_the_columns_that_were_asked_for(finished: tuple[list[dict], dict]) -> None:
+    rows, _ = finished
+    for row in rows:
+        assert set(COLUMNS.split()) | {"regret_iterations"} <= set(row)
+        for column in COLUMNS.split()[4:]:
+            assert row[f"{column}_p10"] <= row[column] <= row[f"{column}_p90"]
+        assert row["oracle_ratio"] >= 1.0
+        assert row["label"] == "paper's fork"
+    assert [row["strategy"] for row in rows] == list(SMALL.strategies)
+    assert pick(rows, strategy="autoccl")[0]["speedup_autoccl"] == 1.0
+
+
+def test_a_seed_gives_the_same_rows(finished: tuple[list[dict], dict]) -> None:
+    assert sim_suite.run_case(SMALL, seeds=2)[0] == finished[0]
+
+
+def test_cases_are_labelled_honestly() -> None:
+    cases = all_cases()
+    assert len(cases) == len(set(cases))
+    assert {c.knobs for c in cases if c.workload.startswith("ep")} == {"fork"}
+    assert not any(c.preset.startswith("h200") and (c.workload.endswith(("16", "dp2"))) for c in cases)
+    assert {c.preset for c in cases} == {"a40_nvlink", "a40_pcie", "h200_nvlink", "h200_host"}
+    assert set(quick_cases()) <= set(cases)
+    assert all(c.knobs == "stock_2_30" for c in ablation_cases())
+
+
+def test_targets_can_be_missed() -> None:
+    row = {"workload": "w", "preset": "p", "knobs": "stock_2_30", "regret_iterations": 20.0}
+    rows = [{**row, "strategy": s, "speedup_autoccl": 0.9, "speedup_static": 1.1} for s in ("lagom", "guided")]
+    found = targets(rows, {"lagom": [(0.9, 1.2)] * 3, "guided": [(1.1, 1.0)] * 3}, [])
+    met = {t["what"]: t["met"] for t in found}
+    assert met["lagom: Z over oracle, median over runs"] is False
+    assert met["guided: Z over oracle, median over runs"] is True
+    assert met["lagom: share of runs below 0.995 of stock"] is False
+    assert met["guided: furthest behind autoccl in the median of a row"] is False
+    assert met["guided: furthest behind static in the median of a row"] is True
+    assert met["guided: regret in iterations, median of rows"] is False
+
+
+def test_the_slope_is_that_of_the_line() -> None:
+    rows = [{"strategy": "s", "preset": "p", "communications": n, "configs": 3.0 * n + 5} for n in (1, 2, 7)]
+    assert slope(rows, "s", "p") == pytest.approx((3.0, 5.0, 1.0))
+
+
+def test_the_page_is_made_from_the_json(finished: tuple[list[dict], dict], tmp_path: Path) -> None:
+    rows, points = finished
+    grown = converge(Case("synthetic_1", "a40_nvlink", "stock_2_30"), seeds=2)
+    suite = {
+        "meta": {"seeds": 2, "noise": 0.02, "seconds": 1.0, "quick": True},
+        "rows": rows,
+        "ablations": rows[:1],
+        "convergence": grown,
+        "targets": targets(rows, points, grown),
+    }
+    data = {"fig3": figure_3(), "fig5": figure_5(), "fig8": figure_8_patterns()}
+    page = report(json.loads(json.dumps(suite)), data)
+    assert "| EP, cluster A, NVLink, paper's fork | 1.07-1.08 |" in page
+    assert "not reproduced" in page
+    assert f"{data['fig8']['pattern_1']['autoccl_61']:.3f}" in page
+
+
+def test_outcomes_measured_on_gpus_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = {"event": "outcome", "speedup": 1.31, "speedup_low": 1.28, "speedup_high": 1.34}
+    (tmp_path / "h200.json").write_text(json.dumps({"tune": {"log": {"told": [{"event": "note"}, outcome]}}}))
+    (tmp_path / "other.json").write_text(json.dumps({"rows": []}))
+    monkeypatch.setitem(measured_module._COUNTERPARTS, "tune", lambda: 1.4)
+    (row,) = measured(tmp_path)
+    assert (row.what, row.speedup, row.interval, row.simulated) == ("tune", 1.31, (1.28, 1.34), 1.4)
