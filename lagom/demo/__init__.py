@@ -7,6 +7,7 @@ profile. Simulated: GPUs, wire and clock (:mod:`lagom.sim`).
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from lagom.settings import log_folder
 __all__ = ["Scene", "run"]
 
 LOOK_SECONDS = 0.1
+PLAIN_WIDTH = 100
 DEFAULT_SCENE = Scene()
 DONE, DISAGREED, INTERRUPTED = 0, 1, 130
 
@@ -40,7 +42,7 @@ def run(
 
     The search is stopped after ``seconds``. ``folder``: of the log; default LAGOM_DIR, else ``./lagom-demo-...``.
     """
-    console = console or Console()
+    console = console or (Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH))
     job = f"demo-{time.strftime('%H%M%S')}-{time.monotonic_ns() % 1000:03d}"
     log = folder or log_folder(job)
     story = Story()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -13,23 +14,22 @@ from lagom.journal.text import config_text, site_text
 
 def last_page(story: Story) -> RenderableType:
     """The table and what it comes to."""
-    return Group(_table(story), Text(""), Text(verdict(story)))
+    return Group(_table(story), Text(verdict(story)), Text(""))
 
 
 def _table(story: Story) -> Table:
-    table = Table(title="What NCCL picks, and what the search chose (X: communication, Y: compute, Z: iteration)")
-    table.add_column("site")
-    table.add_column("calls", justify="right")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("an iteration's calls")
     table.add_column("NCCL's pick")
     table.add_column("ours")
-    for name in ("before, ms", "after, ms", "change"):
+    for name in ("ms before", "after", "change"):
         table.add_column(name, justify="right")
     for result in story.sites():
         _add_site(table, result, improved=story.outcome is not None and story.outcome.verdict == "improved")
     levels = story.levels()
     if levels is not None:
         table.add_section()
-        for name, text in (("x", "X communication"), ("y", "Y compute"), ("z", "Z iteration")):
+        for name, text in (("x", "X, all communication"), ("y", "Y, all compute"), ("z", "Z, the iteration")):
             _add_total(table, name, text, *levels)
     return table
 
@@ -37,8 +37,7 @@ def _table(story: Story) -> Table:
 def _add_site(table: Table, result: SiteResult, *, improved: bool) -> None:
     after = result.x_after if improved else result.x_before
     table.add_row(
-        site_text(result.site),
-        str(result.site.calls_per_iteration),
+        f"{result.site.calls_per_iteration} x {site_text(result.site)}",
         config_text(result.site.stock) if result.site.stock else "-",
         _ours(result.chosen),
         *_change(result.x_before, after),
@@ -51,7 +50,7 @@ def _ours(chosen: journal.ConfigRecord | None) -> str:
 
 
 def _add_total(table: Table, name: str, text: str, before: Level, after: Level) -> None:
-    table.add_row(text, "", "", "", *_change(getattr(before, name), getattr(after, name)), style="bold")
+    table.add_row(text, "", "", *_change(getattr(before, name), getattr(after, name)), style="bold")
 
 
 def _change(before: float | None, after: float | None) -> tuple[str, str, str]:
@@ -73,7 +72,21 @@ def verdict(story: Story) -> str:
     if outcome.verdict != "improved":
         resolvable = "" if outcome.resolvable is None else f" Smallest effect it could see: {outcome.resolvable:.2%}."
         return f"{outcome.verdict.replace('_', ' ')}: {outcome.reason}. {spent}{resolvable}"
-    return f"Speed-up {speedup_text(outcome)} of an iteration. {spent}"
+    return f"Speed-up {speedup_text(outcome)} of an iteration. {why_faster(story)}{spent}"
+
+
+def why_faster(story: Story) -> str:
+    """The trade in one sentence, where X and Y were seen and moved against each other."""
+    levels = story.levels()
+    if levels is None or not (levels[0].x and levels[0].y and levels[1].x and levels[1].y):
+        return ""
+    longer, shorter = levels[1].x / levels[0].x - 1, 1 - levels[1].y / levels[0].y
+    if min(longer, shorter) <= 0:
+        return ""
+    return (
+        f"Communication got {longer:.0%} longer, which overlap hides, and takes less from compute, which got "
+        f"{shorter:.1%} shorter. "
+    )
 
 
 def speedup_text(outcome: journal.Outcome) -> str:

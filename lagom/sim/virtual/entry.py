@@ -26,6 +26,8 @@ from lagom.wire.layout import (
 )
 from lagom.wire.library import LIBRARY_FOLDER
 
+PREPARED = 1  # enum lagom_switch_state
+
 _push_ffi = FFI()
 _push_ffi.cdef(
     """
@@ -90,6 +92,17 @@ class ProcessEntry:
         slots = [self._region.slots[slot] for comm_id in comm_ids if (slot := self.slot_of(comm_id)) is not None]
         calls = min((CALL_RING_CAPACITY - (slot.call_head - slot.call_tail) for slot in slots), default=0)
         return int(kernels), int(calls)
+
+    def awaits_outcome(self, comm_ids: list[int]) -> bool:
+        """Whether we have acknowledged a plan on one of ``comm_ids`` and nobody has decided yet."""
+        for comm_id in comm_ids:
+            slot = self.slot_of(comm_id)
+            if slot is not None:
+                mine = self._region.slots[slot]
+                word = self._region.communicators[mine.communicator % MAX_COMMUNICATORS].word
+                if word & 3 == PREPARED and word >> 2 == mine.ack_epoch:
+                    return True
+        return False
 
     def push_spans(self, spans: NDArray[Any]) -> None:
         """Appends rows of ``KERNEL_SPAN`` to the process's kernel ring; what does not fit is counted as dropped."""

@@ -35,6 +35,7 @@ from lagom.wire.library import plugin_path
 
 LOGGING_CALL = Collective(Function.ALL_REDUCE, 8)  # transparent: a loss being logged
 PACE_SECONDS = 2.0  # real time a rank waits at most for a controller that does not read
+ANSWER_SECONDS = 0.05  # the same for the outcome of a plan
 ARRIVAL_NS = 4_000.0  # ranks reach a collective this far apart
 KERNEL_JITTER = 0.002
 CAPTURE_KERNELS, CAPTURE_ITERATION = 4, 2
@@ -158,14 +159,17 @@ class Rank:
     # -- what the controller may see
 
     def _pace(self) -> None:
-        """Real time is free here and the rings are not: wait for a controller that is behind, but not for ever."""
+        """Real time is free here: wait for a controller that has not read our rings or decided on a plan that we have
+        acknowledged, but not for ever. On the simulated clock it takes no time, as in a job with long iterations."""
         if not (self.spec.pace and self.entry and self._captured()):
             return
-        give_up = time.monotonic() + PACE_SECONDS
+        give_up, answer_by = time.monotonic() + PACE_SECONDS, time.monotonic() + ANSWER_SECONDS
+        comm_ids = [communicator.comm_id for communicator in self.communicators]
         kernels_wanted, calls_wanted = self._ring_need()
         while time.monotonic() < give_up and self.parent_alive():
-            kernels, calls = self.entry.room([c.comm_id for c in self.communicators])
-            if kernels >= kernels_wanted and calls >= calls_wanted:
+            kernels, calls = self.entry.room(comm_ids)
+            has_room = kernels >= kernels_wanted and calls >= calls_wanted
+            if has_room and (time.monotonic() > answer_by or not self.entry.awaits_outcome(comm_ids)):
                 return
             time.sleep(1e-3)
 
