@@ -50,6 +50,7 @@ class HostAndGpu:
 
     def end(self, length: float) -> None:
         """The iteration is enqueued; the GPU will need ``length`` ns for it."""
+        self.now = self._begun + int(self._span)
         start = max(self._gpu_end, self._begun + LAUNCH_NS)
         self._gpu_end = start + int(length)
         self._queue.append(Finished(self._number, start, self._gpu_end))
