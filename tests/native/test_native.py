@@ -1,0 +1,110 @@
+"""Builds and runs the C programs of this folder: one program a behaviour, exit 0 = holds, 77 = skipped, else broken.
+
+A program is linked with the objects of ``csrc``, and with the plugin's too if it is named ``plugin_*``. With
+``LAGOM_SANITIZE=address|undefined|thread`` (or a comma list) everything is compiled and run under these sanitizers.
+Objects and programs are cached in ``build/tests/<flags>`` and rebuilt when a source or any header is newer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+SANITIZE = os.environ.get("LAGOM_SANITIZE", "")
+FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
+SKIPPED = 77
+TIME_LIMIT_S = 3600 if FULL else 110
+
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-Icsrc", "-I."]
+FLAGS += ["-Wall", "-Wextra", "-Werror", "-Wshadow"]
+if SANITIZE:
+    FLAGS += [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all"]
+    if "thread" in SANITIZE:  # gcc warns that it does not model fences; ours only order atomics, which it does
+        FLAGS += ["-Wno-tsan"]
+OUT = ROOT / "build" / "tests" / hashlib.sha256(" ".join(FLAGS).encode()).hexdigest()[:8]
+
+PROGRAMS = sorted(path.stem for path in HERE.glob("*.c"))
+
+
+def arguments(program: str) -> list[str]:
+    """What a program is told; only the interleavings come in sizes."""
+    if program != "agreement_interleavings":
+        return []
+    if SANITIZE:
+        return ["as shipped, one rank a call ahead"]
+    return ["full"] if FULL else []
+
+
+def sources(folder: str) -> list[Path]:
+    """The C sources of a library folder."""
+    return sorted(path for path in (ROOT / folder).rglob("*.c") if path.name != "dump_layout.c")
+
+
+def newest_header() -> float:
+    """Any header rebuilds everything: cheap here and never wrong."""
+    return max(path.stat().st_mtime for folder in ("csrc", "tuner_plugin", "tests/native") for path in (ROOT / folder).rglob("*.h"))
+
+
+def up_to_date(target: Path, inputs: list[Path], header: float) -> bool:
+    """Whether ``target`` is newer than all it is made of."""
+    return target.exists() and target.stat().st_mtime > max([header, *(path.stat().st_mtime for path in inputs)])
+
+
+def compile_object(source: Path, header: float) -> Path:
+    """The object of one source."""
+    target = OUT / source.relative_to(ROOT).with_suffix(".o")
+    if not up_to_date(target, [source], header):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["gcc", *FLAGS, "-c", str(source.relative_to(ROOT)), "-o", str(target)], cwd=ROOT, check=True)
+    return target
+
+
+@contextmanager
+def build_lock() -> Iterator[None]:
+    """One builder at a time, also between parallel pytest workers."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    with (OUT / "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def build(program: str) -> Path:
+    """The program, linked with what its name says it tests."""
+    folders = ["csrc", "tuner_plugin"] if program.startswith("plugin_") else ["csrc"]
+    header = newest_header()
+    with build_lock(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        files = [HERE / f"{program}.c", *(path for folder in folders for path in sources(folder))]
+        objects = list(pool.map(lambda path: compile_object(path, header), files))
+        target = OUT / program
+        if not up_to_date(target, objects, 0.0):
+            subprocess.run(["gcc", *FLAGS, *map(str, objects), "-ldl", "-o", str(target)], cwd=ROOT, check=True)
+    return target
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program(program: str, tmp_path: Path) -> None:
+    """The program's own checks."""
+    environ = {
+        **os.environ,
+        "LAGOM_SHM_DIR": str(tmp_path),
+        "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0",
+        "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    command = [str(build(program)), *arguments(program)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S, check=False
+    )
+    if done.returncode == SKIPPED:
+        pytest.skip(done.stdout.strip() or "the program says that it cannot run here")
+    assert done.returncode == 0, f"{program} exited {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}"
