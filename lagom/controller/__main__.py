@@ -38,6 +38,7 @@ def _run(wanted: argparse.Namespace) -> None:
         seed=wanted.seed,
         record=wanted.record,
         stable_iterations=wanted.stable_iterations,
+        search_seconds=wanted.search_seconds,
         first_rank_seconds=None if wanted.create else wanted.grace,
     )
     simulated = wanted.clock == "simulated"
@@ -72,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--record", action="store_true", help="keep the raw records in the log folder")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stable-iterations", type=int, default=STABLE_ITERATIONS)
+    parser.add_argument("--search-seconds", type=float, help="then only the final A/B; default: no limit in time")
     parser.add_argument("--clock", choices=("monotonic", "simulated"), default="monotonic")
     return parser
 

@@ -22,6 +22,7 @@ class Options:
     seed: int = 0
     record: bool = False  # keep calls.npy and kernels.npy
     stable_iterations: int = STABLE_ITERATIONS
+    search_seconds: float | None = None  # then no more trials, only the final A/B; None = the policy's own limits
     first_rank_seconds: float | None = 60.0  # None = wait for ever (the launcher ends us)
 
     @property

@@ -49,6 +49,7 @@ class CommunicatorTuner:
         self.best: Assignment | None = None  # confirmed and in force, of the tuned sites
         self.rules: tuple[Rule, ...] = ()
         self._session: TuningSession | None = None
+        self._search_began = 0.0
         self._window: Window | None = None
         self._offer: Offer | None = None
         self._tier = Tier.HOST
@@ -161,6 +162,7 @@ class CommunicatorTuner:
         problem = self.evidence.problem(self.tuned, self.region.processes())
         strategy = chosen_strategy(self.options, problem)
         self._session = TuningSession(strategy, problem, Policy(), self.options.seed)
+        self._search_began = now
         self.story.program(self.view, self.tuned, problem, self._tier)
         return "tuning"
 
@@ -182,6 +184,8 @@ class CommunicatorTuner:
     def _tuning(self, now: float) -> str:
         assert self._session is not None
         assert self.tuned is not None
+        if (limit := self.options.search_seconds) is not None and now - self._search_began > limit:
+            self._session.wrap_up(f"{limit:.0f} seconds of searching are over")
         if self._window is None and not self._open_window():
             return "finishing"
         assert self._window is not None

@@ -62,6 +62,7 @@ class TuningSession:
         self._settling = Settling(self.ledger, policy)
         self._failed: set[Assignment] = set()  # confirmations that did not hold
         self._confirmations = 0
+        self._enough = ""  # why the driver wants no more trials
         self._course = self._run()
         self._wanted: WindowRequest | None = next(self._course)
 
@@ -99,6 +100,10 @@ class TuningSession:
         slower = [math.log(candidate.z / incumbent.z) for incumbent, candidate in pairs]
         doubt = 3.0 * self.ledger.noise.sigma / math.sqrt(len(slower))
         return float(np.median(slower)) - doubt > math.log1p(self.policy.cut_above)
+
+    def wrap_up(self, reason: str) -> None:
+        """Try nothing new: the best so far goes into the final A/B. No effect once that has begun."""
+        self._enough = reason
 
     def stop(self, reason: str) -> None:
         """End at once, on the incumbent. No effect on a session that is over."""
@@ -288,6 +293,8 @@ class TuningSession:
 
     def _spent(self, candidate: Assignment, given_up: int) -> str | None:
         """Why the search must end here, or ``None``."""
+        if self._enough:
+            return self._enough
         configs = self.policy.configs_for(len(self.problem.sites))
         if self.ledger.tried >= configs and self.ledger.trial(candidate) is None:
             return f"stopped after {configs} configs (the limit)"
