@@ -25,6 +25,7 @@ __all__ = ["Scene", "run"]
 
 LOOK_SECONDS = 0.1
 PLAIN_WIDTH = 100
+FINAL_SECONDS = 18.0  # what the last A/B may take on a slow machine, start-up included
 DEFAULT_SCENE = Scene()
 DONE, DISAGREED, INTERRUPTED = 0, 1, 130
 
@@ -40,7 +41,8 @@ def run(
 ) -> int:
     """Play the demo and print its table; the exit code: 0, 1 if two ranks ever differed, 130 after Ctrl-C.
 
-    The search is stopped after ``seconds``. ``folder``: of the log; default LAGOM_DIR, else ``./lagom-demo-...``.
+    No trial begins near the end of ``seconds``, and all is stopped after them. ``folder``: of the log; default
+    LAGOM_DIR, else ``./lagom-demo-...``.
     """
     console = console or (Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH))
     job = f"demo-{time.strftime('%H%M%S')}-{time.monotonic_ns() % 1000:03d}"
@@ -68,11 +70,17 @@ def _opening(scene: Scene, log: Path) -> str:
     )
 
 
+def controller_arguments(scene: Scene, seconds: float, strategy: str) -> tuple[str, ...]:
+    """The search must be over early enough for the final A/B."""
+    search = max(seconds / 3, seconds - FINAL_SECONDS)
+    return ("--strategy", strategy, "--seed", str(scene.seed), "--search-seconds", f"{search:.0f}")
+
+
 def _play(
     scene: Scene, job: str, log: Path, story: Story, console: Console, seconds: float, strategy: str
 ) -> list[str]:
     """Run it until the search is over or the time is up; what two ranks ever did differently."""
-    tail, arguments = Tail(log), ("--strategy", strategy, "--seed", str(scene.seed))
+    tail, arguments = Tail(log), controller_arguments(scene, seconds, strategy)
     with (
         tempfile.TemporaryDirectory(prefix="lagom-demo-") as scratch,
         on_stage(scene, job, log, Path(scratch), arguments) as (controller, ranks),
