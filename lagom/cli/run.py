@@ -53,6 +53,10 @@ def run(
         int | None,
         typer.Option(help="Iterations that must look alike before the first trial.", min=1, show_default=False),
     ] = None,
+    search_seconds: Annotated[
+        float | None,
+        typer.Option(help="Search this long at most, then only prove the result.", min=1, show_default=False),
+    ] = None,
     record: Annotated[
         bool, typer.Option("--record", help="Keep the raw call and kernel records in the log folder.")
     ] = False,
@@ -70,7 +74,9 @@ def run(
 
     _check_choices(mode, strategy)
     pinned = tuple(check_rules(rules or [read("LAGOM_SET")]))
-    for_controller = _controller_options(compare or [], seed, stable_iterations, record)
+    for_controller = _controller_options(
+        compare or [], record, seed=seed, stable_iterations=stable_iterations, search_seconds=search_seconds
+    )
     wish = Wish(mode, strategy, pinned, profile, directory, not no_profiler, replace_plugin, for_controller)
     plan = plan_job(wish, os.environ, plugin_path())
     if compare and not plan.tunes:
@@ -80,14 +86,15 @@ def run(
     raise typer.Exit(_supervise(command, plan))
 
 
-def _controller_options(compare: list[str], seed: int, stable_iterations: int | None, record: bool) -> tuple[str, ...]:
+def _controller_options(compare: list[str], record: bool, **numbers: float | None) -> tuple[str, ...]:
     """The controller's own options, checked here: it starts beside the job, too late to refuse."""
-    options = ["--seed", str(seed)]
+    options = ["--record"] if record else []
     for rules in compare:
         options += ["--compare", ";".join(check_rules([rules]))]
-    if stable_iterations is not None:
-        options += ["--stable-iterations", str(stable_iterations)]
-    return (*options, *(["--record"] if record else []))
+    for name, value in numbers.items():
+        if value is not None:
+            options += [f"--{name.replace('_', '-')}", str(value)]
+    return tuple(options)
 
 
 def _check_choices(mode: str, strategy: str) -> None:

@@ -181,6 +181,7 @@ def test_mode_off_starts_no_controller(place: Path) -> None:
 
 def test_what_the_controller_shall_do_stands_on_its_command_line(place: Path) -> None:
     options = ["--compare", "any:>=1M:nc=2;allgather:any:nc=3", "--seed", "7", "--stable-iterations", "5", "--record"]
+    options += ["--search-seconds", "30"]
     process = start(place, *options, "--strategy", "static", "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done")
     line = Path(f"/proc/{controller_pid(place)}/cmdline").read_text().split("\0")
     (place / "go").touch()
@@ -189,4 +190,5 @@ def test_what_the_controller_shall_do_stands_on_its_command_line(place: Path) ->
     assert line[line.index("--seed") + 1] == "7"
     assert line[line.index("--stable-iterations") + 1] == "5"
     assert line[line.index("--strategy") + 1] == "static"
+    assert line[line.index("--search-seconds") + 1] == "30.0"
     assert "--record" in line
