@@ -30,10 +30,11 @@ REPAIRS = frozenset({"lr", "h", "append", "floor", "first"})
 
 @dataclass
 class State:
-    """s_j: where the communication is, and what was measured there."""
+    """s_j: what was profiled last, and what was measured there."""
 
     unit: Unit
-    x: float  # x_j at the last profile, ns
+    config: Assignment  # s_j; only this unit's sites matter
+    x: float  # x_j there, ns
     h: float = FIRST_H
     started: bool = False
     done: bool = False
@@ -67,7 +68,7 @@ class AsPrinted(Strategy):
         stock = ledger.known(self.space.stock)
         if stock.x_by_site is None or stock.y is None:
             return Answer(self.space.stock, "as printed the search needs x_j and Y, and here only Z is seen")
-        states = [State(unit, stock.x_of(unit) or 0.0) for unit in self.space.units]  # line 2
+        states = [State(unit, stock.assignment, stock.x_of(unit) or 0.0) for unit in self.space.units]  # line 2
         current, before = self.space.stock, stock
         if "floor" in self.repaired:
             current = self._minimum_of_all()
@@ -77,10 +78,9 @@ class AsPrinted(Strategy):
                 break
             chosen = min(waiting, key=lambda state: state.h)  # line 4
             self.priorities.append(chosen.unit[0])
-            old = current
             current, trial = yield from self._resource_efficient_tuning(chosen, current, before)  # line 5
             if chosen.done:
-                self._append(chosen, current if "append" in self.repaired else old)  # line 7
+                self._append(chosen, current if "append" in self.repaired else chosen.config)  # line 7
             before = trial or before
         left = sum(not state.done for state in states)
         end = f"given up after {self.profiles} profiles" if left else "all communications are done"
@@ -109,14 +109,23 @@ class AsPrinted(Strategy):
             because = "x_j did not fall" if x - old > 0 else "X' < Y'"
             self.explain(f"{why}: done, {because}", h=state.h)
             return current, trial
-        won = old - x if "h" in self.repaired else x - old
-        lost = trial.y - (before.y or 0.0)
-        state.h = lost / won if won else math.inf  # Alg. 1 line 9
-        lr = (old - x) / old if "lr" in self.repaired else (x - old) / x  # line 8
+        if known:
+            state.h = self.metric_h(before.y or 0.0, trial.y, old, x)  # Alg. 1 line 9
+        lr = self.learning_rate(old, x)  # line 8
         self.explain(f"{why}: lr = {lr:.3f}, H = {state.h:.3g}", h=state.h)
-        return self._grown(current, state.unit, lr), trial
+        state.config = current
+        return self.grown(current, state.unit, lr), trial
 
-    def _grown(self, assignment: Assignment, unit: Unit, lr: float) -> Assignment:
+    def metric_h(self, y_old: float, y_new: float, x_old: float, x_new: float) -> float:
+        """Eq. 7: Y' - Y over x' - x."""
+        denominator = x_old - x_new if "h" in self.repaired else x_new - x_old
+        return (y_new - y_old) / denominator if denominator else math.inf
+
+    def learning_rate(self, x_old: float, x_new: float) -> float:
+        """Alg. 2 line 8: (x' - x) / x', negative whenever growth helped."""
+        return (x_old - x_new) / x_old if "lr" in self.repaired else (x_new - x_old) / x_new
+
+    def grown(self, assignment: Assignment, unit: Unit, lr: float) -> Assignment:
         """Lines 9-11. NC and C are integers, so adding a fraction to them changes nothing."""
         for dim in self.space.dims:
             if dim == "threads" and not self.space.movable(assignment, unit, dim):

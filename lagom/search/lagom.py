@@ -96,6 +96,7 @@ class Lagom(Strategy):
         self.delta = delta
         self.epsilon = epsilon
         self._ended = ""
+        self._above_floor = False
         self._last_growth: tuple[Communication, str, int] | None = None
 
     def moves(self, ledger: Ledger) -> Moves:
@@ -144,7 +145,7 @@ class Lagom(Strategy):
             self.explain(f"{why}: Z {percent(answer.delta)} than before")
             if not answer.better or answer.new is None:
                 break
-            current = answer.new
+            current, self._above_floor = answer.new, True
         return current
 
     # -- 3: growth
@@ -197,7 +198,7 @@ class Lagom(Strategy):
         logged = self._metric_h(answer, comm.unit)
         if kept and answer.new is not None:
             comm.h = logged if logged is not None else answer.delta  # only Z known: who gained most goes first
-            self._last_growth = (comm, knob, comm.steps[knob])
+            self._last_growth, self._above_floor = (comm, knob, comm.steps[knob]), True
             comm.alternate(knob)
             self.explain(f"{why}: kept, {because}", verdict="better", h=logged)
             return answer.new
@@ -248,7 +249,7 @@ class Lagom(Strategy):
         return trial.z <= (1.0 + HIDDEN) * max(trial.x, trial.y)
 
     def _why_hidden(self, trial: Trial) -> str:
-        number = 3 if self._last_growth else 1
+        number = 3 if self._above_floor else 1
         return f"condition {number}: communication is hidden ({self._where(trial)})"
 
     # -- 4: the crossing, and the way back

@@ -1,0 +1,251 @@
+"""The paper's search as we run it: its three ways to end, its invariants, and that Z has the last word."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lagom.records import Algorithm, Assignment, Protocol, Site
+from lagom.search import Knobs, Policy, Problem, Strategy, TuningSession, make_strategy
+from lagom.search.base import Comparison
+from lagom.search.lagom import Lagom
+from lagom.search.ledger import Trial
+from lagom.search.testing import Bench, Communication, Landscape, comm_bound, compute_bound, flat
+
+MS = 1e6
+NO_LIMIT = Policy(max_iterations=None, max_configs=10_000)
+
+
+def run(landscape: Landscape, noise: float = 0.0, seed: int = 0, **options: object) -> tuple[TuningSession, Bench]:
+    problem = landscape.problem()
+    bench = Bench(landscape, seed=seed, noise=noise)
+    return bench.drive(TuningSession(make_strategy("lagom", problem, seed, **options), problem, NO_LIMIT)), bench
+
+
+def reason_of(session: TuningSession) -> str:
+    assert session.outcome is not None
+    return session.outcome.reason
+
+
+# -- the boundary conditions of section 3.4
+
+
+def test_condition_1_ends_at_the_floor() -> None:
+    """Light communication under much compute: hidden with the least resources, nothing is grown."""
+    session, _ = run(Landscape((Communication(0.5 * MS, 4.0), Communication(0.6 * MS, 4.0)), 80 * MS, ceiling=8))
+    assert "condition 1" in reason_of(session)
+    assert session.moves[1].reason.startswith("all communications at their floor")
+
+
+def test_condition_2_ends_with_every_knob_closed() -> None:
+    session, bench = run(comm_bound())
+    assert "condition 2" in reason_of(session)
+    assert session.outcome is not None
+    assert bench.gain(session.outcome.assignment) > 1.35
+
+
+def test_condition_3_ends_at_the_crossing() -> None:
+    session, bench = run(compute_bound())
+    assert "condition 3" in reason_of(session)
+    assert "X " in reason_of(session)
+    assert session.outcome is not None
+    assert bench.gain(session.outcome.assignment) > 1.05
+
+
+def test_exposed_communication_is_no_reason_to_stop() -> None:
+    """X < Y at the floor, but one call is exposed and Z is far above both: it must be grown all the same."""
+    exposed = Landscape((Communication(2 * MS, 2.0), Communication(3 * MS, 2.0, exposed=1.0)), 90 * MS, ceiling=8)
+    session, bench = run(exposed)
+    floor = session.moves[1]
+    assert floor.x is not None
+    assert floor.y is not None
+    assert floor.x < floor.y
+    assert session.outcome is not None
+    assert bench.gain(session.outcome.assignment) >= 0.999
+    ended = bench.truth(session.outcome.assignment)
+    assert ended.x_by_site is not None
+    assert floor.z is not None
+    assert ended.z < 0.95 * floor.z
+
+
+# -- invariants of facts 7.1
+
+
+LANDSCAPES = st.builds(
+    Landscape,
+    st.lists(
+        st.builds(
+            Communication,
+            st.floats(0.5 * MS, 40 * MS),
+            st.floats(1.0, 12.0),
+            st.sampled_from([0.0, 0.0, 0.3, 1.0]),
+        ),
+        min_size=1,
+        max_size=4,
+    ).map(tuple),
+    st.floats(1 * MS, 80 * MS),
+    sms=st.sampled_from([32, 84, 132]),
+    tax=st.floats(0.0, 0.6),
+    late_chunk=st.floats(0.0, 0.8),
+    ceiling=st.sampled_from([4, 8, 24]),
+    see_kernels=st.booleans(),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LANDSCAPES, st.sampled_from(["floor", "stock"]), st.booleans())
+def test_never_behind_stock_and_never_more_than_linear(landscape: Landscape, start: str, shared: bool) -> None:
+    session, bench = run(landscape, start=start, shared=shared)
+    assert session.outcome is not None
+    assert bench.gain(session.outcome.assignment) >= 1.0 - 1e-9
+    rungs = sum(len(session.strategy.space.ladder(0, dim)) for dim in session.strategy.space.dims)
+    sites = len(landscape.communications)
+    assert session.outcome.configs <= 3 * rungs * (sites + 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(LANDSCAPES)
+def test_each_growth_moves_one_knob_of_one_communication_up(landscape: Landscape) -> None:
+    """Never two knobs with one rate, never a move of nothing."""
+    session, _ = run(landscape)
+    space = session.strategy.space
+    current = None
+    for move in session.moves:
+        if move.reason.startswith("all communications at their floor"):
+            current = move.candidate
+        if "sites together" in move.reason or current is None or move.purpose != "trial" or move.h is None:
+            continue
+        steps = [
+            space.rung(move.candidate, site, dim) - space.rung(current, site, dim)
+            for site in range(len(current))
+            for dim in space.dims
+        ]
+        if move.verdict == "better" and " kept, " in move.reason and sum(map(bool, steps)) == 1 and sum(steps) > 0:
+            assert sum(steps) in (1, 2)
+            current = move.candidate
+
+
+def test_a_flat_landscape_ends_soon() -> None:
+    """Ties count as no gain, so nothing goes on for ever."""
+    session, _ = run(flat(3), noise=0.02)
+    assert session.outcome is not None
+    assert session.outcome.verdict == "stock_is_best"
+    assert session.outcome.iterations < 600
+
+
+def test_regret_is_bounded_by_raising_the_floor_together() -> None:
+    """24 channels to climb for four communications: raised together while far too slow."""
+    deep = Landscape(tuple(Communication(8 * MS, 8.0) for _ in range(4)), 10 * MS, ceiling=24)
+    session, bench = run(deep, noise=0.01)
+    assert any("together, for the floor is far too slow" in move.reason for move in session.moves)
+    assert session.outcome is not None
+    assert session.outcome.regret_iterations < 40
+    assert bench.gain(session.outcome.assignment) >= 0.995
+
+
+# -- what is logged
+
+
+def test_every_trial_is_logged_with_h_x_y_z() -> None:
+    session, _ = run(compute_bound(), noise=0.01)
+    grown = [move for move in session.moves if move.purpose == "trial" and move.site is not None]
+    assert grown
+    for move in grown:
+        assert move.x is not None
+        assert move.y is not None
+        assert move.z is not None
+    assert any(move.h is not None for move in grown)
+
+
+def test_where_only_z_is_known_the_log_says_so() -> None:
+    session, bench = run(comm_bound(see_kernels=False), noise=0.01)
+    assert "X and Y unknown" in reason_of(session)
+    assert all(move.h is None and move.x is None for move in session.moves)
+    assert session.outcome is not None
+    assert bench.gain(session.outcome.assignment) > 1.3
+
+
+# -- H
+
+
+def trial(x: float, y: float, z: float, se: float = 0.001) -> Trial:
+    return Trial(Assignment.stock(1), z, se, x, se, y, (x,), 8)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ((100, 50), (80, 55), 5 / 20),  # 20 ns won for 5 ns of compute
+        ((100, 50), (80, 45), -5 / 20),  # both better: first of all
+        ((100, 50), (100.01, 60), math.inf),  # no faster beyond noise: "already optimal"
+        ((100, 50), (120, 50), math.inf),  # slower
+    ],
+)
+def test_metric_h(old: tuple[float, float], new: tuple[float, float], expected: float) -> None:
+    strategy = Lagom(flat(1).problem())
+    before, after = trial(*old, 100.0), trial(*new, 100.0)
+    assert strategy._metric_h(Comparison(before, after), (0,)) == pytest.approx(expected)
+
+
+def test_the_communication_that_costs_least_compute_goes_first() -> None:
+    """After both were probed, argmin H decides, not the order of the sites."""
+    costly, cheap = Communication(20 * MS, 16.0), Communication(30 * MS, 16.0)
+    landscape = Landscape((costly, cheap), 20 * MS, ceiling=24)
+    session, _ = run(landscape)
+    probes = [
+        move for move in session.moves if move.purpose == "trial" and move.verdict == "better" and move.h is not None
+    ]
+    assert {move.site for move in probes[:2]} == {0, 1} or len(probes) < 2
+
+
+# -- algorithm and protocol, threads
+
+
+def test_another_protocol_is_taken_only_if_faster_at_the_resources_found() -> None:
+    usable = ((int(Algorithm.RING), int(Protocol.SIMPLE)), (int(Algorithm.RING), int(Protocol.LL128)))
+    for factor, taken in ((0.8, True), (1.2, False)):
+        session, _ = run(comm_bound(usable=usable, protocol_factor=factor), noise=0.005)
+        assert session.outcome is not None
+        assert all((config.protocol == Protocol.LL128) == taken for config in session.outcome.assignment.configs)
+
+
+def test_threads_are_only_given_back_at_the_end() -> None:
+    session, _ = run(compute_bound(knobs=Knobs(threads=True)), noise=0.01)
+    touched = [any(config.threads for config in move.candidate.configs) for move in session.moves]
+    assert any(touched)
+    assert all(
+        " threads " in move.reason for move in session.moves if "threads" in move.reason and move.purpose == "trial"
+    )
+    without, _ = run(compute_bound(), noise=0.01)
+    assert not any(config.threads for move in without.moves for config in move.candidate.configs)
+
+
+# -- what is left alone
+
+
+def test_a_communication_too_short_to_matter_is_left_to_nccl() -> None:
+    short = Landscape((Communication(0.05 * MS), Communication(30 * MS)), 20 * MS, ceiling=8)
+    session, _ = run(short, noise=0.01)
+    assert all(move.candidate[0].is_stock for move in session.moves)
+
+
+def test_contexts_are_moved_together_but_never_mixed() -> None:
+    """Hidden and exposed communications want different things (measured on 8xH200)."""
+    landscape = Landscape(tuple(Communication(6 * MS) for _ in range(4)), 60 * MS, ceiling=8)
+    plain = landscape.problem()
+    contexts = ("hidden", "hidden", "exposed", "exposed")
+    sites = tuple(Site(s.index, s.function, s.bytes, 1, c) for s, c in zip(plain.sites, contexts, strict=True))
+    problem = Problem(sites, plain.stock, plain.channels_ceiling)
+    strategy: Strategy = Lagom(problem)
+    session = Bench(landscape, noise=0.01).drive(TuningSession(strategy, problem, NO_LIMIT))
+    together = [move for move in session.moves if "2 sites together" in move.reason]
+    assert together
+    assert {move.site for move in together} == {0, 2}
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ValueError, match="start is floor or stock"):
+        Lagom(flat(1).problem(), start="middle")

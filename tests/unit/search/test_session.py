@@ -1,0 +1,236 @@
+"""The session: what it asks for, what it makes of the answers, and what it will not be talked into."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lagom.records import STOCK, Assignment, CommConfig, Sample
+from lagom.search import LIVE, Answer, IllegalProposal, Ledger, Policy, Proposal, Strategy, TuningSession, WindowResult
+from lagom.search.base import Moves
+from lagom.search.testing import Bench, comm_bound, compute_bound, flat
+
+GOOD = Assignment((CommConfig(channels=2), STOCK))
+OTHER = Assignment((CommConfig(channels=3), STOCK))
+
+
+class Scripted(Strategy):
+    """Proposes what it is told to."""
+
+    name = "scripted"
+
+    def script(self, *candidates: Assignment, answer: Assignment, **how: object) -> Scripted:
+        self.candidates, self.answer, self.how = candidates, answer, how
+        return self
+
+    def moves(self, ledger: Ledger) -> Moves:
+        for candidate in self.candidates:
+            yield Proposal(candidate, f"try {candidate[0]}", **self.how)  # type: ignore[arg-type]
+            self.explain(f"tried {candidate[0]} and looked at it")
+        return Answer(self.answer, "the script is over")
+
+
+def session_of(*candidates: Assignment, answer: Assignment, policy: Policy = LIVE, **how: object) -> TuningSession:
+    problem = flat(2, ceiling=4).problem()
+    return TuningSession(Scripted(problem).script(*candidates, answer=answer, **how), problem, policy)
+
+
+def jitter() -> Iterator[float]:
+    """Small, deterministic, without a trend."""
+    while True:
+        yield from (1.001, 0.998, 1.0, 1.002, 0.999, 1.0005, 0.9985)
+
+
+def drive(session: TuningSession, z_of: Callable[[Assignment, str], float]) -> TuningSession:
+    """Answer each window with jittered times of ``z_of(assignment, purpose)`` ns."""
+    wobble = jitter()
+    while (request := session.request()) is not None:
+        pairs = tuple(
+            (
+                Sample(z_of(request.incumbent, request.purpose) * next(wobble)),
+                Sample(z_of(request.candidate, request.purpose) * next(wobble)),
+            )
+            for _ in range(request.pairs)
+        )
+        session.report(WindowResult(pairs))
+    return session
+
+
+def test_a_run_starts_with_stock_against_itself() -> None:
+    session = session_of(GOOD, answer=GOOD)
+    request = session.request()
+    assert request is session.request()
+    assert request is not None
+    assert (request.purpose, request.incumbent, request.candidate) == (
+        "baseline",
+        session.ledger.stock,
+        session.ledger.stock,
+    )
+    move = session.report(WindowResult(((Sample(1e8), Sample(1.01e8)),) * 8))
+    assert move.verdict == "baseline"
+    assert "only Z seen" in move.reason
+    assert move.ratio is None
+
+
+def test_promotion_needs_fresh_samples_and_moves_the_yardstick() -> None:
+    session = drive(session_of(GOOD, OTHER, answer=GOOD), lambda a, purpose: 1e8 if a != GOOD else 8e7)
+    purposes = [(move.purpose, move.candidate, move.verdict) for move in session.moves]
+    assert purposes[1:3] == [("trial", GOOD, "better"), ("confirm", GOOD, "confirmed")]
+    assert session.moves[3].incumbent == GOOD  # OTHER is measured against the new incumbent
+    assert purposes[-1] == ("final", GOOD, "confirmed")
+    assert session.moves[-1].incumbent == session.ledger.stock  # whatever the incumbent is
+    outcome = session.outcome
+    assert outcome is not None
+    assert (outcome.verdict, outcome.assignment) == ("improved", GOOD)
+    assert outcome.speedup == pytest.approx(1.25, rel=0.01)
+    assert outcome.speedup_low is not None
+    assert outcome.speedup_high is not None
+    assert 1.0 < outcome.speedup_low <= outcome.speedup <= outcome.speedup_high
+
+
+def test_a_lucky_trial_does_not_become_the_incumbent() -> None:
+    """Fast in the trial, like stock ever after."""
+    session = drive(session_of(GOOD, answer=GOOD), lambda a, purpose: 8e7 if (a, purpose) == (GOOD, "trial") else 1e8)
+    assert [move.verdict for move in session.moves if move.purpose == "confirm"][-1] == "rejected"
+    assert session.outcome is not None
+    assert session.outcome.verdict == "stock_is_best"
+    assert session.outcome.assignment.is_stock
+    assert session.outcome.proposed == GOOD
+
+
+def test_a_confirmed_candidate_that_fails_the_final_falls_back_to_stock() -> None:
+    session = drive(session_of(GOOD, answer=GOOD), lambda a, purpose: 1e8 if a != GOOD or purpose == "final" else 8e7)
+    assert session.outcome is not None
+    assert session.outcome.verdict == "stock_is_best"
+    assert session.incumbent.is_stock
+    assert "resolvable effect" in session.outcome.reason
+    assert "1 configs" in session.outcome.reason
+
+
+def test_a_slower_candidate_costs_what_the_books_say() -> None:
+    """20 % slower, 4 pairs: 0.8 stock iterations; with two iterations a pair twice that."""
+    for iterations, lost in ((0, 0.8), (8, 1.6)):
+        session = session_of(GOOD, answer=session_of(answer=GOOD).ledger.stock)
+        while (request := session.request()) is not None:
+            z = 1.2e8 if request.candidate == GOOD else 1e8
+            session.report(WindowResult(((Sample(1e8), Sample(z)),) * request.pairs, iterations=iterations))
+        assert session.outcome is not None
+        assert session.outcome.regret_iterations == pytest.approx(lost)
+        assert session.outcome.configs == 1
+        assert session.outcome.windows == 2
+
+
+def test_a_clearly_bad_candidate_is_cut_and_not_asked_again() -> None:
+    session = session_of(GOOD, answer=GOOD, policy=Policy(pairs_first=8))
+    wobble = jitter()
+    session.report(WindowResult(tuple((Sample(1e8 * next(wobble)), Sample(1e8 * next(wobble))) for _ in range(8))))
+    assert not session.should_cut([(Sample(1e8), Sample(3e8))])  # one pair may be a straggler
+    assert session.should_cut([(Sample(1e8), Sample(3e8))] * 2)
+    assert not session.should_cut([(Sample(1e8), Sample(1.05e8))] * 4)
+    move = session.report(WindowResult(((Sample(1e8), Sample(3e8)),) * 2, ended_early=True))
+    assert move.verdict == "worse"
+    assert session.outcome is not None
+    assert session.outcome.verdict == "stock_is_best"
+
+
+def test_empty_windows_are_asked_again_then_given_up() -> None:
+    session = session_of(GOOD, OTHER, answer=GOOD)
+    session.report(WindowResult(((Sample(1e8), Sample(1e8)),) * 8))
+    verdicts = [session.report(WindowResult(())).verdict for _ in range(3)]
+    assert verdicts == ["missing"] * 3
+    request = session.request()
+    assert request is not None
+    assert request.candidate == OTHER
+    assert "given up" not in session.moves[1].reason
+    assert "empty" in session.moves[1].reason
+
+
+def test_nothing_measurable_ends_the_run_on_stock() -> None:
+    session = session_of(*[Assignment((CommConfig(channels=c), STOCK)) for c in (1, 2, 3)] * 3, answer=GOOD)
+    session.report(WindowResult(((Sample(1e8), Sample(1e8)),) * 8))
+    while session.request() is not None:
+        session.report(WindowResult(()))
+    assert session.outcome is not None
+    assert session.outcome.assignment.is_stock
+    assert "could not be measured" in session.outcome.reason
+
+
+def test_times_no_clock_can_show_are_thrown_away() -> None:
+    session = session_of(GOOD, answer=GOOD)
+    good = (Sample(1e8), Sample(1e8))
+    move = session.report(WindowResult((good, (Sample(0.0), Sample(1e8)), (Sample(1e8), Sample(math.nan)), good)))
+    assert (move.verdict, move.pairs, move.discarded) == ("baseline", 2, 2)
+
+
+def test_a_candidate_that_straggles_is_refused_however_fast_its_median() -> None:
+    """5 % faster in nearly all iterations, three times as slow in one of five."""
+    count = 0
+
+    def z_of(assignment: Assignment, purpose: str) -> float:
+        nonlocal count
+        count += assignment == GOOD
+        return 1e8 if assignment != GOOD else 3e8 if purpose != "trial" and count % 5 == 0 else 9.5e7
+
+    session = drive(session_of(GOOD, answer=GOOD), z_of)
+    assert session.outcome is not None
+    assert session.outcome.assignment.is_stock
+    assert any("straggle" in move.reason or "on average" in move.reason for move in session.moves)
+
+
+def test_drift_between_windows_cancels() -> None:
+    """The machine is 15 % slower in every other window; nothing is mistaken for a gain or a loss."""
+
+    def z_of(assignment: Assignment, purpose: str) -> float:
+        return 1e8 * (1.15 if len(session.moves) % 2 else 1.0) * (0.9 if assignment == GOOD else 1.0)
+
+    session = session_of(OTHER, GOOD, answer=GOOD)
+    drive(session, z_of)
+    by_candidate = {move.candidate: move for move in session.moves}
+    assert by_candidate[OTHER].z == pytest.approx(1e8, rel=0.01)
+    assert by_candidate[GOOD].z == pytest.approx(0.9e8, rel=0.01)
+
+
+def test_budgets_end_the_search_and_still_settle_it() -> None:
+    candidates = [Assignment((CommConfig(channels=c), STOCK)) for c in (3, 2, 1)]
+    session = drive(
+        session_of(*candidates, answer=candidates[0], policy=Policy(max_configs=2)),
+        lambda a, purpose: 8e7 if a == candidates[1] else 1e8,
+    )
+    assert session.outcome is not None
+    assert session.outcome.assignment == candidates[1]
+    assert session.outcome.configs == 2
+    assert "limit" in session.outcome.reason
+
+
+def test_illegal_proposals_never_reach_the_job() -> None:
+    session = session_of(Assignment((CommConfig(channels=64), STOCK)), answer=GOOD)
+    with pytest.raises(IllegalProposal, match="channels=64"):
+        session.report(WindowResult(((Sample(1e8), Sample(1e8)),) * 8))
+
+
+def test_reporting_to_a_session_that_is_over_is_a_mistake() -> None:
+    session = session_of(GOOD, answer=GOOD)
+    session.stop("enough")
+    assert session.outcome is not None
+    assert (session.outcome.verdict, session.outcome.reason) == ("stopped", "enough")
+    with pytest.raises(RuntimeError, match="over"):
+        session.report(WindowResult(()))
+
+
+@pytest.mark.parametrize("landscape", [comm_bound(), compute_bound(ceiling=8)])
+def test_time_to_tune_a_live_job(landscape: object) -> None:
+    """Two communications at 2 % noise: under 400 iterations (two minutes at 300 ms), under 15 of them lost."""
+    from lagom.search import make_strategy
+
+    spent, lost = [], []
+    for seed in range(20):
+        problem = landscape.problem()  # type: ignore[attr-defined]
+        bench = Bench(landscape, seed=seed, noise=0.02)  # type: ignore[arg-type]
+        outcome = bench.drive(TuningSession(make_strategy("lagom", problem, seed), problem)).outcome
+        assert outcome is not None
+        spent.append(outcome.iterations)
+        lost.append(outcome.regret_iterations)
+    assert sorted(spent)[10] <= 400
+    assert sorted(lost)[10] <= 15
