@@ -30,7 +30,7 @@ from lagom.wire.region import ProcessView, Region
 BUSY_SECONDS = 0.002  # a plan is open or a window runs
 IDLE_SECONDS = 0.02
 LOOK_AROUND_SECONDS = 0.1
-#: After the last rank has gone; a restarted job has another name.
+#: After the last rank has gone, where nobody will tell us that the job is over.
 LAST_RANK_SECONDS = 1.0
 
 
@@ -77,6 +77,7 @@ class Controller:
     # -- who is there
 
     def _look_around(self, now: float) -> None:
+        self.region.sweep()
         self._meet_processes()
         self._meet_communicators()
         self._count()
@@ -129,13 +130,14 @@ class Controller:
         if self.region.processes_alive():
             self._alone_since = None
             return
-        self.region.sweep()
         if self._alone_since is None:
             self._alone_since = now
-        if not self.region.processes_seen and os.getppid() != self._launcher:
-            self._stop_reason = "the launcher has gone before any rank came"
+        if self.options.launched:
+            if os.getppid() != self._launcher:
+                self._stop_reason = "the launcher has gone"
+            return  # ranks may come back: an elastic restart
         patience = LAST_RANK_SECONDS if self.region.processes_seen else self.options.first_rank_seconds
-        if patience is not None and now - self._alone_since > patience:
+        if now - self._alone_since > patience:
             self._stop_reason = "every rank has gone" if self.region.processes_seen else "no rank came"
 
     # -- what they say

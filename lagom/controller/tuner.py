@@ -113,7 +113,7 @@ class CommunicatorTuner:
     @property
     def is_over(self) -> bool:
         """Nothing more will be published here unless rules are pinned."""
-        return self.phase in ("quiet", "pinned", "aside")
+        return self.phase in ("quiet", "pinned", "aside", "ended")
 
     def traffic(self) -> int:
         """Bytes a period, for choosing which communicator is tuned first; 0 while unknown."""
@@ -130,8 +130,12 @@ class CommunicatorTuner:
         return Section(*identity, self.tuned, self.tuned.widen(self.best))
 
     def shut(self) -> None:
-        """The controller ends: withdraw what is open. Leases end by themselves."""
+        """The controller or the communicator ends: withdraw what is open, and say how far the search came. Leases end
+        by themselves, confirmed plans stay."""
         self._withdraw()
+        if self._session is not None and self.phase in ("tuning", "finishing"):
+            self._end_search("the job ended before the search did")
+        self.phase = "ended"
 
     # -- phases: each returns the next
 
@@ -186,6 +190,9 @@ class CommunicatorTuner:
         assert self.tuned is not None
         if (limit := self.options.search_seconds) is not None and now - self._search_began > limit:
             self._session.wrap_up(f"{limit:.0f} seconds of searching are over")
+        if self._ranks_have_left():
+            self._end_search("a rank has left the communicator")
+            return "ended"
         if self._window is None and not self._open_window():
             return "finishing"
         assert self._window is not None
@@ -211,6 +218,9 @@ class CommunicatorTuner:
         outcome, tuned = self._session.outcome, self.tuned
         assert outcome is not None
         assert tuned is not None
+        if self._ranks_have_left():
+            self._end_search("a rank has left the communicator")
+            return "ended"
         if self._offer is None:
             self._offer = self._new_offer(
                 lambda start: standing(tuned, outcome.assignment, (), start), "final", self._start_after
@@ -273,11 +283,21 @@ class CommunicatorTuner:
     def _reason_to_stop(self) -> str | None:
         if self._captured():
             return "a CUDA graph was captured here, so trials end with the incumbent in force"
-        if len(self.region.slots(self.view.index)) < self.view.rank_count:
-            return "a rank has left the communicator"
         if self._lost_windows >= MAX_LOST_WINDOWS:
             return f"{MAX_LOST_WINDOWS} windows in a row could not be measured"
         return None
+
+    def _ranks_have_left(self) -> bool:
+        return len(self.region.slots(self.view.index)) < self.view.rank_count
+
+    def _end_search(self, reason: str) -> None:
+        """No more plans can be agreed: close the session, if it still runs, and tell its outcome."""
+        assert self._session is not None
+        self._withdraw()
+        self._window = None
+        self._session.stop(reason)
+        if self._session.outcome is not None:
+            self.story.outcome(self.view, self._session.outcome)
 
     def _captured(self) -> bool:
         return any(slot.capturing for slot in self.region.slots(self.view.index))
