@@ -157,6 +157,8 @@ class VirtualCommunicator:
 
     def run(self, group: Sequence[Collective]) -> list[Launched]:
         """One group of collectives, already aggregated: every getCollInfo first, then every getChunkSize."""
+        if self.profiler is not None:
+            self.profiler.called(group)
         picks = [self._ask(collective) for collective in group]
         launched = [self._finish(collective, pick) for collective, pick in zip(group, picks, strict=True)]
         if self.profiler is not None:

@@ -1,13 +1,13 @@
 """The profiler half's events as NCCL sends them, v4 (2.27), v5 (2.28), v6 (2.29).
 
-A launch: KernelLaunch start and stop around the launch (v5 on), then Coll start and stop for each collective in it,
-both on the calling thread. KernelCh events follow later, when the kernel has run, with the GPU's timer. Only what the
-mask asks for is sent, and the mask is looked at when the collective is called.
+GroupApi and CollApi start when the user calls, before getCollInfo; KernelLaunch brackets the launch (v5 on); Coll start
+and stop follow for each collective in it, all on the calling thread. KernelCh events come later, when the kernel has
+run, with the GPU's timer. Only what the mask asked for when the collective was called is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lagom.sim.virtual.abi import (
@@ -25,7 +25,7 @@ from lagom.sim.virtual.abi import (
 from lagom.sim.virtual.selection import block_threads
 
 if TYPE_CHECKING:
-    from lagom.sim.virtual.nccl import Launched, VirtualNccl
+    from lagom.sim.virtual.nccl import Collective, Launched, VirtualNccl
 
 DATATYPE_BYTES = 2
 BACKLOG = 4096  # handles whose kernels have not finished; more than that are forgotten, as NCCL's 64-deep rings do
@@ -48,45 +48,51 @@ class VirtualProfiler:
         self._handle = ffi.new("void **")
         self._args = ffi.new("profiler_state_args *")
         self._sequence = [0] * len(FUNCTION_NAMES)
-        self.waiting: list[tuple[Any, int]] = []  # (Coll handle, channels) whose kernels have not ended
+        self._waiting: dict[int, tuple[Any, int]] = {}  # call -> (Coll handle, channels): its kernel has not ended
+        self._mask, self._calls = 0, 0
+        self._api: tuple[Any, Any] = (ffi.NULL, ffi.NULL)
         mask, label = nccl.mask, self._strings[name]
         arguments = (comm_id, mask, label) if self._modern else (mask, label, comm_id)
         self.alive: bool = half.init(where, *arguments, nodes, ranks, rank, nccl.logger) == 0
 
+    def called(self, group: Sequence[Collective]) -> None:
+        """The user makes the calls of ``group``: before getCollInfo. What the mask says now holds for them."""
+        self._mask = self._nccl.mask[0] if self.alive else 0
+        self._api = (ffi.NULL, ffi.NULL)
+        if self._modern and self._mask & (EVENT_GROUP_API | EVENT_COLL_API):
+            self._api = self._group_api(group[0])
+
     def launched(self, group: Sequence[Launched]) -> None:
         """One launch with every collective of ``group`` in it."""
-        mask = self._nccl.mask[0]
-        if not self.alive or mask == 0:
-            return
-        api = self._group_api(mask, group) if self._modern else (ffi.NULL, ffi.NULL)
-        if self._modern and mask & EVENT_KERNEL_LAUNCH:
-            self._pulse(EVENT_KERNEL_LAUNCH, api[0])
-        if mask & EVENT_COLL:
-            for launched in group:
-                self._coll(launched, api, keep=bool(mask & EVENT_KERNEL_CHANNEL))
-        self._stop(api[1])
-        self._stop(api[0])
+        if self._modern and self._mask & EVENT_KERNEL_LAUNCH:
+            self._pulse(EVENT_KERNEL_LAUNCH, self._api[0])
+        for launched in group:
+            if self._mask & EVENT_COLL:
+                self._coll(launched)
+            self._calls += 1
+        self._stop(self._api[1])
+        self._stop(self._api[0])
 
-    def _group_api(self, mask: int, group: Sequence[Launched]) -> tuple[Any, Any]:
+    def _group_api(self, first: Collective) -> tuple[Any, Any]:
         """Group and collective API events, open until the launch is done: (group handle, API handle)."""
         group_handle = api_handle = ffi.NULL
-        if mask & EVENT_GROUP_API:
+        if self._mask & EVENT_GROUP_API:
             self._clear(EVENT_GROUP_API, ffi.NULL)
             self._event.group_api.depth = 1
             group_handle = self._start()
-        if mask & EVENT_COLL_API:
+        if self._mask & EVENT_COLL_API:
             self._clear(EVENT_COLL_API, group_handle)
-            self._event.coll_api.function = self._strings[FUNCTION_NAMES[group[0].collective.function]]
-            self._event.coll_api.count = group[0].collective.bytes // DATATYPE_BYTES
+            self._event.coll_api.function = self._strings[FUNCTION_NAMES[first.function]]
+            self._event.coll_api.count = first.bytes // DATATYPE_BYTES
             self._event.coll_api.datatype = self._strings["ncclBfloat16"]
             api_handle = self._start()
         return group_handle, api_handle
 
-    def _coll(self, launched: Launched, api: tuple[Any, Any], keep: bool) -> None:
+    def _coll(self, launched: Launched) -> None:
         collective, config = launched.collective, launched.config
         assert config.algorithm is not None
         assert config.protocol is not None
-        self._clear(EVENT_COLL, api[1])
+        self._clear(EVENT_COLL, self._api[1])
         coll = self._event.coll
         coll.sequence = self._sequence[collective.function]
         coll.function = self._strings[FUNCTION_NAMES[collective.function]]
@@ -99,17 +105,17 @@ class VirtualProfiler:
         coll.algorithm = self._strings[ALGORITHM_NAMES[config.algorithm]]
         coll.protocol = self._strings[PROTOCOL_NAMES[config.protocol]]
         if self._modern:
-            coll.parent_group = api[0]
+            coll.parent_group = self._api[0]
         self._sequence[collective.function] += 1
         handle = self._start()
         self._stop(handle)
-        if keep and handle != ffi.NULL and len(self.waiting) < BACKLOG:
-            self.waiting.append((handle, config.channels or 0))
+        if self._mask & EVENT_KERNEL_CHANNEL and handle != ffi.NULL and len(self._waiting) < BACKLOG:
+            self._waiting[self._calls] = (handle, config.channels or 0)
 
-    def kernels_ran(self, times: Sequence[tuple[int, int]]) -> None:
-        """The oldest waiting kernels have ended, one ``(start ns, end ns)`` of the GPU's timer each."""
-        ended, self.waiting = self.waiting[: len(times)], self.waiting[len(times) :]
-        for (coll, channels), (start, end) in zip(ended, times, strict=False):
+    def kernels_ran(self, times: Mapping[int, tuple[int, int]]) -> None:
+        """Kernels have ended: call number -> (start ns, end ns) of the GPU's timer. Only those asked for are told."""
+        for call, (start, end) in times.items():
+            coll, channels = self._waiting.pop(call, (ffi.NULL, 0))
             for channel in range(channels):
                 self._kernel_channel(coll, channel, start, end)
 

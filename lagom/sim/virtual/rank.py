@@ -190,7 +190,7 @@ class Rank:
             if self.spec.timeline == "spans" and self.entry:
                 self._push_spans(iteration.gpu_start, times, scale, first_calls)
             elif self.spec.timeline == "profiler":
-                self._end_kernels(iteration.gpu_start, times, scale)
+                self._end_kernels(iteration.gpu_start, times, scale, first_calls)
 
     def _push_spans(self, origin: int, times: IterationTimes, scale: float, first_calls: list[int]) -> None:
         assert self.entry is not None
@@ -219,14 +219,15 @@ class Rank:
                 rows[row]["call"] = first_calls[index] + place[int(times.operations[row])]
                 rows[row]["slot"] = 0xFFFFFFFF if slot is None else slot
 
-    def _end_kernels(self, origin: int, times: IterationTimes, scale: float) -> None:
+    def _end_kernels(self, origin: int, times: IterationTimes, scale: float, first_calls: list[int]) -> None:
         """NCCL's KernelCh events of one iteration."""
         for index, mine in enumerate(self._mine):
             profiler = self.communicators[index].profiler
             if profiler is not None:
                 rows = times.rows[np.isin(times.operations, mine)]
-                starts, ends = origin + rows["start_ns"] * scale, origin + rows["end_ns"] * scale
-                profiler.kernels_ran(list(zip(starts.astype(int).tolist(), ends.astype(int).tolist(), strict=True)))
+                starts = (origin + rows["start_ns"] * scale).astype(int).tolist()
+                ends = (origin + rows["end_ns"] * scale).astype(int).tolist()
+                profiler.kernels_ran(dict(enumerate(zip(starts, ends, strict=True), first_calls[index])))
 
     # -- the end
 

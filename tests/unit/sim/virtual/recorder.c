@@ -25,6 +25,8 @@ static int number(const char *name)
     return getenv(name) ? atoi(getenv(name)) : 0;
 }
 
+static int *activation_mask;
+
 static int init_v4(size_t ranks, size_t nodes, logger log, void **context)
 {
     write_line("tuner init v4 ranks=%zu nodes=%zu", ranks, nodes);
@@ -49,6 +51,8 @@ static int get_coll_info(void *context, int function, size_t bytes, int pipe_ops
     write_line("ask f=%d bytes=%zu pipe=%d table=%dx%d tree_ll=%g ring_simple=%g reg=%d nc=%d context=%d", function, bytes,
                pipe_ops, algorithms, protocols, flat[0], flat[protocols + 2], registered, *channels, context != NULL);
     *channels = number("RECORDER_NC");
+    if (number("RECORDER_MASK_OFF"))
+        *activation_mask = 0;
     return 0;
 }
 
@@ -117,6 +121,7 @@ static int profiler_init(void **context, uint64_t id, int *mask, const char *nam
     (void)log;
     write_line("profiler init id=%#llx name=%s nodes=%d ranks=%d rank=%d", (unsigned long long)id, name, nodes, ranks, rank);
     *mask = number("RECORDER_MASK");
+    activation_mask = mask;
     *context = context;
     return 0;
 }

@@ -146,7 +146,9 @@ def test_profiler_events_of_a_launch(
     one = make(recorder, "2.30", profiler=True)
     log()
     one.run([GATHER])
-    events = [line for line in log() if not line.startswith(("ask", "chunk"))]
+    lines = log()
+    events = [line for line in lines if not line.startswith(("ask", "chunk"))]
+    assert [line.split()[0] for line in lines][:3] == ["event", "event", "ask"], "the user's call comes first"
     assert events == [
         "event 256",  # group
         "event 512",  # the user's call
@@ -158,8 +160,24 @@ def test_profiler_events_of_a_launch(
         "stop 256",
     ]
     assert one.profiler is not None
-    one.profiler.kernels_ran([(1000, 5000)])
-    assert log()[:3] == ["kernel channel=0 start=1000 parent=1", "state 22 5000", "stop 64"]
+    one.profiler.kernels_ran({0: (1000, 5000), 1: (6000, 7000)})
+    kernels = log()
+    assert kernels[:3] == ["kernel channel=0 start=1000 parent=1", "state 22 5000", "stop 64"]
+    assert len(kernels) == 3 * 8, "one a channel, and none for a call that was not made"
+
+
+def test_the_mask_counts_when_the_user_calls(
+    recorder: Path, log: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mask changed by the tuner's getCollInfo holds from the next call on."""
+    monkeypatch.setenv("RECORDER_MASK", str(1 << 1))
+    monkeypatch.setenv("RECORDER_MASK_OFF", "1")
+    one = make(recorder, "2.30", profiler=True)
+    log()
+    one.run([GATHER])
+    assert any(line.startswith("coll") for line in log())
+    one.run([GATHER])
+    assert not any(line.startswith("coll") for line in log())
 
 
 def test_nothing_is_sent_where_the_mask_is_empty(recorder: Path, log: Callable[[], list[str]]) -> None:
