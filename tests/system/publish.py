@@ -47,11 +47,11 @@ def plan_at(request: dict[str, Any], start: int) -> Plan:
     )
 
 
-def complete_communicator(region: Region) -> int:
+def complete_communicator(region: Region, comm_id: int) -> int:
     """Index of the communicator once all its ranks have come."""
     while True:
         for view in region.communicators():
-            if len(region.slots(view.index)) == view.rank_count:
+            if view.comm_id == comm_id and len(region.slots(view.index)) == view.rank_count:
                 return view.index
         time.sleep(0.002)
 
@@ -78,7 +78,8 @@ def settled(region: Region, communicator: int) -> Verdict:
 def main(key: str, request: dict[str, Any]) -> None:
     """Publish, agree, say so, sleep."""
     region = Region.create(key, simulated_clock=True)
-    communicator, margin, end = complete_communicator(region), request.get("margin", 4), time.monotonic() + PATIENCE
+    communicator = complete_communicator(region, request["comm_id"])
+    margin, end = request.get("margin", 4), time.monotonic() + PATIENCE
     while time.monotonic() < end:
         plan = publish(region, communicator, request, margin)
         if plan is None:

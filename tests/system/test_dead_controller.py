@@ -33,7 +33,7 @@ class OnePlan:
 
     def __init__(self, job: Job, folder: Path, **request: Any) -> None:
         path = folder / f"request-{time.monotonic_ns()}.json"
-        path.write_text(json.dumps({"calls": CALLS, **request}))
+        path.write_text(json.dumps({"comm_id": COMM_ID, "calls": CALLS, **request}))
         line = [sys.executable, str(Path(__file__).parent / "publish.py"), job.key, str(path)]
         self.process = subprocess.Popen(
             line, env={**os.environ, **job.environ, "PYTHONPATH": os.getcwd()}, stdout=subprocess.PIPE, text=True
