@@ -36,6 +36,8 @@ class Bench:
     gpus: int
     folder: Path
     nccl_230: str | None
+    tokens: int = 16384
+    tune_steps: int = 900
     results: dict[str, Any] = field(default_factory=dict)
 
     def environment(self, regime: str, nccl: str, **extra: str) -> dict[str, str]:
@@ -162,21 +164,51 @@ def bitwise(bench: Bench) -> dict[str, Any]:
 
 
 def chunk(bench: Bench) -> dict[str, Any]:
-    """C = 256 KiB for all on the host path, T = 16384, NCCL 2.30: against stock in one job, A/A beside it."""
+    """C = 256 KiB, C = 512 KiB and NC = 3 for all on the host path, NCCL 2.30: against stock in one job, A/A beside it."""
     folder = bench.log_folder("chunk")
-    job = bench.job("--layers", "3", "--tokens", "16384", "--steps", "260")
-    command = [*LAGOM, "run", "--dir", str(folder), "--compare", "any:>=1M:chunk=256K", "--", *job]
-    return {**run(command, bench.environment("host", "2.30")), "log": summary(folder)}
+    job = bench.job("--layers", "3", "--tokens", str(bench.tokens), "--steps", "330")
+    arms = ("any:>=1M:chunk=256K", "any:>=1M:chunk=512K", "any:>=1M:nc=3")
+    compared = [word for arm in arms for word in ("--compare", arm)]
+    command = [*LAGOM, "run", "--dir", str(folder), *compared, "--", *job]
+    ran = run(command, bench.environment("host", "2.30"))
+    return {**ran, "tokens": bench.tokens, "arms": arms, "log": summary(folder)}
 
 
 def tune(bench: Bench) -> dict[str, Any]:
-    """`lagom run` on the host path, T = 16384, NCCL 2.30: what the search finds by itself."""
+    """`lagom run` on the host path, NCCL 2.30: what the search finds by itself."""
     folder = bench.log_folder("tune")
-    job = bench.job("--layers", "3", "--tokens", "16384", "--steps", "900")
+    job = bench.job("--layers", "3", "--tokens", str(bench.tokens), "--steps", str(bench.tune_steps))
     command = [*LAGOM, "run", "--dir", str(folder), "--", *job]
     ran = run(command, bench.environment("host", "2.30"))
     profile = folder / "profile.lagom"
-    return {**ran, "log": summary(folder), "profile": profile.read_text() if profile.exists() else None}
+    text = profile.read_text() if profile.exists() else None
+    readable = subprocess.run([*LAGOM, "log", str(folder)], capture_output=True, text=True).stdout.splitlines()
+    return {**ran, "tokens": bench.tokens, "log": summary(folder), "profile": text, "readable": readable}
+
+
+def replay(bench: Bench) -> dict[str, Any]:
+    """The profile that `tune` has just written, replayed without a controller: kernels of every rank."""
+    profile, traces = bench.log_folder("tune") / "profile.lagom", bench.folder / "replay_traces"
+    if not profile.exists():
+        return {"skipped": "`tune` wrote no profile"}
+    job = bench.job("--layers", "3", "--tokens", str(bench.tokens), "--steps", "40", "--trace", str(traces))
+    folder = bench.log_folder("replay")
+    command = [*LAGOM, "run", "--dir", str(folder), "--profile", str(profile), "--", *job]
+    ran = run(command, bench.environment("host", "2.30"))
+    ranks = {trace.stem: _runs_of_grids(kernels(trace)) for trace in sorted(traces.glob("rank*.json"))}
+    return {**ran, "ranks_agree": len({json.dumps(runs) for runs in ranks.values()}) == 1, "ranks": ranks}
+
+
+def _runs_of_grids(launched: list[dict[str, int | str]]) -> list[list[Any]]:
+    """[function, grid, first kernel with it] for each change of a function's grid."""
+    last: dict[str, int] = {}
+    runs: list[list[Any]] = []
+    for index, kernel in enumerate(launched):
+        name, grid = str(kernel["function"]), int(kernel["grid"])
+        if last.get(name) != grid:
+            runs.append([name, grid, index])
+            last[name] = grid
+    return runs
 
 
 EXPERIMENTS = {
@@ -186,6 +218,7 @@ EXPERIMENTS = {
     "bitwise": bitwise,
     "chunk": chunk,
     "tune": tune,
+    "replay": replay,
 }
 
 
@@ -264,13 +297,15 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--nccl-230", help="a libnccl.so.2 of release 2.30.3 or later, to preload")
+    parser.add_argument("--tokens", type=int, default=16384, help="per GPU and step, in chunk, tune and replay")
+    parser.add_argument("--tune-steps", type=int, default=900)
     parser.add_argument("--only", default=",".join(EXPERIMENTS))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="first_slice_") as scratch:
-        bench = Bench(arguments.gpus, Path(scratch), arguments.nccl_230)
+        bench = Bench(arguments.gpus, Path(scratch), arguments.nccl_230, arguments.tokens, arguments.tune_steps)
         bench.results = {"command": sys.argv, "gpus": arguments.gpus, "versions": versions()}
         for name in arguments.only.split(","):
-            if name in ("chunk", "tune") and arguments.nccl_230 is None:
+            if name in ("chunk", "tune", "replay") and arguments.nccl_230 is None:
                 bench.results[name] = {"skipped": "needs --nccl-230"}
                 continue
             bench.results[name] = EXPERIMENTS[name](bench)
