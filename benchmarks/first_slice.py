@@ -164,7 +164,7 @@ def bitwise(bench: Bench) -> dict[str, Any]:
 
 
 def chunk(bench: Bench) -> dict[str, Any]:
-    """C = 256 KiB, C = 512 KiB and NC = 3 for all on the host path, NCCL 2.30: against stock in one job, A/A beside it."""
+    """C = 256 KiB, C = 512 KiB, NC = 3 for all on the host path, NCCL 2.30: against stock in one job, A/A beside it."""
     folder = bench.log_folder("chunk")
     job = bench.job("--layers", "3", "--tokens", str(bench.tokens), "--steps", "330")
     arms = ("any:>=1M:chunk=256K", "any:>=1M:chunk=512K", "any:>=1M:nc=3")
