@@ -6,7 +6,7 @@ from lagom.search.ledger import Ledger, Trial
 from lagom.search.policy import BLOCKS, LIVE, Policy
 from lagom.search.problem import Knobs, Problem
 from lagom.search.registry import STRATEGIES, UnknownStrategy, make_strategy
-from lagom.search.replay import ReplayMismatch, replay
+from lagom.search.replay import ReplayMismatch, moves_of, replay
 from lagom.search.session import IllegalProposal, TuningSession
 from lagom.search.space import Space
 from lagom.search.window import WindowRequest, WindowResult
@@ -34,5 +34,6 @@ __all__ = [
     "WindowRequest",
     "WindowResult",
     "make_strategy",
+    "moves_of",
     "replay",
 ]

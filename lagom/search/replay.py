@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
 
 from lagom.errors import LagomError
+from lagom.records import Assignment
 from lagom.search.base import Strategy
 from lagom.search.decision import Move
 from lagom.search.policy import LIVE, Policy
 from lagom.search.problem import Problem
 from lagom.search.session import TuningSession
 from lagom.search.window import WindowResult
+
+_PLAIN = [field.name for field in fields(Move) if field.name not in ("candidate", "incumbent", "samples")]
 
 
 class ReplayMismatch(LagomError):
@@ -37,6 +42,23 @@ def replay(moves: Iterable[Move], strategy: Strategy, problem: Problem, policy: 
         if (again.verdict, again.reason) != (logged.verdict, logged.reason):
             raise ReplayMismatch(f"move {logged.number}: the log says {logged.verdict}, now it is {again.verdict}")
     return session
+
+
+def moves_of(events: Iterable[Any]) -> list[Move]:
+    """The moves among the events of a log (``lagom.journal.read``), as values again; other events are passed over."""
+    return [_move(event) for event in events if getattr(event, "event", "") == "move"]
+
+
+def _move(event: Any) -> Move:
+    plain = {name: getattr(event, name) for name in _PLAIN}
+    samples = tuple((incumbent.sample(), candidate.sample()) for incumbent, candidate in event.samples)
+    return Move(
+        **plain, candidate=_assignment(event.candidate), incumbent=_assignment(event.incumbent), samples=samples
+    )
+
+
+def _assignment(configs: Iterable[Any]) -> Assignment:
+    return Assignment(tuple(record.config() for record in configs))
 
 
 def _result(logged: Move) -> WindowResult:

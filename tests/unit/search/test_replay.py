@@ -1,0 +1,65 @@
+"""A run again from its own log file: through JSON and back, to the same decisions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lagom import journal
+from lagom.search import ReplayMismatch, TuningSession, make_strategy, moves_of, replay
+from lagom.search.testing import Bench, comm_bound, compute_bound
+
+
+def tuned(seed: int = 5) -> TuningSession:
+    problem = comm_bound().problem()
+    session = TuningSession(make_strategy("lagom", problem, seed), problem)
+    return Bench(comm_bound(), seed=seed, noise=0.03, straggle=0.02, lose=0.05).drive(session)
+
+
+def test_the_log_file_replays_to_the_same_end(tmp_path: Path) -> None:
+    session = tuned()
+    lines = [
+        journal.Move.of(m, communicator=0, phase="tuning", iteration=None).model_dump_json(by_alias=True)
+        for m in session.moves
+    ]
+    path = tmp_path / "decisions.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    moves = moves_of(journal.read(path))
+    assert [(m.number, m.candidate, m.samples) for m in moves] == [
+        (m.number, m.candidate, m.samples) for m in session.moves
+    ]
+    again = replay(moves, make_strategy("lagom", comm_bound().problem(), 5), comm_bound().problem())
+    assert again.outcome == session.outcome
+
+
+def test_half_a_log_leaves_the_session_where_it_was() -> None:
+    session = tuned()
+    again = replay(session.moves[:7], make_strategy("lagom", comm_bound().problem(), 5), comm_bound().problem())
+    assert again.outcome is None
+    request = again.request()
+    assert request is not None
+    assert request.candidate == session.moves[7].candidate
+
+
+def test_another_strategy_does_not_fit_the_log() -> None:
+    session = tuned()
+    with pytest.raises(ReplayMismatch, match="move 2"):
+        replay(session.moves, make_strategy("static", comm_bound().problem()), comm_bound().problem())
+
+
+def test_a_log_that_was_tampered_with_is_noticed() -> None:
+    session = tuned()
+    forged = [replace(move, verdict="better") if move.verdict == "worse" else move for move in session.moves]
+    with pytest.raises(ReplayMismatch, match="the log says better"):
+        replay(forged, make_strategy("lagom", comm_bound().problem(), 5), comm_bound().problem())
+
+
+def test_the_same_decisions_on_every_rank() -> None:
+    """Nothing of a rank, a clock or a process enters: two sessions fed alike are alike."""
+    problem = compute_bound().problem()
+    first, second = (
+        Bench(compute_bound(), seed=1).drive(TuningSession(make_strategy("lagom", problem, 1), problem)) for _ in "ab"
+    )
+    assert first.outcome == second.outcome
