@@ -64,3 +64,15 @@ void lagom_job_size(uint32_t *ranks, uint32_t *nodes)
         *nodes = (uint32_t)((world_size + local_size - 1) / local_size);
     }
 }
+
+int lagom_local_rank(void)
+{
+    static const char *const names[] = {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *value = getenv(names[i]);
+        if (value != NULL) {
+            return atoi(value);
+        }
+    }
+    return 0;
+}

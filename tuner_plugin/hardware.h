@@ -1,4 +1,4 @@
-/* hardware.h - what a profile's fingerprint is compared with, found without CUDA. */
+/* hardware.h - where we run: what a profile's fingerprint is compared with, found without CUDA. */
 #ifndef LAGOM_HARDWARE_H
 #define LAGOM_HARDWARE_H
 
@@ -15,5 +15,8 @@ bool lagom_peer_access(void);
 
 /* Ranks and nodes of the whole job, from WORLD_SIZE and LOCAL_WORLD_SIZE, else as given (the first communicator's). */
 void lagom_job_size(uint32_t *ranks, uint32_t *nodes);
+
+/* Which rank of this node, as torchrun, Slurm or Open MPI say; 0 where nobody does. */
+int lagom_local_rank(void);
 
 #endif

@@ -37,6 +37,7 @@ static struct {
     bool settings_read;
     bool started_controller;
     bool replaying;
+    bool remarked_unknown_id;
     struct lagom_settings settings;
     struct lagom_mapping mapping;
     struct lagom_caller caller;
@@ -78,10 +79,10 @@ bool lagom_plugin_wanted(void)
 
 /* ---- Saying things ---------------------------------------------------------------------------------------------- */
 
-/* One process a node speaks on stderr: the first that is registered. */
+/* One process a node speaks on stderr: the first that is registered; without a region, the one with local rank 0. */
 static bool speaks(void)
 {
-    return plugin.mapping.process == 0;
+    return plugin.mapping.region != NULL ? plugin.mapping.process == 0 : lagom_local_rank() == 0;
 }
 
 /* Why something is not possible here: kept for doctor and the controller, logged by NCCL, said once a node. */
@@ -92,7 +93,7 @@ static void remark(const char *text)
     if (plugin.mapping.region != NULL) {
         memcpy(plugin.mapping.region->processes[plugin.mapping.process].remark, plugin.remark, sizeof(plugin.remark));
     }
-    if (plugin.mapping.region == NULL || speaks()) {
+    if (speaks()) {
         lagom_say("%s", text);
     }
 }
@@ -293,6 +294,15 @@ static void complete(struct lagom_hello *hello, const struct lagom_profiled *pro
     hello->comm_id = hello->comm_id_known && hello->comm_id == 0 ? 1 : hello->comm_id;
 }
 
+static void remark_unknown_id(void)
+{
+    if (!plugin.remarked_unknown_id) {
+        plugin.remarked_unknown_id = true;
+        remark("NCCL does not tell this tuner the communicator's id, so ranks cannot agree and NCCL runs stock: on 2.27 set "
+               "NCCL_PROFILER_PLUGIN to this library too; older releases cannot be tuned.");
+    }
+}
+
 static struct lagom_member *enter(const struct lagom_hello *said, nccl_log_function log, const void *return_address)
 {
     struct lagom_profiled *profiled =
@@ -309,8 +319,7 @@ static struct lagom_member *enter(const struct lagom_hello *said, nccl_log_funct
         return NULL;
     }
     if (!hello.comm_id_known) {
-        remark("NCCL does not tell this tuner the communicator's id, so ranks cannot agree and NCCL runs stock: on 2.27 set "
-               "NCCL_PROFILER_PLUGIN to this library too; older releases cannot be tuned.");
+        remark_unknown_id();
         return NULL;
     }
     return make_member(&hello, profiled);
