@@ -77,10 +77,15 @@ static inline const void *find_symbol(void *library, const char *name)
     return symbol;
 }
 
-static inline struct plugin load_plugin(void)
+static inline bool sanitized(void)
 {
     const char *sanitizer = getenv("LAGOM_SANITIZE");
-    if (sanitizer != NULL && sanitizer[0] != '\0') {
+    return sanitizer != NULL && sanitizer[0] != '\0';
+}
+
+static inline struct plugin load_plugin(void)
+{
+    if (sanitized()) {
         return (struct plugin){NULL, &ncclTunerPlugin_v4, &ncclTunerPlugin_v5, &ncclTunerPlugin_v6,
                                &ncclProfiler_v4, &ncclProfiler_v5, &ncclProfiler_v6};
     }
@@ -197,11 +202,11 @@ static inline void offer(struct rank *rank)
 /* NCCL holds on to contexts it never finalizes; so does this, or a leak checker would call them lost. */
 static void *held_contexts[256];
 
-static inline void hold(const void *old, void *context)
+static inline void hold(void *old, void *context)
 {
     for (size_t i = 0; i < sizeof(held_contexts) / sizeof(held_contexts[0]); i++) {
-        if (held_contexts[i] == old) {
-            held_contexts[i] = context;
+        void *expected = old;
+        if (__atomic_compare_exchange_n(&held_contexts[i], &expected, context, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             return;
         }
     }

@@ -6,7 +6,8 @@
 
 #define THREADS 8
 #define CALLS 20000
-#define LIVES 10000
+#define RANKS 4
+#define LIVES (sanitized() ? 1000u : 10000u) /* a sanitizer keeps freed memory; there the leak checker judges */
 
 static struct plugin plugin;
 
@@ -65,7 +66,7 @@ static void ten_thousand_lives_without_growth(void)
         one_life(i);
     }
     CHECK_EQUAL(open_files(), files);
-    CHECK(resident_kib() - resident < 2048); /* one communicator is 70 KiB: no life may leave anything behind */
+    CHECK(sanitized() || resident_kib() - resident < 2048); /* a communicator is 70 KiB: no life leaves anything behind */
     struct lagom_region *region = map_region();
     CHECK_EQUAL(slots_in_use(region), 0);
     one_life(LIVES + 1); /* there still is a place */
@@ -95,7 +96,6 @@ static void threads_with_a_communicator_each(void)
 {
     pthread_t threads[THREADS];
     plugin = load_plugin();
-    memset(held_contexts, 0, sizeof(held_contexts));
     for (uintptr_t i = 0; i < THREADS; i++) {
         CHECK(pthread_create(&threads[i], NULL, live_and_call, (void *)i) == 0);
     }
@@ -129,13 +129,13 @@ static void threads_with_a_communicator_each(void)
 }
 
 /* Several GPUs in one process: every rank of one communicator, a thread each, agreeing on one plan while they run. */
-static uint64_t first_tuned[THREADS];
+static uint64_t first_tuned[RANKS];
 static bool enough;
 
 static void *rank_of_one_communicator(void *argument)
 {
     uintptr_t self = (uintptr_t)argument;
-    struct rank rank = make_rank(&plugin, 5, 42, THREADS, 1);
+    struct rank rank = make_rank(&plugin, 5, 42, RANKS, 1);
     CHECK(rank.context != NULL);
     for (uint64_t i = 0; !lagom_load_acquire(&enough); i++) {
         call(&rank, LAGOM_ALL_GATHER, MIB);
@@ -156,7 +156,7 @@ static struct lagom_region *wait_for_all(uint32_t *communicator)
     for (;; usleep(1000)) {
         region = region == NULL ? map_region() : region;
         *communicator = region == NULL ? UINT32_MAX : find_communicator_of(region, 42);
-        if (*communicator != UINT32_MAX && lagom_counters(region, *communicator, &smallest, &largest) == THREADS) {
+        if (*communicator != UINT32_MAX && lagom_counters(region, *communicator, &smallest, &largest) == RANKS) {
             return region;
         }
     }
@@ -166,7 +166,7 @@ static void commit(struct lagom_region *region, uint32_t communicator, struct la
 {
     uint64_t smallest, largest;
     enum lagom_outcome outcome = LAGOM_OUTCOME_ABORTED;
-    for (uint64_t margin = 100000; outcome != LAGOM_OUTCOME_COMMITTED; margin *= 2) { /* two processors, eight ranks */
+    for (uint64_t margin = 20000; outcome != LAGOM_OUTCOME_COMMITTED; margin *= 2) { /* two processors, four ranks */
         lagom_counters(region, communicator, &smallest, &largest);
         plan->start_call = largest + margin;
         CHECK(lagom_publish(region, communicator, plan) == LAGOM_PUBLISH_OK);
@@ -178,7 +178,7 @@ static void commit(struct lagom_region *region, uint32_t communicator, struct la
 
 static void ranks_in_one_process_switch_at_one_call(void)
 {
-    pthread_t threads[THREADS];
+    pthread_t threads[RANKS];
     static struct lagom_plan plan;
     struct lagom_config config = leave_all();
     uint32_t communicator;
@@ -186,7 +186,7 @@ static void ranks_in_one_process_switch_at_one_call(void)
     config.channels = 7;
     add_rule(&plan, LAGOM_ALL_GATHER, 0, UINT64_MAX, config);
     plugin = load_plugin();
-    for (uintptr_t i = 0; i < THREADS; i++) {
+    for (uintptr_t i = 0; i < RANKS; i++) {
         CHECK(pthread_create(&threads[i], NULL, rank_of_one_communicator, (void *)i) == 0);
     }
     struct lagom_region *region = wait_for_all(&communicator);
@@ -196,7 +196,7 @@ static void ranks_in_one_process_switch_at_one_call(void)
         lagom_counters(region, communicator, &smallest, &largest);
     }
     lagom_store_release(&enough, true);
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 0; i < RANKS; i++) {
         pthread_join(threads[i], NULL);
         CHECK_EQUAL(first_tuned[i], plan.start_call);
     }
