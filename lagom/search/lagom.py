@@ -111,7 +111,7 @@ class Lagom(Strategy):
         else:
             current = stock
             self._ended = "every knob was tried up and down from NCCL's own pick"
-        current = yield from self._back_to_incumbent(ledger, current)
+        current = self._or_incumbent(ledger, current)
         current = yield from self._together(current)
         current = yield from self._polish(current)
         current = yield from self._screen(current)
@@ -192,7 +192,7 @@ class Lagom(Strategy):
         assert move is not None
         knob, candidate = move
         why = f"{self._name(comm.unit)}: {self._change(current.assignment, candidate, comm.unit, knob)}"
-        watch = self._awaited(comm.unit, current)
+        watch = self._awaited(comm.unit, current, growing=True)
         answer = yield Proposal(candidate, why, comm.unit[0], current.assignment, watch=watch)
         kept, because = self._judge(answer, watch)
         logged = self._metric_h(answer, comm.unit)
@@ -221,11 +221,16 @@ class Lagom(Strategy):
             return True, f"Z ties and its own time is {percent(faster)}"
         return False, f"Z {percent(answer.delta)}" + ("" if answer.verdict != TIE else " within noise and epsilon")
 
-    def _awaited(self, unit: Unit, trial: Trial) -> Unit:
-        """``unit`` if the iteration waits for its communication (X > Y, or it is exposed anyway), else nothing."""
+    def _awaited(self, unit: Unit, trial: Trial, *, growing: bool = False) -> Unit:
+        """``unit`` if the iteration waits for its communication (X > Y, or it is exposed anyway), else nothing.
+
+        Where Y is not seen, growth gives it the benefit of the doubt (polish takes back what Z does not need).
+        """
+        if trial.x is None:
+            return ()
         exposed = all(self.problem.sites[site].context == "exposed" for site in unit)
-        bound = trial.x is not None and trial.y is not None and trial.x > trial.y
-        return unit if bound or (exposed and trial.x is not None) else ()
+        bound = growing if trial.y is None else trial.x > trial.y
+        return unit if bound or exposed else ()
 
     def _metric_h(self, answer: Comparison, unit: Unit) -> float | None:
         """Eq. 7 with its denominator the right way round: ns of compute lost per ns of communication won.
@@ -270,14 +275,13 @@ class Lagom(Strategy):
         )
         return answer.new if kept and answer.new is not None else current
 
-    def _back_to_incumbent(self, ledger: Ledger, current: Trial) -> Course:
+    def _or_incumbent(self, ledger: Ledger, current: Trial) -> Trial:
         """Growth may end in a valley: the rest then starts from the best confirmed, stock at worst."""
         incumbent = ledger.known(ledger.incumbent)
         if current.z > incumbent.z * math.exp(2.0 * current.z_se):
             self._ended += f"; that was {percent(math.log(current.z / incumbent.z))} than the incumbent, which is kept"
             return incumbent
         return current
-        yield  # a course like the others, without a window of its own
 
     # -- 5 and 6: together, and giving resources back
 
@@ -377,10 +381,13 @@ class Lagom(Strategy):
         return f"{knob} {_size(knob, old)} to {_size(knob, new)}"
 
     def _where(self, trial: Trial) -> str:
+        z = f"Z {trial.z / 1e6:.2f} ms"
         if trial.x is None or trial.y is None:
-            return f"X and Y unknown, Z {trial.z / 1e6:.2f} ms"
+            x = "X not seen" if trial.x is None else f"X {trial.x / 1e6:.2f} ms"
+            y = "Y not seen" if trial.y is None else f"Y {trial.y / 1e6:.2f} ms"
+            return f"{x}, {y}, {z}"
         sign = "<" if trial.x < trial.y else ">="
-        return f"X {trial.x / 1e6:.2f} {sign} Y {trial.y / 1e6:.2f} ms, Z {trial.z / 1e6:.2f} ms"
+        return f"X {trial.x / 1e6:.2f} {sign} Y {trial.y / 1e6:.2f} ms, {z}"
 
 
 def _size(knob: str, value: int) -> str:

@@ -41,7 +41,7 @@ class Policy:
     """Moves given up in a row before the run ends: nothing can be measured here."""
     max_configs: int | None = None
     """Different assignments tried; ``None`` = 24 and 16 more a site."""
-    max_iterations: int | None = 1200
+    max_iterations: int | None = 2400
     """Iterations spent searching (the final A/B comes on top); ``None`` = no limit."""
 
     def configs_for(self, sites: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
+from itertools import zip_longest
 from typing import Any
 
 from lagom.errors import LagomError
@@ -28,7 +29,8 @@ def replay(moves: Iterable[Move], strategy: Strategy, problem: Problem, policy: 
     Returns the session, over if the log was complete. Raises ReplayMismatch at the first move that differs.
     """
     session = TuningSession(strategy, problem, policy)
-    for logged in moves:
+    log = list(moves)
+    for logged, following in zip_longest(log, log[1:]):
         request = session.request()
         if request is None or (request.candidate, request.incumbent, request.purpose) != (
             logged.candidate,
@@ -38,6 +40,8 @@ def replay(moves: Iterable[Move], strategy: Strategy, problem: Problem, policy: 
             raise ReplayMismatch(
                 f"move {logged.number} of the log ({logged.purpose}, {logged.reason}) is not what is wanted now"
             )
+        if following is not None and following.purpose == "final" and logged.purpose != "final":
+            session.wrap_up("ended as in the log")  # of no effect if the strategy had its answer anyway
         again = session.report(_result(logged))
         if (again.verdict, again.reason) != (logged.verdict, logged.reason):
             raise ReplayMismatch(f"move {logged.number}: the log says {logged.verdict}, now it is {again.verdict}")

@@ -138,7 +138,7 @@ class TuningSession:
         given_up = 0
         step = _advance(course, None)
         while isinstance(step, Proposal):
-            if spent := self._spent(step.candidate, given_up):
+            if self._open(step) and (spent := self._spent(step.candidate, given_up)):
                 course.close()
                 return Answer(self._fastest(), spent)
             self._check(step)
@@ -155,8 +155,7 @@ class TuningSession:
         strategy's."""
         new, old = proposal.candidate, proposal.against or self.incumbent
         empty = 0
-        fresh = proposal.once and new != self.incumbent
-        while fresh or self._settling.undecided(proposal, old):
+        while self._open(proposal):
             target = self._settling.less_sure(new, old)
             pairs = self._settling.pairs_for(target, old, proposal.cautious)
             if self._books.unwritten:
@@ -174,6 +173,11 @@ class TuningSession:
             if proposal.once or (result.ended_early and target == new):
                 break
         return self._settling.comparison(new, old)
+
+    def _open(self, proposal: Proposal) -> bool:
+        """True while the proposal needs a window (more)."""
+        fresh = proposal.once and proposal.candidate != self.incumbent
+        return fresh or self._settling.undecided(proposal, proposal.against or self.incumbent)
 
     def _explain(self, proposal: Proposal, comparison: Comparison) -> None:
         """Write the trial's last window with what the strategy made of it."""
@@ -293,8 +297,6 @@ class TuningSession:
 
     def _spent(self, candidate: Assignment, given_up: int) -> str | None:
         """Why the search must end here, or ``None``."""
-        if self._enough:
-            return self._enough
         configs = self.policy.configs_for(len(self.problem.sites))
         if self.ledger.tried >= configs and self.ledger.trial(candidate) is None:
             return f"stopped after {configs} configs (the limit)"
@@ -303,7 +305,7 @@ class TuningSession:
             return f"stopped after {self._books.iterations} iterations (the limit is {limit})"
         if given_up >= self.policy.missing_limit:
             return f"stopped: {given_up} moves in a row could not be measured"
-        return None
+        return self._enough or None
 
     def _check(self, proposal: Proposal) -> None:
         wrong = self.strategy.space.why_illegal(proposal.candidate)
@@ -326,5 +328,9 @@ def _sane(result: WindowResult) -> WindowResult:
 
 
 def _describe_baseline(level: Trial, sigma: float) -> str:
-    seen = "X, Y and Z seen" if level.x is not None and level.y is not None else "only Z seen (no kernel times here)"
-    return f"stock takes {level.z / 1e6:.2f} ms an iteration; {seen}; one pair scatters by {100 * sigma:.1f} %"
+    times = (f"{name} {time / 1e6:.2f} ms" if time is not None else f"{name} not seen" for name, time in _xyz(level))
+    return f"stock: {', '.join(times)} an iteration; one pair scatters by {100 * sigma:.1f} %"
+
+
+def _xyz(level: Trial) -> tuple[tuple[str, float | None], ...]:
+    return ("Z", level.z), ("X", level.x), ("Y", level.y)

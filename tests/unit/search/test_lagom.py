@@ -162,7 +162,7 @@ def test_every_trial_is_logged_with_h_x_y_z() -> None:
 
 def test_where_only_z_is_known_the_log_says_so() -> None:
     session, bench = run(comm_bound(see_kernels=False), noise=0.01)
-    assert "X and Y unknown" in reason_of(session)
+    assert "X not seen, Y not seen" in reason_of(session)
     assert all(move.h is None and move.x is None for move in session.moves)
     assert session.outcome is not None
     assert bench.gain(session.outcome.assignment) > 1.3

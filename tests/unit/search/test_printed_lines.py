@@ -6,6 +6,9 @@ question, so that each failure is seen alone. Noise-free unless a test says othe
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from lagom.records import Assignment
 from lagom.search import Policy, TuningSession, make_strategy
 from lagom.search.as_printed import AsPrinted
@@ -178,3 +181,12 @@ def test_the_final_test_saves_the_job_from_all_of_this() -> None:
             _, bench, session = printed(landscape, *repaired, noise=0.01)
             assert session.outcome is not None
             assert bench.gain(session.outcome.assignment) >= 0.995
+
+
+def test_the_readme_names_tests_that_exist() -> None:
+    here = Path(__file__)
+    readme = (here.parents[3] / "lagom" / "search" / "README.md").read_text()
+    sources = "".join(path.read_text() for path in here.parent.glob("*.py"))
+    named = set(re.findall(r"`(test_[a-z0-9_]+)(?:_?…)?`", readme))
+    assert len(named) > 15
+    assert [name for name in named if f"def {name}" not in sources] == []

@@ -63,3 +63,18 @@ def test_the_same_decisions_on_every_rank() -> None:
         Bench(compute_bound(), seed=1).drive(TuningSession(make_strategy("lagom", problem, 1), problem)) for _ in "ab"
     )
     assert first.outcome == second.outcome
+
+
+def test_a_run_that_was_wrapped_up_replays_too() -> None:
+    problem = comm_bound().problem()
+    bench, session = Bench(comm_bound(), noise=0.02), TuningSession(make_strategy("lagom", problem), problem)
+    while (request := session.request()) is not None:
+        if request.number == 9:
+            session.wrap_up("time is up")
+        session.report(bench.measure(request, session.should_cut))
+    assert session.outcome is not None
+    assert "time is up" in session.outcome.reason
+    again = replay(session.moves, make_strategy("lagom", problem), problem)
+    assert again.outcome is not None
+    assert again.outcome.assignment == session.outcome.assignment
+    assert again.moves == session.moves

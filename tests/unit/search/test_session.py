@@ -70,7 +70,7 @@ def test_a_run_starts_with_stock_against_itself() -> None:
     )
     move = session.report(WindowResult(((Sample(1e8), Sample(1.01e8)),) * 8))
     assert move.verdict == "baseline"
-    assert "only Z seen" in move.reason
+    assert "X not seen, Y not seen" in move.reason
     assert move.ratio is None
 
 
@@ -234,3 +234,19 @@ def test_time_to_tune_a_live_job(landscape: object) -> None:
         lost.append(outcome.regret_iterations)
     assert sorted(spent)[10] <= 400
     assert sorted(lost)[10] <= 15
+
+
+def test_wrapping_up_ends_the_search_but_not_the_proof() -> None:
+    candidates = [Assignment((CommConfig(channels=c), STOCK)) for c in (3, 2, 1)]
+    session = session_of(*candidates, answer=candidates[2])
+    wobble = jitter()
+    while (request := session.request()) is not None:
+        if request.candidate == candidates[1]:
+            session.wrap_up("the job is nearly over")
+        z = 8e7 if request.candidate == candidates[1] else 1e8
+        pairs = tuple((Sample(1e8 * next(wobble)), Sample(z * next(wobble))) for _ in range(request.pairs))
+        session.report(WindowResult(pairs))
+    assert session.outcome is not None
+    assert session.outcome.assignment == candidates[1]
+    assert not any(move.candidate == candidates[2] for move in session.moves)
+    assert "the job is nearly over" in session.outcome.reason
