@@ -16,7 +16,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,6 +34,8 @@ PROGRAMS = {"dump_layout.c"}  # has a main(); not part of any library
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wshadow"]
 C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g1", "-fPIC", "-fvisibility=protected", "-pthread", "-Icsrc", "-I."]
+# A decision crosses four files with small structs by value: inlined into one another they take half the time.
+INLINE_FLAGS = ["-flto", "-fno-tree-slp-vectorize"]
 LINK_FLAGS = ["-shared", "-pthread", "-Wl,--no-undefined", "-Wl,-z,relro", "-Wl,-z,now"]
 
 # name -> (source folders, the list of visible symbols, further link flags)
@@ -53,6 +57,16 @@ def compiler() -> str:
     return name
 
 
+@cache
+def inlining() -> list[str]:
+    """INLINE_FLAGS where compiler and linker can do that together (gcc and its own linker can), else nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "probe.c"
+        source.write_text("int probe(void) { return 0; }\n")
+        command = [*shlex.split(compiler()), *INLINE_FLAGS, "-fPIC", "-shared", str(source), "-o", f"{folder}/probe.so"]
+        return INLINE_FLAGS if subprocess.run(command, capture_output=True, check=False).returncode == 0 else []
+
+
 def sources(folder: str) -> list[Path]:
     """Every C source of a folder that belongs in a library."""
     return sorted(path for path in (ROOT / folder).rglob("*.c") if path.name not in PROGRAMS)
@@ -66,7 +80,7 @@ def newest_header() -> float:
 
 def compile_object(source: Path, headers_changed: float) -> Path:
     """Compiles one source unless its object is newer than it and every header; returns the object."""
-    flags = [*C_FLAGS, *WARNINGS, *shlex.split(os.environ.get("CFLAGS", ""))]
+    flags = [*C_FLAGS, *inlining(), *WARNINGS, *shlex.split(os.environ.get("CFLAGS", ""))]
     key = hashlib.sha256(" ".join([compiler(), *flags]).encode()).hexdigest()[:8]
     target = OBJECTS / key / source.relative_to(ROOT).with_suffix(".o")
     if target.exists() and target.stat().st_mtime > max(source.stat().st_mtime, headers_changed):
@@ -79,7 +93,14 @@ def compile_object(source: Path, headers_changed: float) -> Path:
 def link_library(name: str, objects: list[Path], map_file: str, extra: tuple[str, ...], out: Path) -> None:
     """Links beside the target and renames: a running job keeps the old file mapped and is not disturbed."""
     fresh = out / f".{name}.{os.getpid()}"
-    linking = [*shlex.split(compiler()), *LINK_FLAGS, f"-Wl,--version-script={map_file}", f"-Wl,-soname,{name}"]
+    linking = [
+        *shlex.split(compiler()),
+        "-O2",
+        *inlining(),
+        *LINK_FLAGS,
+        f"-Wl,--version-script={map_file}",
+        f"-Wl,-soname,{name}",
+    ]
     call([*linking, *map(str, objects), *extra, *shlex.split(os.environ.get("LDFLAGS", "")), "-o", str(fresh)])
     fresh.replace(out / name)
 
