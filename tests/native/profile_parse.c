@@ -1,0 +1,312 @@
+/* profile_parse.c - the profile and the rules of --set: what is read, what is refused and in which line, and noise. */
+#include "profile/profile_text.h"
+#include "tests/native/check.h"
+
+static const char *const whole =
+    "# made by hand\n"
+    "lagom-profile 1\n"
+    "fingerprint nccl 23007\n"
+    "fingerprint ranks 8   # a remark\n"
+    "fingerprint nodes 1\n"
+    "fingerprint p2p 0\n"
+    "fingerprint gpu \"NVIDIA H200\"\n"
+    "fingerprint torch 2.13.0\n"
+    "\n"
+    "communicator ranks=8 nodes=1 ordinal=0 name=\"default pg\"\r\n"
+    "  site 0 allgather 436207616 algo=ring proto=simple nc=3 chunk=256K nt=128\n"
+    "\tsite 1 reducescatter 1M nt=0\n"
+    "site 2 allgather 2G\n"
+    "program 0 3x1\n"
+    "program 2\n"
+    "rule allgather 1048576 - nc=4\n"
+    "rule any - 64K proto=ll\n"
+    "end\n"
+    "communicator nodes=1 ranks=2 ordinal=5\n"
+    "rule any - - nc=2\n"
+    "end";
+
+static struct lagom_profile profile;
+static char error[256];
+
+static int parse(const char *text)
+{
+    error[0] = '\0';
+    return lagom_profile_parse(text, strlen(text), &profile, error, sizeof(error));
+}
+
+static void the_whole_format_is_read(void)
+{
+    CHECK_EQUAL(parse(whole), 0);
+    const struct lagom_fingerprint *print = &profile.fingerprint;
+    CHECK(print->nccl_version == 23007 && print->ranks == 8 && print->nodes == 1 && print->p2p == 0);
+    CHECK(strcmp(print->gpu, "NVIDIA H200") == 0);
+    CHECK_EQUAL(profile.section_count, 2);
+    const struct lagom_profile_section *section = &profile.sections[0];
+    CHECK(section->rank_count == 8 && section->node_count == 1 && strcmp(section->name, "default pg") == 0);
+    const struct lagom_plan *plan = &section->content;
+    CHECK(plan->site_count == 3 && plan->position_count == 5 && plan->rule_count == 2);
+    const struct lagom_config wanted = {LAGOM_RING, LAGOM_SIMPLE, 3, 128, 0, 262144};
+    CHECK(same_config(plan->sites[0].incumbent, wanted) && same_config(plan->sites[0].candidate, wanted));
+    CHECK(plan->sites[0].function == LAGOM_ALL_GATHER && plan->sites[0].bytes == 436207616);
+    CHECK(plan->sites[1].bytes == MIB && same_config(plan->sites[1].incumbent, STOCK));
+    CHECK_EQUAL(plan->sites[2].bytes, 2ull << 30);
+    const uint16_t positions[] = {0, 1, 1, 1, 2};
+    CHECK(memcmp(plan->positions, positions, sizeof(positions)) == 0);
+    CHECK(plan->rules[0].bytes_min == MIB && plan->rules[0].bytes_max == UINT64_MAX && plan->rules[0].incumbent.channels == 4);
+    CHECK(plan->rules[1].function == LAGOM_ANY_FUNCTION && plan->rules[1].bytes_min == 0 && plan->rules[1].bytes_max == 65536);
+    CHECK(profile.sections[1].ordinal == 5 && profile.sections[1].name[0] == '\0');
+    lagom_profile_free(&profile);
+    CHECK(profile.section_count == 0 && profile.sections == NULL);
+}
+
+static void check_refused(uint32_t line, const char *text, const char *because)
+{
+    char beginning[32];
+    snprintf(beginning, sizeof(beginning), "line %u: ", line);
+    CHECK_EQUAL(parse(text), -1);
+    if (strncmp(error, beginning, strlen(beginning)) != 0 || strstr(error, because) == NULL) {
+        fprintf(stderr, "\"%s\" is not \"%s... %s ...\"\n", error, beginning, because);
+        exit(1);
+    }
+    CHECK(error[strlen(error) - 1] == '.' && profile.sections == NULL && profile.section_count == 0);
+}
+
+#define TITLE "lagom-profile 1\n"
+#define COMM TITLE "communicator ranks=2 nodes=1 ordinal=0\n"
+
+static void the_title(void)
+{
+    check_refused(0, "", "empty");
+    check_refused(2, "\n# nothing else", "empty");
+    check_refused(1, "fingerprint ranks 8\n", "no profile");
+    check_refused(1, "lagom-profile one\n", "no profile");
+    check_refused(1, "lagom-profile 2\n", "format 2");
+    check_refused(1, "lagom-profile 1 2\n", "too many");
+}
+
+static void the_fingerprint(void)
+{
+    check_refused(2, TITLE "fingerprint ranks\n", "a key and a value");
+    check_refused(2, TITLE "fingerprint ranks eight\n", "no value");
+    check_refused(2, TITLE "fingerprint p2p 2\n", "no value");
+    check_refused(2, TITLE "fingerprint nccl 99999999999\n", "no value");
+    check_refused(2, TITLE "fingerprint ranks 8 9\n", "too many");
+    check_refused(2, TITLE "fingerprint gpu \"a\"b\"\n", "no value");
+    check_refused(3, COMM "fingerprint ranks 8\n", "before the first");
+    check_refused(2, TITLE "colour blue\n", "no word of a profile");
+    check_refused(2, TITLE "site 0 allgather 1M\n", "no word of a profile");
+}
+
+static void the_sections(void)
+{
+    check_refused(2, TITLE "communicator ranks=2 nodes=1\n", "needs");
+    check_refused(2, TITLE "communicator ranks=2 nodes=1 ordinal=0 ranks=3\n", "each once");
+    check_refused(2, TITLE "communicator ranks=two nodes=1 ordinal=0\n", "not one of");
+    check_refused(2, TITLE "communicator ranks=2 nodes=1 ordinal=0 size=4\n", "not one of");
+    check_refused(2, COMM, "no end");
+    check_refused(3, COMM "communicator ranks=2 nodes=1 ordinal=1\n", "no end");
+    check_refused(3, COMM "colour blue\nend\n", "no word of a communicator");
+    check_refused(3, COMM "end of it\n", "too many");
+    char text[4096] = TITLE;
+    for (int i = 0; i < 17; i++) {
+        strcat(text, "communicator ranks=2 nodes=1 ordinal=0\nend\n");
+    }
+    check_refused(34, text, "more than 16");
+}
+
+static void the_sites(void)
+{
+    check_refused(3, COMM "site 1 allgather 1M\n", "would be 0");
+    check_refused(3, COMM "site 0 gather 1M\n", "function");
+    check_refused(3, COMM "site 0 any 1M\n", "function");
+    check_refused(3, COMM "site 0 allgather\n", "size");
+    check_refused(3, COMM "site 0 allgather -1\n", "size");
+    check_refused(3, COMM "site 0 allgather 1T\n", "size");
+    check_refused(3, COMM "site 0 allgather 17179869184G\n", "size");
+    check_refused(3, COMM "site 0 allgather 99999999999999999999\n", "size");
+    check_refused(3, COMM "site 0 allgather 1M nc\n", "name=value");
+    check_refused(3, COMM "site 0 allgather 1M nc=65\n", "1 to 64");
+    check_refused(3, COMM "site 0 allgather 1M nc=4 nc=5\n", "twice");
+    check_refused(3, COMM "site 0 allgather 1M nt=100\n", "multiple of 32");
+    check_refused(3, COMM "site 0 allgather 1M chunk=1\n", "512 bytes");
+    check_refused(3, COMM "site 0 allgather 1M chunk=4G\n", "512 bytes");
+    check_refused(3, COMM "site 0 allgather 1M algo=star\n", "algo is");
+    check_refused(3, COMM "site 0 allgather 1M proto=tcp\n", "proto is");
+    check_refused(3, COMM "site 0 allgather 1M speed=9\n", "the knobs are");
+    check_refused(5, COMM "site 0 allgather 1M\nprogram 0\nsite 1 allgather 2M\n", "before the program");
+}
+
+static void the_program(void)
+{
+    check_refused(4, COMM "site 0 allgather 1M\nprogram 1\n", "none of the 1");
+    check_refused(4, COMM "site 0 allgather 1M\nprogram x0\n", "none of");
+    check_refused(4, COMM "site 0 allgather 1M\nprogram 0x0\n", "none of");
+    check_refused(4, COMM "site 0 allgather 1M\nprogram 4097x0\n", "none of");
+    check_refused(5, COMM "site 0 allgather 1M\nprogram 4096x0\nprogram 0\n", "more than 4096");
+    check_refused(5, COMM "site 0 allgather 1K\nprogram 0\nend\n", "do not advance");
+    CHECK_EQUAL(parse(COMM "site 0 allgather 1M\nprogram 4096x0\nend\n"), 0);
+    lagom_profile_free(&profile);
+}
+
+static void the_rules(void)
+{
+    check_refused(3, COMM "rule all - - nc=1\n", "function");
+    check_refused(3, COMM "rule any -\n", "sizes");
+    check_refused(3, COMM "rule any 2M 1M\n", "sizes");
+    check_refused(3, COMM "rule any - - nc=1,nt=64\n", "1 to 64");
+}
+
+static void a_zero_byte_is_refused(void)
+{
+    char text[] = TITLE "fingerprint ranks 8?\n";
+    text[strlen(text) - 2] = '\0';
+    CHECK_EQUAL(lagom_profile_parse(text, sizeof(text) - 1, &profile, error, sizeof(error)), -1);
+    CHECK(strstr(error, "line 2: ") == error && strstr(error, "zero byte") != NULL);
+}
+
+/* Every beginning of a good profile, and every good profile with bytes changed: never a crash, never half a result. */
+static void noise_is_survived(void)
+{
+    size_t length = strlen(whole);
+    uint64_t seed = 77;
+    for (size_t cut = 0; cut < length; cut++) {
+        char *copy = malloc(cut + 1); /* exactly as long, so that the sanitizer sees one byte too far */
+        memcpy(copy, whole, cut);
+        int parsed = lagom_profile_parse(copy, cut, &profile, error, sizeof(error));
+        CHECK((parsed == 0) || profile.sections == NULL);
+        lagom_profile_free(&profile);
+        free(copy);
+    }
+    for (int round = 0; round < 20000; round++) {
+        char *copy = malloc(length);
+        memcpy(copy, whole, length);
+        for (uint64_t changes = 1 + next_random(&seed) % 6; changes > 0; changes--) {
+            copy[next_random(&seed) % length] = (char)next_random(&seed);
+        }
+        if (lagom_profile_parse(copy, length, &profile, error, 8) == 0) {
+            for (uint32_t i = 0; i < profile.section_count; i++) {
+                CHECK_EQUAL(lagom_plan_check_content(&profile.sections[i].content), LAGOM_PLAN_SOUND);
+            }
+        } else {
+            CHECK(profile.sections == NULL && memchr(error, '\0', 8) != NULL);
+        }
+        lagom_profile_free(&profile);
+        free(copy);
+    }
+}
+
+static void files(void)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/profile.%d", getenv("LAGOM_SHM_DIR") != NULL ? getenv("LAGOM_SHM_DIR") : "/tmp", getpid());
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(whole, file) >= 0 && fclose(file) == 0);
+    CHECK_EQUAL(lagom_profile_load(path, &profile, error, sizeof(error)), 0);
+    CHECK_EQUAL(profile.section_count, 2);
+    lagom_profile_free(&profile);
+    CHECK(truncate(path, (4 << 20) + 1) == 0);
+    CHECK_EQUAL(lagom_profile_load(path, &profile, error, sizeof(error)), -1);
+    CHECK(strstr(error, "at most 4 MiB") != NULL);
+    CHECK(truncate(path, 0) == 0);
+    CHECK_EQUAL(lagom_profile_load(path, &profile, error, sizeof(error)), -1);
+    unlink(path);
+    CHECK_EQUAL(lagom_profile_load(path, &profile, error, sizeof(error)), -1);
+    CHECK_EQUAL(lagom_profile_load("/", &profile, error, sizeof(error)), -1);
+    CHECK(strstr(error, "not a readable file") != NULL);
+}
+
+static void what_does_not_fit_is_said(void)
+{
+    char reason[200];
+    struct lagom_fingerprint here = {.nccl_version = 23007, .ranks = 8, .nodes = 1, .p2p = 0, .gpu = "NVIDIA H200"};
+    CHECK_EQUAL(parse(whole), 0);
+    struct lagom_fingerprint *wanted = &profile.fingerprint;
+    CHECK(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)) == NULL);
+    here.p2p = -1; /* not known here: not compared */
+    CHECK(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)) == NULL);
+    here.p2p = 1;
+    CHECK(strstr(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)), "without GPU peer access") != NULL);
+    here.p2p = 0;
+    here.ranks = 4;
+    CHECK(strstr(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)), "ranks") != NULL);
+    wanted->ranks = 0;
+    CHECK(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)) == NULL);
+    here.nccl_version = 22809;
+    CHECK(strstr(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)), "23007") != NULL);
+    here.nccl_version = 23007;
+    strcpy(here.gpu, "NVIDIA A40");
+    CHECK(strstr(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)), "NVIDIA A40") != NULL);
+    lagom_profile_free(&profile);
+}
+
+static void the_section_of_a_communicator(void)
+{
+    CHECK_EQUAL(parse(whole), 0);
+    const struct lagom_profile_section *first = &profile.sections[0];
+    CHECK(lagom_profile_section_for(&profile, 8, 1, 0, "default pg") == first);
+    CHECK(lagom_profile_section_for(&profile, 8, 1, 0, "") == first && lagom_profile_section_for(&profile, 8, 1, 0, NULL) == first);
+    CHECK(lagom_profile_section_for(&profile, 8, 1, 0, "other") == NULL);
+    CHECK(lagom_profile_section_for(&profile, 8, 1, 1, "default pg") == NULL);
+    CHECK(lagom_profile_section_for(&profile, 2, 1, 5, "whatever") == &profile.sections[1]);
+    CHECK(lagom_profile_section_for(&profile, 2, 2, 5, NULL) == NULL);
+    lagom_profile_free(&profile);
+}
+
+static struct lagom_rule rule(const char *text)
+{
+    struct lagom_rule out;
+    if (lagom_rule_parse(text, &out, error, sizeof(error)) != 0) {
+        fprintf(stderr, "%s: %s\n", text, error);
+        exit(1);
+    }
+    return out;
+}
+
+static void rules_of_the_command_line(void)
+{
+    struct lagom_rule out = rule("allgather:>=1M:nc=4,chunk=512K,nt=256");
+    const struct lagom_config wanted = {LAGOM_LEAVE, LAGOM_LEAVE, 4, 256, 0, 524288};
+    CHECK(out.function == LAGOM_ALL_GATHER && out.bytes_min == MIB && out.bytes_max == UINT64_MAX);
+    CHECK(same_config(out.incumbent, wanted) && same_config(out.candidate, wanted));
+    out = rule("any:1M-16M:algo=nvls_tree,proto=simple");
+    CHECK(out.function == LAGOM_ANY_FUNCTION && out.bytes_min == MIB && out.bytes_max == 16 * MIB);
+    CHECK(out.incumbent.algorithm == LAGOM_NVLS_TREE && out.incumbent.protocol == LAGOM_SIMPLE);
+    out = rule("reduce:<=64K:nc=1");
+    CHECK(out.bytes_min == 0 && out.bytes_max == 65536);
+    out = rule("allreduce:=436207616:nc=1");
+    CHECK(out.bytes_min == 436207616 && out.bytes_max == 436207616);
+    out = rule("broadcast:any:nc=1");
+    CHECK(out.bytes_min == 0 && out.bytes_max == UINT64_MAX);
+}
+
+static void bad_rules_are_refused(void)
+{
+    static const char *const bad[] = {"", ":", "::", "allgather", "allgather:nc=4", "allgather:>=1M:", "gather:any:nc=4",
+                                      "any:>1M:nc=4", "any:16M-1M:nc=4", "any:1M-:nc=4", "any:>=:nc=4", "any:any:nc=4,",
+                                      "any:any:nc=4,,nt=64", "any:any:nc=4;nt=64", "any:any:nc=-1", "any:any:nc= 4",
+                                      "any:any:nc=4:nt=64", "any:any:nc=99", "any:=1M2:nc=4", "ANY:any:nc=4"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct lagom_rule out = {.bytes_min = 7};
+        CHECK_EQUAL(lagom_rule_parse(bad[i], &out, error, sizeof(error)), -1);
+        CHECK(out.bytes_min == 7 && strstr(error, "as in") != NULL);
+    }
+}
+
+int main(void)
+{
+    RUN(the_whole_format_is_read);
+    RUN(the_title);
+    RUN(the_fingerprint);
+    RUN(the_sections);
+    RUN(the_sites);
+    RUN(the_program);
+    RUN(the_rules);
+    RUN(a_zero_byte_is_refused);
+    RUN(noise_is_survived);
+    RUN(files);
+    RUN(what_does_not_fit_is_said);
+    RUN(the_section_of_a_communicator);
+    RUN(rules_of_the_command_line);
+    RUN(bad_rules_are_refused);
+    return 0;
+}
