@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,11 +129,17 @@ def _compute_classes(table: KernelTable, steps: Steps, bounds: NDArray[np.int64]
     row = int(np.argsort(steps.end - steps.begin, kind="stable")[steps.count // 2])
     edges = bounds[row]
     kernels = np.flatnonzero(table.is_compute & (table.start < edges[-1]) & (table.end > edges[0]))
-    mix = np.zeros((edges.size - 1, len(table.names)))
-    for group, (low, high) in enumerate(pairwise(edges.tolist())):
-        shared = np.minimum(table.end[kernels], high) - np.maximum(table.start[kernels], low)
-        mix[group] = np.bincount(table.name[kernels], np.maximum(shared, 0), len(table.names))
-    return _clusters(mix)
+    names, name = np.unique(table.name[kernels], return_inverse=True)
+    first = np.clip(np.searchsorted(edges, table.start[kernels], side="right") - 1, 0, edges.size - 2)
+    last = np.clip(np.searchsorted(edges, table.end[kernels], side="left") - 1, first, edges.size - 2)
+    spread = last - first + 1
+    part = np.repeat(np.arange(kernels.size), spread)
+    group = np.repeat(first - np.cumsum(spread) + spread, spread) + np.arange(part.size)
+    start, end = table.start[kernels[part]], table.end[kernels[part]]
+    shared = np.minimum(end, edges[group + 1]) - np.maximum(start, edges[group])
+    cell = group * names.size + name[part]
+    mix = np.bincount(cell, np.maximum(shared, 0), (edges.size - 1) * names.size).astype(float)
+    return _clusters(mix.reshape(edges.size - 1, names.size))
 
 
 def _clusters(mix: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -66,7 +66,10 @@ def label(name: str, width: int = 44) -> str:
     text = text.removeprefix("void ")
     text = text.split("(", 1)[0] if not text.startswith("(") else text
     text = text.split("<", 1)[0].split("::")[-1] or text
-    return text if len(text) <= width else text[: width - 1] + "…"
+    if len(text) <= width:
+        return text
+    tail = width // 3  # the end often tells variants apart: ..._TNT, ..._NNT
+    return f"{text[: width - 1 - tail]}…{text[-tail:]}"
 
 
 @lru_cache(maxsize=65536)

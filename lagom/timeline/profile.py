@@ -18,7 +18,7 @@ from lagom.timeline.kineto import TraceError
 from lagom.timeline.ranks import Rank, Together, together
 from lagom.timeline.steps import find_steps
 from lagom.timeline.table import KernelTable
-from lagom.timeline.tax import Contention, Sufferer, Tax
+from lagom.timeline.tax import Contention, FamilyTax, Sufferer, Tax
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class Profile:
     patterns: tuple[PatternRow, ...]
     sites: tuple[SiteRow, ...]
     sufferers: tuple[Sufferer, ...]
+    families: tuple[FamilyTax, ...]
     contention: Contention
     notes: tuple[str, ...]
 
@@ -116,6 +117,7 @@ def profile(tables: Sequence[KernelTable]) -> Profile:
         patterns=_patterns(rank, contention),
         sites=_sites(rank, merged),
         sufferers=tuple(contention_tax.sufferers(rank.table, rank.steps, contention)),
+        families=tuple(contention_tax.families(rank.table, rank.steps, contention)),
         contention=contention,
         notes=tuple(_notes(ranks, taxes, merged)),
     )
@@ -195,7 +197,7 @@ def _notes(ranks: Sequence[Rank], taxes: Sequence[Tax], merged: Together) -> lis
     if unmatched > 0.02:
         notes.append(
             f"{unmatched:.0%} of compute time is in kernels that always have communication beside them, so the tax is "
-            "a lower bound; a second trace with one channel (NCCL_MAX_CTAS=1) would show them quiet."
+            "a lower bound."
         )
     return notes
 

@@ -7,13 +7,16 @@ in a file or a ring never matters. Everything downstream may rely on: ``end >= s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lagom.timeline.classify import NO_FUNCTION, Kind, function_of, kind_of
 
+_COLUMNS = (
+    "start", "end", "stream", "name", "grid", "block", "channels", "kind", "function", "slot", "call", "bytes"
+)  # fmt: skip
 #: No kernel takes a minute; a longer one is a torn record.
 LONGEST_NS = 60_000_000_000
 NO_CALL = -1
@@ -70,6 +73,11 @@ class KernelTable:
 
     def __len__(self) -> int:
         return self.start.size
+
+    def only(self, rows: NDArray) -> KernelTable:
+        """The same with some of its kernels: a mask, or indices in ascending order."""
+        columns = {key: getattr(self, key)[rows] for key in _COLUMNS}
+        return replace(self, **columns)
 
     @property
     def duration(self) -> NDArray[np.int64]:

@@ -84,8 +84,8 @@ class Tax:
 
 @dataclass(frozen=True, slots=True)
 class Sufferer:
-    """One kind of kernel (name and role-independent): a step's count, medians in ns quiet and under communication,
-    their ratio with like compared with like, and its tax a step."""
+    """One kernel by name: how many a step, mean ns under communication and of their likes when quiet, the ratio of
+    both, and its tax a step."""
 
     name: str
     calls: int
@@ -246,6 +246,41 @@ def _split(table: KernelTable, steps: Steps, contention: Contention) -> Floats |
     return np.where(bound, np.clip(contention.loss, 0.0, limit), 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class FamilyTax:
+    """One sort of work (matmul, attention, ...): a step's time, the part of it under communication, how much slower
+    that part is than its likes when quiet (total over total; 1 = not at all, NaN = unknown), and its tax a step, ns."""
+
+    family: str
+    ns: float
+    under_ns: float
+    slowdown: float
+    tax_ns: float
+
+
+def families(table: KernelTable, steps: Steps, contention: Contention) -> list[FamilyTax]:
+    """Tax by sort of work, largest time first."""
+    words = [family(name) for name in table.names]
+    of_place = [words[name] for name in table.name[steps.index[0, contention.places]]]
+    found = [
+        _family_tax(word, contention, np.array([one == word for one in of_place])) for word in dict.fromkeys(of_place)
+    ]
+    return sorted(found, key=lambda one: -one.ns)
+
+
+def _family_tax(word: str, contention: Contention, mine: NDArray[np.bool_]) -> FamilyTax:
+    duration, quiet, covered = (part[:, mine] for part in (contention.duration, contention.quiet, contention.covered))
+    loud = (covered >= LOUD_FROM) & (quiet > 0)
+    reference = float(quiet[loud].sum())
+    return FamilyTax(
+        family=word,
+        ns=float(duration.sum(axis=1).mean()),
+        under_ns=float((duration * covered).sum(axis=1).mean()),
+        slowdown=float(duration[loud].sum()) / reference if reference else float("nan"),
+        tax_ns=float(contention.loss[:, mine].sum(axis=1).mean()),
+    )
+
+
 def sufferers(table: KernelTable, steps: Steps, contention: Contention) -> list[Sufferer]:
     """Kinds of kernels by tax, worst first. Slow-down: total over its kernels under communication of duration /
     quiet."""
@@ -264,8 +299,8 @@ def _sufferer(table: KernelTable, name: int, contention: Contention, mine: NDArr
     return Sufferer(
         name=table.names[name],
         calls=int(mine.sum()),
-        quiet_ns=float(np.median(quiet[loud])),
-        loud_ns=float(np.median(duration[loud])),
+        quiet_ns=float(quiet[loud].mean()),
+        loud_ns=float(duration[loud].mean()),
         slowdown=float(duration[loud].sum() / quiet[loud].sum()),
         tax_ns=float(contention.loss[:, mine].sum(axis=1).mean()),
         family=family(table.names[name]),

@@ -20,7 +20,8 @@ from lagom.timeline import build
 STEPS, KERNELS, RANKS, LAYERS = 50, 5000, 8, 80
 COMM = 3 * LAYERS  # collectives a step
 COMPUTE = KERNELS - COMM
-names = [f"gemm_{n}" for n in range(40)] + ["ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"]
+names = [f"gemm_{n}" for n in range(40)]
+names += ["ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"]
 word = np.tile(np.arange(40), COMPUTE // 40 + 1)[:COMPUTE]
 word[:7] = 39 - np.arange(7)
 
@@ -35,7 +36,8 @@ def rank_table(rank):
     start = np.concatenate([begin.ravel(), comm.ravel()])
     end = np.concatenate([(begin + length).ravel(), comm.ravel() + 15_000])
     mix = rng.permutation(start.size)
-    return build(start[mix], end[mix], stream[mix], names, name[mix], grid=132, block=384, channels=24, rank=rank, sms=132)
+    columns = (start[mix], end[mix], stream[mix], names, name[mix])
+    return build(*columns, grid=132, block=384, channels=24, rank=rank, sms=132)
 
 floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 began, wall = time.process_time(), time.perf_counter()

@@ -1,0 +1,130 @@
+"""``lagom profile``: is NCCL slowing my matmuls, and by how much?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lagom.errors import UsageError
+
+if TYPE_CHECKING:
+    from lagom.sim.machine import Machine
+    from lagom.sim.program import Workload
+    from lagom.timeline.table import KernelTable
+
+#: Simulated iterations: enough for medians, quick to draw; fewer, and of fewer ranks, where an iteration is huge.
+_ITERATIONS, _MIN_ITERATIONS = 8, 4
+_ENOUGH_KERNELS = 400_000
+_PIPE_COLUMNS = 120
+
+
+def profile(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Further traces, one a rank (with --trace).", show_default=False)
+    ] = None,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option("--trace", help="A Kineto trace (.json or .json.gz); one file a rank.", show_default=False),
+    ] = None,
+    simulate: Annotated[
+        str, typer.Option("--simulate", metavar="PRESET", help="Simulate a machine instead: a40-nvlink, h200-host, ...")
+    ] = "",
+    workload: Annotated[
+        str, typer.Option("--workload", help="What to simulate: fsdp, tp or ep, then the model.")
+    ] = "fsdp-llama3-8b",
+    sms: Annotated[
+        int, typer.Option("--sms", help="SMs of the GPU, to split the tax; default: as in the trace.", min=0, max=1024)
+    ] = 0,
+    out: Annotated[Path, typer.Option("--out", help="Folder for profile.html, the pictures and trace.json.gz.")] = Path(
+        "lagom-profile"
+    ),
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write all numbers to this file.", show_default=False)
+    ] = None,
+) -> None:
+    """Answer "is NCCL slowing my matmuls, and by how much?" from traces of any job, or from a simulated one.
+
+    Record a trace with torch.profiler (ProfilerActivity.CUDA) over at least four iterations.
+    """
+    import json
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from lagom import timeline
+    from lagom.report import page, profile_report
+
+    tables, source = _tables([*(trace or []), *(files or [])], bool(trace), simulate, workload)
+    if sms:
+        tables = [replace(table, sms=sms) for table in tables]
+    found = timeline.profile(tables)
+    written = profile_report.write_folder(found, out, source)
+    if json_file is not None:
+        page.write(json_file, json.dumps(profile_report.to_json(found, source), indent=2) + "\n")
+        written.append(json_file)
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, _PIPE_COLUMNS)
+    profile_report.show(found, console)
+    console.print("\nWritten: " + ", ".join(str(path) for path in written), highlight=False, soft_wrap=True)
+
+
+def _tables(paths: list[Path], traced: bool, simulate: str, workload: str) -> tuple[list[KernelTable], str]:
+    """The kernels to look at, and where they come from in words."""
+    from lagom import timeline
+
+    if bool(paths) == bool(simulate):
+        raise UsageError("say what to profile: --trace FILE... (a Kineto trace a rank) or --simulate PRESET, not both.")
+    if paths and not traced:
+        raise UsageError(f"put --trace before the traces: lagom profile --trace {paths[0]} ...")
+    if paths:
+        return timeline.load_all(paths), ", ".join(path.name for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
+    return _simulated(_machine(simulate), _workload(workload))
+
+
+def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable], str]:
+    from lagom import timeline
+    from lagom.errors import LagomError
+    from lagom.sim import Simulator
+
+    try:
+        simulator = Simulator(workload, machine)
+    except ValueError as error:
+        raise LagomError(f"{workload.name} cannot be simulated on {machine.name}: {error}; choose another.") from error
+    kernels = max(len(simulator.run(simulator.stock()).kernels), 1)
+    iterations = max(_MIN_ITERATIONS, min(_ITERATIONS, _ENOUGH_KERNELS // kernels))
+    ranks = range(max(1, min(workload.ranks, 8, _ENOUGH_KERNELS // (kernels * iterations))))
+    tables = [timeline.from_simulator(simulator, iterations, rank=rank) for rank in ranks]
+    return tables, f"simulated: {workload.name} on {machine.name} ({workload.note})"
+
+
+def _machine(name: str) -> Machine:
+    from lagom.sim import machine
+
+    wanted = _plain(name)
+    if wanted not in machine.PRESETS:
+        known = ", ".join(preset.replace("_", "-") for preset in machine.PRESETS)
+        raise UsageError(f"there is no machine preset {name!r}; choose one of: {known}.")
+    return machine.PRESETS[wanted]
+
+
+def _workload(name: str) -> Workload:
+    from lagom.sim import workloads
+    from lagom.sim.shapes import SHAPES
+
+    kinds: dict[str, Callable[[str], Workload]] = {
+        "fsdp": workloads.fsdp, "tp": workloads.domino, "ep": workloads.expert
+    }  # fmt: skip
+    kind, _, model = _plain(name).partition("_")
+    model = "_".join(part for part in model.split("_") if part)
+    if kind not in kinds or model not in SHAPES:
+        models = ", ".join(shape.replace("_", "-") for shape in SHAPES)
+        raise UsageError(f"there is no workload {name!r}; write fsdp-, tp- or ep- and a model: {models}.")
+    return kinds[kind](model)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("-", "_")

@@ -1,0 +1,35 @@
+"""``lagom report``: a job's decision log as one offline page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    where: Annotated[
+        Path | None,
+        typer.Argument(help="Log folder or decisions.jsonl; default: the newest ./lagom-*.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for report.html and pictures; default: beside the log.", show_default=False),
+    ] = None,
+) -> None:
+    """Write one HTML page on what was tuned: search path, convergence, every site before and after, and the regret."""
+    from lagom import journal
+    from lagom.report import tuning_report, tuning_story
+
+    log = journal.find_log(where)
+    damaged: list[int] = []
+    story = tuning_story.gather(journal.read(log, on_damage=lambda number, _: damaged.append(number)))
+    if damaged:
+        story.remarks.append(f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}.")
+    written = tuning_report.write_folder(story, out or log.parent / "report", str(log))
+    for search in story.told:
+        typer.echo(tuning_report.answer(search))
+    if not story.told:
+        typer.echo("Nothing was tuned yet: the log has no move.")
+    typer.echo(f"Written: {', '.join(str(path) for path in written)}")

@@ -1,0 +1,50 @@
+"""One HTML file out of a template: inline pictures and style, nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from lagom import __version__
+from lagom.errors import LagomError
+from lagom.report import words
+
+
+class ReportError(LagomError):
+    """A report that cannot be written."""
+
+
+def render(template: str, **values: object) -> str:
+    """The page; values are escaped, pictures are given as :class:`markupsafe.Markup`."""
+    pages = Environment(
+        loader=PackageLoader("lagom.report"),
+        autoescape=select_autoescape(("html", "j2")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters |= {name: getattr(words, name) for name in ("time", "percent", "times", "plain")}
+    return pages.get_template(template).render(version=__version__, **values)
+
+
+def picture(svg: str) -> Markup:
+    """An SVG of ours, to be put into a page as it is."""
+    return Markup(svg)
+
+
+def make_folder(folder: Path) -> None:
+    """Create ``folder``; one clear sentence if that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"the folder {folder} cannot be made: {error.strerror or error}; choose another.") from error
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file; one clear sentence if that cannot be."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReportError(f"{path} cannot be written: {error.strerror or error}.") from error

@@ -1,0 +1,222 @@
+"""A profile as a folder of files, as tables for a terminal, and as JSON; and the one sentence that answers the
+question."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lagom.report import page, words
+from lagom.timeline import kineto
+from lagom.timeline.groups import describe
+from lagom.timeline.profile import PatternRow, Profile
+from lagom.timeline.tax import FamilyTax
+
+SCHEMA = 1
+#: Below this share of compute time the tax is called none.
+_NEGLIGIBLE = 0.005
+_TERMINAL_ROWS = 8
+_WIDE = 110
+#: A browser shows this many kernels without complaint.
+MAX_TRACE_KERNELS = 120_000
+
+
+def answer(profile: Profile) -> str:
+    """Is NCCL slowing my matmuls, and by how much: one sentence."""
+    tax, matmul = profile.tax, _family(profile, "matmul")
+    if not profile.x:
+        return "There is no communication in this trace, so nothing slows your compute."
+    if tax.under < _NEGLIGIBLE:
+        return "No: compute and communication never run at the same time here, so neither can slow the other."
+    if tax.unmatched >= tax.under and not tax.share:
+        return "Unknown: every kernel beside communication always has communication beside it; none was seen quiet."
+    cost = f"{words.time(tax.ns)} of each {words.time(profile.z)} step, {words.percent(tax.share)} of compute time"
+    interval = f"95 % interval {100 * tax.low:.1f} to {words.percent(tax.high)}"
+    if tax.high < _NEGLIGIBLE or tax.low <= 0:
+        return f"No, not measurably: overlap costs your compute {cost} ({interval})."
+    at_least = "at least " if tax.unmatched > 0.02 else ""
+    if matmul is None or math.isnan(matmul.slowdown):
+        return f"Yes: overlap costs your compute {at_least}{cost} ({interval})."
+    slow = f"matmuls run {words.times(matmul.slowdown)} as long beside communication as without it"
+    return f"Yes: {slow}. Overlap costs {at_least}{cost} ({interval})."
+
+
+def more(profile: Profile) -> list[str]:
+    """What else a reader wants to know first."""
+    if not profile.x:
+        return []
+    hidden = profile.x - profile.exposed
+    lines = [
+        f"Overlap hides {words.time(max(hidden, 0.0))} of {words.time(profile.x)} communication; "
+        f"{words.time(profile.exposed)} ({words.percent(profile.exposed / profile.z)} of the step) stays exposed."
+    ]
+    if profile.y > profile.x:
+        lines.append("The step is compute-bound (Y > X): communication has time to spare, so fewer channels may do.")
+    else:
+        lines.append("The step is communication-bound (X > Y): what slows communication down slows the step down.")
+    if profile.tax.sm is not None and profile.tax.share > 0:
+        lines.append(
+            f"Of the tax, {words.percent(profile.tax.sm / profile.tax.share, 0)} is what SMs taken from matmul and "
+            "attention kernels can explain; the rest is memory bandwidth and cache."
+        )
+    if profile.tax.unmatched > 0.02:
+        total = words.percent(profile.tax.extrapolated)
+        lines.append(f"If the kernels never seen quiet suffer as the others do, the tax is {total} of compute time.")
+    return lines
+
+
+def write_folder(profile: Profile, folder: Path, source: str) -> list[Path]:
+    """``profile.html``, ``timeline.png``, ``groups.png``, ``tax.png`` and ``trace.json.gz`` in ``folder``."""
+    from lagom.report import profile_figures, style
+
+    page.make_folder(folder)
+    figures = {"timeline": profile_figures.timeline(profile), "tax": profile_figures.tax(profile)}
+    if profile.patterns:
+        figures["groups"] = profile_figures.groups(profile)
+    pictures = {name: page.picture(style.to_svg(figure)) for name, figure in figures.items()}
+    text = page.render(
+        "profile.html.j2", title="Lagom: overlap profile", source=source, answer=answer(profile), more=more(profile),
+        profile=profile, timeline=pictures["timeline"], tax=pictures["tax"], groups=pictures.get("groups", ""),
+    )  # fmt: skip
+    page.write(folder / "profile.html", text)
+    for name, figure in figures.items():
+        style.save_png(figure, folder / f"{name}.png")
+    low, high = excerpt(profile)
+    ranges = [mark for mark in marks(profile) if low <= mark[1] and mark[2] <= high]
+    table = profile.rank.table
+    inside = table.only((table.start >= low) & (table.end <= high))
+    kineto.write(inside, folder / "trace.json.gz", ranges, len(profile.ranks))
+    return [folder / "profile.html", *(folder / f"{name}.png" for name in figures), folder / "trace.json.gz"]
+
+
+def excerpt(profile: Profile) -> tuple[int, int]:
+    """The range of time that goes into the written trace: all of it, or of a long one as many steps as may be, from the
+    typical one on."""
+    table, steps = profile.rank.table, profile.rank.steps
+    whole = int(table.start.min()), int(table.end.max())
+    if len(table) <= MAX_TRACE_KERNELS:
+        return whole
+    first = profile.typical_step
+    last = min(first + max(MAX_TRACE_KERNELS // steps.places, 1), steps.count) - 1
+    return int(steps.begin[first]), int(steps.end[last])
+
+
+def marks(profile: Profile) -> list[tuple[str, int, int]]:
+    """Steps and overlap groups as named ranges for the trace."""
+    rank = profile.rank
+    ranges = [
+        (f"step {number}", int(low), int(high))
+        for number, (low, high) in enumerate(zip(rank.steps.begin, rank.steps.end, strict=True), start=1)
+    ]
+    names = [describe(rank.groups, int(pattern)) for pattern in rank.groups.pattern_of]
+    for edges in rank.groups.bounds(rank.table, rank.steps).tolist() if rank.groups.count else []:
+        ranges += [(name, low, high) for name, low, high in zip(names, edges[:-1], edges[1:], strict=True)]
+    return ranges
+
+
+def show(profile: Profile, console: Console) -> None:
+    """The answer and a table per pattern and kernel, for a terminal or a pipe."""
+    console.print(_unbroken(answer(profile)), style="bold", highlight=False)
+    for line in [*more(profile), *(f"Note: {note}" for note in profile.notes)]:
+        console.print(_unbroken(line), highlight=False)
+    console.print()
+    if profile.patterns:
+        console.print(_pattern_table(profile, wide=console.width >= _WIDE))
+    if any(one.tax_ns > 0 for one in profile.sufferers):
+        console.print(_kernel_table(profile))
+
+
+def _pattern_table(profile: Profile, wide: bool) -> Table:
+    """A row a pattern and one for the step; X, Y and OEF only where there is room."""
+    table = Table(title=f"Overlap groups of a step (median of {profile.steps})", title_justify="left", box=None)
+    columns = ("pattern", "groups", "Z", "X", "Y", "hidden", "exposed", "OEF", "tax", "of Y")
+    shown = [index for index, name in enumerate(columns) if wide or name not in ("X", "Y", "OEF")]
+    for index in shown:
+        first = index == 0
+        table.add_column(columns[index], justify="left" if first else "right", no_wrap=not first, min_width=24 * first)
+    for row in profile.patterns:
+        cells = _pattern_cells(row)
+        table.add_row(*(cells[index] for index in shown))
+    cells = _step_cells(profile)
+    table.add_section()
+    table.add_row(*(cells[index] for index in shown), style="bold")
+    return table
+
+
+def _pattern_cells(row: PatternRow) -> tuple[str, ...]:
+    return (
+        row.name, str(row.groups), words.time(row.z), words.time(row.x), words.time(row.y),
+        words.percent(row.overlap_ratio, 0), words.time(row.exposed), words.plain(row.oef), words.time(row.tax),
+        words.percent(row.tax / row.y if row.y else 0.0),
+    )  # fmt: skip
+
+
+def _step_cells(profile: Profile) -> tuple[str, ...]:
+    return (
+        "the step", str(sum(row.groups for row in profile.patterns)), words.time(profile.z), words.time(profile.x),
+        words.time(profile.y), words.percent(profile.overlap_ratio, 0), words.time(profile.exposed), "",
+        words.time(profile.tax.ns), words.percent(profile.tax.share),
+    )  # fmt: skip
+
+
+def _unbroken(text: str) -> str:
+    """Numbers stay with their units when a line is wrapped."""
+    return re.sub(r"(?<=\d) (?=%|ms|µs|s\b)", "\u00a0", text)
+
+
+def _kernel_table(profile: Profile) -> Table:
+    from lagom.timeline.names import label
+
+    table = Table(title="\nWho pays the contention tax", title_justify="left", box=None)
+    table.add_column("kernel", overflow="ellipsis", no_wrap=True, min_width=24)
+    for name in ("a step", "quiet", "beside NCCL", "slow-down", "tax a step"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in [one for one in profile.sufferers if one.tax_ns > 0][:_TERMINAL_ROWS]:
+        table.add_row(
+            label(one.name), f"{one.calls}×", words.time(one.quiet_ns), words.time(one.loud_ns),
+            words.times(one.slowdown), words.time(one.tax_ns),
+        )  # fmt: skip
+    return table
+
+
+def to_json(profile: Profile, source: str) -> dict[str, Any]:
+    """Everything as plain values; times in ns, shares of 1, unknown numbers null."""
+    numbers = ("steps", "irregular", "z", "x", "y", "overlap_ratio", "exposed", "idle")
+    document = {
+        "schema": SCHEMA,
+        "source": source,
+        "answer": answer(profile),
+        "ranks": [rank.table.rank for rank in profile.ranks],
+        "shown_rank": profile.rank.table.rank,
+        **{name: getattr(profile, name) for name in numbers},
+        "tax": asdict(profile.tax),
+        "tax_by_rank": [asdict(tax) for tax in profile.taxes],
+        "patterns": [asdict(row) for row in profile.patterns],
+        "sites": [asdict(row) for row in profile.sites],
+        "families": [asdict(row) for row in profile.families],
+        "kernels": [asdict(one) for one in profile.sufferers],
+        "wait_by_rank": list(profile.together.wait_ns),
+        "straggler": profile.together.straggler,
+        "step_samples": [asdict(sample) for sample in profile.together.samples],
+        "faults": {str(rank.table.rank): asdict(rank.table.faults) for rank in profile.ranks},
+        "notes": list(profile.notes),
+    }
+    return _without_nan(document)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _family(profile: Profile, word: str) -> FamilyTax | None:
+    return next((row for row in profile.families if row.family == word), None)

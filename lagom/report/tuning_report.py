@@ -1,0 +1,124 @@
+"""A decision log as one offline HTML file with its pictures beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lagom.report import page, style, tuning_figures
+from lagom.report.tuning_story import Search, SiteChange, Step, TuningStory
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A number at the top of the page."""
+
+    value: str
+    label: str
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One communicator's part of the page."""
+
+    name: str
+    answer: str
+    search: Search
+    cards: list[Card]
+    path: Markup | None
+    convergence: Markup | None
+    sites: Markup | None
+    changes: list[SiteChange]
+    steps: list[Step]
+
+
+def answer(search: Search) -> str:
+    """How the search ended, in one sentence."""
+    outcome = search.outcome
+    if outcome is None:
+        return f"The search was still going after {len(search.moves)} moves."
+    if outcome.verdict == "improved" and outcome.speedup is not None:
+        low, high = outcome.speedup_low, outcome.speedup_high
+        interval = "" if low is None or high is None else f" (95 % interval {low:.3f} to {high:.3f})"
+        return f"The job runs {outcome.speedup:.3f}× as fast as with stock NCCL{interval}."
+    if outcome.verdict == "stock_is_best":
+        tried = f"Stock NCCL is already best here: {outcome.configs} configs were tried"
+        seen = outcome.resolvable
+        return f"{tried}." if seen is None else f"{tried}, and a gain of {page.words.percent(seen)} would have shown."
+    return f"The search was stopped after {outcome.windows} windows; the job runs on the best confirmed configs."
+
+
+def write_folder(story: TuningStory, folder: Path, source: str) -> list[Path]:
+    """``report.html`` and PNGs of its pictures in ``folder``."""
+    page.make_folder(folder)
+    written: list[Path] = []
+    parts = [_part(search, folder, written) for search in story.told]
+    values = {"source": _source(story, source), "parts": parts, "remarks": _remarks(story)}
+    text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
+    page.write(folder / "report.html", text)
+    return [folder / "report.html", *written]
+
+
+def _part(search: Search, folder: Path, written: list[Path]) -> Part:
+    name = search.name or f"communicator {search.communicator}"
+    prefix = f"{search.communicator}-" if search.communicator else ""
+
+    def drawn(kind: str, figure: Figure | None) -> Markup | None:
+        if figure is None:
+            return None
+        written.append(folder / f"{prefix}{kind}.png")
+        style.save_png(figure, written[-1])
+        return page.picture(style.to_svg(figure))
+
+    return Part(
+        name=f"{name}, {search.ranks} ranks" if search.ranks else name,
+        answer=answer(search),
+        search=search,
+        cards=_cards(search),
+        path=drawn("path", tuning_figures.path(search)),
+        convergence=drawn("convergence", tuning_figures.convergence(search)),
+        sites=drawn("sites", tuning_figures.sites(search)),
+        changes=search.changes(),
+        steps=search.steps(),
+    )
+
+
+def _cards(search: Search) -> list[Card]:
+    outcome, base = search.outcome, search.baseline
+    cards = []
+    if outcome is not None and outcome.speedup is not None:
+        better = outcome.verdict == "improved"
+        cards.append(Card(f"{outcome.speedup:.3f}×", "speed-up of the final A/B", "good" if better else ""))
+    if base is not None and base.z is not None:
+        cards.append(Card(page.words.time(base.z), "an iteration under stock (Z)"))
+    cards.append(Card(str(len(search.moves)), "windows measured"))
+    if outcome is not None:
+        cards.append(Card(str(outcome.configs), "configs tried"))
+    kind = "loss" if search.regret else ""
+    cards.append(Card(f"{search.regret:.1f}", "iterations lost while searching (regret)", kind))
+    if outcome is not None and outcome.resolvable is not None:
+        cards.append(Card(page.words.percent(outcome.resolvable), "smallest effect that would have shown"))
+    return cards
+
+
+def _source(story: TuningStory, source: str) -> str:
+    took = "" if story.seconds is None else f"{story.seconds:.0f} s"
+    ranks = f"{story.ranks} ranks" if story.ranks else ""
+    strategy = f"strategy {story.strategy}" if story.strategy else ""
+    parts = [story.job, ranks, story.gpu, f"NCCL {story.nccl}" if story.nccl else "", strategy, took, source]
+    return " · ".join(part for part in parts if part)
+
+
+def _remarks(story: TuningStory) -> list[str]:
+    remarks = list(dict.fromkeys(story.remarks))
+    if story.aborted:
+        remarks.append(f"{story.aborted} plan(s) came to nothing: not every rank agreed in time, so nothing changed.")
+    if not story.ended:
+        remarks.append("The log has no last line: the job is still running, or was killed.")
+    return remarks

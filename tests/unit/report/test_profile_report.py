@@ -1,0 +1,158 @@
+"""``lagom profile``: its answer, its files, its numbers, and one sentence for every wrong use."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lagom import timeline
+from lagom.cli.main import app
+from lagom.errors import LagomError
+from lagom.report import profile_report, words
+from lagom.sim import Simulator, machine, workloads
+from lagom.timeline import Profile
+
+DUMP = Path(__file__).resolve().parents[2] / "data" / "kernels_fsdp_6x_llama8b_layer_T4096_h200x8_rank0.txt.gz"
+PNG = b"\x89PNG\r\n"
+
+
+@pytest.fixture(scope="module")
+def real() -> Profile:
+    return timeline.profile(timeline.load(DUMP))
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Profile:
+    simulator = Simulator(workloads.fsdp("llama3_8b", layers=4), machine.A40_NVLINK)
+    return timeline.profile([timeline.from_simulator(simulator, 5, rank=rank) for rank in range(2)])
+
+
+def test_the_answer_has_the_numbers_it_speaks_of(real: Profile) -> None:
+    said = profile_report.answer(real)
+    assert said.startswith("Yes: matmuls run 1.3")
+    assert words.time(real.tax.ns) in said
+    assert words.percent(real.tax.share) in said
+    lines = profile_report.more(real)
+    assert any("compute-bound" in line for line in lines)
+    assert any(words.time(real.exposed) in line for line in lines)
+
+
+def test_the_answer_without_communication_overlap_or_slow_down() -> None:
+    def said(rows: list[tuple[int, int, int, str]]) -> str:
+        names = sorted({row[3] for row in rows})
+        columns = ([10**9 + row[at] for row in rows] for at in (0, 1))
+        table = timeline.build(*columns, [r[2] for r in rows], names, [names.index(r[3]) for r in rows])
+        return profile_report.answer(timeline.profile([table]))
+
+    gather = "ncclDevKernel_AllGather_RING_LL"
+    gemm = [(100 * k, 100 * k + 40, 1, "gemm") for k in range(5)]
+    assert "no communication" in said(gemm)
+    apart = [(100 * k + 50, 100 * k + 90, 2, gather) for k in range(5)]
+    assert said(gemm + apart).startswith("No: compute and communication never run at the same time")
+    beside = [(100 * k, 100 * k + 40, 2, gather) for k in range(5)]
+    assert said(gemm + beside).startswith("Unknown")
+
+
+def test_the_folder_opens_offline(simulated: Profile, tmp_path: Path) -> None:
+    written = profile_report.write_folder(simulated, tmp_path / "out", "where it comes from <&>")
+    assert sorted(path.name for path in written) == [
+        "groups.png", "profile.html", "tax.png", "timeline.png", "trace.json.gz"
+    ]  # fmt: skip
+    for path in written:
+        assert path.stat().st_size > 1000
+        if path.suffix == ".png":
+            assert path.read_bytes()[:6] == PNG
+    page = (tmp_path / "out" / "profile.html").read_text()
+    assert page.count("<svg") == page.count("</svg>") == 3
+    assert "where it comes from &lt;&amp;&gt;" in page
+    without_names = re.sub(r'xmlns(:\w+)?="[^"]*"|<!DOCTYPE[^>]*>', "", page)
+    assert not re.findall(r'(?:src|href)="(?!#)[^"]*"|url\((?!#)[^)]*\)|https?://\S+', without_names)
+    for row in simulated.patterns:
+        assert row.name in page
+    assert "{{" not in page
+    assert "nan" not in re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
+
+
+def test_the_written_trace_says_the_same_again(simulated: Profile, tmp_path: Path) -> None:
+    profile_report.write_folder(simulated, tmp_path, "x")
+    again = timeline.profile(timeline.load(tmp_path / "trace.json.gz"))
+    shown = timeline.profile([simulated.rank.table])
+    assert again.together.samples == shown.together.samples
+    assert again.tax == shown.tax
+    assert repr(again.patterns) == repr(shown.patterns)
+
+
+def test_equal_input_gives_equal_files(simulated: Profile, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        profile_report.write_folder(simulated, tmp_path / folder, "x")
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_json_has_plain_finite_numbers(real: Profile) -> None:
+    document = profile_report.to_json(real, "x")
+    text = json.dumps(document, allow_nan=False)
+    back = json.loads(text)
+    assert back["schema"] == 1
+    assert back["z"] == real.z
+    assert len(back["step_samples"]) == real.steps == 7
+    assert len(back["patterns"]) == len(real.patterns)
+    assert math.isclose(sum(row["tax"] for row in back["patterns"]), back["tax"]["ns"], rel_tol=0.05)
+
+
+def test_command_on_a_trace_and_on_a_simulation(tmp_path: Path) -> None:
+    numbers = tmp_path / "n.json"
+    ran = run("profile", "--trace", str(DUMP), "--sms", "132", "--out", str(tmp_path / "o"), "--json", str(numbers))
+    assert ran.exit_code == 0, ran.output
+    assert ran.output.startswith("Yes: matmuls run")
+    assert "allgather exposed" in ran.output
+    assert json.loads(numbers.read_text())["tax"]["sm"] > 0
+    ran = run("profile", "--simulate", "h200-host", "--workload", "FSDP-phi2-2b", "--out", str(tmp_path / "s"))
+    assert ran.exit_code == 0, ran.output
+    assert (tmp_path / "s" / "profile.html").is_file()
+
+
+@pytest.mark.parametrize("workload", ["tp-llama3-8b", "ep-olmoe-1b-7b"])
+def test_every_kind_of_workload_can_be_simulated(workload: str, tmp_path: Path) -> None:
+    ran = run("profile", "--simulate", "a40-nvlink", "--workload", workload, "--out", str(tmp_path))
+    assert ran.exit_code == 0, ran.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words_wanted"),
+    [
+        ((), "say what to profile"),
+        (("--simulate", "a40-pcie", "--trace", "x.json"), "not both"),
+        (("--simulate", "dgx"), "choose one of: a40-nvlink"),
+        (("--simulate", "a40-pcie", "--workload", "fsdp"), "write fsdp-, tp- or ep-"),
+        (("--simulate", "a40-pcie", "--workload", "fsdp-gpt5"), "there is no workload"),
+        (("a.json",), "put --trace before"),
+        (("--trace", "nowhere.json"), "cannot be read"),
+        (("--trace", "."), "is a folder"),
+        (("--simulate", "a40-pcie", "--json", "/nowhere/at/all.json"), "cannot be written"),
+        (("--simulate", "a40-pcie", "--out", "/proc/nothing"), "cannot be made"),
+    ],
+)
+def test_wrong_use_is_one_sentence(arguments: tuple[str, ...], words_wanted: str, tmp_path: Path) -> None:
+    out = () if "--out" in arguments else ("--out", str(tmp_path))
+    ran = run("profile", *arguments, *out)
+    assert isinstance(ran.exception, LagomError), ran.output
+    assert words_wanted in str(ran.exception)
+    assert "\n" not in str(ran.exception)
+
+
+@pytest.mark.parametrize("arguments", [("--sms", "many"), ("--sms", "-1"), ("--iterations", "3")])
+def test_wrong_options_are_refused_by_name(arguments: tuple[str, ...]) -> None:
+    ran = run("profile", "--simulate", "a40-pcie", *arguments)
+    assert ran.exit_code == 2
+    assert arguments[0] in ran.output
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments))

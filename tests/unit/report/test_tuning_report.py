@@ -1,0 +1,158 @@
+"""``lagom report``: from a decision log to one page, for finished, unfinished, empty and damaged logs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lagom import journal
+from lagom.cli.main import app
+from lagom.errors import LagomError
+from lagom.journal.schema import SampleRecord, records_of
+from lagom.records import Assignment, CommConfig, Function, Sample, Site
+from lagom.report import tuning_figures, tuning_report
+from lagom.report.tuning_story import TuningStory, gather
+from lagom.search.session import Move, Outcome
+
+STOCK = Assignment.stock(2)
+FEWER = STOCK.with_config(0, CommConfig(channels=4))
+BEST = FEWER.with_config(1, CommConfig(channels=2, chunk_bytes=256 << 10))
+SITES = (Site(0, Function.ALL_GATHER, 416 << 20, 12, "hidden"), Site(1, Function.REDUCE_SCATTER, 416 << 20, 6))
+
+
+def recorded(sample: Sample) -> SampleRecord:
+    return SampleRecord(z=sample.z, x=sample.x, y=sample.y, x_by_site=sample.x_by_site)
+
+
+def trial(
+    number: int, purpose: str, candidate: Assignment, verdict: str, ratio: float | None, x: float, y: float, z: float,
+    **more: Any,
+) -> Move:  # fmt: skip
+    """A move with an interval of 0.01 either side of its ratio; times in ms."""
+    interval = {} if ratio is None else {"ratio": ratio, "ratio_low": ratio - 0.01, "ratio_high": ratio + 0.01}
+    times = {"x": x * 1e6, "y": y * 1e6, "z": z * 1e6}
+    rest = {"reason": "because", "lost_iterations": 0.5 if number > 1 else 0.0, "pairs": 3, **more}
+    return Move(number=number, purpose=purpose, candidate=candidate, verdict=verdict, **{**interval, **times, **rest})
+
+
+def events(finished: bool = True) -> list:
+    """A small search: baseline, a bad trial, a better one, confirmation, a second better one, the final A/B."""
+    pairs = tuple((Sample(100e6, 40e6, 90e6, (30e6, 10e6)), Sample(91e6, 44e6, 82e6, (33e6, 11e6))) for _ in range(3))
+    bad = FEWER.with_config(0, CommConfig(channels=1))
+    moves = [
+        (trial(1, "baseline", STOCK, "baseline", None, 40, 90, 100), STOCK, ()),
+        (trial(2, "trial", bad, "worse", 1.25, 80, 80, 125, reason="<too few> & slow", h=0.5, site=0), STOCK, ()),
+        (trial(3, "trial", FEWER, "better", 0.95, 42, 85, 95, h=0.2, site=0), STOCK, ()),
+        (trial(4, "confirm", FEWER, "confirmed", 0.95, 42, 85, 95), STOCK, ()),
+        (trial(5, "trial", BEST, "better", 0.96, 44, 82, 91, h=0.1, site=1), FEWER, ()),
+        (trial(6, "final", BEST, "confirmed", 0.91, 44, 82, 91), STOCK, pairs),
+    ]
+    log: list = [
+        journal.JobStart(job="llama", mode="tune", strategy="lagom"),
+        journal.RankJoined(process=0, pid=1, gpu="NVIDIA H200", nccl="2.30.7", remark="no chunk knob"),
+        journal.Communicator(communicator=0, comm_id="7", name="fsdp", ranks=8, nodes=1),
+        journal.Program(communicator=0, period=18, sites=tuple(journal.SiteRecord.of(site) for site in SITES)),
+    ]
+    for number, (move, incumbent, samples) in enumerate(moves[: None if finished else 3]):
+        event = journal.Move.of(move, communicator=0, phase="tuning", iteration=20 * number)
+        records = tuple(tuple(map(recorded, pair)) for pair in samples)
+        log.append(event.model_copy(update={"incumbent": records_of(incumbent), "samples": records}))
+    if finished:
+        outcome = Outcome(
+            BEST, "improved", "1.099x stock", speedup=1.099, speedup_low=1.087, speedup_high=1.111, resolvable=0.01,
+            configs=4, windows=6, iterations=200, regret_iterations=0.5,
+        )  # fmt: skip
+        log += [journal.Outcome.of(outcome, communicator=0), journal.JobEnd(reason="every rank has gone", seconds=60)]
+    return log
+
+
+@pytest.fixture
+def story() -> TuningStory:
+    return gather(events())
+
+
+def test_speed_ups_are_over_stock_whatever_the_incumbent_was(story: TuningStory) -> None:
+    steps = story.searches[0].steps()
+    assert [step.speedup and round(step.speedup, 4) for step in steps] == [
+        None, round(1 / 1.25, 4), round(1 / 0.95, 4), round(1 / 0.95, 4), round(1 / 0.95 / 0.96, 4), round(1 / 0.91, 4)
+    ]  # fmt: skip
+    assert steps[4].low == pytest.approx(1 / 0.95 / 0.97)
+    assert steps[4].what == "reducescatter 416M: nc=2 c=256K"
+    assert story.searches[0].incumbent_line() == [(0, 1.0), (60, 1 / 0.95), (100, 1 / 0.91)]
+
+
+def test_sites_before_and_after_come_from_the_final_ab(story: TuningStory) -> None:
+    first, second = story.searches[0].changes()
+    assert (first.name, first.after, first.stock_ns, first.tuned_ns) == ("allgather 416M hidden", "nc=4", 30e6, 33e6)
+    assert (second.after, second.changed) == ("nc=2 c=256K", True)
+
+
+def test_the_page_tells_all_of_it_offline(story: TuningStory, tmp_path: Path) -> None:
+    written = tuning_report.write_folder(story, tmp_path, "the log")
+    names = sorted(path.name for path in written)
+    assert names == ["convergence.png", "path.png", "report.html", "sites.png"]
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<svg") == 3
+    for wanted in ("1.099× as fast", "&lt;too few&gt; &amp; slow", "nc=2 c=256K", "NVIDIA H200", "no chunk knob"):
+        assert wanted in page, wanted
+    without_names = re.sub(r'xmlns(:\w+)?="[^"]*"|<!DOCTYPE[^>]*>', "", page)
+    assert not re.findall(r'(?:src|href)="(?!#)[^"]*"|https?://\S+', without_names)
+
+
+def test_an_unfinished_search_says_so(tmp_path: Path) -> None:
+    story = gather(events(finished=False))
+    tuning_report.write_folder(story, tmp_path, "x")
+    page = (tmp_path / "report.html").read_text()
+    assert "still going after 3 moves" in page
+    assert "still running, or was killed" in page
+
+
+def test_stock_is_best_is_a_good_answer() -> None:
+    search = gather(events()).searches[0]
+    outcome = Outcome(
+        STOCK, "stock_is_best", "", speedup=None, speedup_low=None, speedup_high=None, resolvable=0.012,
+        configs=40, windows=60, iterations=500, regret_iterations=2.0,
+    )  # fmt: skip
+    search.outcome = journal.Outcome.of(outcome, communicator=0)
+    said = tuning_report.answer(search)
+    assert said == "Stock NCCL is already best here: 40 configs were tried, and a gain of 1.2 % would have shown."
+
+
+def test_without_kernel_times_there_is_no_path_but_the_rest(tmp_path: Path) -> None:
+    log = [one.model_copy(update={"x": None, "y": None}) if isinstance(one, journal.Move) else one for one in events()]
+    search = gather(log).searches[0]
+    assert tuning_figures.path(search) is None
+    assert tuning_figures.convergence(search) is not None
+
+
+def write(path: Path, log: list, extra: str = "") -> Path:
+    path.mkdir(parents=True)
+    lines = [event.model_dump_json(by_alias=True) for event in log]
+    (path / journal.LOG_NAME).write_text("\n".join(lines) + "\n" + extra)
+    return path
+
+
+def test_command_writes_beside_the_log_and_counts_damage(tmp_path: Path) -> None:
+    folder = write(tmp_path / "lagom-x", events(), extra='{"torn')
+    ran = CliRunner().invoke(app, ["report", str(folder)])
+    assert ran.exit_code == 0, ran.output
+    assert ran.output.startswith("The job runs 1.099× as fast as with stock NCCL")
+    assert "1 line(s) of the log could not be read" in (folder / "report" / "report.html").read_text()
+
+
+def test_command_on_a_log_with_nothing_in_it(tmp_path: Path) -> None:
+    folder = write(tmp_path / "lagom-x", events()[:2])
+    ran = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "o")])
+    assert ran.exit_code == 0, ran.output
+    assert "Nothing was tuned yet" in ran.output
+    assert (tmp_path / "o" / "report.html").is_file()
+
+
+def test_command_without_a_log_is_one_sentence(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert isinstance(ran.exception, LagomError)
+    assert "there is no log at" in str(ran.exception)
