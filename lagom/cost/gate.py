@@ -19,8 +19,9 @@ from lagom.cost.parameters import Array
 LARGEST_ERROR = 0.10
 LEAST_AGREEMENT = 0.80
 FEWEST_WINDOWS = 3  # besides stock
-ENOUGH_WINDOWS = 6  # for the second and third question in full
-FORGIVEN = 1  # wrong direction, with fewer
+ENOUGH_WINDOWS = 6  # for the third question
+CLEAR, CLEAR_AT_LEAST = 2.5, 0.015  # standard errors, and the fraction of Z, by which a window must be off stock
+FORGIVEN = 1  # wrong directions: one is chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +48,16 @@ def judge(fit: Fit) -> Trust:
     noise = np.array([math.hypot(seen.error, first.error) for seen in fit.observations[1:]])
     error, blind = float(np.median(np.abs(missed))), float(np.median(np.abs(measured)))
     agreement, wrong = _agreement(measured, missed, noise)
-    if len(missed) < ENOUGH_WINDOWS:  # too few to tell a wrong sign, or no skill, from chance
-        agreement_asked, blind_asked = (agreement if wrong > FORGIVEN else 1.0), math.inf
-    else:
-        agreement_asked, blind_asked = agreement, blind
-    objection = _objection(error, agreement_asked, blind_asked, float(np.median(noise)))
+    asked = agreement if wrong > FORGIVEN else 1.0
+    guess = blind if len(missed) >= ENOUGH_WINDOWS else math.inf  # with fewer, no skill looks like chance
+    objection = _objection(error, asked, guess, float(np.median(noise)))
     return Trust(objection is None, objection or _praise(error, agreement), error, agreement, blind)
 
 
 def _agreement(measured: Array, missed: Array, noise: Array) -> tuple[float, int]:
-    """Of the windows clearly off stock (two standard errors, 1 %): the share whose sign was predicted (1 if there are
-    none), and how many were not."""
-    clear = np.abs(measured) > np.maximum(2.0 * noise, 0.01)
+    """Of the windows clearly off stock: the share whose sign was predicted (1 if there are none), and how many were
+    not."""
+    clear = np.abs(measured) > np.maximum(CLEAR * noise, CLEAR_AT_LEAST)
     if not clear.any():
         return 1.0, 0
     right = np.sign(measured[clear] + missed[clear]) == np.sign(measured[clear])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.cost.fit import MODEL_FLOOR_Z, STEP, Fit, Observation
+from lagom.cost.fit import MODEL_FLOOR_Z, STEP, Fit
 from lagom.cost.parameters import Array
 from lagom.records import Assignment
 
@@ -49,20 +49,16 @@ class Change:
 
 def predict(fit: Fit, assignment: Assignment) -> Prediction:
     """Z of ``assignment``, as the fit sees it."""
-    log_z, gradient = _log_z(fit, [assignment])
-    nearest = min(_distances(fit, assignment, [seen.assignment for seen in fit.observations]))
-    variance = _parameter_variance(fit, gradient[:, 0]) + _model_variance(fit, nearest)
-    return Prediction(math.exp(log_z[0]), math.sqrt(variance))
+    belief = _believe(fit, [assignment])
+    return Prediction(math.exp(belief.log_z[0]), math.sqrt(belief.covariance[0, 0]))
 
 
 def compare(fit: Fit, candidates: Sequence[Assignment], base: Assignment) -> list[Change]:
-    """Z of each candidate over Z of ``base``. What the equations miss is taken to grow with the distance of the two."""
-    log_z, gradient = _log_z(fit, [base, *candidates])
-    changes = []
-    for at, distance in enumerate(_distances(fit, base, candidates), start=1):
-        variance = _parameter_variance(fit, gradient[:, at] - gradient[:, 0]) + _model_variance(fit, distance)
-        changes.append(Change(math.exp(log_z[at] - log_z[0]), math.sqrt(variance)))
-    return changes
+    """Z of each candidate over Z of ``base``: what is uncertain for both alike cancels."""
+    belief = _believe(fit, [base, *candidates])
+    spread = np.diag(belief.covariance) + belief.covariance[0, 0] - 2.0 * belief.covariance[0]
+    ratios, sigmas = np.exp(belief.log_z - belief.log_z[0]), np.sqrt(np.maximum(0.0, spread))
+    return [Change(float(ratio), float(sigma)) for ratio, sigma in zip(ratios[1:], sigmas[1:], strict=True)]
 
 
 def shrunk(fit: Fit) -> dict[Assignment, float]:
@@ -70,50 +66,65 @@ def shrunk(fit: Fit) -> dict[Assignment, float]:
 
     The better measured, the closer to the measurement; the better the left-out errors, the closer to the model.
     """
-    resources = fit.model.resources([seen.assignment for seen in fit.observations])
-    modelled = np.log(fit.model.times(fit.theta[None], resources).z[0])
-    return {
-        seen.assignment: _weigh(fit, seen, float(guess)) for seen, guess in zip(fit.observations, modelled, strict=True)
-    }
+    seen = [window.assignment for window in fit.observations]
+    return dict(zip(seen, np.exp(_believe(fit, seen).log_z).tolist(), strict=True))
 
 
-def _weigh(fit: Fit, seen: Observation, guess: float) -> float:
-    missed = _missed(fit) ** 2
-    trust = missed / (missed + seen.error**2)
-    return math.exp(guess if seen.z is None else guess + trust * (math.log(seen.z) - guess))
+@dataclass(frozen=True, slots=True)
+class _Belief:
+    """What is thought of log Z of some assignments, with the covariance of what is not known."""
+
+    log_z: Array
+    covariance: Array
 
 
-def _log_z(fit: Fit, assignments: Sequence[Assignment]) -> tuple[Array, Array]:
-    """log Z of each assignment and its gradient in the fit's coordinates, shape (coordinates, assignments)."""
+def _believe(fit: Fit, assignments: Sequence[Assignment]) -> _Belief:
+    """Equations and parameters, plus what the equations miss.
+
+    What they miss is taken to be alike for configs that are alike (correlation exp(-d^2/2), d in doublings of NC and
+    C), so the windows' residuals correct the equations nearby, each for as much as it is sure of (kriging).
+    """
+    log_z, gradient = _equations(fit, assignments)
+    covariance = gradient.T @ fit.covariance @ gradient
+    measured = [(window.assignment, math.log(window.z), window.error) for window in fit.observations if window.z]
+    seen = [assignment for assignment, _, _ in measured]
+    residuals = np.array([log_z for _, log_z, _ in measured]) - _equations(fit, seen)[0]
+    alike = _likeness(fit, [*seen, *assignments])
+    count = len(seen)
+    known, known_new, new = alike[:count, :count], alike[:count, count:], alike[count:, count:]
+    noise = np.array([error for _, _, error in measured]) ** 2 + 1e-10
+    weights = np.linalg.solve(known + np.diag(noise), known_new)
+    return _Belief(log_z + residuals @ weights, covariance + new - known_new.T @ weights)
+
+
+def _equations(fit: Fit, assignments: Sequence[Assignment]) -> tuple[Array, Array]:
+    """log Z of each assignment by the equations, and its gradient in the fit's coordinates, shape (coordinates,
+    assignments)."""
     size = len(fit.theta)
     theta = fit.theta + np.concatenate([np.zeros((1, size)), np.eye(size) * STEP])
     logs = np.log(fit.model.times(theta, fit.model.resources(assignments)).z)
     return logs[0], (logs[1:] - logs[0]) / STEP
 
 
-def _parameter_variance(fit: Fit, gradient: Array) -> float:
-    return float(gradient @ fit.covariance @ gradient)
+def _likeness(fit: Fit, assignments: Sequence[Assignment]) -> Array:
+    """Covariance of what the equations miss at each pair of assignments: its variance for the same one.
 
-
-def _model_variance(fit: Fit, distance: float) -> float:
-    """What the equations miss between configs ``distance`` doublings apart."""
-    return _missed(fit) ** 2 * (1.0 - math.exp(-0.5 * distance**2))
+    A doubling counts by the site's share of the bytes moved; another algorithm or protocol counts as one doubling.
+    """
+    runs = fit.model.resources(assignments)
+    weight = fit.model.wire * fit.model.calls
+    steps = np.stack([np.log2(runs.nc), np.log2(runs.chunk)])
+    squares = ((steps[:, :, None] - steps[:, None, :]) ** 2).sum(0) + (runs.pair[:, None] != runs.pair[None, :])
+    return _missed(fit) ** 2 * np.exp(-0.5 * (squares * weight).sum(-1) / weight.sum())
 
 
 def _missed(fit: Fit) -> float:
-    """Standard deviation of what the equations miss, from the left-out errors."""
+    """Standard deviation of what the equations miss, from the left-out errors (each cut at three of their scale)."""
     if len(fit.left_out) < 2:
         return UNKNOWN_MISS
-    return max(MODEL_FLOOR_Z, 1.4826 * float(np.median(np.abs(fit.left_out[1:]))))
-
-
-def _distances(fit: Fit, base: Assignment, others: Sequence[Assignment]) -> list[float]:
-    """Doublings of NC and C between ``base`` and each other assignment, root mean square over the sites. Another
-    algorithm or protocol counts as one doubling."""
-    all_ = fit.model.resources([base, *others])
-    squares = np.log2(all_.nc[1:] / all_.nc[0]) ** 2 + np.log2(all_.chunk[1:] / all_.chunk[0]) ** 2
-    squares = squares + (all_.pair[1:] != all_.pair[0])
-    return [float(distance) for distance in np.sqrt(squares.mean(-1))]
+    size = np.abs(fit.left_out[1:])
+    scale = 1.4826 * float(np.median(size))
+    return max(MODEL_FLOOR_Z, math.sqrt(float(np.mean(np.minimum(size, 3.0 * scale) ** 2))))
 
 
 def draws(fit: Fit, count: int, seed: int) -> Array:

@@ -32,7 +32,7 @@ CONFIGS = 4  # budget: this many configs, and as many more for each site
 ENOUGH = 0.008  # standard error of Z at which a window is known well enough
 MOST_PAIRS = 12  # or after so many pairs
 SLOW = 0.03  # this much behind the best, the exact figure is of no use
-HOPE = 0.002  # expected improvements below this fraction of Z are not worth a window
+HOPE = 0.001  # expected improvements below this fraction of Z are not worth a window
 DRAWS = 4  # plausible parameter sets whose optima are in the running
 
 Believed = Generator[Proposal, Comparison, str | None]
@@ -60,6 +60,7 @@ class Guided(Strategy):
         self._seed = seed
         self._budget = CONFIGS * (1 + len(self.space.units))
         self._fit: Fit | None = None
+        self._doubt = ""  # why the model is not trusted
 
     def _offered(self) -> tuple[Pair, ...]:
         """Algorithms and protocols worth a window: where C cannot be set, one of them may bring smaller chunks.
@@ -127,6 +128,7 @@ class Guided(Strategy):
         while ledger.tried < self._budget:
             trust = self._refit(ledger)
             if not trust.trusted:
+                self._doubt = trust.reason
                 return None
             leader = self._leader(ledger)
             chosen = self._most_promising(ledger, leader)
@@ -243,7 +245,7 @@ class Guided(Strategy):
     def _pass_on(self, walker: Strategy) -> None:
         note = walker.take_explanation()
         if note is not None:
-            self.explain(f"measured, the model is not trusted: {note.reason}", verdict=note.verdict, h=note.h)
+            self.explain(f"{note.reason} (measured, as the model says: {self._doubt})", verdict=note.verdict, h=note.h)
 
 
 def _error(trial: Trial, ledger: Ledger) -> float:
