@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lagom import __version__
-from lagom.cli import demo, doctor, log, pin, plugin, run
+from lagom.cli import demo, doctor, log, pin, plugin, profile, report, run
 from lagom.errors import LagomError
 
 EXIT_PROBLEM = 1
@@ -30,6 +30,8 @@ app.command("doctor")(doctor.doctor)
 app.command("log")(log.log)
 app.command("set")(pin.set_rules)
 app.command("demo")(demo.demo)
+app.command("profile")(profile.profile)
+app.command("report")(report.report)
 
 
 def _show_version(wanted: bool) -> None:

@@ -49,7 +49,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", ["run", "env", "plugin-path", "doctor", "log", "set", "demo"])
+@pytest.mark.parametrize("command", ["run", "env", "plugin-path", "doctor", "log", "set", "demo", "profile", "report"])
 def test_every_command_explains_itself(command: str) -> None:
     result = RUNNER.invoke(app, [command, "--help"])
     assert result.exit_code == 0
