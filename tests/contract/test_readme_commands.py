@@ -50,8 +50,8 @@ NOT_RUN = {
     "lagom run": "needs a job; tests/unit/cli/test_run.py runs it",
     "lagom log": "needs a log; tests/unit/cli/test_commands.py runs it",
     "lagom set": "needs a running job; tests/unit/cli/test_commands.py runs it",
-    "lagom profile": "needs traces or minutes; tests/unit/timeline runs it",
-    "lagom report": "needs a log; tests/unit/timeline runs it",
+    "lagom profile": "needs traces or minutes; tests/unit/report runs it",
+    "lagom report": "needs a log; tests/unit/report runs it",
 }
 #: Commands that are run as they stand.
 RUN = ("lagom doctor", "lagom env", "lagom plugin-path", "lagom --help", "lagom --version", "make help")
