@@ -46,7 +46,7 @@ class TerminalDisplay:
             console=console,
             transient=True,
         )
-        self._task = self._progress.add_task("starting 8 virtual ranks and the controller", total=seconds)
+        self._task = self._progress.add_task("starting the virtual ranks and the controller", total=seconds)
 
     def __enter__(self) -> TerminalDisplay:
         self._progress.start()
