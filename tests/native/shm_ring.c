@@ -189,7 +189,7 @@ static void a_producer_killed_midway(void)
 {
     static struct lagom_call_record out[CAPACITY];
     uint64_t seed = 3;
-    for (int round = 0; round < 50; round++) {
+    for (int round = 0; round < 25; round++) {
         uint64_t taken = 0;
         fresh();
         pid_t child = fork();
