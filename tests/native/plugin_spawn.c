@@ -1,0 +1,282 @@
+/* plugin_spawn.c - environment-only use: one rank starts the controller, cleanly; nobody does where it is forbidden, there is
+ * one already, or it cannot be started. The controller here is a script that writes down what it was given. */
+#include <sched.h>
+
+#include "tests/native/plugin_harness.h"
+
+#define COMM 0x321u
+
+static struct plugin plugin;
+
+static void path_in_folder(char out[256], const char *name)
+{
+    snprintf(out, 256, "%s/%s", case_folder, name);
+}
+
+/* Instead of Python: notes arguments, environment, descriptors, session, processors; then lives for a moment. */
+static void fake_python(void)
+{
+    char path[256];
+    path_in_folder(path, "python");
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    fprintf(file,
+            "#!/bin/sh\n"
+            "cd %s\n"
+            "echo \"$@\" > arguments\n"
+            "env > environment\n"
+            "ls -l /proc/$$/fd > descriptors\n"
+            "cut -d' ' -f4,6 /proc/$$/stat > parent_and_session\n"
+            "grep -E '^(Cpus_allowed_list|SigBlk)' /proc/$$/status > processors\n"
+            "echo hello from the controller\n"
+            "echo $$ >> started\n"
+            "sleep 1\n",
+            case_folder);
+    fclose(file);
+    CHECK(chmod(path, 0700) == 0);
+    setenv("LAGOM_PYTHON", path, 1);
+}
+
+static bool wait_for(const char *name)
+{
+    char path[256];
+    path_in_folder(path, name);
+    for (int i = 0; i < 500; i++) {
+        if (access(path, F_OK) == 0) {
+            return true;
+        }
+        usleep(10000);
+    }
+    return false;
+}
+
+static char *read_all(const char *name)
+{
+    static char text[1 << 16];
+    char path[256];
+    path_in_folder(path, name);
+    FILE *file = fopen(path, "r");
+    size_t length = file == NULL ? 0 : fread(text, 1, sizeof(text) - 1, file);
+    text[length] = '\0';
+    if (file != NULL) {
+        fclose(file);
+    }
+    return text;
+}
+
+static int lines_in(const char *name)
+{
+    int count = 0;
+    for (const char *c = read_all(name); *c != '\0'; c++) {
+        count += *c == '\n';
+    }
+    return count;
+}
+
+/* Of the controller. (The script's shell blocks a few by itself for a moment.) */
+static unsigned long blocked_signals(void)
+{
+    const char *line = strstr(read_all("processors"), "SigBlk:");
+    CHECK(line != NULL);
+    return strtoul(line + strlen("SigBlk:"), NULL, 16);
+}
+
+static void allow_spawning(void)
+{
+    setenv("LAGOM_CONTROLLER", "auto", 1);
+    fake_python();
+}
+
+static void first_communicator(void)
+{
+    plugin = load_plugin();
+    make_rank(&plugin, 6, COMM, 8, 1);
+}
+
+static void narrow_affinity(cpu_set_t *narrow, int *processors)
+{
+    cpu_set_t before;
+    CHECK(sched_getaffinity(0, sizeof(before), &before) == 0);
+    *processors = CPU_COUNT(&before);
+    CPU_ZERO(narrow);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(narrow) == 0; i++) {
+        if (CPU_ISSET(i, &before)) {
+            CPU_SET(i, narrow);
+        }
+    }
+    CHECK(sched_setaffinity(0, sizeof(*narrow), narrow) == 0); /* as NCCL does in this thread */
+}
+
+static void started_scrubbed_and_alone(void)
+{
+    cpu_set_t narrow, after;
+    int processors;
+    sigset_t blocked;
+    allow_spawning();
+    setenv("LD_PRELOAD", "", 1);
+    setenv("CUDA_VISIBLE_DEVICES", "3", 1);
+    setenv("CUDA_INJECTION64_PATH", "/nowhere.so", 1);
+    setenv("NCCL_DEBUG", "INFO", 1);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    setenv("PYTHONPATH", "/some/path", 1);
+    setenv("LAGOM_STRATEGY", "guided", 1);
+    narrow_affinity(&narrow, &processors);
+    sigfillset(&blocked);
+    sigprocmask(SIG_BLOCK, &blocked, NULL);
+    int inherited = open("/dev/null", O_RDONLY); /* not close-on-exec, like NCCL's sockets */
+    CHECK(inherited >= 0 && dup2(inherited, 42) == 42);
+    first_communicator();
+    CHECK(wait_for("started"));
+
+    char wanted[512];
+    struct lagom_region *region = map_region();
+    char key[LAGOM_PATH_BYTES], path[LAGOM_PATH_BYTES];
+    lagom_job_key(key, 0);
+    lagom_region_path(key, path);
+    snprintf(wanted, sizeof(wanted), "-m lagom.controller --region %s --dir %s --mode tune\n", path, case_folder);
+    CHECK(strcmp(read_all("arguments"), wanted) == 0);
+
+    const char *environment = read_all("environment");
+    CHECK(strstr(environment, "CUDA_VISIBLE_DEVICES=\n") != NULL);
+    CHECK(strstr(environment, "CUDA_INJECTION") == NULL && strstr(environment, "NCCL_") == NULL);
+    CHECK(strstr(environment, "OMP_") == NULL && strstr(environment, "LD_PRELOAD") == NULL);
+    CHECK(strstr(environment, "PYTHONPATH=/some/path\n") != NULL && strstr(environment, "LAGOM_STRATEGY=guided\n") != NULL);
+
+    CHECK(strstr(read_all("descriptors"), " 42 ->") == NULL);
+    CHECK(strstr(read_all("descriptors"), "lagom-") == NULL || strstr(read_all("descriptors"), path) == NULL);
+    int parent = 0, session = 0;
+    CHECK(sscanf(read_all("parent_and_session"), "%d %d", &parent, &session) == 2);
+    CHECK(parent != getpid() && session != getsid(0));
+    CHECK((blocked_signals() & 1u << (SIGTERM - 1)) == 0 && (blocked_signals() & 1u << (SIGUSR1 - 1)) == 0);
+    CHECK(processors == 1 || strpbrk(strstr(read_all("processors"), "Cpus_allowed_list"), "-,") != NULL);
+    CHECK(sched_getaffinity(0, sizeof(after), &after) == 0 && CPU_EQUAL(&after, &narrow)); /* ours is as NCCL left it */
+    CHECK(strstr(read_all("controller.log"), "hello from the controller") != NULL);
+
+    CHECK(waitpid(-1, NULL, WNOHANG) == -1); /* no child of ours, not even a dead one */
+    CHECK_EQUAL(region->header.spawn_claim, getpid());
+}
+
+/* Eight ranks of a node at once: one controller. */
+static void one_winner(void)
+{
+    allow_spawning();
+    fflush(NULL);
+    for (int i = 0; i < 8; i++) {
+        if (fork() == 0) {
+            first_communicator();
+            sleep(1); /* the region lives as long as its ranks */
+            exit(0);
+        }
+    }
+    int status;
+    while (wait(&status) > 0) {
+        CHECK_EQUAL(status, 0);
+    }
+    CHECK_EQUAL(lines_in("started"), 1);
+}
+
+static void nothing_was_started(void)
+{
+    usleep(200000);
+    CHECK_EQUAL(lines_in("started"), 0);
+}
+
+static void forbidden(void)
+{
+    allow_spawning();
+    setenv("LAGOM_CONTROLLER", "none", 1);
+    first_communicator();
+    nothing_was_started();
+}
+
+/* `lagom run` made the region and holds the controller's lock before the first rank comes. */
+static void one_is_there_already(void)
+{
+    int ready[2];
+    allow_spawning();
+    CHECK(pipe(ready) == 0);
+    fflush(NULL);
+    pid_t controller = fork();
+    if (controller == 0) {
+        char key[LAGOM_PATH_BYTES];
+        struct lagom_mapping mapping;
+        lagom_job_key(key, 0);
+        CHECK(lagom_region_control(&mapping, key, true, LAGOM_CLOCK_MONOTONIC) == LAGOM_REGION_OK);
+        CHECK(write(ready[1], "x", 1) == 1);
+        pause();
+    }
+    char byte;
+    CHECK(read(ready[0], &byte, 1) == 1);
+    first_communicator();
+    nothing_was_started();
+    kill(controller, SIGKILL);
+    waitpid(controller, NULL, 0);
+}
+
+static void replay_needs_none(void)
+{
+    char path[256];
+    allow_spawning();
+    path_in_folder(path, "profile");
+    FILE *file = fopen(path, "w");
+    fputs("lagom-profile 1\ncommunicator ranks=8 nodes=1 ordinal=0\nrule allgather 0 - nc=3\nend\n", file);
+    fclose(file);
+    setenv("LAGOM_PROFILE", path, 1);
+    first_communicator();
+    nothing_was_started();
+}
+
+/* The job goes on, stock, and the reason can be found. */
+static void stock_where_it_cannot_be_started(const char *reason)
+{
+    plugin = load_plugin();
+    struct rank rank = make_rank(&plugin, 6, COMM, 8, 1);
+    CHECK(strstr(map_region()->processes[0].remark, reason) != NULL);
+    for (int i = 0; i < 100; i++) {
+        call(&rank, LAGOM_ALL_GATHER, MIB);
+        CHECK(untouched(&rank));
+    }
+}
+
+static void no_such_python(void)
+{
+    allow_spawning();
+    setenv("LAGOM_PYTHON", "/nonexistent/python", 1);
+    stock_where_it_cannot_be_started("/nonexistent/python");
+}
+
+static void no_such_folder(void)
+{
+    allow_spawning();
+    setenv("LAGOM_DIR", "/proc/nowhere", 1);
+    stock_where_it_cannot_be_started("log folder");
+}
+
+/* ./lagom-<job> where LAGOM_DIR is not set, made before the controller starts. */
+static void the_folder_is_made(void)
+{
+    char path[256];
+    allow_spawning();
+    unsetenv("LAGOM_DIR");
+    setenv("LAGOM_JOB_ID", "my job/1", 1);
+    plugin = load_plugin(); /* named relative to where we still are */
+    CHECK(chdir(case_folder) == 0);
+    make_rank(&plugin, 6, COMM, 8, 1);
+    CHECK(wait_for("started"));
+    path_in_folder(path, "lagom-my-job-1/controller.log");
+    CHECK(access(path, F_OK) == 0);
+}
+
+int main(void)
+{
+    int failures = 0;
+    failures += RUN(started_scrubbed_and_alone);
+    failures += RUN(one_winner);
+    failures += RUN(forbidden);
+    failures += RUN(one_is_there_already);
+    failures += RUN(replay_needs_none);
+    failures += RUN(no_such_python);
+    failures += RUN(no_such_folder);
+    failures += RUN(the_folder_is_made);
+    return failures != 0;
+}
