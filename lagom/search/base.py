@@ -80,7 +80,7 @@ class Comparison:
         if not sites or not old or not new:
             return 0.0
         change = math.log(new / old)
-        return change if abs(change) > certainty * math.hypot(self.old.x_se, self.new.x_se) else 0.0
+        return change if abs(change) > certainty * math.hypot(self.old.x_error(sites), self.new.x_error(sites)) else 0.0
 
     def not_worse(self, margin: float) -> bool:
         """Z surely did not rise by ``margin`` (one standard error of doubt): enough to give resources back."""
@@ -144,11 +144,12 @@ def compare(new: Trial, old: Trial, epsilon: float, certainty: float) -> Compari
     return Comparison(old, new, delta, se, verdict)
 
 
-def percent(delta: float) -> str:
-    """A log ratio in words: ``3.1 % faster``, ``12 % slower``, ``equal``."""
+def percent(delta: float, than: str = "") -> str:
+    """A log ratio in words: ``3.1 % faster``, ``12 % slower than stock``, ``equal to stock``."""
     if math.isnan(delta):
         return "not measured"
     change = math.expm1(abs(delta)) if delta > 0 else -math.expm1(-abs(delta))
     if change < 5e-4:
-        return "equal"
-    return f"{100 * change:.{0 if change >= 0.1 else 1}f} % {'slower' if delta > 0 else 'faster'}"
+        return f"equal to {than}" if than else "equal"
+    text = f"{100 * change:.{0 if change >= 0.1 else 1}f} % {'slower' if delta > 0 else 'faster'}"
+    return f"{text} than {than}" if than else text

@@ -54,7 +54,7 @@ class Exhaustive(Strategy):
         for number, candidate in enumerate(self.assignments(), 1):
             why = f"assignment {number}"
             answer = yield Proposal(candidate, why, against=best.assignment, cautious=True)
-            self.explain(f"{why}: Z {percent(answer.delta)} than the best before")
+            self.explain(f"{why}: Z {percent(answer.delta, 'the best before')}")
             if answer.new is not None and answer.new.z < best.z:
                 best = answer.new
         return Answer(best.assignment, "every legal assignment was tried")

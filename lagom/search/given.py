@@ -27,7 +27,7 @@ class Given(Strategy):
         """One proposal an assignment."""
         for number, assignment in enumerate(self.assignments, start=1):
             answer = yield Proposal(assignment, f"config {number} of {len(self.assignments)}, as given by hand")
-            self.explain(f"config {number} as given by hand: {percent(answer.delta)} than what it was compared with")
+            self.explain(f"config {number} as given by hand: {percent(answer.delta, 'the incumbent')}")
         fastest = min(ledger.trials(), key=lambda trial: trial.z, default=None)
         best = ledger.stock if fastest is None else fastest.assignment
         return Answer(best, f"all {len(self.assignments)} configs given by hand were measured")

@@ -128,7 +128,7 @@ class Lagom(Strategy):
         if answer.new is None:
             self.explain("the floor could not be measured: the search goes on from NCCL's own pick")
             return stock
-        self.explain(f"{why}: Z {percent(answer.delta)} than the incumbent; {self._where(answer.new)}")
+        self.explain(f"{why}: Z {percent(answer.delta, 'the incumbent')}; {self._where(answer.new)}")
         return answer.new
 
     def _raise_together(self, ledger: Ledger, current: Trial) -> Course:
@@ -142,7 +142,7 @@ class Lagom(Strategy):
                 break
             why = "all communications up together, for the floor is far too slow"
             answer = yield Proposal(raised, why, None, current.assignment, cautious=True)
-            self.explain(f"{why}: Z {percent(answer.delta)} than before")
+            self.explain(f"{why}: Z {percent(answer.delta)}")
             if not answer.better or answer.new is None:
                 break
             current, self._above_floor = answer.new, True
@@ -279,7 +279,7 @@ class Lagom(Strategy):
         """Growth may end in a valley: the rest then starts from the best confirmed, stock at worst."""
         incumbent = ledger.known(ledger.incumbent)
         if current.z > incumbent.z * math.exp(2.0 * current.z_se):
-            self._ended += f"; that was {percent(math.log(current.z / incumbent.z))} than the incumbent, which is kept"
+            self._ended += f"; that was {percent(math.log(current.z / incumbent.z), 'the incumbent')}, which is kept"
             return incumbent
         return current
 
@@ -373,7 +373,9 @@ class Lagom(Strategy):
         return seen if seen is not None else float(sum(sites[s].bytes * sites[s].calls_per_iteration for s in unit))
 
     def _name(self, unit: Unit) -> str:
-        return str(self.problem.sites[unit[0]]) if len(unit) == 1 else f"{len(unit)} sites together"
+        if len(unit) > 1:
+            return f"{len(unit)} {self.problem.sites[unit[0]].context} sites together".replace("  ", " ")
+        return f"site {unit[0]} ({self.problem.sites[unit[0]]})"
 
     def _change(self, before: Assignment, after: Assignment, unit: Unit, knob: str) -> str:
         old = self.space.magnitude(before, unit[0], knob)

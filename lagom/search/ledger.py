@@ -22,8 +22,8 @@ from lagom.search.window import Pairs
 class Trial:
     """What is known about one assignment, medians on the baseline's clock.
 
-    ``z``, ``x``, ``y``, ``x_by_site`` in ns (``None`` where it was not seen); ``z_se`` and ``x_se`` (for X and each
-    x_j alike) are relative standard errors; ``pairs`` went into it and ``discarded`` were stragglers.
+    ``z``, ``x``, ``y``, ``x_by_site`` in ns (``None`` where it was not seen); ``z_se``, ``x_se`` and ``x_se_by_site``
+    are relative standard errors; ``pairs`` went into it and ``discarded`` were stragglers.
     """
 
     assignment: Assignment
@@ -33,6 +33,7 @@ class Trial:
     x_se: float = 0.0
     y: float | None = None
     x_by_site: tuple[float, ...] | None = None
+    x_se_by_site: tuple[float, ...] | None = None
     pairs: int = 0
     discarded: int = 0
 
@@ -41,6 +42,13 @@ class Trial:
         if self.x_by_site is None:
             return None
         return sum(self.x_by_site[site] for site in sites)
+
+    def x_error(self, sites: tuple[int, ...]) -> float:
+        """Relative standard error of :meth:`x_of`, errors taken to add up; of X where x_j was not seen."""
+        total = self.x_of(sites)
+        if not total or self.x_by_site is None or self.x_se_by_site is None:
+            return self.x_se
+        return sum(self.x_by_site[site] * self.x_se_by_site[site] for site in sites) / total
 
 
 @dataclass
@@ -106,7 +114,8 @@ class Ledger:
             _median([sample.x for sample in samples]),
             0.0,
             _median([sample.y for sample in samples]),
-            _site_medians([sample.x_by_site for sample in samples]),
+            _site_medians(self._by_site([sample.x_by_site for sample in samples])),
+            None,
             len(pairs),
             len(pairs) - sum(keep),
         )
@@ -133,12 +142,17 @@ class Ledger:
         self._levels[assignment] = self._summary(assignment)
         self.incumbent = assignment
 
+    def _by_site(self, rows: list[tuple[float, ...] | None]) -> list[tuple[float, ...]]:
+        """The rows that name every site."""
+        return [row for row in rows if row is not None and len(row) == len(self.stock)]
+
     def _summary(self, assignment: Assignment) -> Trial:
         evidence = self._evidence[assignment]
         sigma = self.noise.sigma
         found: Estimate = estimate(evidence.log_z, sigma)
         keep = ~straggler_mask(np.asarray(evidence.log_z), sigma)
         x = _kept(evidence.x, keep)
+        by_site = self._by_site(_kept(evidence.sites, keep))
         return Trial(
             assignment,
             self._levels[self.stock].z * math.exp(found.value),
@@ -146,7 +160,8 @@ class Ledger:
             _median(x),
             _relative_error(x, sigma),
             _median(_kept(evidence.y, keep)),
-            _site_medians(_kept(evidence.sites, keep)),
+            _site_medians(by_site),
+            tuple(_relative_error(list(column), sigma) for column in zip(*by_site, strict=True)) or None,
             len(evidence.log_z),
             found.dropped_slow + found.dropped_fast,
         )
@@ -179,6 +194,5 @@ def _relative_error(values: list[float | None], sigma: float) -> float:
     return 1.2533 * max(own, sigma) / math.sqrt(len(seen))
 
 
-def _site_medians(rows: list[tuple[float, ...] | None]) -> tuple[float, ...] | None:
-    seen = [row for row in rows if row is not None]
-    return tuple(float(value) for value in np.median(np.asarray(seen), axis=0)) if seen else None
+def _site_medians(rows: list[tuple[float, ...]]) -> tuple[float, ...] | None:
+    return tuple(float(value) for value in np.median(np.asarray(rows), axis=0)) if rows else None

@@ -85,9 +85,10 @@ class TuningSession:
         if self._wanted is None:
             raise RuntimeError("no window is wanted: the session is over (see its outcome)")
         before = len(self._books.moves)
-        self._books.take(_sane(result))
+        result = _sane(result)
+        self._books.take(result)
         try:
-            self._wanted = self._course.send(_sane(result))
+            self._wanted = self._course.send(result)
         except StopIteration:
             self._wanted = None
         assert len(self._books.moves) == before + 1, "one window, one move"
@@ -323,8 +324,14 @@ def _advance(course: Generator[Proposal, Comparison, Answer], comparison: Compar
 
 def _sane(result: WindowResult) -> WindowResult:
     """Without pairs that no clock can have shown (a driver's wrap-around must not poison the run)."""
-    good = tuple(pair for pair in result.pairs if all(math.isfinite(s.z) and s.z > 0.0 for s in pair))
+    good = tuple(pair for pair in result.pairs if all(_possible(sample) for sample in pair))
     return replace(result, pairs=good, discarded=result.discarded + len(result.pairs) - len(good))
+
+
+def _possible(sample: Sample) -> bool:
+    """Z above 0, the rest not below it, nothing infinite."""
+    others = [time for time in (sample.x, sample.y, *(sample.x_by_site or ())) if time is not None]
+    return 0.0 < sample.z < math.inf and all(0.0 <= time < math.inf for time in others)
 
 
 def _describe_baseline(level: Trial, sigma: float) -> str:

@@ -44,7 +44,7 @@ class Static(Strategy):
                 continue
             why = f"at most {cap} channels everywhere"
             answer = yield Proposal(candidate, why, against=best.assignment, cautious=True)
-            self.explain(f"{why}: Z {percent(answer.delta)} than the best before")
+            self.explain(f"{why}: Z {percent(answer.delta, 'the best before')}")
             if answer.better and answer.new is not None:
                 best = answer.new
         if len(self.caps) == 1:  # not a search but a setting: used whatever it measured
