@@ -14,31 +14,24 @@ import json
 import os
 import random
 import sys
-import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.agreement import CallLog
 from lagom.sim.virtual.entry import ProcessEntry
-from lagom.sim.virtual.host import Finished, HostAndGpu
+from lagom.sim.virtual.gallery import Gallery
+from lagom.sim.virtual.host import HostAndGpu
 from lagom.sim.virtual.nccl import Collective, VirtualCommunicator, VirtualNccl
 from lagom.sim.virtual.rendezvous import Rendezvous
 from lagom.sim.virtual.spec import JobSpec
-from lagom.sim.virtual.timing import COMPUTE, IterationTimes, Timing, timing_of
+from lagom.sim.virtual.timing import Timing, timing_of
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.library import plugin_path
 
 LOGGING_CALL = Collective(Function.ALL_REDUCE, 8)  # transparent: a loss being logged
-PACE_SECONDS = 2.0  # real time a rank waits at most for a controller that does not read
-ANSWER_SECONDS = 0.05  # the same for the outcome of a plan
-ARRIVAL_NS = 4_000.0  # ranks reach a collective this far apart
-KERNEL_JITTER = 0.002
-CAPTURE_KERNELS, CAPTURE_ITERATION = 4, 2
 
 
 class Rank:
@@ -58,14 +51,14 @@ class Rank:
         self.slots = sum(self.entry is not None and self.entry.slot_of(comm_id) is not None for comm_id in known)
         self._parent = os.getppid()
         self._common = random.Random(spec.seed)  # noise that every rank shares
-        self._own = np.random.default_rng([spec.seed, rank])
-        self._waiting: dict[int, tuple[IterationTimes, float, list[int]]] = {}
+        self._own = random.Random(f"{spec.seed} {rank}")
         self.untouched = self.calls = 0
         self.lengths: list[int] = []
         self._mine = [
             [i for i, operation in enumerate(self.timing.operations) if operation.communicator == index]
             for index in range(len(self.communicators))
         ]
+        self.gallery = Gallery(spec, rank, self.entry, self.communicators, self._mine)
 
     def _create(self, index: int) -> VirtualCommunicator:
         one = self.spec.communicators[index]
@@ -79,11 +72,11 @@ class Rank:
         while number < (self.meeting.stop or self.spec.iterations):
             if not self.meeting.wait_for(number - self.spec.run_ahead, self.parent_alive):
                 return
-            self._pace()
+            self.gallery.wait_for_reader(self.parent_alive)
             self._iteration(number)
             number += 1
             self.meeting.arrive(self.rank, number)
-        self._deliver(self.host.finished(all_of_them=True))
+        self.gallery.show(self.host.finished(all_of_them=True))
 
     def parent_alive(self) -> bool:
         """Whether the process that started us is still there: orphans end."""
@@ -101,9 +94,9 @@ class Rank:
         times = self.timing.of(configs)
         scale = 1.0 + self._common.gauss(0.0, self.spec.noise)
         self.host.end(times.z * scale)
-        self._waiting[number] = (times, scale, first_calls)
+        self.gallery.expect(number, times, scale, first_calls)
         self.lengths.append(int(times.z * scale))
-        self._deliver(self.host.finished())
+        self.gallery.show(self.host.finished())
 
     def _counted(self, comm_id: int) -> int:
         return self.entry.calls(comm_id) if self.entry else len(self.log.words.get(comm_id, ()))
@@ -112,11 +105,8 @@ class Rank:
         """The iteration's collectives, on one thread or on one a communicator; their effective configs in order."""
         configs: list[CommConfig | None] = [None] * len(self.timing.operations)
         if self.spec.threads:
-            workers = [threading.Thread(target=self._calls, args=(mine, configs)) for mine in self._mine]
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
+            with ThreadPoolExecutor(len(self._mine)) as workers:
+                list(workers.map(lambda mine: self._calls(mine, configs), self._mine))
         else:
             self._calls(range(len(configs)), configs)
         return [config for config in configs if config is not None]
@@ -155,79 +145,6 @@ class Rank:
     def _dawdle(self) -> None:
         if self.spec.skew_us and self._own.random() < 0.02:
             time.sleep(self._own.random() * self.spec.skew_us * 1e-6)
-
-    # -- what the controller may see
-
-    def _pace(self) -> None:
-        """Real time is free here: wait for a controller that has not read our rings or decided on a plan that we have
-        acknowledged, but not for ever. On the simulated clock it takes no time, as in a job with long iterations."""
-        if not (self.spec.pace and self.entry and self._captured()):
-            return
-        give_up, answer_by = time.monotonic() + PACE_SECONDS, time.monotonic() + ANSWER_SECONDS
-        comm_ids = [communicator.comm_id for communicator in self.communicators]
-        kernels_wanted, calls_wanted = self._ring_need()
-        while time.monotonic() < give_up and self.parent_alive():
-            kernels, calls = self.entry.room(comm_ids)
-            has_room = kernels >= kernels_wanted and calls >= calls_wanted
-            if has_room and (time.monotonic() > answer_by or not self.entry.awaits_outcome(comm_ids)):
-                return
-            time.sleep(1e-3)
-
-    def _ring_need(self) -> tuple[int, int]:
-        held = [times for times, _, _ in self._waiting.values()]
-        return sum(len(times.rows) for times in held), 2 + max(map(len, self._mine), default=0)
-
-    def _captured(self) -> int:
-        assert self.entry is not None
-        capture = 0
-        for communicator in self.communicators:
-            capture |= self.entry.capture(communicator.comm_id)
-        return capture
-
-    def _deliver(self, finished: list[Finished]) -> None:
-        for iteration in finished:
-            times, scale, first_calls = self._waiting.pop(iteration.number)
-            if self.spec.timeline == "spans" and self.entry:
-                self._push_spans(iteration.gpu_start, times, scale, first_calls)
-            elif self.spec.timeline == "profiler":
-                self._end_kernels(iteration.gpu_start, times, scale, first_calls)
-
-    def _push_spans(self, origin: int, times: IterationTimes, scale: float, first_calls: list[int]) -> None:
-        assert self.entry is not None
-        capture = self._captured()
-        if not capture & (CAPTURE_KERNELS | CAPTURE_ITERATION):
-            return
-        rows = times.rows.copy()
-        start, length = rows["start_ns"] * scale, (rows["end_ns"] - rows["start_ns"]) * scale
-        compute = rows["kind"] == COMPUTE
-        length = np.where(compute, length * (1.0 - np.abs(self._own.normal(0.0, KERNEL_JITTER, len(rows)))), length)
-        late = np.where(compute, 0.0, np.minimum(self._own.random(len(rows)) * ARRIVAL_NS, length / 2))
-        rows["start_ns"] = origin + start + late
-        rows["end_ns"] = origin + start + length
-        self._name_calls(rows, times, first_calls)
-        if not capture & CAPTURE_KERNELS:
-            rows = rows[times.operations == 0]
-        self.entry.push_spans(rows)
-
-    def _name_calls(self, rows: Any, times: IterationTimes, first_calls: list[int]) -> None:
-        """Which call of which slot each collective was: what the launch brackets of the profiler half tell."""
-        assert self.entry is not None
-        for index, mine in enumerate(self._mine):
-            slot = self.entry.slot_of(self.communicators[index].comm_id)
-            place = {operation: offset for offset, operation in enumerate(mine)}
-            for row in np.flatnonzero(np.isin(times.operations, mine)):
-                rows[row]["call"] = first_calls[index] + place[int(times.operations[row])]
-                rows[row]["slot"] = 0xFFFFFFFF if slot is None else slot
-
-    def _end_kernels(self, origin: int, times: IterationTimes, scale: float, first_calls: list[int]) -> None:
-        """NCCL's KernelCh events of one iteration."""
-        for index, mine in enumerate(self._mine):
-            profiler = self.communicators[index].profiler
-            if profiler is not None:
-                rows = times.rows[np.isin(times.operations, mine)]
-                starts = (origin + rows["start_ns"] * scale).astype(int).tolist()
-                ends = (origin + rows["end_ns"] * scale).astype(int).tolist()
-                profiler.kernels_ran(dict(enumerate(zip(starts, ends, strict=True), first_calls[index])))
 
     # -- the end
 

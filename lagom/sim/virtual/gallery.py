@@ -1,0 +1,131 @@
+"""What a virtual rank lets the controller see: kernels, when the GPU has run them, and only what capture asks for.
+
+Two ways, as on a real machine: spans in the process's kernel ring, as the timeline (CUPTI) would put them there, or
+NCCL's own kernel events through the plugin's profiler half. The rings are finite and simulated time is compressed, so a
+rank waits for its reader: on the simulated clock waiting costs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lagom.sim.virtual.entry import ProcessEntry
+from lagom.sim.virtual.host import Finished
+from lagom.sim.virtual.nccl import VirtualCommunicator
+from lagom.sim.virtual.spec import JobSpec
+from lagom.sim.virtual.timing import COMPUTE, IterationTimes
+from lagom.wire.layout import UNKNOWN_RANK
+
+PACE_SECONDS = 2.0  # real time a rank waits at most for a controller that does not read
+ANSWER_SECONDS = 0.05  # the same for the outcome of a plan
+ARRIVAL_NS = 4_000.0  # ranks reach a collective this far apart
+KERNEL_JITTER = 0.002
+CAPTURE_ITERATION, CAPTURE_KERNELS = 2, 4  # enum lagom_capture
+
+
+class Gallery:
+    """Keeps what was enqueued until the GPU has run it, then shows it.
+
+    ``mine[i]`` are the iteration's operations that communicator i makes, in order.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        rank: int,
+        entry: ProcessEntry | None,
+        communicators: Sequence[VirtualCommunicator],
+        mine: Sequence[Sequence[int]],
+    ) -> None:
+        self._spec, self._entry, self._communicators, self._mine = spec, entry, communicators, mine
+        self._comm_ids = [communicator.comm_id for communicator in communicators]
+        self._places = [{operation: place for place, operation in enumerate(operations)} for operations in mine]
+        self._dice = np.random.default_rng([spec.seed, rank])
+        self._expected: dict[int, tuple[IterationTimes, float, list[int]]] = {}
+
+    def expect(self, number: int, times: IterationTimes, scale: float, first_calls: list[int]) -> None:
+        """Iteration ``number`` is enqueued: ``times``, stretched by ``scale``; its first call on each communicator."""
+        self._expected[number] = (times, scale, first_calls)
+
+    def show(self, finished: Sequence[Finished]) -> None:
+        """The GPU has run these iterations."""
+        for iteration in finished:
+            times, scale, first_calls = self._expected.pop(iteration.number)
+            if self._spec.timeline == "spans" and self._entry:
+                self._push_spans(self._entry, iteration.gpu_start, times, scale, first_calls)
+            elif self._spec.timeline == "profiler":
+                self._end_kernels(iteration.gpu_start, times, scale, first_calls)
+
+    # -- waiting
+
+    def wait_for_reader(self, alive: Callable[[], bool]) -> None:
+        """Until the controller has read our rings and decided on a plan that we have acknowledged, but not for ever.
+
+        On the simulated clock it takes no time, as in a job whose iterations are long.
+        """
+        if not (self._spec.pace and self._entry and self._capture(self._entry)):
+            return
+        began = time.monotonic()
+        while alive() and (waited := time.monotonic() - began) < PACE_SECONDS:
+            undecided = waited < ANSWER_SECONDS and self._entry.awaits_outcome(self._comm_ids)
+            if not undecided and self._has_room(self._entry):
+                return
+            time.sleep(1e-3)
+
+    def _has_room(self, entry: ProcessEntry) -> bool:
+        """For the spans of everything enqueued, and the calls of one more iteration with a small one."""
+        kernels, calls = entry.room(self._comm_ids)
+        spans = sum(len(times.rows) for times, _, _ in self._expected.values())
+        return kernels >= spans and calls >= max(map(len, self._mine), default=0) + 2
+
+    def _capture(self, entry: ProcessEntry) -> int:
+        capture = 0
+        for comm_id in self._comm_ids:
+            capture |= entry.capture(comm_id)
+        return capture
+
+    # -- the timeline's spans
+
+    def _push_spans(
+        self, entry: ProcessEntry, origin: int, times: IterationTimes, scale: float, first_calls: list[int]
+    ) -> None:
+        capture = self._capture(entry)
+        if not capture & (CAPTURE_KERNELS | CAPTURE_ITERATION):
+            return
+        rows = self._jittered(origin, times, scale)
+        self._name_calls(entry, rows, times, first_calls)
+        entry.push_spans(rows if capture & CAPTURE_KERNELS else rows[times.operations == 0])
+
+    def _jittered(self, origin: int, times: IterationTimes, scale: float) -> Any:
+        """The iteration's kernels on the simulated clock: compute varies in length, collectives in their start."""
+        rows = times.rows.copy()
+        start, length = rows["start_ns"] * scale, (rows["end_ns"] - rows["start_ns"]) * scale
+        compute = rows["kind"] == COMPUTE
+        shorter = np.abs(self._dice.normal(0.0, KERNEL_JITTER, len(rows)))
+        length = np.where(compute, length * (1.0 - shorter), length)
+        late = np.where(compute, 0.0, np.minimum(self._dice.random(len(rows)) * ARRIVAL_NS, length / 2))
+        rows["start_ns"], rows["end_ns"] = origin + start + late, origin + start + length
+        return rows
+
+    def _name_calls(self, entry: ProcessEntry, rows: Any, times: IterationTimes, first_calls: list[int]) -> None:
+        """Which call of which slot each collective was: what the launch brackets of the profiler half tell."""
+        for index, places in enumerate(self._places):
+            slot = entry.slot_of(self._comm_ids[index])
+            for row in np.flatnonzero(np.isin(times.operations, self._mine[index])):
+                rows[row]["call"] = first_calls[index] + places[int(times.operations[row])]
+                rows[row]["slot"] = UNKNOWN_RANK if slot is None else slot
+
+    # -- NCCL's kernel events
+
+    def _end_kernels(self, origin: int, times: IterationTimes, scale: float, first_calls: list[int]) -> None:
+        for index, operations in enumerate(self._mine):
+            profiler = self._communicators[index].profiler
+            if profiler is not None:
+                rows = times.rows[np.isin(times.operations, operations)]
+                starts = (origin + rows["start_ns"] * scale).astype(int).tolist()
+                ends = (origin + rows["end_ns"] * scale).astype(int).tolist()
+                profiler.kernels_ran(dict(enumerate(zip(starts, ends, strict=True), first_calls[index])))
