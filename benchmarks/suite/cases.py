@@ -59,10 +59,23 @@ def all_cases() -> list[Case]:
     )
 
 
+def batches(cases: list[Case]) -> list[list[Case]]:
+    """Cases that differ only in the number of replicas, together: they share the oracle's work within one process."""
+    found: dict[tuple[str, str, str], list[Case]] = {}
+    for case in cases:
+        found.setdefault((case.workload.split("_dp")[0], case.preset, case.knobs), []).append(case)
+    return list(found.values())
+
+
 def _sensible(workload: str, preset: str, knobs: str) -> bool:
     if workload.startswith("ep"):
         return knobs == "fork"
     return knobs != "fork" or preset.startswith("a40")
+
+
+def _ease(case: Case) -> tuple[bool, bool, bool]:
+    """Sorts what takes longest first: many channels, two sites to exhaust, many knobs."""
+    return (case.preset != "h200_nvlink", not case.workload.startswith("tp"), case.knobs != "fork")
 
 
 def quick_cases() -> list[Case]:

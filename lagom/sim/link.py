@@ -20,8 +20,9 @@ from lagom.sim.program import Applied, Collective
 _WIRE_SHARE = {Protocol.LL: 0.5, Protocol.LL128: 0.9, Protocol.SIMPLE: 1.0}
 #: A hop's cost against SIMPLE's, which pays a fence each.
 _HOP_SHARE = {Protocol.LL: 0.25, Protocol.LL128: 0.4, Protocol.SIMPLE: 1.0}
-#: LL and LL128 move fixed lines: their chunk is their own, whatever C says. Bytes.
-_OWN_CHUNK = {Protocol.LL: 32 << 10, Protocol.LL128: 512 << 10}
+#: The largest chunk of each protocol's buffers and of a tree's, bytes (NCCL's defaults); C can only go below.
+_LARGEST_CHUNK = {Protocol.LL: 32 << 10, Protocol.LL128: 576_000}
+_LARGEST_TREE_CHUNK = 512 << 10
 #: A tree's share of a ring's bandwidth within one host (up and down share a channel's threads).
 _TREE_SHARE = 0.8
 #: Share of one chunk that a hop must hold before it can forward anything (NCCL cuts chunks into slices and steps).
@@ -68,7 +69,7 @@ def transfer(machine: Machine, collective: Collective, applied: Applied) -> Tran
     tree = applied.config.algorithm == Algorithm.TREE
     link = _slowest_link(machine, collective)
     wire_bytes = _wire_bytes(collective)
-    chunk = _chunk_in_force(collective, applied, protocol)
+    chunk = _chunk_in_force(collective, applied, protocol, tree)
     channel = _channel_rate(link, applied, chunk) * _WIRE_SHARE[protocol] * (_TREE_SHARE if tree else 1.0)
     channels = applied.channels * channel
     wire = _wire_rate(link, applied.channels, channels, chunk) * _WIRE_SHARE[protocol] * (_TREE_SHARE if tree else 1.0)
@@ -101,10 +102,13 @@ def _wire_bytes(collective: Collective) -> float:
     return collective.bytes * share * (2.0 if collective.function == Function.ALL_REDUCE else 1.0)
 
 
-def _chunk_in_force(collective: Collective, applied: Applied, protocol: Protocol) -> float:
-    """NCCL never uses a chunk larger than what one channel has to move for one rank."""
-    asked = _OWN_CHUNK.get(protocol, applied.chunk_bytes)
-    return float(max(4096.0, min(asked, collective.bytes / collective.ranks / applied.channels)))
+def _chunk_in_force(collective: Collective, applied: Applied, protocol: Protocol, tree: bool) -> float:
+    """What is asked for, held to the buffers and to what one channel has to move for one rank."""
+    largest = min(
+        _LARGEST_CHUNK.get(protocol, applied.chunk_bytes), _LARGEST_TREE_CHUNK if tree else applied.chunk_bytes
+    )
+    share = collective.bytes / collective.ranks / applied.channels
+    return float(max(4096.0, min(applied.chunk_bytes, largest, share)))
 
 
 def _channel_rate(link: Link, applied: Applied, chunk: float) -> float:

@@ -51,6 +51,7 @@ class Machine:
     link: Link
     between_nodes: Link | None  # None: nothing measured, so no row of more than one host
     gpus_per_node: int
+    ll128: bool  # whether NCCL offers it: only where every hop inside the host is NVLink
     built_channels: int  # what stock NCCL builds; its ceiling and its default NC above 1 MB
     p2p_channels: int  # its default for AlltoAll, which goes by send and receive
     default_chunk: int
@@ -86,6 +87,7 @@ A40_NVLINK = Machine(
     ),
     between_nodes=Link(80.0, 16.0, 80 << 10, 3.0, 12000.0, 0.05, 0.0005),  # [L] 2 x 400 Gbps, times 0.8 [A]
     gpus_per_node=8,
+    ll128=True,
     built_channels=8,  # [L] §4.3: stock runs the AllGather with NC=8, C=2 MB
     p2p_channels=8,  # [A]
     default_chunk=2 << 20,  # [L] §4.3
@@ -111,6 +113,7 @@ A40_PCIE = replace(
         crowding=0.0005,
     ),
     between_nodes=Link(10.0, 16.0, 80 << 10, 3.0, 15000.0, 0.03, 0.0005),  # [L] 100 Gbps, times 0.8 [A]
+    ll128=False,
     p2p_channels=4,  # [A]
     built_channels=4,  # [A] two rings, doubled; [L] §4.2 says only "larger NC values" on NVLink
 )
@@ -138,6 +141,7 @@ H200_NVLINK = Machine(
     ),
     between_nodes=None,
     gpus_per_node=8,
+    ll128=True,
     built_channels=24,  # [M]
     p2p_channels=32,  # [M]
     default_chunk=2 << 20,  # [M]
@@ -164,6 +168,7 @@ H200_HOST = replace(
         hot_bytes=3.6 * (1 << 20),  # [M]
         hot_power=3.5,  # [M]
     ),
+    ll128=False,
     built_channels=4,  # [M]
     p2p_channels=4,  # [M]
 )

@@ -1,8 +1,9 @@
 """The best assignment there is, noise-free: what a strategy's end result is held against.
 
-Groups do not influence each other, so each is solved alone. Up to two sites: every joint config. More: descent from
-several starts, one site at a time over all its configs, then pairs of sites over the neighbourhood of both, until
-neither helps. ``tests/unit/sim/test_oracle.py`` checks the descent against everything there is on a coarse ladder.
+Groups do not influence each other, so each is solved alone, over the configs that no other beats in everything. Up to
+two sites: every joint config. More: descent from several starts, one site at a time over all its configs, then pairs of
+sites over the neighbourhood of both, until neither helps. ``tests/unit/sim`` checks the descent against
+everything there is on a coarse ladder.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import random
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from lagom.records import STOCK, Assignment, CommConfig
-from lagom.search.problem import Problem
 from lagom.search.space import Space
 from lagom.sim.simulator import Simulator
 
@@ -38,7 +40,7 @@ def oracle(simulator: Simulator) -> Best:
     """The fastest assignment of the simulator's problem. NT is left to NCCL, then tried at the optimum."""
     problem = simulator.problem()
     plain = Space(replace(problem, knobs=replace(problem.knobs, threads=False)))
-    choices = [_distinct(simulator, problem, site, plain) for site in range(len(problem.sites))]
+    choices = [_undominated(simulator, site, plain) for site in range(len(problem.sites))]
     best, tried = list(simulator.stock().configs), 0
     for number, sites in enumerate(simulator.sites_by_group):
         if not sites:
@@ -124,12 +126,16 @@ def _put(at: Choice, changes: dict[int, CommConfig]) -> Choice:
     return tuple(changes.get(site, config) for site, config in enumerate(at))
 
 
-def _distinct(simulator: Simulator, problem: Problem, site: int, space: Space) -> list[CommConfig]:
-    """The site's legal configs without those that would run as another one (a protocol with a chunk of its own)."""
-    seen: dict[object, CommConfig] = {}
+def _undominated(simulator: Simulator, site: int, space: Space) -> list[CommConfig]:
+    """The site's legal configs without those that run as another one does, and without those that another beats in
+    everything they do: as fast or faster beside every kernel, and no heavier on any."""
+    distinct: dict[object, CommConfig] = {}
     for config in space.configs(site):
-        seen.setdefault(simulator.fingerprint(site, config), config)
-    return list(seen.values())
+        distinct.setdefault(simulator.effects(site, config), config)
+    configs = list(distinct.values())
+    effects = np.array([[*times, *burdens] for times, burdens in (simulator.effects(site, c) for c in configs)])
+    beaten = [(np.all(effects <= own, axis=1) & np.any(effects < own, axis=1)).any() for own in effects]
+    return [config for config, out in zip(configs, beaten, strict=True) if not out]
 
 
 #: Solved groups of this process: workloads that differ in the number of micro-batches share them.

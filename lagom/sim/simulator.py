@@ -6,7 +6,7 @@ both queues empty, so nothing else matters to it); noise is put on top of cached
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,18 +29,6 @@ KNOB_SETS: dict[str, tuple[Knobs, int | None]] = {
     "stock_2_30": (Knobs(channels=True, algorithm=True, chunk=True, threads=False), None),
     "stock_2_30_nt": (Knobs(channels=True, algorithm=True, chunk=True, threads=True), None),
     "stock_2_28": (Knobs(channels=True, algorithm=True, chunk=False, threads=False), None),
-}
-
-_SIMPLE_ONLY = ((int(Algorithm.RING), int(Protocol.SIMPLE)),)
-_RING = (*_SIMPLE_ONLY, (int(Algorithm.RING), int(Protocol.LL128)))
-_USABLE = {
-    Function.ALL_GATHER: _RING,
-    Function.REDUCE_SCATTER: _RING,
-    Function.ALL_REDUCE: (
-        *_RING,
-        (int(Algorithm.TREE), int(Protocol.SIMPLE)),
-        (int(Algorithm.TREE), int(Protocol.LL128)),
-    ),
 }
 
 
@@ -107,9 +95,16 @@ class Simulator:
             for n, (i, s) in enumerate(zip(self._visible, shapes, strict=True))
         )
         algorithm = KNOB_SETS[self.knobs][0].algorithm
-        usable = tuple(_USABLE.get(s.function, _SIMPLE_ONLY) if algorithm else () for s in shapes)
+        usable = tuple(self._usable(s.function) if algorithm else () for s in shapes)
         stock = tuple(self.stock_config(s.function) for s in shapes)
         return Problem(sites, stock, self.ceiling, KNOB_SETS[self.knobs][0], usable, self.machine.default_chunk)
+
+    def _usable(self, function: Function) -> tuple[tuple[int, int], ...]:
+        """Algorithm and protocol pairs that NCCL offers for large calls (trees for AllReduce only; LL never pays)."""
+        algorithms = (Algorithm.RING, Algorithm.TREE) if function == Function.ALL_REDUCE else (Algorithm.RING,)
+        fast = self.machine.ll128 and function != ALL_TO_ALL
+        protocols = (Protocol.SIMPLE, Protocol.LL128) if fast else (Protocol.SIMPLE,)
+        return tuple((int(a), int(p)) for a in algorithms for p in protocols)
 
     def stock_config(self, function: Function) -> CommConfig:
         """What NCCL picks by itself for every large call of ``function``."""
@@ -157,12 +152,13 @@ class Simulator:
         """Noise-free times of one group with these configs, by the problem's sites; the others stock."""
         return self._group_sims[number].run(self._applied_by_site(configs))
 
-    def fingerprint(self, site: int, config: CommConfig) -> Hashable:
-        """Equal for configs that run alike at this site of the problem."""
+    def effects(self, site: int, config: CommConfig) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """All that a config at this site of the problem does: the call's time alone and beside each kernel of its group
+        (ns), and the slow-down of each kernel beside it. Equal effects: the configs run alike."""
         index = self._visible[site]
-        shape = self.workload.sites[index]
-        alone = transfer(self.machine, self._call_of[index], self.applied(config, shape.function))
-        return (alone.ns, alone.memory_gbps, alone.inflight_bytes, alone.config.channels, alone.config.threads)
+        applied = self.applied(config, self.workload.sites[index].function)
+        group = next(sim for sim in self._group_sims if index in sim.group.sites)
+        return group.effects(self._call_of[index], applied)
 
     def stock(self) -> Assignment:
         """NCCL untouched."""
@@ -267,6 +263,10 @@ class _GroupSim:
             return self.run(table)
         size = self.calls_per_run
         return _sum([self._played(applied[n * size : (n + 1) * size]) for n in range(self.group.repeats)])
+
+    def effects(self, collective: Collective, applied: Applied) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        head = self._head(collective, applied)
+        return (head.ns, *(head.ns * s for s in head.stretch)), head.burden
 
     def spans(self, applied: Sequence[Applied]) -> GroupTimes:
         heads = [self._head(c, a) for c, a in zip(self._collectives, applied, strict=True)]

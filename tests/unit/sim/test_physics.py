@@ -63,6 +63,16 @@ def test_low_latency_protocols_win_small_and_lose_large() -> None:
     assert transfer(host, GATHER, quick).ns > 1.5 * transfer(host, GATHER, plain).ns
 
 
+def test_chunks_are_held_to_the_buffers_of_protocol_and_algorithm() -> None:
+    """LL128's buffers give 576,000 B, a tree's 512 KiB: a larger C changes nothing, a smaller one does."""
+    host, reduce = machine.A40_NVLINK, Collective(0, Function.ALL_REDUCE, 256 * MIB, 8)
+    for config in (CommConfig(protocol=Protocol.LL128), CommConfig(algorithm=Algorithm.TREE)):
+        large, half, small = (
+            transfer(host, reduce, applied(8, chunk, config=config)).ns for chunk in (2 * MIB, MIB, 65536)
+        )
+        assert large == half != small
+
+
 def test_fewer_threads_make_a_slower_channel_and_nothing_else() -> None:
     """NT is negligible for contention (paper 3.2): it moves x, and y hardly at all."""
     host = machine.A40_NVLINK

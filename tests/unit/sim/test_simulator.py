@@ -47,6 +47,16 @@ def test_knob_sets(knobs: str, ceiling: int, chunk: bool, threads: bool) -> None
     assert (problem.channels_ceiling, problem.knobs.chunk, problem.knobs.threads) == (ceiling, chunk, threads)
 
 
+def test_ll128_is_offered_on_nvlink_only_and_trees_for_all_reduce_only() -> None:
+    """NCCL switches LL128 off where a hop inside the host is no NVLink."""
+    pairs = {
+        (preset.name, workload.name): len(Simulator(workload, preset).problem().usable[0])
+        for preset in (machine.A40_NVLINK, machine.A40_PCIE)
+        for workload in (workloads.TABLE_2["fsdp_phi2_2b_8"], workloads.TABLE_2["tp_phi2_2b_dp1"])
+    }
+    assert list(pairs.values()) == [2, 4, 1, 2]
+
+
 def test_results_are_cached_and_fast(llama: Simulator) -> None:
     """32 layers in a few ms: the suite needs about a hundred thousand evaluations."""
     fresh = [uniform(llama, channels=nc, chunk_bytes=c * KIB) for nc in range(1, 8) for c in (32, 128, 512)]
