@@ -73,10 +73,10 @@ def more(profile: Profile) -> list[str]:
 
 def write_folder(profile: Profile, folder: Path, source: str) -> list[Path]:
     """``profile.html``, ``timeline.png``, ``groups.png``, ``tax.png`` and ``trace.json.gz`` in ``folder``."""
-    from lagom.report import profile_figures, style
+    from lagom.report import profile_figures, style, timeline_figure
 
     page.make_folder(folder)
-    figures = {"timeline": profile_figures.timeline(profile), "tax": profile_figures.tax(profile)}
+    figures = {"timeline": timeline_figure.timeline(profile), "tax": profile_figures.tax(profile)}
     if profile.patterns:
         figures["groups"] = profile_figures.groups(profile)
     pictures = {name: page.picture(style.to_svg(figure)) for name, figure in figures.items()}
