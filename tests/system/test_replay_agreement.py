@@ -1,0 +1,80 @@
+"""Replay without a controller, ranks that start when they like: all follow the profile from one call on, or none."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system.support import FULL, Job
+from tests.system.test_agreement import CELLS, COMMUNICATORS, RANKS, Control, difference_text
+
+ROUNDS = 40 if FULL else 10
+CALLS = 3 * CELLS  # of every rank on every communicator
+
+
+def profile_text(channels: int) -> str:
+    """A profile for each of the storm's communicators: size rules, for the programs need not be known here."""
+    lines = ["lagom-profile 1", f"fingerprint ranks {RANKS}"]
+    for ordinal in range(COMMUNICATORS):
+        lines.append(f"communicator ranks={RANKS} nodes=1 ordinal={ordinal}")
+        lines.append(f"rule allgather 1M - nc={channels + ordinal} chunk={64 << 10}")
+        lines.append(f"rule any 64K - nc={channels + 8}")
+        lines.append("end")
+    return "\n".join(lines) + "\n"
+
+
+def play(programs: Path, plugin: Path, job: Job, folder: Path, profiles: list[Path | None], seed: int) -> Control:
+    """One job: ranks start a random moment apart, and run until all have made enough calls."""
+    control_path, dice = folder / f"control-{seed}", random.Random(seed)
+    control, ranks = Control(control_path, seed), []
+    for rank, profile in enumerate(profiles):
+        environ = {**os.environ, **job.with_(LAGOM_MODE="replay", LAGOM_JOB_ID=f"{job.key[6:18]}-{seed}")}
+        if profile is not None:
+            environ["LAGOM_PROFILE"] = str(profile)
+        line = [str(programs / "storm_rank"), str(plugin), str(control_path), str(rank)]
+        ranks.append(subprocess.Popen(line, env=environ, stderr=subprocess.DEVNULL))
+        time.sleep(dice.random() * 0.02)
+    try:
+        end = time.monotonic() + 30
+        while min(map(min, control.calls())) < CALLS and not control["stop"] and time.monotonic() < end:
+            time.sleep(0.005)
+        control["stop"] = 1
+        assert [rank.wait(20) for rank in ranks] == [0] * RANKS
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert min(map(min, control.calls())) >= CALLS, "the ranks were too slow for this test"
+    return control
+
+
+@pytest.mark.timeout(60 + 15 * ROUNDS)
+def test_agreement_of_a_replayed_profile(programs: Path, plugin: Path, job: Job, tmp_path: Path) -> None:
+    """One profile for all: in force on every communicator, from the same call on every rank."""
+    profile = tmp_path / "profile"
+    profile.write_text(profile_text(4))
+    for seed in range(ROUNDS):
+        control = play(programs, plugin, job, tmp_path, [profile] * RANKS, seed)
+        assert control["difference"] == 0, difference_text(control)
+        assert control.changed() > sum(map(sum, control.calls())) // 4, "hardly a call was changed"
+
+
+@pytest.mark.timeout(60 + 15 * ROUNDS)
+@pytest.mark.parametrize("odd_one", ["another profile", "no profile", "a damaged profile"])
+def test_agreement_where_one_rank_differs(odd_one: str, programs: Path, plugin: Path, job: Job, tmp_path: Path) -> None:
+    """One rank has another profile, none, or half of one: then nobody replays."""
+    profile, other = tmp_path / "profile", tmp_path / "other"
+    profile.write_text(profile_text(4))
+    other.write_text(profile_text(5) if odd_one == "another profile" else profile_text(4)[:-40])
+    dice = random.Random(odd_one)
+    for seed in range(max(1, ROUNDS // 2)):
+        profiles: list[Path | None] = [profile] * RANKS
+        profiles[dice.randrange(RANKS)] = None if odd_one == "no profile" else other
+        control = play(programs, plugin, job, tmp_path, profiles, seed)
+        assert control["difference"] == 0, difference_text(control)
+        assert control.changed() == 0
