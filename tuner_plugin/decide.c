@@ -1,7 +1,5 @@
 #include "tuner_plugin/decide.h"
 
-#include <stdio.h>
-
 #include "protocol/lagom_atomic.h"
 #include "tuner_plugin/cost_table.h"
 #include "tuner_plugin/watch.h"
@@ -88,7 +86,7 @@ __attribute__((noinline, cold)) static void confirm_threads(struct lagom_member 
     if (!lagom_threads_confirm(&member->threads, reason, sizeof(reason)) && was_possible) {
         member->agreement.no_threads = true;
         __atomic_fetch_and(&member->process->knobs, ~(uint32_t)LAGOM_KNOB_THREADS, __ATOMIC_RELAXED);
-        snprintf(member->process->remark, sizeof(member->process->remark), "%s", reason);
+        lagom_threads_remark(member->process, reason);
     }
 }
 

@@ -41,18 +41,28 @@ static void make_absolute(const char *path, char out[PATH_MAX])
     memcpy(out, here, strlen(here) + 1);
 }
 
-void lagom_folder_name(const struct lagom_settings *settings, uint64_t region_created_ns, char out[PATH_MAX])
+static void append_host(char path[PATH_MAX])
 {
-    char path[PATH_MAX];
+    char host[HOST_NAME_MAX + 1] = "";
+    if (gethostname(host, sizeof(host) - 1) == 0 && strlen(path) + strlen(host) + 2 < PATH_MAX) {
+        strcat(path, "/");
+        append_job(path, PATH_MAX, host);
+    }
+}
+
+void lagom_folder_name(const struct lagom_settings *settings, uint64_t region_created_ns, bool several_nodes,
+                       char out[PATH_MAX])
+{
+    char path[PATH_MAX] = "lagom-";
     if (settings->folder[0] != '\0') {
         snprintf(path, sizeof(path), "%s", settings->folder);
+    } else if (settings->job[0] != '\0') {
+        append_job(path, sizeof(path), settings->job);
     } else {
-        snprintf(path, sizeof(path), "lagom-");
-        if (settings->job[0] != '\0') {
-            append_job(path, sizeof(path), settings->job);
-        } else {
-            append_time(path, sizeof(path), region_created_ns);
-        }
+        append_time(path, sizeof(path), region_created_ns);
+    }
+    if (several_nodes) {
+        append_host(path);
     }
     make_absolute(path, out);
 }

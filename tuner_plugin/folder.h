@@ -7,8 +7,10 @@
 
 #include "tuner_plugin/settings.h"
 
-/* LAGOM_DIR, else ./lagom-<LAGOM_JOB_ID>, else ./lagom-<when the region was made>: the same in every rank. Absolute. */
-void lagom_folder_name(const struct lagom_settings *settings, uint64_t region_created_ns, char out[PATH_MAX]);
+/* LAGOM_DIR, else ./lagom-<LAGOM_JOB_ID>, else ./lagom-<when the region was made>: the same in every rank of a node.
+ * Absolute. Over several nodes each has its own folder in it, named after the host: there may be one file system. */
+void lagom_folder_name(const struct lagom_settings *settings, uint64_t region_created_ns, bool several_nodes,
+                       char out[PATH_MAX]);
 
 /* mkdir -p. 0 on success, else errno. */
 int lagom_folder_make(const char *folder);

@@ -71,7 +71,7 @@ static void open_threads(struct lagom_member *member, const struct lagom_members
                            reason, sizeof(reason))) {
         __atomic_fetch_or(&member->process->knobs, (uint32_t)LAGOM_KNOB_THREADS, __ATOMIC_RELAXED);
     } else {
-        memcpy(member->process->remark, reason, sizeof(member->process->remark));
+        lagom_threads_remark(member->process, reason);
     }
 }
 

@@ -143,7 +143,7 @@ static bool join_region(const struct lagom_hello *hello)
     enum lagom_region_fault fault = lagom_region_join(&plugin.mapping, key, clock);
     if (fault == LAGOM_REGION_OK) {
         describe_process(hello);
-        lagom_folder_name(&plugin.settings, plugin.mapping.region->header.created_ns, plugin.folder);
+        lagom_folder_name(&plugin.settings, plugin.mapping.region->header.created_ns, hello->nodes > 1, plugin.folder);
         return true;
     }
     snprintf(text, sizeof(text), "no tuning here, NCCL runs stock: %s%s%s", lagom_region_fault_text(fault),

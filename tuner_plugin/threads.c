@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "protocol/lagom_atomic.h"
+
 #define END_MAGIC 0x0280028002800280ULL
 
 /* Bytes from &comm->tunerContext to members of struct ncclComm, from the debug information of every nvidia-nccl wheel of
@@ -133,6 +135,14 @@ bool lagom_threads_confirm(struct lagom_threads *threads, char *reason, size_t r
     memcpy(threads->default_threads, threads->max_threads[LAGOM_RING], sizeof(threads->default_threads));
     memcpy(threads->default_thresholds, threads->thresholds[LAGOM_RING], sizeof(threads->default_thresholds));
     return true;
+}
+
+void lagom_threads_remark(struct lagom_process *process, const char *reason)
+{
+    static uint32_t remarked; /* communicators meet their first call on different threads */
+    if (lagom_compare_exchange32(&remarked, 0, 1) && process->remark[0] == '\0') {
+        snprintf(process->remark, sizeof(process->remark), "%s", reason);
+    }
 }
 
 static bool in_range(int protocol, uint32_t count)

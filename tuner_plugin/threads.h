@@ -35,6 +35,9 @@ bool lagom_threads_open(struct lagom_threads *threads, void *context_place, int 
 /* At the first getCollInfo: before it, NCCL (>= 2.28) has not filled the tables. false = refused, with a reason. */
 bool lagom_threads_confirm(struct lagom_threads *threads, char *reason, size_t reason_bytes);
 
+/* Tells why NT is off where doctor and the controller look: the first reason of the process, if nothing else stands there. */
+void lagom_threads_remark(struct lagom_process *process, const char *reason);
+
 /* For this call RING with `protocol` runs `count` threads. exact = also keep NCCL from halving them for small sizes; only
  * where the plan sets the channels too, because it lifts NCCL's own size-dependent limit on those.
  * false = out of range for the protocol (LL, SIMPLE 96..512; LL128 160..640; multiples of 32): nothing written. */

@@ -39,11 +39,19 @@ static void record(struct lagom_member *member, const struct lagom_question *que
     lagom_call_ring_push(member->region, member->slot_index, &call);
 }
 
+/* A full ring means that nobody reads it: a controller that died in a measuring window must not leave the job measured for
+ * good. It goes on when there is room again. */
+static bool somebody_listens(const struct lagom_process *process)
+{
+    uint64_t waiting = lagom_load_relaxed(&process->kernel_head) - lagom_load_relaxed(&process->kernel_tail);
+    return waiting < LAGOM_KERNEL_RING_CAPACITY;
+}
+
 /* Whether the next call is to be measured. NCCL reads the event mask when a collective is called, before it asks us about
  * it: hence one call ahead. Never while graphs are captured: a measured graph carries a host node at every replay. */
 static bool measure_next(const struct lagom_member *member, uint32_t capture)
 {
-    if (member->profiled == NULL || lagom_load_relaxed(&member->slot->capturing) != 0) {
+    if (member->profiled == NULL || lagom_load_relaxed(&member->slot->capturing) != 0 || !somebody_listens(member->process)) {
         return false;
     }
     if ((capture & LAGOM_CAPTURE_KERNELS) != 0) {

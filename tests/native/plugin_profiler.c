@@ -377,6 +377,25 @@ static void events_out_of_place_are_harmless(void)
     CHECK(plugin.profiler_v5->finalize(NULL) == 0);
 }
 
+/* A controller that died in a measuring window leaves the flag set; a ring that nobody drains lowers the mask. */
+static void nobody_listens(void)
+{
+    struct profiled_rank pair[2];
+    struct lagom_kernel_span spans[64];
+    pair_of(pair, 5);
+    measure(&pair[0], LAGOM_CAPTURE_KERNELS);
+    for (uint32_t i = 0; i < LAGOM_KERNEL_RING_CAPACITY; i++) {
+        union nccl_event_body body = coll_of("AllReduce", MIB, 0, i);
+        start(&pair[0], COLL, NULL, &body);
+    }
+    CHECK(mask & KERNEL_CH);
+    call(&pair[0].rank, LAGOM_ALL_REDUCE, 1024);
+    CHECK((mask & KERNEL_CH) == 0);
+    drain(spans, 64); /* somebody does again */
+    call(&pair[0].rank, LAGOM_ALL_REDUCE, 1024);
+    CHECK(mask & KERNEL_CH);
+}
+
 /* Launching threads and proxy threads at once, for several communicators' worth of kernels: every span arrives whole. */
 #define THREADS 4
 #define KERNELS 2000
@@ -450,6 +469,7 @@ int main(void)
     failures += RUN(the_pool_runs_dry_and_recovers);
     failures += RUN(lost_kernels_are_given_up);
     failures += RUN(events_out_of_place_are_harmless);
+    failures += RUN(nobody_listens);
     failures += RUN(threads_push_at_once);
     failures += RUN(off_gives_no_context);
     return failures != 0;
