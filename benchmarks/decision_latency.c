@@ -1,10 +1,10 @@
 /* decision_latency.c - what a decision costs NCCL: the real library, called through its exported tables as NCCL does.
  *
- * Two ranks of one communicator live in this process; the region is mapped beside the plugin to publish the program and to
- * drain the rings. Two views: every call timed by itself with the processor's counter, less the counter's own cost (median
- * and tail; some processors count in steps of 10 ns), and batches of calls back to back (typical cost, to a tenth of a
- * nanosecond, without the tail). Each scenario is a child of its own, since the plugin reads its settings once. Output: one
- * JSON object a line, for decision_latency.py.
+ * Two ranks of one communicator live in this process; the region is mapped beside the plugin to publish the program and
+ * to drain the rings. Two views: every call timed by itself with the processor's counter, less the counter's own cost
+ * (median and tail; some processors count in steps of 10 ns), and batches of calls back to back (typical cost, to a
+ * tenth of a nanosecond, without the tail). Each scenario is a child of its own, since the plugin reads its settings
+ * once. Output: one JSON object a line, for decision_latency.py.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -202,8 +202,10 @@ static void offer(void)
 /* What an iteration looks like: AllGathers forward, pairs of AllGather and ReduceScatter backward, over SITES sizes. */
 static struct lagom_site site_at(uint32_t index)
 {
-    struct lagom_config config = {.algorithm = LAGOM_RING, .protocol = LAGOM_SIMPLE,
-                                  .channels = (uint16_t)(1 + index % 16), .chunk_bytes = 1u << 18};
+    struct lagom_config config = {.algorithm = LAGOM_RING,
+                                  .protocol = LAGOM_SIMPLE,
+                                  .channels = (uint16_t)(1 + index % 16),
+                                  .chunk_bytes = 1u << 18};
     return (struct lagom_site){.bytes = (1u << 20) + (index % 32) * 4096u,
                                .function = index % 3 == 2 ? LAGOM_REDUCE_SCATTER : LAGOM_ALL_GATHER,
                                .incumbent = config,
@@ -219,8 +221,8 @@ static void call(struct rank *rank, bool as_expected)
 {
     struct lagom_site site = site_at(site_of_position((uint32_t)(rank->step++ % POSITIONS)));
     size_t bytes = as_expected ? site.bytes : site.bytes + 64;
-    rank->ask(rank->context, (int)site.function, bytes, 1, (float **)(void *)table, LAGOM_ALGORITHMS, LAGOM_PROTOCOLS, 0,
-              &channels);
+    rank->ask(rank->context, (int)site.function, bytes, 1, (float **)(void *)table, LAGOM_ALGORITHMS, LAGOM_PROTOCOLS,
+              0, &channels);
 }
 
 static struct rank open_rank(const char *library_path, int api)
@@ -487,7 +489,9 @@ static const char *verdict_under_seccomp(const struct scenario *scenario, const 
     }
     waitpid(child, &status, 0);
     if (WIFEXITED(status)) {
-        return WEXITSTATUS(status) == 0 ? "none" : WEXITSTATUS(status) == 77 ? "not checked: no seccomp here" : "failed";
+        return WEXITSTATUS(status) == 0    ? "none"
+               : WEXITSTATUS(status) == 77 ? "not checked: no seccomp here"
+                                           : "failed";
     }
     return "made";
 }

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #define CLOCKSOURCE "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-#define SPAN_NS 100000000u        /* between two looks at clock_gettime */
+#define SPAN_NS 100000000u           /* between two looks at clock_gettime */
 #define LONGEST_SPAN_NS 10000000000u /* a rate taken over this is not worth less, but 128 bits are enough for it */
 
 uint64_t lagom_monotonic_ns(void)

@@ -1,8 +1,8 @@
 /* call_clock.h - CLOCK_MONOTONIC for call records, at the price of reading the processor's counter.
  *
- * clock_gettime costs 20 to 30 ns, most of what a recorded call may cost in all. Where the kernel itself keeps time by the
- * TSC, so do we: clock_gettime every tenth of a second, the counter in between, its rate taken from the last such span.
- * What the two can drift apart in that time is far below a microsecond. Elsewhere it is clock_gettime, always.
+ * clock_gettime costs 20 to 30 ns, most of what a recorded call may cost in all. Where the kernel itself keeps time by
+ * the TSC, so do we: clock_gettime every tenth of a second, the counter in between, its rate taken from the last such
+ * span. What the two can drift apart in that time is far below a microsecond. Elsewhere it is clock_gettime, always.
  *
  * One a communicator, used by its one thread. Never runs backwards.
  */
@@ -13,11 +13,11 @@
 #include <stdint.h>
 
 struct lagom_call_clock {
-    bool counter_good;      /* the kernel trusts the TSC */
+    bool counter_good; /* the kernel trusts the TSC */
     uint64_t anchor_ns;
     uint64_t anchor_ticks;
-    uint64_t limit_ticks;   /* from the anchor on; 0 = no rate known yet */
-    uint64_t ns_per_tick;   /* times 2^32 */
+    uint64_t limit_ticks; /* from the anchor on; 0 = no rate known yet */
+    uint64_t ns_per_tick; /* times 2^32 */
     uint64_t last_ns;
 };
 

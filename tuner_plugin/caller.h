@@ -9,8 +9,8 @@ struct lagom_caller {
     char path[LAGOM_PATH_BYTES];
 };
 
-/* Looks behind two addresses that belong to NCCL: its log function, and where our init will return to. A process may hold
- * two NCCLs; only the one that calls counts. */
+/* Looks behind two addresses that belong to NCCL: its log function, and where our init will return to. A process may
+ * hold two NCCLs; only the one that calls counts. */
 void lagom_caller_find(struct lagom_caller *caller, const void *log_function, const void *return_address);
 
 #endif

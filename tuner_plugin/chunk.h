@@ -14,8 +14,8 @@
 
 #include "protocol/lagom_protocol.h"
 
-/* NVLS kernels align their last chunk to this, and below the protocol's grain (1,920 bytes at most) NCCL would divide by
- * zero. One floor serves both. */
+/* NVLS kernels align their last chunk to this, and below the protocol's grain (1,920 bytes at most) NCCL would divide
+ * by zero. One floor serves both. */
 #define LAGOM_CHUNK_FLOOR 16384u
 
 struct lagom_chunk_list {
@@ -30,7 +30,8 @@ struct lagom_chunk_list {
 void lagom_chunk_list_open(struct lagom_chunk_list *list);
 
 /* A decision was made; bytes 0 = it leaves the chunk to NCCL. Numbers out of range are ignored. */
-void lagom_chunk_list_add(struct lagom_chunk_list *list, uint32_t function, int algorithm, int protocol, uint32_t bytes);
+void lagom_chunk_list_add(struct lagom_chunk_list *list, uint32_t function, int algorithm, int protocol,
+                          uint32_t bytes);
 
 /* Only ever lowers *chunk, never below LAGOM_CHUNK_FLOOR. */
 void lagom_chunk_list_apply(struct lagom_chunk_list *list, int function, int algorithm, int protocol, size_t *chunk);

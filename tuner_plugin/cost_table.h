@@ -52,7 +52,8 @@ static inline struct lagom_pick lagom_pick_at(const struct lagom_cost_table *tab
                                .protocol = (int8_t)(index % table->protocols),
                                .microseconds = table->costs[index]};
 }
-#define LAGOM_NO_PICK ((struct lagom_pick){.index = -1, .algorithm = LAGOM_LEAVE, .protocol = LAGOM_LEAVE, .microseconds = -1})
+#define LAGOM_NO_PICK                                                                                                  \
+    ((struct lagom_pick){.index = -1, .algorithm = LAGOM_LEAVE, .protocol = LAGOM_LEAVE, .microseconds = -1})
 
 /* Four at a time: this is a good part of what a decision costs, and it is done for every call. */
 typedef float lagom_float4 __attribute__((vector_size(16)));

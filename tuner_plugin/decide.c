@@ -16,8 +16,8 @@ static bool is_stock(const struct lagom_config *config)
            config->threads == 0 && config->chunk_bytes == 0;
 }
 
-/* Where NCCL bounds our answer by the channels it has built. On CollNet, and NVLS over several nodes, it does not, and a
- * channel too many would be used uninitialised; how many there are we are never told. */
+/* Where NCCL bounds our answer by the channels it has built. On CollNet, and NVLS over several nodes, it does not, and
+ * a channel too many would be used uninitialised; how many there are we are never told. */
 static bool channels_are_bounded(int algorithm, uint32_t nodes)
 {
     switch (algorithm) {
@@ -66,9 +66,10 @@ static bool apply_chunk(const struct lagom_member *member, struct lagom_config *
     return config->chunk_bytes != 0;
 }
 
-/* Does what the config asks for, and takes out of the config what is not possible here. true = something was changed. */
-static bool apply(struct lagom_member *member, const struct lagom_question *question, const struct lagom_cost_table *table,
-                  const struct lagom_pick *stock, const struct lagom_pick *pick, struct lagom_config *config)
+/* Does what the config asks for, and takes out of it what is not possible here. true = something was changed. */
+static bool apply(struct lagom_member *member, const struct lagom_question *question,
+                  const struct lagom_cost_table *table, const struct lagom_pick *stock, const struct lagom_pick *pick,
+                  struct lagom_config *config)
 {
     bool named = config->algorithm != LAGOM_LEAVE || config->protocol != LAGOM_LEAVE;
     bool changed = named && lagom_cost_table_choose(table, pick, stock);
@@ -90,7 +91,7 @@ __attribute__((noinline, cold)) static void confirm_threads(struct lagom_member 
     }
 }
 
-/* Without the profiler half nothing says that a graph is being captured; but during a capture NCCL registers buffers. */
+/* Without the profiler half nothing tells of a graph capture; but during one NCCL registers buffers. */
 static void note_registered(struct lagom_member *member)
 {
     if (!member->captures_known) {

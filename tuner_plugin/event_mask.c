@@ -23,7 +23,8 @@ struct lagom_event_mask *lagom_event_mask_of(int *mask, uint32_t profiler_api)
 {
     for (size_t i = 0; mask != NULL && i < sizeof(masks) / sizeof(masks[0]); i++) {
         int *free_place = NULL;
-        bool claimed = __atomic_compare_exchange_n(&masks[i].nccl, &free_place, mask, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+        bool claimed =
+            __atomic_compare_exchange_n(&masks[i].nccl, &free_place, mask, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
         if (claimed || free_place == mask) {
             lagom_store_relaxed(&masks[i].always, always_for(profiler_api));
             return &masks[i];

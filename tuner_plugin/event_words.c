@@ -5,9 +5,10 @@
 
 #include "protocol/lagom_protocol.h"
 
-static const char *const functions[LAGOM_FUNCTIONS] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"};
-static const char *const algorithms[LAGOM_ALGORITHMS] = {
-    "TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT"};
+static const char *const functions[LAGOM_FUNCTIONS] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter",
+                                                       "AllReduce"};
+static const char *const algorithms[LAGOM_ALGORITHMS] = {"TREE",      "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS",
+                                                         "NVLS_TREE", "PAT"};
 static const char *const protocols[LAGOM_PROTOCOLS] = {"LL", "LL128", "SIMPLE"};
 
 static int number(const char *word, const char *const *words, int count)

@@ -19,9 +19,14 @@ static int get_coll_info(void *context, int function, size_t bytes, int pipe_ops
                          int protocols, int registered, int *channels)
 {
     if (context != NULL && !inert()) {
-        const struct lagom_question question = {.function = function, .bytes = bytes, .pipe_ops = pipe_ops, .costs = costs,
-                                                .algorithms = algorithms, .protocols = protocols,
-                                                .registered = registered, .channels = channels};
+        const struct lagom_question question = {.function = function,
+                                                .bytes = bytes,
+                                                .pipe_ops = pipe_ops,
+                                                .costs = costs,
+                                                .algorithms = algorithms,
+                                                .protocols = protocols,
+                                                .registered = registered,
+                                                .channels = channels};
         lagom_decide(context, &question);
     }
     return NCCL_SUCCESS;
@@ -57,18 +62,22 @@ static int init_v4(size_t ranks, size_t nodes, nccl_log_function log, void **con
     return NCCL_SUCCESS;
 }
 
-static int init_with_id(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log, uint32_t api,
-                        const void *return_address)
+static int init_with_id(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log,
+                        uint32_t api, const void *return_address)
 {
-    const struct lagom_hello hello = {.context_place = context, .comm_id = comm_id, .comm_id_known = true,
-                                      .ranks = (uint32_t)ranks, .nodes = (uint32_t)nodes, .tuner_api = api};
+    const struct lagom_hello hello = {.context_place = context,
+                                      .comm_id = comm_id,
+                                      .comm_id_known = true,
+                                      .ranks = (uint32_t)ranks,
+                                      .nodes = (uint32_t)nodes,
+                                      .tuner_api = api};
     lagom_plugin_enter(&hello, log, return_address);
     return NCCL_SUCCESS;
 }
 
 /* 2.28, 2.29. */
-static int init_v5(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log, void *nvl_domain,
-                   void *constants)
+static int init_v5(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log,
+                   void *nvl_domain, void *constants)
 {
     (void)nvl_domain;
     (void)constants; /* of NCCL's cost model: ours to read and edit, and left alone */
@@ -76,8 +85,8 @@ static int init_v5(void **context, uint64_t comm_id, size_t ranks, size_t nodes,
 }
 
 /* From 2.30.3. */
-static int init_v6(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log, void *nvl_domain,
-                   void *constants)
+static int init_v6(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log,
+                   void *nvl_domain, void *constants)
 {
     (void)nvl_domain;
     (void)constants;
@@ -99,22 +108,22 @@ static int profiler_init(void **context, const struct lagom_profiler_hello *hell
 }
 
 /* 2.27, 2.28.0: the id comes after the name. */
-static int profiler_init_v4(void **context, int *mask, const char *name, uint64_t comm_id, int nodes, int ranks, int rank,
-                            nccl_log_function log)
+static int profiler_init_v4(void **context, int *mask, const char *name, uint64_t comm_id, int nodes, int ranks,
+                            int rank, nccl_log_function log)
 {
     (void)log;
     return profiler_init(context, &(struct lagom_profiler_hello){4, comm_id, mask, name, nodes, ranks, rank});
 }
 
-static int profiler_init_v5(void **context, uint64_t comm_id, int *mask, const char *name, int nodes, int ranks, int rank,
-                            nccl_log_function log)
+static int profiler_init_v5(void **context, uint64_t comm_id, int *mask, const char *name, int nodes, int ranks,
+                            int rank, nccl_log_function log)
 {
     (void)log;
     return profiler_init(context, &(struct lagom_profiler_hello){5, comm_id, mask, name, nodes, ranks, rank});
 }
 
-static int profiler_init_v6(void **context, uint64_t comm_id, int *mask, const char *name, int nodes, int ranks, int rank,
-                            nccl_log_function log)
+static int profiler_init_v6(void **context, uint64_t comm_id, int *mask, const char *name, int nodes, int ranks,
+                            int rank, nccl_log_function log)
 {
     (void)log;
     return profiler_init(context, &(struct lagom_profiler_hello){6, comm_id, mask, name, nodes, ranks, rank});
@@ -159,9 +168,9 @@ static int profiler_finalize(void *context)
     return NCCL_SUCCESS;
 }
 
-EXPORT const struct nccl_profiler_v4 ncclProfiler_v4 = {
-    NAME, profiler_init_v4, start_event_v4, stop_event, record_event_state, profiler_finalize};
-EXPORT const struct nccl_profiler_v5 ncclProfiler_v5 = {
-    NAME, profiler_init_v5, start_event_v5, stop_event, record_event_state, profiler_finalize};
-EXPORT const struct nccl_profiler_v5 ncclProfiler_v6 = {
-    NAME, profiler_init_v6, start_event_v5, stop_event, record_event_state, profiler_finalize};
+EXPORT const struct nccl_profiler_v4 ncclProfiler_v4 = {NAME,       profiler_init_v4,   start_event_v4,
+                                                        stop_event, record_event_state, profiler_finalize};
+EXPORT const struct nccl_profiler_v5 ncclProfiler_v5 = {NAME,       profiler_init_v5,   start_event_v5,
+                                                        stop_event, record_event_state, profiler_finalize};
+EXPORT const struct nccl_profiler_v5 ncclProfiler_v6 = {NAME,       profiler_init_v6,   start_event_v5,
+                                                        stop_event, record_event_state, profiler_finalize};

@@ -7,7 +7,8 @@
 
 #include "protocol/lagom_protocol.h"
 
-/* Product name of this machine's first GPU from the driver's /proc entry, e.g. "NVIDIA H200"; empty where there is none. */
+/* Product name of this machine's first GPU from the driver's /proc entry, e.g. "NVIDIA H200"; empty where there is
+ * none. */
 void lagom_gpu_name(char out[LAGOM_NAME_BYTES]);
 
 /* false where NCCL_P2P_DISABLE switches peer access off: another machine, as far as a tuned config is concerned. */

@@ -4,8 +4,8 @@
 
 #include "protocol/lagom_atomic.h"
 
-#define TRIES 16u                                /* places looked at before giving up */
-#define GIVEN_UP (4u * LAGOM_MEASURED_PLACES)    /* begun since: then nobody waits for this one any more */
+#define TRIES 16u                             /* places looked at before giving up */
+#define GIVEN_UP (4u * LAGOM_MEASURED_PLACES) /* begun since: then nobody waits for this one any more */
 
 /* A handle: what it names | place | generation. Never NULL. */
 enum handle_kind { COLLECTIVE = 1, CHANNEL = 2 };
@@ -74,14 +74,16 @@ void *lagom_measured_begin(const struct lagom_kernel_span *span)
 static void lower_to(uint64_t *smallest, uint64_t value)
 {
     uint64_t seen = lagom_load_relaxed(smallest);
-    while (value < seen && !__atomic_compare_exchange_n(smallest, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    while (value < seen &&
+           !__atomic_compare_exchange_n(smallest, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
 }
 
 static void raise_to(uint64_t *largest, uint64_t value)
 {
     uint64_t seen = lagom_load_relaxed(largest);
-    while (value > seen && !__atomic_compare_exchange_n(largest, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    while (value > seen &&
+           !__atomic_compare_exchange_n(largest, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
 }
 

@@ -1,9 +1,9 @@
 /* measured.h - collectives whose kernels are being timed, from their launch until their last channel has stopped.
  *
- * A KERNEL_CH event carries GPU time (globaltimer) for one channel, and arrives late, on a proxy thread: a kernel is the
- * smallest start and the largest stop over its channels. Places come from a fixed pool; handles name a place and its
- * generation, never memory, so an event that comes too late, or twice, or for a communicator that is gone, finds nothing
- * instead of something else. A place whose events never come (an aborted communicator) is taken again by age.
+ * A KERNEL_CH event carries GPU time (globaltimer) for one channel, and arrives late, on a proxy thread: a kernel is
+ * the smallest start and the largest stop over its channels. Places come from a fixed pool; handles name a place and
+ * its generation, never memory, so an event that comes too late, or twice, or for a communicator that is gone, finds
+ * nothing instead of something else. A place whose events never come (an aborted communicator) is taken again by age.
  */
 #ifndef LAGOM_MEASURED_H
 #define LAGOM_MEASURED_H
@@ -15,11 +15,11 @@
 
 #define LAGOM_MEASURED_PLACES 1024u /* the host runs a few iterations ahead of the GPU */
 
-/* For a launched collective with span.channels channels. NULL when no place is free. `span` is what will be pushed, less
- * its times. */
+/* For a launched collective with span.channels channels. NULL when no place is free. `span` is what will be pushed,
+ * less its times. */
 void *lagom_measured_begin(const struct lagom_kernel_span *span);
 
-/* A channel of that collective started; returns the handle for its stop, NULL if the collective is not known any more. */
+/* A channel of that collective started. The handle for its stop; NULL if the collective is not known any more. */
 void *lagom_measured_channel_started(void *collective, uint64_t gpu_ns);
 
 /* A channel stopped. true when it was the last one: *span is complete, and the place is free again. */

@@ -1,7 +1,7 @@
 /* member.h - this process as a member of one communicator: what hangs behind the context that NCCL gives back to us.
  *
- * Made at tuner init, freed at finalize; about 70 KiB. NCCL uses a communicator from one thread at a time, so nothing here
- * is locked. What others may touch meanwhile (the profiler half's events) is atomic.
+ * Made at tuner init, freed at finalize; about 70 KiB. NCCL uses a communicator from one thread at a time, so nothing
+ * here is locked. What others may touch meanwhile (the profiler half's events) is atomic.
  */
 #ifndef LAGOM_MEMBER_H
 #define LAGOM_MEMBER_H
@@ -28,10 +28,10 @@ struct lagom_member {
     uint32_t process_index;
     uint32_t ranks;
     uint32_t nodes;
-    bool chunk_possible;  /* tuner v6 asks for chunk sizes */
+    bool chunk_possible; /* tuner v6 asks for chunk sizes */
     bool simulated_clock;
-    bool captures_known;  /* the profiler half (v5) says which calls are captured into a graph */
-    bool measuring;       /* this communicator's want of COLL and KERNEL_CH events is counted in the mask */
+    bool captures_known;             /* the profiler half (v5) says which calls are captured into a graph */
+    bool measuring;                  /* this communicator's want of COLL and KERNEL_CH events is counted in the mask */
     struct lagom_profiled *profiled; /* its profiler half; NULL = not loaded */
     struct lagom_call_clock clock;
     struct lagom_threads threads;

@@ -67,8 +67,8 @@ static void open_threads(struct lagom_member *member, const struct lagom_members
     if (!membership->threads_wanted) {
         return;
     }
-    if (lagom_threads_open(&member->threads, hello->context_place, membership->nccl_version, hello->comm_id, hello->ranks,
-                           reason, sizeof(reason))) {
+    if (lagom_threads_open(&member->threads, hello->context_place, membership->nccl_version, hello->comm_id,
+                           hello->ranks, reason, sizeof(reason))) {
         __atomic_fetch_or(&member->process->knobs, (uint32_t)LAGOM_KNOB_THREADS, __ATOMIC_RELAXED);
     } else {
         lagom_threads_remark(member->process, reason);

@@ -30,14 +30,15 @@ typedef void (*nccl_log_function)(int level, unsigned long flags, const char *fi
  *   in/out  cost             float[algorithms][protocols], flat: cost[a * protocols + p] although it is typed float **.
  *                            Predicted microseconds; < 0 = not available. NCCL takes the smallest.
  *   in      registered       1 = this rank's buffers may be registered (differs between ranks)
- *   in/out  channels         arrives 0 = NCCL's own pick; an answer > 0 replaces it (up to 2.30) or bounds it (from 2.31)
+ *   in/out  channels         arrives 0 = NCCL's own pick; an answer > 0 replaces it (up to 2.30) or bounds it
+ * (from 2.31)
  *
  * getChunkSize (v6)
  *   in      bytes, channels  usually one channel's share and 1: not what getCollInfo saw
  *   in/out  chunk            NCCL's chunk in bytes; too large an answer is clamped, 0 kills the process
  */
-#define NCCL_COLL_INFO(name)                                                                                          \
-    int (*name)(void *context, int function, size_t bytes, int pipe_ops, float **cost, int algorithms, int protocols, \
+#define NCCL_COLL_INFO(name)                                                                                           \
+    int (*name)(void *context, int function, size_t bytes, int pipe_ops, float **cost, int algorithms, int protocols,  \
                 int registered, int *channels)
 
 struct nccl_tuner_v4 {
@@ -48,9 +49,9 @@ struct nccl_tuner_v4 {
 };
 
 /* From v5 on the communicator has an id, the same on all its ranks, and the profiler half hears the same one. */
-#define NCCL_TUNER_INIT_V5(name)                                                                                     \
-    int (*name)(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log,                 \
-                void *nvl_domain, void *constants)
+#define NCCL_TUNER_INIT_V5(name)                                                                                       \
+    int (*name)(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log, void *nvl_domain, \
+                void *constants)
 
 struct nccl_tuner_v5 {
     const char *name;
@@ -73,13 +74,13 @@ struct nccl_tuner_v6 {
  * Events carry the opaque handle of their parent; a start may leave its handle NULL. `mask` is one process-wide int of
  * NCCL's, read atomically whenever a collective is called: we may change it at any time. */
 enum nccl_event {
-    NCCL_EVENT_COLL = 1 << 1,        /* host: a collective is being launched; effective channels and warps */
-    NCCL_EVENT_P2P = 1 << 2,         /* host: a send or receive is being launched */
-    NCCL_EVENT_KERNEL_CH = 1 << 6,   /* GPU: one channel of a kernel; the parent is the COLL event */
-    NCCL_EVENT_GROUP_API = 1 << 8,   /* v5: the program opened a group */
-    NCCL_EVENT_COLL_API = 1 << 9,    /* v5: the program called a collective */
-    NCCL_EVENT_P2P_API = 1 << 10,    /* v5: the program called send or receive */
-    NCCL_EVENT_CE_COLL = 1 << 12,    /* v6: a collective by copy engines, without a kernel */
+    NCCL_EVENT_COLL = 1 << 1,      /* host: a collective is being launched; effective channels and warps */
+    NCCL_EVENT_P2P = 1 << 2,       /* host: a send or receive is being launched */
+    NCCL_EVENT_KERNEL_CH = 1 << 6, /* GPU: one channel of a kernel; the parent is the COLL event */
+    NCCL_EVENT_GROUP_API = 1 << 8, /* v5: the program opened a group */
+    NCCL_EVENT_COLL_API = 1 << 9,  /* v5: the program called a collective */
+    NCCL_EVENT_P2P_API = 1 << 10,  /* v5: the program called send or receive */
+    NCCL_EVENT_CE_COLL = 1 << 12,  /* v6: a collective by copy engines, without a kernel */
 };
 enum nccl_event_state { NCCL_STATE_KERNEL_CH_STOP = 22 };
 
@@ -153,10 +154,10 @@ union nccl_event_state_args {
     } kernel_ch;
 };
 
-#define NCCL_PROFILER_TAIL(event)                                                                    \
-    int (*start_event)(void *context, void **handle, event *description);                            \
-    int (*stop_event)(void *handle);                                                                 \
-    int (*record_event_state)(void *handle, int state, union nccl_event_state_args *args);           \
+#define NCCL_PROFILER_TAIL(event)                                                                                      \
+    int (*start_event)(void *context, void **handle, event *description);                                              \
+    int (*stop_event)(void *handle);                                                                                   \
+    int (*record_event_state)(void *handle, int state, union nccl_event_state_args *args);                             \
     int (*finalize)(void *context)
 
 struct nccl_profiler_v4 {

@@ -1,4 +1,5 @@
-/* plugin.h - what this process has once: settings, the mapping of the region, a profile. Made at the first communicator.
+/* plugin.h - what this process has once: settings, the mapping of the region, a profile. Made at the first
+ * communicator.
  *
  * Nothing happens before that: torchrun's own process, `python -c` helpers and DataLoader workers load or inherit this
  * library too, and must not notice. A forked child stays inert.

@@ -177,7 +177,8 @@ static void *member_event(struct lagom_member *member, uint64_t type, const unio
     return NULL;
 }
 
-void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void *parent, const union nccl_event_body *body)
+void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void *parent,
+                           const union nccl_event_body *body)
 {
     if (type == NCCL_EVENT_KERNEL_CH) { /* late, on a proxy thread: the context may be somebody else's by now */
         return lagom_measured_channel_started(parent, body->kernel_ch.gpu_ns);

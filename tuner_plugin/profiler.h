@@ -1,8 +1,8 @@
-/* profiler.h - the profiler half: names and ranks, effective channels and threads, GPU times, and what never reaches the
- * tuner. NCCL loads it only where NCCL_PROFILER_PLUGIN names this library; the tuner half works without it.
+/* profiler.h - the profiler half: names and ranks, effective channels and threads, GPU times, and what never reaches
+ * the tuner. NCCL loads it only where NCCL_PROFILER_PLUGIN names this library; the tuner half works without it.
  *
- * NCCL calls the profiler's init before the tuner's, on the same thread, for the same communicator: a thread-local hands
- * over what only the profiler is told (rank, name; on 2.27 even the communicator's id).
+ * NCCL calls the profiler's init before the tuner's, on the same thread, for the same communicator: a thread-local
+ * hands over what only the profiler is told (rank, name; on 2.27 even the communicator's id).
  */
 #ifndef LAGOM_PROFILER_H
 #define LAGOM_PROFILER_H
@@ -46,8 +46,8 @@ void lagom_profiler_finalize(struct lagom_profiled *profiled);
 /* Version 4..6 of the profiler half as loaded; 0 = it is not. */
 uint32_t lagom_profiler_api(void);
 
-/* What profiler init on this thread left for the tuner init that follows it; NULL if there is none, or it is about another
- * communicator. Given out once. */
+/* What profiler init on this thread left for the tuner init that follows it; NULL if there is none, or it is about
+ * another communicator. Given out once. */
 struct lagom_profiled *lagom_profiler_announced(bool comm_id_known, uint64_t comm_id, uint32_t ranks, uint32_t nodes);
 
 /* Tuner init and finalize: events reach the member in between. */
@@ -58,7 +58,8 @@ void lagom_profiler_unlink(struct lagom_profiled *profiled, bool was_measuring);
 void lagom_profiler_measure(struct lagom_profiled *profiled, bool on);
 
 /* Events, whatever their version. Handles may be NULL. */
-void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void *parent, const union nccl_event_body *body);
+void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void *parent,
+                           const union nccl_event_body *body);
 void lagom_profiler_state(void *handle, int state, const union nccl_event_state_args *args);
 
 #endif

@@ -8,16 +8,16 @@
 enum lagom_mode { LAGOM_MODE_AUTO, LAGOM_MODE_TUNE, LAGOM_MODE_REPLAY, LAGOM_MODE_OFF };
 
 struct lagom_settings {
-    enum lagom_mode mode;       /* LAGOM_MODE; a word we do not know is off */
+    enum lagom_mode mode; /* LAGOM_MODE; a word we do not know is off */
     bool mode_understood;
-    bool threads;               /* LAGOM_NT=1 */
-    bool spawn;                 /* LAGOM_CONTROLLER is not none */
-    bool simulated_clock;       /* LAGOM_CLOCK=simulated */
-    int log_level;              /* LAGOM_LOG_LEVEL: enum nccl_log_level; debug counts as info */
-    char profile[PATH_MAX];     /* LAGOM_PROFILE; empty = none */
-    char python[PATH_MAX];      /* LAGOM_PYTHON; empty = the one baked in beside the library */
-    char folder[PATH_MAX];      /* LAGOM_DIR; empty = derived from the job */
-    char job[NAME_MAX];         /* LAGOM_JOB_ID; empty = none */
+    bool threads;           /* LAGOM_NT=1 */
+    bool spawn;             /* LAGOM_CONTROLLER is not none */
+    bool simulated_clock;   /* LAGOM_CLOCK=simulated */
+    int log_level;          /* LAGOM_LOG_LEVEL: enum nccl_log_level; debug counts as info */
+    char profile[PATH_MAX]; /* LAGOM_PROFILE; empty = none */
+    char python[PATH_MAX];  /* LAGOM_PYTHON; empty = the one baked in beside the library */
+    char folder[PATH_MAX];  /* LAGOM_DIR; empty = derived from the job */
+    char job[NAME_MAX];     /* LAGOM_JOB_ID; empty = none */
 };
 
 void lagom_settings_read(struct lagom_settings *settings);

@@ -12,7 +12,8 @@ static uint32_t turn; /* 1 = a thread is pushing */
 static bool take_turn(void)
 {
     for (uint32_t i = 0; i < TRIES; i++) {
-        if (lagom_load_relaxed(&turn) == 0 && lagom_compare_exchange32(&turn, 0, 1)) { /* pairs with the release below */
+        if (lagom_load_relaxed(&turn) == 0 &&
+            lagom_compare_exchange32(&turn, 0, 1)) { /* pairs with the release below */
             return true;
         }
     }

@@ -55,7 +55,8 @@ static bool find_python(const char *wanted, char out[PATH_MAX], char *reason, si
     if (wanted[0] != '\0') {
         snprintf(out, PATH_MAX, "%s", wanted);
     } else if (!baked_python(out)) {
-        snprintf(reason, room, "no Python is known to start the controller with; set LAGOM_PYTHON, or use `lagom run`.");
+        snprintf(reason, room,
+                 "no Python is known to start the controller with; set LAGOM_PYTHON, or use `lagom run`.");
         return false;
     }
     if (access(out, X_OK) != 0) {
@@ -179,12 +180,25 @@ bool lagom_spawn_controller(const struct lagom_spawn *spawn, char *reason, size_
     if (!find_python(spawn->python, python, reason, reason_bytes)) {
         return false;
     }
-    const char *arguments[] = {SHELL, "-c", IN_BACKGROUND, python, "-m", "lagom.controller", "--region", spawn->region,
-                               "--dir", spawn->folder, "--mode", "tune",
-                               spawn->simulated_clock ? "--clock" : NULL, "simulated", NULL};
+    const char *arguments[] = {SHELL,
+                               "-c",
+                               IN_BACKGROUND,
+                               python,
+                               "-m",
+                               "lagom.controller",
+                               "--region",
+                               spawn->region,
+                               "--dir",
+                               spawn->folder,
+                               "--mode",
+                               "tune",
+                               spawn->simulated_clock ? "--clock" : NULL,
+                               "simulated",
+                               NULL};
     char **environment = scrubbed_environment();
     bool widened = environment != NULL && widen_affinity(&before);
-    int failure = environment == NULL ? ENOMEM : spawn_shell((char *const *)(uintptr_t)arguments, environment, spawn->folder);
+    int failure =
+        environment == NULL ? ENOMEM : spawn_shell((char *const *)(uintptr_t)arguments, environment, spawn->folder);
     if (widened) {
         sched_setaffinity(0, sizeof(before), &before);
     }

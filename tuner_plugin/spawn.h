@@ -13,9 +13,9 @@
 #include <stddef.h>
 
 struct lagom_spawn {
-    const char *python;  /* empty = the one baked in beside this library */
-    const char *region;  /* file */
-    const char *folder;  /* log folder, absolute; exists */
+    const char *python; /* empty = the one baked in beside this library */
+    const char *region; /* file */
+    const char *folder; /* log folder, absolute; exists */
     bool simulated_clock;
 };
 

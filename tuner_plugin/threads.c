@@ -9,8 +9,8 @@
 
 #define END_MAGIC 0x0280028002800280ULL
 
-/* Bytes from &comm->tunerContext to members of struct ncclComm, from the debug information of every nvidia-nccl wheel of
- * that version, cu12 and cu13 alike. A version that is not here is refused. */
+/* Bytes from &comm->tunerContext to members of struct ncclComm, from the debug information of every nvidia-nccl wheel
+ * of that version, cu12 and cu13 alike. A version that is not here is refused. */
 struct build {
     int version_min;
     int version_max;
@@ -22,16 +22,11 @@ struct build {
 };
 
 static const struct build builds[] = {
-    {22703, 22703, -6736, -7744, -8324, -8336, 5816},
-    {22705, 22707, -6736, -7744, -8324, -8336, 5816},
-    {22803, 22803, -6752, -7760, -9516, -9528, 6104},
-    {22807, 22807, -6752, -7760, -9516, -9528, 7248},
-    {22809, 22809, -6752, -7760, -9516, -9528, 7248},
-    {22902, 22903, -7360, -8368, -10124, -10136, 7960},
-    {22907, 22907, -7360, -8368, -10124, -10136, 8056},
-    {23003, 23004, -7352, -8360, -10132, -10144, 8176},
-    {23007, 23007, -7352, -8360, -10132, -10144, 8176},
-    {23102, 23102, -8712, -8880, -12340, -12352, 2696},
+    {22703, 22703, -6736, -7744, -8324, -8336, 5816},   {22705, 22707, -6736, -7744, -8324, -8336, 5816},
+    {22803, 22803, -6752, -7760, -9516, -9528, 6104},   {22807, 22807, -6752, -7760, -9516, -9528, 7248},
+    {22809, 22809, -6752, -7760, -9516, -9528, 7248},   {22902, 22903, -7360, -8368, -10124, -10136, 7960},
+    {22907, 22907, -7360, -8368, -10124, -10136, 8056}, {23003, 23004, -7352, -8360, -10132, -10144, 8176},
+    {23007, 23007, -7352, -8360, -10132, -10144, 8176}, {23102, 23102, -8712, -8880, -12340, -12352, 2696},
     {23203, 23203, -8728, -8896, -12364, -12376, 2744},
 };
 
@@ -91,7 +86,8 @@ bool lagom_threads_open(struct lagom_threads *threads, void *context_place, int 
     const struct build *build = find_build(nccl_version);
     char *context = context_place;
     if (build == NULL) {
-        snprintf(reason, reason_bytes, "NT is off: the layout of NCCL %d is not known to this version of lagom.", nccl_version);
+        snprintf(reason, reason_bytes, "NT is off: the layout of NCCL %d is not known to this version of lagom.",
+                 nccl_version);
         return false;
     }
     size_t span = (size_t)(build->end_magic - build->comm_hash) + sizeof(uint64_t);
@@ -129,8 +125,9 @@ bool lagom_threads_confirm(struct lagom_threads *threads, char *reason, size_t r
     }
     if (!pattern_holds(threads->max_threads)) {
         threads->possible = false;
-        return refuse(reason, reason_bytes,
-                      "NT is off: NCCL's thread table is not the usual one; is NCCL_NTHREADS or NCCL_LL128_NTHREADS set?");
+        return refuse(
+            reason, reason_bytes,
+            "NT is off: NCCL's thread table is not the usual one; is NCCL_NTHREADS or NCCL_LL128_NTHREADS set?");
     }
     memcpy(threads->default_threads, threads->max_threads[LAGOM_RING], sizeof(threads->default_threads));
     memcpy(threads->default_thresholds, threads->thresholds[LAGOM_RING], sizeof(threads->default_thresholds));

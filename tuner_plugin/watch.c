@@ -5,7 +5,8 @@
 
 static uint64_t now_for(struct lagom_member *member)
 {
-    return member->simulated_clock ? lagom_load_relaxed(&member->process->simulated_now_ns) : lagom_call_clock_now(&member->clock);
+    return member->simulated_clock ? lagom_load_relaxed(&member->process->simulated_now_ns)
+                                   : lagom_call_clock_now(&member->clock);
 }
 
 static uint8_t all_flags(const struct lagom_question *question, const struct lagom_decision *decision, uint8_t flags)
@@ -39,19 +40,21 @@ static void record(struct lagom_member *member, const struct lagom_question *que
     lagom_call_ring_push(member->region, member->slot_index, &call);
 }
 
-/* A full ring means that nobody reads it: a controller that died in a measuring window must not leave the job measured for
- * good. It goes on when there is room again. */
+/* A full ring means that nobody reads it: a controller that died in a measuring window must not leave the job measured
+ * for good. It goes on when there is room again. */
 static bool somebody_listens(const struct lagom_process *process)
 {
     uint64_t waiting = lagom_load_relaxed(&process->kernel_head) - lagom_load_relaxed(&process->kernel_tail);
     return waiting < LAGOM_KERNEL_RING_CAPACITY;
 }
 
-/* Whether the next call is to be measured. NCCL reads the event mask when a collective is called, before it asks us about
- * it: hence one call ahead. Never while graphs are captured: a measured graph carries a host node at every replay. */
+/* Whether the next call is to be measured. NCCL reads the event mask when a collective is called, before it asks us
+ * about it: hence one call ahead. Never while graphs are captured: a measured graph carries a host node at every
+ * replay. */
 static bool measure_next(const struct lagom_member *member, uint32_t capture)
 {
-    if (member->profiled == NULL || lagom_load_relaxed(&member->slot->capturing) != 0 || !somebody_listens(member->process)) {
+    if (member->profiled == NULL || lagom_load_relaxed(&member->slot->capturing) != 0 ||
+        !somebody_listens(member->process)) {
         return false;
     }
     if ((capture & LAGOM_CAPTURE_KERNELS) != 0) {

@@ -1,26 +1,32 @@
-/* plugin_abi.c - our declarations against the facts: every size and offset that a version's NCCL relies on; and what the
- * library shows to the world and takes from it. */
+/* plugin_abi.c - our declarations against the facts: every size and offset that a version's NCCL relies on; and what
+ * the library shows to the world and takes from it. */
 #include <elf.h>
 #include <link.h>
 #include <stddef.h>
 
 #include "tests/native/plugin_harness.h"
 
-/* A pointer is 8 bytes here; the tables are pointers in NCCL's order (v6: name, init, getCollInfo, finalize, getChunkSize). */
+/* A pointer is 8 bytes here; the tables are pointers in NCCL's order (v6: name, init, getCollInfo, finalize,
+ * getChunkSize). */
 _Static_assert(sizeof(struct nccl_tuner_v4) == 32, "tuner v4");
 _Static_assert(sizeof(struct nccl_tuner_v5) == 32, "tuner v5");
 _Static_assert(sizeof(struct nccl_tuner_v6) == 40, "tuner v6");
 _Static_assert(offsetof(struct nccl_tuner_v4, name) == 0 && offsetof(struct nccl_tuner_v4, init) == 8, "");
-_Static_assert(offsetof(struct nccl_tuner_v4, get_coll_info) == 16 && offsetof(struct nccl_tuner_v4, destroy) == 24, "");
-_Static_assert(offsetof(struct nccl_tuner_v5, get_coll_info) == 16 && offsetof(struct nccl_tuner_v5, finalize) == 24, "");
-_Static_assert(offsetof(struct nccl_tuner_v6, finalize) == 24 && offsetof(struct nccl_tuner_v6, get_chunk_size) == 32, "");
+_Static_assert(offsetof(struct nccl_tuner_v4, get_coll_info) == 16 && offsetof(struct nccl_tuner_v4, destroy) == 24,
+               "");
+_Static_assert(offsetof(struct nccl_tuner_v5, get_coll_info) == 16 && offsetof(struct nccl_tuner_v5, finalize) == 24,
+               "");
+_Static_assert(offsetof(struct nccl_tuner_v6, finalize) == 24 && offsetof(struct nccl_tuner_v6, get_chunk_size) == 32,
+               "");
 
 _Static_assert(sizeof(struct nccl_profiler_v4) == 48 && sizeof(struct nccl_profiler_v5) == 48, "profiler");
-_Static_assert(offsetof(struct nccl_profiler_v4, start_event) == 16 && offsetof(struct nccl_profiler_v4, stop_event) == 24 &&
+_Static_assert(offsetof(struct nccl_profiler_v4, start_event) == 16 &&
+                   offsetof(struct nccl_profiler_v4, stop_event) == 24 &&
                    offsetof(struct nccl_profiler_v4, record_event_state) == 32 &&
                    offsetof(struct nccl_profiler_v4, finalize) == 40,
                "");
-_Static_assert(offsetof(struct nccl_profiler_v5, start_event) == 16 && offsetof(struct nccl_profiler_v5, stop_event) == 24 &&
+_Static_assert(offsetof(struct nccl_profiler_v5, start_event) == 16 &&
+                   offsetof(struct nccl_profiler_v5, stop_event) == 24 &&
                    offsetof(struct nccl_profiler_v5, record_event_state) == 32 &&
                    offsetof(struct nccl_profiler_v5, finalize) == 40,
                "");
@@ -31,35 +37,43 @@ _Static_assert(offsetof(struct nccl_event_v4, parent) == 8 && offsetof(struct nc
 _Static_assert(offsetof(struct nccl_event_v4, rank) == 16 && offsetof(struct nccl_event_v5, rank) == 16, "");
 _Static_assert(offsetof(struct nccl_event_v4, body) == 24 && offsetof(struct nccl_event_v5, body) == 24, "");
 
-/* coll {u64 seq; func; send; recv; size_t count; int root; datatype; u8 nChannels; u8 nWarps; algo; proto [; parentGroup]} */
+/* coll {u64 seq; func; send; recv; size_t count; int root; datatype; u8 nChannels; u8 nWarps; algo; proto [;
+ * parentGroup]} */
 _Static_assert(offsetof(struct nccl_event_coll, function) == 8 && offsetof(struct nccl_event_coll, count) == 32, "");
 _Static_assert(offsetof(struct nccl_event_coll, root) == 40 && offsetof(struct nccl_event_coll, type) == 48, "");
 _Static_assert(offsetof(struct nccl_event_coll, channels) == 56 && offsetof(struct nccl_event_coll, warps) == 57, "");
-_Static_assert(offsetof(struct nccl_event_coll, algorithm) == 64 && offsetof(struct nccl_event_coll, protocol) == 72, "");
+_Static_assert(offsetof(struct nccl_event_coll, algorithm) == 64 && offsetof(struct nccl_event_coll, protocol) == 72,
+               "");
 /* collApi {func; size_t count; datatype; int root; void *stream; bool graphCaptured}, p2pApi the same without root */
 _Static_assert(offsetof(struct nccl_event_coll_api, count) == 8 && offsetof(struct nccl_event_coll_api, stream) == 32 &&
                    offsetof(struct nccl_event_coll_api, graph_captured) == 40,
                "");
-_Static_assert(offsetof(struct nccl_event_p2p_api, stream) == 24 && offsetof(struct nccl_event_p2p_api, graph_captured) == 32, "");
-_Static_assert(offsetof(struct nccl_event_group_api, graph_captured) == 0 && offsetof(struct nccl_event_group_api, depth) == 4, "");
+_Static_assert(offsetof(struct nccl_event_p2p_api, stream) == 24 &&
+                   offsetof(struct nccl_event_p2p_api, graph_captured) == 32,
+               "");
+_Static_assert(offsetof(struct nccl_event_group_api, graph_captured) == 0 &&
+                   offsetof(struct nccl_event_group_api, depth) == 4,
+               "");
 /* kernelCh {u8 channelId; u64 pTimer}; the stop's argument is one u64 */
 _Static_assert(offsetof(struct nccl_event_kernel_ch, gpu_ns) == 8 && sizeof(union nccl_event_state_args) == 8, "");
 
 /* What we read of an event is never more than the smallest union NCCL ever sent (v4: coll, 80 bytes). */
 _Static_assert(sizeof(union nccl_event_body) == 80, "reading an event stays inside it");
 
-_Static_assert(NCCL_EVENT_COLL == 2 && NCCL_EVENT_P2P == 4 && NCCL_EVENT_KERNEL_CH == 64 && NCCL_EVENT_GROUP_API == 256 &&
-                   NCCL_EVENT_COLL_API == 512 && NCCL_EVENT_P2P_API == 1024 && NCCL_EVENT_CE_COLL == 4096,
+_Static_assert(NCCL_EVENT_COLL == 2 && NCCL_EVENT_P2P == 4 && NCCL_EVENT_KERNEL_CH == 64 &&
+                   NCCL_EVENT_GROUP_API == 256 && NCCL_EVENT_COLL_API == 512 && NCCL_EVENT_P2P_API == 1024 &&
+                   NCCL_EVENT_CE_COLL == 4096,
                "mask bits");
 _Static_assert(NCCL_STATE_KERNEL_CH_STOP == 22, "event state");
 
 static void every_table_is_whole(void)
 {
     struct plugin plugin = load_plugin();
-    CHECK(strcmp(plugin.v4->name, "lagom") == 0 && strcmp(plugin.v5->name, "lagom") == 0 && strcmp(plugin.v6->name, "lagom") == 0);
-    const void *const *tables[] = {(const void *)plugin.v4, (const void *)plugin.v5, (const void *)plugin.v6,
-                                   (const void *)plugin.profiler_v4, (const void *)plugin.profiler_v5,
-                                   (const void *)plugin.profiler_v6};
+    CHECK(strcmp(plugin.v4->name, "lagom") == 0 && strcmp(plugin.v5->name, "lagom") == 0 &&
+          strcmp(plugin.v6->name, "lagom") == 0);
+    const void *const *tables[] = {(const void *)plugin.v4,          (const void *)plugin.v5,
+                                   (const void *)plugin.v6,          (const void *)plugin.profiler_v4,
+                                   (const void *)plugin.profiler_v5, (const void *)plugin.profiler_v6};
     const int entries[] = {4, 4, 5, 6, 6, 6};
     for (int i = 0; i < 6; i++) {
         for (int j = 0; j < entries[i]; j++) {
@@ -68,7 +82,7 @@ static void every_table_is_whole(void)
     }
 }
 
-static const ElfW(Dyn) *dynamic_of(void *library)
+static const ElfW(Dyn) * dynamic_of(void *library)
 {
     struct link_map *map = NULL;
     CHECK(dlinfo(library, RTLD_DI_LINKMAP, &map) == 0);
@@ -98,8 +112,9 @@ static void the_library_needs_libc_only_and_stays(void)
     for (const ElfW(Dyn) *entry = dynamic; entry->d_tag != DT_NULL; entry++) {
         if (entry->d_tag == DT_NEEDED) {
             const char *name = strings + entry->d_un.d_val;
-            CHECK(strncmp(name, "libc.", 5) == 0 || strncmp(name, "libdl.", 6) == 0 || strncmp(name, "libpthread.", 11) == 0 ||
-                  strncmp(name, "libm.", 5) == 0 || strncmp(name, "ld-linux", 8) == 0);
+            CHECK(strncmp(name, "libc.", 5) == 0 || strncmp(name, "libdl.", 6) == 0 ||
+                  strncmp(name, "libpthread.", 11) == 0 || strncmp(name, "libm.", 5) == 0 ||
+                  strncmp(name, "ld-linux", 8) == 0);
         }
         stays = stays || (entry->d_tag == DT_FLAGS_1 && (entry->d_un.d_val & DF_1_NODELETE) != 0);
     }
@@ -112,14 +127,15 @@ static void nothing_else_is_visible(void)
     if (plugin.library == NULL) {
         return;
     }
-    static const char *const hidden[] = {"lagom_decide", "lagom_plugin_enter", "lagom_agreement_decide", "lagom_region_join",
-                                         "lagom_publish", "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v7",
-                                         "ncclProfiler_v1", "ncclProfiler_v3", "ncclProfiler_v7", "ncclNetPlugin_v8",
-                                         "ncclEnvPlugin_v1"};
+    static const char *const hidden[] = {
+        "lagom_decide",       "lagom_plugin_enter", "lagom_agreement_decide", "lagom_region_join", "lagom_publish",
+        "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v7",     "ncclProfiler_v1",   "ncclProfiler_v3",
+        "ncclProfiler_v7",    "ncclNetPlugin_v8",   "ncclEnvPlugin_v1"};
     for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++) {
         void *symbol = dlsym(plugin.library, hidden[i]);
         Dl_info info;
-        bool elsewhere = symbol != NULL && dladdr(symbol, &info) != 0 && strstr(info.dli_fname, "libnccl-tuner-lagom") == NULL;
+        bool elsewhere =
+            symbol != NULL && dladdr(symbol, &info) != 0 && strstr(info.dli_fname, "libnccl-tuner-lagom") == NULL;
         CHECK(symbol == NULL || elsewhere);
     }
 }

@@ -1,5 +1,5 @@
-/* plugin_aside.c - standing aside: whatever is missing, damaged or hostile before the first commit, NCCL gets its own table
- * and channel count back byte for byte, its own chunk, and success. */
+/* plugin_aside.c - standing aside: whatever is missing, damaged or hostile before the first commit, NCCL gets its own
+ * table and channel count back byte for byte, its own chunk, and success. */
 #include "tests/native/plugin_harness.h"
 
 #define COMM 0x5151u
@@ -106,9 +106,12 @@ static void a_file_of_random_bytes(void)
 
 static void a_truncated_file(void)
 {
-    const struct lagom_header header = {.magic = LAGOM_MAGIC, .protocol_version = LAGOM_PROTOCOL_VERSION,
-                                        .header_bytes = sizeof(header), .region_bytes = sizeof(struct lagom_region),
-                                        .owner_uid = geteuid(), .boot_hash = lagom_boot_hash()};
+    const struct lagom_header header = {.magic = LAGOM_MAGIC,
+                                        .protocol_version = LAGOM_PROTOCOL_VERSION,
+                                        .header_bytes = sizeof(header),
+                                        .region_bytes = sizeof(struct lagom_region),
+                                        .owner_uid = geteuid(),
+                                        .boot_hash = lagom_boot_hash()};
     put_file(&header, sizeof(header), 0600);
     expect_stock();
 }

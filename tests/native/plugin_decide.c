@@ -1,4 +1,4 @@
-/* plugin_decide.c - what reaches NCCL: nothing on a miss; A, P, NC where the plan says and the table offers; records. */
+/* plugin_decide.c - what reaches NCCL: nothing on a miss; A, P, NC where plan and table have them; records. */
 #include "tests/native/plugin_harness.h"
 
 #define COMM 0x1234u
@@ -13,7 +13,7 @@ static void two_ranks(struct rank pair[2], int api, size_t nodes)
 {
     plugin = load_plugin();
     if (api == 4) {
-        static int mask; /* NCCL's lives as long as the process */
+        static int mask;              /* NCCL's lives as long as the process */
         for (int i = 0; i < 2; i++) { /* 2.27 with both variables: the id comes through the profiler half */
             void *context;
             plugin.profiler_v4->init(&context, &mask, "default_pg", COMM, (int)nodes, 2, i, NULL);
@@ -206,7 +206,8 @@ static void odd_tables_and_functions_are_survived(void)
                 costs[i] = before[i] = (float)(100 + i);
             }
             int channels = 0;
-            CHECK(v6->get_coll_info(context, LAGOM_ALL_GATHER, BYTES, 1, (float **)(void *)costs, rows, columns, 0, &channels) == 0);
+            CHECK(v6->get_coll_info(context, LAGOM_ALL_GATHER, BYTES, 1, (float **)(void *)costs, rows, columns, 0,
+                                    &channels) == 0);
             CHECK_EQUAL(channels, rows == 5 || rows == 6 ? 0 : 3);
             for (int i = 0; i < 36; i++) { /* nothing outside the row, nothing beyond the table */
                 CHECK(costs[i] == before[i] || (i >= 6 * columns && i < 7 * columns && rows >= 7));
@@ -299,8 +300,7 @@ static void a_process_says_what_it_can(void)
     two_ranks(pair, 6, 1);
     const struct lagom_process *process = &region->processes[0];
     CHECK_EQUAL(process->tuner_api, 6);
-    CHECK_EQUAL(process->knobs,
-                LAGOM_KNOB_CHANNELS | LAGOM_KNOB_ALGORITHM | LAGOM_KNOB_CHUNK | LAGOM_KNOB_ONLINE);
+    CHECK_EQUAL(process->knobs, LAGOM_KNOB_CHANNELS | LAGOM_KNOB_ALGORITHM | LAGOM_KNOB_CHUNK | LAGOM_KNOB_ONLINE);
     CHECK_EQUAL(region->slots[0].rank, LAGOM_UNKNOWN_RANK);
     CHECK_EQUAL(region->communicators[communicator].rank_count, 2);
     CHECK_EQUAL(process->remark[0], 0);

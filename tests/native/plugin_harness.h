@@ -1,5 +1,5 @@
-/* plugin_harness.h - NCCL's side of the plugin, for the tests: loads the real library, gives it a flat cost table, and maps
- * the region beside it so that a test can publish plans and read what the plugin wrote.
+/* plugin_harness.h - NCCL's side of the plugin, for the tests: loads the real library, gives it a flat cost table, and
+ * maps the region beside it so that a test can publish plans and read what the plugin wrote.
  *
  * The plugin reads its settings once a process, so every case runs in a child of its own (RUN). Without a sanitizer the
  * plugin is the shared library as NCCL loads it; with LAGOM_SANITIZE it is the instrumented objects in this program.
@@ -30,21 +30,21 @@
 #include "shm/ring.h"
 #include "tuner_plugin/nccl_abi.h"
 
-#define CHECK(condition)                                                                       \
-    do {                                                                                       \
-        if (!(condition)) {                                                                    \
-            fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, __func__, #condition); \
-            exit(1);                                                                           \
-        }                                                                                      \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, __func__, #condition);                    \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
-#define CHECK_EQUAL(left, right)                                                                                     \
-    do {                                                                                                             \
-        long long left_ = (long long)(left), right_ = (long long)(right);                                            \
-        if (left_ != right_) {                                                                                       \
-            fprintf(stderr, "%s:%d: %s: %s is %lld, not %lld\n", __FILE__, __LINE__, __func__, #left, left_, right_); \
-            exit(1);                                                                                                 \
-        }                                                                                                            \
+#define CHECK_EQUAL(left, right)                                                                                       \
+    do {                                                                                                               \
+        long long left_ = (long long)(left), right_ = (long long)(right);                                              \
+        if (left_ != right_) {                                                                                         \
+            fprintf(stderr, "%s:%d: %s: %s is %lld, not %lld\n", __FILE__, __LINE__, __func__, #left, left_, right_);  \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 extern const struct nccl_tuner_v4 ncclTunerPlugin_v4;
@@ -86,18 +86,27 @@ static inline bool sanitized(void)
 static inline struct plugin load_plugin(void)
 {
     if (sanitized()) {
-        return (struct plugin){NULL, &ncclTunerPlugin_v4, &ncclTunerPlugin_v5, &ncclTunerPlugin_v6,
-                               &ncclProfiler_v4, &ncclProfiler_v5, &ncclProfiler_v6};
+        return (struct plugin){NULL,
+                               &ncclTunerPlugin_v4,
+                               &ncclTunerPlugin_v5,
+                               &ncclTunerPlugin_v6,
+                               &ncclProfiler_v4,
+                               &ncclProfiler_v5,
+                               &ncclProfiler_v6};
     }
     void *library = dlopen(plugin_path(), RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        fprintf(stderr, "no plugin to test (%s); run `make native` and start this from the repository root\n", dlerror());
+        fprintf(stderr, "no plugin to test (%s); run `make native` and start this from the repository root\n",
+                dlerror());
         exit(1);
     }
     return (struct plugin){library,
-                           find_symbol(library, "ncclTunerPlugin_v4"), find_symbol(library, "ncclTunerPlugin_v5"),
-                           find_symbol(library, "ncclTunerPlugin_v6"), find_symbol(library, "ncclProfiler_v4"),
-                           find_symbol(library, "ncclProfiler_v5"),    find_symbol(library, "ncclProfiler_v6")};
+                           find_symbol(library, "ncclTunerPlugin_v4"),
+                           find_symbol(library, "ncclTunerPlugin_v5"),
+                           find_symbol(library, "ncclTunerPlugin_v6"),
+                           find_symbol(library, "ncclProfiler_v4"),
+                           find_symbol(library, "ncclProfiler_v5"),
+                           find_symbol(library, "ncclProfiler_v6")};
 }
 
 /* ---- A case: a child with an environment of its own ------------------------------------------------------------- */
@@ -106,9 +115,9 @@ static char case_folder[64];
 
 static inline void fresh_environment(void)
 {
-    static const char *const names[] = {"LAGOM_MODE", "LAGOM_PROFILE", "LAGOM_NT", "LAGOM_PYTHON", "LAGOM_CLOCK",
-                                        "LAGOM_LOG_LEVEL", "LAGOM_SET", "LAGOM_STRATEGY", "NCCL_HOSTID", "WORLD_SIZE",
-                                        "LOCAL_WORLD_SIZE", "NCCL_P2P_DISABLE"};
+    static const char *const names[] = {"LAGOM_MODE",  "LAGOM_PROFILE",   "LAGOM_NT",         "LAGOM_PYTHON",
+                                        "LAGOM_CLOCK", "LAGOM_LOG_LEVEL", "LAGOM_SET",        "LAGOM_STRATEGY",
+                                        "NCCL_HOSTID", "WORLD_SIZE",      "LOCAL_WORLD_SIZE", "NCCL_P2P_DISABLE"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         unsetenv(names[i]);
     }
@@ -193,8 +202,8 @@ struct rank {
 /* Times of an NVLink node: RING/SIMPLE is the stock pick; CollNet and PAT are not available. */
 static inline void offer(struct rank *rank)
 {
-    static const float times[ALGORITHMS][PROTOCOLS] = {
-        {300, 250, 200}, {180, 140, 100}, {-1, -1, -1}, {-1, -1, -1}, {-1, -1, 120}, {-1, -1, 130}, {-1, -1, -1}};
+    static const float times[ALGORITHMS][PROTOCOLS] = {{300, 250, 200}, {180, 140, 100}, {-1, -1, -1}, {-1, -1, -1},
+                                                       {-1, -1, 120},   {-1, -1, 130},   {-1, -1, -1}};
     memcpy(rank->table, times, sizeof(times));
     rank->channels = 0;
 }
@@ -206,7 +215,8 @@ static inline void hold(void *old, void *context)
 {
     for (size_t i = 0; i < sizeof(held_contexts) / sizeof(held_contexts[0]); i++) {
         void *expected = old;
-        if (__atomic_compare_exchange_n(&held_contexts[i], &expected, context, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+        if (__atomic_compare_exchange_n(&held_contexts[i], &expected, context, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_RELAXED)) {
             return;
         }
     }
@@ -236,8 +246,8 @@ static inline void end_rank(struct rank *rank)
 static inline void ask(struct rank *rank, int function, size_t bytes)
 {
     float **flat = (float **)(void *)rank->table;
-    int failure = rank->api == 4 ? rank->plugin.v4->get_coll_info(rank->context, function, bytes, 1, flat, ALGORITHMS,
-                                                                  PROTOCOLS, 0, &rank->channels)
+    int failure = rank->api == 4   ? rank->plugin.v4->get_coll_info(rank->context, function, bytes, 1, flat, ALGORITHMS,
+                                                                    PROTOCOLS, 0, &rank->channels)
                   : rank->api == 5 ? rank->plugin.v5->get_coll_info(rank->context, function, bytes, 1, flat, ALGORITHMS,
                                                                     PROTOCOLS, 0, &rank->channels)
                                    : rank->plugin.v6->get_coll_info(rank->context, function, bytes, 1, flat, ALGORITHMS,

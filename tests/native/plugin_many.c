@@ -1,4 +1,5 @@
-/* plugin_many.c - many communicators at once and one after another: threads, concurrent inits, 10,000 lives without growth. */
+/* plugin_many.c - many communicators at once and one after another: threads, concurrent inits, 10,000 lives without
+ * growth. */
 #include <dirent.h>
 #include <pthread.h>
 
@@ -66,7 +67,8 @@ static void ten_thousand_lives_without_growth(void)
         one_life(i);
     }
     CHECK_EQUAL(open_files(), files);
-    CHECK(sanitized() || resident_kib() - resident < 2048); /* a communicator is 70 KiB: no life leaves anything behind */
+    CHECK(sanitized() ||
+          resident_kib() - resident < 2048); /* a communicator is 70 KiB: no life leaves anything behind */
     struct lagom_region *region = map_region();
     CHECK_EQUAL(slots_in_use(region), 0);
     one_life(LIVES + 1); /* there still is a place */

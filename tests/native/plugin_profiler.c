@@ -62,7 +62,8 @@ static void *start(const struct profiled_rank *from, uint64_t type, void *parent
     } else {
         struct nccl_event_v5 *event = (void *)space;
         *event = (struct nccl_event_v5){.type = type, .parent = parent, .rank = 0, .body = *body};
-        CHECK((from->api == 5 ? plugin.profiler_v5 : plugin.profiler_v6)->start_event(from->context, &handle, event) == 0);
+        CHECK((from->api == 5 ? plugin.profiler_v5 : plugin.profiler_v6)->start_event(from->context, &handle, event) ==
+              0);
     }
     return handle;
 }
@@ -82,9 +83,14 @@ static void stop_at(const struct profiled_rank *from, void *handle, uint64_t gpu
 
 static union nccl_event_body coll_of(const char *function, size_t count, uint8_t channels, uint64_t sequence)
 {
-    return (union nccl_event_body){.coll = {.sequence = sequence, .function = function, .count = count,
-                                            .type = "ncclBfloat16", .channels = channels, .warps = 17,
-                                            .algorithm = "RING", .protocol = "SIMPLE"}};
+    return (union nccl_event_body){.coll = {.sequence = sequence,
+                                            .function = function,
+                                            .count = count,
+                                            .type = "ncclBfloat16",
+                                            .channels = channels,
+                                            .warps = 17,
+                                            .algorithm = "RING",
+                                            .protocol = "SIMPLE"}};
 }
 
 /* Channels start one after the other and stop in any order. */
@@ -178,10 +184,10 @@ static void one_kernel_an_iteration(void)
     static struct lagom_plan plan;
     pair_of(pair, 5);
     plan.site_count = 2;
-    plan.sites[0] = (struct lagom_site){.bytes = 2 * MIB, .function = LAGOM_ALL_GATHER,
-                                        .incumbent = leave_all(), .candidate = leave_all()};
-    plan.sites[1] = (struct lagom_site){.bytes = 2 * MIB, .function = LAGOM_REDUCE_SCATTER,
-                                        .incumbent = leave_all(), .candidate = leave_all()};
+    plan.sites[0] = (struct lagom_site){
+        .bytes = 2 * MIB, .function = LAGOM_ALL_GATHER, .incumbent = leave_all(), .candidate = leave_all()};
+    plan.sites[1] = (struct lagom_site){
+        .bytes = 2 * MIB, .function = LAGOM_REDUCE_SCATTER, .incumbent = leave_all(), .candidate = leave_all()};
     plan.position_count = 4;
     plan.positions[3] = 1;
     struct rank ranks[2] = {pair[0].rank, pair[1].rank};
@@ -396,7 +402,7 @@ static void nobody_listens(void)
     CHECK(mask & KERNEL_CH);
 }
 
-/* Launching threads and proxy threads at once, for several communicators' worth of kernels: every span arrives whole. */
+/* Launching threads and proxy threads at once, for several communicators: every span arrives whole. */
 #define THREADS 4
 #define KERNELS 2000
 

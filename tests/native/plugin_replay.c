@@ -1,5 +1,5 @@
-/* plugin_replay.c - LAGOM_MODE=replay and auto: a profile takes effect on all ranks at one call, without a controller; and
- * every reason not to replay it leaves NCCL stock, says why, and says it where doctor looks. */
+/* plugin_replay.c - LAGOM_MODE=replay and auto: a profile takes effect on all ranks at one call, without a controller;
+ * and every reason not to replay it leaves NCCL stock, says why, and says it where doctor looks. */
 #include <pthread.h>
 
 #include "tests/native/plugin_harness.h"

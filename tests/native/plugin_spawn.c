@@ -1,5 +1,5 @@
-/* plugin_spawn.c - environment-only use: one rank starts the controller, cleanly; nobody does where it is forbidden, there is
- * one already, or it cannot be started. The controller here is a script that writes down what it was given. */
+/* plugin_spawn.c - environment-only use: one rank starts the controller, cleanly; nobody does where it is forbidden,
+ * there is one already, or it cannot be started. The controller here is a script that writes down what it was given. */
 #include <sched.h>
 
 #include "tests/native/plugin_harness.h"
@@ -140,7 +140,8 @@ static void started_scrubbed_and_alone(void)
     CHECK(strstr(environment, "CUDA_VISIBLE_DEVICES=\n") != NULL);
     CHECK(strstr(environment, "CUDA_INJECTION") == NULL && strstr(environment, "NCCL_") == NULL);
     CHECK(strstr(environment, "OMP_") == NULL && strstr(environment, "LD_PRELOAD") == NULL);
-    CHECK(strstr(environment, "PYTHONPATH=/some/path\n") != NULL && strstr(environment, "LAGOM_STRATEGY=guided\n") != NULL);
+    CHECK(strstr(environment, "PYTHONPATH=/some/path\n") != NULL &&
+          strstr(environment, "LAGOM_STRATEGY=guided\n") != NULL);
 
     CHECK(strstr(read_all("descriptors"), " 42 ->") == NULL);
     CHECK(strstr(read_all("descriptors"), "lagom-") == NULL || strstr(read_all("descriptors"), path) == NULL);

@@ -1,5 +1,6 @@
-/* plugin_threads.c - NT: exact bytes into a communicator whose layout is known, the defaults back afterwards, and not one
- * byte wherever a guard is broken. The communicator is a stand-in: memory with the members NT looks at in NCCL's places. */
+/* plugin_threads.c - NT: exact bytes into a communicator whose layout is known, the defaults back afterwards, and not
+ * one byte wherever a guard is broken. The communicator is a stand-in: memory with the members NT looks at in NCCL's
+ * places. */
 #include "tests/native/plugin_harness.h"
 
 #define COMM 0xabcdef0123ULL
@@ -51,7 +52,7 @@ static void put(char *base, int at, const void *value, size_t bytes)
 
 static void fill_struct(char *base)
 {
-    static const int32_t threads[ALGORITHMS * PROTOCOLS] = {512, 640, 512, 512, 640, 512, 0, 0,   640, 0, 0,
+    static const int32_t threads[ALGORITHMS * PROTOCOLS] = {512, 640, 512, 512, 640, 512, 0,   0, 640, 0, 0,
                                                             640, 0,   0,   640, 0,   0,   640, 0, 0,   0};
     uint64_t magic = 0x0280028002800280ULL, hash = COMM;
     int32_t ranks = 2;

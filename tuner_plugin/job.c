@@ -1,0 +1,177 @@
+#include "tuner_plugin/job.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "protocol/lagom_atomic.h"
+#include "shm/job_key.h"
+#include "tuner_plugin/folder.h"
+#include "tuner_plugin/hardware.h"
+#include "tuner_plugin/log.h"
+#include "tuner_plugin/profiler.h"
+#include "tuner_plugin/spawn.h"
+
+/* ---- Saying things ---------------------------------------------------------------------------------------------- */
+
+/* One process a node speaks on stderr: the first that is registered; without a region, the one with local rank 0. */
+static bool speaks(const struct lagom_job *job)
+{
+    return job->mapping.region != NULL ? job->mapping.process == 0 : lagom_local_rank() == 0;
+}
+
+void lagom_job_remark(struct lagom_job *job, const char *text)
+{
+    lagom_log(NCCL_LOG_WARN, "%s", text);
+    if (job->mapping.region != NULL) {
+        struct lagom_process *process = &job->mapping.region->processes[job->mapping.process];
+        snprintf(process->remark, sizeof(process->remark), "%s", text);
+    }
+    if (speaks(job)) {
+        lagom_say("%s", text);
+    }
+}
+
+/* ---- Joining ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t knobs_of(const struct lagom_hello *hello)
+{
+    uint32_t knobs = LAGOM_KNOB_CHANNELS | LAGOM_KNOB_ALGORITHM;
+    knobs |= hello->tuner_api >= 6 ? LAGOM_KNOB_CHUNK : 0;
+    knobs |= hello->comm_id_known ? LAGOM_KNOB_ONLINE : 0;
+    return knobs; /* threads: known only at a communicator */
+}
+
+static void describe_process(struct lagom_job *job, const struct lagom_hello *hello)
+{
+    struct lagom_process *process = &job->mapping.region->processes[job->mapping.process];
+    process->nccl_version = (uint32_t)job->caller.version;
+    process->tuner_api = hello->tuner_api;
+    process->profiler_api = lagom_profiler_api();
+    memcpy(process->libnccl, job->caller.path, sizeof(process->libnccl));
+    lagom_gpu_name(process->gpu);
+    lagom_store_release(&process->knobs, knobs_of(hello));
+}
+
+static bool join_region(struct lagom_job *job, const struct lagom_hello *hello)
+{
+    char key[LAGOM_PATH_BYTES];
+    char text[LAGOM_PATH_BYTES];
+    lagom_job_key(key, hello->comm_id);
+    enum lagom_clock clock = job->settings.simulated_clock ? LAGOM_CLOCK_SIMULATED : LAGOM_CLOCK_MONOTONIC;
+    enum lagom_region_fault fault = lagom_region_join(&job->mapping, key, clock);
+    if (fault == LAGOM_REGION_OK) {
+        describe_process(job, hello);
+        lagom_folder_name(&job->settings, job->mapping.region->header.created_ns, hello->nodes > 1, job->folder);
+        return true;
+    }
+    snprintf(text, sizeof(text), "no tuning here, NCCL runs stock: %s%s%s", lagom_region_fault_text(fault),
+             job->mapping.error == 0 ? "" : " ", job->mapping.error == 0 ? "" : strerror(job->mapping.error));
+    lagom_job_remark(job, text);
+    return false;
+}
+
+/* ---- Replay ----------------------------------------------------------------------------------------------------- */
+
+static void fingerprint_here(const struct lagom_job *job, const struct lagom_hello *hello,
+                             struct lagom_fingerprint *here)
+{
+    *here = (struct lagom_fingerprint){.nccl_version = (uint32_t)job->caller.version,
+                                       .ranks = hello->ranks,
+                                       .nodes = hello->nodes,
+                                       .p2p = lagom_peer_access()};
+    lagom_job_size(&here->ranks, &here->nodes);
+    lagom_gpu_name(here->gpu);
+}
+
+/* NULL = the profile is loaded and fits; else why not. */
+static const char *load_profile(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room)
+{
+    struct lagom_fingerprint here;
+    if (lagom_profile_load(job->settings.profile, &job->profile, reason, room) != 0) {
+        return reason;
+    }
+    fingerprint_here(job, hello, &here);
+    const char *why = lagom_fingerprint_mismatch(&job->profile.fingerprint, &here, reason, room);
+    if (why != NULL) {
+        lagom_profile_free(&job->profile);
+    }
+    return why;
+}
+
+/* false = LAGOM_MODE=replay without a profile that fits: stock. */
+static bool choose_between_replay_and_tune(struct lagom_job *job, const struct lagom_hello *hello)
+{
+    char reason[LAGOM_PATH_BYTES];
+    char text[2 * LAGOM_PATH_BYTES];
+    bool must = job->settings.mode == LAGOM_MODE_REPLAY;
+    if (job->settings.mode == LAGOM_MODE_TUNE || (!must && job->settings.profile[0] == '\0')) {
+        return true;
+    }
+    const char *why = job->settings.profile[0] == '\0' ? "LAGOM_MODE=replay, but LAGOM_PROFILE names no file."
+                                                       : load_profile(job, hello, reason, sizeof(reason));
+    job->replaying = why == NULL;
+    if (why != NULL) {
+        snprintf(text, sizeof(text), "profile not replayed, NCCL %s: %s",
+                 must ? "runs stock" : "starts stock and is tuned", why);
+        text[LAGOM_PATH_BYTES - 1] = '\0';
+        lagom_job_remark(job, text);
+    }
+    return job->replaying || !must;
+}
+
+/* ---- The controller --------------------------------------------------------------------------------------------- */
+
+/* Not where no rank could follow it: without ids nothing is ever agreed. */
+static bool controller_is_mine_to_start(struct lagom_job *job, const struct lagom_hello *hello)
+{
+    struct lagom_header *header = &job->mapping.region->header;
+    return hello->comm_id_known && job->settings.spawn && !job->replaying &&
+           !lagom_region_controller_alive(&job->mapping) &&
+           lagom_compare_exchange(&header->spawn_claim, 0, (uint64_t)getpid());
+}
+
+static void start_controller(struct lagom_job *job)
+{
+    char reason[LAGOM_PATH_BYTES];
+    char text[2 * LAGOM_PATH_BYTES];
+    const struct lagom_spawn spawn = {.python = job->settings.python,
+                                      .region = job->mapping.path,
+                                      .folder = job->folder,
+                                      .simulated_clock = job->mapping.region->header.clock == LAGOM_CLOCK_SIMULATED};
+    int failure = lagom_folder_make(job->folder);
+    if (failure != 0) {
+        snprintf(reason, sizeof(reason), "the log folder cannot be made (%s); set LAGOM_DIR.", strerror(failure));
+    }
+    job->started_controller = failure == 0 && lagom_spawn_controller(&spawn, reason, sizeof(reason));
+    if (job->started_controller) {
+        lagom_say("tuning this job's collectives; decisions in %s (read them with `lagom log`)", job->folder);
+    } else {
+        snprintf(text, sizeof(text), "no tuning here, NCCL runs stock: %s", reason);
+        text[LAGOM_PATH_BYTES - 1] = '\0';
+        lagom_job_remark(job, text);
+    }
+}
+
+bool lagom_job_join(struct lagom_job *job, const struct lagom_hello *hello, nccl_log_function log,
+                    const void *return_address)
+{
+    lagom_log_open(log, job->settings.log_level);
+    if (!job->settings.mode_understood) {
+        lagom_job_remark(job, "LAGOM_MODE is none of auto, tune, replay, off; lagom stands aside.");
+    }
+    if (job->settings.mode == LAGOM_MODE_OFF) {
+        return false;
+    }
+    lagom_caller_find(&job->caller, log, return_address);
+    if (!join_region(job, hello) || !choose_between_replay_and_tune(job, hello)) {
+        return false;
+    }
+    if (controller_is_mine_to_start(job, hello)) {
+        start_controller(job);
+    } else if (job->replaying && speaks(job)) {
+        lagom_say("replaying %s", job->settings.profile);
+    }
+    return true;
+}
