@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Function
-from lagom.timeline.period import Word, find_period, find_word, signatures
+from lagom.timeline.period import MIN_REPEATS, Word, find_period, find_word, signatures
 from lagom.timeline.table import KernelTable
 
 #: A stream with less of the rank's busy time has no say in what the period is.
@@ -76,7 +76,7 @@ def find_steps(table: KernelTable, like: Steps | None = None) -> Steps:
     if not ticks.size:
         return _one_step(table)
     rough = _cut(streams, ticks, whole)
-    if not rough.rows.size:
+    if not rough.convincing:
         return _one_step(table)
     order, word = _collectives(table, rough)
     if not order.size:
@@ -84,7 +84,7 @@ def find_steps(table: KernelTable, like: Steps | None = None) -> Steps:
     turn = _rotation(table, rough.index[:, order], like)
     cuts, whole = _cuts_at(table, streams, rough, int(order[turn]), ticks, whole)
     fine = _cut(streams, cuts, whole)
-    return _steps(fine, cuts, word[turn:] + word[:turn]) if fine.rows.size else _one_step(table)
+    return _steps(fine, cuts, word[turn:] + word[:turn]) if fine.convincing else _one_step(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,12 @@ class _Cut:
     rows: NDArray[np.int64]
     index: NDArray[np.int64]
     edges: list[tuple[NDArray[np.int64], int, NDArray[np.bool_]]]
+
+    @property
+    def convincing(self) -> bool:
+        """True if it is steps that were found: at least two, with kernels, and most of the windows."""
+        windows = self.edges[0][0].size
+        return self.index.shape[1] > 0 and self.rows.size >= max(MIN_REPEATS - 1, windows / 2)
 
 
 def _cut(streams: list[_Stream], cuts: NDArray[np.int64], whole: NDArray[np.bool_]) -> _Cut:
@@ -232,7 +238,9 @@ def _edges(
     counts = np.diff(first)[whole]
     length = int(np.median(counts)) if counts.size else 0
     first = _steady(first, length, stream.codes)
-    usable = whole & (first[:-1] >= 0) & (first[:-1] + length <= stream.codes.size)
+    ends = first[:-1] + length
+    free_from = np.concatenate([[0], np.maximum.accumulate(ends)[:-1]])  # no kernel is in two steps
+    usable = whole & (first[:-1] >= free_from) & (ends <= stream.codes.size)
     if not length or not usable.any():
         return first[:-1], length, usable
     sums = find_word(stream.codes, length).hashes
