@@ -43,7 +43,8 @@ def test_overlap_x_and_y_agree(path: Path) -> None:
 
 def through_hta(path: Path) -> tuple[float, float, float, set[str]]:
     """Overlap in percent as HTA reports it, the lengths of its merged communication and compute intervals in µs, and
-    the kernels it puts in no class: those with ``Sync`` or ``Memcpy`` anywhere in their name (``SyncBatchNorm`` is one)."""
+    the kernels it puts in no class: those with ``Sync`` or ``Memcpy`` anywhere in their name (``SyncBatchNorm`` is
+    one)."""
     from hta.analyzers.communication_analysis import CommunicationAnalysis
     from hta.common.trace import Trace
     from hta.utils.utils import KernelType, get_kernel_type, merge_kernel_intervals
