@@ -3,7 +3,7 @@
 Three questions, all asked of windows that the fit has not seen (leave-one-out):
 1. is Z predicted to within 10 % in the median (facts par. 8);
 2. does it say "better" and "worse" where the measurement did, at least four times in five;
-3. does it beat knowing nothing, i.e. predicting that every config is as fast as stock?
+3. do its predictions follow the measurements up and down, or would "like all the others" do as well?
 """
 
 from __future__ import annotations
@@ -19,42 +19,45 @@ from lagom.cost.parameters import Array
 LARGEST_ERROR = 0.10
 LEAST_AGREEMENT = 0.80
 FEWEST_WINDOWS = 3  # besides stock
-ENOUGH_WINDOWS = 6  # for the third question
 CLEAR, CLEAR_AT_LEAST = 2.5, 0.015  # standard errors, and the fraction of Z, by which a window must be off stock
 FORGIVEN = 1  # wrong directions: one is chance
+LEAST_CORRELATION = 0.3
+SKILL_WINDOWS = 12  # for the third question: with fewer, no skill looks like chance
+NO_SKILL_NEEDED = 0.01  # nor is any needed where the windows scatter by less, or by less than three standard errors
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
     """The gate's answer. ``error``: median of |log(predicted/measured)| of Z, left out; ``agreement``: share of the
-    clearly better or worse windows whose direction was predicted; ``blind``: the error of predicting no change."""
+    clearly better or worse windows whose direction was predicted; ``correlation``: of
+    predicted and measured log Z."""
 
     trusted: bool
     reason: str
     error: float
     agreement: float
-    blind: float
+    correlation: float
 
 
 def judge(fit: Fit) -> Trust:
     """Ask the three questions of ``fit``. The first observation must be stock: the others are compared with it."""
-    if len(fit.observations) < FEWEST_WINDOWS + 1:
-        seen = len(fit.observations) - 1
-        reason = f"only {seen} windows besides stock, {FEWEST_WINDOWS} are needed"
+    first, others = fit.observations[0], fit.observations[1:]
+    if len(others) < FEWEST_WINDOWS:
+        reason = f"only {len(others)} windows besides stock, {FEWEST_WINDOWS} are needed"
         return Trust(False, reason, math.nan, math.nan, math.nan)
-    first = fit.observations[0]
-    measured = np.array([math.log((seen.z or math.nan) / (first.z or math.nan)) for seen in fit.observations[1:]])
+    measured = np.array([math.log((seen.z or math.nan) / (first.z or math.nan)) for seen in others])
+    noise = np.array([math.hypot(seen.error, first.error) for seen in others])
     missed = fit.left_out[1:]
-    noise = np.array([math.hypot(seen.error, first.error) for seen in fit.observations[1:]])
-    error, blind = float(np.median(np.abs(missed))), float(np.median(np.abs(measured)))
-    agreement, wrong = _agreement(measured, missed, noise)
-    asked = agreement if wrong > FORGIVEN else 1.0
-    guess = blind if len(missed) >= ENOUGH_WINDOWS else math.inf  # with fewer, no skill looks like chance
-    objection = _objection(error, asked, guess, float(np.median(noise)))
-    return Trust(objection is None, objection or _praise(error, agreement), error, agreement, blind)
+    error = float(np.median(np.abs(missed)))
+    agreement, wrong = _directions(measured, missed, noise)
+    correlation = _following(measured, missed, float(np.median(noise)))
+    objection = _too_far_off(error) or _turned_round(agreement, wrong) or _without_skill(correlation)
+    praise = f"unseen windows are predicted to {error:.1%} in the median, direction right in {agreement:.0%}"
+    reason = f"do not trust me: {objection}" if objection else praise
+    return Trust(objection is None, reason, error, agreement, correlation)
 
 
-def _agreement(measured: Array, missed: Array, noise: Array) -> tuple[float, int]:
+def _directions(measured: Array, missed: Array, noise: Array) -> tuple[float, int]:
     """Of the windows clearly off stock: the share whose sign was predicted (1 if there are none), and how many were
     not."""
     clear = np.abs(measured) > np.maximum(CLEAR * noise, CLEAR_AT_LEAST)
@@ -64,15 +67,28 @@ def _agreement(measured: Array, missed: Array, noise: Array) -> tuple[float, int
     return float(np.mean(right)), int(np.sum(~right))
 
 
-def _objection(error: float, agreement: float, blind: float, noise: float) -> str | None:
-    if not math.isfinite(error) or error > LARGEST_ERROR:
-        return f"do not trust me: Z of an unseen window is off by {error:.1%} in the median, limit {LARGEST_ERROR:.0%}"
-    if agreement < LEAST_AGREEMENT:
-        return f"do not trust me: I tell better from worse in {agreement:.0%} of windows, limit {LEAST_AGREEMENT:.0%}"
-    if error > max(blind, 2.0 * noise, 0.01):
-        return f"do not trust me: off by {error:.1%}, where guessing 'no change' is off by {blind:.1%}"
-    return None
+def _following(measured: Array, missed: Array, noise: float) -> float:
+    """Correlation of predicted and measured log Z; 1 where the windows differ too little, or are too few, to ask."""
+    if len(measured) < SKILL_WINDOWS or np.std(measured) < max(3.0 * noise, NO_SKILL_NEEDED):
+        return 1.0
+    return float(np.corrcoef(measured, measured + missed)[0, 1])
 
 
-def _praise(error: float, agreement: float) -> str:
-    return f"unseen windows are predicted to {error:.1%} in the median, direction right in {agreement:.0%}"
+def _too_far_off(error: float) -> str | None:
+    if math.isfinite(error) and error <= LARGEST_ERROR:
+        return None
+    return f"Z of an unseen window is off by {error:.1%} in the median, limit {LARGEST_ERROR:.0%}"
+
+
+def _turned_round(agreement: float, wrong: int) -> str | None:
+    if agreement >= LEAST_AGREEMENT or wrong <= FORGIVEN:
+        return None
+    return f"I tell better from worse in {agreement:.0%} of windows, limit {LEAST_AGREEMENT:.0%}"
+
+
+def _without_skill(correlation: float) -> str | None:
+    if correlation >= LEAST_CORRELATION:
+        return None
+    return (
+        f"what I predict follows what is measured with a correlation of {correlation:.2f}, at least {LEAST_CORRELATION}"
+    )

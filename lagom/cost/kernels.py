@@ -97,9 +97,11 @@ def _sync_points(comms: Sequence[Kernel], spans: Sequence[tuple[float, float]]) 
     for (_, gap_start), (gap_end, _) in itertools.pairwise(spans):
         if gap_end - gap_start > TOLERANCE and np.any(np.abs(comm_ends - gap_end) <= TOLERANCE):
             points.add(gap_end)
-    for before, comm in itertools.pairwise(comms):
-        if comm.start - before.end > TOLERANCE and comm.start > spans[0][0]:
+    queue_free = -np.inf
+    for comm in comms:
+        if comm.start - queue_free > TOLERANCE and comm.start > spans[0][0]:
             points.add(comm.start)
+        queue_free = max(queue_free, comm.end)
     return _spaced(sorted(point for point in points if point < spans[-1][1]))
 
 
