@@ -106,9 +106,12 @@ TRIED = (2, 256 << 10)
 
 @pytest.mark.parametrize("how", ["killed", "stopped", "alive"])
 def test_lease_ends_by_itself_on_every_rank(how: str, job: Job, tmp_path: Path) -> None:
-    """Killed, stopped or alive: the schedule of a committed lease is followed to the call, and then it is over."""
+    """Killed, stopped or alive: the schedule of a committed lease is followed to the call, and then it is over.
+
+    26 iterations end where the schedule would go on with the candidate: a lease one call too long would show.
+    """
     with (
-        publisher(job, tmp_path, candidate=CANDIDATE, iterations=24, block=2) as one,
+        publisher(job, tmp_path, candidate=CANDIDATE, iterations=26, block=2) as one,
         ranks_of(job, tmp_path / "ranks") as ranks,
     ):
         lease = one.wait_for("committed")

@@ -144,9 +144,21 @@ static bool publish_channels(uint32_t communicator, struct committed *wanted)
     return lagom_publish(mapping.region, communicator, &plan) == LAGOM_PUBLISH_OK;
 }
 
+/* A plan torn just after it was offered, where it matters: some ranks may have copied it, others not yet. */
+static void tear(struct lagom_plan *plan)
+{
+    size_t fixed = offsetof(struct lagom_plan, positions);
+    if (dice(2) == 0)
+        scribble(plan, fixed);
+    else
+        scribble(&plan->rules[0], sizeof(plan->rules[0]));
+}
+
 static void settle(uint32_t communicator, const struct committed *wanted, bool noisy)
 {
     enum lagom_outcome outcome = LAGOM_OUTCOME_OPEN;
+    if (noisy && dice(3) == 0)
+        tear(&mapping.region->communicators[communicator].plan);
     for (int spin = 0; spin < GIVE_UP_SPINS && outcome == LAGOM_OUTCOME_OPEN; spin++) {
         outcome = lagom_publish_poll(mapping.region, communicator);
         if (noisy && dice(20) == 0)
