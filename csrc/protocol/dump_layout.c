@@ -74,7 +74,9 @@ static void dump_process(void)
 {
     BEGIN(lagom_process);
     FIELD(T, state), FIELD(T, pid), FIELD(T, simulated_now_ns), FIELD(T, nccl_version), FIELD(T, tuner_api);
-    FIELD(T, profiler_api), FIELD(T, knobs), FIELD(T, gpu), FIELD(T, libnccl), FIELD(T, remark), FIELD(T, pad0);
+    FIELD(T, profiler_api), FIELD(T, knobs), FIELD(T, gpu), FIELD(T, libnccl), FIELD(T, remark);
+    FIELD(T, timeline_wanted), FIELD(T, timeline_state), FIELD(T, timeline_first_enable_ns), FIELD(T, timeline_records);
+    FIELD(T, timeline_lost);
     FIELD(T, kernel_head), FIELD(T, kernel_drops), FIELD(T, pad1), FIELD(T, kernel_tail), FIELD(T, pad2);
     END();
 }
@@ -127,11 +129,21 @@ static void dump_kernel_span(void)
 }
 #undef T
 
+#define T lagom_kernel_name
+static void dump_kernel_name(void)
+{
+    BEGIN(lagom_kernel_name);
+    FIELD(T, hash), FIELD(T, ready), FIELD(T, reserved), FIELD(T, text);
+    END();
+}
+#undef T
+
 #define T lagom_region
 static void dump_region(void)
 {
     BEGIN(lagom_region);
     FIELD(T, header), FIELD(T, processes), FIELD(T, communicators), FIELD(T, slots), FIELD(T, calls), FIELD(T, kernels);
+    FIELD(T, names);
     END();
 }
 #undef T
@@ -142,6 +154,7 @@ static void dump_geometry(void)
     CONSTANT(LAGOM_MAX_SLOTS), CONSTANT(LAGOM_CALL_RING_CAPACITY), CONSTANT(LAGOM_KERNEL_RING_CAPACITY);
     CONSTANT(LAGOM_MAX_POSITIONS), CONSTANT(LAGOM_MAX_SITES), CONSTANT(LAGOM_MAX_RULES), CONSTANT(LAGOM_NAME_BYTES);
     CONSTANT(LAGOM_PATH_BYTES), CONSTANT(LAGOM_TRANSPARENT_BELOW_BYTES), CONSTANT(LAGOM_LEAVE), CONSTANT(LAGOM_UNKNOWN_RANK);
+    CONSTANT(LAGOM_MAX_KERNEL_NAMES), CONSTANT(LAGOM_KERNEL_NAME_BYTES);
     CONSTANT(LAGOM_LOCK_CONTROLLER), CONSTANT(LAGOM_LOCK_JANITOR), CONSTANT(LAGOM_LOCK_REGISTER), CONSTANT(LAGOM_LOCK_PROCESS);
 }
 
@@ -157,7 +170,8 @@ static void dump_enums(void)
     CONSTANT(LAGOM_PLAN_HAS_CANDIDATE), CONSTANT(LAGOM_PLAN_START_SEARCHING), CONSTANT(LAGOM_PLAN_LAST_ACK_COMMITS);
     CONSTANT(LAGOM_KNOB_CHANNELS), CONSTANT(LAGOM_KNOB_ALGORITHM), CONSTANT(LAGOM_KNOB_CHUNK), CONSTANT(LAGOM_KNOB_THREADS);
     CONSTANT(LAGOM_KNOB_ONLINE), CONSTANT(LAGOM_CAPTURE_CALLS), CONSTANT(LAGOM_CAPTURE_ITERATION);
-    CONSTANT(LAGOM_CAPTURE_KERNELS), CONSTANT(LAGOM_CALL_PROGRAM), CONSTANT(LAGOM_CALL_CANDIDATE);
+    CONSTANT(LAGOM_TIMELINE_ABSENT), CONSTANT(LAGOM_TIMELINE_OFF), CONSTANT(LAGOM_TIMELINE_STARTING);
+    CONSTANT(LAGOM_TIMELINE_ON), CONSTANT(LAGOM_TIMELINE_YIELDED), CONSTANT(LAGOM_CAPTURE_KERNELS), CONSTANT(LAGOM_CALL_PROGRAM), CONSTANT(LAGOM_CALL_CANDIDATE);
     CONSTANT(LAGOM_CALL_APPLIED), CONSTANT(LAGOM_CALL_TRANSPARENT), CONSTANT(LAGOM_CALL_UNAVAILABLE);
     CONSTANT(LAGOM_CALL_REGISTERED), CONSTANT(LAGOM_SPAN_NCCL_EVENT), CONSTANT(LAGOM_SPAN_NCCL_KERNEL);
     CONSTANT(LAGOM_SPAN_CUPTI), CONSTANT(LAGOM_SPAN_SIMULATED), CONSTANT(LAGOM_SPAN_COMPUTE), CONSTANT(LAGOM_SPAN_COLLECTIVE);
@@ -180,7 +194,7 @@ int main(void)
 {
     printf("{\"structs\": {\n");
     dump_config(), dump_site(), dump_rule(), dump_plan(), dump_header(), dump_process(), dump_communicator(), dump_slot();
-    dump_call_record(), dump_kernel_span(), dump_region(), dump_mapping();
+    dump_call_record(), dump_kernel_span(), dump_kernel_name(), dump_region(), dump_mapping();
     printf("},\n\"constants\": {");
     dump_geometry();
     dump_enums();

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define LAGOM_MAGIC 0x31304d4f47414cULL /* "LAGOM01" */
-#define LAGOM_PROTOCOL_VERSION 1u
+#define LAGOM_PROTOCOL_VERSION 2u
 
 /* Geometry. 6.6 MB in all: Docker's whole /dev/shm is 64 MB, and we stay below an eighth of that (design section 4). */
 #define LAGOM_MAX_PROCESSES 16u
@@ -174,7 +174,11 @@ struct lagom_process {
     char gpu[LAGOM_NAME_BYTES];        /* R; product name, for the fingerprint */
     char libnccl[LAGOM_PATH_BYTES];    /* R; the file that called us */
     char remark[LAGOM_PATH_BYTES];     /* R; why something is not possible here, one sentence; empty = nothing to say */
-    uint64_t pad0[4];
+    uint32_t timeline_wanted; /* C; 1 = record kernels through CUPTI while it stands */
+    uint32_t timeline_state;  /* R; enum lagom_timeline_state */
+    uint64_t timeline_first_enable_ns; /* R; what switching CUPTI on took the first time; 0 = never on */
+    uint64_t timeline_records; /* R; kernel records that CUPTI delivered */
+    uint64_t timeline_lost;    /* R; records that CUPTI dropped, or that were not ours to read */
     uint64_t kernel_head;   /* R; producer index of the kernel ring */
     uint64_t kernel_drops;  /* R */
     uint64_t pad1[6];
@@ -184,6 +188,14 @@ struct lagom_process {
 _Static_assert(offsetof(struct lagom_process, gpu) == 32, "");
 _Static_assert(offsetof(struct lagom_process, kernel_head) == 640, "producer and consumer index on lines of their own");
 _Static_assert(sizeof(struct lagom_process) == 12 * 64, "");
+
+enum lagom_timeline_state {
+    LAGOM_TIMELINE_ABSENT = 0,  /* no CUPTI here, or not asked yet; process.remark says why */
+    LAGOM_TIMELINE_OFF = 1,
+    LAGOM_TIMELINE_STARTING = 2, /* the first time can take seconds */
+    LAGOM_TIMELINE_ON = 3,
+    LAGOM_TIMELINE_YIELDED = 4, /* somebody else profiles this process: process.remark says who */
+};
 
 enum lagom_knobs {
     LAGOM_KNOB_CHANNELS = 1u << 0,
@@ -306,7 +318,7 @@ struct lagom_kernel_span {
     uint64_t bytes;    /* of a collective as NCCL's event reports it (count x type size), else 0 */
     uint32_t slot;     /* of the communicator, else LAGOM_UNKNOWN_RANK */
     uint32_t stream;
-    uint32_t name;     /* hash of the kernel's name; 0 = none */
+    uint32_t name;     /* index into names, plus 1; 0 = none */
     uint16_t channels; /* grid x; of a collective: channels that really ran */
     uint16_t threads;  /* block x */
     uint8_t source;    /* enum lagom_span_source */
@@ -320,6 +332,17 @@ struct lagom_kernel_span {
 };
 _Static_assert(sizeof(struct lagom_kernel_span) == 64, "");
 
+/* A kernel's name, written once a node by whoever meets it first: CAS of hash, then the text, then `ready`. */
+#define LAGOM_MAX_KERNEL_NAMES 1024u
+#define LAGOM_KERNEL_NAME_BYTES 112u
+struct lagom_kernel_name {
+    uint64_t hash;  /* CAS 0 -> FNV-1a of the whole name */
+    uint32_t ready; /* R; 1, with release, once the text stands */
+    uint32_t reserved;
+    char text[LAGOM_KERNEL_NAME_BYTES]; /* cut, always terminated */
+};
+_Static_assert(sizeof(struct lagom_kernel_name) == 128, "");
+
 /* ---- The whole -------------------------------------------------------------------------------------------------- */
 
 struct lagom_region {
@@ -329,6 +352,7 @@ struct lagom_region {
     struct lagom_slot slots[LAGOM_MAX_SLOTS];
     struct lagom_call_record calls[LAGOM_MAX_SLOTS][LAGOM_CALL_RING_CAPACITY];
     struct lagom_kernel_span kernels[LAGOM_MAX_PROCESSES][LAGOM_KERNEL_RING_CAPACITY];
+    struct lagom_kernel_name names[LAGOM_MAX_KERNEL_NAMES];
 };
 _Static_assert(sizeof(struct lagom_region) <= 8u << 20, "a region is at most 8 MB for 8 ranks");
 _Static_assert((LAGOM_CALL_RING_CAPACITY & (LAGOM_CALL_RING_CAPACITY - 1)) == 0, "rings wrap by masking");

@@ -11,3 +11,10 @@ void lagom_capture_set(struct lagom_region *region, uint32_t communicator, uint3
     lagom_store_relaxed(&entry->iteration_hint, iteration_hint);
     lagom_store_release(&entry->capture, capture); /* pairs with the ranks' load beside the word */
 }
+
+void lagom_timeline_want(struct lagom_region *region, uint32_t process, uint32_t wanted)
+{
+    if (process < LAGOM_MAX_PROCESSES) {
+        lagom_store_release(&region->processes[process].timeline_wanted, wanted); /* pairs with the watching thread */
+    }
+}

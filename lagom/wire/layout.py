@@ -10,7 +10,7 @@ import numpy as np
 from cffi import FFI
 
 MAGIC = 0x31304D4F47414C
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_PROCESSES = 16
 MAX_COMMUNICATORS = 32
 MAX_SLOTS = 64
@@ -19,6 +19,8 @@ KERNEL_RING_CAPACITY = 4096
 MAX_POSITIONS = 4096
 MAX_SITES = 256
 MAX_RULES = 32
+MAX_KERNEL_NAMES = 1024
+KERNEL_NAME_BYTES = 112
 NAME_BYTES = 64
 PATH_BYTES = 256
 TRANSPARENT_BELOW_BYTES = 65536
@@ -54,7 +56,9 @@ struct lagom_header {
 };
 struct lagom_process {
     uint32_t state; uint32_t pid; uint64_t simulated_now_ns; uint32_t nccl_version; uint32_t tuner_api;
-    uint32_t profiler_api; uint32_t knobs; char gpu[64]; char libnccl[256]; char remark[256]; uint64_t pad0[4];
+    uint32_t profiler_api; uint32_t knobs; char gpu[64]; char libnccl[256]; char remark[256];
+    uint32_t timeline_wanted; uint32_t timeline_state; uint64_t timeline_first_enable_ns; uint64_t timeline_records;
+    uint64_t timeline_lost;
     uint64_t kernel_head; uint64_t kernel_drops; uint64_t pad1[6]; uint64_t kernel_tail; uint64_t pad2[7];
 };
 struct lagom_communicator {
@@ -82,6 +86,7 @@ struct lagom_kernel_span {
     uint16_t channels; uint16_t threads; uint8_t source; uint8_t kind; uint8_t function; int8_t algorithm;
     int8_t protocol; uint8_t reserved[3]; uint32_t sequence; uint32_t reserved2;
 };
+struct lagom_kernel_name { uint64_t hash; uint32_t ready; uint32_t reserved; char text[112]; };
 struct lagom_region {
     struct lagom_header header;
     struct lagom_process processes[16];
@@ -89,6 +94,7 @@ struct lagom_region {
     struct lagom_slot slots[64];
     struct lagom_call_record calls[64][512];
     struct lagom_kernel_span kernels[16][4096];
+    struct lagom_kernel_name names[1024];
 };
 """
 
@@ -97,6 +103,9 @@ enum lagom_switch_state { LAGOM_COMMITTED, LAGOM_PREPARED, LAGOM_ABORTED, LAGOM_
 enum lagom_entry_state { LAGOM_FREE, LAGOM_CLAIMED, LAGOM_READY, LAGOM_GONE };
 enum lagom_clock { LAGOM_CLOCK_MONOTONIC, LAGOM_CLOCK_SIMULATED };
 enum lagom_plan_flags { LAGOM_PLAN_HAS_CANDIDATE = 1, LAGOM_PLAN_START_SEARCHING = 2, LAGOM_PLAN_LAST_ACK_COMMITS = 4 };
+enum lagom_timeline_state {
+    LAGOM_TIMELINE_ABSENT, LAGOM_TIMELINE_OFF, LAGOM_TIMELINE_STARTING, LAGOM_TIMELINE_ON, LAGOM_TIMELINE_YIELDED
+};
 enum lagom_knobs {
     LAGOM_KNOB_CHANNELS = 1, LAGOM_KNOB_ALGORITHM = 2, LAGOM_KNOB_CHUNK = 4, LAGOM_KNOB_THREADS = 8,
     LAGOM_KNOB_ONLINE = 16
@@ -134,6 +143,7 @@ int lagom_publish_withdraw(struct lagom_region *region, uint32_t communicator);
 int lagom_publish_ready(struct lagom_region *region, uint32_t communicator);
 uint32_t lagom_counters(struct lagom_region *region, uint32_t communicator, uint64_t *smallest, uint64_t *largest);
 
+void lagom_timeline_want(struct lagom_region *region, uint32_t process, uint32_t wanted);
 void lagom_capture_set(struct lagom_region *region, uint32_t communicator, uint32_t capture, uint32_t iteration_hint);
 
 int lagom_call_ring_push(struct lagom_region *region, uint32_t slot, const struct lagom_call_record *record);

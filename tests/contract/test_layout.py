@@ -42,6 +42,7 @@ STRUCTS = [
     "lagom_slot",
     "lagom_call_record",
     "lagom_kernel_span",
+    "lagom_kernel_name",
     "lagom_region",
     "lagom_mapping",
 ]
