@@ -44,9 +44,10 @@ static int wanted(const struct lagom_event_mask *mask)
 /* Another thread may have counted between our look and our store: look again until what is stored is what is wanted. */
 static void store(struct lagom_event_mask *mask)
 {
+    int *nccl = lagom_load_acquire(&mask->nccl); /* pairs with the claim */
     int value = wanted(mask);
     for (int look = 0; look < 8; look++) {
-        lagom_store_release(mask->nccl, value);
+        lagom_store_release(nccl, value);
         lagom_publish_fence(); /* mine is written, now I look at the others' */
         int now = wanted(mask);
         if (now == value) {
