@@ -26,7 +26,12 @@ def machine_named(name: str) -> Machine:
 
 def fabric_of(machine: Machine) -> Fabric:
     """What NCCL builds on a simulated machine. One host of A40s or H200s without NVLink SHARP."""
-    return Fabric(channels=machine.built_channels, bandwidth_gbs=machine.link.gbps, hop_us=machine.link.hop_ns / 1e3)
+    return Fabric(
+        channels=machine.built_channels,
+        bandwidth_gbs=machine.link.gbps,
+        hop_us=machine.link.hop_ns / 1e3,
+        ll128=machine.ll128,
+    )
 
 
 def build_simulator(spec: JobSpec) -> Simulator:

@@ -56,11 +56,13 @@ static inline void silent_log(int level, unsigned long flags, const char *file, 
 static inline const struct tuner_v6 *load_tuner(const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL)
+    if (library == NULL) {
         fail(dlerror());
+    }
     const struct tuner_v6 *tuner = dlsym(library, "ncclTunerPlugin_v6");
-    if (tuner == NULL)
+    if (tuner == NULL) {
         fail("the plugin has no ncclTunerPlugin_v6");
+    }
     return tuner;
 }
 
@@ -70,22 +72,26 @@ static inline void *init_tuner(const struct tuner_v6 *tuner, uint64_t comm_id, u
     void **context = (void **)memory + 256;
     double constants[144] = {0};
     int domain[3] = {1, (int)ranks, (int)ranks};
-    if (tuner->init(context, comm_id, ranks, 1, silent_log, domain, constants) != 0)
+    if (tuner->init(context, comm_id, ranks, 1, silent_log, domain, constants) != 0) {
         fail("tuner init failed");
+    }
     return *context;
 }
 
 /* RING always, TREE for AllReduce, LL128 only at some sizes, so that some (A, P) are not available. */
 static inline void offer_costs(float *table, uint32_t function, uint64_t bytes)
 {
-    for (int entry = 0; entry < ALGORITHMS * PROTOCOLS; entry++)
+    for (int entry = 0; entry < ALGORITHMS * PROTOCOLS; entry++) {
         table[entry] = -1.0f;
+    }
     for (int protocol = 0; protocol < PROTOCOLS; protocol++) {
-        if (protocol == 1 && bytes % 3 == 0)
+        if (protocol == 1 && bytes % 3 == 0) {
             continue;
+        }
         table[RING * PROTOCOLS + protocol] = 10.0f + (float)(bytes % 97) / (float)(protocol + 1);
-        if (function == 4)
+        if (function == 4) {
             table[TREE * PROTOCOLS + protocol] = 12.0f + (float)(bytes % 89) / (float)(protocol + 1);
+        }
     }
 }
 
@@ -93,9 +99,11 @@ static inline void offer_costs(float *table, uint32_t function, uint64_t bytes)
 static inline int cheapest(const float *table)
 {
     int best = -1;
-    for (int entry = 0; entry < ALGORITHMS * PROTOCOLS; entry++)
-        if (table[entry] >= 0 && (best < 0 || table[entry] < table[best]))
+    for (int entry = 0; entry < ALGORITHMS * PROTOCOLS; entry++) {
+        if (table[entry] >= 0 && (best < 0 || table[entry] < table[best])) {
             best = entry;
+        }
+    }
     return best;
 }
 
@@ -106,13 +114,16 @@ static inline void ask_tuner(const struct tuner_v6 *tuner, void *context, struct
     offer_costs(table, task->function, task->bytes);
     memcpy(offered, table, sizeof(table));
     if (tuner->get_coll_info(context, (int)task->function, task->bytes, 1, (float **)(void *)table, ALGORITHMS, PROTOCOLS,
-                             registered, &channels) != 0)
+                             registered, &channels) != 0) {
         fail("getCollInfo failed");
+    }
     int entry = cheapest(table);
-    if (entry < 0 || offered[entry] < 0)
+    if (entry < 0 || offered[entry] < 0) {
         fail("getCollInfo left nothing available, or chose what was not offered");
-    if (channels < 0 || channels > 127)
+    }
+    if (channels < 0 || channels > 127) {
         fail("nChannels does not fit NCCL's eight bits");
+    }
     task->algorithm = entry / PROTOCOLS;
     task->protocol = entry % PROTOCOLS;
     task->channels = channels == 0 || channels > BUILT_CHANNELS ? BUILT_CHANNELS : channels;
@@ -124,14 +135,17 @@ static inline uint64_t ask_chunk(const struct tuner_v6 *tuner, void *context, st
     static const uint64_t grain[PROTOCOLS] = {16, 1920, 512};
     static const uint64_t largest[PROTOCOLS] = {32768, 576000, 2097152};
     size_t chunk = largest[task->protocol];
-    if (tuner->get_chunk_size(context, (int)task->function, share, task->algorithm, task->protocol, 1, &chunk) != 0)
+    if (tuner->get_chunk_size(context, (int)task->function, share, task->algorithm, task->protocol, 1, &chunk) != 0) {
         fail("getChunkSize failed");
+    }
     task->changed |= chunk != largest[task->protocol];
-    if (chunk > largest[task->protocol])
+    if (chunk > largest[task->protocol]) {
         chunk = largest[task->protocol];
+    }
     chunk -= chunk % grain[task->protocol];
-    if (chunk == 0)
+    if (chunk == 0) {
         fail("the chunk is below NCCL's grain");
+    }
     return chunk;
 }
 
@@ -141,9 +155,11 @@ static inline void cut_chunks(const struct tuner_v6 *tuner, void *context, struc
     uint64_t parts = task->channels == 1 ? 1 : task->channels == 2 ? 2 : 3;
     uint64_t share = task->bytes / (uint64_t)task->channels;
     task->chunk = ask_chunk(tuner, context, task, share);
-    for (uint64_t part = 1; part < parts; part++)
-        if (ask_chunk(tuner, context, task, share + part * 512) != task->chunk)
+    for (uint64_t part = 1; part < parts; part++) {
+        if (ask_chunk(tuner, context, task, share + part * 512) != task->chunk) {
             fail("two parts of one collective got two chunk sizes");
+        }
+    }
 }
 
 #endif

@@ -67,8 +67,9 @@ static void play_rank(const char *plugin, uint32_t rank)
         board->channels[rank][call] = (uint8_t)task.channels;
         board->changed[rank][call] = task.changed;
         __atomic_store_n(&board->done[rank], call + 1, __ATOMIC_RELEASE);
-        if (call % 4 == rank)
+        if (call % 4 == rank) {
             sched_yield();
+        }
     }
     tuner->finalize(context);
     _exit(0);
@@ -79,11 +80,13 @@ static void play_rank(const char *plugin, uint32_t rank)
 static void scribble(void *at, size_t bytes)
 {
     size_t offset = dice(bytes), length = dice(8) == 0 ? bytes - offset : 1 + dice(64);
-    if (offset + length > bytes)
+    if (offset + length > bytes) {
         length = bytes - offset;
+    }
     unsigned char *byte = (unsigned char *)at + offset;
-    for (size_t i = 0; i < length; i++)
+    for (size_t i = 0; i < length; i++) {
         byte[i] = (unsigned char)dice(256);
+    }
     total_writes++;
 }
 
@@ -101,8 +104,9 @@ static void scribble_header(void)
     struct lagom_header *header = &mapping.region->header;
     uint64_t counter = header->epoch_counter;
     scribble(header, sizeof(*header));
-    if (dice(20) != 0)
+    if (dice(20) != 0) {
         header->epoch_counter = counter;
+    }
 }
 
 static void make_noise(void)
@@ -121,9 +125,11 @@ static void make_noise(void)
 
 static uint32_t find_communicator(void)
 {
-    for (uint32_t i = 0; i < LAGOM_MAX_COMMUNICATORS; i++)
-        if (lagom_load_acquire(&mapping.region->communicators[i].comm_id) == (uint64_t)COMM_ID)
+    for (uint32_t i = 0; i < LAGOM_MAX_COMMUNICATORS; i++) {
+        if (lagom_load_acquire(&mapping.region->communicators[i].comm_id) == (uint64_t)COMM_ID) {
             return i;
+        }
+    }
     return UINT32_MAX;
 }
 
@@ -148,25 +154,29 @@ static bool publish_channels(uint32_t communicator, struct committed *wanted)
 static void tear(struct lagom_plan *plan)
 {
     size_t fixed = offsetof(struct lagom_plan, positions);
-    if (dice(2) == 0)
+    if (dice(2) == 0) {
         scribble(plan, fixed);
-    else
+    } else {
         scribble(&plan->rules[0], sizeof(plan->rules[0]));
+    }
 }
 
 static void settle(uint32_t communicator, const struct committed *wanted, bool noisy)
 {
     enum lagom_outcome outcome = LAGOM_OUTCOME_OPEN;
-    if (noisy && dice(3) == 0)
+    if (noisy && dice(3) == 0) {
         tear(&mapping.region->communicators[communicator].plan);
+    }
     for (int spin = 0; spin < GIVE_UP_SPINS && outcome == LAGOM_OUTCOME_OPEN; spin++) {
         outcome = lagom_publish_poll(mapping.region, communicator);
-        if (noisy && dice(20) == 0)
+        if (noisy && dice(20) == 0) {
             make_noise();
+        }
         sched_yield();
     }
-    if (outcome == LAGOM_OUTCOME_OPEN)
+    if (outcome == LAGOM_OUTCOME_OPEN) {
         outcome = lagom_publish_withdraw(mapping.region, communicator);
+    }
     if (outcome == LAGOM_OUTCOME_COMMITTED) {
         plans[plan_count++] = *wanted;
         total_committed++;
@@ -177,9 +187,11 @@ static void settle(uint32_t communicator, const struct committed *wanted, bool n
 
 static bool all_done(void)
 {
-    for (uint32_t rank = 0; rank < RANKS; rank++)
-        if (__atomic_load_n(&board->done[rank], __ATOMIC_ACQUIRE) < CALLS)
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        if (__atomic_load_n(&board->done[rank], __ATOMIC_ACQUIRE) < CALLS) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -189,8 +201,9 @@ static bool someone_died(pid_t *children)
         int status = 0;
         if (children[rank] > 0 && waitpid(children[rank], &status, WNOHANG) == children[rank]) {
             children[rank] = 0;
-            if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
                 return true;
+            }
         }
     }
     return false;
@@ -204,13 +217,16 @@ static bool conduct(pid_t *children)
         bool noisy = __atomic_load_n(&board->done[0], __ATOMIC_ACQUIRE) >= quiet_until;
         uint32_t communicator = find_communicator();
         struct committed wanted;
-        if (noisy)
+        if (noisy) {
             make_noise();
+        }
         if (style != 0 && communicator != UINT32_MAX && plan_count < MAX_PLANS &&
-            publish_channels(communicator, &wanted))
+            publish_channels(communicator, &wanted)) {
             settle(communicator, &wanted, noisy);
-        if (someone_died(children))
+        }
+        if (someone_died(children)) {
             return false;
+        }
         sched_yield();
     }
     return true;
@@ -221,15 +237,17 @@ static bool conduct(pid_t *children)
 static int expected_channels(uint64_t call)
 {
     int channels = 0;
-    for (uint32_t i = 0; i < plan_count; i++)
-        if (plans[i].start_call <= call)
+    for (uint32_t i = 0; i < plan_count; i++) {
+        if (plans[i].start_call <= call) {
             channels = plans[i].channels;
+        }
+    }
     return channels;
 }
 
 static bool judge(uint64_t seed)
 {
-    for (uint32_t rank = 0; rank < RANKS; rank++)
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
         for (uint64_t call = 0; call < CALLS; call++) {
             int expected = expected_channels(call);
             int channels = board->channels[rank][call];
@@ -241,6 +259,7 @@ static bool judge(uint64_t seed)
                 return false;
             }
         }
+    }
     return true;
 }
 
@@ -265,38 +284,47 @@ static bool run_seed(const char *plugin, uint64_t seed)
         fprintf(stderr, "seed %llu: no region\n", (unsigned long long)seed);
         return false;
     }
-    for (uint64_t i = dice(4) == 0 ? dice(20) : 0; i > 0; i--)
+    for (uint64_t i = dice(4) == 0 ? dice(20) : 0; i > 0; i--) {
         make_noise();
+    }
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         children[rank] = fork();
-        if (children[rank] == 0)
+        if (children[rank] == 0) {
             play_rank(plugin, rank);
+        }
     }
     bool alive = conduct(children);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         int status = 0;
-        if (children[rank] > 0 && !alive)
+        if (children[rank] > 0 && !alive) {
             kill(children[rank], SIGKILL);
-        if (children[rank] > 0 && waitpid(children[rank], &status, 0) > 0)
+        }
+        if (children[rank] > 0 && waitpid(children[rank], &status, 0) > 0) {
             alive = alive && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        }
     }
     lagom_region_leave(&mapping, true);
-    if (!alive)
+    if (!alive) {
         fprintf(stderr, "seed %llu: a rank died\n", (unsigned long long)seed);
+    }
     return alive && judge(seed);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 4)
+    if (argc != 4) {
         return 2;
+    }
     uint64_t first = strtoull(argv[2], NULL, 10), count = strtoull(argv[3], NULL, 10);
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (board == MAP_FAILED)
+    if (board == MAP_FAILED) {
         return 1;
-    for (uint64_t seed = first; seed < first + count; seed++)
-        if (!run_seed(argv[1], seed))
+    }
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        if (!run_seed(argv[1], seed)) {
             return 1;
+        }
+    }
     printf("%llu seeds, %llu writes of noise, %llu plans committed, %llu not\n", (unsigned long long)count,
            (unsigned long long)total_writes, (unsigned long long)total_committed, (unsigned long long)total_aborted);
     return 0;

@@ -100,10 +100,12 @@ static inline struct storm_call storm_call_at(uint32_t communicator, uint64_t nu
     uint32_t place = (uint32_t)(number % (2 * half + 7));
     uint64_t noise = number * 31 + communicator;
     noise = storm_random(&noise);
-    if (place >= half && place < half + 3)
+    if (place >= half && place < half + 3) {
         return (struct storm_call){.function = (uint32_t)(noise % 5), .bytes = 4 + noise % 60000};
-    if (place >= 2 * half + 3)
+    }
+    if (place >= 2 * half + 3) {
         return (struct storm_call){.function = 2 + (uint32_t)(noise % 3), .bytes = 65536 + noise % (8u << 20)};
+    }
     uint32_t position = (place < half ? place : place - half - 3) % period;
     uint32_t site = storm_site_at(communicator, position);
     return (struct storm_call){2 + site % 3, storm_site_bytes(communicator, site), true, position};

@@ -32,8 +32,9 @@ static struct lagom_config random_config(void)
         config.protocol = (int8_t)dice(3);
     }
     config.channels = (uint16_t)dice(25);
-    if (dice(2))
+    if (dice(2)) {
         config.chunk_bytes = (uint32_t)(16384u << dice(8));
+    }
     return config;
 }
 
@@ -41,8 +42,9 @@ static void random_program(uint32_t communicator)
 {
     plan.position_count = storm_period(communicator);
     plan.site_count = storm_sites(communicator);
-    for (uint32_t position = 0; position < plan.position_count; position++)
+    for (uint32_t position = 0; position < plan.position_count; position++) {
         plan.positions[position] = (uint16_t)storm_site_at(communicator, position);
+    }
     for (uint32_t site = 0; site < plan.site_count; site++) {
         plan.sites[site] = (struct lagom_site){.bytes = storm_site_bytes(communicator, site), .function = 2 + site % 3};
         plan.sites[site].incumbent = random_config();
@@ -66,20 +68,23 @@ static uint64_t next_start(uint32_t communicator, uint64_t from)
 {
     for (;; from++) {
         struct storm_call call = storm_call_at(communicator, from);
-        if (call.program && call.position == 0)
+        if (call.program && call.position == 0) {
             return from;
+        }
     }
 }
 
 static void random_plan(uint32_t communicator, uint64_t from)
 {
     memset(&plan, 0, sizeof(plan));
-    if (dice(8))
+    if (dice(8)) {
         random_program(communicator);
+    }
     random_rules();
     plan.start_call = plan.position_count ? next_start(communicator, from) : from;
-    if (plan.position_count && dice(8) == 0)
+    if (plan.position_count && dice(8) == 0) {
         plan.flags |= LAGOM_PLAN_START_SEARCHING;
+    }
     if (dice(3)) {
         plan.flags |= LAGOM_PLAN_HAS_CANDIDATE;
         plan.alternate_iterations = 1 + (uint32_t)dice(3);
@@ -90,9 +95,11 @@ static void random_plan(uint32_t communicator, uint64_t from)
 /* Index of storm communicator `which` in the region, or UINT32_MAX while its ranks have not come. */
 static uint32_t find(uint32_t which)
 {
-    for (uint32_t i = 0; i < LAGOM_MAX_COMMUNICATORS; i++)
-        if (lagom_load_acquire(&mapping.region->communicators[i].comm_id) == storm_comm_id(which))
+    for (uint32_t i = 0; i < LAGOM_MAX_COMMUNICATORS; i++) {
+        if (lagom_load_acquire(&mapping.region->communicators[i].comm_id) == storm_comm_id(which)) {
             return i;
+        }
+    }
     return UINT32_MAX;
 }
 
@@ -112,8 +119,9 @@ static void settle(uint32_t which, enum lagom_outcome outcome)
 static void offer(uint32_t which, uint32_t communicator)
 {
     uint64_t smallest, largest;
-    if (!lagom_publish_ready(mapping.region, communicator))
+    if (!lagom_publish_ready(mapping.region, communicator)) {
         return;
+    }
     lagom_counters(mapping.region, communicator, &smallest, &largest);
     random_plan(which, largest + margin[which] + dice(16));
     enum lagom_publish_result result = lagom_publish(mapping.region, communicator, &plan);
@@ -127,25 +135,30 @@ static void offer(uint32_t which, uint32_t communicator)
 static void drain(uint32_t which)
 {
     static struct lagom_call_record records[LAGOM_CALL_RING_CAPACITY];
-    for (uint32_t slot = which; slot < LAGOM_MAX_SLOTS; slot += STORM_COMMUNICATORS)
+    for (uint32_t slot = which; slot < LAGOM_MAX_SLOTS; slot += STORM_COMMUNICATORS) {
         lagom_call_ring_drain(mapping.region, slot, records, LAGOM_CALL_RING_CAPACITY);
+    }
 }
 
 static void step(uint32_t which)
 {
     uint32_t communicator = find(which);
-    if (communicator == UINT32_MAX)
+    if (communicator == UINT32_MAX) {
         return;
-    if (open_plan[which] && dice(500) == 0)
+    }
+    if (open_plan[which] && dice(500) == 0) {
         settle(which, lagom_publish_withdraw(mapping.region, communicator));
-    else if (open_plan[which])
+    } else if (open_plan[which]) {
         settle(which, lagom_publish_poll(mapping.region, communicator));
-    else
+    } else {
         offer(which, communicator);
-    if (dice(200) == 0)
+    }
+    if (dice(200) == 0) {
         lagom_capture_set(mapping.region, communicator, dice(2) ? LAGOM_CAPTURE_CALLS : 0, 0);
-    if (dice(50) == 0)
+    }
+    if (dice(50) == 0) {
         drain(which);
+    }
 }
 
 /* What a killed predecessor left open is ours now. */
@@ -161,8 +174,9 @@ static void adopt(uint32_t which)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4)
+    if (argc != 4) {
         return 2;
+    }
     control = storm_attach(argv[2]);
     random_state = strtoull(argv[3], NULL, 10);
     enum lagom_region_fault fault = lagom_region_control(&mapping, argv[1], true, LAGOM_CLOCK_MONOTONIC);
@@ -170,11 +184,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "storm_publisher: %s\n", lagom_region_fault_text(fault));
         return 1;
     }
-    for (uint32_t which = 0; which < STORM_COMMUNICATORS; which++)
+    for (uint32_t which = 0; which < STORM_COMMUNICATORS; which++) {
         adopt(which);
+    }
     while (!__atomic_load_n(&control->stop, __ATOMIC_ACQUIRE)) {
-        for (uint32_t which = 0; which < STORM_COMMUNICATORS; which++)
+        for (uint32_t which = 0; which < STORM_COMMUNICATORS; which++) {
             step(which);
+        }
         sched_yield();
     }
     return 0;

@@ -43,11 +43,14 @@ static void referee(uint32_t communicator, uint64_t call, uint64_t word)
 {
     uint64_t *cell = &control->cells[communicator][call % STORM_CELLS];
     uint64_t seen = __atomic_load_n(cell, __ATOMIC_SEQ_CST);
-    while (seen >> 32 != word >> 32)
-        if (__atomic_compare_exchange_n(cell, &seen, word, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    while (seen >> 32 != word >> 32) {
+        if (__atomic_compare_exchange_n(cell, &seen, word, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
             return;
-    if (seen != word)
+        }
+    }
+    if (seen != word) {
         report_difference(communicator, call, word, seen);
+    }
 }
 
 static uint64_t slowest(uint32_t communicator)
@@ -105,28 +108,33 @@ static bool burst(uint32_t communicator)
 static void dawdle(void)
 {
     uint64_t dice = storm_random(&random_state) % 1000;
-    if (dice == 0)
+    if (dice == 0) {
         usleep(500);
-    else if (dice < 200)
+    } else if (dice < 200) {
         sched_yield();
+    }
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 4)
+    if (argc != 4) {
         return 2;
+    }
     rank = (uint32_t)atoi(argv[3]);
     control = storm_attach(argv[2]);
     random_state = control->seed * 1000 + rank;
     tuner = load_tuner(argv[1]);
-    for (uint32_t c = 0; c < STORM_COMMUNICATORS; c++)
+    for (uint32_t c = 0; c < STORM_COMMUNICATORS; c++) {
         contexts[c] = init_tuner(tuner, storm_comm_id(c), STORM_RANKS);
+    }
     while (!__atomic_load_n(&control->stop, __ATOMIC_ACQUIRE)) {
-        if (!burst((uint32_t)(storm_random(&random_state) % STORM_COMMUNICATORS)))
+        if (!burst((uint32_t)(storm_random(&random_state) % STORM_COMMUNICATORS))) {
             sched_yield();
+        }
         dawdle();
     }
-    for (uint32_t c = 0; c < STORM_COMMUNICATORS; c++)
+    for (uint32_t c = 0; c < STORM_COMMUNICATORS; c++) {
         tuner->finalize(contexts[c]);
+    }
     return 0;
 }

@@ -51,8 +51,9 @@ static int get_coll_info(void *context, int function, size_t bytes, int pipe_ops
     write_line("ask f=%d bytes=%zu pipe=%d table=%dx%d tree_ll=%g ring_simple=%g reg=%d nc=%d context=%d", function, bytes,
                pipe_ops, algorithms, protocols, flat[0], flat[protocols + 2], registered, *channels, context != NULL);
     *channels = number("RECORDER_NC");
-    if (number("RECORDER_MASK_OFF"))
+    if (number("RECORDER_MASK_OFF")) {
         *activation_mask = 0;
+    }
     return 0;
 }
 
@@ -61,8 +62,9 @@ static int get_chunk_size(void *context, int function, size_t bytes, int algorit
 {
     (void)context;
     write_line("chunk f=%d bytes=%zu a=%d p=%d nc=%d chunk=%zu", function, bytes, algorithm, protocol, channels, *chunk);
-    if (number("RECORDER_CHUNK"))
+    if (number("RECORDER_CHUNK")) {
         *chunk = (size_t)number("RECORDER_CHUNK");
+    }
     return 0;
 }
 
@@ -129,15 +131,16 @@ static int profiler_init(void **context, uint64_t id, int *mask, const char *nam
 static int start_event(void *context, void **handle, struct event *event)
 {
     (void)context;
-    if (event->type == 1 << 1)
+    if (event->type == 1 << 1) {
         write_line("coll %s count=%zu nc=%d warps=%d %s %s seq=%llu", event->coll.function, event->coll.count,
                    event->coll.channels, event->coll.warps, event->coll.algorithm, event->coll.protocol,
                    (unsigned long long)event->coll.sequence);
-    else if (event->type == 1 << 6)
+    } else if (event->type == 1 << 6) {
         write_line("kernel channel=%d start=%llu parent=%d", event->kernel_channel.channel,
                    (unsigned long long)event->kernel_channel.timer, event->parent != NULL);
-    else
+    } else {
         write_line("event %llu", (unsigned long long)event->type);
+    }
     *handle = (void *)(uintptr_t)(event->type + 1);
     return 0;
 }
