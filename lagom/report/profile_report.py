@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -16,7 +17,7 @@ from lagom.report import page, words
 from lagom.timeline import kineto
 from lagom.timeline.groups import describe
 from lagom.timeline.profile import PatternRow, Profile
-from lagom.timeline.tax import FamilyTax
+from lagom.timeline.sufferers import FamilyTax
 
 SCHEMA = 1
 #: Below this share of compute time the tax is called none.
@@ -82,7 +83,8 @@ def write_folder(profile: Profile, folder: Path, source: str) -> list[Path]:
     pictures = {name: page.picture(style.to_svg(figure)) for name, figure in figures.items()}
     text = page.render(
         "profile.html.j2", title="Lagom: overlap profile", source=source, answer=answer(profile), more=more(profile),
-        profile=profile, timeline=pictures["timeline"], tax=pictures["tax"], groups=pictures.get("groups", ""),
+        profile=profile, ranks=by_rank(profile),
+        timeline=pictures["timeline"], tax=pictures["tax"], groups=pictures.get("groups", ""),
     )  # fmt: skip
     page.write(folder / "profile.html", text)
     for name, figure in figures.items():
@@ -196,18 +198,45 @@ def to_json(profile: Profile, source: str) -> dict[str, Any]:
         "shown_rank": profile.rank.table.rank,
         **{name: getattr(profile, name) for name in numbers},
         "tax": asdict(profile.tax),
+        "by_rank": by_rank(profile),
         "tax_by_rank": [asdict(tax) for tax in profile.taxes],
         "patterns": [asdict(row) for row in profile.patterns],
+        "groups": groups(profile),
         "sites": [asdict(row) for row in profile.sites],
         "families": [asdict(row) for row in profile.families],
         "kernels": [asdict(one) for one in profile.sufferers],
-        "wait_by_rank": list(profile.together.wait_ns),
         "straggler": profile.together.straggler,
         "step_samples": [asdict(sample) for sample in profile.together.samples],
         "faults": {str(rank.table.rank): asdict(rank.table.faults) for rank in profile.ranks},
         "notes": list(profile.notes),
     }
     return _without_nan(document)
+
+
+def groups(profile: Profile) -> list[dict[str, Any]]:
+    """Every overlap group of a step of the shown rank, in order: medians over steps."""
+    rank = profile.rank
+    if not rank.groups.count:
+        return []
+    times = rank.group_times()
+    columns = {"z": times.z, "x": times.x, "y": times.y, "overlap": times.overlap, "exposed": times.exposed,
+               "overlap_ratio": times.overlap_ratio, "oef": times.oef()}  # fmt: skip
+    medians = {name: np.median(values, axis=0).tolist() for name, values in columns.items()}
+    patterns = rank.groups.pattern_of.tolist()
+    return [
+        {"pattern": patterns[index], **{name: values[index] for name, values in medians.items()}}
+        for index in range(rank.groups.count)
+    ]
+
+
+def by_rank(profile: Profile) -> list[dict[str, Any]]:
+    """One row a rank: its own medians of Z, X, Y, what it waits in communication, and its tax; ns."""
+    rows = []
+    for rank, wait, tax in zip(profile.ranks, profile.together.wait_ns, profile.taxes, strict=True):
+        times = rank.step_times().typical()
+        numbers = {"z": float(times.z), "x": float(times.x), "y": float(times.y), "exposed": float(times.exposed)}
+        rows.append({"rank": rank.table.rank, "steps": rank.steps.count, **numbers, "wait": wait, "tax": tax.share})
+    return rows
 
 
 def _without_nan(value: Any) -> Any:

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.timeline import tax as contention_tax
+from lagom.timeline import likes, sufferers, tax
 from lagom.timeline.account import Busy
 from lagom.timeline.classify import NO_FUNCTION
 from lagom.timeline.groups import Groups, describe, find_groups
 from lagom.timeline.kineto import TraceError
+from lagom.timeline.likes import Contention
 from lagom.timeline.ranks import Rank, Together, together
 from lagom.timeline.steps import find_steps
+from lagom.timeline.sufferers import FamilyTax, Sufferer
 from lagom.timeline.table import KernelTable
-from lagom.timeline.tax import Contention, FamilyTax, Sufferer, Tax
+from lagom.timeline.tax import Tax
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,8 @@ def profile(tables: Sequence[KernelTable]) -> Profile:
     if not tables or not any(len(table) for table in tables):
         raise TraceError("the traces hold no usable kernel record; record at least three iterations of a GPU job.")
     ranks = _ranks(sorted((table for table in tables if len(table)), key=lambda table: table.rank))
-    measured = [contention_tax.measure(rank.table, rank.steps, rank.busy) for rank in ranks]
-    taxes = [contention_tax.summarise(rank.table, rank.steps, one) for rank, one in zip(ranks, measured, strict=True)]
+    measured = [likes.measure(rank.table, rank.steps, rank.busy) for rank in ranks]
+    taxes = [tax.summarise(rank.table, rank.steps, one) for rank, one in zip(ranks, measured, strict=True)]
     merged = together(ranks)
     times = [rank.step_times() for rank in ranks]
     lengths = [float(np.median(part.z)) for part in times]
@@ -116,8 +118,8 @@ def profile(tables: Sequence[KernelTable]) -> Profile:
         taxes=tuple(taxes),
         patterns=_patterns(rank, contention),
         sites=_sites(rank, merged),
-        sufferers=tuple(contention_tax.sufferers(rank.table, rank.steps, contention)),
-        families=tuple(contention_tax.families(rank.table, rank.steps, contention)),
+        sufferers=tuple(sufferers.sufferers(rank.table, rank.steps, contention)),
+        families=tuple(sufferers.families(rank.table, rank.steps, contention)),
         contention=contention,
         notes=tuple(_notes(ranks, taxes, merged)),
     )
@@ -193,7 +195,7 @@ def _notes(ranks: Sequence[Rank], taxes: Sequence[Tax], merged: Together) -> lis
         notes.append("the ranks' clocks do not agree, so their steps were matched by order.")
     if merged.straggler is not None:
         notes.append(f"rank {merged.straggler} arrives last at most collectives: the others wait for it.")
-    unmatched = max(tax.unmatched for tax in taxes)
+    unmatched = max(one.unmatched for one in taxes)
     if unmatched > 0.02:
         notes.append(
             f"{unmatched:.0%} of compute time is in kernels that always have communication beside them, so the tax is "

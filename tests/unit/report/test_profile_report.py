@@ -75,6 +75,7 @@ def test_the_folder_opens_offline(simulated: Profile, tmp_path: Path) -> None:
     assert not re.findall(r'(?:src|href)="(?!#)[^"]*"|url\((?!#)[^)]*\)|https?://\S+', without_names)
     for row in simulated.patterns:
         assert row.name in page
+    assert "Rank by rank" in page
     assert "{{" not in page
     assert "nan" not in re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
 
@@ -103,6 +104,8 @@ def test_json_has_plain_finite_numbers(real: Profile) -> None:
     assert back["z"] == real.z
     assert len(back["step_samples"]) == real.steps == 7
     assert len(back["patterns"]) == len(real.patterns)
+    assert len(back["groups"]) == real.rank.groups.count == 17
+    assert [row["rank"] for row in back["by_rank"]] == [0]
     assert math.isclose(sum(row["tax"] for row in back["patterns"]), back["tax"]["ns"], rel_tol=0.05)
 
 

@@ -17,8 +17,10 @@ from timeline_helpers import DATA, DUMP, dump
 from lagom.timeline import profile
 from lagom.timeline.account import Busy
 from lagom.timeline.groups import find_groups, runs
+from lagom.timeline.likes import measure
 from lagom.timeline.steps import find_steps
-from lagom.timeline.tax import measure, role_slowdowns, summarise
+from lagom.timeline.sufferers import role_slowdowns
+from lagom.timeline.tax import summarise
 
 TOKENS = (2048, 4096)
 Row = tuple[int, int, int, str]

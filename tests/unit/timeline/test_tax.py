@@ -10,8 +10,9 @@ from lagom.sim import Simulator, machine, workloads
 from lagom.sim.contention import quiet_ns
 from lagom.timeline import KernelTable, from_simulator, profile
 from lagom.timeline.account import Busy
+from lagom.timeline.likes import Contention, measure
 from lagom.timeline.steps import find_steps
-from lagom.timeline.tax import Contention, measure, summarise
+from lagom.timeline.tax import summarise
 
 GATHER = "ncclDevKernel_AllGather_RING_LL"
 

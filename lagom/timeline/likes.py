@@ -1,0 +1,135 @@
+"""Like with like: every compute kernel under communication beside the same kernel when quiet.
+
+Its *like* is a kernel that runs the same problem: kernels of one name, grid and block often do not. The role of a place
+is the sequence of kernels around it on its stream; the same role comes back in every layer and every step. In order of
+preference: the same role in the same step (the GPU's clock drifts by some percent from step to step), the same role in
+any step. A kernel without a quiet like is not guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.timeline.account import Busy, Floats
+from lagom.timeline.intervals import weight_before, within
+from lagom.timeline.period import signatures
+from lagom.timeline.steps import Steps
+from lagom.timeline.table import KernelTable
+
+#: A kernel is quiet if communication runs during at most this share of it, and loud from LOUD_FROM on.
+QUIET_UP_TO = 0.01
+LOUD_FROM = 0.99
+#: How many kernels before and after must agree for two places to have one role. Tried in this order: the one-sided
+#: ones are for the first and the last layer, which have other neighbours on one side.
+WINDOWS = ((3, 3), (2, 2), (0, 4), (4, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """Every compute kernel of every step: rows = steps, columns = ``places`` (columns of ``Steps.index``).
+
+    ``covered`` is the share of the kernel with communication beside it, ``quiet`` the duration of its like (NaN where
+    there is none), ``channels`` the mean number of channels running while covered, ``role`` a number for each place
+    (-1: no like).
+    """
+
+    places: NDArray[np.int64]
+    duration: Floats
+    covered: Floats
+    quiet: Floats
+    channels: Floats
+    role: NDArray[np.int64]
+
+    @property
+    def loss(self) -> Floats:
+        """Duration minus quiet duration where communication runs beside the kernel, 0 elsewhere and where unmatched."""
+        return np.where((self.covered > QUIET_UP_TO) & ~np.isnan(self.quiet), self.duration - self.quiet, 0.0)
+
+    @property
+    def unmatched(self) -> Floats:
+        """Time of each step spent in kernels under communication that have no quiet like, ns."""
+        return np.where((self.covered > QUIET_UP_TO) & np.isnan(self.quiet), self.duration, 0.0).sum(axis=1)
+
+
+def measure(table: KernelTable, steps: Steps, busy: Busy) -> Contention:
+    """Durations, coverage and quiet references of all compute kernels of the steps."""
+    places = np.flatnonzero(table.is_compute[steps.index[0]])
+    rows = steps.index[:, places]
+    start, end = table.start[rows], table.end[rows]
+    duration = (end - start).astype(float)
+    beside = within(busy.communication, start, end).astype(float)
+    covered = np.divide(beside, duration, out=np.zeros_like(duration), where=duration > 0)
+    quiet, role = _references(signatures(table), table, steps, places, duration, covered <= QUIET_UP_TO)
+    return Contention(places, duration, covered, quiet, _channels(table, start, end, beside), role)
+
+
+def _channels(table: KernelTable, start: NDArray, end: NDArray, beside: Floats) -> Floats:
+    comm = table.is_communication
+    begun, ended, weight = table.start[comm], table.end[comm], table.channels[comm].astype(float)
+    area = weight_before(begun, ended, weight, end) - weight_before(begun, ended, weight, start)
+    return np.divide(area, beside, out=np.zeros_like(beside), where=beside > 0)
+
+
+def _references(
+    codes: NDArray, table: KernelTable, steps: Steps, places: NDArray, duration: Floats, quiet: NDArray[np.bool_]
+) -> tuple[Floats, NDArray[np.int64]]:
+    """The quiet duration of each kernel's like, and each place's role."""
+    candidates = [roles(codes, table, steps, *window)[places] for window in WINDOWS]
+    found = np.full(duration.shape, np.nan)
+    for medians_of in (_medians_in_step, _medians_ever):
+        for role in candidates:
+            found = np.where(np.isnan(found), medians_of(duration, quiet, role), found)
+    return found, _joined_roles(candidates, np.asarray(quiet.any(axis=0)))
+
+
+def roles(codes: NDArray, table: KernelTable, steps: Steps, before: int, after: int) -> NDArray[np.int64]:
+    """A number for each place of a step: equal where the kernel, the ``before`` kernels ahead of it on its stream and
+    the ``after`` kernels behind it are equal, going round at the step's ends."""
+    spelled = codes[steps.index[0]]
+    streams = table.stream[steps.index[0]]
+    windows = np.zeros((spelled.size, before + after + 2), np.int64)
+    for stream in np.unique(streams):
+        mine = np.flatnonzero(streams == stream)
+        around = (np.arange(mine.size)[:, None] + np.arange(-before, after + 1)) % mine.size
+        windows[mine] = np.column_stack([np.full(mine.size, stream), spelled[mine][around]])
+    return np.unique(windows, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+
+
+def _joined_roles(candidates: list[NDArray[np.int64]], ever_quiet: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """One role a place: that of the first window under which some place of the role was ever quiet; -1 if none."""
+    base = candidates[1]
+    heard = np.bincount(base, ever_quiet) > 0
+    role = np.where(heard[base], base, -1)
+    for candidate in candidates[2:]:
+        of_class = np.full(int(candidate.max(initial=0)) + 1, -1, np.int64)
+        of_class[candidate[role >= 0]] = role[role >= 0]
+        role = np.where(role < 0, of_class[candidate], role)
+    return role
+
+
+def _medians_in_step(duration: Floats, quiet: NDArray[np.bool_], role: NDArray[np.int64]) -> Floats:
+    """Steps x places: the median of the quiet kernels of the same role in the same step; NaN where there is none."""
+    steps, count = duration.shape[0], int(role.max(initial=0)) + 1
+    group = np.arange(steps)[:, None] * count + role
+    return _medians(duration[quiet], group[quiet], steps * count).reshape(steps, count)[:, role]
+
+
+def _medians_ever(duration: Floats, quiet: NDArray[np.bool_], role: NDArray[np.int64]) -> Floats:
+    """Places: the median of the quiet kernels of the same role in any step; NaN where there is none."""
+    group = np.broadcast_to(role, duration.shape)
+    return _medians(duration[quiet], group[quiet], int(role.max(initial=0)) + 1)[role]
+
+
+def _medians(values: Floats, group: NDArray[np.int64], count: int) -> Floats:
+    """The median of the values of each group 0 .. count-1; NaN for an empty one."""
+    order = np.lexsort([values, group])
+    values, sizes = values[order], np.bincount(group, minlength=count)
+    first = np.cumsum(sizes) - sizes
+    filled = sizes > 0
+    low, high = first + (sizes - 1) // 2, first + sizes // 2
+    medians = np.full(count, np.nan)
+    medians[filled] = (values[low[filled]] + values[high[filled]]) / 2
+    return medians
