@@ -113,8 +113,8 @@ static inline void ask_tuner(const struct tuner_v6 *tuner, void *context, struct
     int channels = 0;
     offer_costs(table, task->function, task->bytes);
     memcpy(offered, table, sizeof(table));
-    if (tuner->get_coll_info(context, (int)task->function, task->bytes, 1, (float **)(void *)table, ALGORITHMS, PROTOCOLS,
-                             registered, &channels) != 0) {
+    if (tuner->get_coll_info(context, (int)task->function, task->bytes, 1, (float **)(void *)table, ALGORITHMS,
+                             PROTOCOLS, registered, &channels) != 0) {
         fail("getCollInfo failed");
     }
     int entry = cheapest(table);

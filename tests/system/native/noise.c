@@ -1,9 +1,9 @@
-/* noise.c - random bytes in shared memory, seed after seed: ranks must neither crash nor disagree nor do what nobody agreed.
+/* noise.c - random bytes in shared memory, seed after seed: no rank may crash, disagree, or do what nobody agreed to.
  *
  *     noise PLUGIN FIRST_SEED SEEDS
  *
- * Each seed forks three ranks with the real plugin. The parent is their controller: it publishes plans that pin NC and, in
- * between, writes random bytes over rings, header and plans. The switch word, acknowledgements and the counters that
+ * Each seed forks three ranks with the real plugin. The parent is their controller: it publishes plans that pin NC and,
+ * in between, writes random bytes over rings, header and plans. The switch word, acknowledgements and the counters that
  * stand for them are left alone: nothing survives those turning to noise (design section 5, S0-12).
  *
  * Checked for every call of every rank: NC is the one of the last plan that was committed and had started, else NCCL's;
@@ -54,7 +54,7 @@ static uint64_t dice(uint64_t sides)
     return (z ^ (z >> 31)) % sides;
 }
 
-/* ---- a rank ------------------------------------------------------------------------------------------------------- */
+/* ---- a rank ----------------------------------------------------------------------------------------------------- */
 
 static void play_rank(const char *plugin, uint32_t rank)
 {
@@ -75,7 +75,7 @@ static void play_rank(const char *plugin, uint32_t rank)
     _exit(0);
 }
 
-/* ---- noise -------------------------------------------------------------------------------------------------------- */
+/* ---- noise ------------------------------------------------------------------------------------------------------ */
 
 static void scribble(void *at, size_t bytes)
 {
@@ -121,7 +121,7 @@ static void make_noise(void)
     }
 }
 
-/* ---- the controller ------------------------------------------------------------------------------------------------ */
+/* ---- the controller --------------------------------------------------------------------------------------------- */
 
 static uint32_t find_communicator(void)
 {
@@ -232,7 +232,7 @@ static bool conduct(pid_t *children)
     return true;
 }
 
-/* ---- the verdict ----------------------------------------------------------------------------------------------------- */
+/* ---- the verdict ------------------------------------------------------------------------------------------------ */
 
 static int expected_channels(uint64_t call)
 {

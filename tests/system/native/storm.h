@@ -20,7 +20,7 @@
 #define STORM_RANKS 8
 #define STORM_COMMUNICATORS 4
 #define STORM_WINDOW 400u  /* calls the fastest rank may be ahead of the slowest: about what a launch queue holds */
-#define STORM_CELLS 4096u  /* referee's memory a communicator; more than twice the window, so a cell is never reused early */
+#define STORM_CELLS 4096u  /* referee's memory a communicator: far more than the window, so no cell is reused early */
 
 /* One line of memory a rank and communicator: written by that rank only. */
 struct storm_progress {

@@ -2,8 +2,8 @@
  *
  *     storm_rank PLUGIN CONTROL RANK
  *
- * Plays NCCL 2.30 (tuner v6): flat cost table, getCollInfo for a group of one to three collectives, then getChunkSize for
- * each part of each. Ends at control.stop; exit 0, or 1 with a sentence where NCCL would have failed the job.
+ * Plays NCCL 2.30 (tuner v6): flat cost table, getCollInfo for a group of one to three collectives, then getChunkSize
+ * for each part of each. Ends at control.stop; exit 0, or 1 with a sentence where NCCL would have failed the job.
  */
 #include "imitation.h"
 #include "storm.h"

@@ -1,4 +1,4 @@
-/* recorder.c - a tuner and profiler that only writes down how it was called: what a virtual NCCL does, seen from inside.
+/* recorder.c - a tuner and profiler that only writes down how it was called: a virtual NCCL seen from inside.
  * One line a call, to the file named by RECORDER_LOG. Its answers come from RECORDER_NC and RECORDER_CHUNK. */
 #include <stdarg.h>
 #include <stdbool.h>
@@ -48,8 +48,8 @@ static int get_coll_info(void *context, int function, size_t bytes, int pipe_ops
                          int protocols, int registered, int *channels)
 {
     float *flat = (float *)table;
-    write_line("ask f=%d bytes=%zu pipe=%d table=%dx%d tree_ll=%g ring_simple=%g reg=%d nc=%d context=%d", function, bytes,
-               pipe_ops, algorithms, protocols, flat[0], flat[protocols + 2], registered, *channels, context != NULL);
+    write_line("ask f=%d bytes=%zu pipe=%d table=%dx%d tree_ll=%g ring_simple=%g reg=%d nc=%d context=%d", function,
+               bytes, pipe_ops, algorithms, protocols, flat[0], flat[protocols + 2], registered, *channels, context != NULL);
     *channels = number("RECORDER_NC");
     if (number("RECORDER_MASK_OFF")) {
         *activation_mask = 0;
@@ -61,7 +61,8 @@ static int get_chunk_size(void *context, int function, size_t bytes, int algorit
                           size_t *chunk)
 {
     (void)context;
-    write_line("chunk f=%d bytes=%zu a=%d p=%d nc=%d chunk=%zu", function, bytes, algorithm, protocol, channels, *chunk);
+    write_line("chunk f=%d bytes=%zu a=%d p=%d nc=%d chunk=%zu", function, bytes, algorithm, protocol, channels,
+               *chunk);
     if (number("RECORDER_CHUNK")) {
         *chunk = (size_t)number("RECORDER_CHUNK");
     }
@@ -118,10 +119,12 @@ struct event {
     };
 };
 
-static int profiler_init(void **context, uint64_t id, int *mask, const char *name, int nodes, int ranks, int rank, logger log)
+static int profiler_init(void **context, uint64_t id, int *mask, const char *name, int nodes, int ranks, int rank,
+                         logger log)
 {
     (void)log;
-    write_line("profiler init id=%#llx name=%s nodes=%d ranks=%d rank=%d", (unsigned long long)id, name, nodes, ranks, rank);
+    write_line("profiler init id=%#llx name=%s nodes=%d ranks=%d rank=%d", (unsigned long long)id, name, nodes, ranks,
+               rank);
     *mask = number("RECORDER_MASK");
     activation_mask = mask;
     *context = context;
@@ -172,5 +175,6 @@ struct profiler_v5 {
     int (*record_state)(void *, int, uint64_t *);
     int (*finalize)(void *);
 };
-struct profiler_v5 ncclProfiler_v5 = {"recorder", profiler_init, start_event, stop_event, record_state, profiler_finalize};
-struct profiler_v5 ncclProfiler_v6 = {"recorder", profiler_init, start_event, stop_event, record_state, profiler_finalize};
+#define RECORDER {"recorder", profiler_init, start_event, stop_event, record_state, profiler_finalize}
+struct profiler_v5 ncclProfiler_v5 = RECORDER;
+struct profiler_v5 ncclProfiler_v6 = RECORDER;
