@@ -8,15 +8,13 @@
 
 #include "plan/choose.h"
 #include "plan/plan.h"
+#include "profile/scan.h"
 #include "profile/words.h"
 
 #define FORMAT_VERSION 1u
 
 struct parser {
-    const char *at;
-    const char *end;
-    struct lagom_word line; /* what of the current line is unread */
-    uint32_t line_number;
+    struct lagom_scan scan;
     bool titled;            /* the first line was there */
     struct lagom_profile_section *section; /* NULL = between sections */
     struct lagom_profile *profile;
@@ -31,55 +29,16 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct parser *parser, co
     va_start(arguments, format);
     vsnprintf(sentence, sizeof(sentence), format, arguments);
     va_end(arguments);
-    snprintf(parser->error, parser->error_bytes, "line %u: %s.", parser->line_number, sentence);
+    snprintf(parser->error, parser->error_bytes, "line %u: %s.", parser->scan.line_number, sentence);
     return false;
 }
 
-/* ---- Lines and words -------------------------------------------------------------------------------------------- */
-
-static bool next_line(struct parser *parser)
-{
-    if (parser->at == parser->end) {
-        return false;
-    }
-    size_t left = (size_t)(parser->end - parser->at);
-    const char *newline = memchr(parser->at, '\n', left);
-    size_t length = newline != NULL ? (size_t)(newline - parser->at) : left;
-    parser->line = (struct lagom_word){parser->at, length};
-    parser->at += length + (newline != NULL);
-    parser->line_number++;
-    return true;
-}
-
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\r';
-}
-
-/* Up to the next blank; blanks between quotes belong to the word. A '#' at a word's start ends the line. */
-static bool next_word(struct parser *parser, struct lagom_word *word)
-{
-    const char *at = parser->line.text, *end = at + parser->line.length;
-    while (at < end && is_blank(*at)) {
-        at++;
-    }
-    if (at == end || *at == '#') {
-        parser->line.length = 0;
-        return false;
-    }
-    const char *start = at;
-    for (bool quoted = false; at < end && (quoted || !is_blank(*at)); at++) {
-        quoted ^= *at == '"';
-    }
-    *word = (struct lagom_word){start, (size_t)(at - start)};
-    parser->line = (struct lagom_word){at, (size_t)(end - at)};
-    return true;
-}
+/* ---- Words ------------------------------------------------------------------------------------------------------ */
 
 static bool no_more_words(struct parser *parser)
 {
     struct lagom_word extra;
-    return !next_word(parser, &extra) || fail(parser, "\"%.*s\" is one word too many", (int)extra.length, extra.text);
+    return !lagom_scan_word(&parser->scan, &extra) || fail(parser, "\"%.*s\" is one word too many", (int)extra.length, extra.text);
 }
 
 /* With or without quotes; into a fixed field, whole or not at all. */
@@ -143,7 +102,7 @@ static bool parse_fingerprint(struct parser *parser)
     if (parser->section != NULL) {
         return fail(parser, "a fingerprint stands before the first communicator, not inside one");
     }
-    if (!next_word(parser, &key) || !next_word(parser, &value)) {
+    if (!lagom_scan_word(&parser->scan, &key) || !lagom_scan_word(&parser->scan, &value)) {
         return fail(parser, "a fingerprint is a key and a value");
     }
     if (!store_fingerprint(&parser->profile->fingerprint, key, value)) {
@@ -195,7 +154,7 @@ static bool parse_communicator(struct parser *parser)
     if ((parser->section = add_section(parser->profile)) == NULL) {
         return fail(parser, "there is no memory for another communicator");
     }
-    while (next_word(parser, &word)) {
+    while (lagom_scan_word(&parser->scan, &word)) {
         bool split = lagom_word_split(word, '=', &key, &value);
         uint32_t field = split ? store_field(parser->section, key, value) : 0;
         if (field == 0 || (seen & field) != 0) {
@@ -213,7 +172,7 @@ static bool parse_knobs(struct parser *parser, struct lagom_config *incumbent, s
     struct lagom_word word;
     uint32_t seen = 0;
     *incumbent = LAGOM_CONFIG_STOCK;
-    while (next_word(parser, &word)) {
+    while (lagom_scan_word(&parser->scan, &word)) {
         const char *wrong = lagom_word_knob(word, incumbent, &seen);
         if (wrong != NULL) {
             return fail(parser, "\"%.*s\": %s", (int)word.length, word.text, wrong);
@@ -234,14 +193,14 @@ static bool parse_site(struct parser *parser)
     if (plan->position_count > 0) {
         return fail(parser, "sites stand before the program");
     }
-    if (!next_word(parser, &index) || !lagom_word_number(index, LAGOM_MAX_SITES, &number) || number != plan->site_count) {
+    if (!lagom_scan_word(&parser->scan, &index) || !lagom_word_number(index, LAGOM_MAX_SITES, &number) || number != plan->site_count) {
         return fail(parser, "sites are numbered in order, and this would be %u", plan->site_count);
     }
     struct lagom_site *site = &plan->sites[plan->site_count];
-    if (!next_word(parser, &function) || !lagom_word_function(function, false, &site->function)) {
+    if (!lagom_scan_word(&parser->scan, &function) || !lagom_word_function(function, false, &site->function)) {
         return fail(parser, "a site's function is allgather, reducescatter, allreduce, broadcast or reduce");
     }
-    if (!next_word(parser, &bytes) || !lagom_word_bytes(bytes, &site->bytes)) {
+    if (!lagom_scan_word(&parser->scan, &bytes) || !lagom_word_bytes(bytes, &site->bytes)) {
         return fail(parser, "a site's size is a number of bytes");
     }
     plan->site_count++;
@@ -265,7 +224,7 @@ static bool parse_program(struct parser *parser)
 {
     uint32_t sites = parser->section->content.site_count;
     struct lagom_word word;
-    while (next_word(parser, &word)) {
+    while (lagom_scan_word(&parser->scan, &word)) {
         struct lagom_word count, site = word;
         uint64_t repeat = 1, number;
         bool fits = !lagom_word_split(word, 'x', &count, &site) ||
@@ -294,10 +253,10 @@ static bool parse_rule(struct parser *parser)
         return fail(parser, "there are more than %u rules", LAGOM_MAX_RULES);
     }
     struct lagom_rule *rule = &plan->rules[plan->rule_count];
-    if (!next_word(parser, &function) || !lagom_word_function(function, true, &rule->function)) {
+    if (!lagom_scan_word(&parser->scan, &function) || !lagom_word_function(function, true, &rule->function)) {
         return fail(parser, "a rule's function is allgather, reducescatter, allreduce, broadcast, reduce or any");
     }
-    if (!next_word(parser, &smallest) || !next_word(parser, &largest) || !read_limit(smallest, 0, &rule->bytes_min) ||
+    if (!lagom_scan_word(&parser->scan, &smallest) || !lagom_scan_word(&parser->scan, &largest) || !read_limit(smallest, 0, &rule->bytes_min) ||
         !read_limit(largest, UINT64_MAX, &rule->bytes_max) || rule->bytes_min > rule->bytes_max) {
         return fail(parser, "a rule's sizes are the smallest and the largest, or '-'");
     }
@@ -321,7 +280,7 @@ static bool parse_title(struct parser *parser, struct lagom_word first)
 {
     struct lagom_word version;
     uint32_t number;
-    if (!lagom_word_is(first, "lagom-profile") || !next_word(parser, &version) || !read_number(version, &number)) {
+    if (!lagom_word_is(first, "lagom-profile") || !lagom_scan_word(&parser->scan, &version) || !read_number(version, &number)) {
         return fail(parser, "this is no profile; its first line is \"lagom-profile %u\"", FORMAT_VERSION);
     }
     if (number != FORMAT_VERSION) {
@@ -349,10 +308,10 @@ static bool parse_inside(struct parser *parser, struct lagom_word first)
 static bool parse_line(struct parser *parser)
 {
     struct lagom_word first;
-    if (memchr(parser->line.text, '\0', parser->line.length) != NULL) {
+    if (memchr(parser->scan.line.text, '\0', parser->scan.line.length) != NULL) {
         return fail(parser, "there is a zero byte in it");
     }
-    if (!next_word(parser, &first)) {
+    if (!lagom_scan_word(&parser->scan, &first)) {
         return true;
     }
     if (!parser->titled) {
@@ -370,7 +329,7 @@ static bool parse_line(struct parser *parser)
 
 static bool parse_lines(struct parser *parser)
 {
-    while (next_line(parser)) {
+    while (lagom_scan_line(&parser->scan)) {
         if (!parse_line(parser)) {
             return false;
         }
@@ -385,7 +344,7 @@ int lagom_profile_parse(const char *text, size_t length, struct lagom_profile *o
 {
     struct lagom_profile profile = {.fingerprint = {.p2p = -1}};
     struct parser parser = {
-        .at = text, .end = text + length, .profile = &profile, .error = error, .error_bytes = error_bytes};
+        .scan = {.at = text, .end = text + length}, .profile = &profile, .error = error, .error_bytes = error_bytes};
     if (!parse_lines(&parser)) {
         lagom_profile_free(&profile);
         *out = profile;

@@ -1,0 +1,194 @@
+/* region_file.c - the file itself: what lies there and whether it may be used, removing what nobody holds, making a new one. */
+#include "shm/region_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "protocol/lagom_atomic.h"
+#include "shm/file_lock.h"
+#include "shm/job_key.h"
+
+#define REGION_BYTES sizeof(struct lagom_region)
+#define SHARE_OF_FREE_SPACE 4u /* we take at most a quarter of what is free */
+
+/* ---- Judging what lies there ------------------------------------------------------------------------------------ */
+
+static bool anybody_alive(int fd)
+{
+    return lagom_lock_elsewhere(fd, LAGOM_LOCK_CONTROLLER, 1) ||
+           lagom_lock_elsewhere(fd, LAGOM_LOCK_PROCESS, LAGOM_MAX_PROCESSES);
+}
+
+static enum lagom_region_fault check_owner(const struct stat *file)
+{
+    bool ours = S_ISREG(file->st_mode) && file->st_uid == geteuid() && (file->st_mode & 07777) == 0600;
+    return ours ? LAGOM_REGION_OK : LAGOM_REGION_FOREIGN;
+}
+
+/* Read, not mapped: nothing is mapped that fstat does not cover. */
+static enum lagom_region_fault check_header(int fd, const struct stat *file)
+{
+    struct lagom_header header;
+    if (pread(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header) || header.magic != LAGOM_MAGIC) {
+        return LAGOM_REGION_DAMAGED;
+    }
+    if (header.protocol_version != LAGOM_PROTOCOL_VERSION) {
+        return LAGOM_REGION_VERSION;
+    }
+    if (file->st_size != (off_t)REGION_BYTES || header.header_bytes != sizeof(header) ||
+        header.region_bytes != REGION_BYTES || header.owner_uid != geteuid()) {
+        return LAGOM_REGION_DAMAGED;
+    }
+    return header.boot_hash == lagom_boot_hash() && anybody_alive(fd) ? LAGOM_REGION_OK : LAGOM_REGION_STALE;
+}
+
+static enum lagom_region_fault check_file(int fd)
+{
+    struct stat file;
+    if (fstat(fd, &file) != 0) {
+        return LAGOM_REGION_SYSTEM;
+    }
+    enum lagom_region_fault fault = check_owner(&file);
+    return fault == LAGOM_REGION_OK ? check_header(fd, &file) : fault;
+}
+
+static enum lagom_region_fault open_file(const char *path, int *fd)
+{
+    *fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (*fd >= 0) {
+        return LAGOM_REGION_OK;
+    }
+    switch (errno) {
+    case ENOENT: return LAGOM_REGION_MISSING;
+    case ELOOP:
+    case EACCES:
+    case EISDIR:
+    case ENXIO: return LAGOM_REGION_FOREIGN;
+    default: return LAGOM_REGION_SYSTEM;
+    }
+}
+
+/* Only ever closes descriptors of files this process has not attached: closing drops locks. */
+enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct lagom_attachment **out)
+{
+    *out = lagom_attachment_at(path);
+    if (*out != NULL) {
+        return !writable || lagom_attachment_make_writable(*out) ? LAGOM_REGION_OK : LAGOM_REGION_SYSTEM;
+    }
+    int fd;
+    enum lagom_region_fault fault = open_file(path, &fd);
+    if (fault != LAGOM_REGION_OK) {
+        return fault;
+    }
+    fault = check_file(fd);
+    /* A hole in the file would be SIGBUS at first touch on a full tmpfs; where there is none, this does nothing. */
+    if (fault == LAGOM_REGION_OK && writable && posix_fallocate(fd, 0, (off_t)REGION_BYTES) != 0) {
+        fault = LAGOM_REGION_NO_SPACE;
+    }
+    if (fault == LAGOM_REGION_OK && (*out = lagom_attachment_add(fd, writable)) == NULL) {
+        fault = LAGOM_REGION_SYSTEM;
+    }
+    if (fault != LAGOM_REGION_OK) {
+        close(fd);
+    }
+    return fault;
+}
+
+/* ---- Removing what nobody holds --------------------------------------------------------------------------------- */
+
+/* Under the janitor byte. Whoever attaches takes a lock first and looks at this byte afterwards, so either we see the
+ * lock, or it sees us and then finds the file gone. */
+enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path)
+{
+    struct stat mine, there;
+    if (!lagom_lock_try(fd, LAGOM_LOCK_JANITOR)) {
+        return LAGOM_REGION_HELD;
+    }
+    enum lagom_region_fault fault = LAGOM_REGION_HELD;
+    if (!anybody_alive(fd)) {
+        bool same = fstat(fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_dev == there.st_dev &&
+                    mine.st_ino == there.st_ino;
+        fault = same && unlink(path) == 0 ? LAGOM_REGION_OK : LAGOM_REGION_MISSING;
+    }
+    lagom_lock_drop(fd, LAGOM_LOCK_JANITOR);
+    return fault;
+}
+
+enum lagom_region_fault lagom_file_remove_stale(const char *path)
+{
+    int fd;
+    if (lagom_attachment_at(path) != NULL) {
+        return LAGOM_REGION_HELD;
+    }
+    enum lagom_region_fault fault = open_file(path, &fd);
+    if (fault != LAGOM_REGION_OK) {
+        return fault;
+    }
+    struct stat file;
+    fault = fstat(fd, &file) == 0 ? check_owner(&file) : LAGOM_REGION_SYSTEM;
+    if (fault == LAGOM_REGION_OK) {
+        fault = lagom_file_unlink_if_dead(fd, path);
+    }
+    close(fd);
+    return fault;
+}
+
+enum lagom_region_fault lagom_region_remove_stale(const char *path)
+{
+    lagom_attachments_lock();
+    enum lagom_region_fault fault = lagom_file_remove_stale(path);
+    lagom_attachments_unlock();
+    return fault;
+}
+
+/* ---- Making one ------------------------------------------------------------------------------------------------- */
+
+static bool leaves_room(int fd)
+{
+    struct statvfs space;
+    return fstatvfs(fd, &space) != 0 ||
+           (uint64_t)space.f_bavail * space.f_frsize >= (uint64_t)REGION_BYTES * SHARE_OF_FREE_SPACE;
+}
+
+enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_attachment **out)
+{
+    int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return errno == ENOSPC ? LAGOM_REGION_NO_SPACE : LAGOM_REGION_SYSTEM;
+    }
+    enum lagom_region_fault fault = LAGOM_REGION_OK;
+    int failure = 0;
+    if (!leaves_room(fd) || (failure = posix_fallocate(fd, 0, (off_t)REGION_BYTES)) != 0) {
+        fault = failure == 0 || failure == ENOSPC ? LAGOM_REGION_NO_SPACE : LAGOM_REGION_SYSTEM;
+    } else if (fchmod(fd, 0600) != 0 || (*out = lagom_attachment_add(fd, true)) == NULL) {
+        fault = LAGOM_REGION_SYSTEM;
+        failure = errno;
+    }
+    if (fault != LAGOM_REGION_OK) {
+        close(fd);
+        unlink(temporary);
+        errno = failure;
+    }
+    return fault;
+}
+
+void lagom_file_write_header(struct lagom_header *header, const char *job_key, enum lagom_clock clock)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    header->protocol_version = LAGOM_PROTOCOL_VERSION;
+    header->header_bytes = sizeof(*header);
+    header->region_bytes = REGION_BYTES;
+    header->owner_uid = geteuid();
+    header->clock = (uint32_t)clock;
+    header->boot_hash = lagom_boot_hash();
+    header->created_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    snprintf(header->job_key, sizeof(header->job_key), "%s", job_key);
+    lagom_store_release(&header->magic, LAGOM_MAGIC);
+}

@@ -1,0 +1,20 @@
+/* region_file.h - the region's file: found and judged, removed when nobody holds it, made. Internal to csrc/shm; the
+ * attachments' lock is held. */
+#ifndef LAGOM_REGION_FILE_H
+#define LAGOM_REGION_FILE_H
+
+#include "shm/attachment.h"
+#include "shm/region.h"
+
+/* Maps what lies at `path`, or hands out what this process has mapped already. Nothing is locked yet. */
+enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct lagom_attachment **out);
+
+/* HELD if somebody is alive in it, or somebody else is judging it. */
+enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path);
+enum lagom_region_fault lagom_file_remove_stale(const char *path);
+
+/* A new file under a temporary name, whole and mapped, without a header. Nothing is left behind if it fails. */
+enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_attachment **out);
+void lagom_file_write_header(struct lagom_header *header, const char *job_key, enum lagom_clock clock);
+
+#endif
