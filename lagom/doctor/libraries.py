@@ -41,7 +41,7 @@ class Candidate:
 def examine(environ: Mapping[str, str], path: list[str] | None = None) -> list[Finding]:
     """Which NCCL, from where, how many of them, and what it can do."""
     torch, wheels = torch_here(path), nccl_wheels(path)
-    candidates = loadable(environ, wheels)
+    candidates = loadable(environ, wheels, torch)
     findings = [*check_wheels(wheels, torch), *check_several(candidates)]
     if torch is None:
         text = "torch is not installed in this environment"
@@ -113,26 +113,28 @@ def _check_pin(wheels: list[Wheel], torch: Torch) -> list[Finding]:
 
 
 def check_several(candidates: list[Candidate]) -> list[Finding]:
-    """More than one libnccl in reach: say which wins."""
+    """More than one libnccl in reach: say which wins, and how another would."""
     if len(candidates) < 2:
         return []
     first, others = candidates[0], candidates[1:]
     listed = "; ".join(f"{other.path} ({other.source})" for other in others)
     text = f"{len(candidates)} different libnccl are in reach; {first.path} ({first.source}) wins over {listed}"
-    level = Level.PROBLEM if first.source in ("LD_PRELOAD", "LD_LIBRARY_PATH") else Level.NOTE
-    remedy = "leave one: unset LD_PRELOAD/LD_LIBRARY_PATH for NCCL, or make sure the first is the one you mean."
-    return [Finding(level, AREA, text, remedy)]
+    remedy = f"nothing, if that is the one you mean; LD_PRELOAD={others[0].path} in front of the job makes another win."
+    return [Finding(Level.NOTE, AREA, text, remedy)]
 
 
-def loadable(environ: Mapping[str, str], wheels: list[Wheel]) -> list[Candidate]:
-    """Every distinct libnccl.so.2 in reach, in the order the dynamic linker would take them."""
+def loadable(environ: Mapping[str, str], wheels: list[Wheel], torch: Torch | None = None) -> list[Candidate]:
+    """Every distinct libnccl.so.2 in reach, in the order the dynamic linker would take them for torch."""
     preloaded = [Path(word) for word in environ.get("LD_PRELOAD", "").replace(":", " ").split() if "libnccl.so" in word]
     folders = [Path(folder) for folder in environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    of_wheels = [Candidate(wheel.library, str(wheel)) for wheel in wheels if wheel.owns_file]
+    built_for_wheel = torch is None or bool(torch.pin)
     listed = [
         *(Candidate(path, "LD_PRELOAD") for path in preloaded),
+        *(of_wheels if built_for_wheel else []),
         *(Candidate(folder / LIBRARY, "LD_LIBRARY_PATH") for folder in folders),
-        *(Candidate(wheel.library, str(wheel)) for wheel in wheels if wheel.owns_file),
         *(Candidate(path, "the system") for path in system_libraries()),
+        *of_wheels,
     ]
     distinct: dict[Path, Candidate] = {}
     for candidate in listed:

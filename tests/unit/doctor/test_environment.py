@@ -70,7 +70,7 @@ def test_versions() -> None:
 
 def test_the_plugin_and_the_doctor_know_the_same_builds_for_threads() -> None:
     source = (Path(__file__).resolve().parents[3] / "tuner_plugin" / "threads.c").read_text()
-    ranges = re.findall(r"^ +\{(2\d{4}), (2\d{4}), -", source, re.MULTILINE)
+    ranges = re.findall(r"\{(2\d{4}), (2\d{4}), -", source)
     builds = tuple((version_from_code(int(first)), version_from_code(int(last))) for first, last in ranges)
     assert builds == THREADS_KNOWN
 

@@ -93,14 +93,25 @@ def test_a_missing_wheel_is_a_problem(tmp_path: Path) -> None:
     assert "which is not installed" in problems(examine(tmp_path))[0]
 
 
-def test_ld_library_path_wins_over_the_wheel_and_is_named(tmp_path: Path) -> None:
+def test_a_wheel_wins_over_ld_library_path_where_torch_was_built_for_it(tmp_path: Path) -> None:
     site, other = tmp_path / "site", tmp_path / "other"
     install_nccl(site, "nvidia-nccl-cu12", "2.29.7")
-    build_nccl(other / "libnccl.so.2", 22105)
+    build_nccl(other / "libnccl.so.2", 23007)
+    install(site, "torch", "2.13.0", requires="nvidia-nccl-cu12==2.29.7")
     findings = examine(site, {"LD_LIBRARY_PATH": f"/nowhere:{other}"})
-    texts = problems(findings)
-    assert "2 different libnccl are in reach" in texts[0]
-    assert "NCCL 2.21.5 from LD_LIBRARY_PATH" in texts[1]
+    (several,) = [finding for finding in findings if "2 different libnccl are in reach" in finding.text]
+    assert several.level is Level.NOTE
+    assert f"LD_PRELOAD={other / 'libnccl.so.2'}" in several.remedy
+    assert "loads NCCL 2.29.7 from nvidia-nccl-cu12" in findings[-1].text
+
+
+def test_ld_library_path_wins_where_torch_was_built_for_another_nccl(tmp_path: Path) -> None:
+    site, other = tmp_path / "site", tmp_path / "other"
+    install_nccl(site, "nvidia-nccl-cu12", "2.29.7")
+    build_nccl(other / "libnccl.so.2", 23007)
+    install(site, "torch", "2.13.0a0+nv26")
+    findings = examine(site, {"LD_LIBRARY_PATH": str(other)})
+    assert "loads NCCL 2.30.7 from LD_LIBRARY_PATH" in findings[-1].text
 
 
 def test_a_preloaded_nccl_comes_first(tmp_path: Path) -> None:
