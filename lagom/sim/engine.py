@@ -6,6 +6,7 @@ repeats itself exactly; once the state at the end of two repetitions agrees, the
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ from lagom.sim.program import Group, GroupTimes, Kernel, Span
 
 _SAME = 1e-6  # ns: two states this close are one
 _MARGIN = 2  # repetitions at a segment's end that are always played: the communication queue may run ahead by one
+
+_NO_STOP = (0, 1, 0, sys.maxsize, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +43,16 @@ class KernelRow:
 class Script:
     """A group written out: for each operation of both queues what it is and how many of the other queue precede it.
 
-    ``stops[c] = (end, strides)``: compute operation ``c`` starts a repetition of a segment whose last skippable
-    repetition starts at ``end``; one repetition advances the queues by ``strides``.
+    ``stops[c] = (end, stride, comm_stride, comm_start, comm_end)``: compute operation ``c`` starts a repetition of a
+    segment whose last skippable repetition starts at ``end``; one repetition advances the queues by the strides; the
+    segment's own collectives are those from ``comm_start`` to ``comm_end``.
     """
 
     rows: tuple[int, ...]
     rows_after: tuple[int, ...]
     sites: tuple[int, ...]
     sites_after: tuple[int, ...]
-    stops: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    stops: dict[int, tuple[int, int, int, int, int]] = field(default_factory=dict)
 
 
 def write_out(group: Group, row_of: dict[Kernel, int]) -> Script:
@@ -57,14 +61,15 @@ def write_out(group: Group, row_of: dict[Kernel, int]) -> Script:
     rows_after: list[int] = []
     sites: list[int] = []
     sites_after: list[int] = []
-    stops: dict[int, tuple[int, int, int]] = {}
+    stops: dict[int, tuple[int, int, int, int, int]] = {}
     for segment in group.segments:
         stride, comm_stride = len(segment.compute), len(segment.comm)
         end = len(rows) + (segment.repeats - _MARGIN) * stride
+        comm_start, comm_end = len(sites), len(sites) + segment.repeats * comm_stride
         for _ in range(segment.repeats):
             base, comm_base = len(rows), len(sites)
-            if segment.repeats > _MARGIN + 1:
-                stops[base] = (end, stride, comm_stride)
+            if stride and segment.repeats > _MARGIN + 1:
+                stops[base] = (end, stride, comm_stride, comm_start, comm_end)
             for op in segment.compute:
                 rows.append(row_of[op.kernel])
                 rows_after.append(0 if op.after_comm is None else comm_base + op.after_comm + 1)
@@ -99,13 +104,19 @@ class _Play:
         self.room = 0.0  # ns until a started collective finds room on the SMs; inf: when the kernel ends
         self.compute_began = self.comm_began = 0.0
         self.spans: list[Span] | None = None
+        self._looked_at = -1  # the compute operation at which repetition was last looked for: once each is enough
         self._seen: tuple[float, ...] | None = None
         self._then: tuple[float, float, float, dict[int, float]] | None = None
 
     def to_the_end(self, skip: bool) -> GroupTimes:
         compute_total, comm_total = len(self.script.rows), len(self.script.sites)
         while self.compute < compute_total or self.comm < comm_total:
-            if skip and self.compute_left < 0.0 and self.compute in self.script.stops:
+            if (
+                skip
+                and self.compute_left < 0.0
+                and self.compute != self._looked_at
+                and self.compute in self.script.stops
+            ):
                 self._skip_if_steady()
             self._start_heads(compute_total, comm_total)
             self._advance()
@@ -193,7 +204,10 @@ class _Play:
 
     def _skip_if_steady(self) -> None:
         """At the start of a repetition: if the last one began in this very state, the ones to come will too."""
-        end, stride, comm_stride = self.script.stops[self.compute]
+        self._looked_at = self.compute
+        end, stride, comm_stride, comm_start, comm_end = self.script.stops.get(self.compute, _NO_STOP)
+        if self.comm < comm_start:
+            return  # no such start, or still at collectives from before the segment
         ahead = self.comm - comm_stride * (self.compute // stride)
         begun = self.now - self.comm_began if self.comm_left >= 0.0 else 0.0
         state = (float(stride), float(end), self.compute_left, float(ahead), self.comm_left, self.room, begun)
@@ -202,6 +216,8 @@ class _Play:
         if seen is None or then is None or not _same(seen, state):
             return
         times = (end - self.compute) // stride
+        if comm_stride:  # the communication queue may run ahead, but not out of the segment
+            times = min(times, (comm_end - self.comm) // comm_stride - 1)
         if times > 0:
             self._jump(times, stride, comm_stride, then)
 
