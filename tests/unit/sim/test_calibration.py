@@ -134,6 +134,16 @@ def test_step_time(tokens: int) -> None:
     assert simulator.run(simulator.stock()).z / MS == pytest.approx(STEPS[tokens], rel=0.10)
 
 
+@pytest.mark.parametrize(("tokens", "x", "y"), [(2048, 30.4, 38.3), (4096, 34.5, 67.5)])
+def test_busy_times(tokens: int, x: float, y: float) -> None:
+    """Trace: communication and compute stream, ms a step. The real X holds waiting for peers, which one GPU has none
+    of."""
+    simulator = measured_fsdp(tokens, 6, machine.H200_NVLINK)
+    run = simulator.run(simulator.stock())
+    assert run.x / MS == pytest.approx(x, rel=0.20)
+    assert run.y / MS == pytest.approx(y, rel=0.06)
+
+
 @pytest.mark.parametrize(("tokens", "channels"), [(t, nc) for t, row in CHANNEL_TABLE.items() for nc in row])
 def test_channel_table(tokens: int, channels: int) -> None:
     """Speed-ups over stock of AG=RS=NC; run-to-run spread 1-2 %."""
