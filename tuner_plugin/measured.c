@@ -1,6 +1,7 @@
 #include "tuner_plugin/measured.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "protocol/lagom_atomic.h"
 
@@ -12,6 +13,7 @@ enum handle_kind { COLLECTIVE = 1, CHANNEL = 2 };
 #define PLACE_BITS 10u
 _Static_assert(LAGOM_MEASURED_PLACES == 1u << PLACE_BITS, "a handle holds a place");
 _Static_assert(sizeof(void *) == sizeof(uint64_t), "a handle holds a generation");
+#define SPAN_WORDS (sizeof(struct lagom_kernel_span) / sizeof(uint64_t))
 
 struct place {
     uint64_t state; /* generation | busy (bit 0) */
@@ -19,7 +21,8 @@ struct place {
     uint64_t start_ns;
     uint64_t stop_ns;
     uint32_t stopped;
-    struct lagom_kernel_span span;
+    uint32_t channels;
+    uint64_t span[SPAN_WORDS]; /* by words: a place given up may be filled anew under a late event's eyes */
 };
 
 static struct place places[LAGOM_MEASURED_PLACES];
@@ -38,6 +41,24 @@ static struct place *place_of(const void *handle, enum handle_kind kind)
     uint64_t busy = lagom_load_acquire(&place->state); /* pairs with begin's release of the filled place */
     bool same = (bits & 3u) == kind && (busy & 1u) != 0 && handle_of(kind, (uint64_t)(place - places), busy) == handle;
     return same ? place : NULL;
+}
+
+static void write_span(struct place *place, const struct lagom_kernel_span *span)
+{
+    uint64_t words[SPAN_WORDS];
+    memcpy(words, span, sizeof(words));
+    for (size_t i = 0; i < SPAN_WORDS; i++) {
+        lagom_store_relaxed(&place->span[i], words[i]);
+    }
+}
+
+static void read_span(const struct place *place, struct lagom_kernel_span *span)
+{
+    uint64_t words[SPAN_WORDS];
+    for (size_t i = 0; i < SPAN_WORDS; i++) {
+        words[i] = lagom_load_relaxed(&place->span[i]);
+    }
+    memcpy(span, words, sizeof(words));
 }
 
 static bool claim(struct place *place, uint64_t now)
@@ -62,7 +83,8 @@ void *lagom_measured_begin(const struct lagom_kernel_span *span)
             lagom_store_relaxed(&place->start_ns, UINT64_MAX);
             lagom_store_relaxed(&place->stop_ns, 0);
             lagom_store_relaxed(&place->stopped, 0u);
-            place->span = *span;
+            lagom_store_relaxed(&place->channels, (uint32_t)span->channels);
+            write_span(place, span);
             uint64_t state = lagom_load_relaxed(&place->state);
             lagom_store_release(&place->state, state); /* the same again: whoever reads it sees the filled place */
             return handle_of(COLLECTIVE, at, state);
@@ -97,6 +119,14 @@ void *lagom_measured_channel_started(void *collective, uint64_t gpu_ns)
     return (void *)(((uintptr_t)collective & ~(uintptr_t)3u) | CHANNEL);
 }
 
+/* false = it was given up and is somebody else's by now: what was read is worth nothing. */
+static bool give_back(struct place *place, const void *channel)
+{
+    uint64_t busy = lagom_load_acquire(&place->state);
+    bool same = (busy & 1u) != 0 && handle_of(CHANNEL, (uint64_t)(place - places), busy) == channel;
+    return same && lagom_compare_exchange(&place->state, busy, busy & ~(uint64_t)1u); /* pairs with claim */
+}
+
 bool lagom_measured_channel_stopped(void *channel, uint64_t gpu_ns, struct lagom_kernel_span *span)
 {
     struct place *place = place_of(channel, CHANNEL);
@@ -104,12 +134,12 @@ bool lagom_measured_channel_stopped(void *channel, uint64_t gpu_ns, struct lagom
         return false;
     }
     raise_to(&place->stop_ns, gpu_ns);
-    if (lagom_fetch_add(&place->stopped, 1u) + 1 != place->span.channels) { /* acquire: every channel's times */
+    uint32_t channels = lagom_load_relaxed(&place->channels);
+    if (lagom_fetch_add(&place->stopped, 1u) + 1 != channels) { /* acquire: every channel's times */
         return false;
     }
-    *span = place->span;
+    read_span(place, span);
     span->start_ns = lagom_load_relaxed(&place->start_ns);
     span->end_ns = lagom_load_relaxed(&place->stop_ns);
-    lagom_store_release(&place->state, lagom_load_relaxed(&place->state) & ~(uint64_t)1u); /* pairs with claim */
-    return true;
+    return give_back(place, channel);
 }
