@@ -27,7 +27,9 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     program = tmp_path_factory.mktemp("layout") / "dump_layout"
     flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-Icsrc"]
     subprocess.run(["gcc", *flags, "csrc/protocol/dump_layout.c", "-o", str(program)], cwd=ROOT, check=True)
-    printed: dict[str, Any] = json.loads(subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout)
+    printed: dict[str, Any] = json.loads(
+        subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
+    )
     return printed
 
 
@@ -73,7 +75,9 @@ def test_there_is_no_hidden_padding(dumped: dict[str, Any], name: str) -> None:
     assert end == dumped["structs"][name]["size"]
 
 
-@pytest.mark.parametrize(("name", "row"), [("lagom_call_record", layout.CALL_RECORD), ("lagom_kernel_span", layout.KERNEL_SPAN)])
+@pytest.mark.parametrize(
+    ("name", "row"), [("lagom_call_record", layout.CALL_RECORD), ("lagom_kernel_span", layout.KERNEL_SPAN)]
+)
 def test_numpy_rows_are_the_same(dumped: dict[str, Any], name: str, row: np.dtype[Any]) -> None:
     assert row.fields is not None
     in_numpy = {field: (info[1], info[0].itemsize) for field, info in row.fields.items()}
@@ -85,7 +89,9 @@ def test_numpy_rows_are_the_same(dumped: dict[str, Any], name: str, row: np.dtyp
 def test_constants_are_the_same(dumped: dict[str, Any]) -> None:
     """Every LAGOM_ constant that Python names, as a module constant or as an enumerator, has C's value."""
     in_c = dumped["constants"]
-    modules = {f"LAGOM_{name}": value for name, value in vars(layout).items() if name.isupper() and isinstance(value, int)}
+    modules = {
+        f"LAGOM_{name}": value for name, value in vars(layout).items() if name.isupper() and isinstance(value, int)
+    }
     compared = {name: value for name, value in modules.items() if name in in_c}
     assert len(compared) >= 12
     assert compared == {name: in_c[name] for name in compared}

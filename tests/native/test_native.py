@@ -52,7 +52,11 @@ def sources(folder: str) -> list[Path]:
 
 def newest_header() -> float:
     """Any header rebuilds everything: cheap here and never wrong."""
-    return max(path.stat().st_mtime for folder in ("csrc", "tuner_plugin", "tests/native") for path in (ROOT / folder).rglob("*.h"))
+    return max(
+        path.stat().st_mtime
+        for folder in ("csrc", "tuner_plugin", "tests/native")
+        for path in (ROOT / folder).rglob("*.h")
+    )
 
 
 def up_to_date(target: Path, inputs: list[Path], header: float) -> bool:
@@ -105,7 +109,14 @@ def test_program(program: str, tmp_path: Path) -> None:
     }
     command = [str(build(program)), *arguments(program)]
     done = subprocess.run(
-        command, cwd=ROOT, env=environ, capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S, check=False
+        command,
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=TIME_LIMIT_S,
+        check=False,
     )
     if done.returncode == SKIPPED:
         pytest.skip(done.stdout.strip() or "the program says that it cannot run here")
