@@ -5,7 +5,8 @@
 #include "tests/native/plugin_harness.h"
 
 #define COMM 0x909u
-#define CALLS 20000
+#define CALLS 4000         /* at least */
+#define MOST_CALLS 2000000 /* a rank may have to wait for a processor */
 #define AG (4u * MIB)
 #define RS (2u * MIB)
 
@@ -60,18 +61,22 @@ struct worker {
     int first_tuned; /* call of this rank, -1 = none */
     int tuned;
     int wrong;
+    int calls;
 };
+static uint32_t ranks_in_force;
 
 static void *work(void *argument)
 {
     struct worker *worker = argument;
     worker->first_tuned = -1;
-    for (int step = 0; step < CALLS; step++) {
+    for (int step = 0; step < CALLS || (lagom_load_acquire(&ranks_in_force) < 2 && step < MOST_CALLS); step++) {
         call(&worker->rank, function_at(step), bytes_at(step));
-        if (worker->rank.channels != 0) {
-            worker->first_tuned = worker->first_tuned < 0 ? step : worker->first_tuned;
-            worker->tuned++;
+        worker->calls++;
+        if (worker->rank.channels != 0 && worker->first_tuned < 0) {
+            worker->first_tuned = step;
+            lagom_fetch_add(&ranks_in_force, 1u);
         }
+        worker->tuned += worker->rank.channels != 0;
         bool in_force = worker->first_tuned >= 0;
         worker->wrong += worker->rank.channels != (in_force ? channels_at(step) : 0);
         if (step % 4 == 1) {
@@ -112,7 +117,8 @@ static void replayed_from_one_call_on(void)
     CHECK_EQUAL(workers[0].first_tuned % 4, 1);
     for (int i = 0; i < 2; i++) {
         CHECK_EQUAL(workers[i].wrong, 0);
-        CHECK_EQUAL(workers[i].tuned, (CALLS - workers[i].first_tuned) * 3 / 4 + 1);
+        int in_force = workers[i].calls - workers[i].first_tuned; /* from the second position on: 3 of 4 are tuned */
+        CHECK(workers[i].tuned >= in_force * 3 / 4 && workers[i].tuned <= in_force * 3 / 4 + 1);
     }
 }
 
