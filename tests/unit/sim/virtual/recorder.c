@@ -49,7 +49,8 @@ static int get_coll_info(void *context, int function, size_t bytes, int pipe_ops
 {
     float *flat = (float *)table;
     write_line("ask f=%d bytes=%zu pipe=%d table=%dx%d tree_ll=%g ring_simple=%g reg=%d nc=%d context=%d", function,
-               bytes, pipe_ops, algorithms, protocols, flat[0], flat[protocols + 2], registered, *channels, context != NULL);
+               bytes, pipe_ops, algorithms, protocols, flat[0], flat[protocols + 2], registered, *channels,
+               context != NULL);
     *channels = number("RECORDER_NC");
     if (number("RECORDER_MASK_OFF")) {
         *activation_mask = 0;
