@@ -31,5 +31,5 @@ def report(
     for search in story.told:
         typer.echo(tuning_report.answer(search))
     if not story.told:
-        typer.echo("Nothing was tuned yet: the log has no move.")
+        typer.echo(tuning_report.nothing(story))
     typer.echo(f"Written: {', '.join(str(path) for path in written)}")

@@ -54,12 +54,17 @@ def answer(search: Search) -> str:
     return f"The search was stopped after {outcome.windows} windows; the job runs on the best confirmed configs."
 
 
+def nothing(story: TuningStory) -> str:
+    """What to say of a log without a move."""
+    return f"Nothing was tuned{'' if story.ended else ' yet'}: the log has no move."
+
+
 def write_folder(story: TuningStory, folder: Path, source: str) -> list[Path]:
     """``report.html`` and PNGs of its pictures in ``folder``."""
     page.make_folder(folder)
     written: list[Path] = []
     parts = [_part(search, folder, written) for search in story.told]
-    values = {"source": _source(story, source), "parts": parts, "remarks": _remarks(story)}
+    values = {"source": _source(story, source), "parts": parts, "remarks": _remarks(story), "nothing": nothing(story)}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
     page.write(folder / "report.html", text)
     return [folder / "report.html", *written]

@@ -32,9 +32,11 @@ class Word(NamedTuple):
 
 
 def signatures(table: KernelTable) -> NDArray[np.int64]:
-    """A code for each kernel, equal for equal (name, grid, block, message size)."""
+    """A code for each kernel, equal for equal (name, grid, grid's x, block); of communication: (name, message size),
+    because its grid and block are what tuning changes from one step to the next."""
     code = table.name.astype(np.int64)
-    for column in (table.grid, table.block, table.bytes):
+    compute = ~table.is_communication
+    for column in (table.grid * compute, table.channels * compute, table.block * compute, table.bytes):
         _, dense = np.unique(column, return_inverse=True)
         code = code * (int(dense.max(initial=0)) + 1) + dense
     return np.unique(code, return_inverse=True)[1].astype(np.int64)

@@ -131,16 +131,16 @@ def _in_order_of(base: Rank, rank: Rank, rows: NDArray[np.int64]) -> Floats:
     durations = rank.collective_ns[rows].astype(float)
     if sorted(wanted) != sorted(given):
         return np.full((rows.size, len(wanted)), np.nan)
-    places: dict[tuple[str, int, int], list[int]] = {}
+    places: dict[tuple[str, int], list[int]] = {}
     for place, kind in enumerate(given):
         places.setdefault(kind, []).append(place)
     return durations[:, [places[kind].pop(0) for kind in wanted]]
 
 
-def _kinds(rank: Rank) -> list[tuple[str, int, int]]:
+def _kinds(rank: Rank) -> list[tuple[str, int]]:
     kernels, table = rank.steps.index[0, rank.groups.places], rank.table
     names = [table.names[name] for name in table.name[kernels]]
-    return list(zip(names, table.channels[kernels].tolist(), table.bytes[kernels].tolist(), strict=True))
+    return list(zip(names, table.bytes[kernels].tolist(), strict=True))
 
 
 def _by_site(groups: Groups, least: Floats) -> Floats:

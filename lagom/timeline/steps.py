@@ -43,7 +43,7 @@ class Steps:
     end: NDArray[np.int64]
     periodic: bool
     irregular: int = 0
-    word: tuple[tuple[str, int, int], ...] = ()
+    word: tuple[tuple[str, int], ...] = ()
 
     @property
     def count(self) -> int:
@@ -113,7 +113,7 @@ def _cut(streams: list[_Stream], cuts: NDArray[np.int64], whole: NDArray[np.bool
     return _Cut(rows, np.hstack(parts), edges)
 
 
-def _steps(cut: _Cut, cuts: NDArray[np.int64], word: tuple[tuple[str, int, int], ...]) -> Steps:
+def _steps(cut: _Cut, cuts: NDArray[np.int64], word: tuple[tuple[str, int], ...]) -> Steps:
     irregular = int(cuts.size - 1 - cut.rows.size)
     return Steps(cut.index, cuts[cut.rows], cuts[cut.rows + 1], True, irregular, word)
 
@@ -156,7 +156,7 @@ def _ticks(stream: _Stream, word: Word) -> tuple[NDArray[np.int64], NDArray[np.b
     return stream.start[places], np.isin(places[:-1], word.starts) & (np.diff(places) == word.length)
 
 
-def _collectives(table: KernelTable, rough: _Cut) -> tuple[NDArray[np.int64], tuple[tuple[str, int, int], ...]]:
+def _collectives(table: KernelTable, rough: _Cut) -> tuple[NDArray[np.int64], tuple[tuple[str, int], ...]]:
     """The places of communication kernels in their usual order of start, and what they are."""
     places = np.flatnonzero(table.is_communication[rough.index[0]])
     base = table.start[rough.index].min(axis=1, keepdims=True)
@@ -203,10 +203,10 @@ def _distance(times: NDArray[np.int64], like: Steps) -> float:
     return float(np.median(np.abs(times[:, None] - like.begin[None, :]).min(axis=1)))
 
 
-def _spell(table: KernelTable, rows: NDArray[np.int64]) -> tuple[tuple[str, int, int], ...]:
+def _spell(table: KernelTable, rows: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
     """What these communication kernels are, in words that hold on every rank."""
     names = [table.names[name] for name in table.name[rows]]
-    return tuple(zip(names, table.channels[rows].tolist(), table.bytes[rows].tolist(), strict=True))
+    return tuple(zip(names, table.bytes[rows].tolist(), strict=True))
 
 
 def _pauses(table: KernelTable, usual: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -26,7 +26,7 @@ class Tax:
 
     ``under`` is the share of compute time with communication beside it; ``unmatched`` the share in kernels beside
     communication that have no quiet like: ``share`` is then a lower bound, and ``extrapolated`` what it would be if
-    those suffered as the others do. ``sm`` and ``bandwidth`` split ``share``; ``None`` where the number of SMs is
+    those suffered as the others do. ``sm`` and ``bandwidth`` split ``share``; ``None`` where SMs or blocks are
     unknown.
     """
 
@@ -94,14 +94,14 @@ def _reference_error(contention: Contention) -> float:
 
 
 def _split(table: KernelTable, steps: Steps, contention: Contention) -> Floats | None:
-    """The part of each kernel's loss that missing SMs explain; ``None`` if the number of SMs is unknown.
+    """The part of each kernel's loss that missing SMs explain; ``None`` if SMs or thread blocks are unknown.
 
     Only matmul and attention kernels that do not fit beside the channels lose to SMs: at most the waves they need on
     the SMs that are left over the waves they need on all, while covered. The rest is bandwidth (memory and cache).
     """
-    if not table.sms:
-        return None
     rows = steps.index[0, contention.places]
+    if not table.sms or not table.grid[rows].any():
+        return None
     bound = np.array([family(name) in SM_BOUND for name in table.names])[table.name[rows]]
     blocks = np.maximum(table.grid[rows], 1).astype(float)
     left = np.maximum(table.sms - contention.channels, 1.0)

@@ -84,6 +84,7 @@ def test_ring_spans_with_garbage() -> None:
     assert (found.call[first], found.slot[first], found.bytes[first], found.channels[first]) == (12, 2, 416 << 20, 24)
     assert set(found.names) == {"ncclDevKernel_AllGather_RING_LL", "kernel#00000008"}
     assert found.function[1 - first] == NO_FUNCTION
+    assert found.grid.tolist() == [0, 0]  # the record holds the grid's x, not its blocks
 
 
 def test_simulated_iterations_have_the_simulator_s_own_times() -> None:

@@ -87,6 +87,16 @@ def test_a_kernel_that_drifts_over_the_cut_stays_in_its_step() -> None:
     assert steps.irregular == 0
 
 
+def test_steps_are_the_same_while_channels_are_being_tried() -> None:
+    """A trial window: 24 channels in two steps, 4 in the next two. Grid and block of collectives are no signature."""
+    job = training(8)
+    step = np.searchsorted(job.start[job.function == 2][::4], job.start, side="right")
+    tried = np.where(job.is_communication, np.where(step // 2 % 2, 4, 24), 1)
+    names = job.name, job.names
+    trial = build(job.start, job.end, job.stream, names[1], names[0], grid=tried, channels=tried, block=tried * 32)
+    assert find_steps(trial).index.tolist() == find_steps(job).index.tolist()
+
+
 def test_an_irregular_step_is_left_out_and_counted() -> None:
     job, extra = training(9), table((3_500.0, 3_501.0, 1, "checkpoint"), (3_502.0, 3_503.0, 1, "checkpoint"))
     mixed = joined(job, extra)
