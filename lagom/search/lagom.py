@@ -2,15 +2,19 @@
 
 As printed, Algorithms 1 and 2 do not work; README.md of this folder goes through them line by line. The course here:
 
-1. *floor*    every communication at its fewest resources, measured together (Alg. 2 lines 1-3, for all at once)
-2. *raise*    while that is far slower than the incumbent: all of them up together, whatever their order, they need it
-3. *grow*     the communication with the smallest H goes up 2 rungs of NC or C; kept if Z falls, or Z ties and X falls;
-              else rolled back and tried with 1 rung, then with the other knob, then that communication is done
-4. *settle*   if growth ended because X crossed Y: the rungs between; if it ended below the incumbent: go on from there
-5. *together* all communications of one kind (hidden, exposed) up or down at once: small effects that no single one
-              shows above the noise
-6. *polish*   resources handed back, a rung at a time, as long as Z does not rise (NT here too, if it may be set)
-7. *screen*   where several (A, P) are usable: each of the others once, at the resources found
+1. *floor*   every communication at its fewest resources, measured together (Alg. 2 lines 1-3, for all at once)
+2. *raise*   while that is far slower than the incumbent: all of them up together; whatever their order, they need it
+3. *grow*    the communication with the smallest H goes up 2 rungs of NC or C; kept if Z falls, or Z ties and its own
+             time falls; else rolled back and tried with 1 rung, then with the other knob, then it is done
+4. *settle*  where the last step jumped over X = Y: the rung between; where growth ended behind the incumbent: every
+             knob up and down from there
+5. *screen*  where several (A, P) are usable: the others at the resources found, and with a rung more
+6. *polish*  resources handed back, a rung at a time, as long as Z does not rise (NT here too, if it may be set)
+7. *refine*  communications that were moved together so far, one by one
+
+Communications of one kind (hidden or exposed, see ``Site.context``) are one communication until step 7: what is good
+for one of them is good for the others, and an effect too small to be seen in one is seen in three. Where no context is
+known each is a kind of its own.
 
 The three boundary conditions of section 3.4 are the three ways out of growth. Z decides every step; X, Y only guide.
 Where only Z is known, X <= Y cannot be seen: growth then ends when nothing lowers Z any more.
@@ -24,7 +28,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from lagom.records import Assignment
+from lagom.records import Algorithm, Assignment, Protocol
 from lagom.search.base import BETTER, NOT_WORSE, TIE, Answer, Comparison, Moves, Proposal, Strategy, percent
 from lagom.search.ledger import Ledger, Trial
 from lagom.search.problem import Problem
@@ -33,6 +37,7 @@ from lagom.search.space import Unit
 GROWN = ("channels", "chunk")  # NT is left to polish: it hardly matters (paper 3.2)
 STEP = 2  # rungs: about x2 to x3; after a failure 1, about x1.3 to x2
 ROUNDS = 2  # over the knobs of one kind: a new C may make another NC right
+KILL = 0.1  # another (A, P) this far behind is not tried again with more channels
 FAR = 1.5  # this much slower than the incumbent: no time for one communication after the other
 HIDDEN = 0.05  # Z above max(X, Y) by more than this: some communication is exposed and X <= Y proves nothing
 
@@ -101,26 +106,28 @@ class Lagom(Strategy):
 
     def moves(self, ledger: Ledger) -> Moves:
         """The course set out at the head of this file."""
-        stock = ledger.known(self.space.stock)
-        self._units = [unit for unit in self.space.units if self._matters(unit, stock)]
+        stock = self._anchor = ledger.known(self.space.stock)
+        units = [unit for unit in self.space.units if self._matters(unit, stock)]
+        self._comms = self._kinds(units)
+        current = stock
         if self.start == "floor":
             current = yield from self._measure_floor(stock)
             current = yield from self._raise_together(ledger, current)
             current = yield from self._grow(current)
             current = yield from self._between_rungs(current)
-        else:
-            current = stock
-            self._ended = "every knob was tried up and down from NCCL's own pick"
-        current = self._or_incumbent(ledger, current)
-        current = yield from self._together(current)
+        if self._behind(ledger, current):
+            self._anchor = ledger.known(ledger.incumbent)
+            current = yield from self._explore(self._anchor)
+        self._anchor = yield from self._screen(current)
+        current = self._anchor
         current = yield from self._polish(current)
-        current = yield from self._screen(current)
+        current = yield from self._refine(current, [unit for unit in units if unit not in self._comms])
         return Answer(current.assignment, self._ended)
 
     # -- 1 and 2: the floor, and up from it
 
     def _measure_floor(self, stock: Trial) -> Course:
-        floor = self.space.floor(stock.assignment, self._units)
+        floor = self.space.floor(stock.assignment, self._comms)
         if floor == stock.assignment:
             return stock
         why = "all communications at their floor"
@@ -136,7 +143,7 @@ class Lagom(Strategy):
         given too much here, polish takes back."""
         while current.z > FAR * ledger.known(ledger.incumbent).z:
             raised = current.assignment
-            for unit, knob in itertools.product(self._units, self._grown()):
+            for unit, knob in itertools.product(self._comms, self._grown()):
                 raised = self.space.moved(raised, unit, knob, STEP) or raised
             if raised in (current.assignment, self.space.stock):
                 break
@@ -151,15 +158,13 @@ class Lagom(Strategy):
     # -- 3: growth
 
     def _grow(self, current: Trial) -> Course:
-        """Algorithm 1: until hidden, or nothing left that pays."""
-        communications = [self._communication(unit) for unit in self._units]
+        """Algorithm 1: until hidden, or nothing left that pays. Exposed communications are never hidden: they go on."""
+        communications = [self._communication(unit) for unit in self._comms]
         while True:
-            if self._hidden(current):
-                self._ended = self._why_hidden(current)
-                return current
-            chosen = self._choose(communications, current)
+            hidden = self._hidden(current)
+            chosen = self._choose([c for c in communications if not hidden or self._exposed(c.unit)], current)
             if chosen is None:
-                self._ended = f"condition 2: no communication can be grown to any profit ({self._where(current)})"
+                self._ended = self._why_ended(hidden, current)
                 return current
             current = yield from self._try_growth(chosen, current)
 
@@ -228,9 +233,12 @@ class Lagom(Strategy):
         """
         if trial.x is None:
             return ()
-        exposed = all(self.problem.sites[site].context == "exposed" for site in unit)
         bound = growing if trial.y is None else trial.x > trial.y
-        return unit if bound or exposed else ()
+        return unit if bound or self._exposed(unit) else ()
+
+    def _exposed(self, unit: Unit) -> bool:
+        """No compute covers it: it wants every channel."""
+        return all(self.problem.sites[site].context == "exposed" for site in unit)
 
     def _metric_h(self, answer: Comparison, unit: Unit) -> float | None:
         """Eq. 7 with its denominator the right way round: ns of compute lost per ns of communication won.
@@ -253,9 +261,10 @@ class Lagom(Strategy):
             return False
         return trial.z <= (1.0 + HIDDEN) * max(trial.x, trial.y)
 
-    def _why_hidden(self, trial: Trial) -> str:
-        number = 3 if self._above_floor else 1
-        return f"condition {number}: communication is hidden ({self._where(trial)})"
+    def _why_ended(self, hidden: bool, trial: Trial) -> str:
+        if not hidden:
+            return f"condition 2: no communication can be grown to any profit ({self._where(trial)})"
+        return f"condition {3 if self._above_floor else 1}: communication is hidden ({self._where(trial)})"
 
     # -- 4: the crossing, and the way back
 
@@ -275,19 +284,20 @@ class Lagom(Strategy):
         )
         return answer.new if kept and answer.new is not None else current
 
-    def _or_incumbent(self, ledger: Ledger, current: Trial) -> Trial:
-        """Growth may end in a valley: the rest then starts from the best confirmed, stock at worst."""
+    def _behind(self, ledger: Ledger, current: Trial) -> bool:
+        """Growth may end in a valley: the search then goes on from the best confirmed, stock at worst."""
         incumbent = ledger.known(ledger.incumbent)
-        if current.z > incumbent.z * math.exp(2.0 * current.z_se):
-            self._ended += f"; that was {percent(math.log(current.z / incumbent.z), 'the incumbent')}, which is kept"
-            return incumbent
-        return current
+        if self.start == "stock":
+            self._ended = "every knob was tried up and down from NCCL's own pick"
+            return True
+        if current.z <= incumbent.z * math.exp(2.0 * current.z_se):
+            return False
+        self._ended += f"; that was {percent(math.log(current.z / incumbent.z), 'the incumbent')}, which is kept"
+        return True
 
-    # -- 5 and 6: together, and giving resources back
-
-    def _together(self, current: Trial) -> Course:
-        """Coarse before fine: what holds for communications of one kind is looked for in all of them at once."""
-        for unit in self._kinds():
+    def _explore(self, current: Trial) -> Course:
+        """Every knob up and down, two rungs and one; twice, for a new C may make another NC right."""
+        for unit in self._comms:
             for _ in range(ROUNDS):
                 before = current.assignment
                 for knob, rungs in itertools.product(self._grown(), (-STEP, -1, STEP, 1)):
@@ -296,61 +306,73 @@ class Lagom(Strategy):
                     break
         return current
 
+    # -- 6 and 7: giving resources back, and one by one
+
     def _polish(self, current: Trial) -> Course:
         """Condition 3's afterthought: least resources at equal Z, which is what "lagom" means."""
-        ways = (-1,) if self.start == "floor" else (-1, 1)
-        for unit in sorted(self._units, key=lambda unit: -self._weight(unit, current)):
-            for knob, way in itertools.product(self.space.dims, ways):
-                current = yield from self._walk(current, unit, knob, way)
+        for unit in self._longest_first(self._comms, current):
+            for knob in self.space.dims:
+                current = yield from self._walk(current, unit, knob, -1)
         return current
 
+    def _refine(self, current: Trial, units: list[Unit]) -> Course:
+        """Each communication of a kind may want a rung more or less than the others."""
+        for way in (1, -1):
+            for unit in self._longest_first(units, current):
+                for knob in self._grown():
+                    current = yield from self._walk(current, unit, knob, way)
+        return current
+
+    def _longest_first(self, units: list[Unit], trial: Trial) -> list[Unit]:
+        return sorted(units, key=lambda unit: -self._weight(unit, trial))
+
     def _walk(self, current: Trial, unit: Unit, knob: str, rungs: int) -> Course:
-        """One knob that way, and on as long as it pays. Down, a tie is kept too; it is judged against the fastest
-        seen on the way, so that small losses cannot add up."""
-        anchor, paid = current, True
+        """One knob that way, and on as long as it pays. Down, a tie is kept too; it is judged against the last point
+        that was better than all before, so that small losses cannot add up."""
+        paid = True
         while paid:
             candidate = self.space.moved(current.assignment, unit, knob, rungs)
             if candidate is None or not self.space.movable(candidate, unit, knob):
                 break
             why = f"{self._name(unit)}: {self._change(current.assignment, candidate, unit, knob)}"
             asks, watch = NOT_WORSE if rungs < 0 else BETTER, self._awaited(unit, current)
-            answer = yield Proposal(candidate, why, unit[0], anchor.assignment, asks=asks, watch=watch)
+            answer = yield Proposal(candidate, why, unit[0], self._anchor.assignment, asks=asks, watch=watch)
             paid, because = self._judge(answer, watch)
             kept = paid or (rungs < 0 and not watch and answer.not_worse(self.epsilon))
             done = "kept" if kept else "rolled back"
             self.explain(f"{why}: {done}, {because}", h=self._metric_h(answer, unit))
             if kept and answer.new is not None:
                 current = answer.new
-                anchor = current if paid else anchor
+                self._anchor = current if paid else self._anchor
         return current
 
-    def _kinds(self) -> list[Unit]:
-        """Communications of one context as one unit; a single one only if it was not grown by itself."""
-        kinds: dict[str, list[int]] = {}
-        for unit in self._units:
-            kinds.setdefault(self.problem.sites[unit[0]].context, []).extend(unit)
-        alone = self.start == "stock"
-        return [tuple(sites) for sites in kinds.values() if alone or tuple(sites) not in self._units]
-
-    # -- 7: algorithm and protocol
+    # -- 5: algorithm and protocol
 
     def _screen(self, current: Trial) -> Course:
-        """Every other (A, P) once, at the resources found.
+        """Every other (A, P) at the resources found; where it is not far behind, with a rung more as well.
 
         The paper leaves this to AutoCCL, which searches each subspace by itself. Here NCCL's own pick is searched first
         and the others are held against the result: at NCCL's own resources a protocol may look good only because it has
         the smaller chunk.
         """
-        for unit in self._units:
+        for unit in self._comms:
             for pair in self.space.subspaces(unit):
-                candidate = self.space.in_subspace(current.assignment, unit, pair)
-                if self.space.why_illegal(candidate):
-                    continue
-                why = f"{self._name(unit)}: {pair[0].name} {pair[1].name} at the resources found"
-                answer = yield Proposal(candidate, why, unit[0], current.assignment, cautious=True)
-                self.explain(f"{why}: {'taken' if answer.better else 'left'}, Z {percent(answer.delta)}")
-                if answer.better and answer.new is not None:
-                    current = answer.new
+                current = yield from self._try_pair(current, unit, pair)
+        return current
+
+    def _try_pair(self, current: Trial, unit: Unit, pair: tuple[Algorithm, Protocol]) -> Course:
+        candidate: Assignment | None = self.space.in_subspace(current.assignment, unit, pair)
+        what = f"{self._name(unit)}: {pair[0].name} {pair[1].name} at the resources found"
+        for more in ("", ", a channel rung more"):
+            if candidate is None or self.space.why_illegal(candidate):
+                break
+            answer = yield Proposal(candidate, what + more, unit[0], current.assignment, cautious=True)
+            self.explain(f"{what}{more}: {'taken' if answer.better else 'left'}, Z {percent(answer.delta)}")
+            if answer.better and answer.new is not None:
+                return answer.new
+            if answer.new is None or answer.delta > KILL or "channels" not in self.space.dims:
+                break
+            candidate = self.space.moved(candidate, unit, "channels", 1)
         return current
 
     # -- words and weights
@@ -362,6 +384,13 @@ class Lagom(Strategy):
             return seen >= self.epsilon * stock.z
         total = sum(self._weight(each, stock) for each in self.space.units)
         return self._weight(unit, stock) >= self.epsilon * total
+
+    def _kinds(self, units: list[Unit]) -> list[Unit]:
+        """The communications of one context as one; of unknown context, each by itself."""
+        kinds: dict[str | Unit, list[int]] = {}
+        for unit in units:
+            kinds.setdefault(self.problem.sites[unit[0]].context or unit, []).extend(unit)
+        return [tuple(sites) for sites in kinds.values()]
 
     def _grown(self) -> list[str]:
         return [knob for knob in GROWN if knob in self.space.dims]

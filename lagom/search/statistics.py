@@ -20,6 +20,7 @@ MAD_TO_SIGMA = 1.4826  # of a normal distribution
 POWER_80 = 0.84  # normal quantile: an effect of (certainty + this) standard errors is found 4 times in 5
 STRAGGLER_MADS = 5.0
 NOISE_FLOOR = 1e-4  # no clock is better than that; keeps noise-free simulations from dividing by nothing
+DISBELIEF = 9.0  # own variance over the pooled one beyond which the pooled one is not believed (3 sigma)
 PRIOR_WEIGHT = 10  # pairs that the pooled noise counts for beside a candidate's own scatter
 
 
@@ -151,6 +152,8 @@ def estimate(values: Sequence[float], sigma: float) -> Estimate:
     location = hodges_lehmann(kept)
     squares = float(np.sum((kept - location) ** 2))
     variance = (PRIOR_WEIGHT * sigma**2 + squares) / (PRIOR_WEIGHT + len(kept) - 1)
+    if squares > DISBELIEF * sigma**2 * (len(kept) - 1):
+        variance = squares / (len(kept) - 1)
     slow = int(np.sum(raw[out] > location))
     return Estimate(location, math.sqrt(variance / len(kept)), len(kept), slow, int(np.sum(out)) - slow)
 

@@ -249,3 +249,15 @@ def test_contexts_are_moved_together_but_never_mixed() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(ValueError, match="start is floor or stock"):
         Lagom(flat(1).problem(), start="middle")
+
+
+@settings(max_examples=40, deadline=None)
+@given(LANDSCAPES, st.sampled_from(["floor", "stock"]))
+def test_small_losses_do_not_add_up(landscape: Landscape, start: str) -> None:
+    """Ten ties of half a percent each must not cost five percent: the end is within two tolerances of the best seen."""
+    session, bench = run(landscape, start=start)
+    assert session.outcome is not None
+    answer = session.outcome.proposed
+    assert answer is not None
+    fastest = min(bench.truth(move.candidate).z for move in session.moves)
+    assert min(bench.truth(answer).z, bench.truth(session.ledger.stock).z) <= 1.011 * fastest

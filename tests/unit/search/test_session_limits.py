@@ -6,7 +6,7 @@ from lagom.records import Sample
 from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy
 from lagom.sim import Simulator, machine, workloads
 
-ENOUGH = 6
+ENOUGH = 9
 
 
 def measured(simulator: Simulator, request: WindowRequest) -> WindowResult:
