@@ -6,8 +6,8 @@
 #include "agreement/replay.h"
 #include "protocol/lagom_atomic.h"
 
-/* Each epoch that comes by within one call takes at most four steps; what is left over waits for the next call, which is
- * safe because nothing acknowledged is ever left undecided by a GO_ON or a COPY. */
+/* Each epoch that comes by within one call takes at most four steps; what is left over waits for the next call, which
+ * is safe because nothing acknowledged is ever left undecided by a GO_ON or a COPY. */
 #define STEPS_A_CALL 32u
 #define NO_WORD UINT64_MAX /* LOCKED of the last epoch there is: never seen */
 
@@ -152,7 +152,8 @@ __attribute__((noinline, cold)) static void attend(struct lagom_agreement *agree
     agreement->wake_call = next_look < agreement->wake_call ? next_look : agreement->wake_call;
 }
 
-static void look_up(struct lagom_agreement *agreement, uint32_t function, uint64_t bytes, struct lagom_decision *decision)
+static void look_up(struct lagom_agreement *agreement, uint32_t function, uint64_t bytes,
+                    struct lagom_decision *decision)
 {
     const struct lagom_rank_plan *mine = &agreement->plans[agreement->current];
     decision->epoch = mine->plan.epoch;

@@ -25,19 +25,19 @@ struct lagom_rank_plan {
 
 /* Private memory of one (process, communicator): about 70 KiB, allocated once at init. */
 struct lagom_agreement {
-    uint64_t calls;       /* number of the next call */
-    uint64_t seen_word;   /* last word acted on, and */
-    uint64_t wake_call;   /* the next call at which it asks for something: the fast path is one load, two compares */
+    uint64_t calls;     /* number of the next call */
+    uint64_t seen_word; /* last word acted on, and */
+    uint64_t wake_call; /* the next call at which it asks for something: the fast path is one load, two compares */
     uint64_t history_hash;
     struct lagom_communicator *shared;
     struct lagom_slot *slot;
-    struct lagom_replay *replay; /* replay.h; NULL = a controller decides */
+    struct lagom_replay *replay;          /* replay.h; NULL = a controller decides */
     const struct lagom_plan *own_profile; /* replay: only a plan of equal content is acknowledged; NULL = any */
     uint64_t comm_id;
     struct lagom_pending pending;
-    bool no_threads;      /* this rank cannot set threads: it refuses a plan that does. The plugin may set it after init */
-    bool active;          /* false = stock */
-    uint32_t current;     /* plans[current] is in force if active; plans[1 - current] is pending */
+    bool no_threads;  /* this rank cannot set threads: it refuses a plan that does. The plugin may set it after init */
+    bool active;      /* false = stock */
+    uint32_t current; /* plans[current] is in force if active; plans[1 - current] is pending */
     struct lagom_cursor cursor;
     uint64_t history[LAGOM_HISTORY_DEPTH]; /* history[n % depth] = hash of all calls before n */
     struct lagom_rank_plan plans[2];

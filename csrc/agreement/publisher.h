@@ -6,10 +6,10 @@
 
 enum lagom_publish_result {
     LAGOM_PUBLISH_OK = 0,
-    LAGOM_PUBLISH_BUSY = 1,       /* a PREPARED is open, or not every counter has passed the last committed start_call */
+    LAGOM_PUBLISH_BUSY = 1, /* a PREPARED is open, or not every counter has passed the last committed start_call */
     LAGOM_PUBLISH_INCOMPLETE = 2, /* ready slots of this communicator != its rank count, or it spans nodes */
     LAGOM_PUBLISH_BAD_PLAN = 3,
-    LAGOM_PUBLISH_LATE = 4,       /* start_call is not past every counter */
+    LAGOM_PUBLISH_LATE = 4, /* start_call is not past every counter */
 };
 
 enum lagom_outcome { LAGOM_OUTCOME_OPEN = 0, LAGOM_OUTCOME_COMMITTED = 1, LAGOM_OUTCOME_ABORTED = 2 };

@@ -1,8 +1,8 @@
 /* replay.h - a profile takes effect without a controller: through the same word, agreed by the ranks themselves.
  *
- * One rank, the winner of communicator.publisher, publishes the profile's plan once every rank is there; each acknowledges
- * only a plan equal to its own profile; the last to acknowledge commits. The plan starts searching for its period, so it
- * takes effect from the first whole iteration after it (design section 5.7, S0-11). On one node only.
+ * One rank, the winner of communicator.publisher, publishes the profile's plan once every rank is there; each
+ * acknowledges only a plan equal to its own profile; the last to acknowledge commits. The plan starts searching for its
+ * period, so it takes effect from the first whole iteration after it (design section 5.7, S0-11). On one node only.
  */
 #ifndef LAGOM_REPLAY_H
 #define LAGOM_REPLAY_H
@@ -15,10 +15,10 @@
 
 enum lagom_replay_state {
     LAGOM_REPLAY_OFF = 0,
-    LAGOM_REPLAY_WAITING = 1, /* ranks are missing, or an aborted try is about to be repeated */
-    LAGOM_REPLAY_OPEN = 2,    /* published by this rank, not decided */
-    LAGOM_REPLAY_AGREED = 3,  /* in force on this rank */
-    LAGOM_REPLAY_REFUSED = 4, /* this publisher gave up: a rank refused, or no try was early enough */
+    LAGOM_REPLAY_WAITING = 1,   /* ranks are missing, or an aborted try is about to be repeated */
+    LAGOM_REPLAY_OPEN = 2,      /* published by this rank, not decided */
+    LAGOM_REPLAY_AGREED = 3,    /* in force on this rank */
+    LAGOM_REPLAY_REFUSED = 4,   /* this publisher gave up: a rank refused, or no try was early enough */
     LAGOM_REPLAY_FOLLOWING = 5, /* another rank publishes; the word says the rest */
 };
 
@@ -37,9 +37,10 @@ struct lagom_replay {
     enum lagom_replay_state state;
 };
 
-/* Before the first call. content: sites, positions and rules of the profile's section, sound by lagom_plan_check_content,
- * kept alive by the caller. From here on lagom_agreement_decide does the rest while nothing is decided; afterwards its
- * fast path is what it always is. Returns false (and stays off) if the communicator spans nodes or the content is bad. */
+/* Before the first call. content: sites, positions and rules of the profile's section, sound by
+ * lagom_plan_check_content, kept alive by the caller. From here on lagom_agreement_decide does the rest while nothing
+ * is decided; afterwards its fast path is what it always is. Returns false (and stays off) if the communicator spans
+ * nodes or the content is bad. */
 bool lagom_replay_start(struct lagom_replay *replay, struct lagom_agreement *agreement, struct lagom_region *region,
                         const struct lagom_plan *content);
 

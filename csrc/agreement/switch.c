@@ -30,8 +30,8 @@ enum lagom_step lagom_switch_rank(const struct lagom_pending *pending, uint64_t 
     if (pending->committed || (mine && pending->acknowledged && state == LAGOM_COMMITTED)) {
         return on_committed(pending, call);
     }
-    /* A later epoch, or a commit I never acknowledged, means that what I hold was aborted: had it been committed, no other
-     * PREPARED could stand here before I passed its start. */
+    /* A later epoch, or a commit I never acknowledged, means that what I hold was aborted: had it been committed, no
+     * other PREPARED could stand here before I passed its start. */
     if (pending->epoch != 0 && !(mine && state == LAGOM_PREPARED)) {
         return LAGOM_STEP_DROP;
     }

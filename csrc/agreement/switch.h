@@ -1,7 +1,8 @@
 /* switch.h - the switch itself: pure transition functions of the rank and of whoever decides.
  *
  * They read no shared memory and write none; agreement.c and publisher.c perform what they say, one memory access at a
- * time, and tests/native/agreement_interleavings.c puts every interleaving of those accesses to the very same functions.
+ * time, and tests/native/agreement_interleavings.c puts every interleaving of those accesses to the very same
+ * functions.
  */
 #ifndef LAGOM_SWITCH_H
 #define LAGOM_SWITCH_H
@@ -17,7 +18,7 @@ struct lagom_pending {
     uint64_t history_call;
     uint64_t start_call;
     bool acknowledged;
-    bool committed;          /* seen COMMITTED: nothing the word says later can change it */
+    bool committed;           /* seen COMMITTED: nothing the word says later can change it */
     uint64_t put_aside_epoch; /* the last one refused, aborted or dropped: not copied again */
 };
 
@@ -31,7 +32,7 @@ enum lagom_step {
     LAGOM_STEP_DROP,        /* aborted: forget it */
 };
 
-/* What `word` asks of a rank that is about to decide call number `call`. To be asked again after each step but GO_ON. */
+/* What `word` asks of a rank that is about to decide call number `call`. Asked again after each step but GO_ON. */
 enum lagom_step lagom_switch_rank(const struct lagom_pending *pending, uint64_t word, uint64_t call);
 
 /* The next call at which there is something to do even if the word stays as it is; UINT64_MAX = none. */
@@ -68,8 +69,8 @@ enum lagom_verdict { LAGOM_VERDICT_WAIT, LAGOM_VERDICT_COMMIT, LAGOM_VERDICT_ABO
 void lagom_tally_add(struct lagom_tally *tally, const struct lagom_ack *ack);
 enum lagom_verdict lagom_tally_verdict(const struct lagom_tally *tally, uint32_t rank_count);
 
-/* Whether a rank has left the last committed epoch's start behind: it runs it, and its counter, which it publishes after
- * the decision, is past the start. */
+/* Whether a rank has left the last committed epoch's start behind: it runs it, and its counter, which it publishes
+ * after the decision, is past the start. */
 bool lagom_switch_passed(uint64_t committed_epoch, uint64_t active_epoch, uint64_t active_start, uint64_t calls);
 
 /* Whether a new PREPARED may follow `word`. After COMMITTED only once every rank has passed it. */

@@ -14,8 +14,8 @@ struct lagom_choice {
 
 /* Order: the program's site; else the first rule that fits; else nothing.
  * The candidate is in force where the plan has one, call < end_call, the program is armed, and the block
- * (iteration / alternate_iterations) modulo 4 is 1 or 2: incumbent, candidate, candidate, incumbent cancels linear drift.
- * With position_count 0 there are no iterations: the candidate holds for the whole lease. */
+ * (iteration / alternate_iterations) modulo 4 is 1 or 2: incumbent, candidate, candidate, incumbent cancels linear
+ * drift. With position_count 0 there are no iterations: the candidate holds for the whole lease. */
 struct lagom_choice lagom_choose(const struct lagom_plan *plan, const struct lagom_place *place, uint64_t call,
                                  uint32_t function, uint64_t bytes);
 

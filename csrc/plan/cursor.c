@@ -52,8 +52,8 @@ static void begin_iteration(struct lagom_cursor *cursor, const struct lagom_plan
     cursor->iteration++;
 }
 
-static void search(struct lagom_cursor *cursor, const struct lagom_plan *plan, const uint16_t *failure, uint32_t function,
-                   uint64_t bytes)
+static void search(struct lagom_cursor *cursor, const struct lagom_plan *plan, const uint16_t *failure,
+                   uint32_t function, uint64_t bytes)
 {
     cursor->position = match_next(plan, failure, cursor->position, function, bytes);
     if (cursor->position == plan->position_count) {

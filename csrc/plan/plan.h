@@ -13,8 +13,8 @@ enum lagom_plan_fault {
     LAGOM_PLAN_BAD_CONFIG = 4,   /* a knob outside its range */
     LAGOM_PLAN_BAD_LEASE = 5,    /* candidate without end, or end before start */
     LAGOM_PLAN_BAD_COMMUNICATOR = 6,
-    LAGOM_PLAN_NOT_MINE = 7,     /* replay: differs from the profile this rank has read */
-    LAGOM_PLAN_LATE_HISTORY = 8, /* history_call is too far back to be remembered */
+    LAGOM_PLAN_NOT_MINE = 7,        /* replay: differs from the profile this rank has read */
+    LAGOM_PLAN_LATE_HISTORY = 8,    /* history_call is too far back to be remembered */
     LAGOM_PLAN_BAD_TRANSPARENT = 9, /* a position's site is transparent, so the program could never advance */
     LAGOM_PLAN_NO_THREADS = 10,     /* it sets threads, which this rank cannot (LAGOM_NT, unknown NCCL build) */
 };

@@ -1,11 +1,11 @@
 /* plan_check.c - is a plan sound? Looks at nothing outside the struct, whatever the counts say. */
 #include "plan/plan.h"
 
-#define MAX_CHANNELS 64u       /* NCCL's MAXCHANNELS */
-#define MIN_THREADS 64u        /* two warps */
-#define MAX_THREADS 640u       /* NCCL_MAX_NTHREADS */
+#define MAX_CHANNELS 64u /* NCCL's MAXCHANNELS */
+#define MIN_THREADS 64u  /* two warps */
+#define MAX_THREADS 640u /* NCCL_MAX_NTHREADS */
 #define WARP 32u
-#define MIN_CHUNK_BYTES 512u   /* the grain of SIMPLE, the largest of the three protocols that is a power of two */
+#define MIN_CHUNK_BYTES 512u /* the grain of SIMPLE, the largest of the three protocols that is a power of two */
 #define MAX_CHUNK_BYTES (1u << 30)
 
 #define KNOWN_FLAGS (LAGOM_PLAN_HAS_CANDIDATE | LAGOM_PLAN_START_SEARCHING | LAGOM_PLAN_LAST_ACK_COMMITS)
@@ -29,13 +29,15 @@ int lagom_config_is_sound(const struct lagom_config *config)
 
 static int site_fits(const struct lagom_site *site)
 {
-    return site->function < LAGOM_FUNCTIONS && lagom_config_is_sound(&site->incumbent) && lagom_config_is_sound(&site->candidate);
+    return site->function < LAGOM_FUNCTIONS && lagom_config_is_sound(&site->incumbent) &&
+           lagom_config_is_sound(&site->candidate);
 }
 
 static int rule_fits(const struct lagom_rule *rule)
 {
     return (rule->function < LAGOM_FUNCTIONS || rule->function == LAGOM_ANY_FUNCTION) &&
-           rule->bytes_min <= rule->bytes_max && lagom_config_is_sound(&rule->incumbent) && lagom_config_is_sound(&rule->candidate);
+           rule->bytes_min <= rule->bytes_max && lagom_config_is_sound(&rule->incumbent) &&
+           lagom_config_is_sound(&rule->candidate);
 }
 
 static enum lagom_plan_fault check_counts(const struct lagom_plan *plan)
@@ -131,16 +133,20 @@ const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
 {
     switch (fault) {
     case LAGOM_PLAN_SOUND: return "the plan is sound.";
-    case LAGOM_PLAN_BAD_HASH: return "the plan's bytes do not match its hash; it was damaged or torn, publish it again.";
+    case LAGOM_PLAN_BAD_HASH:
+        return "the plan's bytes do not match its hash; it was damaged or torn, publish it again.";
     case LAGOM_PLAN_BAD_COUNT:
-        return "the plan has more positions, sites or rules than there is room for, or a candidate that never alternates.";
+        return "the plan has more positions, sites or rules than there is room for, or a candidate that never "
+               "alternates.";
     case LAGOM_PLAN_BAD_POSITION: return "a position of the program names a site that the plan does not have.";
     case LAGOM_PLAN_BAD_CONFIG:
-        return "a knob is out of range: nc is at most 64, nt a multiple of 32 from 64 to 640, chunk 512 bytes to 1 GiB.";
+        return "a knob is out of range: nc is at most 64, nt a multiple of 32 from 64 to 640, chunk 512 bytes to 1 "
+               "GiB.";
     case LAGOM_PLAN_BAD_LEASE:
         return "the plan's calls are out of order: history < start < end is wanted, and a candidate needs an end.";
     case LAGOM_PLAN_BAD_COMMUNICATOR: return "the plan is for another communicator.";
-    case LAGOM_PLAN_NOT_MINE: return "the plan differs from the profile this rank has read; give every rank the same file.";
+    case LAGOM_PLAN_NOT_MINE:
+        return "the plan differs from the profile this rank has read; give every rank the same file.";
     case LAGOM_PLAN_LATE_HISTORY: return "the plan came too many calls after its history; publish it again.";
     case LAGOM_PLAN_BAD_TRANSPARENT:
         return "the program names a call under 64 KiB, a Broadcast or a Reduce; those do not advance it.";

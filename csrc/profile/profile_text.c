@@ -15,7 +15,7 @@
 
 struct parser {
     struct lagom_scan scan;
-    bool titled;            /* the first line was there */
+    bool titled; /* the first line was there */
     struct lagom_profile_section *section; /* NULL = between sections */
     struct lagom_profile *profile;
     char *error;
@@ -38,7 +38,8 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct parser *parser, co
 static bool no_more_words(struct parser *parser)
 {
     struct lagom_word extra;
-    return !lagom_scan_word(&parser->scan, &extra) || fail(parser, "\"%.*s\" is one word too many", (int)extra.length, extra.text);
+    return !lagom_scan_word(&parser->scan, &extra) ||
+           fail(parser, "\"%.*s\" is one word too many", (int)extra.length, extra.text);
 }
 
 /* With or without quotes; into a fixed field, whole or not at all. */
@@ -77,7 +78,7 @@ static bool read_p2p(struct lagom_word word, int32_t *out)
     return true;
 }
 
-/* Keys that only Python compares (torch, driver, program ...) are read over; they must have one value like the others. */
+/* Keys that only Python compares (torch, driver ...) are read over; they must have one value like the others. */
 static bool store_fingerprint(struct lagom_fingerprint *print, struct lagom_word key, struct lagom_word value)
 {
     char ignored[LAGOM_NAME_BYTES];
@@ -106,8 +107,8 @@ static bool parse_fingerprint(struct parser *parser)
         return fail(parser, "a fingerprint is a key and a value");
     }
     if (!store_fingerprint(&parser->profile->fingerprint, key, value)) {
-        return fail(parser, "\"%.*s\" is no value for the fingerprint %.*s", (int)value.length, value.text, (int)key.length,
-                    key.text);
+        return fail(parser, "\"%.*s\" is no value for the fingerprint %.*s", (int)value.length, value.text,
+                    (int)key.length, key.text);
     }
     return no_more_words(parser);
 }
@@ -193,7 +194,8 @@ static bool parse_site(struct parser *parser)
     if (plan->position_count > 0) {
         return fail(parser, "sites stand before the program");
     }
-    if (!lagom_scan_word(&parser->scan, &index) || !lagom_word_number(index, LAGOM_MAX_SITES, &number) || number != plan->site_count) {
+    if (!lagom_scan_word(&parser->scan, &index) || !lagom_word_number(index, LAGOM_MAX_SITES, &number) ||
+        number != plan->site_count) {
         return fail(parser, "sites are numbered in order, and this would be %u", plan->site_count);
     }
     struct lagom_site *site = &plan->sites[plan->site_count];
@@ -256,8 +258,9 @@ static bool parse_rule(struct parser *parser)
     if (!lagom_scan_word(&parser->scan, &function) || !lagom_word_function(function, true, &rule->function)) {
         return fail(parser, "a rule's function is allgather, reducescatter, allreduce, broadcast, reduce or any");
     }
-    if (!lagom_scan_word(&parser->scan, &smallest) || !lagom_scan_word(&parser->scan, &largest) || !read_limit(smallest, 0, &rule->bytes_min) ||
-        !read_limit(largest, UINT64_MAX, &rule->bytes_max) || rule->bytes_min > rule->bytes_max) {
+    if (!lagom_scan_word(&parser->scan, &smallest) || !lagom_scan_word(&parser->scan, &largest) ||
+        !read_limit(smallest, 0, &rule->bytes_min) || !read_limit(largest, UINT64_MAX, &rule->bytes_max) ||
+        rule->bytes_min > rule->bytes_max) {
         return fail(parser, "a rule's sizes are the smallest and the largest, or '-'");
     }
     plan->rule_count++;
@@ -280,11 +283,13 @@ static bool parse_title(struct parser *parser, struct lagom_word first)
 {
     struct lagom_word version;
     uint32_t number;
-    if (!lagom_word_is(first, "lagom-profile") || !lagom_scan_word(&parser->scan, &version) || !read_number(version, &number)) {
+    if (!lagom_word_is(first, "lagom-profile") || !lagom_scan_word(&parser->scan, &version) ||
+        !read_number(version, &number)) {
         return fail(parser, "this is no profile; its first line is \"lagom-profile %u\"", FORMAT_VERSION);
     }
     if (number != FORMAT_VERSION) {
-        return fail(parser, "this is a profile of format %u, and this Lagom reads %u; write it anew", number, FORMAT_VERSION);
+        return fail(parser, "this is a profile of format %u, and this Lagom reads %u; write it anew", number,
+                    FORMAT_VERSION);
     }
     parser->titled = true;
     return no_more_words(parser);
@@ -301,8 +306,9 @@ static bool parse_inside(struct parser *parser, struct lagom_word first)
     if (lagom_word_is(first, "rule")) {
         return parse_rule(parser);
     }
-    return lagom_word_is(first, "end") ? parse_end(parser)
-                                       : fail(parser, "\"%.*s\" is no word of a communicator", (int)first.length, first.text);
+    return lagom_word_is(first, "end")
+               ? parse_end(parser)
+               : fail(parser, "\"%.*s\" is no word of a communicator", (int)first.length, first.text);
 }
 
 static bool parse_line(struct parser *parser)

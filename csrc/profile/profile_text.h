@@ -11,8 +11,8 @@
  *   rule allgather 1048576 - nc=4            (min max; '-' = none; function may be `any`)
  *   end
  *
- * Omitted knobs are left to NCCL; so is nc=0, nt=0 and chunk=0. Sizes are bytes and take K, M, G suffixes (powers of 1024).
- * Sites come in order, before the program that names them. A section needs `end`.
+ * Omitted knobs are left to NCCL; so is nc=0, nt=0 and chunk=0. Sizes are bytes and take K, M, G suffixes (powers of
+ * 1024). Sites come in order, before the program that names them. A section needs `end`.
  */
 #ifndef LAGOM_PROFILE_TEXT_H
 #define LAGOM_PROFILE_TEXT_H
@@ -35,7 +35,7 @@ struct lagom_fingerprint {
     uint32_t nccl_version; /* 0 = not said, then not compared */
     uint32_t ranks;
     uint32_t nodes;
-    int32_t p2p;           /* -1 = not said */
+    int32_t p2p; /* -1 = not said */
     char gpu[LAGOM_NAME_BYTES];
 };
 
@@ -57,8 +57,8 @@ const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, c
 const struct lagom_profile_section *lagom_profile_section_for(const struct lagom_profile *profile, uint32_t rank_count,
                                                               uint32_t node_count, uint32_t ordinal, const char *name);
 
-/* One rule of `--set "allgather:>=1M:nc=4,chunk=512K,nt=256"`; function `any` and ranges `1M-16M`, `<=64K`, `=436207616` too.
- * 0 on success. Shared by LAGOM_SET and the command line. */
+/* One rule of `--set "allgather:>=1M:nc=4,chunk=512K,nt=256"`; function `any` and ranges `1M-16M`, `<=64K`,
+ * `=436207616` too. 0 on success. Shared by LAGOM_SET and the command line. */
 int lagom_rule_parse(const char *text, struct lagom_rule *out, char *error, size_t error_bytes);
 
 #endif

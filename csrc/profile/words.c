@@ -79,7 +79,8 @@ static bool one_of(struct lagom_word word, const char *const *names, uint32_t co
 
 bool lagom_word_function(struct lagom_word word, bool any, uint32_t *out)
 {
-    static const char *const names[LAGOM_FUNCTIONS] = {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"};
+    static const char *const names[LAGOM_FUNCTIONS] = {"broadcast", "reduce", "allgather", "reducescatter",
+                                                       "allreduce"};
     if (any && lagom_word_is(word, "any")) {
         *out = LAGOM_ANY_FUNCTION;
         return true;
@@ -89,8 +90,8 @@ bool lagom_word_function(struct lagom_word word, bool any, uint32_t *out)
 
 static bool read_algorithm(struct lagom_word word, struct lagom_config *config)
 {
-    static const char *const names[LAGOM_ALGORITHMS] = {"tree", "ring",      "collnet_direct", "collnet_chain",
-                                                        "nvls", "nvls_tree", "pat"};
+    static const char *const names[LAGOM_ALGORITHMS] = {"tree",      "ring", "collnet_direct", "collnet_chain", "nvls",
+                                                        "nvls_tree", "pat"};
     uint32_t algorithm;
     if (!one_of(word, names, LAGOM_ALGORITHMS, &algorithm)) {
         return false;

@@ -8,14 +8,16 @@
 #include "protocol/lagom_protocol.h"
 #include "shm/region.h"
 
-#define BEGIN(type) (printf("%s\"%s\": {\"size\": %zu, \"fields\": [", first_struct ? "" : ",\n", #type, sizeof(struct type)), \
-                     first_struct = 0, first_field = 1)
-#define FIELD(type, name)                                                                                        \
-    (printf("%s{\"name\": \"%s\", \"offset\": %zu, \"size\": %zu}", first_field ? "" : ", ", #name,              \
-            offsetof(struct type, name), sizeof(((struct type *)0)->name)),                                      \
+#define BEGIN(type)                                                                                                    \
+    (printf("%s\"%s\": {\"size\": %zu, \"fields\": [", first_struct ? "" : ",\n", #type, sizeof(struct type)),         \
+     first_struct = 0, first_field = 1)
+#define FIELD(type, name)                                                                                              \
+    (printf("%s{\"name\": \"%s\", \"offset\": %zu, \"size\": %zu}", first_field ? "" : ", ", #name,                    \
+            offsetof(struct type, name), sizeof(((struct type *)0)->name)),                                            \
      first_field = 0)
 #define END() printf("]}")
-#define CONSTANT(name) (printf("%s\"%s\": %lld", first_constant ? "" : ", ", #name, (long long)(name)), first_constant = 0)
+#define CONSTANT(name)                                                                                                 \
+    (printf("%s\"%s\": %lld", first_constant ? "" : ", ", #name, (long long)(name)), first_constant = 0)
 
 static int first_struct = 1, first_field = 1, first_constant = 1;
 
@@ -23,7 +25,8 @@ static int first_struct = 1, first_field = 1, first_constant = 1;
 static void dump_config(void)
 {
     BEGIN(lagom_config);
-    FIELD(T, algorithm), FIELD(T, protocol), FIELD(T, channels), FIELD(T, threads), FIELD(T, reserved), FIELD(T, chunk_bytes);
+    FIELD(T, algorithm), FIELD(T, protocol), FIELD(T, channels), FIELD(T, threads), FIELD(T, reserved),
+        FIELD(T, chunk_bytes);
     END();
 }
 #undef T
@@ -41,7 +44,8 @@ static void dump_site(void)
 static void dump_rule(void)
 {
     BEGIN(lagom_rule);
-    FIELD(T, bytes_min), FIELD(T, bytes_max), FIELD(T, function), FIELD(T, incumbent), FIELD(T, candidate), FIELD(T, reserved);
+    FIELD(T, bytes_min), FIELD(T, bytes_max), FIELD(T, function), FIELD(T, incumbent), FIELD(T, candidate),
+        FIELD(T, reserved);
     END();
 }
 #undef T
@@ -50,8 +54,10 @@ static void dump_rule(void)
 static void dump_plan(void)
 {
     BEGIN(lagom_plan);
-    FIELD(T, epoch), FIELD(T, hash), FIELD(T, comm_id), FIELD(T, start_call), FIELD(T, end_call), FIELD(T, history_call);
-    FIELD(T, alternate_iterations), FIELD(T, flags), FIELD(T, position_count), FIELD(T, site_count), FIELD(T, rule_count);
+    FIELD(T, epoch), FIELD(T, hash), FIELD(T, comm_id), FIELD(T, start_call), FIELD(T, end_call),
+        FIELD(T, history_call);
+    FIELD(T, alternate_iterations), FIELD(T, flags), FIELD(T, position_count), FIELD(T, site_count),
+        FIELD(T, rule_count);
     FIELD(T, reserved), FIELD(T, positions), FIELD(T, sites), FIELD(T, rules);
     END();
 }
@@ -122,7 +128,8 @@ static void dump_call_record(void)
 static void dump_kernel_span(void)
 {
     BEGIN(lagom_kernel_span);
-    FIELD(T, start_ns), FIELD(T, end_ns), FIELD(T, call), FIELD(T, bytes), FIELD(T, slot), FIELD(T, stream), FIELD(T, name);
+    FIELD(T, start_ns), FIELD(T, end_ns), FIELD(T, call), FIELD(T, bytes), FIELD(T, slot), FIELD(T, stream),
+        FIELD(T, name);
     FIELD(T, channels), FIELD(T, threads), FIELD(T, source), FIELD(T, kind), FIELD(T, function), FIELD(T, algorithm);
     FIELD(T, protocol), FIELD(T, reserved), FIELD(T, sequence), FIELD(T, reserved2);
     END();
@@ -150,12 +157,15 @@ static void dump_region(void)
 
 static void dump_geometry(void)
 {
-    CONSTANT(LAGOM_MAGIC), CONSTANT(LAGOM_PROTOCOL_VERSION), CONSTANT(LAGOM_MAX_PROCESSES), CONSTANT(LAGOM_MAX_COMMUNICATORS);
+    CONSTANT(LAGOM_MAGIC), CONSTANT(LAGOM_PROTOCOL_VERSION), CONSTANT(LAGOM_MAX_PROCESSES),
+        CONSTANT(LAGOM_MAX_COMMUNICATORS);
     CONSTANT(LAGOM_MAX_SLOTS), CONSTANT(LAGOM_CALL_RING_CAPACITY), CONSTANT(LAGOM_KERNEL_RING_CAPACITY);
     CONSTANT(LAGOM_MAX_POSITIONS), CONSTANT(LAGOM_MAX_SITES), CONSTANT(LAGOM_MAX_RULES), CONSTANT(LAGOM_NAME_BYTES);
-    CONSTANT(LAGOM_PATH_BYTES), CONSTANT(LAGOM_TRANSPARENT_BELOW_BYTES), CONSTANT(LAGOM_LEAVE), CONSTANT(LAGOM_UNKNOWN_RANK);
+    CONSTANT(LAGOM_PATH_BYTES), CONSTANT(LAGOM_TRANSPARENT_BELOW_BYTES), CONSTANT(LAGOM_LEAVE),
+        CONSTANT(LAGOM_UNKNOWN_RANK);
     CONSTANT(LAGOM_MAX_KERNEL_NAMES), CONSTANT(LAGOM_KERNEL_NAME_BYTES);
-    CONSTANT(LAGOM_LOCK_CONTROLLER), CONSTANT(LAGOM_LOCK_JANITOR), CONSTANT(LAGOM_LOCK_REGISTER), CONSTANT(LAGOM_LOCK_PROCESS);
+    CONSTANT(LAGOM_LOCK_CONTROLLER), CONSTANT(LAGOM_LOCK_JANITOR), CONSTANT(LAGOM_LOCK_REGISTER),
+        CONSTANT(LAGOM_LOCK_PROCESS);
 }
 
 static void dump_enums(void)
@@ -168,15 +178,19 @@ static void dump_enums(void)
     CONSTANT(LAGOM_FREE), CONSTANT(LAGOM_CLAIMED), CONSTANT(LAGOM_READY), CONSTANT(LAGOM_GONE);
     CONSTANT(LAGOM_CLOCK_MONOTONIC), CONSTANT(LAGOM_CLOCK_SIMULATED);
     CONSTANT(LAGOM_PLAN_HAS_CANDIDATE), CONSTANT(LAGOM_PLAN_START_SEARCHING), CONSTANT(LAGOM_PLAN_LAST_ACK_COMMITS);
-    CONSTANT(LAGOM_KNOB_CHANNELS), CONSTANT(LAGOM_KNOB_ALGORITHM), CONSTANT(LAGOM_KNOB_CHUNK), CONSTANT(LAGOM_KNOB_THREADS);
+    CONSTANT(LAGOM_KNOB_CHANNELS), CONSTANT(LAGOM_KNOB_ALGORITHM), CONSTANT(LAGOM_KNOB_CHUNK),
+        CONSTANT(LAGOM_KNOB_THREADS);
     CONSTANT(LAGOM_KNOB_ONLINE), CONSTANT(LAGOM_CAPTURE_CALLS), CONSTANT(LAGOM_CAPTURE_ITERATION);
     CONSTANT(LAGOM_TIMELINE_ABSENT), CONSTANT(LAGOM_TIMELINE_OFF), CONSTANT(LAGOM_TIMELINE_STARTING);
-    CONSTANT(LAGOM_TIMELINE_ON), CONSTANT(LAGOM_TIMELINE_YIELDED), CONSTANT(LAGOM_CAPTURE_KERNELS), CONSTANT(LAGOM_CALL_PROGRAM), CONSTANT(LAGOM_CALL_CANDIDATE);
+    CONSTANT(LAGOM_TIMELINE_ON), CONSTANT(LAGOM_TIMELINE_YIELDED), CONSTANT(LAGOM_CAPTURE_KERNELS),
+        CONSTANT(LAGOM_CALL_PROGRAM), CONSTANT(LAGOM_CALL_CANDIDATE);
     CONSTANT(LAGOM_CALL_APPLIED), CONSTANT(LAGOM_CALL_TRANSPARENT), CONSTANT(LAGOM_CALL_UNAVAILABLE);
     CONSTANT(LAGOM_CALL_REGISTERED), CONSTANT(LAGOM_SPAN_NCCL_EVENT), CONSTANT(LAGOM_SPAN_NCCL_KERNEL);
-    CONSTANT(LAGOM_SPAN_CUPTI), CONSTANT(LAGOM_SPAN_SIMULATED), CONSTANT(LAGOM_SPAN_COMPUTE), CONSTANT(LAGOM_SPAN_COLLECTIVE);
+    CONSTANT(LAGOM_SPAN_CUPTI), CONSTANT(LAGOM_SPAN_SIMULATED), CONSTANT(LAGOM_SPAN_COMPUTE),
+        CONSTANT(LAGOM_SPAN_COLLECTIVE);
     CONSTANT(LAGOM_SPAN_P2P), CONSTANT(LAGOM_SPAN_OTHER);
-    CONSTANT(LAGOM_REGION_OK), CONSTANT(LAGOM_REGION_MISSING), CONSTANT(LAGOM_REGION_FOREIGN), CONSTANT(LAGOM_REGION_DAMAGED);
+    CONSTANT(LAGOM_REGION_OK), CONSTANT(LAGOM_REGION_MISSING), CONSTANT(LAGOM_REGION_FOREIGN),
+        CONSTANT(LAGOM_REGION_DAMAGED);
     CONSTANT(LAGOM_REGION_VERSION), CONSTANT(LAGOM_REGION_STALE), CONSTANT(LAGOM_REGION_NO_SPACE);
     CONSTANT(LAGOM_REGION_SYSTEM), CONSTANT(LAGOM_REGION_HELD), CONSTANT(LAGOM_REGION_FULL);
 }
@@ -193,7 +207,8 @@ static void dump_mapping(void)
 int main(void)
 {
     printf("{\"structs\": {\n");
-    dump_config(), dump_site(), dump_rule(), dump_plan(), dump_header(), dump_process(), dump_communicator(), dump_slot();
+    dump_config(), dump_site(), dump_rule(), dump_plan(), dump_header(), dump_process(), dump_communicator(),
+        dump_slot();
     dump_call_record(), dump_kernel_span(), dump_kernel_name(), dump_region(), dump_mapping();
     printf("},\n\"constants\": {");
     dump_geometry();

@@ -1,7 +1,7 @@
 /* attachment.h - the regions this process has mapped: one descriptor and one mapping each, for life.
  *
- * Needed because POSIX locks belong to (process, file): a second descriptor of the same file would drop them when closed,
- * and a second lock by the same process would always succeed. Internal to csrc/shm.
+ * Needed because POSIX locks belong to (process, file): a second descriptor of the same file would drop them when
+ * closed, and a second lock by the same process would always succeed. Internal to csrc/shm.
  */
 #ifndef LAGOM_ATTACHMENT_H
 #define LAGOM_ATTACHMENT_H

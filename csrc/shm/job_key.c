@@ -72,8 +72,10 @@ static int join(char *out, size_t room, const char *prefix, int needed, ...)
 static int job_words(char *out, size_t room, uint64_t first_comm_id)
 {
     if (join(out, room, "lagom", 1, "LAGOM_JOB_ID", END) ||
-        join(out, room, "elastic", 3, "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", END) ||
-        join(out, room, "slurm", 2, "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_HET_GROUP_ID", "SLURM_RESTART_COUNT", END) ||
+        join(out, room, "elastic", 3, "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
+             END) ||
+        join(out, room, "slurm", 2, "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_HET_GROUP_ID", "SLURM_RESTART_COUNT",
+             END) ||
         join(out, room, "pmix", 1, "PMIX_NAMESPACE", END) || join(out, room, "pmi", 1, "PMI_JOBID", END) ||
         join(out, room, "master", 2, "MASTER_ADDR", "MASTER_PORT", END)) {
         return 1;

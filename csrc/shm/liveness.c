@@ -55,16 +55,21 @@ const char *lagom_region_fault_text(enum lagom_region_fault fault)
 {
     switch (fault) {
     case LAGOM_REGION_OK: return "the region is sound.";
-    case LAGOM_REGION_MISSING: return "there is no such region; start a rank or a controller with the same job key first.";
+    case LAGOM_REGION_MISSING:
+        return "there is no such region; start a rank or a controller with the same job key first.";
     case LAGOM_REGION_FOREIGN:
-        return "the file is not a private regular file of this user (owner, mode 0600); remove it or set LAGOM_SHM_DIR.";
-    case LAGOM_REGION_DAMAGED: return "the file is not a whole Lagom region (size or magic); remove it and start again.";
+        return "the file is not a private regular file of this user (owner, mode 0600); remove it or set "
+               "LAGOM_SHM_DIR.";
+    case LAGOM_REGION_DAMAGED:
+        return "the file is not a whole Lagom region (size or magic); remove it and start again.";
     case LAGOM_REGION_VERSION: return "the region was made by another version of Lagom; use one version on all ranks.";
     case LAGOM_REGION_STALE: return "the region is left over from a job that is gone; remove its file.";
     case LAGOM_REGION_NO_SPACE:
         return "it would take more than a quarter of the free space there; enlarge /dev/shm or set LAGOM_SHM_DIR.";
-    case LAGOM_REGION_SYSTEM: return "a system call failed (see errno); check the permissions of LAGOM_SHM_DIR or /dev/shm.";
-    case LAGOM_REGION_HELD: return "a controller is already attached to it, or another process is using it; stop that one first.";
+    case LAGOM_REGION_SYSTEM:
+        return "a system call failed (see errno); check the permissions of LAGOM_SHM_DIR or /dev/shm.";
+    case LAGOM_REGION_HELD:
+        return "a controller is already attached to it, or another process is using it; stop that one first.";
     case LAGOM_REGION_FULL:
         return "its table is full (16 processes, 32 communicators, 64 slots); fewer ranks or communicators a node fit.";
     }

@@ -1,5 +1,5 @@
-/* region.c - attaching and leaving: whoever comes finds the region or makes it, takes its lock, and sees that it is still
- * the one. The file: region_file.c. Who is registered in it: region_table.c. */
+/* region.c - attaching and leaving: whoever comes finds the region or makes it, takes its lock, and sees that it is
+ * still the one. The file: region_file.c. Who is registered in it: region_table.c. */
 #include "shm/region.h"
 
 #include <errno.h>
@@ -162,10 +162,9 @@ enum lagom_region_fault lagom_region_control(struct lagom_mapping *mapping, cons
 {
     char path[LAGOM_PATH_BYTES];
     lagom_region_path(job_key, path);
-    return open_as(mapping, &(struct request){.path = path,
-                                              .job_key = create_it ? job_key : NULL,
-                                              .role = ROLE_CONTROLLER,
-                                              .clock = clock});
+    return open_as(mapping,
+                   &(struct request){
+                       .path = path, .job_key = create_it ? job_key : NULL, .role = ROLE_CONTROLLER, .clock = clock});
 }
 
 enum lagom_region_fault lagom_region_control_path(struct lagom_mapping *mapping, const char *path)

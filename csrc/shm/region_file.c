@@ -1,4 +1,5 @@
-/* region_file.c - the file itself: what lies there and whether it may be used, removing what nobody holds, making a new one. */
+/* region_file.c - the file itself: what lies there and whether it may be used, removing what nobody holds, making a new
+ * one. */
 #include "shm/region_file.h"
 
 #include <errno.h>

@@ -1,12 +1,13 @@
-/* region_table.h - the tables of a region: processes, communicators, slots. Internal to csrc/shm; the attachments' lock is
- * held, and lagom_table_begin/end around whatever changes them. */
+/* region_table.h - the tables of a region: processes, communicators, slots. Internal to csrc/shm; the attachments' lock
+ * is held, and lagom_table_begin/end around whatever changes them. */
 #ifndef LAGOM_REGION_TABLE_H
 #define LAGOM_REGION_TABLE_H
 
 #include "shm/attachment.h"
 #include "shm/region.h"
 
-bool lagom_table_begin(struct lagom_attachment *attachment); /* false after two seconds: somebody was stopped in there */
+bool lagom_table_begin(
+    struct lagom_attachment *attachment); /* false after two seconds: somebody was stopped in there */
 void lagom_table_end(struct lagom_attachment *attachment);
 
 enum lagom_region_fault lagom_table_take_process(struct lagom_attachment *attachment);

@@ -75,8 +75,8 @@ static uint32_t enter(struct lagom_attachment *attachment, const struct shape *s
     return index;
 }
 
-uint32_t lagom_communicator_enter(struct lagom_region *region, uint64_t comm_id, uint32_t rank_count, uint32_t node_count,
-                                  uint32_t ordinal, const char *name)
+uint32_t lagom_communicator_enter(struct lagom_region *region, uint64_t comm_id, uint32_t rank_count,
+                                  uint32_t node_count, uint32_t ordinal, const char *name)
 {
     const struct shape shape = {comm_id != 0 ? comm_id : 1, rank_count, node_count, ordinal, name};
     uint32_t index = UINT32_MAX;
@@ -154,7 +154,8 @@ void lagom_slot_release(struct lagom_mapping *mapping, uint32_t slot)
 {
     lagom_attachments_lock();
     struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
-    if (attachment != NULL && slot < LAGOM_MAX_SLOTS && attachment->region->slots[slot].process == attachment->process) {
+    if (attachment != NULL && slot < LAGOM_MAX_SLOTS &&
+        attachment->region->slots[slot].process == attachment->process) {
         lagom_store_release(&attachment->region->slots[slot].state, (uint32_t)LAGOM_GONE);
     }
     lagom_attachments_unlock();

@@ -72,7 +72,8 @@ uint32_t lagom_call_ring_drain(struct lagom_region *region, uint32_t slot, struc
     return slot < LAGOM_MAX_SLOTS ? drain(call_ring(region, slot), (char *)out, room) : 0;
 }
 
-uint32_t lagom_kernel_ring_drain(struct lagom_region *region, uint32_t process, struct lagom_kernel_span *out, uint32_t room)
+uint32_t lagom_kernel_ring_drain(struct lagom_region *region, uint32_t process, struct lagom_kernel_span *out,
+                                 uint32_t room)
 {
     return process < LAGOM_MAX_PROCESSES ? drain(kernel_ring(region, process), (char *)out, room) : 0;
 }

@@ -7,8 +7,8 @@
  * agreement.c, publisher.c and registration. Depth first over all moves; visited states are kept as 64-bit fingerprints
  * (hash compaction: at 10^7 states the chance that any is missed is 3 in a million).
  *
- * Promised in every state: two ranks decide equally at the same collective; a candidate never outlives its lease; a rank
- * alone finishes its call whatever the others do not do; with the last acknowledger committing, no commit is lost.
+ * Promised in every state: two ranks decide equally at the same collective; a candidate never outlives its lease; a
+ * rank alone finishes its call whatever the others do not do; with the last acknowledger committing, no commit is lost.
  *
  * Each fault planted below is one that an earlier design had (facts: S0-1 ... S0-5); each must be found. Exit 0 = the
  * shipped functions hold and every fault was found.
@@ -54,6 +54,7 @@ struct scenario {
 };
 
 /* ---- State: bytes only, compared and hashed as such ------------------------------------------------------------- */
+/* clang-format off */
 
 struct fixed_part { uint8_t epoch, start, history, sealed; }; /* sealed: what the hash covers of the body */
 
@@ -87,13 +88,19 @@ enum rank_pc {
     R_ACTIVATE, R_COUNT, R_DONE,
 };
 enum poll_pc { P_LOAD, P_EPOCHS, P_HASHES, P_COMMIT, P_ABORT };
-enum decider_pc { D_IDLE, D_COUNTERS, D_WORD, D_PASSED_CALLS, D_PASSED_ACTIVE, D_FIXED, D_BODY, D_PREPARE, D_POLL, D_WITHDRAW };
+enum decider_pc {
+    D_IDLE, D_COUNTERS, D_WORD, D_PASSED_CALLS, D_PASSED_ACTIVE, D_FIXED, D_BODY, D_PREPARE, D_POLL, D_WITHDRAW,
+};
+
+/* clang-format on */
 
 static const struct scenario *now;
 static const char *violation; /* NULL = none yet */
 
 /* How often things came about, so that "holds" cannot mean "nothing ever happened". */
-static struct { uint64_t activations, aborts_by_rank, torn_copies, refusals, lost_swaps; } seen;
+static struct {
+    uint64_t activations, aborts_by_rank, torn_copies, refusals, lost_swaps;
+} seen;
 
 static uint8_t wire_epoch(uint8_t epoch)
 {
@@ -151,8 +158,11 @@ static void decide(struct state *state, uint32_t r)
 
 static void poll_verdict(struct poll *poll)
 {
-    struct lagom_tally tally = {.epoch = LAGOM_WORD_EPOCH(poll->word), .slots = poll->slots,
-                                .acknowledged = poll->acknowledged, .refused = poll->refused, .differ = poll->differ};
+    struct lagom_tally tally = {.epoch = LAGOM_WORD_EPOCH(poll->word),
+                                .slots = poll->slots,
+                                .acknowledged = poll->acknowledged,
+                                .refused = poll->refused,
+                                .differ = poll->differ};
     switch (lagom_tally_verdict(&tally, now->ranks)) {
     case LAGOM_VERDICT_COMMIT: poll->pc = P_COMMIT; break;
     case LAGOM_VERDICT_ABORT: poll->pc = P_ABORT; break;
@@ -162,9 +172,13 @@ static void poll_verdict(struct poll *poll)
 
 static void poll_add(struct poll *poll, const struct shared_slot *slot)
 {
-    struct lagom_tally tally = {.epoch = LAGOM_WORD_EPOCH(poll->word), .slots = poll->slots,
-                                .acknowledged = poll->acknowledged, .refused = poll->refused, .differ = poll->differ,
-                                .plan_hash = poll->plan, .history_hash = poll->history};
+    struct lagom_tally tally = {.epoch = LAGOM_WORD_EPOCH(poll->word),
+                                .slots = poll->slots,
+                                .acknowledged = poll->acknowledged,
+                                .refused = poll->refused,
+                                .differ = poll->differ,
+                                .plan_hash = poll->plan,
+                                .history_hash = poll->history};
     struct lagom_ack ack = {poll->ack_refused, poll->ack_epoch, slot->ack_plan, slot->ack_history};
     ack.history_hash = now->fault == NO_HISTORY || now->fault == WRAPPED_EPOCH ? 0 : ack.history_hash;
     ack.plan_hash = now->fault == WRAPPED_EPOCH ? 0 : ack.plan_hash;
@@ -225,8 +239,8 @@ static bool poll_move(struct state *state, struct poll *poll)
 
 static struct lagom_pending pending_of(const struct rank_state *rank)
 {
-    return (struct lagom_pending){rank->pending_epoch, rank->pending_history, rank->pending_start,
-                                  rank->acknowledged != 0, rank->committed != 0, rank->put_aside};
+    return (struct lagom_pending){rank->pending_epoch,     rank->pending_history, rank->pending_start,
+                                  rank->acknowledged != 0, rank->committed != 0,  rank->put_aside};
 }
 
 static void keep_pending(struct rank_state *rank, const struct lagom_pending *pending)
@@ -257,8 +271,10 @@ static void finish_call(struct state *state, struct rank_state *rank)
 /* The private steps up to the next access to shared memory. */
 static void follow(struct state *state, uint32_t r)
 {
-    static const uint8_t next_pc[] = {[LAGOM_STEP_COPY] = R_COPY_FIXED, [LAGOM_STEP_ACKNOWLEDGE] = R_ACK_HASHES,
-                                      [LAGOM_STEP_ABORT] = R_ABORT, [LAGOM_STEP_ACTIVATE] = R_ACTIVATE};
+    static const uint8_t next_pc[] = {[LAGOM_STEP_COPY] = R_COPY_FIXED,
+                                      [LAGOM_STEP_ACKNOWLEDGE] = R_ACK_HASHES,
+                                      [LAGOM_STEP_ABORT] = R_ABORT,
+                                      [LAGOM_STEP_ACTIVATE] = R_ACTIVATE};
     struct rank_state *rank = &state->ranks[r];
     struct lagom_pending pending = pending_of(rank);
     for (;;) {
@@ -681,7 +697,10 @@ static uint64_t fingerprint(const struct state *state)
     return hash != 0 ? hash : 1;
 }
 
-static struct { uint64_t *slots; uint64_t mask, count; } visited;
+static struct {
+    uint64_t *slots;
+    uint64_t mask, count;
+} visited;
 
 static void visited_grow(void)
 {
@@ -720,7 +739,10 @@ static bool visit(const struct state *state)
     return true;
 }
 
-static struct { struct state state; uint32_t next_move; } path[MOST_DEPTH];
+static struct {
+    struct state state;
+    uint32_t next_move;
+} path[MOST_DEPTH];
 
 static void print_trace(uint32_t depth)
 {
@@ -731,7 +753,8 @@ static void print_trace(uint32_t depth)
         bool is_rank = move < now->ranks * 2u;
         uint32_t who = is_rank ? move / 2 : (move - now->ranks * 2u) / CHOICES;
         printf("      %s %u at step %2u, call %u; word %u/%u\n", is_rank ? "rank   " : "decider", who,
-               is_rank ? s->ranks[who].pc : s->deciders[who].pc, is_rank ? s->ranks[who].call : 0, s->word & 3, s->word >> 2);
+               is_rank ? s->ranks[who].pc : s->deciders[who].pc, is_rank ? s->ranks[who].call : 0, s->word & 3,
+               s->word >> 2);
     }
 }
 
@@ -804,35 +827,50 @@ static bool run(const struct scenario *scenario)
     visited_grow();
     explore();
     bool as_it_should = (scenario->fault == NO_FAULT) == (violation == NULL);
-    printf("%s %s: %s, %llu states, %.1f s; %llu activations, %llu aborts by a rank, %llu torn copies, %llu lost swaps\n",
-           as_it_should ? "ok  " : "FAIL", scenario->name, violation == NULL ? "holds" : "found", 
-           (unsigned long long)visited.count, seconds() - began, (unsigned long long)seen.activations,
-           (unsigned long long)seen.aborts_by_rank, (unsigned long long)seen.torn_copies,
-           (unsigned long long)seen.lost_swaps);
+    printf(
+        "%s %s: %s, %llu states, %.1f s; %llu activations, %llu aborts by a rank, %llu torn copies, %llu lost swaps\n",
+        as_it_should ? "ok  " : "FAIL", scenario->name, violation == NULL ? "holds" : "found",
+        (unsigned long long)visited.count, seconds() - began, (unsigned long long)seen.activations,
+        (unsigned long long)seen.aborts_by_rank, (unsigned long long)seen.torn_copies,
+        (unsigned long long)seen.lost_swaps);
     fflush(stdout);
     return as_it_should && (violation != NULL || seen.activations > 0 || scenario->diverged);
 }
 
+/* clang-format off */
 static const struct scenario scenarios[] = {
     {.name = "as shipped", .ranks = 2, .deciders = 1, .calls = 5, .publications = 2},
     {.name = "as shipped, three publications", .ranks = 2, .deciders = 1, .calls = 4, .publications = 3},
-    {.name = "as shipped, the controller dies and is replaced", .ranks = 2, .deciders = 1, .calls = 3, .publications = 2, .crashes = 1},
-    {.name = "as shipped, five calls and three publications", .ranks = 2, .deciders = 1, .calls = 5, .publications = 3, .slow = true},
-    {.name = "as shipped, three ranks and two publications", .ranks = 3, .deciders = 1, .calls = 3, .publications = 2, .slow = true},
-    {.name = "as shipped, counters alone", .ranks = 2, .deciders = 1, .calls = 5, .publications = 2, .counter_only = true},
-    {.name = "as shipped, a stopped controller goes on writing", .ranks = 2, .deciders = 2, .calls = 3, .publications = 2, .stale_writer = true},
-    {.name = "as shipped, one rank a call ahead", .ranks = 2, .deciders = 1, .calls = 4, .publications = 2, .diverged = true},
+    {.name = "as shipped, the controller dies and is replaced",
+     .ranks = 2, .deciders = 1, .calls = 3, .publications = 2, .crashes = 1},
+    {.name = "as shipped, five calls and three publications",
+     .ranks = 2, .deciders = 1, .calls = 5, .publications = 3, .slow = true},
+    {.name = "as shipped, three ranks and two publications",
+     .ranks = 3, .deciders = 1, .calls = 3, .publications = 2, .slow = true},
+    {.name = "as shipped, counters alone",
+     .ranks = 2, .deciders = 1, .calls = 5, .publications = 2, .counter_only = true},
+    {.name = "as shipped, a stopped controller goes on writing",
+     .ranks = 2, .deciders = 2, .calls = 3, .publications = 2, .stale_writer = true},
+    {.name = "as shipped, one rank a call ahead",
+     .ranks = 2, .deciders = 1, .calls = 4, .publications = 2, .diverged = true},
     {.name = "as shipped, three ranks", .ranks = 3, .deciders = 1, .calls = 3, .publications = 1},
-    {.name = "replay: the last acknowledger commits", .ranks = 2, .deciders = 1, .calls = 4, .publications = 2, .last_ack_commits = true},
+    {.name = "replay: the last acknowledger commits",
+     .ranks = 2, .deciders = 1, .calls = 4, .publications = 2, .last_ack_commits = true},
     {.name = "S0-1 reuse at once", .fault = REUSE_AT_ONCE, .ranks = 2, .deciders = 1, .calls = 4, .publications = 3},
-    {.name = "S0-2 counter before the decision", .fault = COUNTER_FIRST, .ranks = 2, .deciders = 1, .calls = 5, .publications = 3},
+    {.name = "S0-2 counter before the decision",
+     .fault = COUNTER_FIRST, .ranks = 2, .deciders = 1, .calls = 5, .publications = 3},
     {.name = "S0-3 wrapped epoch", .fault = WRAPPED_EPOCH, .ranks = 2, .deciders = 1, .calls = 5, .publications = 4},
-    {.name = "S0-4 two writers, no hash", .fault = TORN_PLAN, .ranks = 2, .deciders = 2, .calls = 4, .publications = 2, .stale_writer = true},
-    {.name = "acknowledged without history", .fault = NO_HISTORY, .ranks = 2, .deciders = 1, .calls = 5, .publications = 2, .diverged = true},
-    {.name = "S0-5 declined after the commit", .fault = DECLINE_AFTER_COMMIT, .ranks = 2, .deciders = 1, .calls = 4, .publications = 1},
+    {.name = "S0-4 two writers, no hash",
+     .fault = TORN_PLAN, .ranks = 2, .deciders = 2, .calls = 4, .publications = 2, .stale_writer = true},
+    {.name = "acknowledged without history",
+     .fault = NO_HISTORY, .ranks = 2, .deciders = 1, .calls = 5, .publications = 2, .diverged = true},
+    {.name = "S0-5 declined after the commit",
+     .fault = DECLINE_AFTER_COMMIT, .ranks = 2, .deciders = 1, .calls = 4, .publications = 1},
     {.name = "late rank does not abort", .fault = NO_ABORT, .ranks = 2, .deciders = 1, .calls = 4, .publications = 2},
-    {.name = "replay: looks before it writes", .fault = LOOK_BEFORE_WRITING, .ranks = 2, .deciders = 1, .calls = 4, .publications = 1, .last_ack_commits = true},
+    {.name = "replay: looks before it writes",
+     .fault = LOOK_BEFORE_WRITING, .ranks = 2, .deciders = 1, .calls = 4, .publications = 1, .last_ack_commits = true},
 };
+/* clang-format on */
 
 int main(int argc, char **argv)
 {

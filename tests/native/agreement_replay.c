@@ -79,7 +79,8 @@ static void one_rank_with_another_profile_keeps_all_on_stock(void)
     }
     uint32_t refused = 0;
     for (uint32_t i = 0; i < 3; i++) {
-        refused += group.replay[i].state == LAGOM_REPLAY_REFUSED && group.replay[i].refused_fault == LAGOM_PLAN_NOT_MINE;
+        refused +=
+            group.replay[i].state == LAGOM_REPLAY_REFUSED && group.replay[i].refused_fault == LAGOM_PLAN_NOT_MINE;
     }
     CHECK_EQUAL(refused, 1);
 }

@@ -1,4 +1,4 @@
-/* agreement_switch.c - one switch at a time, call by call: who sees what, when it takes effect, and every way it fails. */
+/* agreement_switch.c - one switch at a time, call by call: who sees what, when it takes effect, and how it can fail. */
 #include "tests/native/group.h"
 
 static struct group group;

@@ -1,4 +1,5 @@
-/* agreement_transitions.c - the switch's pure functions, case by case: every state of the word against every state of a rank. */
+/* agreement_transitions.c - the switch's pure functions, case by case: every state of the word against every state of a
+ * rank. */
 #include "agreement/switch.h"
 #include "tests/native/check.h"
 
@@ -101,7 +102,8 @@ static enum lagom_verdict verdict(uint32_t ranks, struct lagom_ack first, struct
 static void counting(void)
 {
     const struct lagom_ack yes = {0, 5, 70, 80}, none = {0}, old = {4, 4, 70, 80}, no = {5, 4, 0, 0};
-    const struct lagom_ack other_plan = {0, 5, 71, 80}, other_history = {0, 5, 70, 81}, changed_its_mind = {5, 5, 70, 80};
+    const struct lagom_ack other_plan = {0, 5, 71, 80}, other_history = {0, 5, 70, 81},
+                           changed_its_mind = {5, 5, 70, 80};
     CHECK_EQUAL(verdict(2, yes, yes), LAGOM_VERDICT_COMMIT);
     CHECK_EQUAL(verdict(2, yes, none), LAGOM_VERDICT_WAIT);
     CHECK_EQUAL(verdict(2, none, none), LAGOM_VERDICT_WAIT);
@@ -117,11 +119,14 @@ static void counting(void)
 
 static void preparing(void)
 {
-    CHECK(lagom_switch_may_prepare(LAGOM_WORD(LAGOM_COMMITTED, 5), true) && !lagom_switch_may_prepare(LAGOM_WORD(LAGOM_COMMITTED, 5), false));
+    CHECK(lagom_switch_may_prepare(LAGOM_WORD(LAGOM_COMMITTED, 5), true) &&
+          !lagom_switch_may_prepare(LAGOM_WORD(LAGOM_COMMITTED, 5), false));
     CHECK(lagom_switch_may_prepare(LAGOM_WORD(LAGOM_ABORTED, 5), false));
-    CHECK(!lagom_switch_may_prepare(LAGOM_WORD(LAGOM_PREPARED, 5), true) && !lagom_switch_may_prepare(LAGOM_WORD(LAGOM_LOCKED, 5), true));
+    CHECK(!lagom_switch_may_prepare(LAGOM_WORD(LAGOM_PREPARED, 5), true) &&
+          !lagom_switch_may_prepare(LAGOM_WORD(LAGOM_LOCKED, 5), true));
     CHECK(lagom_switch_passed(0, 0, 0, 0));
-    CHECK(lagom_switch_passed(5, 5, 20, 21) && !lagom_switch_passed(5, 5, 20, 20) && !lagom_switch_passed(5, 4, 10, 50));
+    CHECK(lagom_switch_passed(5, 5, 20, 21) && !lagom_switch_passed(5, 5, 20, 20) &&
+          !lagom_switch_passed(5, 4, 10, 50));
 }
 
 static void the_word(void)

@@ -14,21 +14,21 @@
 #include "protocol/lagom_protocol.h"
 #include "shm/region.h"
 
-#define CHECK(condition)                                                                            \
-    do {                                                                                            \
-        if (!(condition)) {                                                                         \
-            fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, __func__, #condition); \
-            exit(1);                                                                                \
-        }                                                                                           \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, __func__, #condition);                    \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
-#define CHECK_EQUAL(left, right)                                                                          \
-    do {                                                                                                  \
-        long long left_ = (long long)(left), right_ = (long long)(right);                                 \
-        if (left_ != right_) {                                                                            \
-            fprintf(stderr, "%s:%d: %s: %s is %lld, not %lld\n", __FILE__, __LINE__, __func__, #left, left_, right_); \
-            exit(1);                                                                                      \
-        }                                                                                                 \
+#define CHECK_EQUAL(left, right)                                                                                       \
+    do {                                                                                                               \
+        long long left_ = (long long)(left), right_ = (long long)(right);                                              \
+        if (left_ != right_) {                                                                                         \
+            fprintf(stderr, "%s:%d: %s: %s is %lld, not %lld\n", __FILE__, __LINE__, __func__, #left, left_, right_);  \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 #define MIB (1ull << 20)
@@ -64,7 +64,8 @@ static inline void add_position(struct lagom_plan *plan, uint16_t site)
     plan->positions[plan->position_count++] = site;
 }
 
-static inline void add_rule(struct lagom_plan *plan, uint32_t function, uint64_t smallest, uint64_t largest, uint16_t incumbent)
+static inline void add_rule(struct lagom_plan *plan, uint32_t function, uint64_t smallest, uint64_t largest,
+                            uint16_t incumbent)
 {
     plan->rules[plan->rule_count++] = (struct lagom_rule){.function = function,
                                                           .bytes_min = smallest,
@@ -125,11 +126,11 @@ static inline void kill_child(pid_t child)
 }
 
 /* Each case by name, so that the output says which one was running. */
-#define RUN(name)            \
-    do {                     \
-        printf("%s\n", #name); \
-        fflush(stdout);      \
-        name();              \
+#define RUN(name)                                                                                                      \
+    do {                                                                                                               \
+        printf("%s\n", #name);                                                                                         \
+        fflush(stdout);                                                                                                \
+        name();                                                                                                        \
     } while (0)
 
 #endif

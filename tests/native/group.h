@@ -1,4 +1,5 @@
-/* group.h - a communicator of a few ranks in private memory, for tests of the agreement that need no file and no locks. */
+/* group.h - a communicator of a few ranks in private memory, for tests of the agreement that need no file and no locks.
+ */
 #ifndef LAGOM_GROUP_H
 #define LAGOM_GROUP_H
 

@@ -1,4 +1,4 @@
-/* plan_check.c - each fault of a plan is found; the hash covers every byte in use and no other; copies stay in bounds. */
+/* plan_check.c - each fault of a plan is found; the hash covers every byte in use and no other; copies stay inside. */
 #include "tests/native/check.h"
 
 static struct lagom_plan plan;

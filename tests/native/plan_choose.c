@@ -5,7 +5,8 @@
 static struct lagom_plan plan;
 static uint16_t failure[LAGOM_MAX_POSITIONS];
 
-/* Sites: AllGather 1 MiB with 4 (5), ReduceScatter 2 MiB with 8 (9). Rules: AllReduce from 64 KiB with 2 (3), any with 12 (13). */
+/* Sites: AllGather 1 MiB with 4 (5), ReduceScatter 2 MiB with 8 (9). Rules: AllReduce from 64 KiB with 2 (3), any with
+ * 12 (13). */
 static void make_plan(uint32_t k, uint64_t end_call)
 {
     memset(&plan, 0, sizeof(plan));

@@ -2,28 +2,27 @@
 #include "profile/profile_text.h"
 #include "tests/native/check.h"
 
-static const char *const whole =
-    "# made by hand\n"
-    "lagom-profile 1\n"
-    "fingerprint nccl 23007\n"
-    "fingerprint ranks 8   # a remark\n"
-    "fingerprint nodes 1\n"
-    "fingerprint p2p 0\n"
-    "fingerprint gpu \"NVIDIA H200\"\n"
-    "fingerprint torch 2.13.0\n"
-    "\n"
-    "communicator ranks=8 nodes=1 ordinal=0 name=\"default pg\"\r\n"
-    "  site 0 allgather 436207616 algo=ring proto=simple nc=3 chunk=256K nt=128\n"
-    "\tsite 1 reducescatter 1M nt=0\n"
-    "site 2 allgather 2G\n"
-    "program 0 3x1\n"
-    "program 2\n"
-    "rule allgather 1048576 - nc=4\n"
-    "rule any - 64K proto=ll\n"
-    "end\n"
-    "communicator nodes=1 ranks=2 ordinal=5\n"
-    "rule any - - nc=2\n"
-    "end";
+static const char *const whole = "# made by hand\n"
+                                 "lagom-profile 1\n"
+                                 "fingerprint nccl 23007\n"
+                                 "fingerprint ranks 8   # a remark\n"
+                                 "fingerprint nodes 1\n"
+                                 "fingerprint p2p 0\n"
+                                 "fingerprint gpu \"NVIDIA H200\"\n"
+                                 "fingerprint torch 2.13.0\n"
+                                 "\n"
+                                 "communicator ranks=8 nodes=1 ordinal=0 name=\"default pg\"\r\n"
+                                 "  site 0 allgather 436207616 algo=ring proto=simple nc=3 chunk=256K nt=128\n"
+                                 "\tsite 1 reducescatter 1M nt=0\n"
+                                 "site 2 allgather 2G\n"
+                                 "program 0 3x1\n"
+                                 "program 2\n"
+                                 "rule allgather 1048576 - nc=4\n"
+                                 "rule any - 64K proto=ll\n"
+                                 "end\n"
+                                 "communicator nodes=1 ranks=2 ordinal=5\n"
+                                 "rule any - - nc=2\n"
+                                 "end";
 
 static struct lagom_profile profile;
 static char error[256];
@@ -52,8 +51,10 @@ static void the_whole_format_is_read(void)
     CHECK_EQUAL(plan->sites[2].bytes, 2ull << 30);
     const uint16_t positions[] = {0, 1, 1, 1, 2};
     CHECK(memcmp(plan->positions, positions, sizeof(positions)) == 0);
-    CHECK(plan->rules[0].bytes_min == MIB && plan->rules[0].bytes_max == UINT64_MAX && plan->rules[0].incumbent.channels == 4);
-    CHECK(plan->rules[1].function == LAGOM_ANY_FUNCTION && plan->rules[1].bytes_min == 0 && plan->rules[1].bytes_max == 65536);
+    CHECK(plan->rules[0].bytes_min == MIB && plan->rules[0].bytes_max == UINT64_MAX &&
+          plan->rules[0].incumbent.channels == 4);
+    CHECK(plan->rules[1].function == LAGOM_ANY_FUNCTION && plan->rules[1].bytes_min == 0 &&
+          plan->rules[1].bytes_max == 65536);
     CHECK(profile.sections[1].ordinal == 5 && profile.sections[1].name[0] == '\0');
     lagom_profile_free(&profile);
     CHECK(profile.section_count == 0 && profile.sections == NULL);
@@ -198,7 +199,8 @@ static void noise_is_survived(void)
 static void files(void)
 {
     char path[512];
-    snprintf(path, sizeof(path), "%s/profile.%d", getenv("LAGOM_SHM_DIR") != NULL ? getenv("LAGOM_SHM_DIR") : "/tmp", getpid());
+    snprintf(path, sizeof(path), "%s/profile.%d", getenv("LAGOM_SHM_DIR") != NULL ? getenv("LAGOM_SHM_DIR") : "/tmp",
+             getpid());
     FILE *file = fopen(path, "w");
     CHECK(file != NULL && fputs(whole, file) >= 0 && fclose(file) == 0);
     CHECK_EQUAL(lagom_profile_load(path, &profile, error, sizeof(error)), 0);
@@ -244,7 +246,8 @@ static void the_section_of_a_communicator(void)
     CHECK_EQUAL(parse(whole), 0);
     const struct lagom_profile_section *first = &profile.sections[0];
     CHECK(lagom_profile_section_for(&profile, 8, 1, 0, "default pg") == first);
-    CHECK(lagom_profile_section_for(&profile, 8, 1, 0, "") == first && lagom_profile_section_for(&profile, 8, 1, 0, NULL) == first);
+    CHECK(lagom_profile_section_for(&profile, 8, 1, 0, "") == first &&
+          lagom_profile_section_for(&profile, 8, 1, 0, NULL) == first);
     CHECK(lagom_profile_section_for(&profile, 8, 1, 0, "other") == NULL);
     CHECK(lagom_profile_section_for(&profile, 8, 1, 1, "default pg") == NULL);
     CHECK(lagom_profile_section_for(&profile, 2, 1, 5, "whatever") == &profile.sections[1]);
@@ -281,10 +284,26 @@ static void rules_of_the_command_line(void)
 
 static void bad_rules_are_refused(void)
 {
-    static const char *const bad[] = {"", ":", "::", "allgather", "allgather:nc=4", "allgather:>=1M:", "gather:any:nc=4",
-                                      "any:>1M:nc=4", "any:16M-1M:nc=4", "any:1M-:nc=4", "any:>=:nc=4", "any:any:nc=4,",
-                                      "any:any:nc=4,,nt=64", "any:any:nc=4;nt=64", "any:any:nc=-1", "any:any:nc= 4",
-                                      "any:any:nc=4:nt=64", "any:any:nc=99", "any:=1M2:nc=4", "ANY:any:nc=4"};
+    static const char *const bad[] = {"",
+                                      ":",
+                                      "::",
+                                      "allgather",
+                                      "allgather:nc=4",
+                                      "allgather:>=1M:",
+                                      "gather:any:nc=4",
+                                      "any:>1M:nc=4",
+                                      "any:16M-1M:nc=4",
+                                      "any:1M-:nc=4",
+                                      "any:>=:nc=4",
+                                      "any:any:nc=4,",
+                                      "any:any:nc=4,,nt=64",
+                                      "any:any:nc=4;nt=64",
+                                      "any:any:nc=-1",
+                                      "any:any:nc= 4",
+                                      "any:any:nc=4:nt=64",
+                                      "any:any:nc=99",
+                                      "any:=1M2:nc=4",
+                                      "ANY:any:nc=4"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct lagom_rule out = {.bytes_min = 7};
         CHECK_EQUAL(lagom_rule_parse(bad[i], &out, error, sizeof(error)), -1);

@@ -127,8 +127,8 @@ static void symbolic_links_are_not_followed(void)
 
 static void damaged_files_are_refused(void)
 {
-    static const off_t lengths[] = {0, 1, 511, 512, 4096, (off_t)sizeof(struct lagom_region) - 1,
-                                    (off_t)sizeof(struct lagom_region) + 1};
+    static const off_t lengths[] = {
+        0, 1, 511, 512, 4096, (off_t)sizeof(struct lagom_region) - 1, (off_t)sizeof(struct lagom_region) + 1};
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
         leave_a_stale_one();
         CHECK(truncate(path, lengths[i]) == 0);
@@ -342,7 +342,8 @@ static bool join_in_a_small_tmpfs(const char *size, enum lagom_region_fault want
 
 static void no_more_than_a_quarter_of_what_is_free(void)
 {
-    if (!join_in_a_small_tmpfs("size=20m", LAGOM_REGION_NO_SPACE) || !join_in_a_small_tmpfs("size=40m", LAGOM_REGION_OK) ||
+    if (!join_in_a_small_tmpfs("size=20m", LAGOM_REGION_NO_SPACE) ||
+        !join_in_a_small_tmpfs("size=40m", LAGOM_REGION_OK) ||
         !join_in_a_small_tmpfs("size=1m", LAGOM_REGION_NO_SPACE)) {
         printf("  not seen: mounting a small tmpfs is not allowed here\n");
     }

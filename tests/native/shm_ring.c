@@ -23,8 +23,12 @@ static void fresh(void)
 /* Every field is made from the number, so that a torn record cannot pass for a whole one. */
 static struct lagom_call_record record_number(uint64_t number)
 {
-    return (struct lagom_call_record){.call = number, .time_ns = ~number, .bytes = number * 3, .epoch = number ^ 0x5555,
-                                      .position = (uint32_t)number, .iteration = (uint32_t)(number >> 3),
+    return (struct lagom_call_record){.call = number,
+                                      .time_ns = ~number,
+                                      .bytes = number * 3,
+                                      .epoch = number ^ 0x5555,
+                                      .position = (uint32_t)number,
+                                      .iteration = (uint32_t)(number >> 3),
                                       .chosen = {.channels = (uint16_t)number}};
 }
 
