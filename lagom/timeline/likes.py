@@ -62,7 +62,7 @@ def measure(table: KernelTable, steps: Steps, busy: Busy) -> Contention:
     duration = (end - start).astype(float)
     beside = within(busy.communication, start, end).astype(float)
     covered = np.divide(beside, duration, out=np.zeros_like(duration), where=duration > 0)
-    quiet, role = _references(signatures(table), table, steps, places, duration, covered <= QUIET_UP_TO)
+    quiet, role = _references(signatures(table, steps.exact), table, steps, places, duration, covered <= QUIET_UP_TO)
     return Contention(places, duration, covered, quiet, _channels(table, start, end, beside), role)
 
 
@@ -79,7 +79,7 @@ def _references(
     """The quiet duration of each kernel's like, and each place's role."""
     candidates = [roles(codes, table, steps, *window)[places] for window in WINDOWS]
     found = np.full(duration.shape, np.nan)
-    for medians_of in (_medians_in_step, _medians_ever):
+    for medians_of in (_medians_in_step, _medians_ever) if steps.exact else (_medians_in_step,):
         for role in candidates:
             found = np.where(np.isnan(found), medians_of(duration, quiet, role), found)
     return found, _joined_roles(candidates, np.asarray(quiet.any(axis=0)))

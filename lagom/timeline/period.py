@@ -31,12 +31,13 @@ class Word(NamedTuple):
     hashes: NDArray[np.uint64]
 
 
-def signatures(table: KernelTable) -> NDArray[np.int64]:
+def signatures(table: KernelTable, exact: bool = True) -> NDArray[np.int64]:
     """A code for each kernel, equal for equal (name, grid, grid's x, block); of communication: (name, message size),
-    because its grid and block are what tuning changes from one step to the next."""
+    because its grid and block are what tuning changes from one step to the next. Not ``exact``: the name alone."""
     code = table.name.astype(np.int64)
     compute = ~table.is_communication
-    for column in (table.grid * compute, table.channels * compute, table.block * compute, table.bytes):
+    shapes = (table.grid * compute, table.channels * compute, table.block * compute, table.bytes)
+    for column in shapes if exact else ():
         _, dense = np.unique(column, return_inverse=True)
         code = code * (int(dense.max(initial=0)) + 1) + dense
     return np.unique(code, return_inverse=True)[1].astype(np.int64)

@@ -15,7 +15,7 @@ exactly the usual kernels (a checkpoint, an evaluation, records lost) are counte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -35,7 +35,7 @@ class Steps:
     """``index[k, p]`` is the kernel (row of the table) at place p of step k; steps in order of time.
 
     ``begin[k] .. end[k]`` is step k, ns: from its position 0 to the next. ``periodic`` is False where no period was
-    found: the whole trace is then one step. ``window`` is the number of steps seen, whole or not.
+    found: the whole trace is then one step. ``exact`` is False where shapes change from step to step.
     """
 
     index: NDArray[np.int64]
@@ -44,6 +44,7 @@ class Steps:
     periodic: bool
     irregular: int = 0
     word: tuple[tuple[str, int], ...] = ()
+    exact: bool = True
 
     @property
     def count(self) -> int:
@@ -57,7 +58,7 @@ class Steps:
 
     def only(self, rows: NDArray[np.int64]) -> Steps:
         """The same with the named steps alone."""
-        return Steps(self.index[rows], self.begin[rows], self.end[rows], self.periodic, self.irregular, self.word)
+        return replace(self, index=self.index[rows], begin=self.begin[rows], end=self.end[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +71,26 @@ class _Stream:
 
 
 def find_steps(table: KernelTable, like: Steps | None = None) -> Steps:
-    """The steps of ``table``; ``like`` is another rank's result, whose position 0 is taken over where it fits."""
-    streams = _streams(table)
+    """The steps of ``table``; ``like`` is another rank's result, whose position 0 is taken over where it fits. Where
+    shapes change from step to step, kernels are told apart by their names alone; where nothing repeats, all is one step."""
+    return _find(table, like, exact=True) or _find(table, like, exact=False) or _one_step(table)
+
+
+def _find(table: KernelTable, like: Steps | None, exact: bool) -> Steps | None:
+    streams = _streams(table, signatures(table, exact))
     ticks, whole = _clock(table, streams)
     if not ticks.size:
-        return _one_step(table)
+        return None
     rough = _cut(streams, ticks, whole)
     if not rough.convincing:
-        return _one_step(table)
+        return None
     order, word = _collectives(table, rough)
     if not order.size:
-        return _steps(rough, ticks, ())
+        return _steps(rough, ticks, (), exact)
     turn = _rotation(table, rough.index[:, order], like)
     cuts, whole = _cuts_at(table, streams, rough, int(order[turn]), ticks, whole)
     fine = _cut(streams, cuts, whole)
-    return _steps(fine, cuts, word[turn:] + word[:turn]) if fine.convincing else _one_step(table)
+    return _steps(fine, cuts, word[turn:] + word[:turn], exact) if fine.convincing else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +119,12 @@ def _cut(streams: list[_Stream], cuts: NDArray[np.int64], whole: NDArray[np.bool
     return _Cut(rows, np.hstack(parts), edges)
 
 
-def _steps(cut: _Cut, cuts: NDArray[np.int64], word: tuple[tuple[str, int], ...]) -> Steps:
+def _steps(cut: _Cut, cuts: NDArray[np.int64], word: tuple[tuple[str, int], ...], exact: bool) -> Steps:
     irregular = int(cuts.size - 1 - cut.rows.size)
-    return Steps(cut.index, cuts[cut.rows], cuts[cut.rows + 1], True, irregular, word)
+    return Steps(cut.index, cuts[cut.rows], cuts[cut.rows + 1], True, irregular, word, exact)
 
 
-def _streams(table: KernelTable) -> list[_Stream]:
-    codes = signatures(table)
+def _streams(table: KernelTable, codes: NDArray[np.int64]) -> list[_Stream]:
     rows = [np.flatnonzero(table.stream == stream) for stream in np.unique(table.stream)]
     return [_Stream(of, codes[of], table.start[of]) for of in rows]
 

@@ -48,10 +48,10 @@ class Faults:
 class KernelTable:
     """Kernels of one rank (one process, one GPU); all arrays have one entry a kernel, in order of start.
 
-    ``grid`` is the number of thread blocks (0 where unknown), ``channels`` the grid's x (of NCCL's kernels: the channels
-    that really ran), ``name`` an index into ``names``; ``slot`` tells communicators apart and ``call`` is the number on
-    it, both -1 where unknown; ``bytes`` as NCCL's tuner counts them, 0 where unknown. ``sms`` of the GPU, 0 where
-    unknown.
+    ``grid`` is the number of thread blocks (0 where unknown), ``channels`` the grid's x (of NCCL's kernels: the
+    channels that really ran), ``name`` an index into ``names``; ``slot`` tells communicators apart and ``call`` is the
+    number on it, both -1 where unknown; ``bytes`` as NCCL's tuner counts them, 0 where unknown. ``sms`` of the GPU, 0
+    where unknown.
     """
 
     start: NDArray[np.int64]

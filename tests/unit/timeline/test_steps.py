@@ -97,6 +97,16 @@ def test_steps_are_the_same_while_channels_are_being_tried() -> None:
     assert find_steps(trial).index.tolist() == find_steps(job).index.tolist()
 
 
+def test_shapes_that_change_from_step_to_step_leave_the_names() -> None:
+    """Packed sequences: every step another grid. Names repeat; what is alike is then known within a step only."""
+    job = training(7)
+    step = np.searchsorted(job.start[job.function == 2][::4], job.start, side="right")
+    packed = build(job.start, job.end, job.stream, job.names, job.name, grid=100 + step)
+    steps = find_steps(packed)
+    assert (steps.periodic, steps.exact, steps.count) == (True, False, 6)
+    assert steps.index.tolist() == find_steps(job).index.tolist()
+
+
 def test_an_irregular_step_is_left_out_and_counted() -> None:
     job, extra = training(9), table((3_500.0, 3_501.0, 1, "checkpoint"), (3_502.0, 3_503.0, 1, "checkpoint"))
     mixed = joined(job, extra)
