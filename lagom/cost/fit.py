@@ -20,6 +20,7 @@ from lagom.records import Assignment
 MODEL_FLOOR_Z = 0.008  # what the equations themselves cannot say, as a fraction: added to the measurement's own error
 MODEL_FLOOR_Y = 0.015
 MODEL_FLOOR_X = 0.04
+COLD_STEPS, WARM_STEPS = 40, 8  # of the solver: from the priors, and from an earlier fit
 STEP = 1e-5  # of a finite difference, in log units
 
 
@@ -46,7 +47,8 @@ class Fit:
     """A fitted model. ``theta`` and ``covariance`` are in the fit's own coordinates (logs, and logits for exposure).
 
     ``errors`` and ``left_out`` are log(predicted/measured) for each window, fitted with it and without it; of Z, or of
-    the first x_j where a window has no Z (a communication measured alone).
+    the first x_j where a window has no Z (a communication measured alone). ``doubt`` is the standard deviation that the
+    fit without the window gave itself there, noise of the window included.
     """
 
     model: CostModel
@@ -55,6 +57,7 @@ class Fit:
     observations: tuple[Observation, ...]
     errors: Array
     left_out: Array
+    doubt: Array
     misfit: float  # chi-squared for each measured number; 1 = the stated errors are right
 
     def value(self, name: str) -> tuple[float, float]:
@@ -86,10 +89,10 @@ def fit(model: CostModel, observations: Sequence[Observation], start: Array | No
         jac=problem.jacobian,
         bounds=(problem.prior.low, problem.prior.high),
         x_scale=problem.prior.spread,
-        ftol=1e-5,
-        xtol=1e-5,
+        ftol=1e-4,
+        xtol=1e-4,
         gtol=1e-6,
-        max_nfev=40,
+        max_nfev=COLD_STEPS if start is None else WARM_STEPS,
     )
     return _conclude(problem, solved.x)
 
@@ -168,25 +171,27 @@ def _conclude(problem: _LeastSquares, theta: Array) -> Fit:
     residuals, jacobian = problem.residuals(theta), problem.jacobian(theta)
     count = int(problem.seen.sum())
     misfit = float((residuals[:count] ** 2).sum() / max(1, count))
-    covariance = np.linalg.inv(jacobian.T @ jacobian) * max(1.0, misfit)
-    errors, left_out = _window_errors(problem, residuals, jacobian)
-    return Fit(problem.model, theta, covariance, problem.observations, errors, left_out, misfit)
-
-
-def _window_errors(problem: _LeastSquares, residuals: Array, jacobian: Array) -> tuple[Array, Array]:
-    """log(predicted/measured) of each window's first number, with the window in the fit and left out.
-
-    Left out by linearisation: without the rows of window w, residuals grow by (1 - H_ww)^-1, H the hat matrix. A
-    refit for each window says the same (tests) and takes as many times longer as there are windows.
-    """
     normal = np.linalg.inv(jacobian.T @ jacobian)
-    window_of = np.broadcast_to(np.arange(len(problem.observations))[:, None], problem.seen.shape)[problem.seen]
-    errors = np.zeros(len(problem.observations))
-    left_out = np.zeros_like(errors)
-    for window in range(len(problem.observations)):
-        rows = np.flatnonzero(window_of == window)
-        hat = jacobian[rows] @ normal @ jacobian[rows].T
-        without = np.linalg.solve(np.eye(len(rows)) - hat + 1e-9 * np.eye(len(rows)), residuals[rows])
-        weight = problem.weight[window][problem.seen[window]][0]
-        errors[window], left_out[window] = residuals[rows[0]] / weight, without[0] / weight
-    return errors, left_out
+    windows = [_leave_out(problem, residuals, jacobian, normal, window) for window in range(len(problem.observations))]
+    errors, left_out, doubt = np.array(windows).T
+    covariance = normal * max(1.0, misfit)
+    return Fit(problem.model, theta, covariance, problem.observations, errors, left_out, doubt, misfit)
+
+
+def _leave_out(
+    problem: _LeastSquares, residuals: Array, jacobian: Array, normal: Array, window: int
+) -> tuple[float, float, float]:
+    """log(predicted/measured) of a window's first number with the window in the fit and left out, and the standard
+    deviation that the fit without it gives itself there.
+
+    By linearisation: without the rows of window w, residuals grow by (1 - H_ww)^-1, H the hat matrix. A refit for each
+    window says the same (tests) and takes as many times longer as there are windows.
+    """
+    seen = problem.seen
+    first = int(seen[:window].sum())
+    rows = slice(first, first + int(seen[window].sum()))
+    hat = jacobian[rows] @ normal @ jacobian[rows].T
+    grow = np.linalg.inv((1.0 + 1e-9) * np.eye(len(hat)) - hat)
+    weight = problem.weight[window][seen[window]][0]
+    without = grow @ residuals[rows]
+    return residuals[rows][0] / weight, without[0] / weight, math.sqrt(grow[0, 0]) / weight

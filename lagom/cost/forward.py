@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lagom.cost import model
+from lagom.cost.events import Run
 from lagom.cost.parameters import Array, Pair, Parameters, decode
 from lagom.cost.program import LumpedProgram, Program
 from lagom.records import Algorithm, Assignment, CommConfig, Protocol
@@ -91,18 +92,21 @@ class CostModel:
     def times(self, theta: Array, resources: Resources) -> Times:
         """Times for parameter sets ``theta`` (q, coordinates) on every window of ``resources``."""
         parameters = decode(theta, self.sites)
-        per_call, slow = self._beside(parameters, resources)
-        _, stock_slow = self._beside(parameters, self.stock)
-        x = per_call * self.calls
-        run = self.program.run(x, slow, stock_slow, parameters)
+        x, slow = self.beside(parameters, resources)
+        run = self.run(parameters, x, slow)
         return Times(run.z, run.y, x)
 
-    def _beside(self, p: Parameters, resources: Resources) -> tuple[Array, Array]:
-        """x_j of one call in ns, and the factor by which compute is slower beside it; shape (q, windows, sites)."""
+    def beside(self, p: Parameters, resources: Resources) -> tuple[Array, Array]:
+        """Each site's time in an iteration in ns, and the factor by which compute is slower beside it; both of shape
+        (q, windows, sites). They depend on nothing but the site's own config."""
         nc = resources.nc[None]
         chunk = resources.chunk * p.pair_chunk[:, resources.pair]
         per_call = self._call_time(p, nc, chunk, p.pair_speed[:, resources.pair])
-        return per_call, self._slowdown(p, nc, chunk, per_call)
+        return per_call * self.calls, self._slowdown(p, nc, chunk, per_call)
+
+    def run(self, p: Parameters, x: Array, slow: Array) -> Run:
+        """Z and Y of the whole from what :meth:`beside` says of the parts."""
+        return self.program.run(x, slow, p, lambda: self.beside(p, self.stock)[1])
 
     def _call_time(self, p: Parameters, nc: Array, chunk: Array, speed: Array) -> Array:
         per_channel = model.channel_bandwidth(chunk, p.per_site("channel"), p.per_site("half_chunk"))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lagom.cost.forward import CostModel, Resources
-from lagom.cost.parameters import Array
+from lagom.cost.parameters import Array, Parameters, decode
 from lagom.records import Assignment, CommConfig
 
 JOINT_LIMIT = 6000  # combinations that are simply all evaluated
@@ -21,15 +21,19 @@ Choice = Mapping[int, CommConfig]
 """One alternative: configs by site (several sites where they must share one)."""
 
 Picks = npt.NDArray[np.intp]
-"""The alternative chosen for each unit, by its place in the list."""
+"""The alternative chosen for each unit, by its place in the list; one row or many."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
-    """Sites set together, and what each alternative runs with there, shape (alternatives, sites of the unit)."""
+class _Parts:
+    """x_j and the slow-down beside it for every alternative under one parameter set, shape (alternatives, sites).
 
-    sites: list[int]
-    runs: Resources
+    A site's x and slow-down depend on its own config alone, so a search only has to put parts together.
+    """
+
+    parameters: Parameters
+    x: Array
+    slow: Array
 
 
 class Ladders:
@@ -39,72 +43,66 @@ class Ladders:
         """``choices[k]``: the alternatives of unit k; all of one unit name the same sites, units share none."""
         self.model = model
         self.choices = choices
-        self._units = [self._unit(alternatives) for alternatives in choices]
+        self._lengths = np.array([len(alternatives) for alternatives in choices], dtype=np.intp)
+        self._unit_of = np.zeros(model.sites, dtype=np.intp)
+        for unit, alternatives in enumerate(choices):
+            self._unit_of[list(alternatives[0])] = unit
+        self._runs = self._look_up()
 
-    def _unit(self, alternatives: Sequence[Choice]) -> _Unit:
-        sites = sorted(alternatives[0])
+    def _look_up(self) -> Resources:
+        """Row a: every unit on its alternative a (on its last one where the list is shorter)."""
         stock = Assignment.stock(self.model.sites)
-        runs = self.model.resources([_apply(stock, choice) for choice in alternatives])
-        return _Unit(sites, Resources(runs.nc[:, sites], runs.chunk[:, sites], runs.pair[:, sites]))
+        rows = (np.minimum(row, self._lengths - 1) for row in range(max(self._lengths, default=0)))
+        return self.model.resources([self._assignment(row, stock) for row in rows])
 
-    def best(self, theta: Array, start: Assignment) -> Assignment:
+    def best(self, theta: Array, start: Assignment, *, thorough: bool = True) -> Assignment:
         """The assignment with the least Z under the parameters ``theta`` (the fit's coordinates, shape (coordinates,)).
 
-        All combinations where they are few; else coordinate descent from ``start``, then from where each unit takes
-        least. Near-ties (``EVEN``) go to the one that takes less from compute: fewer channels, then smaller chunks.
+        All combinations where they are few; else coordinate descent from ``start`` and, if ``thorough``, from where
+        each unit takes little, too. Near-ties (``EVEN``) go to the one that takes less from compute: fewer channels,
+        then smaller chunks.
         """
-        if math.prod(len(alternatives) for alternatives in self.choices) <= JOINT_LIMIT:
-            everything = np.indices([len(alternatives) for alternatives in self.choices])
-            return self._assignment(self._least(theta, everything.reshape(len(self.choices), -1).T)[0], start)
-        ends = [self._descend(theta, picks) for picks in (self._picks(start), self._meagre())]
-        return self._assignment(self._least(theta, np.stack(ends))[0], start)
+        parameters = decode(theta, self.model.sites)
+        x, slow = self.model.beside(parameters, self._runs)
+        parts = _Parts(parameters, x[0], slow[0])
+        if thorough and math.prod(self._lengths.tolist()) <= JOINT_LIMIT:
+            everything = np.indices(self._lengths.tolist()).reshape(len(self._lengths), -1).T
+            return self._assignment(self._least(parts, everything), start)
+        starts = [self._nearest(start), self._lengths // 4] if thorough else [self._nearest(start)]
+        ends = [self._descend(parts, picks) for picks in starts]
+        return self._assignment(self._least(parts, np.stack(ends)), start)
 
-    def _descend(self, theta: Array, picks: Picks) -> Picks:
+    def _descend(self, parts: _Parts, picks: Picks) -> Picks:
         """Change one unit at a time to its best alternative until a whole round changes nothing."""
         for _ in range(ROUNDS):
             before = picks
-            for unit, alternatives in enumerate(self.choices):
-                rows = np.repeat(picks[None], len(alternatives), axis=0)
-                rows[:, unit] = np.arange(len(alternatives))
-                picks = self._least(theta, rows)[0]
+            for unit, length in enumerate(self._lengths):
+                rows = np.repeat(picks[None], length, axis=0)
+                rows[:, unit] = np.arange(length)
+                picks = self._least(parts, rows)
             if np.array_equal(before, picks):
                 break
         return picks
 
-    def _least(self, theta: Array, rows: Picks) -> Picks:
-        """The row of ``rows`` with the least Z, as an array of one row."""
-        shape = (len(rows), self.model.sites)
-        runs = Resources(np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.intp))
-        for unit, column in zip(self._units, rows.T, strict=True):
-            runs.nc[:, unit.sites], runs.chunk[:, unit.sites] = unit.runs.nc[column], unit.runs.chunk[column]
-            runs.pair[:, unit.sites] = unit.runs.pair[column]
-        z = self.model.times(theta[None], runs).z[0]
+    def _least(self, parts: _Parts, rows: Picks) -> Picks:
+        """The row of ``rows`` with the least Z."""
+        where = (rows[:, self._unit_of], np.arange(self.model.sites))
+        z = self.model.run(parts.parameters, parts.x[where][None], parts.slow[where][None]).z[0]
         near = np.flatnonzero(z <= z.min() * (1.0 + EVEN))
-        taken = runs.nc[near].sum(-1) + 1e-9 * runs.chunk[near].sum(-1)
-        return rows[near[np.argmin(taken)]][None]
+        where = (rows[near][:, self._unit_of], np.arange(self.model.sites))
+        taken = self._runs.nc[where].sum(-1) + 1e-9 * self._runs.chunk[where].sum(-1)
+        chosen: Picks = rows[near[np.argmin(taken)]]
+        return chosen
 
-    def _picks(self, assignment: Assignment) -> Picks:
-        """Where ``assignment`` stands; the alternative nearest to it where it is not among them."""
+    def _nearest(self, assignment: Assignment) -> Picks:
+        """Each unit's alternative nearest to ``assignment`` in doublings of NC and C, if possible on its algorithm."""
         there = self.model.resources([assignment])
-        return np.array([_nearest(unit, there) for unit in self._units], dtype=np.intp)
-
-    def _meagre(self) -> Picks:
-        """A quarter of the way up each list: another start, where little is taken."""
-        return np.array([len(alternatives) // 4 for alternatives in self.choices], dtype=np.intp)
+        gap = np.log2(self._runs.nc / there.nc) ** 2 + np.log2(self._runs.chunk / there.chunk) ** 2
+        gap = gap + 1e3 * (self._runs.pair != there.pair)
+        by_unit = np.stack([gap[:, self._unit_of == unit].sum(-1) for unit in range(len(self.choices))], axis=-1)
+        return np.minimum(np.argmin(by_unit, axis=0), self._lengths - 1)
 
     def _assignment(self, picks: Picks, base: Assignment) -> Assignment:
         for alternatives, pick in zip(self.choices, picks, strict=True):
-            base = _apply(base, alternatives[pick])
+            base = Assignment(tuple(alternatives[pick].get(site, config) for site, config in enumerate(base.configs)))
         return base
-
-
-def _nearest(unit: _Unit, there: Resources) -> int:
-    """The alternative of ``unit`` nearest to ``there`` in doublings of NC and C, if possible on the same algorithm."""
-    nc = np.log2(unit.runs.nc / there.nc[0, unit.sites])
-    chunk = np.log2(unit.runs.chunk / there.chunk[0, unit.sites])
-    other = unit.runs.pair != there.pair[0, unit.sites]
-    return int(np.argmin((nc**2 + chunk**2 + 1e3 * other).sum(-1)))
-
-
-def _apply(assignment: Assignment, choice: Choice) -> Assignment:
-    return Assignment(tuple(choice.get(site, config) for site, config in enumerate(assignment.configs)))

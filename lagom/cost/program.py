@@ -10,6 +10,7 @@ Both turn communication times and slow-downs into Z and Y by simulating the two 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,10 +30,10 @@ class Program(Protocol):
         """rho of the compute that runs beside each site, for NC channels of which each takes ``share`` of the SMs."""
         ...
 
-    def run(self, x: Array, slow: Array, stock_slow: Array, parameters: Parameters) -> Run:
+    def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> Run:
         """Z and Y in ns, shape (q, w), from each site's time in one iteration and its slow-down, shape (q, w, sites).
 
-        ``stock_slow`` (q, 1, sites) is the slow-down under NCCL's own configs, where a trace was taken.
+        ``stock_slow`` says, if asked, the slow-down under NCCL's own configs, shape (q, 1, sites).
         """
         ...
 
@@ -46,7 +47,7 @@ class LumpedProgram:
     def sm_loss(self, nc: Array, share: Array) -> Array:
         return model.sm_loss(nc, share)
 
-    def run(self, x: Array, slow: Array, stock_slow: Array, parameters: Parameters) -> Run:
+    def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> Run:
         groups = len(GROUPS)
         balance = np.exp(parameters["unlike"][:, :, None] * GROUPS)
         quiet = parameters["compute"][:, :, None] * balance / balance.sum(-1, keepdims=True)
@@ -87,10 +88,10 @@ class TracedProgram:
         columns = np.arange(self.rho.shape[1])
         return np.stack([np.interp(taken[..., site], columns, row) for site, row in enumerate(self.rho)], axis=-1)
 
-    def run(self, x: Array, slow: Array, stock_slow: Array, parameters: Parameters) -> Run:
+    def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> Run:
         shape = x.shape[:2]
         site = np.array(self.comm_site, dtype=np.intp)
-        quiet, idle = self._quiet(stock_slow, parameters)
+        quiet, idle = self._quiet(stock_slow(), parameters)
         run = two_queues(
             self.schedule,
             (x[..., site] * self.comm_share).reshape(-1, len(site)),

@@ -197,7 +197,7 @@ class Guided(Strategy):
         assert self._fit is not None
         yield from ((rung, "one rung from the best") for rung in self._rungs(leader))
         for theta in draws(self._fit, DRAWS, self._seed):
-            yield self._ladders.best(theta, leader), "a plausible optimum"
+            yield self._ladders.best(theta, leader, thorough=False), "a plausible optimum"
         yield self._ladders.best(self._fit.theta, leader), "the model's optimum"
 
     def _rungs(self, base: Assignment) -> Iterator[Assignment]:
