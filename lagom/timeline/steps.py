@@ -71,8 +71,11 @@ class _Stream:
 
 
 def find_steps(table: KernelTable, like: Steps | None = None) -> Steps:
-    """The steps of ``table``; ``like`` is another rank's result, whose position 0 is taken over where it fits. Where
-    shapes change from step to step, kernels are told apart by their names alone; where nothing repeats, all is one step."""
+    """The steps of ``table``; ``like`` is another rank's result, whose position 0 is taken over where it fits.
+
+    Where shapes change from step to step, kernels are told apart by their names alone; where nothing repeats, all is
+    one step.
+    """
     return _find(table, like, exact=True) or _find(table, like, exact=False) or _one_step(table)
 
 
