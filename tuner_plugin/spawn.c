@@ -84,11 +84,12 @@ static bool is_scrubbed(const char *variable)
 static char **scrubbed_environment(void)
 {
     static char no_gpu[] = "CUDA_VISIBLE_DEVICES=";
+    static char one_thread[] = "OMP_NUM_THREADS=1"; /* its small matrices would make BLAS spin on the job's processors */
     size_t count = 0;
     while (environ[count] != NULL) {
         count++;
     }
-    char **kept = malloc((count + 2) * sizeof(*kept));
+    char **kept = malloc((count + 3) * sizeof(*kept));
     size_t used = 0;
     for (size_t i = 0; kept != NULL && i < count; i++) {
         if (!is_scrubbed(environ[i])) {
@@ -97,6 +98,7 @@ static char **scrubbed_environment(void)
     }
     if (kept != NULL) {
         kept[used++] = no_gpu;
+        kept[used++] = one_thread;
         kept[used] = NULL;
     }
     return kept;
