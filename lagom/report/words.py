@@ -12,7 +12,7 @@ def time(ns: float) -> str:
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if abs(ns) >= size:
             return f"{_three(ns / size)} {unit}"
-    return f"{ns:.0f} ns"
+    return f"{ns:.0f} ns" if ns else "0"
 
 
 def percent(share: float, digits: int = 1) -> str:
