@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lagom.search import Policy, TuningSession, make_strategy, statistics
+from lagom.search import BLOCKS, LIVE, Policy, TuningSession, make_strategy, statistics
 from lagom.search.testing import Bench, Communication, Landscape, flat
 
 RUNS = 2000 if os.environ.get("LAGOM_LONG") else 150
@@ -34,12 +34,14 @@ def throttling(iteration: int) -> float:
     return 1.0 + 0.15 * (iteration % 250) / 200.0
 
 
-def run_on_nothing(strategy: str, noise: float, drift: Callable[[int], float], seed: int) -> tuple[bool, bool]:
+def run_on_nothing(
+    strategy: str, noise: float, drift: Callable[[int], float], seed: int, policy: Policy = LIVE
+) -> tuple[bool, bool]:
     """(falsely accepted in the end, anything falsely confirmed on the way)."""
     landscape = flat(2, ceiling=16, see_kernels=False)
     problem = landscape.problem()
     options = {"start": "stock"} if strategy == "lagom" else {"draws": 12}
-    session = TuningSession(make_strategy(strategy, problem, seed, **options), problem)
+    session = TuningSession(make_strategy(strategy, problem, seed, **options), problem, policy)
     Bench(landscape, seed=seed, noise=noise, drift=drift).drive(session)
     assert session.outcome is not None
     return session.outcome.verdict == "improved", any(move.verdict == "confirmed" for move in session.moves)
@@ -55,6 +57,12 @@ def test_false_accepts_per_run_stay_below_alpha(noise: float, drift: Callable[[i
     results = [run_on_nothing(("random", "lagom")[seed % 2], noise, drift, seed) for seed in range(RUNS)]
     assert np.mean([accepted for accepted, _ in results]) <= ALPHA
     assert np.mean([confirmed for _, confirmed in results]) <= ALPHA
+
+
+def test_few_good_pairs_keep_the_level_too() -> None:
+    """The policy for blocks of iterations, where a pair is dear and quiet."""
+    results = [run_on_nothing("lagom", 0.01, wandering, seed, BLOCKS) for seed in range(RUNS)]
+    assert np.mean([accepted or confirmed for accepted, confirmed in results]) <= ALPHA
 
 
 def test_repeated_looks_keep_the_level_of_a_final_test() -> None:
