@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "protocol/lagom_atomic.h"
+#include "tuner_plugin/log.h"
 
 #define CACHE_LINE 64u
 
@@ -103,15 +104,29 @@ struct lagom_member *lagom_member_make(const struct lagom_membership *membership
     lagom_agreement_init(&member->agreement, member->shared, member->slot, plan);
     open_threads(member, membership, hello);
     member->agreement.no_threads = !member->threads.possible;
-    if (plan != NULL) {
-        lagom_replay_start(&member->replay, &member->agreement, member->region, plan);
+    if (plan != NULL && !lagom_replay_start(&member->replay, &member->agreement, member->region, plan)) {
+        lagom_log(NCCL_LOG_INFO, "a communicator over several nodes is not replayed yet; it runs stock.");
     }
     lagom_profiler_link(profiled, member);
     return member;
 }
 
+/* Replay has no controller to tell how it went, and the path of a collective is no place to talk. */
+static void tell_outcome(const struct lagom_member *member)
+{
+    if (member->replay.state == LAGOM_REPLAY_REFUSED) {
+        lagom_log(NCCL_LOG_WARN, "the profile never came into force here: %s",
+                  lagom_plan_fault_text((enum lagom_plan_fault)member->replay.refused_fault));
+    } else if (member->replay.state != LAGOM_REPLAY_OFF) {
+        lagom_log(NCCL_LOG_INFO, "the profile %s here, %llu calls in all",
+                  member->agreement.active ? "was in force" : "never came into force",
+                  (unsigned long long)member->agreement.calls);
+    }
+}
+
 void lagom_member_end(struct lagom_member *member, struct lagom_mapping *mapping)
 {
+    tell_outcome(member);
     lagom_profiler_unlink(member->profiled, member->measuring);
     lagom_slot_release(mapping, member->slot_index);
     free(member);

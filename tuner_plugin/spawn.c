@@ -19,6 +19,12 @@
 /* Words for the shell; $0 is the interpreter. It forks the controller and leaves at once. */
 #define IN_BACKGROUND "\"$0\" \"$@\" & exit 0"
 
+#ifdef __GLIBC_PREREQ
+#if __GLIBC_PREREQ(2, 34)
+#define HAS_CLOSEFROM
+#endif
+#endif
+
 extern char **environ;
 
 /* ---- What to run ------------------------------------------------------------------------------------------------ */
@@ -84,7 +90,8 @@ static bool is_scrubbed(const char *variable)
 static char **scrubbed_environment(void)
 {
     static char no_gpu[] = "CUDA_VISIBLE_DEVICES=";
-    static char one_thread[] = "OMP_NUM_THREADS=1"; /* its small matrices would make BLAS spin on the job's processors */
+    static char one_thread[] =
+        "OMP_NUM_THREADS=1"; /* its small matrices would make BLAS spin on the job's processors */
     size_t count = 0;
     while (environ[count] != NULL) {
         count++;
@@ -108,7 +115,7 @@ static char **scrubbed_environment(void)
 
 static void close_from_three(posix_spawn_file_actions_t *actions)
 {
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
+#ifdef HAS_CLOSEFROM
     posix_spawn_file_actions_addclosefrom_np(actions, 3);
 #else
     DIR *open_now = opendir("/proc/self/fd");
