@@ -23,7 +23,7 @@ from lagom.profile_file import Section
 from lagom.program import CallHistory, Program, TunedProgram, find_program, latest_start, tuned_program
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import Assignment, Function
-from lagom.search import Policy, TuningSession
+from lagom.search import BLOCKS, LIVE, TuningSession
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, Rule
 from lagom.wire.region import Capture, CommunicatorView, Region
@@ -165,7 +165,7 @@ class CommunicatorTuner:
         self._tier = self.evidence.tier(self.slots)
         problem = self.evidence.problem(self.tuned, self.region.processes())
         strategy = chosen_strategy(self.options, problem)
-        self._session = TuningSession(strategy, problem, Policy(), self.options.seed)
+        self._session = TuningSession(strategy, problem, BLOCKS if self._tier is Tier.HOST else LIVE, self.options.seed)
         self._search_began = now
         self.story.program(self.view, self.tuned, problem, self._tier)
         return "tuning"
