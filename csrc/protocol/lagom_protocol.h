@@ -328,7 +328,7 @@ struct lagom_kernel_span {
     int8_t protocol;
     uint8_t reserved[3];
     uint32_t sequence; /* NCCL's sequence number of the collective */
-    uint32_t reserved2;
+    uint32_t blocks;   /* of the whole grid, all dimensions; 0 = unknown */
 };
 _Static_assert(sizeof(struct lagom_kernel_span) == 64, "");
 
