@@ -49,7 +49,7 @@ class Books:
         *,
         h: float | None = None,
         site: int | None = None,
-        interval: tuple[float, float] | None = None,
+        measured: tuple[float, float, float] | None = None,
     ) -> None:
         """Close the window taken last with one move."""
         request, result = self._asked, self._taken
@@ -72,10 +72,10 @@ class Books:
             ended_early=result.ended_early,
             iterations=result.iterations,
         )
-        self.moves.append(self._with_levels(move, interval))
+        self.moves.append(self._with_levels(move, measured))
 
-    def _with_levels(self, move: Move, interval: tuple[float, float] | None) -> Move:
-        """X, Y, Z, ratio and interval as known after this window."""
+    def _with_levels(self, move: Move, measured: tuple[float, float, float] | None) -> Move:
+        """X, Y, Z, ratio and interval as known after this window; a proof brings the ratio of its own fresh samples."""
         trial = self._ledger.trial(move.candidate)
         if trial is None:
             return move
@@ -92,7 +92,7 @@ class Books:
             return move
         assert move.incumbent is not None
         ratio = trial.z / self._ledger.known(move.incumbent).z
-        low, high = interval or (ratio * math.exp(-1.96 * se), ratio * math.exp(1.96 * se))
+        ratio, low, high = measured or (ratio, ratio * math.exp(-1.96 * se), ratio * math.exp(1.96 * se))
         return replace(move, ratio=ratio, ratio_low=low, ratio_high=high)
 
     def _time_lost(self, request: WindowRequest, result: WindowResult) -> float:

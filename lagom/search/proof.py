@@ -53,6 +53,13 @@ class Proof:
         low, high = statistics.shift_interval(self._clean, 0.95)
         return math.exp(low), math.exp(min(high, 700.0))
 
+    @property
+    def measured(self) -> tuple[float, float, float] | None:
+        """Z candidate / Z reference of all fresh samples so far, with its 95 % interval."""
+        if self.found is None or self.interval is None:
+            return None
+        return math.exp(self.found.value), *self.interval
+
     def add(self, result: WindowResult, sigma: float) -> None:
         """One window of fresh pairs; looks when there are enough of them."""
         self._differences += [math.log(candidate.z / incumbent.z) for incumbent, candidate in result.pairs]

@@ -229,7 +229,7 @@ class TuningSession:
                 self.ledger.promote(proof.candidate)
             verdict = proof.verdict if result.pairs or not proof.open else MISSING
             self._books.write(
-                verdict, f"{why}: {proof.sentence or 'the window came back empty'}", interval=proof.interval
+                verdict, f"{why}: {proof.sentence or 'the window came back empty'}", measured=proof.measured
             )
 
     def _conclude(self, answer: Answer) -> Windows:

@@ -250,3 +250,17 @@ def test_wrapping_up_ends_the_search_but_not_the_proof() -> None:
     assert session.outcome.assignment == candidates[1]
     assert not any(move.candidate == candidates[2] for move in session.moves)
     assert "the job is nearly over" in session.outcome.reason
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_logged_ratio_lies_inside_its_interval(seed: int) -> None:
+    """A proof's interval is of its fresh samples alone, so its ratio must be too, not that of all there are."""
+    from lagom.search import make_strategy
+
+    problem = comm_bound().problem()
+    bench = Bench(comm_bound(), seed=seed, noise=0.02)
+    for move in bench.drive(TuningSession(make_strategy("lagom", problem, seed), problem)).moves:
+        if move.ratio is not None:
+            assert move.ratio_low is not None
+            assert move.ratio_high is not None
+            assert move.ratio_low <= move.ratio <= move.ratio_high, f"window {move.number}, {move.purpose}"
