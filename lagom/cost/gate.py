@@ -74,10 +74,14 @@ def _directions(measured: Array, missed: Array, doubt: Array, noise: Array) -> t
 
 
 def _following(measured: Array, missed: Array, noise: float) -> float:
-    """Correlation of predicted and measured log Z; 1 where the windows differ too little, or are too few, to ask."""
+    """Correlation of predicted and measured log Z; 1 where the windows differ too little, or are too few, to ask.
+
+    Misses are cut at three of their own scale: leaving out a window that nothing else resembles can miss by any amount.
+    """
     if len(measured) < SKILL_WINDOWS or np.std(measured) < max(3.0 * noise, NO_SKILL_NEEDED):
         return 1.0
-    return float(np.corrcoef(measured, measured + missed)[0, 1])
+    most = 3.0 * 1.4826 * float(np.median(np.abs(missed)))
+    return float(np.corrcoef(measured, measured + np.clip(missed, -most, most))[0, 1])
 
 
 def _too_far_off(error: float, windows: int) -> str | None:
@@ -96,6 +100,4 @@ def _turned_round(agreement: float, wrong: int, windows: int) -> str | None:
 def _without_skill(correlation: float) -> str | None:
     if correlation >= LEAST_CORRELATION:
         return None
-    return (
-        f"what I predict follows what is measured with a correlation of {correlation:.2f}, at least {LEAST_CORRELATION}"
-    )
+    return f"what I predict follows what is measured with a correlation of {correlation:.2f}, limit {LEAST_CORRELATION}"
