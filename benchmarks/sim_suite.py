@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ from benchmarks.suite.runs import NOISE, Arm, run_arm, truth
 from benchmarks.suite.targets import WORTH, targets
 
 T = TypeVar("T")
+Result = dict[str, Any]
 Points = dict[str, list[tuple[float, float]]]
 """For each strategy (speed-up over stock, Z over oracle) of every run."""
 
@@ -58,34 +59,33 @@ def run_case(case: Case, seeds: int) -> Finished:
     return Finished(case, rows, points)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the suite; returns 0 whatever the targets say (``--strict``: 1 if one is missed)."""
-    options = _options(arguments)
+def suite(quick: bool, seeds: int, processes: int) -> Result:
+    """All of it: rows, ablations (half the seeds), convergence (a quarter: medians of counts need few), targets."""
     started = time.monotonic()
-    cases = quick_cases() if options.quick else all_cases()
-    seeds = options.seeds or (4 if options.quick else 20)
-    say = _progress(started)
-    with ProcessPoolExecutor(options.processes) as pool:
-        work = batches(cases)
+    work = batches(quick_cases() if quick else all_cases())
+    ablated = ablation_cases()[: 1 if quick else None]
+    patterns = convergence_cases(3 if quick else 16)
+    with ProcessPoolExecutor(processes) as pool:
+        say = partial(_progress, started)
         finished = _flat(say("batches", pool.map(partial(run_batch, seeds=seeds), work), len(work)))
-        ablated = ablation_cases()[: 1 if options.quick else None]
-        ablations = _flat(say("ablations", pool.map(partial(ablate, seeds=seeds), ablated), len(ablated)))
-        patterns = convergence_cases(3 if options.quick else 16)
-        repeats = max(2, seeds // 2)
-        convergence = _flat(say("convergence", pool.map(partial(converge, seeds=repeats), patterns), len(patterns)))
+        half, quarter = max(2, seeds // 2), max(2, seeds // 4)
+        ablations = _flat(say("ablations", pool.map(partial(ablate, seeds=half), ablated), len(ablated)))
+        convergence = _flat(say("convergence", pool.map(partial(converge, seeds=quarter), patterns), len(patterns)))
     rows = [row for case in finished for row in case.rows]
-    result = {
-        "meta": {
-            "noise": NOISE,
-            "seeds": seeds,
-            "seconds": round(time.monotonic() - started, 1),
-            "quick": options.quick,
-        },
+    seconds = round(time.monotonic() - started, 1)
+    return {
+        "meta": {"noise": NOISE, "seeds": seeds, "processes": processes, "seconds": seconds, "quick": quick},
         "rows": rows,
         "ablations": ablations,
         "convergence": convergence,
         "targets": targets(rows, *_stock_points(finished), convergence),
     }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the suite; returns 0 whatever the targets say (``--strict``: 1 if one is missed)."""
+    options = _options(arguments)
+    result = suite(options.quick, options.seeds or (4 if options.quick else 20), options.processes)
     _report(result, options.json)
     return int(options.strict and any(t["met"] is False for t in result["targets"]))
 
@@ -108,17 +108,15 @@ def _stock_points(finished: list[Finished]) -> tuple[Points, Points]:
     return everywhere, with_gain
 
 
-def _progress(started: float) -> Callable[..., Any]:
-    def say(what: str, items: Any, count: int) -> Any:
-        for number, item in enumerate(items, start=1):
-            line = f"\r{what} {number}/{count}  {time.monotonic() - started:.0f} s "
-            print(line, end="\n" if number == count else "", file=sys.stderr, flush=True)
-            yield item
-
-    return say
+def _progress(started: float, what: str, items: Iterable[T], count: int) -> Iterator[T]:
+    """The items as they come, with a line on stderr that counts them."""
+    for number, item in enumerate(items, start=1):
+        line = f"\r{what} {number}/{count}  {time.monotonic() - started:.0f} s "
+        print(line, end="\n" if number == count else "", file=sys.stderr, flush=True)
+        yield item
 
 
-def _report(result: dict[str, Any], path: Path | None) -> None:
+def _report(result: Result, path: Path | None) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
