@@ -1,6 +1,6 @@
 """The cost model: the paper's Eq. 1 to 6 made to work, fitted to a few windows, and honest about when it does not.
 
-    model = model_of(problem)                        # or model_of(problem, traced_program(kernels, sites))
+    model = model_of(problem)                        # or model_of(problem, program_of(problem, kernels))
     fitted = fit(model, observations)                # the first observation is stock
     if judge(fitted).trusted:
         candidate = Ladders(model, choices).best(fitted.theta, incumbent)
@@ -14,7 +14,7 @@ from lagom.cost.events import DependencyError, Schedule, two_queues
 from lagom.cost.fit import Fit, FitError, Observation, fit
 from lagom.cost.forward import CostModel, model_of
 from lagom.cost.gate import Trust, judge
-from lagom.cost.kernels import Kernel, TraceError, traced_program
+from lagom.cost.kernels import Kernel, TraceError, program_of, traced_program
 from lagom.cost.optimum import Choice, Ladders
 from lagom.cost.predict import Change, Prediction, compare, draws, predict, shrunk
 from lagom.cost.program import LumpedProgram, Program, TracedProgram
@@ -44,6 +44,7 @@ __all__ = [
     "model_of",
     "nearest_rung",
     "predict",
+    "program_of",
     "shrunk",
     "traced_program",
     "two_queues",

@@ -13,8 +13,9 @@ compute is concerned, and its result is needed by the first segment that begins 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +24,12 @@ from lagom.cost.events import FREE, Schedule
 from lagom.cost.parameters import Array
 from lagom.cost.program import TracedProgram
 from lagom.errors import LagomError
+from lagom.records import Function
 
+if TYPE_CHECKING:
+    from lagom.search.problem import Problem
+
+MOST_ITEMS = 600  # a simulation takes about 0.1 ms for each of them
 TOLERANCE = 10_000.0  # ns: gaps up to this are launch latency, not waiting (as in the definition of overlap groups)
 
 
@@ -56,18 +62,33 @@ class _Busy:
         return np.interp(moment, self.times, self.total)
 
 
-def traced_program(kernels: Sequence[Kernel], sites: int, sms: int = 0) -> TracedProgram:
-    """Read a program from one iteration's kernels; ``sms`` is lambda, 0 if unknown (then grids are not used)."""
+def traced_program(kernels: Sequence[Kernel], sites: int, sms: int = 0, lasting: Collection[int] = ()) -> TracedProgram:
+    """Read a program from one iteration's kernels; ``sms`` is lambda, 0 if unknown (then grids are not used).
+
+    ``lasting``: sites whose results compute needs only where it is seen waiting for them (a ReduceScatter of gradients
+    is for the optimizer, not for the next layer).
+    """
     comms = sorted((kernel for kernel in kernels if kernel.site is not None), key=lambda kernel: kernel.start)
     compute = sorted((kernel for kernel in kernels if kernel.site is None), key=lambda kernel: kernel.start)
     _refuse_nonsense(comms, compute, sites)
     spans = _merge(compute)
     cuts = _sync_points(comms, spans)
-    schedule = Schedule(_triggers(comms, cuts), _consumers(comms, cuts))
+    if len(comms) + len(cuts) > MOST_ITEMS:
+        raise TraceError(
+            f"the iteration has {len(comms)} communications and {len(cuts)} segments, more than {MOST_ITEMS} together: "
+            "too long to simulate at every step; go on without a traced program."
+        )
+    schedule = Schedule(_triggers(comms, cuts), _consumers(comms, cuts, lasting))
     alone, under, idle = _work(comms, spans, cuts, sites)
     rho = _rho(comms, compute, sites, sms)
     site_of = tuple(comm.site for comm in comms if comm.site is not None)
     return TracedProgram(schedule, site_of, _shares(comms, sites), alone, under, idle, rho, sms)
+
+
+def program_of(problem: Problem, kernels: Sequence[Kernel], sms: int = 0) -> TracedProgram:
+    """The program of ``problem`` as traced; what its functions say about who needs their results is used."""
+    lasting = {site.index for site in problem.sites if site.function == Function.REDUCE_SCATTER}
+    return traced_program(kernels, len(problem.sites), sms, lasting)
 
 
 def _refuse_nonsense(comms: Sequence[Kernel], compute: Sequence[Kernel], sites: int) -> None:
@@ -126,10 +147,15 @@ def _triggers(comms: Sequence[Kernel], cuts: Sequence[float]) -> tuple[int, ...]
     return tuple(after)
 
 
-def _consumers(comms: Sequence[Kernel], cuts: Sequence[float]) -> tuple[int, ...]:
-    """segment_after: the last communication that had ended when the segment began."""
-    ends = np.array([comm.end for comm in comms])
-    return tuple(int(np.sum(np.maximum.accumulate(ends) <= cut + TOLERANCE)) - 1 for cut in cuts)
+def _consumers(comms: Sequence[Kernel], cuts: Sequence[float], lasting: Collection[int]) -> tuple[int, ...]:
+    """segment_after: the last communication that had ended when the segment began, and whose result it may need."""
+    ends = np.maximum.accumulate([comm.end for comm in comms])
+    keep = np.array([comm.site in lasting for comm in comms])
+    after = []
+    for cut in cuts:
+        over = (ends <= cut + TOLERANCE) & (~keep | (np.abs(ends - cut) <= TOLERANCE))
+        after.append(int(np.flatnonzero(over)[-1]) if over.any() else FREE)
+    return tuple(after)
 
 
 def _work(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from lagom.cost import Kernel, TraceError, compare, fit, model_of, traced_program
+from lagom.cost import Kernel, TraceError, compare, fit, model_of, program_of, traced_program
 from lagom.cost.events import FREE
 from lagom.records import Assignment, CommConfig
 
@@ -40,6 +40,33 @@ def test_a_communication_that_starts_at_a_kernels_end_was_set_off_by_it() -> Non
 def test_back_to_back_communications_could_have_started_with_the_first() -> None:
     kernels = [Kernel(0, 500 * US), Kernel(0, 100 * US, 0), Kernel(101 * US, 200 * US, 0)]
     assert traced_program(kernels, 1).schedule.comm_after == (FREE, FREE)
+
+
+def test_a_result_that_lasts_is_waited_for_only_where_that_shows() -> None:
+    """A scatter (site 1) ends while compute goes on: nobody waited. One ends where compute resumes: somebody did."""
+    kernels = [
+        Kernel(0, 100 * US, 0),
+        Kernel(100 * US, 300 * US),
+        Kernel(350 * US, 450 * US),
+        Kernel(450 * US, 500 * US),
+    ]
+    unseen = [*kernels, Kernel(150 * US, 200 * US, 1), Kernel(450 * US, 480 * US, 0)]
+    seen = [*kernels, Kernel(150 * US, 350 * US, 1), Kernel(450 * US, 480 * US, 0)]
+    assert traced_program(unseen, 2, lasting={1}).schedule.segment_after[-1] == 0
+    assert traced_program(unseen, 2).schedule.segment_after[-1] == 1
+    assert traced_program(seen, 2, lasting={1}).schedule.segment_after[2] == 1
+
+
+def test_an_iteration_too_long_to_simulate_is_refused() -> None:
+    kernels = [Kernel(100 * US * at, 100 * US * at + 50 * US, 0) for at in range(700)]
+    with pytest.raises(TraceError, match="go on without"):
+        traced_program([*kernels, Kernel(0, 70_000 * US)], 1)
+
+
+def test_a_reduce_scatter_lasts() -> None:
+    workload = WORKLOADS["compute-bound"]
+    problem = workload.problem()
+    assert program_of(problem, trace(workload)).schedule == traced_program(trace(workload), 2, lasting={1}).schedule
 
 
 def test_launch_gaps_are_idle_and_not_compute() -> None:
