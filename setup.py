@@ -1,7 +1,8 @@
-"""Builds the two native libraries into the package; everything else about the project is in pyproject.toml.
+"""Builds the three native libraries into the package; everything else about the project is in pyproject.toml.
 
-    lagom/_lib/liblagom.so              csrc/: the shared memory protocol, for Python (lagom.wire)
-    lagom/_lib/libnccl-tuner-lagom.so   tuner_plugin/ + csrc/: what NCCL loads
+    lagom/_lib/liblagom.so              csrc/ but timeline: the shared memory protocol, for Python (lagom.wire)
+    lagom/_lib/libnccl-tuner-lagom.so   tuner_plugin/ + the same: what NCCL loads
+    lagom/_lib/liblagom_timeline.so     csrc/timeline/: kernels seen through CUPTI; loaded by the plugin where wanted
 
 Plain C11 with gcc; neither CUDA nor NCCL is needed. ``python setup.py native`` builds in place (``make native``), and
 ``pip install .`` / ``pip install -e .`` do the same on the way. The C sources are found by glob: a new file needs no
@@ -38,11 +39,15 @@ C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g1", "-fPIC", "-fvisibility=pro
 INLINE_FLAGS = ["-flto", "-fno-tree-slp-vectorize"]
 LINK_FLAGS = ["-shared", "-pthread", "-Wl,--no-undefined", "-Wl,-z,relro", "-Wl,-z,now"]
 
+CORE = ("csrc/agreement", "csrc/plan", "csrc/profile", "csrc/protocol", "csrc/shm")
+# nodelete: NCCL may dlclose a plugin while its threads still run in it.
+STAYS = ("-Wl,-z,nodelete", "-ldl")
+
 # name -> (source folders, the list of visible symbols, further link flags)
 LIBRARIES = {
-    "liblagom.so": (("csrc",), "csrc/liblagom.map", ()),
-    # nodelete: NCCL may dlclose a plugin while its threads still run in it.
-    "libnccl-tuner-lagom.so": (("csrc", "tuner_plugin"), "tuner_plugin/plugin.map", ("-Wl,-z,nodelete", "-ldl")),
+    "liblagom.so": (CORE, "csrc/liblagom.map", ()),
+    "libnccl-tuner-lagom.so": ((*CORE, "tuner_plugin"), "tuner_plugin/plugin.map", STAYS),
+    "liblagom_timeline.so": (("csrc/shm", "csrc/timeline"), "csrc/timeline/liblagom_timeline.map", STAYS),
 }
 
 
@@ -129,7 +134,7 @@ def bake_interpreter(out: Path) -> None:
 
 
 class Native(Command):
-    """``python setup.py native``: both libraries, in place."""
+    """``python setup.py native``: the libraries, in place."""
 
     description = "build the native libraries into lagom/_lib"
     user_options: ClassVar[list[tuple[str, str | None, str]]] = []

@@ -308,6 +308,18 @@ enum lagom_span_source {
     LAGOM_SPAN_CUPTI = 3,       /* csrc/timeline */
     LAGOM_SPAN_SIMULATED = 4,   /* virtual ranks */
 };
+/* How a kernel that CUPTI saw was joined with its call (csrc/timeline/README.md). */
+enum lagom_join_result {
+    LAGOM_JOIN_NOT_TRIED = 0, /* no NCCL kernel, or another source */
+    LAGOM_JOIN_CALL = 1,      /* slot and call are known */
+    LAGOM_JOIN_SLOT = 2,      /* the communicator only: send and receive, or a call nobody had asked to record */
+    LAGOM_JOIN_AMBIGUOUS = 3, /* several places fit */
+    LAGOM_JOIN_MISMATCH = 4,  /* no place fits */
+    LAGOM_JOIN_DISPUTED = 5,  /* two threads launched at once */
+    LAGOM_JOIN_NO_LAUNCH = 6, /* no launch was noted */
+    LAGOM_JOIN_GRAPH = 7,     /* replayed by a CUDA graph */
+    LAGOM_JOIN_RESULTS = 8,
+};
 enum lagom_span_kind { LAGOM_SPAN_COMPUTE = 0, LAGOM_SPAN_COLLECTIVE = 1, LAGOM_SPAN_P2P = 2, LAGOM_SPAN_OTHER = 3 };
 
 /* One kernel. 64 bytes. */
@@ -326,7 +338,8 @@ struct lagom_kernel_span {
     uint8_t function;
     int8_t algorithm;
     int8_t protocol;
-    uint8_t reserved[3];
+    uint8_t join; /* enum lagom_join_result */
+    uint8_t reserved[2];
     uint32_t sequence; /* NCCL's sequence number of the collective */
     uint32_t blocks;   /* of the whole grid, all dimensions; 0 = unknown */
 };

@@ -1,0 +1,214 @@
+#include "timeline/activity.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "protocol/lagom_atomic.h"
+
+enum place_state { EMPTY, OUT, FULL, READING, ABANDONED };
+
+struct place {
+    uint8_t *memory; /* kept until close */
+    size_t valid;
+    uint64_t number; /* in order of completion */
+    enum place_state state;
+};
+
+static struct {
+    pthread_mutex_t lock; /* of everything here; held for a walk over the table */
+    struct place places[LAGOM_ACTIVITY_BUFFERS];
+    uint64_t completed;
+    uint64_t foreign;
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void lock(void)
+{
+    pthread_mutex_lock(&table.lock);
+}
+
+static void unlock(void)
+{
+    pthread_mutex_unlock(&table.lock);
+}
+
+/* ---- CUPTI's side ----------------------------------------------------------------------------------------------- */
+
+static bool has_memory(struct place *place)
+{
+    if (place->memory == NULL) {
+        place->memory = aligned_alloc(CUPTI_BUFFER_ALIGNMENT, LAGOM_ACTIVITY_BUFFER_BYTES);
+    }
+    return place->memory != NULL;
+}
+
+static void requested(uint8_t **buffer, size_t *bytes, size_t *most_records)
+{
+    *buffer = NULL; /* none: CUPTI drops records and counts them */
+    *bytes = 0;
+    *most_records = 0;
+    lock();
+    for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS && *buffer == NULL; i++) {
+        struct place *place = &table.places[i];
+        if (place->state == EMPTY && has_memory(place)) {
+            place->state = OUT;
+            *buffer = place->memory;
+            *bytes = LAGOM_ACTIVITY_BUFFER_BYTES;
+        }
+    }
+    unlock();
+}
+
+static struct place *place_of(const uint8_t *buffer)
+{
+    for (uint32_t i = 0; buffer != NULL && i < LAGOM_ACTIVITY_BUFFERS; i++) {
+        struct place *place = &table.places[i];
+        if (place->memory == buffer && (place->state == OUT || place->state == ABANDONED)) {
+            return place;
+        }
+    }
+    return NULL;
+}
+
+static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t bytes, size_t valid)
+{
+    (void)context;
+    (void)stream;
+    (void)bytes;
+    lock();
+    struct place *place = place_of(buffer);
+    if (place == NULL) {
+        table.foreign += buffer != NULL;
+    } else if (place->state == ABANDONED || valid == 0) {
+        place->state = EMPTY; /* nothing in it, or of a window that was given up */
+    } else {
+        place->state = FULL;
+        place->valid = valid;
+        place->number = table.completed++;
+    }
+    unlock();
+}
+
+static uint64_t now_on(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t monotonic(void)
+{
+    return now_on(CLOCK_MONOTONIC);
+}
+
+static uint64_t realtime(void)
+{
+    return now_on(CLOCK_REALTIME);
+}
+
+/* ---- Our side --------------------------------------------------------------------------------------------------- */
+
+/* The callbacks anew each time: whoever profiled in between has replaced them. */
+const char *lagom_activity_enable(const struct lagom_cupti *cupti)
+{
+    if (cupti->register_callbacks(requested, completed) != CUPTI_RESULT_SUCCESS) {
+        return "CUPTI takes no buffers from us";
+    }
+    if (cupti->register_timestamp(monotonic) != CUPTI_RESULT_SUCCESS) {
+        return "CUPTI does not take our clock";
+    }
+    if (cupti->enable(CUPTI_KIND_CONCURRENT_KERNEL) != CUPTI_RESULT_SUCCESS) {
+        return "CUPTI does not record kernels here";
+    }
+    cupti->enable(CUPTI_KIND_EXTERNAL_CORRELATION); /* the join does without, too */
+    return NULL;
+}
+
+void lagom_activity_disable(const struct lagom_cupti *cupti)
+{
+    cupti->disable(CUPTI_KIND_EXTERNAL_CORRELATION);
+    cupti->disable(CUPTI_KIND_CONCURRENT_KERNEL);
+}
+
+void lagom_activity_give_clock_back(const struct lagom_cupti *cupti)
+{
+    cupti->register_timestamp(realtime);
+}
+
+void lagom_activity_abandon(void)
+{
+    lock();
+    for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS; i++) {
+        if (table.places[i].state == OUT) {
+            table.places[i].state = ABANDONED;
+        }
+    }
+    unlock();
+}
+
+bool lagom_activity_take(struct lagom_activity_batch *batch)
+{
+    struct place *oldest = NULL;
+    lock();
+    for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS; i++) {
+        struct place *place = &table.places[i];
+        if (place->state == FULL && (oldest == NULL || place->number < oldest->number)) {
+            oldest = place;
+        }
+    }
+    if (oldest != NULL) {
+        oldest->state = READING;
+        *batch = (struct lagom_activity_batch){oldest->memory, oldest->valid, (uint32_t)(oldest - table.places)};
+    }
+    unlock();
+    return oldest != NULL;
+}
+
+void lagom_activity_give_back(const struct lagom_activity_batch *batch)
+{
+    lock();
+    table.places[batch->entry].state = EMPTY;
+    unlock();
+}
+
+static uint64_t count_of(const uint64_t *counter)
+{
+    lock();
+    uint64_t count = *counter;
+    unlock();
+    return count;
+}
+
+uint32_t lagom_activity_out(void)
+{
+    uint32_t out = 0;
+    lock();
+    for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS; i++) {
+        out += table.places[i].state == OUT;
+    }
+    unlock();
+    return out;
+}
+
+uint64_t lagom_activity_completed(void)
+{
+    return count_of(&table.completed);
+}
+
+uint64_t lagom_activity_foreign(void)
+{
+    return count_of(&table.foreign);
+}
+
+void lagom_activity_close(void)
+{
+    lock();
+    for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS; i++) {
+        struct place *place = &table.places[i];
+        if (place->state == EMPTY || place->state == FULL) {
+            free(place->memory);
+            *place = (struct place){.memory = NULL};
+        }
+    }
+    unlock();
+}

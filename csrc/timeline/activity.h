@@ -1,0 +1,44 @@
+/* activity.h - CUPTI's activity buffers: switched on and off, handed out and taken back.
+ *
+ * CUPTI asks for buffers and returns them on threads of the job or of its own; there we only move table entries under
+ * the one lock of this library. Reading happens on our thread. A buffer that is not in our table belongs to another
+ * profiler: it is neither read nor freed.
+ */
+#ifndef LAGOM_ACTIVITY_H
+#define LAGOM_ACTIVITY_H
+
+#include <stdbool.h>
+
+#include "timeline/cupti_loader.h"
+
+#define LAGOM_ACTIVITY_BUFFER_BYTES (128u << 10) /* some 600 kernels: small, so that it is soon full and comes back */
+#define LAGOM_ACTIVITY_BUFFERS 64u               /* 8 MiB if all are out; then CUPTI drops, and says how many */
+
+struct lagom_activity_batch {
+    uint8_t *records;
+    size_t valid;
+    uint32_t entry;
+};
+
+/* NULL = it worked; else what CUPTI refused, in words. */
+const char *lagom_activity_enable(const struct lagom_cupti *cupti);
+void lagom_activity_disable(const struct lagom_cupti *cupti);
+
+/* CUPTI stamps by the system's clock again, as it does by itself: for the tools that come after us. */
+void lagom_activity_give_clock_back(const struct lagom_cupti *cupti);
+
+/* Somebody else took the callbacks: what is out may never come back, and is not handed out again until it does. */
+void lagom_activity_abandon(void);
+
+/* The oldest filled buffer; false = none waits. Each one taken is given back. */
+bool lagom_activity_take(struct lagom_activity_batch *batch);
+void lagom_activity_give_back(const struct lagom_activity_batch *batch);
+
+uint32_t lagom_activity_out(void);      /* buffers in CUPTI's hands, abandoned ones aside */
+uint64_t lagom_activity_completed(void); /* buffers of ours that ever came back */
+uint64_t lagom_activity_foreign(void);   /* buffers that came to us and were not ours */
+
+/* Frees every buffer that is not out. */
+void lagom_activity_close(void);
+
+#endif

@@ -1,0 +1,72 @@
+#include "timeline/brackets.h"
+
+#include <time.h>
+
+#include "protocol/lagom_atomic.h"
+#include "timeline/launches.h"
+#include "timeline/timeline.h"
+
+static const struct lagom_cupti *recording; /* atomic */
+static uint64_t serials;
+static _Thread_local struct lagom_note open_bracket;           /* serial 0 = none */
+static _Thread_local const struct lagom_cupti *pushed_through; /* popped through the same, whatever happens between */
+
+uint64_t lagom_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void lagom_brackets_use(const struct lagom_cupti *cupti)
+{
+    lagom_store_release(&recording, cupti);
+}
+
+void lagom_timeline_launch_begins(uint32_t slot)
+{
+    if (!lagom_notes_wanted()) {
+        return;
+    }
+    open_bracket = (struct lagom_note){.kind = LAGOM_NOTE_LAUNCH,
+                                       .serial = lagom_fetch_add(&serials, 1) + 1,
+                                       .span = {.slot = slot, .call = UINT64_MAX}};
+    pushed_through = lagom_load_acquire(&recording); /* pairs with use: its functions are there */
+    if (pushed_through != NULL) {
+        pushed_through->push_external(CUPTI_EXTERNAL_CUSTOM2, open_bracket.serial);
+    }
+    open_bracket.begin_ns = lagom_now_ns();
+}
+
+void lagom_timeline_launch_ends(void)
+{
+    if (open_bracket.serial == 0) {
+        return;
+    }
+    open_bracket.end_ns = lagom_now_ns();
+    if (pushed_through != NULL) {
+        uint64_t serial;
+        pushed_through->pop_external(CUPTI_EXTERNAL_CUSTOM2, &serial);
+        pushed_through = NULL;
+    }
+    lagom_note_add(&open_bracket);
+    open_bracket.serial = 0;
+}
+
+static void note_call(enum lagom_note_kind kind, const struct lagom_kernel_span *span)
+{
+    if (lagom_notes_wanted()) {
+        uint64_t now = lagom_now_ns();
+        lagom_note_add(&(struct lagom_note){.kind = kind, .begin_ns = now, .end_ns = now, .span = *span});
+    }
+}
+
+void lagom_timeline_launched(const struct lagom_kernel_span *collective)
+{
+    note_call(LAGOM_NOTE_CALL, collective);
+}
+
+void lagom_timeline_asked(const struct lagom_kernel_span *call)
+{
+    note_call(LAGOM_NOTE_ASKED, call);
+}

@@ -1,0 +1,12 @@
+/* brackets.h - the notes of the launching threads, as timeline.h offers them. */
+#ifndef LAGOM_BRACKETS_H
+#define LAGOM_BRACKETS_H
+
+#include "timeline/cupti_loader.h"
+
+/* While CUPTI records: a bracket also pushes its serial as CUPTI's external correlation id. NULL = no longer. */
+void lagom_brackets_use(const struct lagom_cupti *cupti);
+
+uint64_t lagom_now_ns(void); /* CLOCK_MONOTONIC */
+
+#endif

@@ -1,0 +1,347 @@
+#include "timeline/join.h"
+
+#include <string.h>
+
+#include "timeline/kernel_name.h"
+
+#define CLOCKS_APART_NS 200000u /* CUPTI interpolates the GPU's clock: a kernel may seem to start before its launch */
+#define CALL_SLACK_NS 2000000u  /* a call alone says only about when its launch was */
+#define LOOK_AHEAD 64u          /* launches without a kernel that we believe in, after something went wrong */
+#define EVIDENCE 8u             /* kernels that must fit in a row, after something went wrong */
+#define THREADS_BACK 16u
+
+static struct lagom_launch *launch_at(struct lagom_join *join, uint64_t number)
+{
+    return &join->launches[number & (LAGOM_JOIN_LAUNCHES - 1)];
+}
+
+static uint64_t waiting(const struct lagom_join *join)
+{
+    return join->newest - join->oldest;
+}
+
+/* ---- Launches --------------------------------------------------------------------------------------------------- */
+
+static void off_course(struct lagom_join *join, uint32_t search)
+{
+    join->on_course = false;
+    join->starting = false;
+    join->search = search;
+}
+
+/* A launch that surely came before CUPTI recorded has no kernel. */
+static bool before_we_looked(const struct lagom_join *join, const struct lagom_launch *launch)
+{
+    return launch->note.end_ns <= join->on_begin_ns;
+}
+
+static void add_launch(struct lagom_join *join, const struct lagom_launch *launch)
+{
+    if (before_we_looked(join, launch)) {
+        return;
+    }
+    if (waiting(join) == LAGOM_JOIN_LAUNCHES) { /* their kernels never came */
+        join->oldest++;
+        off_course(join, LOOK_AHEAD);
+    }
+    if (waiting(join) > 0) {
+        struct lagom_launch *last = launch_at(join, join->newest - 1);
+        bool at_once = launch->bracketed && last->note.thread != launch->note.thread &&
+                       launch->note.begin_ns < last->note.end_ns;
+        last->disputed |= at_once;
+        *launch_at(join, join->newest) = *launch;
+        launch_at(join, join->newest++)->disputed = at_once;
+        return;
+    }
+    *launch_at(join, join->newest++) = *launch;
+}
+
+/* The launch whose plan this collective is in: the last one of the same thread and communicator. */
+static struct lagom_launch *launch_of(struct lagom_join *join, const struct lagom_note *call)
+{
+    for (uint64_t back = 1; back <= waiting(join) && back <= THREADS_BACK; back++) {
+        struct lagom_launch *launch = launch_at(join, join->newest - back);
+        if (launch->bracketed && launch->note.thread == call->thread && launch->note.span.slot == call->span.slot) {
+            return launch;
+        }
+    }
+    return NULL;
+}
+
+static void add_call(struct lagom_join *join, const struct lagom_note *call)
+{
+    struct lagom_launch *launch = launch_of(join, call);
+    if (launch == NULL || launch->collectives++ > 0) {
+        return; /* launched before we looked, or one more of an aggregate: the first one names it */
+    }
+    launch->note.span = call->span;
+}
+
+/* Without brackets a call stands for its launch. NCCL reports a collective just after it is launched, and asks the
+ * tuner just before. */
+static void add_call_as_launch(struct lagom_join *join, const struct lagom_note *call)
+{
+    struct lagom_launch launch = {.note = *call, .collectives = 1};
+    if (call->kind == LAGOM_NOTE_CALL) {
+        launch.note.begin_ns -= CALL_SLACK_NS;
+    } else {
+        launch.note.end_ns += CALL_SLACK_NS;
+    }
+    add_launch(join, &launch);
+}
+
+void lagom_join_note(struct lagom_join *join, const struct lagom_note *note)
+{
+    if (note->kind == LAGOM_NOTE_LAUNCH) {
+        join->bracketed = true;
+        add_launch(join, &(struct lagom_launch){.note = *note, .bracketed = true});
+    } else if (join->bracketed) {
+        add_call(join, note);
+    } else {
+        add_call_as_launch(join, note);
+    }
+}
+
+/* ---- Whether the two may be the same ---------------------------------------------------------------------------- */
+
+static bool same_shape(const struct lagom_launch *launch, const struct lagom_kernel_span *kernel)
+{
+    const struct lagom_kernel_span *said = &launch->note.span;
+    bool function = kernel->function == LAGOM_NO_FUNCTION || kernel->function == said->function;
+    bool channels = said->channels == 0 || kernel->channels == said->channels ||
+                    (launch->collectives > 1 && kernel->channels > said->channels);
+    return kernel->kind == LAGOM_SPAN_COLLECTIVE && function && channels;
+}
+
+static bool may_be(const struct lagom_launch *launch, const struct lagom_nccl_kernel *kernel)
+{
+    bool timed = kernel->span.start_ns != 0;
+    if (timed && kernel->span.start_ns + CLOCKS_APART_NS < launch->note.begin_ns) {
+        return false;
+    }
+    return launch->disputed || launch->collectives == 0 || same_shape(launch, &kernel->span);
+}
+
+/* ---- Going in step ---------------------------------------------------------------------------------------------- */
+
+static void emit(struct lagom_join *join, const struct lagom_nccl_kernel *kernel, enum lagom_join_result result)
+{
+    struct lagom_kernel_span span = kernel->span;
+    span.join = (uint8_t)result;
+    join->counts[result]++;
+    join->emit(join->context, &span);
+}
+
+static void emit_joined(struct lagom_join *join, struct lagom_nccl_kernel kernel, const struct lagom_launch *launch)
+{
+    const struct lagom_kernel_span *said = &launch->note.span;
+    if (launch->disputed) {
+        emit(join, &kernel, LAGOM_JOIN_DISPUTED);
+        return;
+    }
+    kernel.span.slot = said->slot;
+    if (launch->collectives == 0 || kernel.span.kind != LAGOM_SPAN_COLLECTIVE) {
+        emit(join, &kernel, LAGOM_JOIN_SLOT);
+        return;
+    }
+    kernel.span.call = said->call;
+    kernel.span.bytes = said->bytes;
+    kernel.span.function = said->function;
+    kernel.span.algorithm = said->algorithm;
+    kernel.span.protocol = said->protocol;
+    kernel.span.sequence = said->sequence;
+    emit(join, &kernel, said->call == UINT64_MAX ? LAGOM_JOIN_SLOT : LAGOM_JOIN_CALL);
+}
+
+static void pop_held(struct lagom_join *join)
+{
+    join->held_count--;
+    memmove(join->held, join->held + 1, join->held_count * sizeof(join->held[0]));
+}
+
+/* true = one kernel is off our hands. */
+static bool step(struct lagom_join *join)
+{
+    if (waiting(join) == 0) {
+        return false;
+    }
+    struct lagom_launch *launch = launch_at(join, join->oldest);
+    if (!may_be(launch, &join->held[0])) {
+        off_course(join, LOOK_AHEAD);
+        return true;
+    }
+    emit_joined(join, join->held[0], launch);
+    join->oldest++;
+    pop_held(join);
+    return true;
+}
+
+/* ---- Finding the place ------------------------------------------------------------------------------------------ */
+
+static bool all_fit(struct lagom_join *join, uint64_t offset)
+{
+    for (uint32_t i = 0; i < join->held_count && offset + i < waiting(join); i++) {
+        if (!may_be(launch_at(join, join->oldest + offset + i), &join->held[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Just begun: the first kernel's launch is at the latest the first one that began after CUPTI was on. */
+static uint64_t last_candidate(struct lagom_join *join)
+{
+    if (!join->starting) {
+        return join->search;
+    }
+    uint64_t candidate = 0;
+    while (candidate < waiting(join) && launch_at(join, join->oldest + candidate)->note.begin_ns < join->on_end_ns) {
+        candidate++;
+    }
+    return candidate;
+}
+
+struct finding {
+    uint32_t count; /* places that fit */
+    uint64_t first;
+};
+
+static struct finding find_places(struct lagom_join *join, uint64_t last)
+{
+    struct finding finding = {0, 0};
+    for (uint64_t offset = 0; offset <= last && offset < waiting(join); offset++) {
+        if (all_fit(join, offset)) {
+            finding.first = finding.count++ == 0 ? offset : finding.first;
+        }
+    }
+    return finding;
+}
+
+static void let_go(struct lagom_join *join, enum lagom_join_result result)
+{
+    emit(join, &join->held[0], result);
+    pop_held(join);
+}
+
+/* Several places fit and will go on fitting: half of what is held goes, so that the search is not done for each. */
+static void let_many_go(struct lagom_join *join, uint32_t count)
+{
+    bool launches = waiting(join) > 0;
+    for (uint32_t i = 0; i < count; i++) {
+        let_go(join, launches ? LAGOM_JOIN_AMBIGUOUS : LAGOM_JOIN_NO_LAUNCH);
+        join->oldest += waiting(join) > 0; /* every kernel had one, whichever it was */
+    }
+}
+
+/* true = worth another look. */
+static bool find_course(struct lagom_join *join, bool last_chance)
+{
+    uint64_t last = last_candidate(join);
+    struct finding found = find_places(join, last);
+    bool full = join->held_count == LAGOM_JOIN_HELD;
+    bool enough = join->starting ? last < waiting(join) : join->held_count >= EVIDENCE;
+    if (found.count == 1 && enough) {
+        join->oldest += found.first;
+        join->on_course = true;
+        join->starting = false;
+        return true;
+    }
+    if (found.count == 0 && waiting(join) > last) {
+        if (join->starting) {
+            off_course(join, LOOK_AHEAD);
+            return true;
+        }
+        let_go(join, LAGOM_JOIN_MISMATCH);
+        join->search++; /* its launch may be among these all the same */
+        return true;
+    }
+    if (full || last_chance) {
+        off_course(join, (uint32_t)last);
+        let_many_go(join, full ? LAGOM_JOIN_HELD / 2 : join->held_count);
+        return true;
+    }
+    return false;
+}
+
+/* ---- From outside ----------------------------------------------------------------------------------------------- */
+
+void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on_end_ns)
+{
+    join->on_begin_ns = on_begin_ns;
+    join->on_end_ns = on_end_ns;
+    join->oldest = join->newest = 0;
+    join->held_count = 0;
+    join->bracketed = false;
+    join->on_course = false;
+    join->starting = true;
+    join->search = 0;
+}
+
+/* Kept in the order of the launches; the sequence is 32 bits wide and wraps. */
+static void hold(struct lagom_join *join, const struct lagom_nccl_kernel *kernel)
+{
+    uint32_t at = join->held_count++;
+    while (at > 0 && (int32_t)(kernel->correlation - join->held[at - 1].correlation) < 0) {
+        join->held[at] = join->held[at - 1];
+        at--;
+    }
+    join->held[at] = *kernel;
+}
+
+void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *kernel)
+{
+    if (kernel->from_graph) {
+        emit(join, kernel, LAGOM_JOIN_GRAPH); /* launched by replays, which NCCL tells nobody about */
+        return;
+    }
+    if (kernel->span.kind == LAGOM_SPAN_P2P && !join->bracketed) {
+        emit(join, kernel, LAGOM_JOIN_NO_LAUNCH); /* the tuner is never asked about it */
+        return;
+    }
+    if (join->held_count == LAGOM_JOIN_HELD) {
+        lagom_join_settle(join);
+    }
+    if (join->held_count == LAGOM_JOIN_HELD) {
+        let_go(join, LAGOM_JOIN_NO_LAUNCH);
+    }
+    hold(join, kernel);
+}
+
+void lagom_join_exact(struct lagom_join *join, const struct lagom_nccl_kernel *kernel, uint64_t serial)
+{
+    for (uint64_t number = join->oldest; number < join->newest; number++) {
+        struct lagom_launch *launch = launch_at(join, number);
+        if (launch->note.serial == serial) {
+            launch->disputed = false;
+            emit_joined(join, *kernel, launch);
+            join->oldest = number + 1;
+            return;
+        }
+    }
+    emit(join, kernel, LAGOM_JOIN_NO_LAUNCH);
+}
+
+static void settle(struct lagom_join *join, bool last_chance)
+{
+    while (join->held_count > 0 && (join->on_course ? step(join) : find_course(join, last_chance))) {
+    }
+}
+
+void lagom_join_settle(struct lagom_join *join)
+{
+    settle(join, false);
+}
+
+void lagom_join_lost(struct lagom_join *join, uint64_t count)
+{
+    uint64_t search = count + (join->on_course ? 0 : last_candidate(join));
+    off_course(join, (uint32_t)(search < LOOK_AHEAD ? search : LOOK_AHEAD));
+}
+
+void lagom_join_finish(struct lagom_join *join)
+{
+    settle(join, true);
+    while (join->held_count > 0) {
+        let_go(join, LAGOM_JOIN_NO_LAUNCH);
+    }
+}

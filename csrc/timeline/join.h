@@ -1,0 +1,70 @@
+/* join.h - which call a kernel belongs to: README.md has the policy in words. One thread, no clock, no CUPTI.
+ *
+ * Kernels come in the order of their correlation ids, launches in the order in which they were noted: both are the
+ * order in which the process launched. What has to be found is the place where the two begin together; from there they
+ * go in step, and every pair is checked.
+ */
+#ifndef LAGOM_JOIN_H
+#define LAGOM_JOIN_H
+
+#include <stdbool.h>
+
+#include "protocol/lagom_protocol.h"
+#include "timeline/launches.h"
+
+#define LAGOM_JOIN_LAUNCHES 4096u /* noted and not yet met by their kernels: some iterations of run-ahead */
+#define LAGOM_JOIN_HELD 256u      /* kernels waiting until their place is certain */
+
+struct lagom_launch {
+    struct lagom_note note;
+    uint32_t collectives; /* of the plan; 0 = none: send and receive */
+    bool bracketed;
+    bool disputed; /* another thread launched at the same time: which came first is not known */
+};
+
+struct lagom_nccl_kernel {
+    struct lagom_kernel_span span;
+    uint32_t correlation;
+    bool from_graph;
+};
+
+typedef void (*lagom_join_emit)(void *context, const struct lagom_kernel_span *span);
+
+struct lagom_join {
+    lagom_join_emit emit;
+    void *context;
+    uint64_t on_begin_ns; /* CUPTI was switched on in between */
+    uint64_t on_end_ns;
+    bool on_course;
+    bool bracketed;       /* launches are noted, not only calls */
+    uint32_t search;      /* off course: how many launches from the oldest may be the first kernel's */
+    bool starting;        /* off course because it has just begun: `search` follows from the times */
+    uint64_t oldest;      /* launches: [oldest, newest) */
+    uint64_t newest;
+    uint32_t held_count;
+    uint64_t counts[LAGOM_JOIN_RESULTS]; /* by enum lagom_join_result */
+    struct lagom_launch launches[LAGOM_JOIN_LAUNCHES];
+    struct lagom_nccl_kernel held[LAGOM_JOIN_HELD];
+};
+
+/* CUPTI began to record between the two times. Forgets everything but the counts. */
+void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on_end_ns);
+
+void lagom_join_note(struct lagom_join *join, const struct lagom_note *note);
+
+/* A collective or P2P kernel. Kernels of one delivered buffer may come in any order before settle. */
+void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *kernel);
+
+/* Its thread had pushed this launch's serial: exact, whatever the order. */
+void lagom_join_exact(struct lagom_join *join, const struct lagom_nccl_kernel *kernel, uint64_t serial);
+
+/* Joins what is certain by now. */
+void lagom_join_settle(struct lagom_join *join);
+
+/* Up to `count` kernels or notes are missing: the place must be found anew. */
+void lagom_join_lost(struct lagom_join *join, uint64_t count);
+
+/* The window is over: what is still held goes out unjoined. */
+void lagom_join_finish(struct lagom_join *join);
+
+#endif

@@ -1,0 +1,255 @@
+#include "timeline/watcher.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "protocol/lagom_atomic.h"
+#include "timeline/brackets.h"
+#include "timeline/holders.h"
+#include "timeline/launches.h"
+
+#define MILLISECOND 1000000u
+#define FLUSH_EVERY_NS (20u * MILLISECOND)
+#define WARM_UP_NS (100u * MILLISECOND)  /* launches are noted before the first one is recorded */
+#define DRAIN_NS (2000u * MILLISECOND)   /* the GPU may be some iterations behind */
+#define RETRY_NS (250u * MILLISECOND)    /* somebody else profiles: ask again */
+#define SILENCE_NS (3000u * MILLISECOND) /* kernels are launched and nothing comes back: the callbacks are not ours */
+#define LAUNCHES_HEARD 64u
+
+/* ---- Saying how it stands --------------------------------------------------------------------------------------- */
+
+static void enter(struct lagom_watcher *watcher, enum lagom_timeline_state state)
+{
+    watcher->state = state;
+    watcher->since_ns = lagom_now_ns();
+    lagom_store_release(&watcher->process->timeline_state, (uint32_t)state);
+}
+
+static void remark(struct lagom_watcher *watcher, const char *text)
+{
+    char *out = watcher->process->remark;
+    if (strncmp(out, text, sizeof(watcher->process->remark) - 1) != 0) {
+        snprintf(out, sizeof(watcher->process->remark), "%s", text);
+    }
+}
+
+static void give_up(struct lagom_watcher *watcher, enum lagom_timeline_state state, const char *text)
+{
+    lagom_notes_want(false);
+    lagom_brackets_use(NULL);
+    remark(watcher, text);
+    watcher->draining = false;
+    watcher->retry_ns = lagom_now_ns() + RETRY_NS;
+    enter(watcher, state);
+}
+
+/* CUPTI is somebody else's now: nothing is switched off, nothing of theirs is touched, the window is forgotten. */
+static void yield_to(struct lagom_watcher *watcher, const char *holder)
+{
+    char text[LAGOM_PATH_BYTES];
+    snprintf(text, sizeof(text), "no kernel timeline while %s is at work in this process; asked for again later.",
+             holder);
+    lagom_activity_abandon();
+    lagom_reader_drop(&watcher->reader);
+    give_up(watcher, LAGOM_TIMELINE_YIELDED, text);
+}
+
+/* ---- On --------------------------------------------------------------------------------------------------------- */
+
+static bool open_cupti(struct lagom_watcher *watcher)
+{
+    char reason[LAGOM_PATH_BYTES];
+    if (!watcher->tried_to_open) {
+        watcher->tried_to_open = true;
+        if (!lagom_cupti_open(&watcher->cupti, reason, sizeof(reason))) {
+            remark(watcher, reason);
+        }
+    }
+    return watcher->cupti.library != NULL;
+}
+
+/* Asked for: note launches first, so that the first kernel recorded has its note. */
+static void warm_up(struct lagom_watcher *watcher)
+{
+    if (!open_cupti(watcher)) {
+        enter(watcher, LAGOM_TIMELINE_ABSENT);
+        watcher->retry_ns = UINT64_MAX;
+        return;
+    }
+    const char *holder = lagom_profiling_holder();
+    if (holder != NULL) {
+        yield_to(watcher, holder);
+        return;
+    }
+    lagom_notes_want(true);
+    enter(watcher, LAGOM_TIMELINE_STARTING);
+}
+
+static void record(struct lagom_watcher *watcher)
+{
+    const char *holder = lagom_profiling_holder();
+    if (holder != NULL) {
+        yield_to(watcher, holder);
+        return;
+    }
+    uint64_t begin = lagom_now_ns();
+    const char *refused = lagom_activity_enable(&watcher->cupti);
+    uint64_t end = lagom_now_ns();
+    if (refused != NULL) {
+        char text[LAGOM_PATH_BYTES];
+        snprintf(text, sizeof(text), "no kernel timeline: %s; another tool may hold this process.", refused);
+        give_up(watcher, LAGOM_TIMELINE_YIELDED, text);
+        return;
+    }
+    if (watcher->process->timeline_first_enable_ns == 0) {
+        lagom_store_relaxed(&watcher->process->timeline_first_enable_ns, end - begin);
+    }
+    lagom_reader_start(&watcher->reader, begin, end);
+    lagom_brackets_use(&watcher->cupti);
+    watcher->completed_before = lagom_activity_completed();
+    watcher->notes_at_start = lagom_notes_written();
+    watcher->flushed_ns = end;
+    enter(watcher, LAGOM_TIMELINE_ON);
+}
+
+/* ---- While on --------------------------------------------------------------------------------------------------- */
+
+static void flush(struct lagom_watcher *watcher, uint64_t now)
+{
+    if (now - watcher->flushed_ns >= FLUSH_EVERY_NS) {
+        watcher->cupti.flush_all(CUPTI_FLUSH_COMPLETE);
+        watcher->flushed_ns = now;
+    }
+}
+
+/* Another profiler that does not say so takes the callbacks, and CUPTI reports no error. */
+static bool nothing_comes(const struct lagom_watcher *watcher, uint64_t now)
+{
+    return now - watcher->since_ns > SILENCE_NS && lagom_activity_completed() == watcher->completed_before &&
+           lagom_notes_written() - watcher->notes_at_start >= LAUNCHES_HEARD;
+}
+
+static void stop(struct lagom_watcher *watcher)
+{
+    lagom_activity_disable(&watcher->cupti);
+    lagom_brackets_use(NULL);
+    watcher->draining = true;
+    enter(watcher, LAGOM_TIMELINE_OFF);
+}
+
+static void go_on(struct lagom_watcher *watcher, bool wanted, uint64_t now)
+{
+    const char *holder = lagom_profiling_holder(); /* before we flush or disable anything that may be theirs */
+    if (holder != NULL) {
+        yield_to(watcher, holder);
+        return;
+    }
+    lagom_reader_run(&watcher->reader);
+    if (!wanted) {
+        stop(watcher);
+    } else if (nothing_comes(watcher, now)) {
+        yield_to(watcher, "another profiler that took CUPTI's buffers");
+    } else {
+        flush(watcher, now);
+    }
+}
+
+/* ---- After ------------------------------------------------------------------------------------------------------ */
+
+static void count_foreign(struct lagom_watcher *watcher)
+{
+    static uint64_t counted;
+    uint64_t foreign = lagom_activity_foreign();
+    if (foreign != counted) {
+        lagom_fetch_add(&watcher->process->timeline_lost, foreign - counted);
+        counted = foreign;
+    }
+}
+
+static void end_window(struct lagom_watcher *watcher)
+{
+    lagom_notes_want(false);
+    lagom_reader_finish(&watcher->reader);
+    if (lagom_profiling_holder() == NULL) {
+        lagom_activity_give_clock_back(&watcher->cupti);
+    }
+    lagom_activity_close();
+    watcher->draining = false;
+}
+
+static void drain(struct lagom_watcher *watcher, uint64_t now)
+{
+    if (lagom_profiling_holder() != NULL) { /* their flushes bring our buffers to them: that is all there will be */
+        lagom_activity_abandon();
+        lagom_reader_drop(&watcher->reader);
+        end_window(watcher);
+        return;
+    }
+    bool late = now - watcher->since_ns > DRAIN_NS;
+    if (late) {
+        watcher->cupti.flush_all(CUPTI_FLUSH_FORCED);
+    } else {
+        flush(watcher, now);
+    }
+    lagom_reader_run(&watcher->reader);
+    if ((late || lagom_activity_out() == 0) && lagom_reader_is_done(&watcher->reader)) {
+        if (late) {
+            lagom_activity_abandon();
+        }
+        end_window(watcher);
+    }
+}
+
+/* ---- From outside ----------------------------------------------------------------------------------------------- */
+
+void lagom_watcher_init(struct lagom_watcher *watcher, struct lagom_region *region, uint32_t process,
+                        lagom_timeline_push push)
+{
+    memset(watcher, 0, sizeof(*watcher));
+    watcher->process = &region->processes[process];
+    watcher->reader.cupti = &watcher->cupti;
+    watcher->reader.region = region;
+    watcher->reader.process = process;
+    watcher->reader.push = push;
+    enter(watcher, LAGOM_TIMELINE_OFF);
+}
+
+void lagom_watcher_turn(struct lagom_watcher *watcher)
+{
+    uint64_t now = lagom_now_ns();
+    bool wanted = lagom_load_acquire(&watcher->process->timeline_wanted) != 0; /* pairs with the controller's release */
+    count_foreign(watcher);
+    if (watcher->state == LAGOM_TIMELINE_ON) {
+        go_on(watcher, wanted, now);
+    } else if (watcher->draining) {
+        drain(watcher, now);
+    } else if (watcher->state == LAGOM_TIMELINE_STARTING) {
+        if (!wanted) {
+            lagom_notes_want(false);
+            enter(watcher, LAGOM_TIMELINE_OFF);
+        } else if (now - watcher->since_ns >= WARM_UP_NS) {
+            record(watcher);
+        }
+    } else if (wanted && now >= watcher->retry_ns) {
+        warm_up(watcher);
+    }
+}
+
+void lagom_watcher_end(struct lagom_watcher *watcher)
+{
+    bool alone = lagom_profiling_holder() == NULL;
+    if (watcher->state == LAGOM_TIMELINE_ON && alone) {
+        lagom_activity_disable(&watcher->cupti);
+        watcher->cupti.flush_all(CUPTI_FLUSH_COMPLETE);
+        lagom_reader_run(&watcher->reader);
+    }
+    lagom_brackets_use(NULL);
+    lagom_notes_want(false);
+    lagom_reader_drop(&watcher->reader);
+    if (watcher->cupti.library != NULL && alone && watcher->process->timeline_first_enable_ns != 0) {
+        lagom_activity_give_clock_back(&watcher->cupti);
+    }
+    lagom_activity_abandon();
+    lagom_activity_close();
+    enter(watcher, LAGOM_TIMELINE_OFF);
+}

@@ -1,0 +1,33 @@
+/* watcher.h - the state machine behind process.timeline_wanted: when to record, when to yield, when to come back.
+ *
+ * One turn is a few microseconds and is taken every 5 ms by the thread of timeline.c.
+ */
+#ifndef LAGOM_WATCHER_H
+#define LAGOM_WATCHER_H
+
+#include "timeline/reader.h"
+
+struct lagom_watcher {
+    struct lagom_process *process;
+    struct lagom_cupti cupti;
+    struct lagom_reader reader;
+    uint32_t state; /* enum lagom_timeline_state; a copy is in the process entry */
+    bool tried_to_open;
+    bool draining;             /* off, and the last buffers are still out */
+    uint64_t since_ns;         /* of this state */
+    uint64_t flushed_ns;
+    uint64_t retry_ns;         /* yielded or refused: not before */
+    uint64_t completed_before; /* buffers that had come back when the window began */
+    uint64_t notes_at_start;
+};
+
+void lagom_watcher_init(struct lagom_watcher *watcher, struct lagom_region *region, uint32_t process,
+                        lagom_timeline_push push);
+
+/* One turn. */
+void lagom_watcher_turn(struct lagom_watcher *watcher);
+
+/* Off for good, at once. */
+void lagom_watcher_end(struct lagom_watcher *watcher);
+
+#endif
