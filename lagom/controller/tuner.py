@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from lagom.controller.choice import chosen_strategy
+from lagom.controller.contexts import Contexts
 from lagom.controller.evidence import Evidence
 from lagom.controller.measure import Tier
 from lagom.controller.options import Options
@@ -48,6 +49,7 @@ class CommunicatorTuner:
         self.tuned: TunedProgram | None = None
         self.best: Assignment | None = None  # confirmed and in force, of the tuned sites
         self.rules: tuple[Rule, ...] = ()
+        self._contexts: Contexts | None = None
         self._session: TuningSession | None = None
         self._search_began = 0.0
         self._window: Window | None = None
@@ -69,6 +71,8 @@ class CommunicatorTuner:
             self.history.extend(records)
             if self.phase == "learning":
                 self.evidence.add_calls(records)
+        if self._contexts is not None:
+            self._contexts.add_calls(slot, records)
         if self._window is not None:
             self._window.add_calls(slot, records)
 
@@ -78,6 +82,8 @@ class CommunicatorTuner:
             return
         if self.phase == "learning":
             self.evidence.add_spans(process, self.slots, spans)
+        if self._contexts is not None:
+            self._contexts.add_spans(process, spans)
         if self._window is not None:
             self._window.add_spans(process, spans)
 
@@ -94,7 +100,7 @@ class CommunicatorTuner:
         self._withdraw()
         if self._session is not None:
             self._session.stop("rules were pinned by hand")
-        self._session, self._window, self.best, self.tuned = None, None, None, None
+        self._session, self._window, self._contexts, self.best, self.tuned = None, None, None, None, None
         self.region.set_capture(self.view.index, Capture.CALLS | Capture.KERNELS)
         self.phase = "pinning"
 
@@ -156,13 +162,18 @@ class CommunicatorTuner:
         if now - self._looked_at < LOOK_SECONDS or not self.may_tune:
             return "learning"
         self._looked_at = now
+        self._contexts = self._contexts or Contexts(self.slots, now)
         program = self._believed_program()
         if program is None:
             return "learning"
         if self._captured():
             return self._aside("a CUDA graph was captured here: NCCL no longer asks per call")
-        self.tuned = tuned_program(program)
         self._tier = self.evidence.tier(self.slots)
+        hidden = self._contexts.hidden_shares(self.history, program) if self._tier is Tier.TIMELINE else None
+        if hidden is None and self._tier is Tier.TIMELINE and self._contexts.worth_waiting(program, now):
+            return "learning"
+        self._contexts = None
+        self.tuned = tuned_program(program, hidden)
         problem = self.evidence.problem(self.tuned, self.region.processes())
         strategy = chosen_strategy(self.options, problem)
         self._session = TuningSession(strategy, problem, BLOCKS if self._tier is Tier.HOST else LIVE, self.options.seed)
@@ -303,6 +314,7 @@ class CommunicatorTuner:
         return any(slot.capturing for slot in self.region.slots(self.view.index))
 
     def _aside(self, reason: str) -> str:
+        self._contexts = None
         self.story.standing_aside(reason, self.view)
         return "aside"
 

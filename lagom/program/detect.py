@@ -78,16 +78,39 @@ def latest_start(history: CallHistory, program: Program) -> int | None:
 
     Where all calls look alike every rotation fits; then the one in step with ``program.first_call`` is taken.
     """
-    counting = [i for i, shape in enumerate(history.shapes) if not is_transparent(*shape)]
+    counting = _counting(history)
+    begin = _latest_begin(history, counting, program)
+    return None if begin is None else history.numbers[counting[begin]]
+
+
+def positions_seen(history: CallHistory, program: Program) -> dict[int, int]:
+    """Call number -> position, for the calls of the latest whole periods that follow each other without a gap."""
+    counting, period = _counting(history), len(program.positions)
+    begin = _latest_begin(history, counting, program)
+    if begin is None:
+        return {}
+    end, shapes = begin + period, [history.shapes[i] for i in counting]
+    while begin >= period and shapes[begin - period : begin] == list(program.positions):
+        begin -= period
+    return {history.numbers[counting[at]]: (at - begin) % period for at in range(begin, end)}
+
+
+def _latest_begin(history: CallHistory, counting: list[int], program: Program) -> int | None:
+    """Index in ``counting`` of the latest position 0 with a whole period behind it."""
     shapes = [history.shapes[i] for i in counting]
     period = list(program.positions)
     fitting = [
-        history.numbers[counting[begin]]
+        begin
         for begin in range(len(shapes) - len(period), max(-1, len(shapes) - 2 * len(period)), -1)
         if shapes[begin : begin + len(period)] == period
     ]
-    in_step = [call for call in fitting if (call - program.first_call) % program.calls_per_iteration == 0]
+    ahead = program.calls_per_iteration
+    in_step = [at for at in fitting if (history.numbers[counting[at]] - program.first_call) % ahead == 0]
     return next(iter(in_step or fitting), None)
+
+
+def _counting(history: CallHistory) -> list[int]:
+    return [i for i, shape in enumerate(history.shapes) if not is_transparent(*shape)]
 
 
 def is_transparent(function: int, size: int) -> bool:
@@ -97,7 +120,7 @@ def is_transparent(function: int, size: int) -> bool:
 
 def find_program(history: CallHistory) -> Program | None:
     """The program behind a history, or ``None`` while it has none that can be believed."""
-    counting = [i for i, shape in enumerate(history.shapes) if not is_transparent(*shape)]
+    counting = _counting(history)
     period = smallest_period([history.shapes[i] for i in counting], MAX_POSITIONS)
     if period is None:
         return None

@@ -54,10 +54,4 @@ def _site(index: int, key: tuple[Function, int, str], calls: int) -> Site:
 def _contexts(program: Program, hidden_share: Sequence[float] | None) -> list[str]:
     if hidden_share is None:
         return [""] * len(program.positions)
-    named = ["hidden" if share >= HIDDEN_FROM else "exposed" for share in hidden_share]
-    mixed = {shape for shape in program.positions if len(_contexts_of(program, named, shape)) > 1}
-    return [name if shape in mixed else "" for shape, name in zip(program.positions, named, strict=True)]
-
-
-def _contexts_of(program: Program, named: list[str], shape: tuple[Function, int]) -> set[str]:
-    return {name for name, other in zip(named, program.positions, strict=True) if other == shape}
+    return ["hidden" if share >= HIDDEN_FROM else "exposed" for share in hidden_share]

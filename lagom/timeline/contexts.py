@@ -18,14 +18,17 @@ from lagom.timeline.join import join
 from lagom.timeline.table import KernelTable
 
 
-def hidden_by_position(tables: Sequence[KernelTable], calls: Sequence[NDArray[Any]], slot: int, period: int) -> Floats:
+def hidden_by_position(
+    tables: Sequence[KernelTable], calls: Sequence[NDArray[Any]], slots: Sequence[int], period: int
+) -> Floats:
     """Share of each position's communication time with compute beside it, 0 .. 1: the median over ranks and
     iterations, NaN for a position of which no kernel was seen.
 
     ``tables[r]`` and ``calls[r]`` are rank r's kernels and call records (with ``position``) of the communicator that is
-    ``slot`` in the tables. Kernels that cannot be joined to a call do not count.
+    ``slots[r]`` in its table. Kernels that cannot be joined to a call do not count, nor do calls past the period.
     """
-    seen = [_of_rank(table, records, slot, period) for table, records in zip(tables, calls, strict=True)]
+    of_rank = zip(tables, calls, slots, strict=True)
+    seen = [_of_rank(table, records, slot, period) for table, records, slot in of_rank]
     found = np.full(period, np.nan)
     place = np.concatenate([position for position, _ in seen] or [np.empty(0, np.int64)])
     share = np.concatenate([part for _, part in seen] or [np.empty(0)])

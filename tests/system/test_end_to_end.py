@@ -175,14 +175,21 @@ def test_nothing_is_left_running(tuned: Tuned) -> None:
 # -- replay
 
 
-def expected(tuned: Tuned, spec_calls: list[tuple[int, int]], stock: list[CommConfig]) -> list[CommConfig]:
+def positions(profile: Path) -> list[int]:
+    """Position -> site, from the profile's ``program`` line, whose runs are written ``33x0``."""
+    line = next(line for line in profile.read_text().splitlines() if line.startswith("program "))
+    runs = [word.rpartition("x") for word in line.split()[1:]]
+    return [int(site) for count, _, site in runs for _ in range(int(count or 1))]
+
+
+def expected(tuned: Tuned, program: list[int], stock: list[CommConfig]) -> list[CommConfig]:
     """What each call of an iteration runs under the tuned config, on top of what NCCL picks there."""
-    by_shape = {}
-    for entry in tuned.result["sites"]:
-        chosen = journal.ConfigRecord(**entry["chosen"]).config() if entry["chosen"] else CommConfig()
-        by_shape[entry["site"]["function"], entry["site"]["bytes"]] = chosen
-    words = {2: "allgather", 3: "reducescatter", 4: "allreduce"}
-    return [by_shape[words[f], size].over(base) for (f, size), base in zip(spec_calls, stock, strict=True)]
+    chosen = {
+        entry["site"]["index"]: journal.ConfigRecord(**entry["chosen"]).config()
+        for entry in tuned.result["sites"]
+        if entry["chosen"]
+    }
+    return [chosen.get(site, CommConfig()).over(base) for site, base in zip(program, stock, strict=True)]
 
 
 @pytest.mark.timeout(60)
@@ -199,9 +206,8 @@ def test_profile_is_replayed_without_a_controller(tuned: Tuned, job: Job, tmp_pa
     logging = [n for n, config in enumerate(ran) if config.chunk_bytes == 32 << 10]  # the small AllReduce: LL
     calls = [config for n, config in enumerate(ran) if n not in logging]
     period = len(calls) // spec.iterations
-    shapes = [(op.function, op.bytes) for op in build_simulator(spec).comm_ops]
-    assert len(shapes) == period
-    wanted = expected(tuned, [(int(f), b) for f, b in shapes], calls[:period])
+    assert period == len(build_simulator(spec).comm_ops)
+    wanted = expected(tuned, positions(profile), calls[:period])
     assert wanted != calls[:period], "the first iteration was not stock, or the profile changes nothing"
     iterations = [calls[n : n + period] for n in range(0, len(calls), period)]
     agreed = iterations.index(wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.program import CallHistory, find_program, latest_start, tuned_program
+from lagom.program import CallHistory, find_program, latest_start, positions_seen, tuned_program
 from lagom.records import Assignment, CommConfig, Function
 from lagom.wire.layout import CALL_RECORD
 
@@ -109,4 +109,26 @@ def test_exposed_and_hidden_calls_of_one_shape_are_two_sites() -> None:
     gathers = {site.context for site in tuned.sites if site.bytes == BIG and site.function is Function.ALL_GATHER}
     scatters = {site.context for site in tuned.sites if site.bytes == BIG and site.function is Function.REDUCE_SCATTER}
     assert gathers == {"exposed", "hidden"}
-    assert scatters == {""}
+    assert scatters == {"hidden"}
+
+
+def test_positions_seen_go_back_as_far_as_the_program_does() -> None:
+    one = iteration()
+    history = history_of([*one[3:], (GATHER, 7 << 20), *one * 4], pause=0)
+    program = find_program(history_of(one * 5, pause=len(one)))
+    assert program is not None
+    where = positions_seen(history, program)
+    assert all(program.positions[position] == history.shapes[call] for call, position in where.items())
+    assert min(where) > len(one) - 3  # not past the odd call
+    assert len(where) >= 3 * len(one)
+    assert positions_seen(history_of(one[:4]), program) == {}
+
+
+def test_positions_seen_leave_transparent_calls_out() -> None:
+    one = [*iteration(), (int(Function.ALL_REDUCE), TINY)]
+    history = history_of(one * 4, pause=len(one))
+    program = find_program(history)
+    assert program is not None
+    where = positions_seen(history, program)
+    assert all(history.shapes[call][1] != TINY for call in where)
+    assert sorted(set(where.values())) == list(range(len(one) - 1))

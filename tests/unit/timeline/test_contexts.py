@@ -35,21 +35,21 @@ def rank(steps: int, hidden: tuple[int, ...], named: bool = True) -> tuple[Kerne
 @pytest.mark.parametrize("named", [True, False])
 def test_shares_by_position(named: bool) -> None:
     first, second = rank(4, (0, 100, 60), named), rank(5, (0, 100, 60), named)
-    shares = hidden_by_position([first[0], second[0]], [first[1], second[1]], 3, 3)
+    shares = hidden_by_position([first[0], second[0]], [first[1], second[1]], [3, 3], 3)
     assert shares.tolist() == [0.0, 1.0, pytest.approx(0.6)]
 
 
 def test_a_position_that_was_not_seen_is_unknown() -> None:
     kernels, records = rank(2, (0, 100))
-    shares = hidden_by_position([kernels.only(kernels.call != 1)], [records], 3, 4)
+    shares = hidden_by_position([kernels.only(kernels.call != 1)], [records], [3], 4)
     assert shares[:2].tolist() == [0.0, 1.0]  # call 3 has position 1 too
     assert np.isnan(shares[2:]).all()
-    assert np.isnan(hidden_by_position([], [], 3, 2)).all()
+    assert np.isnan(hidden_by_position([], [], [], 2)).all()
 
 
 def test_the_program_s_sites_follow() -> None:
     kernels, records = rank(4, (0, 100, 100))
-    shares = hidden_by_position([kernels], [records], 3, 3)
+    shares = hidden_by_position([kernels], [records], [3], 3)
     positions = ((Function.ALL_GATHER, SIZE),) * 3
     program = Program(positions, first_call=0, calls_per_iteration=3, steady=True, iterations_seen=4, iteration_ns=1e6)
     sites = tuned_program(program, shares.tolist()).sites
