@@ -19,6 +19,12 @@ static int always_for(uint32_t profiler_api)
     return profiler_api < 6 ? host : host | NCCL_EVENT_CE_COLL;
 }
 
+/* Brackets around launches, where NCCL reports them: the kernel timeline joins by them. */
+static int measured_for(uint32_t profiler_api)
+{
+    return profiler_api < 5 ? MEASURED : MEASURED | NCCL_EVENT_KERNEL_LAUNCH;
+}
+
 struct lagom_event_mask *lagom_event_mask_of(int *mask, uint32_t profiler_api)
 {
     for (size_t i = 0; mask != NULL && i < sizeof(masks) / sizeof(masks[0]); i++) {
@@ -27,6 +33,7 @@ struct lagom_event_mask *lagom_event_mask_of(int *mask, uint32_t profiler_api)
             __atomic_compare_exchange_n(&masks[i].nccl, &free_place, mask, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
         if (claimed || free_place == mask) {
             lagom_store_relaxed(&masks[i].always, always_for(profiler_api));
+            lagom_store_relaxed(&masks[i].while_measured, measured_for(profiler_api));
             return &masks[i];
         }
     }
@@ -38,7 +45,7 @@ static int wanted(const struct lagom_event_mask *mask)
     if (lagom_load_acquire(&mask->tuned) == 0) { /* acquire: see the other threads' counts */
         return 0;
     }
-    return lagom_load_relaxed(&mask->always) | (lagom_load_acquire(&mask->measured) > 0 ? MEASURED : 0);
+    return lagom_load_relaxed(&mask->always) | (lagom_load_acquire(&mask->measured) > 0 ? lagom_load_relaxed(&mask->while_measured) : 0);
 }
 
 /* Another thread may have counted between our look and our store: look again until what is stored is what is wanted. */

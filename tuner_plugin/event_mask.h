@@ -2,7 +2,7 @@
  * collective is called; several communicators want different things from it, so wants are counted.
  *
  * Always, while a communicator is tuned: the cheap host events that say "a graph is being captured" and "this never
- * reaches the tuner" (send/receive, copy engines). Only while somebody measures: COLL and KERNEL_CH.
+ * reaches the tuner" (send/receive, copy engines). Only while somebody measures: COLL, KERNEL_CH and KERNEL_LAUNCH.
  */
 #ifndef LAGOM_EVENT_MASK_H
 #define LAGOM_EVENT_MASK_H
@@ -10,10 +10,11 @@
 #include <stdint.h>
 
 struct lagom_event_mask {
-    int *nccl;         /* NCCL's own; NULL = this place is free */
-    uint32_t tuned;    /* communicators that are tuned */
-    uint32_t measured; /* of which kernels are timed now */
-    int always;        /* by profiler version */
+    int *nccl;          /* NCCL's own; NULL = this place is free */
+    uint32_t tuned;     /* communicators that are tuned */
+    uint32_t measured;  /* of which kernels are timed now */
+    int always;         /* by profiler version */
+    int while_measured; /* on top of that; by profiler version too */
 };
 
 /* The entry of that mask; NULL if mask is NULL or more NCCLs are loaded than anybody has seen in one process. */

@@ -80,6 +80,7 @@ enum nccl_event {
     NCCL_EVENT_GROUP_API = 1 << 8, /* v5: the program opened a group */
     NCCL_EVENT_COLL_API = 1 << 9,  /* v5: the program called a collective */
     NCCL_EVENT_P2P_API = 1 << 10,  /* v5: the program called send or receive */
+    NCCL_EVENT_KERNEL_LAUNCH = 1 << 11, /* v5: brackets the launch of one kernel, on the thread that launches */
     NCCL_EVENT_CE_COLL = 1 << 12,  /* v6: a collective by copy engines, without a kernel */
 };
 enum nccl_event_state { NCCL_STATE_KERNEL_CH_STOP = 22 };

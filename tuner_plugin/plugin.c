@@ -9,6 +9,7 @@
 #include "tuner_plugin/log.h"
 #include "tuner_plugin/member_make.h"
 #include "tuner_plugin/spans.h"
+#include "tuner_plugin/timeline.h"
 
 #define SIZES_REMEMBERED 32u
 
@@ -26,6 +27,7 @@ static struct {
     enum standing standing;
     bool settings_read;
     bool remarked_unknown_id;
+    uint32_t members;
     struct lagom_job job;
     struct size_count sizes[SIZES_REMEMBERED];
 } plugin = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -94,6 +96,21 @@ static struct lagom_member *make_member(const struct lagom_hello *hello, struct 
     return member;
 }
 
+static bool wants_timeline(void)
+{
+    const struct lagom_job *job = &plugin.job;
+    return job->settings.timeline && !job->replaying && job->mapping.region->header.clock != LAGOM_CLOCK_SIMULATED;
+}
+
+/* The timeline's thread lives as long as there is a communicator: NCCL may let go of the plugin with the last one. */
+static struct lagom_member *count_in(struct lagom_member *member)
+{
+    if (member != NULL && plugin.members++ == 0 && wants_timeline()) {
+        lagom_kernels_open(plugin.job.mapping.region, plugin.job.mapping.process);
+    }
+    return member;
+}
+
 /* Tuner v4 is not told the communicator's id; on 2.27 the profiler half is. An id of 0 means "none" in the region. */
 static void complete(struct lagom_hello *hello, const struct lagom_profiled *profiled)
 {
@@ -149,7 +166,7 @@ static struct lagom_member *enter(const struct lagom_hello *said, nccl_log_funct
         remark_unknown_id();
         return NULL;
     }
-    return make_member(&hello, profiled);
+    return count_in(make_member(&hello, profiled));
 }
 
 void lagom_plugin_enter(const struct lagom_hello *hello, nccl_log_function log, const void *return_address)
@@ -174,6 +191,9 @@ void lagom_plugin_leave(struct lagom_member *member)
     }
     pthread_mutex_lock(&plugin.lock);
     lagom_member_end(member, &plugin.job.mapping);
+    if (--plugin.members == 0) {
+        lagom_kernels_close();
+    }
     pthread_mutex_unlock(&plugin.lock);
 }
 

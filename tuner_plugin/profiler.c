@@ -9,6 +9,7 @@
 #include "tuner_plugin/member.h"
 #include "tuner_plugin/plugin.h"
 #include "tuner_plugin/spans.h"
+#include "tuner_plugin/timeline.h"
 #include "tuner_plugin/event_words.h"
 
 #define PROFILED_PLACES 256u
@@ -17,6 +18,7 @@
 static struct lagom_profiled places[PROFILED_PLACES];
 static uint32_t loaded_api;
 static _Thread_local struct lagom_profiled *announced;
+static uint64_t launch_bracket; /* its address is the handle of every kernel launch: they do not nest on a thread */
 
 /* ---- Init and finalize ------------------------------------------------------------------------------------------ */
 
@@ -140,6 +142,7 @@ static void *coll_started(struct lagom_member *member, const struct nccl_event_c
     span.source = LAGOM_SPAN_NCCL_EVENT;
     span.start_ns = span.end_ns = now_for(member);
     lagom_span_push(member->region, member->process_index, &span);
+    lagom_kernels_launched(&span);
     span.source = LAGOM_SPAN_NCCL_KERNEL;
     return coll->channels == 0 ? NULL : lagom_measured_begin(&span);
 }
@@ -183,11 +186,19 @@ void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void 
     if (type == NCCL_EVENT_KERNEL_CH) { /* late, on a proxy thread: the context may be somebody else's by now */
         return lagom_measured_channel_started(parent, body->kernel_ch.gpu_ns);
     }
-    if (profiled == NULL) {
-        return NULL;
+    struct lagom_member *member = profiled == NULL ? NULL : lagom_load_acquire(&profiled->member); /* pairs with link */
+    if (type == NCCL_EVENT_KERNEL_LAUNCH) { /* also of a communicator that is not ours: the order is everybody's */
+        lagom_kernels_launch_begins(member == NULL ? LAGOM_UNKNOWN_RANK : member->slot_index);
+        return &launch_bracket;
     }
-    struct lagom_member *member = lagom_load_acquire(&profiled->member); /* pairs with link */
     return member == NULL ? NULL : member_event(member, type, body);
+}
+
+void lagom_profiler_stop(const void *handle)
+{
+    if (handle == &launch_bracket) { /* a collective's kernel ends with its channels, and those say so by a state */
+        lagom_kernels_launch_ends();
+    }
 }
 
 void lagom_profiler_state(void *handle, int state, const union nccl_event_state_args *args)

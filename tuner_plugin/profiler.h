@@ -60,6 +60,7 @@ void lagom_profiler_measure(struct lagom_profiled *profiled, bool on);
 /* Events, whatever their version. Handles may be NULL. */
 void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void *parent,
                            const union nccl_event_body *body);
+void lagom_profiler_stop(const void *handle);
 void lagom_profiler_state(void *handle, int state, const union nccl_event_state_args *args);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "shm/ring.h"
 #include "tuner_plugin/profiler.h"
+#include "tuner_plugin/timeline.h"
 
 static uint64_t now_for(struct lagom_member *member)
 {
@@ -40,6 +41,19 @@ static void record(struct lagom_member *member, const struct lagom_question *que
     lagom_call_ring_push(member->region, member->slot_index, &call);
 }
 
+/* Without the profiler half nothing tells of launches; the question comes just before. */
+static void note_asked(const struct lagom_member *member, const struct lagom_question *question,
+                       const struct lagom_decision *decision)
+{
+    const struct lagom_kernel_span call = {.call = decision->call,
+                                           .bytes = question->bytes,
+                                           .slot = member->slot_index,
+                                           .function = (uint8_t)question->function,
+                                           .algorithm = LAGOM_LEAVE,
+                                           .protocol = LAGOM_LEAVE};
+    lagom_kernels_asked(&call);
+}
+
 /* A full ring means that nobody reads it: a controller that died in a measuring window must not leave the job measured
  * for good. It goes on when there is room again. */
 static bool somebody_listens(const struct lagom_process *process)
@@ -70,6 +84,9 @@ void lagom_watch_call(struct lagom_member *member, uint32_t capture, const struc
 {
     if ((capture & LAGOM_CAPTURE_CALLS) != 0) {
         record(member, question, decision, stock, flags);
+    }
+    if (member->profiled == NULL) {
+        note_asked(member, question, decision);
     }
     if (member->measuring) { /* since the call before: this one was sampled */
         lagom_launch_order_ask(&member->launches, decision->call, (uint32_t)question->function, question->bytes);

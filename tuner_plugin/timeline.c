@@ -1,0 +1,123 @@
+#include "tuner_plugin/timeline.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "protocol/lagom_atomic.h"
+#include "tuner_plugin/log.h"
+#include "tuner_plugin/spans.h"
+
+#define FILE_NAME "liblagom_timeline.so"
+
+typedef void (*push_function)(struct lagom_region *region, uint32_t process, const struct lagom_kernel_span *span);
+
+struct library {
+    int (*attach)(struct lagom_region *region, uint32_t process, push_function push);
+    void (*detach)(void);
+    void (*launch_begins)(uint32_t slot);
+    void (*launch_ends)(void);
+    void (*launched)(const struct lagom_kernel_span *collective);
+    void (*asked)(const struct lagom_kernel_span *call);
+};
+
+static struct library library;
+static bool tried;
+static bool attached;
+static struct library *usable; /* atomic; &library once it is loaded */
+
+/* ---- Loading ---------------------------------------------------------------------------------------------------- */
+
+/* Beside the file that this code is in. */
+static bool path_beside(char *path, size_t room)
+{
+    Dl_info info;
+    if (dladdr(&library, &info) == 0 || info.dli_fname == NULL) {
+        return false;
+    }
+    const char *slash = strrchr(info.dli_fname, '/');
+    int folder = slash == NULL ? 0 : (int)(slash - info.dli_fname) + 1;
+    int length = snprintf(path, room, "%.*s%s", folder, info.dli_fname, FILE_NAME);
+    return slash != NULL && length > 0 && (size_t)length < room;
+}
+
+/* POSIX makes this conversion work; ISO C has no cast for it. */
+static bool symbol(void *handle, const char *name, void *function)
+{
+    void *address = dlsym(handle, name);
+    memcpy(function, &address, sizeof(address));
+    return address != NULL;
+}
+
+static bool load(void)
+{
+    char path[PATH_MAX];
+    void *handle = path_beside(path, sizeof(path)) ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (handle == NULL) {
+        lagom_log(NCCL_LOG_INFO, "no kernel timeline: %s is not beside the plugin", FILE_NAME);
+        return false;
+    }
+    return symbol(handle, "lagom_timeline_attach", &library.attach) &&
+           symbol(handle, "lagom_timeline_detach", &library.detach) &&
+           symbol(handle, "lagom_timeline_launch_begins", &library.launch_begins) &&
+           symbol(handle, "lagom_timeline_launch_ends", &library.launch_ends) &&
+           symbol(handle, "lagom_timeline_launched", &library.launched) &&
+           symbol(handle, "lagom_timeline_asked", &library.asked);
+}
+
+void lagom_kernels_open(struct lagom_region *region, uint32_t process)
+{
+    if (attached) {
+        return;
+    }
+    if (!tried) {
+        tried = true;
+        lagom_store_release(&usable, load() ? &library : NULL); /* pairs with the launching threads' acquire */
+    }
+    attached = usable != NULL && library.attach(region, process, lagom_span_push) == 0;
+}
+
+void lagom_kernels_close(void)
+{
+    if (attached) {
+        library.detach();
+        attached = false;
+    }
+}
+
+/* ---- Notes ------------------------------------------------------------------------------------------------------ */
+
+static const struct library *loaded(void)
+{
+    return lagom_load_acquire(&usable);
+}
+
+void lagom_kernels_launch_begins(uint32_t slot)
+{
+    if (loaded() != NULL) {
+        library.launch_begins(slot);
+    }
+}
+
+void lagom_kernels_launch_ends(void)
+{
+    if (loaded() != NULL) {
+        library.launch_ends();
+    }
+}
+
+void lagom_kernels_launched(const struct lagom_kernel_span *collective)
+{
+    if (loaded() != NULL) {
+        library.launched(collective);
+    }
+}
+
+void lagom_kernels_asked(const struct lagom_kernel_span *call)
+{
+    if (loaded() != NULL) {
+        library.asked(call);
+    }
+}
