@@ -1,0 +1,74 @@
+"""Everything here needs GPUs: elsewhere each test skips with one reason. What was measured is printed at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu.support import NO_MULTICAST, Kernel, Place, gpu_count, kernels, place, run, torchrun, why_not
+
+HERE = Path(__file__).parent
+EVIDENCE = pytest.StashKey[dict[str, Any]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[EVIDENCE] = {}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ours = [item for item in items if item.path.is_relative_to(HERE)]
+    reason = why_not() if ours else ""
+    for item in ours:
+        item.add_marker(pytest.mark.gpu)
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(240))
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+    for name, value in NO_MULTICAST.items() if ours else ():
+        os.environ.setdefault(name, value)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for name, found in config.stash[EVIDENCE].items():
+        terminalreporter.write_line(f"evidence {name}: {json.dumps(found)}")
+
+
+@pytest.fixture
+def evidence(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Keeps numbers for the end of the run, and for the file that LAGOM_TEST_EVIDENCE names."""
+
+    def keep(**found: Any) -> None:
+        kept = request.config.stash[EVIDENCE]
+        kept.setdefault(request.node.name, {}).update(found)
+        if path := os.environ.get("LAGOM_TEST_EVIDENCE"):
+            Path(path).write_text(json.dumps(kept, indent=1))
+
+    return keep
+
+
+@pytest.fixture
+def spot(tmp_path: Path) -> Iterator[Place]:
+    """A fresh place for one job."""
+    with place(tmp_path / "job") as fresh:
+        yield fresh
+
+
+@pytest.fixture(scope="session")
+def gpus() -> int:
+    """How many ranks a job has here."""
+    return gpu_count()
+
+
+@pytest.fixture(scope="session")
+def stock(tmp_path_factory: pytest.TempPathFactory, gpus: int) -> dict[str, list[Kernel]]:
+    """The kernels of mixed.py without us, by rank: what NCCL does by itself on NVLink."""
+    with place(tmp_path_factory.mktemp("stock")) as fresh:
+        command = torchrun("mixed.py", gpus, "--iterations", "20", "--trace", str(fresh.traces))
+        ran = run(command, fresh.environment(), fresh.folder)
+        assert ran.code == 0, f"the job fails even without lagom: {ran.tail()}"
+        return kernels(fresh.traces)

@@ -1,0 +1,259 @@
+"""A controller that thinks of nothing: it has random legal plans agreed, one after the other, as fast as it can.
+
+    python -m tests.gpu.storm FOLDER --world 2 --plans 200 --seconds 40
+
+It holds the controller's lock of the job that the environment names. FOLDER/plans.jsonl gets a line for every plan in
+force (first call, configs); FOLDER/report.json the count of what the ranks really ran, from their own call records, and
+of calls at which two ranks differed; FOLDER/stop appears when it is enough, which ends the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol, Site
+from lagom.wire.layout import TRANSPARENT_BELOW_BYTES
+from lagom.wire.library import library
+from lagom.wire.plan import Plan, Rule
+from lagom.wire.region import Capture, CommunicatorView, Publication, Region, Verdict, job_key
+from tests.gpu.jobs.operations import OPERATIONS
+
+FIRST_RANK_SECONDS = 60.0
+STOCK_SECONDS = 1.0  # untouched at first, to see how many channels NCCL has built
+OFFER_SECONDS = 5.0
+DEFAULT_CHANNELS = 4  # where no kernel told how many there are
+APPLIED, PROGRAM, CANDIDATE, UNAVAILABLE = 4, 1, 2, 16  # enum lagom_call_flags
+NCCL_EVENT = 1  # enum lagom_span_source
+BY_WORD = {function.word: function for function in Function}
+
+
+@dataclass(frozen=True)
+class Legal:
+    """What may be asked for here."""
+
+    channels: int
+    threads: bool
+    chunk: bool
+
+    def config(self, dice: random.Random, function: Function) -> CommConfig:
+        """Any config; now and then stock. TREE exists for AllReduce only, and its threads are not ours to set."""
+        algorithms = [None, Algorithm.RING] + [Algorithm.TREE] * (function == Function.ALL_REDUCE)
+        protocol = dice.choice([None, *Protocol])
+        algorithm = dice.choice(algorithms)
+        channels = dice.choice([None, dice.randint(1, self.channels)])
+        chunk = dice.choice([None, 1 << dice.randint(14, 20)]) if self.chunk else None
+        threads = None
+        if self.threads and algorithm == Algorithm.RING and protocol is not None and dice.random() < 0.5:
+            low, high = (160, 640) if protocol == Protocol.LL128 else (96, 512)
+            threads = dice.randrange(low, high + 1, 32)
+        return CommConfig(algorithm, protocol, channels, threads, chunk)
+
+
+@dataclass
+class Mix:
+    """The job's iteration as plans see it."""
+
+    world: int
+    shapes: list[tuple[Function, int]] = field(default_factory=list)
+    transparent: list[tuple[Function, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for operation in OPERATIONS:
+            shape = (BY_WORD[operation.function], operation.bytes(self.world))
+            apart = shape[0] in (Function.BROADCAST, Function.REDUCE) or shape[1] < TRANSPARENT_BELOW_BYTES
+            (self.transparent if apart else self.shapes).append(shape)
+
+    def rule(self, shape: tuple[Function, int], legal: Legal, dice: random.Random) -> Rule:
+        """A config for calls of exactly this shape."""
+        return Rule(shape[0], shape[1], shape[1], legal.config(dice, shape[0]))
+
+    def plan(self, start: int, legal: Legal, dice: random.Random) -> Plan:
+        """Half of the plans are rules only; half are programs whose candidate alternates with an incumbent."""
+        if dice.random() < 0.5:
+            return Plan(start, rules=tuple(self.rule(s, legal, dice) for s in self.shapes + self.transparent))
+        sites = tuple(Site(index, *shape) for index, shape in enumerate(self.shapes))
+        incumbent, candidate = (Assignment(tuple(legal.config(dice, s.function) for s in sites)) for _ in range(2))
+        return Plan(
+            start,
+            sites=sites,
+            positions=tuple(range(len(sites))),
+            incumbent=incumbent,
+            candidate=candidate,
+            rules=tuple(self.rule(shape, legal, dice) for shape in self.transparent),
+            end_call=start + dice.randint(2, 8) * len(OPERATIONS),
+            alternate_iterations=1,
+        )
+
+
+@dataclass
+class Witness:
+    """What the ranks say they ran."""
+
+    chosen: dict[int, bytes] = field(default_factory=dict)  # by call, of whichever rank told first
+    configs: set[tuple[int, ...]] = field(default_factory=set)
+    kinds: Counter[str] = field(default_factory=Counter)
+    differing: list[int] = field(default_factory=list)
+    channels: int = 0
+
+    def drain(self, region: Region, communicator: int) -> None:
+        """Every waiting record of every rank."""
+        for slot in region.slots(communicator, also_gone=True):
+            for record in region.drain_calls(slot.index):
+                self._note(record)
+        for process in region.processes():
+            spans = region.drain_kernels(process.index)
+            spans = spans[spans["source"] == NCCL_EVENT]
+            self.channels = max(self.channels, int(spans["channels"].max(initial=0)))
+
+    def _note(self, record: Any) -> None:
+        call, flags, config = int(record["call"]), int(record["flags"]), record["chosen"].tobytes()
+        self.kinds["calls recorded"] += 1
+        for name, bit in (("applied", APPLIED), ("in a program", PROGRAM), ("candidate", CANDIDATE)):
+            self.kinds[name] += bool(flags & bit)
+        self.kinds["not offered by NCCL"] += bool(flags & UNAVAILABLE)
+        if flags & APPLIED:
+            self.configs.add((int(record["function"]), int(record["bytes"]), *map(int, record["chosen"].item())))
+        if self.chosen.setdefault(call, config) != config:
+            self.differing.append(call)
+
+
+class Storm:
+    """Publishes until it is enough or the ranks have gone."""
+
+    def __init__(self, region: Region, wanted: argparse.Namespace, plans: TextIO) -> None:
+        self.region, self.wanted, self.plans = region, wanted, plans
+        self.mix, self.dice = Mix(wanted.world), random.Random(wanted.seed)
+        self.witness, self.outcomes = Witness(), Counter[str]()
+        self.refusals: Counter[str] = Counter()
+        self.margin = 1
+
+    def run(self) -> dict[str, Any]:
+        """The whole storm; returns the report."""
+        communicator = self._wait_for_communicator()
+        self.region.set_capture(communicator, Capture.CALLS | Capture.KERNELS)
+        self._look_for(communicator, STOCK_SECONDS)
+        self.region.set_capture(communicator, Capture.CALLS)
+        legal, began = self._legal(), time.monotonic()
+        while self._goes_on(time.monotonic() - began):
+            self._once(communicator, legal)
+        seconds = time.monotonic() - began
+        self._look_for(communicator, 0.2)
+        return self._report(legal, seconds)
+
+    def _goes_on(self, seconds: float) -> bool:
+        """Until there were enough plans and it took long enough, or the time is over, or the ranks have gone."""
+        enough = self.outcomes["committed"] >= self.wanted.plans and seconds >= self.wanted.at_least_seconds
+        return not enough and seconds < self.wanted.seconds and self.region.processes_alive() > 0
+
+    def _report(self, legal: Legal, seconds: float) -> dict[str, Any]:
+        return {
+            "plans": dict(self.outcomes),
+            "seconds": round(seconds, 1),
+            "distinct function-size-config combinations run": len(self.witness.configs),
+            "calls": dict(self.witness.kinds),
+            "calls compared between ranks": len(self.witness.chosen),
+            "differing": self.witness.differing[:20],
+            "refusals": dict(self.refusals),
+            "legal": {"channels": legal.channels, "threads": legal.threads, "chunk": legal.chunk},
+        }
+
+    def _wait_for_communicator(self) -> int:
+        end = time.monotonic() + FIRST_RANK_SECONDS
+        while time.monotonic() < end:
+            for view in self.region.communicators():
+                if self._is_whole(view) and self.region.counters(view.index)[1] > 0:
+                    return view.index
+            time.sleep(0.01)
+        raise SystemExit(f"no communicator of {self.wanted.world} ranks came within {FIRST_RANK_SECONDS:.0f} s")
+
+    def _is_whole(self, view: CommunicatorView) -> bool:
+        return view.rank_count == self.wanted.world == len(self.region.slots(view.index))
+
+    def _legal(self) -> Legal:
+        knobs = [process.knobs for process in self.region.processes()]
+        lib = library()
+        threads = all(k & lib.LAGOM_KNOB_THREADS for k in knobs)
+        chunk = all(k & lib.LAGOM_KNOB_CHUNK for k in knobs)
+        return Legal(self.witness.channels or DEFAULT_CHANNELS, threads, chunk)
+
+    def _once(self, communicator: int, legal: Legal) -> None:
+        """One offer and what became of it."""
+        self.witness.drain(self.region, communicator)
+        if not self.region.ready_to_publish(communicator):
+            time.sleep(0.001)
+            return
+        period = len(OPERATIONS)
+        _, _, largest = self.region.counters(communicator)
+        plan = self.mix.plan((largest // period + 1 + self.margin) * period, legal, self.dice)
+        result, epoch = self.region.publish(communicator, plan)
+        if result is not Publication.OK:
+            self.outcomes[f"publish: {result.name.lower()}"] += 1
+            time.sleep(0.001)
+            return
+        self._decided(self._settle(communicator), plan, epoch, communicator)
+
+    def _settle(self, communicator: int) -> Verdict:
+        end = time.monotonic() + OFFER_SECONDS
+        while (verdict := self.region.poll(communicator)) is Verdict.OPEN and time.monotonic() < end:
+            time.sleep(0.0005)
+        return self.region.withdraw(communicator) if verdict is Verdict.OPEN else verdict
+
+    def _decided(self, verdict: Verdict, plan: Plan, epoch: int, communicator: int) -> None:
+        self.outcomes[verdict.name.lower()] += 1
+        if verdict is Verdict.COMMITTED:
+            self.margin = 1
+            print(json.dumps(_line(plan, epoch)), file=self.plans, flush=True)
+            return
+        self.margin = min(2 * self.margin, 64)
+        for slot in self.region.slots(communicator):
+            if slot.refused_epoch == epoch:
+                self.refusals[f"fault {slot.refused_fault}"] += 1
+
+    def _look_for(self, communicator: int, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.witness.drain(self.region, communicator)
+            time.sleep(0.002)
+
+
+def _line(plan: Plan, epoch: int) -> dict[str, Any]:
+    """A plan for people: which call it began at and what it says."""
+    line: dict[str, Any] = {"epoch": epoch, "start": plan.start_call, "end": plan.end_call}
+    line["rules"] = [f"{r.function.word} {r.bytes_min}: {r.config}" for r in plan.rules if r.function is not None]
+    if plan.candidate is not None:
+        line["sites"] = [f"{s}: {plan.incumbent[s.index]} | {plan.candidate[s.index]}" for s in plan.sites]
+    return line
+
+
+def main() -> None:
+    """Hold the region, storm, report, end the job."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--world", type=int, required=True)
+    parser.add_argument("--plans", type=int, default=200, help="how many must have been in force")
+    parser.add_argument("--at-least-seconds", type=float, default=0.0, help="however soon those plans were agreed")
+    parser.add_argument("--seconds", type=float, default=40.0, help="at most")
+    parser.add_argument("--seed", type=int, default=1)
+    wanted = parser.parse_args()
+    key = job_key()
+    assert key is not None, "LAGOM_JOB_ID names the job"
+    simulated = os.environ.get("LAGOM_CLOCK") == "simulated"
+    with Region.create(key, simulated_clock=simulated) as region, (wanted.folder / "plans.jsonl").open("w") as plans:
+        (wanted.folder / "ready").touch()
+        try:
+            report = Storm(region, wanted, plans).run()
+            (wanted.folder / "report.json").write_text(json.dumps(report, indent=1))
+        finally:
+            (wanted.folder / "stop").touch()
+
+
+if __name__ == "__main__":
+    main()
