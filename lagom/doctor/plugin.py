@@ -1,4 +1,4 @@
-"""Is the plugin there, does it load, and does it export what NCCL looks for?"""
+"""Are our libraries there, do they load, and do they export what NCCL and the plugin look for?"""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ SYMBOLS = (
     *(f"ncclTunerPlugin_v{version}" for version in TUNER_VERSIONS),
     *(f"ncclProfiler_v{version}" for version in PROFILER_VERSIONS),
 )
+TIMELINE = "liblagom_timeline.so"
+TIMELINE_SYMBOLS = ("lagom_timeline_attach", "lagom_timeline_detach", "InitializeInjection")
 REBUILD = "build it again: `make native` in a clone, or `pip install --force-reinstall lagom`."
 
 
 def examine() -> list[Finding]:
-    """The plugin, liblagom, and the Python that a rank would start the controller with."""
+    """The plugin, liblagom, the kernel timeline, and the Python that a rank would start the controller with."""
     from lagom.wire.library import library, plugin_path
 
     try:
@@ -28,19 +30,33 @@ def examine() -> list[Finding]:
         library()
     except LagomError as error:
         return [Finding(Level.PROBLEM, AREA, str(error), REBUILD)]
-    return [check_plugin(path), check_interpreter(path.parent)]
+    return [check_plugin(path), check_timeline(path.parent / TIMELINE), check_interpreter(path.parent)]
 
 
 def check_plugin(path: Path) -> Finding:
     """Loads the plugin as NCCL would and looks every symbol up."""
+    fault = library_fault(path, SYMBOLS)
+    if fault:
+        return Finding(Level.PROBLEM, AREA, fault, REBUILD)
+    return Finding(Level.OK, AREA, f"{path} loads; tuner API v4-v6, profiler API v4-v6")
+
+
+def check_timeline(path: Path) -> Finding:
+    """The library that records kernels; without it tuning goes by NCCL's own events and the clock."""
+    fault = library_fault(path, TIMELINE_SYMBOLS)
+    if fault:
+        return Finding(Level.NOTE, AREA, f"no kernel timelines: {fault}", REBUILD)
+    return Finding(Level.OK, AREA, f"{path} loads; it records kernels where CUPTI is")
+
+
+def library_fault(path: Path, symbols: tuple[str, ...]) -> str:
+    """Why a library of ours cannot be used; empty if it can."""
     try:
         loaded = ctypes.CDLL(str(path))
     except OSError as error:
-        return Finding(Level.PROBLEM, AREA, f"{path} does not load: {error}", REBUILD)
-    missing = [symbol for symbol in SYMBOLS if not hasattr(loaded, symbol)]
-    if missing:
-        return Finding(Level.PROBLEM, AREA, f"{path} lacks {', '.join(missing)}", REBUILD)
-    return Finding(Level.OK, AREA, f"{path} loads; tuner API v4-v6, profiler API v4-v6")
+        return f"{path} does not load: {error}"
+    missing = [symbol for symbol in symbols if not hasattr(loaded, symbol)]
+    return f"{path} lacks {', '.join(missing)}" if missing else ""
 
 
 def check_interpreter(folder: Path) -> Finding:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = ("liblagom.so", "libnccl-tuner-lagom.so", "liblagom_timeline.so")
 PARTS = ("lagom", "csrc", "tuner_plugin", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 
@@ -29,13 +30,13 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "source"
 
 
-def test_a_wheel_holds_both_libraries_and_every_file_of_the_package(source: Path, tmp_path: Path) -> None:
+def test_a_wheel_holds_every_library_and_every_file_of_the_package(source: Path, tmp_path: Path) -> None:
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*build, "--wheel-dir", str(tmp_path), str(source)], check=True, timeout=110)
     (wheel,) = tmp_path.glob("*.whl")
     assert "-py3-none-linux_" in wheel.name, "one wheel for every Python 3"
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"lagom/_lib/liblagom.so", "lagom/_lib/libnccl-tuner-lagom.so", "lagom/py.typed"} <= names
+    assert {*(f"lagom/_lib/{library}" for library in LIBRARIES), "lagom/py.typed"} <= names
     assert "lagom/_lib/python_path" not in names, "a wheel may be installed beside another Python"
     files = {str(file.relative_to(source)) for file in (source / "lagom").rglob("*") if file.is_file()}
     left_out = {file for file in files - names if not file.endswith(".md")}
@@ -52,7 +53,7 @@ def test_without_a_compiler_one_sentence_says_what_to_install(source: Path) -> N
 
 
 def test_the_libraries_need_nothing_but_libc() -> None:
-    for name in ("liblagom.so", "libnccl-tuner-lagom.so"):
+    for name in LIBRARIES:
         done = subprocess.run(["ldd", str(ROOT / "lagom" / "_lib" / name)], capture_output=True, text=True, check=True)
         needed = {line.split()[0].split("/")[-1] for line in done.stdout.splitlines()}
         assert not {

@@ -94,6 +94,9 @@ def test_the_plugin_is_judged_by_loading_it(tmp_path: Path) -> None:
     other = tmp_path / "other.so"
     subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(other)], check=True)
     assert "lacks ncclTunerPlugin_v4" in plugin.check_plugin(other).text
+    missing = plugin.check_timeline(tmp_path / "nowhere.so")
+    assert (missing.level, "no kernel timelines" in missing.text) == (Level.NOTE, True)
+    assert [finding.level for finding in plugin.examine()[:2]] == [Level.OK, Level.OK]
 
 
 def test_the_interpreter_noted_beside_the_plugin_is_checked(tmp_path: Path) -> None:
