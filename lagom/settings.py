@@ -130,8 +130,8 @@ SETTINGS = (
         "0 or 1",
         "1",
         ("plugin",),
-        "`1`: while the job is being learnt and tuned, its kernels are recorded through CUPTI, in short windows and only "
-        "while nobody else profiles (torch.profiler, nsys). `0`: never; NCCL's own events and the clock must do.",
+        "`1`: while the job is being learnt and tuned, its kernels are recorded through CUPTI, in short windows and "
+        "only while nobody else profiles (torch.profiler, nsys). `0`: never; NCCL's own events and the clock must do.",
         choices=("0", "1"),
     ),
     Setting(
