@@ -67,8 +67,9 @@ class Controller:
 
 
 def command_line(plan: JobPlan, key: str) -> list[str]:
-    """How the controller of a job is started. ``--create``: the ranks may take as long as they like to come."""
-    line = [interpreter(), "-m", "lagom.controller", "--job-key", key, "--job", plan.job, "--create"]
+    """How the controller of a job is started. ``--launcher``: the ranks may take as long as they like to come."""
+    line = [interpreter(), "-m", "lagom.controller", "--job-key", key, "--job", plan.job]
+    line += ["--launcher", str(os.getpid())]
     line += ["--dir", str(plan.folder), "--mode", "tune", "--strategy", read("LAGOM_STRATEGY")]
     if read("LAGOM_CLOCK") == "simulated":  # a job of virtual ranks
         line += ["--clock", "simulated"]

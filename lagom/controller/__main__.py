@@ -39,7 +39,7 @@ def _run(wanted: argparse.Namespace) -> None:
         record=wanted.record,
         stable_iterations=wanted.stable_iterations,
         search_seconds=wanted.search_seconds,
-        launched=wanted.create,
+        launcher=wanted.launcher,
         first_rank_seconds=wanted.grace,
     )
     simulated = wanted.clock == "simulated"
@@ -65,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--region", type=Path, help="file of an existing region")
     parser.add_argument("--dir", type=Path, required=True, help="log folder")
     parser.add_argument("--job", default="", help="the job's name for people")
-    parser.add_argument("--create", action="store_true", help="a launcher ends us: wait for ranks as long as it takes")
+    parser.add_argument(
+        "--launcher", type=int, metavar="PID", help="our parent, which ends us: wait for ranks for ever"
+    )
     parser.add_argument("--grace", type=float, default=60.0, help="seconds to wait for the first rank")
     parser.add_argument("--mode", default="tune")
     parser.add_argument("--strategy", default="", help="default: LAGOM_STRATEGY")

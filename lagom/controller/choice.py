@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lagom.controller.options import Options
+from lagom.controller.settable import settable_rules
 from lagom.records import STOCK, Assignment, CommConfig, Site
 from lagom.search import Problem, Strategy, make_strategy
 from lagom.settings import split_rules
@@ -14,8 +15,13 @@ def chosen_strategy(options: Options, problem: Problem) -> Strategy:
     if not options.compare:
         return make_strategy(options.strategy, problem, options.seed)
     arms = [tuple(map(parse_rule, split_rules(text))) for text in options.compare]
-    assignments = [by_rules(rules, problem.sites) for rules in arms]
+    assignments = [by_rules(settable_rules(rules, problem.knobs), problem.sites) for rules in arms]
     return make_strategy("given", problem, options.seed, assignments=assignments)
+
+
+def given_by_hand(options: Options) -> list[CommConfig]:
+    """Every config that ``--compare`` names."""
+    return [parse_rule(rule).config for text in options.compare for rule in split_rules(text)]
 
 
 def by_rules(rules: tuple[Rule, ...], sites: tuple[Site, ...]) -> Assignment:

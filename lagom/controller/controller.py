@@ -50,7 +50,6 @@ class Controller:
         self._alone_since: float | None = None
         self._stop_reason = ""
         self._began = time.monotonic()
-        self._launcher = os.getppid()
 
     def run(self) -> None:
         """The loop."""
@@ -132,8 +131,8 @@ class Controller:
             return
         if self._alone_since is None:
             self._alone_since = now
-        if self.options.launched:
-            if os.getppid() != self._launcher:
+        if self.options.launcher is not None:
+            if os.getppid() != self.options.launcher:
                 self._stop_reason = "the launcher has gone"
             return  # ranks may come back: an elastic restart
         patience = LAST_RANK_SECONDS if self.region.processes_seen else self.options.first_rank_seconds

@@ -23,7 +23,7 @@ class Options:
     record: bool = False  # keep calls.npy and kernels.npy
     stable_iterations: int = STABLE_ITERATIONS
     search_seconds: float | None = None  # then no more trials, only the final A/B; None = the policy's own limits
-    launched: bool = False  # by a launcher, which ends us: ranks may come late, and come back
+    launcher: int | None = None  # our parent, which ends us: ranks may come late, and come back
     first_rank_seconds: float = 60.0
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from lagom.wire.plan import Plan
-from lagom.wire.region import Publication, Region, Verdict
+from lagom.wire.region import Publication, Refusal, Region, Verdict
 
 #: An offer nobody answers (the job is in a phase without calls) is withdrawn after this long.
 OFFER_SECONDS = 20.0
@@ -111,7 +111,14 @@ class Offer:
         verdict = self.region.poll(self.communicator)
         if verdict is Verdict.OPEN and now - self._offered_at > OFFER_SECONDS:
             return self._decided(self.region.withdraw(self.communicator), "no rank answered in time")
+        if verdict is Verdict.ABORTED and (refusal := self.region.refusal(self.communicator, self.epoch)) is not None:
+            return self._refused(refusal)
         return self._decided(verdict, "a rank arrived before all had answered, or their histories differ")
+
+    def _refused(self, refusal: Refusal) -> Progress:
+        """A rank said no. It would say so again, unless it only came too late to remember."""
+        self._decided(Verdict.ABORTED, f"a rank refused: {refusal.text}")
+        return Progress.PENDING if refusal.may_pass else Progress.FAILED
 
     def _decided(self, verdict: Verdict, why_aborted: str) -> Progress:
         if verdict is Verdict.OPEN:

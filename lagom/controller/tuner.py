@@ -12,12 +12,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from lagom.controller.choice import chosen_strategy
+from lagom.controller.choice import chosen_strategy, given_by_hand
 from lagom.controller.contexts import Contexts
-from lagom.controller.evidence import Evidence
+from lagom.controller.evidence import Evidence, common_knobs
 from lagom.controller.measure import Tier
 from lagom.controller.options import Options
 from lagom.controller.publication import Margin, Offer, Progress
+from lagom.controller.settable import left_out, settable_rules
 from lagom.controller.story import Story
 from lagom.controller.window import Window, standing
 from lagom.profile_file import Section
@@ -57,6 +58,7 @@ class CommunicatorTuner:
         self._tier = Tier.HOST
         self._margin = Margin()
         self._looked_at = 0.0
+        self._agreed_rules: tuple[Rule, ...] = ()
         self._lost_windows = 0
         self._suspected: tuple[tuple[Function, int], ...] = ()
         self._suspected_at = 0
@@ -129,8 +131,8 @@ class CommunicatorTuner:
     def section(self) -> Section | None:
         """This communicator's part of the profile, once something better than stock is confirmed or pinned."""
         identity = (self.view.rank_count, self.view.node_count, self.view.ordinal, self.view.name)
-        if self.rules:
-            return Section(*identity, rules=self.rules)
+        if self._agreed_rules:
+            return Section(*identity, rules=self._agreed_rules)
         if self.tuned is None or self.best is None or self.best.is_stock:
             return None
         return Section(*identity, self.tuned, self.tuned.widen(self.best))
@@ -176,6 +178,8 @@ class CommunicatorTuner:
         self.tuned = tuned_program(program, hidden)
         problem = self.evidence.problem(self.tuned, self.region.processes())
         strategy = chosen_strategy(self.options, problem)
+        for sentence in left_out(given_by_hand(self.options), problem.knobs):
+            self.story.note(sentence, warning=True)
         self._session = TuningSession(strategy, problem, BLOCKS if self._tier is Tier.HOST else LIVE, self.options.seed)
         self._search_began = now
         self.story.program(self.view, self.tuned, problem, self._tier)
@@ -183,15 +187,20 @@ class CommunicatorTuner:
 
     def _pinning(self, now: float) -> str:
         if self._offer is None:
+            knobs = common_knobs(self.region.processes())
+            rules = settable_rules(self.rules, knobs)
+            for sentence in left_out([rule.config for rule in self.rules], knobs):
+                self.story.note(sentence, warning=True)
             self._offer = self._new_offer(
-                lambda start: Plan(start, rules=self.rules), "pin", lambda call: call, calls_per_iteration=PINNED_CALLS
+                lambda start: Plan(start, rules=rules), "pin", lambda call: call, calls_per_iteration=PINNED_CALLS
             )
         progress = self._offer.step(now)
         if progress is Progress.PENDING:
             return "pinning"
         if progress is Progress.FAILED:
             self.story.standing_aside(f"the pinned rules could not be agreed: {self._offer.failure}", self.view)
-        else:
+        elif self._offer.plan is not None:
+            self._agreed_rules = self._offer.plan.rules
             self.story.profile_changed()
         self._offer = None
         return "pinned" if self.rules else "learning"

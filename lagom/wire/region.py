@@ -30,6 +30,8 @@ from lagom.wire.layout import (
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, fill_plan
 
+LATE_HISTORY = 8  # LAGOM_PLAN_LATE_HISTORY, the one fault that passes
+
 
 class RegionRefused(LagomError):
     """A region could not be made or attached; the text says why and what to do."""
@@ -109,6 +111,14 @@ class CommunicatorView:
     node_count: int
     ordinal: int
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a rank refused a plan; ``may_pass``: the next attempt may be accepted."""
+
+    text: str
+    may_pass: bool
 
 
 class Region:
@@ -248,6 +258,14 @@ class Region:
     def poll(self, communicator: int) -> Verdict:
         """One look at an open publication; commits it if every rank agreed."""
         return Verdict(self._lib.lagom_publish_poll(self._region, communicator))
+
+    def refusal(self, communicator: int, epoch: int) -> Refusal | None:
+        """What a rank held against the plan of ``epoch``, if one refused it."""
+        for slot in self.slots(communicator):
+            if slot.refused_epoch == epoch:
+                text = ffi.string(self._lib.lagom_plan_fault_text(slot.refused_fault)).decode()
+                return Refusal(text, slot.refused_fault == LATE_HISTORY)
+        return None
 
     def withdraw(self, communicator: int) -> Verdict:
         """Give an open publication up; the word decides, and may still say committed."""

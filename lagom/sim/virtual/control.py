@@ -64,7 +64,8 @@ class ControllerProcess:
     def start(self) -> None:
         """Starts one; again after :meth:`kill`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        line = [sys.executable, "-m", "lagom.controller", "--job-key", self.key, "--create", "--clock", "simulated"]
+        line = [sys.executable, "-m", "lagom.controller", "--job-key", self.key, "--clock", "simulated"]
+        line += ["--launcher", str(os.getpid())]
         line += ["--dir", str(self.folder), *self._arguments]
         with (self.folder / "controller.log").open("ab") as log:
             self.process = subprocess.Popen(

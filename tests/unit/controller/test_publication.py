@@ -9,7 +9,7 @@ import pytest
 
 from lagom.controller.publication import MAX_ATTEMPTS, OFFER_SECONDS, Margin, Offer, Progress
 from lagom.wire.plan import Plan
-from lagom.wire.region import Publication, Verdict
+from lagom.wire.region import Publication, Refusal, Verdict
 
 
 class FakeRegion:
@@ -20,6 +20,7 @@ class FakeRegion:
         self.starts: list[int] = []
         self.calls = 100
         self.ready = True
+        self.refused: Refusal | None = None
 
     def ready_to_publish(self, communicator: int) -> bool:
         return self.ready
@@ -33,6 +34,9 @@ class FakeRegion:
 
     def poll(self, communicator: int) -> Verdict:
         return self.verdicts.pop(0)
+
+    def refusal(self, communicator: int, epoch: int) -> Refusal | None:
+        return self.refused
 
     def withdraw(self, communicator: int) -> Verdict:
         return Verdict.ABORTED
@@ -86,6 +90,23 @@ def test_a_job_that_keeps_aborting_is_left_alone(offer: Any) -> None:
     assert drive(one, 100) is Progress.FAILED
     assert len(region.starts) == MAX_ATTEMPTS
     assert one.failure
+
+
+def test_a_refusal_is_told_and_not_tried_again(offer: Any) -> None:
+    region = FakeRegion([Verdict.ABORTED] * 10)
+    region.refused = Refusal("this rank cannot set threads", may_pass=False)
+    one, told = offer(region)
+    assert drive(one, 10) is Progress.FAILED
+    assert len(region.starts) == 1
+    assert "cannot set threads" in one.failure
+    assert told == ["plan_published", "plan_aborted"]
+
+
+def test_a_rank_that_came_too_late_is_asked_again(offer: Any) -> None:
+    region = FakeRegion([Verdict.ABORTED, Verdict.COMMITTED])
+    region.refused = Refusal("its history reaches further back than is remembered", may_pass=True)
+    one, _ = offer(region)
+    assert drive(one, 10) is Progress.COMMITTED
 
 
 def test_an_offer_nobody_answers_is_withdrawn(offer: Any) -> None:
