@@ -31,6 +31,11 @@ NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"
 #: `host`: through host memory instead of NVLink, our stand-in for machines without it.
 REGIMES: dict[str, dict[str, str]] = {"nvlink": {}, "host": {"NCCL_P2P_DISABLE": "1"}}
 TUNABLE = re.compile(r"ncclDevKernel_(AllGather|ReduceScatter|AllReduce|Broadcast|Reduce)_")
+#: Of the caller's NCCL settings only those that say how this machine is wired; the rest would choose for us.
+KEPT = ("NCCL_SOCKET", "NCCL_IB", "NCCL_DEBUG", "NCCL_HOSTID")
+FOREIGN = ("LAGOM_", "NCCL_", "SLURM_", "TORCHELASTIC")
+#: A hang ends in about a minute with a reason, not in ten.
+TALKATIVE = {"NCCL_DEBUG": "WARN", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "90"}
 SIGTERM_SECONDS = 15.0
 QUIET = ("OMP_NUM_THREADS", "FutureWarning", "return func(", "USDT", "****")
 
@@ -80,11 +85,11 @@ class Place:
 
     def environment(self, regime: str = "nvlink", **variables: str) -> dict[str, str]:
         """That of a user without us: nothing of lagom or NCCL but the regime, and what else is named."""
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("LAGOM_", "NCCL_", "SLURM_", "TORCHELASTIC"))}
+        clean = {k: v for k, v in os.environ.items() if k.startswith(KEPT) or not k.startswith(FOREIGN)}
         multicast = {name: os.environ.get(name, value) for name, value in NO_MULTICAST.items()}
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         ours = {"LAGOM_SHM_DIR": str(self.shm), "PYTHONPATH": path}
-        return {**clean, **multicast, **REGIMES[regime], **ours, **variables}
+        return {**TALKATIVE, **clean, **multicast, **REGIMES[regime], **ours, **variables}
 
     def with_plugin(self, regime: str = "nvlink", **variables: str) -> dict[str, str]:
         """The environment-only way: both variables, a name, a log folder."""
@@ -136,8 +141,10 @@ class Ran:
 
     def tail(self, count: int = 40) -> str:
         """The end of what it said, without what torchrun always says."""
-        told = [line for line in self.lines if not any(word in line for word in QUIET)]
-        return f"exit {self.code} after {self.seconds:.0f} s; it said:\n" + "\n".join(told[-count:])
+        told = [line[:400] for line in self.lines if not any(word in line for word in QUIET)]
+        first = [line for line in told[:-count] if "Error" in line or "NCCL WARN" in line][:8]
+        said = [*first, "...", *told[-count:]] if first else told[-count:]
+        return f"exit {self.code} after {self.seconds:.0f} s; it said:\n" + "\n".join(said)
 
 
 class JobRun:

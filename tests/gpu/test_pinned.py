@@ -74,12 +74,14 @@ def test_channels_pinned_show_as_the_grid_from_the_agreed_call_on(
     before = gathers(stock["rank0"])[0][1]
     assert_switched(launched, start, before, Kernel(before.function, channels, before.block))
     recorded = recorded_calls(spot.log)
-    kernels_seen = {rank: len(found) for rank, found in launched.items()}
-    rows = {slot: len(calls) for slot, calls in recorded.items()}
-    assert sorted(rows.values()) == sorted(kernels_seen.values()), f"records {rows}, kernels {kernels_seen}"
+    assert len(recorded) == gpus, f"records of {len(recorded)} ranks only"
     for slot, calls in recorded.items():
-        assert (calls == np.arange(len(calls))).all(), f"slot {slot}: the records have a gap"
-    evidence(built=before.grid, pinned=channels, from_call=start, kernels=kernels_seen, records=rows)
+        first, last, total = int(calls[0]), int(calls[-1]), len(launched["rank0"])
+        assert (calls == np.arange(first, first + len(calls))).all(), f"slot {slot}: the records have a gap"
+        assert last + 1 == total, f"slot {slot}: the last record is call {last}, but there were {total} kernels"
+        assert first < start, f"slot {slot}: recording began at call {first}, after the plan of call {start}"
+    begun = {slot: int(calls[0]) for slot, calls in recorded.items()}
+    evidence(built=before.grid, pinned=channels, from_call=start, kernels=total, recorded_from_call=begun)
 
 
 def test_threads_pinned_show_as_the_block_from_the_agreed_call_on(

@@ -16,26 +16,28 @@ import torch
 import torch.distributed as dist
 from world import any_rank_says, join
 
-LAYERS = 4
+#: What each layer gathers, in units of --megabytes. They differ as in a model, so that an iteration can be told.
+LAYERS = (1.5, 1, 1, 1)
 
 
 class Model:
-    """``LAYERS`` products, each beside the gathering of the next layer's weights."""
+    """Products of one layer, beside the gathering of the next layer's weights."""
 
     def __init__(self, device: torch.device, width: int, products: int, megabytes: int) -> None:
         dtype = torch.bfloat16
         self.products = products
         self.weight = torch.randn(width, width, device=device, dtype=dtype) / width**0.5
         self.activation = torch.randn(width, width, device=device, dtype=dtype)
-        whole = megabytes * 1024 * 1024 // 2
-        self.shard = torch.zeros(whole // dist.get_world_size(), device=device, dtype=dtype)
-        self.gathered = torch.zeros(self.shard.numel() * dist.get_world_size(), device=device, dtype=dtype)
+        world = dist.get_world_size()
+        shares = [int(layer * megabytes * 1024 * 1024) // 2 // world for layer in LAYERS]
+        self.shards = [torch.zeros(count, device=device, dtype=dtype) for count in shares]
+        self.gathered = [torch.zeros(count * world, device=device, dtype=dtype) for count in shares]
 
     def iterate(self) -> None:
         """Forward only; the gather of a layer hides behind the products of the one before."""
         value = self.activation
-        for _ in range(LAYERS):
-            gather = dist.all_gather_into_tensor(self.gathered, self.shard, async_op=True)
+        for shard, gathered in zip(self.shards, self.gathered, strict=True):
+            gather = dist.all_gather_into_tensor(gathered, shard, async_op=True)
             for _ in range(self.products):
                 value = value @ self.weight
             gather.wait()
@@ -46,7 +48,7 @@ def main() -> None:
     parser.add_argument("--until", type=Path, required=True, help="stop when this file exists")
     parser.add_argument("--width", type=int, default=8192)
     parser.add_argument("--products", type=int, default=3)
-    parser.add_argument("--megabytes", type=int, default=64, help="what one all-gather fills")
+    parser.add_argument("--megabytes", type=int, default=64, help="what most all-gathers fill")
     parser.add_argument("--most", type=int, default=20_000, help="iterations")
     arguments = parser.parse_args()
     device = join()
