@@ -79,8 +79,8 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t by
     struct place *place = place_of(buffer);
     if (place == NULL) {
         table.foreign += buffer != NULL;
-    } else if (place->state == ABANDONED || valid == 0) {
-        place->state = EMPTY; /* nothing in it, or of a window that was given up */
+    } else if (valid == 0) {
+        place->state = EMPTY;
     } else {
         place->state = FULL;
         place->valid = valid;

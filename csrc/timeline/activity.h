@@ -27,7 +27,8 @@ void lagom_activity_disable(const struct lagom_cupti *cupti);
 /* CUPTI stamps by the system's clock again, as it does by itself: for the tools that come after us. */
 void lagom_activity_give_clock_back(const struct lagom_cupti *cupti);
 
-/* Somebody else took the callbacks: what is out may never come back, and is not handed out again until it does. */
+/* Somebody else took the callbacks: what is out may never come back, is not waited for, and is not handed out again
+ * until it does. */
 void lagom_activity_abandon(void);
 
 /* The oldest filled buffer; false = none waits. Each one taken is given back. */

@@ -13,6 +13,7 @@
 #define WARM_UP_NS (100u * MILLISECOND)  /* launches are noted before the first one is recorded */
 #define DRAIN_NS (2000u * MILLISECOND)   /* the GPU may be some iterations behind */
 #define RETRY_NS (250u * MILLISECOND)    /* somebody else profiles: ask again */
+#define REFUSED_NS (5000ull * MILLISECOND) /* CUPTI itself said no */
 #define SILENCE_NS (3000u * MILLISECOND) /* kernels are launched and nothing comes back: the callbacks are not ours */
 #define LAUNCHES_HEARD 64u
 
@@ -99,6 +100,7 @@ static void record(struct lagom_watcher *watcher)
         char text[LAGOM_PATH_BYTES];
         snprintf(text, sizeof(text), "no kernel timeline: %s; another tool may hold this process.", refused);
         give_up(watcher, LAGOM_TIMELINE_YIELDED, text);
+        watcher->retry_ns = end + REFUSED_NS;
         return;
     }
     if (watcher->process->timeline_first_enable_ns == 0) {

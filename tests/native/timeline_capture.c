@@ -1,0 +1,353 @@
+/* Capture from end to end against a fake CUPTI: records, names, the join, drops, other profilers, on and off, the end. */
+#include <limits.h>
+
+#include "timeline_harness.h"
+
+static void attach(void)
+{
+    load_fakes();
+    CHECK_EQUAL(timeline.attach(region, 1, NULL), 0);
+}
+
+static void leave(void)
+{
+    timeline.detach();
+    CHECK_EQUAL(threads_of_process(), 1);
+    free(region);
+}
+
+static const struct lagom_kernel_span *nccl_span(uint32_t which)
+{
+    for (uint32_t i = 0; i < span_count; i++) {
+        if (spans[i].kind != LAGOM_SPAN_COMPUTE && which-- == 0) {
+            return &spans[i];
+        }
+    }
+    CHECK(false);
+    return NULL;
+}
+
+static void check_span(const struct lagom_kernel_span *span, uint64_t call, enum lagom_join_result result)
+{
+    CHECK_EQUAL(span->join, result);
+    CHECK_EQUAL(span->call, call);
+}
+
+static void one_of_each(size_t record_bytes)
+{
+    attach();
+    fake.set(record_bytes, 0, 0);
+    switch_on();
+    CHECK(process->timeline_first_enable_ns > 0);
+    compute();
+    nccl_launch(GATHER, 4, 100, 1, LAGOM_ALL_GATHER, 16);
+    compute();
+    nccl_launch(SEND, 4, 0, 0, 0, 8);
+    nccl_launch(SCATTER, 5, 40, 2, LAGOM_REDUCE_SCATTER, 24);
+    nccl_launch(GATHER, 4, UINT64_MAX, 1, LAGOM_ALL_GATHER, 16);
+    await_spans(6);
+    CHECK_EQUAL(process->timeline_records, 6);
+    CHECK_EQUAL(process->timeline_lost, 0);
+    check_span(nccl_span(0), 100, LAGOM_JOIN_CALL);
+    check_span(nccl_span(1), UINT64_MAX, LAGOM_JOIN_SLOT);
+    check_span(nccl_span(2), 40, LAGOM_JOIN_CALL);
+    check_span(nccl_span(3), UINT64_MAX, LAGOM_JOIN_SLOT);
+    CHECK_EQUAL(nccl_span(0)->slot, 4);
+    CHECK_EQUAL(nccl_span(0)->kind, LAGOM_SPAN_COLLECTIVE);
+    CHECK_EQUAL(nccl_span(0)->protocol, LAGOM_SIMPLE); /* the name says LL, and lies */
+    CHECK_EQUAL(nccl_span(0)->bytes, 4096);
+    CHECK_EQUAL(nccl_span(1)->kind, LAGOM_SPAN_P2P);
+    CHECK_EQUAL(nccl_span(2)->function, LAGOM_REDUCE_SCATTER);
+    const struct lagom_kernel_span *matmul = &spans[0];
+    CHECK_EQUAL(matmul->kind, LAGOM_SPAN_COMPUTE);
+    CHECK_EQUAL(matmul->blocks, 396);
+    CHECK_EQUAL(matmul->threads, 256);
+    CHECK_EQUAL(matmul->end_ns - matmul->start_ns, 500);
+    CHECK(strcmp(region->names[matmul->name - 1].text, MATMUL) == 0);
+    CHECK_EQUAL(region->names[matmul->name - 1].ready, 1);
+    want(0);
+    CHECK(becomes(LAGOM_TIMELINE_OFF, 1));
+    compute();
+    rest(50 * MS);
+    drain();
+    CHECK_EQUAL(span_count, 6);
+    leave();
+}
+
+static void records_of_cupti_12(void)
+{
+    one_of_each(208);
+}
+
+static void records_of_cupti_13(void)
+{
+    one_of_each(216);
+}
+
+/* With external ids the order does not matter: here two kernels come without a note before them. */
+static void external_ids_are_exact(void)
+{
+    attach();
+    fake.set(216, 1, 0);
+    switch_on();
+    nccl_launch(GATHER, 4, 1, 1, LAGOM_ALL_GATHER, 16);
+    nccl_launch(GATHER, 4, 2, 1, LAGOM_ALL_GATHER, 16);
+    await_spans(2);
+    check_span(nccl_span(0), 1, LAGOM_JOIN_CALL);
+    check_span(nccl_span(1), 2, LAGOM_JOIN_CALL);
+    leave();
+}
+
+static void asked_calls_stand_for_launches(void)
+{
+    attach();
+    switch_on();
+    rest(5 * MS);
+    for (uint64_t call = 0; call < 6; call++) {
+        bool gather = call % 3 != 0;
+        struct lagom_kernel_span span = {
+            .call = call, .slot = 2, .function = gather ? LAGOM_ALL_GATHER : LAGOM_REDUCE_SCATTER};
+        timeline.asked(&span);
+        uint64_t start = now_ns();
+        fake.launch(gather ? GATHER : SCATTER, 8, 7, start, start + 1000, 0);
+    }
+    await_spans(6);
+    for (uint32_t i = 0; i < 6; i++) {
+        check_span(nccl_span(i), i, LAGOM_JOIN_CALL);
+        CHECK_EQUAL(nccl_span(i)->slot, 2);
+    }
+    leave();
+}
+
+static void replayed_by_a_graph(void)
+{
+    attach();
+    switch_on();
+    uint64_t start = now_ns();
+    fake.launch(GATHER, 8, 7, start, start + 10, 77);
+    await_spans(1);
+    check_span(nccl_span(0), UINT64_MAX, LAGOM_JOIN_GRAPH);
+    leave();
+}
+
+static void useless_records_are_counted(void)
+{
+    attach();
+    switch_on();
+    uint64_t now = now_ns();
+    fake.launch(MATMUL, 1, 5, 0, 0, 0);                       /* CUPTI had no room for times */
+    fake.launch(MATMUL, 1, 5, now, now - 5, 0);               /* backwards */
+    fake.launch(MATMUL, 1, 5, now, now + 3600000ull * MS, 0); /* another clock */
+    compute();
+    await_spans(1);
+    CHECK_EQUAL(process->timeline_records, 4);
+    CHECK_EQUAL(process->timeline_lost, 3);
+    leave();
+}
+
+static void two_buffers_and_many_kernels(void)
+{
+    attach();
+    switch_on();
+    for (int i = 0; i < 3000; i++) {
+        compute();
+    }
+    await_spans(3000);
+    CHECK_EQUAL(process->kernel_drops, 0);
+    leave();
+}
+
+/* 64 buffers of 128 KiB hold some 38,000 kernels; nobody reads the ring. Everything is counted, nothing hangs. */
+static void nobody_reads(void)
+{
+    attach();
+    switch_on();
+    for (int i = 0; i < 60000; i++) {
+        compute();
+    }
+    uint64_t until = now_ns() + 20000ull * MS;
+    while (process->timeline_records + process->timeline_lost < 60000 && now_ns() < until) {
+        compute();
+        rest(10 * MS);
+    }
+    CHECK(process->timeline_lost > 0);
+    CHECK(process->kernel_drops > 0);
+    CHECK(process->timeline_records + process->timeline_lost >= 60000);
+    leave();
+}
+
+static void torch_profiler_comes_and_goes(void)
+{
+    int before[4], after[4];
+    attach();
+    switch_on();
+    compute();
+    fake.counts(before);
+    fake.torch_profiling(1);
+    fake.steal();
+    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 1));
+    CHECK(strstr(process->remark, "torch.profiler") != NULL);
+    want(0);
+    rest(100 * MS);
+    fake.counts(after);
+    CHECK_EQUAL(after[1], before[1]); /* nothing was switched off */
+    CHECK_EQUAL(after[2], before[2]); /* and no callback taken back */
+    want(1);
+    rest(400 * MS);
+    CHECK_EQUAL(state(), LAGOM_TIMELINE_YIELDED); /* still theirs */
+    fake.torch_profiling(0);
+    CHECK(becomes(LAGOM_TIMELINE_ON, 3));
+    drain();
+    span_count = 0;
+    nccl_launch(GATHER, 4, 9, 1, LAGOM_ALL_GATHER, 16);
+    await_spans(1);
+    check_span(nccl_span(0), 9, LAGOM_JOIN_CALL);
+    leave();
+}
+
+static void somebody_takes_the_callbacks_silently(void)
+{
+    attach();
+    switch_on();
+    fake.steal();
+    uint64_t until = now_ns() + 8000ull * MS;
+    for (uint64_t call = 0; state() == LAGOM_TIMELINE_ON && now_ns() < until; call++) {
+        nccl_launch(GATHER, 4, call, 1, LAGOM_ALL_GATHER, 16);
+        rest(20 * MS);
+    }
+    CHECK_EQUAL(state(), LAGOM_TIMELINE_YIELDED);
+    CHECK(strstr(process->remark, "another profiler") != NULL);
+    CHECK(becomes(LAGOM_TIMELINE_ON, 3)); /* registered again: it is still wanted */
+    rest(50 * MS); /* their half-filled buffer comes to us, is not ours, and takes its records with it */
+    nccl_launch(GATHER, 4, 500, 1, LAGOM_ALL_GATHER, 16);
+    rest(50 * MS);
+    drain();
+    span_count = 0;
+    nccl_launch(SCATTER, 4, 501, 1, LAGOM_REDUCE_SCATTER, 16);
+    await_spans(1);
+    CHECK_EQUAL(nccl_span(0)->function, LAGOM_REDUCE_SCATTER);
+    leave();
+}
+
+static void foreign_buffers_are_left_alone(void)
+{
+    attach();
+    switch_on();
+    uint8_t *foreign = fake.foreign_buffer();
+    uint64_t until = now_ns() + 1000ull * MS;
+    while (lagom_load_acquire(&process->timeline_lost) == 0 && now_ns() < until) {
+        rest(2 * MS);
+    }
+    CHECK_EQUAL(process->timeline_lost, 1);
+    free(foreign); /* a second free of it would be ours */
+    leave();
+}
+
+static void an_injected_tool_is_respected(void)
+{
+    setenv("CUDA_INJECTION64_PATH", "/opt/nvidia/libToolsInjection64.so", 1);
+    attach();
+    want(1);
+    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 2));
+    CHECK(strstr(process->remark, "CUDA_INJECTION64_PATH") != NULL);
+    int counts[4];
+    fake.counts(counts);
+    CHECK_EQUAL(counts[0] + counts[2], 0);
+    leave();
+}
+
+static void refused_by_cupti(void)
+{
+    attach();
+    fake.set(216, 0, 1);
+    want(1);
+    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 2));
+    CHECK(strstr(process->remark, "does not record kernels") != NULL);
+    leave();
+}
+
+/* A machine without a GPU: there is no CUPTI, or one that refuses. */
+static void no_gpu_here(void)
+{
+    CHECK_EQUAL(timeline.attach(region, 1, NULL), 0);
+    want(1);
+    uint64_t until = now_ns() + 5000ull * MS;
+    while (process->remark[0] == '\0' && state() != LAGOM_TIMELINE_ON && now_ns() < until) {
+        rest(10 * MS);
+    }
+    rest(20 * MS);
+    CHECK(state() != LAGOM_TIMELINE_STARTING);
+    CHECK(state() == LAGOM_TIMELINE_ON || strstr(process->remark, "no kernel timeline") != NULL);
+    leave();
+}
+
+static void on_and_off_again(void)
+{
+    attach();
+    for (uint32_t i = 0; i < 8; i++) {
+        switch_on();
+        span_count = 0;
+        for (uint64_t call = 0; call < 5; call++) {
+            nccl_launch(call % 2 ? GATHER : SCATTER, 4, call, 1, call % 2 ? LAGOM_ALL_GATHER : LAGOM_REDUCE_SCATTER, 16);
+        }
+        want(0);
+        await_spans(5);
+        for (uint32_t call = 0; call < 5; call++) {
+            check_span(nccl_span(call), call, LAGOM_JOIN_CALL);
+        }
+        nccl_launch(GATHER, 4, 99, 1, LAGOM_ALL_GATHER, 16); /* unseen */
+        rest(30 * MS);
+    }
+    timeline.detach();
+    CHECK_EQUAL(timeline.attach(region, 1, NULL), 0); /* a later communicator */
+    leave();
+}
+
+/* exit() while it records: no crash, and no thread left in CUPTI. */
+static void ends_with_the_process(void)
+{
+    attach();
+    switch_on();
+    compute();
+}
+
+static void a_forked_child_is_let_alone(void)
+{
+    attach();
+    switch_on();
+    pid_t child = fork();
+    if (child == 0) {
+        timeline.detach();
+        _exit(0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQUAL(status, 0);
+    compute();
+    await_spans(1);
+    leave();
+}
+
+int main(void)
+{
+    unsetenv("CUDA_INJECTION64_PATH");
+    build_fakes();
+    CASE(records_of_cupti_12);
+    CASE(records_of_cupti_13);
+    CASE(external_ids_are_exact);
+    CASE(asked_calls_stand_for_launches);
+    CASE(replayed_by_a_graph);
+    CASE(useless_records_are_counted);
+    CASE(two_buffers_and_many_kernels);
+    CASE(nobody_reads);
+    CASE(torch_profiler_comes_and_goes);
+    CASE(somebody_takes_the_callbacks_silently);
+    CASE(foreign_buffers_are_left_alone);
+    CASE(an_injected_tool_is_respected);
+    CASE(refused_by_cupti);
+    CASE(no_gpu_here);
+    CASE(on_and_off_again);
+    CASE(ends_with_the_process);
+    CASE(a_forked_child_is_let_alone);
+    return 0;
+}
