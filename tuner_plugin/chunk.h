@@ -12,11 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "plan/plan.h" /* LAGOM_CHUNK_FLOOR */
 #include "protocol/lagom_protocol.h"
-
-/* NVLS kernels align their last chunk to this, and below the protocol's grain (1,920 bytes at most) NCCL would divide
- * by zero. One floor serves both. */
-#define LAGOM_CHUNK_FLOOR 16384u
 
 struct lagom_chunk_list {
     uint32_t generation; /* of the current list; entries of another one are not in it */

@@ -42,6 +42,10 @@ void lagom_plan_copy(struct lagom_plan *to, const struct lagom_plan *from);
 
 const char *lagom_plan_fault_text(enum lagom_plan_fault fault); /* one sentence */
 
+/* Smaller chunks are refused. NVLS kernels align their last chunk to this, and below the protocol's grain (1,920 bytes at
+ * most) NCCL would divide by zero. One floor serves both. */
+#define LAGOM_CHUNK_FLOOR 16384u
+
 static inline int lagom_is_transparent(uint32_t function, uint64_t bytes)
 {
     return bytes < LAGOM_TRANSPARENT_BELOW_BYTES || function == LAGOM_BROADCAST || function == LAGOM_REDUCE;

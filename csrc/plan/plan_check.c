@@ -5,7 +5,6 @@
 #define MIN_THREADS 64u  /* two warps */
 #define MAX_THREADS 640u /* NCCL_MAX_NTHREADS */
 #define WARP 32u
-#define MIN_CHUNK_BYTES 512u /* the grain of SIMPLE, the largest of the three protocols that is a power of two */
 #define MAX_CHUNK_BYTES (1u << 30)
 
 #define KNOWN_FLAGS (LAGOM_PLAN_HAS_CANDIDATE | LAGOM_PLAN_START_SEARCHING | LAGOM_PLAN_LAST_ACK_COMMITS)
@@ -17,7 +16,7 @@ static int threads_fit(uint16_t threads)
 
 static int chunk_fits(uint32_t bytes)
 {
-    return bytes == 0 || (bytes >= MIN_CHUNK_BYTES && bytes <= MAX_CHUNK_BYTES);
+    return bytes == 0 || (bytes >= LAGOM_CHUNK_FLOOR && bytes <= MAX_CHUNK_BYTES);
 }
 
 int lagom_config_is_sound(const struct lagom_config *config)
@@ -140,7 +139,7 @@ const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
                "alternates.";
     case LAGOM_PLAN_BAD_POSITION: return "a position of the program names a site that the plan does not have.";
     case LAGOM_PLAN_BAD_CONFIG:
-        return "a knob is out of range: nc is at most 64, nt a multiple of 32 from 64 to 640, chunk 512 bytes to 1 "
+        return "a knob is out of range: nc is at most 64, nt a multiple of 32 from 64 to 640, chunk 16K to 1 "
                "GiB.";
     case LAGOM_PLAN_BAD_LEASE:
         return "the plan's calls are out of order: history < start < end is wanted, and a candidate needs an end.";

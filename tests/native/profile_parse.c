@@ -129,8 +129,8 @@ static void the_sites(void)
     check_refused(3, COMM "site 0 allgather 1M nc=65\n", "1 to 64");
     check_refused(3, COMM "site 0 allgather 1M nc=4 nc=5\n", "twice");
     check_refused(3, COMM "site 0 allgather 1M nt=100\n", "multiple of 32");
-    check_refused(3, COMM "site 0 allgather 1M chunk=1\n", "512 bytes");
-    check_refused(3, COMM "site 0 allgather 1M chunk=4G\n", "512 bytes");
+    check_refused(3, COMM "site 0 allgather 1M chunk=1\n", "16K");
+    check_refused(3, COMM "site 0 allgather 1M chunk=4G\n", "16K");
     check_refused(3, COMM "site 0 allgather 1M algo=star\n", "algo is");
     check_refused(3, COMM "site 0 allgather 1M proto=tcp\n", "proto is");
     check_refused(3, COMM "site 0 allgather 1M speed=9\n", "the knobs are");
