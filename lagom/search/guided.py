@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from lagom.search.problem import Problem
 
 CONFIGS = 4  # budget: this many configs, and as many more for each site
-ENOUGH = 0.008  # standard error of Z at which a window is known well enough
-MOST_PAIRS = 12  # or after so many pairs
+ENOUGH = 0.006  # standard error of Z at which a window is known well enough
+MOST_PAIRS = 16  # or after so many pairs
 SLOW = 0.03  # this much behind the best, the exact figure is of no use
 HOPE = 0.001  # expected improvements below this fraction of Z are not worth a window
-DRAWS = 4  # plausible parameter sets whose optima are in the running
+DRAWS = 6  # plausible parameter sets whose optima are in the running
 
 Believed = Generator[Proposal, Comparison, str | None]
 """Proposals, and at the end why to stop, or ``None`` if the model is not to be trusted."""
@@ -196,7 +196,7 @@ class Guided(Strategy):
 
         assert self._fit is not None
         yield from ((rung, "one rung from the best") for rung in self._rungs(leader))
-        for theta in draws(self._fit, DRAWS, self._seed):
+        for theta in draws(self._fit, DRAWS, self._seed + len(self._fit.observations)):
             yield self._ladders.best(theta, leader, thorough=False), "a plausible optimum"
         yield self._ladders.best(self._fit.theta, leader), "the model's optimum"
 
