@@ -107,13 +107,14 @@ class Witness:
         """Every waiting record of every rank."""
         for slot in region.slots(communicator, also_gone=True):
             for record in region.drain_calls(slot.index):
-                self._note(record)
+                self.note(record)
         for process in region.processes():
             spans = region.drain_kernels(process.index)
             spans = spans[spans["source"] == NCCL_EVENT]
             self.channels = max(self.channels, int(spans["channels"].max(initial=0)))
 
-    def _note(self, record: Any) -> None:
+    def note(self, record: Any) -> None:
+        """One call record (a row of CALL_RECORD)."""
         call, flags, config = int(record["call"]), int(record["flags"]), record["chosen"].tobytes()
         self.kinds["calls recorded"] += 1
         for name, bit in (("applied", APPLIED), ("in a program", PROGRAM), ("candidate", CANDIDATE)):

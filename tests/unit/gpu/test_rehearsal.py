@@ -7,14 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lagom.records import Function
 from lagom.sim.virtual.nccl import Collective, VirtualNccl
 from lagom.sim.virtual.versions import nccl_version
+from lagom.wire.layout import CALL_RECORD
 from lagom.wire.library import plugin_path
 from tests.gpu.jobs.operations import OPERATIONS, VALUES, shift
-from tests.gpu.storm import BY_WORD
+from tests.gpu.storm import BY_WORD, Witness
 from tests.gpu.support import ROOT, Kernel, Place, Ran, kernels, place, runs_of
 
 COMM_ID, WORLD, SECONDS = 0xABC, 2, 90
@@ -75,6 +77,14 @@ def _start(rank: int, spot: Place, environment: dict[str, str]) -> subprocess.Po
     line = [sys.executable, "-m", "tests.unit.gpu.test_rehearsal", str(rank), str(spot.stop)]
     pipe = subprocess.PIPE
     return subprocess.Popen(line, env=environment, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+
+
+def test_the_storm_notices_two_ranks_that_differ() -> None:
+    records, witness = np.zeros(2, CALL_RECORD), Witness()
+    records["call"], records["chosen"]["channels"] = [5, 5], [3, 4]
+    for record in records:
+        witness.note(record)
+    assert witness.differing == [5]
 
 
 def test_operations_are_what_nccl_is_told() -> None:
