@@ -51,10 +51,14 @@ class Join:
     @property
     def tunable_share(self) -> float:
         """Joined share of the kernels that a tuner could reach at all; NaN if there is none."""
-        never = self.unjoined.get(P2P, 0) + self.unjoined.get(SYMMETRIC, 0)
-        joined = self.exact + self.by_order
-        tunable = joined + sum(self.unjoined.values()) - never
-        return joined / tunable if tunable else float("nan")
+        return tunable_share(self.exact + self.by_order, self.unjoined)
+
+
+def tunable_share(joined: int, unjoined: Mapping[str, int]) -> float:
+    """Share of ``joined`` kernels among those that a tuner could reach at all; NaN if there is none."""
+    out_of_reach = unjoined.get(P2P, 0) + unjoined.get(SYMMETRIC, 0)
+    tunable = joined + sum(unjoined.values()) - out_of_reach
+    return joined / tunable if tunable else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class _Work:
         place = np.minimum(np.searchsorted(records["call"], numbers), records.size - 1)
         found = records["call"][place] == numbers
         agrees = records["function"][place] == self.table.function[kernels]
-        moved = np.bincount(place, self.table.bytes[kernels], records.size)
+        moved = np.bincount(place[found], self.table.bytes[kernels[found]], records.size)
         fits = moved[place] <= records["bytes"][place].astype(float)
         self._refuse(kernels[~found], NO_SUCH_CALL)
         self._refuse(kernels[found & ~agrees], FUNCTION_DIFFERS)
