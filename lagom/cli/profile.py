@@ -29,6 +29,15 @@ def profile(
         list[Path] | None,
         typer.Option("--trace", help="A Kineto trace (.json or .json.gz); one file a rank.", show_default=False),
     ] = None,
+    quiet: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--quiet",
+            help="A trace of the same job with hardly any communication (lagom run --set "
+            "any:>=64K:nc=1,chunk=32K): how long kernels take alone that are never quiet.",
+            show_default=False,
+        ),
+    ] = None,
     simulate: Annotated[
         str, typer.Option("--simulate", metavar="PRESET", help="Simulate a machine instead: a40-nvlink, h200-host, ...")
     ] = "",
@@ -57,10 +66,12 @@ def profile(
     from lagom import timeline
     from lagom.report import page, profile_report
 
-    tables, source = _tables([*(trace or []), *(files or [])], bool(trace), simulate, workload)
+    if quiet and simulate:
+        raise UsageError("--quiet goes with --trace; a simulated job brings its own quiet recording.")
+    tables, alone, source = _tables([*(trace or []), *(files or [])], bool(trace), simulate, workload)
     if sms:
         tables = [replace(table, sms=sms) for table in tables]
-    found = timeline.profile(tables)
+    found = timeline.profile(tables, timeline.load_all(quiet) if quiet else alone)
     written = profile_report.write_folder(found, out, source)
     if json_file is not None:
         page.write(json_file, json.dumps(profile_report.to_json(found, source), indent=2) + "\n")
@@ -72,8 +83,10 @@ def profile(
     console.print("\nWritten: " + ", ".join(str(path) for path in written), highlight=False, soft_wrap=True)
 
 
-def _tables(paths: list[Path], traced: bool, simulate: str, workload: str) -> tuple[list[KernelTable], str]:
-    """The kernels to look at, and where they come from in words."""
+def _tables(
+    paths: list[Path], traced: bool, simulate: str, workload: str
+) -> tuple[list[KernelTable], list[KernelTable], str]:
+    """The kernels to look at, those of a quiet recording if there is one, and where they come from in words."""
     from lagom import timeline
 
     if bool(paths) == bool(simulate):
@@ -81,14 +94,16 @@ def _tables(paths: list[Path], traced: bool, simulate: str, workload: str) -> tu
     if paths and not traced:
         raise UsageError(f"put --trace before the traces: lagom profile --trace {paths[0]} ...")
     if paths:
-        return timeline.load_all(paths), ", ".join(path.name for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
+        named = ", ".join(path.name for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
+        return timeline.load_all(paths), [], named
     return _simulated(_machine(simulate), _workload(workload))
 
 
-def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable], str]:
+def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable], list[KernelTable], str]:
     from lagom import timeline
     from lagom.errors import LagomError
     from lagom.sim import Simulator
+    from lagom.timeline.spans import throttled
 
     try:
         simulator = Simulator(workload, machine)
@@ -98,7 +113,8 @@ def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable],
     iterations = max(_MIN_ITERATIONS, min(_ITERATIONS, _ENOUGH_KERNELS // kernels))
     ranks = range(max(1, min(workload.ranks, 8, _ENOUGH_KERNELS // (kernels * iterations))))
     tables = [timeline.from_simulator(simulator, iterations, rank=rank) for rank in ranks]
-    return tables, f"simulated: {workload.name} on {machine.name} ({workload.note})"
+    alone = timeline.from_simulator(simulator, _MIN_ITERATIONS, throttled(simulator), seed=1)
+    return tables, [alone], f"simulated: {workload.name} on {machine.name} ({workload.note})"
 
 
 def _machine(name: str) -> Machine:

@@ -16,8 +16,10 @@ from rich.table import Table
 from lagom.report import page, words
 from lagom.timeline import kineto
 from lagom.timeline.groups import describe
+from lagom.timeline.measured import TIERS
 from lagom.timeline.profile import PatternRow, Profile
 from lagom.timeline.sufferers import FamilyTax
+from lagom.timeline.tax import NOTEWORTHY
 
 SCHEMA = 1
 #: Below this share of compute time the tax is called none.
@@ -41,7 +43,7 @@ def answer(profile: Profile) -> str:
     interval = f"95 % interval {100 * tax.low:.1f} to {words.percent(tax.high)}"
     if tax.high < _NEGLIGIBLE or tax.low <= 0:
         return f"No, not measurably: overlap costs your compute {cost} ({interval})."
-    at_least = "at least " if tax.unmatched > 0.02 else ""
+    at_least = "at least " if tax.is_lower_bound else ""
     if matmul is None or math.isnan(matmul.slowdown):
         return f"Yes: overlap costs your compute {at_least}{cost} ({interval})."
     slow = f"matmuls run {words.times(matmul.slowdown)} as long beside communication as without it"
@@ -66,10 +68,27 @@ def more(profile: Profile) -> list[str]:
             f"Of the tax, {words.percent(profile.tax.sm / profile.tax.share, 0)} is what SMs taken from matmul and "
             "attention kernels can explain; the rest is memory bandwidth and cache."
         )
-    if profile.tax.unmatched > 0.02:
-        total = words.percent(profile.tax.extrapolated)
-        lines.append(f"If the kernels never seen quiet suffer as the others do, the tax is {total} of compute time.")
+    if profile.tax.is_lower_bound:
+        never = "the kernels never seen quiet suffer as the others do"
+        guess = never if profile.tax.unmatched > NOTEWORTHY else "loss is in proportion to communication pressure"
+        lines.append(f"If {guess}, the tax is {words.percent(profile.tax.extrapolated)} of compute time.")
     return lines
+
+
+def how_measured(profile: Profile) -> list[str]:
+    """The tier of measurement, and how kernels and calls were joined, in sentences."""
+    seen = profile.measured
+    source = f" ({', '.join(seen.sources[:3])}{' …' if len(seen.sources) > 3 else ''})" if seen.sources else ""
+    lines = [f"Measured: {seen.tier}{source}: {TIERS[seen.tier]}."]
+    if not seen.calls_known:
+        return [*lines, "Kernels were not joined with calls: no calls were recorded beside them."]
+    share = "none" if math.isnan(seen.tunable_share) else words.percent(seen.tunable_share)
+    lines.append(
+        f"Joined with calls: {share} of the kernels that can be tuned ({seen.exact} by call number, {seen.by_order} by "
+        f"order); {seen.calls_joined} of {seen.calls_joined + seen.calls_unjoined} calls have their kernels."
+    )
+    reasons = "; ".join(f"{count} × {reason}" for reason, count in seen.unjoined.items())
+    return [*lines, f"Kernels without a call: {reasons}."] if reasons else lines
 
 
 def write_folder(profile: Profile, folder: Path, source: str) -> list[Path]:
@@ -83,7 +102,7 @@ def write_folder(profile: Profile, folder: Path, source: str) -> list[Path]:
     pictures = {name: page.picture(style.to_svg(figure)) for name, figure in figures.items()}
     text = page.render(
         "profile.html.j2", title="Lagom: overlap profile", source=source, answer=answer(profile), more=more(profile),
-        profile=profile, ranks=by_rank(profile),
+        how_measured=how_measured(profile), profile=profile, ranks=by_rank(profile),
         timeline=pictures["timeline"], tax=pictures["tax"], groups=pictures.get("groups", ""),
     )  # fmt: skip
     page.write(folder / "profile.html", text)
@@ -132,6 +151,9 @@ def show(profile: Profile, console: Console) -> None:
         console.print(_pattern_table(profile, wide=console.width >= _WIDE))
     if any(one.tax_ns > 0 for one in profile.sufferers):
         console.print(_kernel_table(profile))
+    console.print()
+    for line in how_measured(profile):
+        console.print(_unbroken(line), highlight=False)
 
 
 def _pattern_table(profile: Profile, wide: bool) -> Table:
@@ -208,6 +230,7 @@ def to_json(profile: Profile, source: str) -> dict[str, Any]:
         "straggler": profile.together.straggler,
         "step_samples": [asdict(sample) for sample in profile.together.samples],
         "faults": {str(rank.table.rank): asdict(rank.table.faults) for rank in profile.ranks},
+        "measured": {**asdict(profile.measured), "tells": TIERS[profile.measured.tier]},
         "notes": list(profile.notes),
     }
     return _without_nan(document)

@@ -28,12 +28,30 @@ WINDOWS = ((3, 3), (2, 2), (0, 4), (4, 0))
 
 
 @dataclass(frozen=True, slots=True)
+class Outside:
+    """What references from a quiet recording (:mod:`lagom.timeline.quiet`) rest on.
+
+    ``used``: steps x places that have such a reference; ``error``: relative standard error of each place's. ``share``
+    of compute time in those kernels; ``pressure`` left in the quiet recording over that here; ``matched`` share of
+    places found there; ``pace``: how much longer quiet kernels take here (the clock), by ``compared`` kernels.
+    """
+
+    used: NDArray[np.bool_]
+    error: Floats
+    share: float
+    pressure: float
+    matched: float
+    pace: float
+    compared: int
+
+
+@dataclass(frozen=True, slots=True)
 class Contention:
     """Every compute kernel of every step: rows = steps, columns = ``places`` (columns of ``Steps.index``).
 
     ``covered`` is the share of the kernel with communication beside it, ``quiet`` the duration of its like (NaN where
     there is none), ``channels`` the mean number of channels running while covered, ``role`` a number for each place
-    (-1: no like).
+    (-1: no like). ``outside`` is there if a quiet recording was asked.
     """
 
     places: NDArray[np.int64]
@@ -42,6 +60,7 @@ class Contention:
     quiet: Floats
     channels: Floats
     role: NDArray[np.int64]
+    outside: Outside | None = None
 
     @property
     def loss(self) -> Floats:

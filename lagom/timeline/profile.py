@@ -16,11 +16,16 @@ from lagom.timeline.classify import NO_FUNCTION
 from lagom.timeline.groups import Groups, describe, find_groups
 from lagom.timeline.kineto import TraceError
 from lagom.timeline.likes import Contention
+from lagom.timeline.measured import Calls, Measured, measured
+from lagom.timeline.quiet import refer
 from lagom.timeline.ranks import Rank, Together, together
 from lagom.timeline.steps import find_steps
 from lagom.timeline.sufferers import FamilyTax, Sufferer
 from lagom.timeline.table import KernelTable
-from lagom.timeline.tax import Tax
+from lagom.timeline.tax import NOTEWORTHY, Tax
+
+#: Pressure left in a quiet recording, and difference of the clocks, that are worth a remark.
+_PRESSURE_LEFT, _OTHER_PACE = 0.02, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class Profile:
     sufferers: tuple[Sufferer, ...]
     families: tuple[FamilyTax, ...]
     contention: Contention
+    measured: Measured
     notes: tuple[str, ...]
 
     @property
@@ -90,18 +96,25 @@ class Profile:
         return int(np.argsort(steps.end - steps.begin, kind="stable")[steps.count // 2])
 
 
-def profile(tables: Sequence[KernelTable]) -> Profile:
-    """Everything about the job whose ranks' kernels are in ``tables``. Raises TraceError if there is nothing to see."""
+def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), calls: Calls | None = None) -> Profile:
+    """Everything about the job whose ranks' kernels are in ``tables``. Raises TraceError if there is nothing to see.
+
+    ``quiet``: the same job's kernels with little or no communication, of the same ranks or of one for all; the
+    references for kernels that are never quiet in ``tables``. ``calls``: what the ranks' communicators were called for,
+    to say how many kernels can be told which call they belong to.
+    """
     if not tables or not any(len(table) for table in tables):
         raise TraceError("the traces hold no usable kernel record; record at least three iterations of a GPU job.")
     ranks = _ranks(sorted((table for table in tables if len(table)), key=lambda table: table.rank))
-    measured = [likes.measure(rank.table, rank.steps, rank.busy) for rank in ranks]
-    taxes = [tax.summarise(rank.table, rank.steps, one) for rank, one in zip(ranks, measured, strict=True)]
+    losses = [likes.measure(rank.table, rank.steps, rank.busy) for rank in ranks]
+    if quiet:
+        losses = _referred(ranks, losses, quiet)
+    taxes = [tax.summarise(rank.table, rank.steps, one) for rank, one in zip(ranks, losses, strict=True)]
     merged = together(ranks)
     times = [rank.step_times() for rank in ranks]
     lengths = [float(np.median(part.z)) for part in times]
     shown = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
-    rank, contention = ranks[shown], measured[shown]
+    rank, contention = ranks[shown], losses[shown]
     return Profile(
         ranks=tuple(ranks),
         together=merged,
@@ -121,8 +134,24 @@ def profile(tables: Sequence[KernelTable]) -> Profile:
         sufferers=tuple(sufferers.sufferers(rank.table, rank.steps, contention)),
         families=tuple(sufferers.families(rank.table, rank.steps, contention)),
         contention=contention,
-        notes=tuple(_notes(ranks, taxes, merged)),
+        measured=measured([rank.table for rank in ranks], calls),
+        notes=(*_notes(ranks, taxes, merged), *_quiet_notes(contention)),
     )
+
+
+def _referred(ranks: Sequence[Rank], losses: Sequence[Contention], quiet: Sequence[KernelTable]) -> list[Contention]:
+    """The ranks' contention with the gaps filled from the quiet recording of the same rank, else of its first."""
+    seen = {}
+    for table in (table for table in quiet if len(table)):
+        steps = find_steps(table)
+        seen[table.rank] = (table, steps, likes.measure(table, steps, Busy.of(table)))
+    if not seen:
+        raise TraceError("the quiet recording holds no usable kernel record; record at least three iterations of it.")
+    first = next(iter(seen.values()))
+    return [
+        refer((rank.table, rank.steps, one), seen.get(rank.table.rank, first))
+        for rank, one in zip(ranks, losses, strict=True)
+    ]
 
 
 def _ranks(tables: Sequence[KernelTable]) -> list[Rank]:
@@ -196,11 +225,31 @@ def _notes(ranks: Sequence[Rank], taxes: Sequence[Tax], merged: Together) -> lis
     if merged.straggler is not None:
         notes.append(f"rank {merged.straggler} arrives last at most collectives: the others wait for it.")
     unmatched = max(one.unmatched for one in taxes)
-    if unmatched > 0.02:
+    if unmatched > NOTEWORTHY:
         notes.append(
-            f"{unmatched:.0%} of compute time is in kernels that always have communication beside them, so the tax is "
-            "a lower bound."
+            f"{100 * unmatched:.0f} % of compute time is in kernels that always have communication beside them, so the "
+            "tax is a lower bound; a second recording with hardly any communication (--quiet) tells how long they take "
+            "alone."
         )
+    return notes
+
+
+def _quiet_notes(contention: Contention) -> list[str]:
+    """What was taken from a quiet recording, and what speaks against it."""
+    outside = contention.outside
+    if outside is None:
+        return []
+    if not outside.matched:
+        return ["the quiet recording runs other kernels, so nothing was taken from it; record the same job."]
+    taken = f"{100 * outside.share:.0f} % of compute time is compared with the quiet recording"
+    if not outside.share:
+        return [f"{taken}: its communication is no lighter there, or every kernel was seen quiet here."]
+    left = f", which has {100 * outside.pressure:.0f} % of the communication pressure: the tax is a lower bound"
+    notes = [taken + (left if outside.pressure > _PRESSURE_LEFT else "") + "."]
+    if not outside.compared:
+        notes.append("no kernel is quiet in both recordings, so their clocks could not be compared.")
+    elif abs(outside.pace - 1) > _OTHER_PACE:
+        notes.append(f"the GPU's clock was another in the quiet recording ({outside.pace:.2f}×); this was taken out.")
     return notes
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.records import Assignment, Function
+from lagom.records import Assignment, CommConfig, Function
 from lagom.timeline.classify import NO_FUNCTION, Kind
 from lagom.timeline.table import NO_CALL, KernelTable, build
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SOURCE_EVENT = 1
 _UNKNOWN = 0xFFFFFFFF
 _NO_CALL = 0xFFFFFFFFFFFFFFFF
+SMALLEST_CHUNK = 32 << 10
 
 
 def from_ring(spans: NDArray[Any], names: Mapping[int, str] | None = None, rank: int = 0, sms: int = 0) -> KernelTable:
@@ -85,6 +86,11 @@ def from_simulator(
         slot=np.tile(np.where(one.stream == 1, 0, -1), iterations), size=np.tile(one.bytes, iterations),
         rank=rank, sms=simulator.machine.sms, source=f"simulated {simulator.workload.name} on {simulator.machine.name}",
     )  # fmt: skip
+
+
+def throttled(simulator: Simulator) -> Assignment:
+    """Communication that hardly presses on compute: one channel, the smallest chunks. For a quiet recording."""
+    return Assignment((CommConfig(channels=1, chunk_bytes=SMALLEST_CHUNK),) * len(simulator.stock()))
 
 
 class _Simulated:

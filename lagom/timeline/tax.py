@@ -19,6 +19,9 @@ from lagom.timeline.names import SM_BOUND, family
 from lagom.timeline.steps import Steps
 from lagom.timeline.table import KernelTable
 
+#: A share of compute time that deserves a word.
+NOTEWORTHY = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class Tax:
@@ -27,7 +30,8 @@ class Tax:
     ``under`` is the share of compute time with communication beside it; ``unmatched`` the share in kernels beside
     communication that have no quiet like: ``share`` is then a lower bound, and ``extrapolated`` what it would be if
     those suffered as the others do. ``sm`` and ``bandwidth`` split ``share``; ``None`` where SMs or blocks are
-    unknown.
+    unknown. ``outside`` is the share of compute time in kernels whose reference is a quiet recording's, in which
+    ``pressure`` of the communication pressure was left; ``extrapolated`` makes up for it in proportion.
     """
 
     ns: float
@@ -39,13 +43,21 @@ class Tax:
     extrapolated: float
     sm: float | None = None
     bandwidth: float | None = None
+    outside: float = 0.0
+    pressure: float = 0.0
+
+    @property
+    def is_lower_bound(self) -> bool:
+        """Whether enough could not be compared, or not with true quiet, to say "at least"."""
+        return self.unmatched > NOTEWORTHY or self.outside * self.pressure > NOTEWORTHY / 2
 
 
 def summarise(table: KernelTable, steps: Steps, contention: Contention) -> Tax:
     """The tax of one rank, a step's mean, with its uncertainty."""
     total = np.maximum(contention.duration.sum(axis=1), 1.0)
     share = contention.loss.sum(axis=1) / total
-    spread = float(np.hypot(_standard_error(share), _reference_error(contention) / total.mean()))
+    reference = float(np.hypot(_reference_error(contention), _outside_error(contention)))
+    spread = float(np.hypot(_standard_error(share), reference / total.mean())) if share.size else 0.0
     mean = float(share.mean()) if share.size else 0.0
     under = contention.duration * contention.covered
     unmatched = float((contention.unmatched / total).mean())
@@ -57,9 +69,11 @@ def summarise(table: KernelTable, steps: Steps, contention: Contention) -> Tax:
         high=mean + 1.96 * spread,
         under=float((under.sum(axis=1) / total).mean()),
         unmatched=unmatched,
-        extrapolated=mean + unmatched * _loss_rate(contention),
+        extrapolated=mean + unmatched * _loss_rate(contention) + _still_hidden(contention) / float(total.mean()),
         sm=None if split is None else float((split.sum(axis=1) / total).mean()),
         bandwidth=None if split is None else mean - float((split.sum(axis=1) / total).mean()),
+        outside=contention.outside.share if contention.outside else 0.0,
+        pressure=contention.outside.pressure if contention.outside else 0.0,
     )
 
 
@@ -91,6 +105,24 @@ def _reference_error(contention: Contention) -> float:
     loud = matched & ~quiet
     against = np.bincount(roles_of[loud], contention.quiet[loud], size)[usable] / max(quiet.shape[0], 1)
     return float(np.sqrt((1.25**2 * np.maximum(variance, 0) / count[usable] * against**2).sum()))
+
+
+def _still_hidden(contention: Contention) -> float:
+    """The loss a step that the pressure left in the quiet recording hides, if loss is in proportion to pressure; ns."""
+    outside = contention.outside
+    if outside is None or outside.pressure >= 1 or not outside.used.size:
+        return 0.0
+    seen = float(contention.loss[outside.used].sum()) / outside.used.shape[0]
+    return seen * outside.pressure / (1.0 - outside.pressure)
+
+
+def _outside_error(contention: Contention) -> float:
+    """What the noise of references from a quiet recording adds to a step's tax, ns, one sigma: common to all steps."""
+    outside = contention.outside
+    if outside is None or not outside.used.size:
+        return 0.0
+    against = np.where(outside.used, contention.quiet, 0.0).mean(axis=0)
+    return float(np.sqrt(((outside.error * against) ** 2).sum()))
 
 
 def _split(table: KernelTable, steps: Steps, contention: Contention) -> Floats | None:

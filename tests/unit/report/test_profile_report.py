@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from lagom.cli.main import app
 from lagom.errors import LagomError
 from lagom.report import profile_report, words
 from lagom.sim import Simulator, machine, workloads
-from lagom.timeline import Profile
+from lagom.timeline import Profile, kineto
+from lagom.timeline.measured import Measured
+from lagom.timeline.spans import throttled
 
 DUMP = Path(__file__).resolve().parents[2] / "data" / "kernels_fsdp_6x_llama8b_layer_T4096_h200x8_rank0.txt.gz"
 PNG = b"\x89PNG\r\n"
@@ -132,6 +135,8 @@ def test_every_kind_of_workload_can_be_simulated(workload: str, tmp_path: Path) 
     [
         ((), "say what to profile"),
         (("--simulate", "a40-pcie", "--trace", "x.json"), "not both"),
+        (("--simulate", "a40-pcie", "--quiet", "x.json"), "brings its own quiet recording"),
+        (("--trace", str(DUMP), "--quiet", "/nowhere/x.json"), "cannot be read"),
         (("--simulate", "dgx"), "choose one of: a40-nvlink"),
         (("--simulate", "a40-pcie", "--workload", "fsdp"), "write fsdp-, tp- or ep-"),
         (("--simulate", "a40-pcie", "--workload", "fsdp-gpt5"), "there is no workload"),
@@ -159,3 +164,38 @@ def test_wrong_options_are_refused_by_name(arguments: tuple[str, ...]) -> None:
 
 def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments))
+
+
+def test_how_it_was_measured_is_said_everywhere(real: Profile, tmp_path: Path) -> None:
+    lines = profile_report.how_measured(real)
+    assert lines[0].startswith("Measured: timeline (")
+    assert "no calls were recorded" in lines[1]
+    counts = Measured("timeline", (), True, 90, 5, 95, 1, {"point-to-point: NCCL does not ask its tuner": 7}, 0.95)
+    joined = replace(real, measured=counts)
+    said = " ".join(profile_report.how_measured(joined))
+    assert "95.0 % of the kernels that can be tuned (90 by call number, 5 by order); 95 of 96 calls" in said
+    assert "7 × point-to-point" in said
+    document = profile_report.to_json(joined, "x")["measured"]
+    assert (document["tier"], document["exact"], document["tunable_share"]) == ("timeline", 90, 0.95)
+    profile_report.write_folder(joined, tmp_path, "x")
+    assert "7 × point-to-point" in (tmp_path / "profile.html").read_text()
+
+
+def test_a_quiet_trace_raises_the_lower_bound(tmp_path: Path) -> None:
+    simulator = Simulator(workloads.fsdp("llama3_8b", layers=4), machine.H200_HOST)
+    files = []
+    for name, assignment in (("loud", None), ("alone", throttled(simulator))):
+        trace = timeline.from_simulator(simulator, 5, assignment)
+        kineto.write(trace, tmp_path / f"{name}.json.gz", [], 1)
+        files.append(tmp_path / f"{name}.json.gz")
+    numbers = []
+    for arguments in ((), ("--quiet", str(files[1]))):
+        out = tmp_path / f"out{len(numbers)}"
+        ran = run("profile", "--trace", str(files[0]), *arguments, "--out", str(out), "--json", str(out / "n.json"))
+        assert ran.exit_code == 0, ran.output
+        numbers.append(json.loads((out / "n.json").read_text()))
+    bare, with_quiet = (document["tax"] for document in numbers)
+    assert bare["unmatched"] > 0.1 > with_quiet["unmatched"]
+    assert with_quiet["share"] > bare["share"] + 0.01
+    assert with_quiet["outside"] > 0.1
+    assert "compared with the quiet recording" in " ".join(numbers[1]["notes"])
