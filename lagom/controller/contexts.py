@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.controller.measure import SPAN_NCCL_EVENT
+from lagom.controller.measure import Tier
 from lagom.program import CallHistory, Program, positions_seen
 from lagom.timeline import from_ring
 from lagom.timeline.contexts import hidden_by_position
@@ -62,7 +62,7 @@ class Contexts:
 
     def add_spans(self, process: int, spans: NDArray[Any]) -> None:
         """Kernel spans of one process."""
-        timed = spans[spans["source"] != SPAN_NCCL_EVENT]
+        timed = spans[np.isin(spans["source"], Tier.TIMELINE.sources)]
         if len(timed) and process in self.slots.values():
             room = SPANS_KEPT // len(self.slots)
             self._spans.setdefault(process, Newest(KERNEL_SPAN, room)).add(timed)

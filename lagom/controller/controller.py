@@ -23,6 +23,7 @@ from lagom.controller.options import Options
 from lagom.controller.pins import Pins
 from lagom.controller.recorder import Recorder
 from lagom.controller.story import Story
+from lagom.controller.timeline import Timeline
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.profile_file import Fingerprint, write_profile
 from lagom.wire.region import ProcessView, Region
@@ -40,6 +41,7 @@ class Controller:
     def __init__(self, region: Region, options: Options, log: journal.Journal) -> None:
         self.region, self.options = region, options
         self.story = Story(log, self._write_profile)
+        self.timeline = Timeline(region, self.story)
         self.tuners: dict[int, CommunicatorTuner] = {}
         self._pins = Pins(options)
         self._recorder = Recorder(options.directory) if options.record else None
@@ -62,9 +64,11 @@ class Controller:
             self._drain()
             for tuner in self.tuners.values():
                 tuner.step(now)
+            self.timeline.want(self._wants_timeline(), now)
             time.sleep(BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
         for tuner in self.tuners.values():
             tuner.shut()
+        self.timeline.want(False, time.monotonic())
         self._write_profile()
         self._write_records()
         self._say_end()
@@ -78,6 +82,7 @@ class Controller:
     def _look_around(self, now: float) -> None:
         self.region.sweep()
         self._meet_processes()
+        self.timeline.follow(self.region.processes())
         self._meet_communicators()
         self._count()
         self._choose_whom_to_tune()
@@ -107,7 +112,7 @@ class Controller:
             if known is not None:
                 known.shut()
             self.story.communicator(view)
-            tuner = CommunicatorTuner(self.region, view, self.options, self.story)
+            tuner = CommunicatorTuner(self.region, view, self.options, self.story, self.timeline)
             tuner.pin(self._pins.rules)
             self.tuners[view.index] = tuner
 
@@ -155,6 +160,9 @@ class Controller:
                 tuner.add_spans(process, spans)
             if self._recorder is not None:
                 self._recorder.add_kernels(process, spans)
+
+    def _wants_timeline(self) -> bool:
+        return any(tuner.wants_timeline for tuner in self.tuners.values())
 
     def _is_busy(self) -> bool:
         return any(tuner.phase in ("pinning", "tuning", "finishing", "learning") for tuner in self.tuners.values())

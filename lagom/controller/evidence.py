@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.controller.measure import SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_NCCL_EVENT, Tier
+from lagom.controller.measure import SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED, Tier
 from lagom.program import TunedProgram
 from lagom.records import Algorithm, CommConfig, Protocol, Site
 from lagom.search import Knobs, Problem
@@ -25,8 +25,8 @@ Shape = tuple[int, int]  # (function, bytes)
 class Evidence:
     """Filled from stock iterations only."""
 
-    _compute_processes: set[int] = field(default_factory=set)
-    _kernel_slots: set[int] = field(default_factory=set)
+    _compute: set[tuple[int, int]] = field(default_factory=set)  # (source, process)
+    _kernels: set[tuple[int, int]] = field(default_factory=set)  # (source, slot): joined with their calls
     _picks: dict[Shape, CommConfig] = field(default_factory=dict)
     _shape_of_call: dict[int, Shape] = field(default_factory=dict)
     _channels: dict[Shape, int] = field(default_factory=dict)
@@ -45,12 +45,12 @@ class Evidence:
 
     def add_spans(self, process: int, slots: dict[int, int], spans: NDArray[Any]) -> None:
         """Which kernels this process can show, and how many channels its collectives really took."""
-        if (spans["kind"] == SPAN_COMPUTE).any():
-            self._compute_processes.add(process)
+        computed = spans["source"][spans["kind"] == SPAN_COMPUTE]
+        self._compute.update((source, process) for source in np.unique(computed).tolist())
         ours = spans[
             (spans["kind"] == SPAN_COLLECTIVE) & (spans["call"] != NO_CALL) & np.isin(spans["slot"], list(slots))
         ]
-        self._kernel_slots.update(np.unique(ours["slot"][ours["source"] != SPAN_NCCL_EVENT]).tolist())
+        self._kernels.update(zip(ours["source"].tolist(), ours["slot"].tolist(), strict=True))
         for call, channels in zip(ours["call"].tolist(), ours["channels"].tolist(), strict=True):
             shape = self._shape_of_call.get(call)
             if shape is not None and channels:
@@ -58,9 +58,20 @@ class Evidence:
 
     def tier(self, slots: dict[int, int]) -> Tier:
         """The best tier of measurement that every rank supports; ``slots`` maps slot to process."""
-        if not self._kernel_slots >= set(slots):
-            return Tier.HOST
-        return Tier.TIMELINE if self._compute_processes >= set(slots.values()) else Tier.KERNELS
+        computed = {process for source, process in self._compute if source in Tier.TIMELINE.sources}
+        if computed >= set(slots.values()) and self._sees(Tier.TIMELINE, slots):
+            return Tier.TIMELINE
+        return self.quiet_tier(slots)
+
+    def quiet_tier(self, slots: dict[int, int]) -> Tier:
+        """The best tier while CUPTI is off."""
+        computed = {process for source, process in self._compute if source == SPAN_SIMULATED}
+        if computed >= set(slots.values()):
+            return Tier.TIMELINE
+        return Tier.KERNELS if self._sees(Tier.KERNELS, slots) else Tier.HOST
+
+    def _sees(self, tier: Tier, slots: dict[int, int]) -> bool:
+        return {slot for source, slot in self._kernels if source in tier.sources} >= set(slots)
 
     def stock_pick(self, site: Site) -> CommConfig:
         """NCCL's own pick at a site, as far as it was seen."""

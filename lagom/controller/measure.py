@@ -22,7 +22,7 @@ from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
 
 CALL_PROGRAM, CALL_CANDIDATE = 1, 2
 SPAN_COMPUTE, SPAN_COLLECTIVE = 0, 1
-SPAN_NCCL_EVENT = 1
+SPAN_NCCL_EVENT, SPAN_NCCL_KERNEL, SPAN_CUPTI, SPAN_SIMULATED = 1, 2, 3, 4
 
 
 class Tier(Enum):
@@ -31,6 +31,13 @@ class Tier(Enum):
     TIMELINE = "timeline"  # compute and communication kernels: X, Y, Z
     KERNELS = "nccl kernels"  # NCCL's profiler events: X and Z
     HOST = "host"  # call times only: Z, in long blocks
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Whose spans count. One source only: CUPTI and NCCL report the same kernel, and on different clocks."""
+        if self is Tier.HOST:
+            return ()
+        return (SPAN_CUPTI if self is Tier.TIMELINE else SPAN_NCCL_KERNEL, SPAN_SIMULATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +91,9 @@ class WindowMeter:
 
     def add_spans(self, process: int, spans: NDArray[Any]) -> None:
         """Kernel spans of one process, as drained; several ranks in one process tell theirs by slot."""
-        timed = spans[spans["source"] != SPAN_NCCL_EVENT]
+        timed = spans[np.isin(spans["source"], self.tier.sources)]
         for slot, owner in self._slots.items():
-            if owner == process and len(timed) and self.tier is not Tier.HOST:
+            if owner == process and len(timed):
                 self._ranks[slot].spans.append(timed)
 
     def pairs(self) -> tuple[tuple[Sample, Sample], ...]:

@@ -20,12 +20,13 @@ from lagom.controller.options import Options
 from lagom.controller.publication import Margin, Offer, Progress
 from lagom.controller.settable import left_out, settable_rules
 from lagom.controller.story import Story
+from lagom.controller.timeline import Timeline
 from lagom.controller.window import Window, standing
 from lagom.profile_file import Section
 from lagom.program import CallHistory, Program, TunedProgram, find_program, latest_start, tuned_program
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import Assignment, Function
-from lagom.search import BLOCKS, LIVE, TuningSession
+from lagom.search import BLOCKS, LIVE, TuningSession, WindowRequest
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, Rule
 from lagom.wire.region import Capture, CommunicatorView, Region
@@ -40,7 +41,14 @@ PINNED_CALLS = 16
 class CommunicatorTuner:
     """Drives one communicator. The controller sets ``may_tune``: one communicator is searched at a time."""
 
-    def __init__(self, region: Region, view: CommunicatorView, options: Options, story: Story) -> None:
+    def __init__(
+        self,
+        region: Region,
+        view: CommunicatorView,
+        options: Options,
+        story: Story,
+        timeline: Timeline | None = None,
+    ) -> None:
         self.region, self.view, self.options, self.story = region, view, options, story
         self.may_tune = False
         self.phase = "joining"
@@ -57,6 +65,8 @@ class CommunicatorTuner:
         self._offer: Offer | None = None
         self._tier = Tier.HOST
         self._margin = Margin()
+        self._timeline = timeline
+        self._request: WindowRequest | None = None
         self._looked_at = 0.0
         self._agreed_rules: tuple[Rule, ...] = ()
         self._lost_windows = 0
@@ -103,6 +113,7 @@ class CommunicatorTuner:
         if self._session is not None:
             self._session.stop("rules were pinned by hand")
         self._session, self._window, self._contexts, self.best, self.tuned = None, None, None, None, None
+        self._request = None
         self.region.set_capture(self.view.index, Capture.CALLS | Capture.KERNELS)
         self.phase = "pinning"
 
@@ -117,6 +128,14 @@ class CommunicatorTuner:
         }
         if self.phase in phases:
             self.phase = phases[self.phase](now)
+
+    @property
+    def wants_timeline(self) -> bool:
+        """Whether kernels should be recorded now: while learning, and for every window but those that have the last
+        word, which see the job as it is without anybody looking."""
+        if self.phase == "learning":
+            return self.may_tune
+        return self.phase == "tuning" and self._tier is Tier.TIMELINE and not self._has_last_word(self._request)
 
     @property
     def is_over(self) -> bool:
@@ -213,17 +232,21 @@ class CommunicatorTuner:
         if self._ranks_have_left():
             self._end_search("a rank has left the communicator")
             return "ended"
-        if self._window is None and not self._open_window():
-            return "finishing"
-        assert self._window is not None
+        if self._window is None:
+            self._request = self._request or self._next_request()
+            if self._request is None:
+                return "finishing"
+            if not self._can_be_seen(self._request, now):
+                return "tuning"
+            self._window = self._open_window(self._request)
         result = self._window.step(now)
         if result is None:
             return "tuning"
-        failure, self._window = self._window.failure, None
+        failure, self._window, self._request = self._window.failure, None, None
         self._lost_windows = 0 if result.pairs else self._lost_windows + 1
         if self._lost_windows >= RELEARN_AFTER and self._program_has_changed():
             self.story.note("the iteration is another than was thought; learning it again", warning=True)
-            self._session, self.tuned, self._lost_windows = None, None, 0
+            self._session, self.tuned, self._request, self._lost_windows = None, None, None, 0
             self.region.set_capture(self.view.index, Capture.CALLS | Capture.KERNELS)
             return "learning"
         move = self._session.report(result)
@@ -276,29 +299,49 @@ class CommunicatorTuner:
         program = find_program(self.history)
         return program is None or sorted(program.positions) != sorted(self.tuned.program.positions)
 
-    def _open_window(self) -> bool:
-        """The next window, or False when the search is over."""
+    def _next_request(self) -> WindowRequest | None:
+        """The next window, or None when the search is over."""
         assert self._session is not None
-        assert self.tuned is not None
         if (why := self._reason_to_stop()) is not None:
             self._session.stop(why)
-        request = self._session.request()
-        if request is None:
-            return False
-        seen = Capture.KERNELS if request.purpose != "confirm" or self._tier is Tier.TIMELINE else Capture.ITERATION
+        return self._session.request()
+
+    @staticmethod
+    def _has_last_word(request: WindowRequest | None) -> bool:
+        return request is not None and request.purpose in ("confirm", "final")
+
+    def _can_be_seen(self, request: WindowRequest, now: float) -> bool:
+        """Whether the timeline is on, where this window wants it, or has had its time to come on."""
+        if self._timeline is None or self._tier is not Tier.TIMELINE or self._has_last_word(request):
+            return True
+        by_cupti = self.evidence.quiet_tier(self.slots) is not Tier.TIMELINE
+        return not by_cupti or self._timeline.is_settled(self.slots.values(), now)
+
+    def _window_tier(self, request: WindowRequest) -> Tier:
+        """How this window is measured: by the timeline where it is on, else by what NCCL and the clock say."""
+        quiet = self.evidence.quiet_tier(self.slots)
+        if self._tier is not Tier.TIMELINE or quiet is Tier.TIMELINE or self._timeline is None:
+            return self._tier
+        on = not self._has_last_word(request) and self._timeline.is_on(self.slots.values())
+        return Tier.TIMELINE if on else quiet
+
+    def _open_window(self, request: WindowRequest) -> Window:
+        assert self._session is not None
+        assert self.tuned is not None
+        tier = self._window_tier(request)
+        seen = Capture.KERNELS if request.purpose != "confirm" or tier is Tier.TIMELINE else Capture.ITERATION
         self.region.set_capture(self.view.index, Capture.CALLS | seen)
-        self._window = Window(
+        return Window(
             self.region,
             self.view.index,
             self.slots,
             self.tuned,
             request,
-            self._tier,
+            tier,
             (),
             lambda plan_at, purpose: self._new_offer(plan_at, purpose, self._start_after),
             self._session.should_cut,
         )
-        return True
 
     def _reason_to_stop(self) -> str | None:
         if self._captured():

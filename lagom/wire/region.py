@@ -21,6 +21,7 @@ from lagom.wire.layout import (
     KERNEL_RING_CAPACITY,
     KERNEL_SPAN,
     MAX_COMMUNICATORS,
+    MAX_KERNEL_NAMES,
     MAX_PROCESSES,
     MAX_SLOTS,
     PATH_BYTES,
@@ -64,6 +65,16 @@ class Capture(IntEnum):
     KERNELS = 4
 
 
+class TimelineState(IntEnum):
+    """Whether a process records its kernels (``enum lagom_timeline_state``)."""
+
+    ABSENT = 0
+    OFF = 1
+    STARTING = 2
+    ON = 3
+    YIELDED = 4
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessView:
     """One rank process as it described itself."""
@@ -78,6 +89,10 @@ class ProcessView:
     libnccl: str
     remark: str
     kernel_drops: int
+    timeline: int  # enum lagom_timeline_state
+    timeline_first_enable_ns: int
+    timeline_records: int
+    timeline_lost: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +251,20 @@ class Region:
         """Ask the ranks of a communicator to record what the bits of :class:`Capture` say."""
         self._lib.lagom_capture_set(self._region, communicator, capture, iteration_hint)
 
+    def want_timeline(self, process: int, wanted: bool) -> None:
+        """Ask a process to record its kernels through CUPTI, or to stop; it looks every few milliseconds."""
+        self._lib.lagom_timeline_want(self._region, process, int(wanted))
+
+    def timeline_state(self, process: int) -> TimelineState:
+        """How that stands."""
+        state = self._region.processes[process].timeline_state
+        return TimelineState(state) if state <= max(TimelineState) else TimelineState.ABSENT
+
+    def kernel_names(self) -> dict[int, str]:
+        """Name of each kernel, by the number in a span's ``name``."""
+        entries = ((i, self._region.names[i]) for i in range(MAX_KERNEL_NAMES))
+        return {i + 1: _text(entry.text) for i, entry in entries if entry.ready == 1}
+
     # -- the switch
 
     def counters(self, communicator: int) -> tuple[int, int, int]:
@@ -288,6 +317,10 @@ def _process_view(index: int, entry: Any) -> ProcessView:
         _text(entry.libnccl),
         _text(entry.remark),
         entry.kernel_drops,
+        entry.timeline_state,
+        entry.timeline_first_enable_ns,
+        entry.timeline_records,
+        entry.timeline_lost,
     )
 
 
