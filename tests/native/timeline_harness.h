@@ -205,12 +205,19 @@ static inline void compute(void)
     fake.launch(MATMUL, 132, 5, start, start + 500, 0);
 }
 
-static inline int threads_of_process(void)
+/* By name: a sanitizer has threads of its own. */
+static inline int threads_of_ours(void)
 {
     int count = 0;
     DIR *folder = opendir("/proc/self/task");
     for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        count += entry->d_name[0] != '.';
+        char path[512], name[32] = "";
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (file != NULL) {
+            count += fgets(name, sizeof(name), file) != NULL && strncmp(name, "lagom-timeline", 14) == 0;
+            fclose(file);
+        }
     }
     closedir(folder);
     return count;
