@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from lagom.report.tuning_story import Search, Step
 
-_MAX_H_LABELS = 14
+#: Room a label of H takes, points.
+_LABEL_WIDTH, _LABEL_HEIGHT = 36.0, 11.0
 
 
 @style.styled
@@ -73,11 +74,17 @@ def _ends(axes: Axes, steps: list[Step], x: np.ndarray, y: np.ndarray) -> None:
 
 
 def _h_labels(axes: Axes, steps: list[Step], x: np.ndarray, y: np.ndarray) -> None:
+    """Beside the moves that were kept, as far as there is room: a label too near another is left out."""
     kept = [place for place, step in enumerate(steps) if step.move.h is not None and step.move.verdict == "better"]
-    for place in kept[:_MAX_H_LABELS]:
-        axes.annotate(f"H {steps[place].move.h:.2g}", (x[place], y[place]), xytext=(6, 3), textcoords="offset points",
-                      fontsize=7.5, color=style.INK, zorder=6,
-                      bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none", "alpha": 0.75})  # fmt: skip
+    width, height = (4.6 * 72, 4.2 * 72)  # of the axes, points
+    at = np.column_stack([(x - axes.get_xlim()[0]) / np.ptp(axes.get_xlim()) * width,
+                          (y - axes.get_ylim()[0]) / np.ptp(axes.get_ylim()) * height])  # fmt: skip
+    labelled: list[int] = []
+    for place in kept:
+        if all((np.abs(at[place] - at[other]) > (_LABEL_WIDTH, _LABEL_HEIGHT)).any() for other in labelled):
+            labelled.append(place)
+            axes.annotate(f"H {steps[place].move.h:.2g}", (x[place], y[place]), xytext=(6, 3),
+                          textcoords="offset points", fontsize=7.5, color=style.INK, zorder=6)  # fmt: skip
 
 
 @style.styled

@@ -222,12 +222,18 @@ def _what(move: journal.Move, sites: Sequence[journal.SiteRecord]) -> str:
     if move.purpose == "baseline":
         return "stock against itself"
     before = move.incumbent or (journal.ConfigRecord(),) * len(move.candidate)
-    parts = [
-        f"{site_text(sites[place]) if place < len(sites) else f'site {place}'}: {config_text(new)}"
-        for place, (old, new) in enumerate(zip(before, move.candidate, strict=False))
-        if old != new
-    ]
+    tried: dict[str, list[int]] = {}
+    for place, (old, new) in enumerate(zip(before, move.candidate, strict=False)):
+        if old != new:
+            tried.setdefault(config_text(new), []).append(place)
+    parts = [f"{_named(places, len(move.candidate), sites)}: {config}" for config, places in tried.items()]
     return "; ".join(parts) or "the incumbent"
+
+
+def _named(places: list[int], count: int, sites: Sequence[journal.SiteRecord]) -> str:
+    if len(places) == count and count > 1:
+        return f"all {count} sites"
+    return ", ".join(site_text(sites[place]) if place < len(sites) else f"site {place}" for place in places)
 
 
 def _iteration(move: journal.Move, place: int) -> int:
