@@ -76,6 +76,15 @@ static void open_threads(struct lagom_member *member, const struct lagom_members
     }
 }
 
+/* A controller looks around every 0.1 s; the calls before it sees this communicator are part of the story too. */
+static void record_from_the_first_call(const struct lagom_member *member, const struct lagom_membership *membership)
+{
+    bool controller_is_coming = lagom_load_relaxed(&member->region->header.spawn_claim) != 0;
+    if (controller_is_coming || lagom_region_controller_alive(membership->mapping)) {
+        lagom_compare_exchange32(&member->shared->capture, 0, LAGOM_CAPTURE_CALLS);
+    }
+}
+
 struct lagom_member *lagom_member_make(const struct lagom_membership *membership, const struct lagom_hello *hello,
                                        struct lagom_profiled *profiled, char *reason, size_t reason_bytes)
 {
@@ -104,6 +113,9 @@ struct lagom_member *lagom_member_make(const struct lagom_membership *membership
     lagom_agreement_init(&member->agreement, member->shared, member->slot, plan);
     open_threads(member, membership, hello);
     member->agreement.no_threads = !member->threads.possible;
+    if (plan == NULL) {
+        record_from_the_first_call(member, membership);
+    }
     if (plan != NULL && !lagom_replay_start(&member->replay, &member->agreement, member->region, plan)) {
         lagom_log(NCCL_LOG_INFO, "a communicator over several nodes is not replayed yet; it runs stock.");
     }
