@@ -130,4 +130,6 @@ def _missed(fit: Fit) -> float:
 def draws(fit: Fit, count: int, seed: int) -> Array:
     """``count`` parameter sets that the windows leave plausible, shape (count, coordinates); the same for a seed."""
     random = np.random.default_rng(seed)
-    return fit.bounded(random.multivariate_normal(fit.theta, fit.covariance, size=count, method="eigh"))
+    return fit.bounded(
+        random.multivariate_normal(fit.theta, fit.covariance, size=count, method="eigh", check_valid="ignore")
+    )

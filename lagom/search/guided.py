@@ -161,7 +161,7 @@ class Guided(Strategy):
         from lagom.cost import Observation, fit, judge
 
         seen = [
-            Observation(trial.assignment, trial.z, trial.y, trial.x_by_site, _error(trial, ledger))
+            Observation(trial.assignment, trial.z, _seen(trial.y), _all_seen(trial.x_by_site), _error(trial, ledger))
             for trial in ledger.trials()
         ]
         self._fit = fit(self._model, seen, self._fit.theta if self._fit else None)
@@ -246,6 +246,15 @@ class Guided(Strategy):
         note = walker.take_explanation()
         if note is not None:
             self.explain(f"{note.reason} (measured, as the model says: {self._doubt})", verdict=note.verdict, h=note.h)
+
+
+def _seen(time: float | None) -> float | None:
+    """A time that was really measured: a window without kernels says 0."""
+    return time if time is not None and time > 0.0 else None
+
+
+def _all_seen(times: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    return times if times is not None and all(time > 0.0 for time in times) else None
 
 
 def _error(trial: Trial, ledger: Ledger) -> float:

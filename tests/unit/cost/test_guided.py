@@ -139,6 +139,20 @@ def test_where_only_z_is_known_it_still_finds_the_gain() -> None:
     assert workload.truth(outcome.assignment).z < 1.03 * synthetic(workload).oracle()
 
 
+def test_windows_that_show_no_kernels_are_used_for_their_z() -> None:
+    """A join that failed says 0 ns for a site: that is no measurement, and no reason to fall over."""
+    workload = WORKLOADS["host"]
+
+    def half_blind(assignment: Assignment) -> Sample:
+        sample = workload.truth(assignment)
+        return Sample(sample.z, 0.0, 0.0, (0.0, 1.0))
+
+    outcome = synthetic(workload, half_blind).run().outcome
+    assert outcome is not None
+    assert outcome.speedup is not None
+    assert outcome.speedup > 1.1
+
+
 def test_one_config_for_all_sites() -> None:
     outcome = synthetic(WORKLOADS["host"]).run(shared=True).outcome
     assert outcome is not None
