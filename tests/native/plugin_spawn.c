@@ -30,7 +30,7 @@ static void fake_python(void)
             "grep Cpus_allowed_list /proc/$$/status > processors\n"
             "echo hello from the controller\n"
             "echo $$ >> started\n"
-            "sleep 1\n",
+            "sleep 5\n",
             case_folder);
     fclose(file);
     CHECK(chmod(path, 0700) == 0);
@@ -41,7 +41,7 @@ static bool wait_for(const char *name)
 {
     char path[256];
     path_in_folder(path, name);
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < 2000; i++) {
         if (access(path, F_OK) == 0) {
             return true;
         }
