@@ -80,11 +80,11 @@ class Controller:
     # -- who is there
 
     def _look_around(self, now: float) -> None:
+        self._count()
         self.region.sweep()
         self._meet_processes()
         self.timeline.follow(self.region.processes())
         self._meet_communicators()
-        self._count()
         self._choose_whom_to_tune()
         if (rules := self._pins.changed()) is not None:
             for problem in self._pins.problems:
@@ -189,7 +189,7 @@ class Controller:
         if self._recorder is None:
             return
         try:
-            self._recorder.write()
+            self._recorder.write(self.region.kernel_names())
         except OSError as error:
             self.story.note(f"the raw records cannot be written: {error}", warning=True)
         if self._recorder.dropped:

@@ -1,11 +1,14 @@
 """Keeps what was drained, raw: for people who want to see the evidence, and for tools that come later.
 
 ``calls.npy`` and ``kernels.npy`` in the log folder: the records of csrc/protocol/lagom_protocol.h with the slot or the
-process they came from. Off unless asked for (``--record``); bounded, and what did not fit is counted.
+process they came from; ``names.json``: the kernels' names by index. ``lagom.timeline.records`` reads them back. Off
+unless asked for (``--record``); bounded, and what did not fit is counted.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +41,11 @@ class Recorder:
         """Kernel spans of one process."""
         self._keep("kernels", self._kernels, _tagged(KERNEL_ROW, "process", process, "span", spans))
 
-    def write(self) -> None:
-        """Write both files; OSError if the folder cannot be written."""
+    def write(self, names: Mapping[int, str]) -> None:
+        """Write the files; OSError if the folder cannot be written."""
         np.save(self._folder / "calls.npy", np.concatenate([np.zeros(0, CALL_ROW), *self._calls]))
         np.save(self._folder / "kernels.npy", np.concatenate([np.zeros(0, KERNEL_ROW), *self._kernels]))
+        (self._folder / "names.json").write_text(json.dumps(dict(names), indent=0))
 
     def _keep(self, kind: str, kept: list[NDArray[Any]], rows: NDArray[Any]) -> None:
         if self._rows[kind] + len(rows) > MAX_ROWS:

@@ -1,0 +1,76 @@
+"""The raw records of a live job (``--record``): one kernel table a rank process, and the calls that go with them.
+
+``kernels.npy`` and ``calls.npy`` are what the controller drained (``lagom.controller.recorder``), ``names.json`` the
+kernels' names by index. The rank is the index of its process. CUPTI and NCCL's profiler report the same collective, on
+different clocks, so only one source is read: the one that saw compute.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.timeline.kineto import TraceError
+from lagom.timeline.spans import from_ring
+from lagom.timeline.table import KernelTable
+from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN
+
+CALLS, KERNELS, NAMES = "calls.npy", "kernels.npy", "names.json"
+_NCCL_KERNEL, _CUPTI, _SIMULATED = 2, 3, 4
+_COMPUTE = 0
+_UNKNOWN_SLOT = 0xFFFFFFFF
+
+Recorded = tuple[list[KernelTable], dict[int, dict[int, NDArray[Any]]]]
+
+
+def has_records(folder: Path) -> bool:
+    """Whether a log folder holds raw records."""
+    return (folder / CALLS).is_file() and (folder / KERNELS).is_file()
+
+
+def load_records(folder: Path) -> Recorded:
+    """Tables, one a process that recorded kernels, and rank -> slot -> calls. Raises TraceError with the reason."""
+    kernels = _read(folder / KERNELS, "process", "span", KERNEL_SPAN)
+    calls = _read(folder / CALLS, "slot", "record", CALL_RECORD)
+    names = _names(folder / NAMES)
+    tables, by_rank = [], {}
+    for process in np.unique(kernels["process"]).tolist():
+        spans = _one_source(kernels["span"][kernels["process"] == process])
+        tables.append(from_ring(spans, names, rank=process))
+        slots = set(np.unique(spans["slot"]).tolist()) - {_UNKNOWN_SLOT}
+        by_rank[process] = {slot: calls["record"][calls["slot"] == slot] for slot in sorted(slots)}
+    return tables, by_rank
+
+
+def _one_source(spans: NDArray[Any]) -> NDArray[Any]:
+    """Spans of the best source that is there."""
+    for source in (_CUPTI, _SIMULATED):
+        if (spans["source"] == source).any() and (spans["kind"][spans["source"] == source] == _COMPUTE).any():
+            return np.asarray(spans[spans["source"] == source])
+    sources = [source for source in (_NCCL_KERNEL, _CUPTI, _SIMULATED) if (spans["source"] == source).any()]
+    return np.asarray(spans[spans["source"] == sources[0]] if sources else spans[:0])
+
+
+def _read(path: Path, tag: str, field: str, record: np.dtype[Any]) -> NDArray[Any]:
+    try:
+        rows = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (ValueError, EOFError) as error:
+        raise TraceError(f"{path} is damaged or no record file; record again with `lagom run --record`.") from error
+    wanted = np.dtype([(tag, "u4"), (field, record)])
+    if not isinstance(rows, np.ndarray) or rows.dtype != wanted:
+        raise TraceError(f"{path} was written by another version of lagom; record again with this one.")
+    return rows
+
+
+def _names(path: Path) -> dict[int, str]:
+    """Name index -> kernel name; empty where it was not written or is damaged: names are for people."""
+    try:
+        return {int(index): str(name) for index, name in json.loads(path.read_text()).items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
