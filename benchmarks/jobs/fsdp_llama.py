@@ -16,6 +16,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from common import Profiles, add_profiler_options, clocks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -65,7 +66,9 @@ def train(model: LlamaForCausalLM, arguments: argparse.Namespace, device: torch.
     sequence = min(arguments.sequence, arguments.tokens)
     shape = (arguments.tokens // sequence, sequence)
     times = []
+    profiles = Profiles(arguments, device)
     for step in range(arguments.steps):
+        profiles.step(step)
         began = time.perf_counter()
         tokens = torch.randint(arguments.vocab, shape, generator=generator).to(device)
         loss = model(input_ids=tokens, labels=tokens).loss
@@ -75,7 +78,8 @@ def train(model: LlamaForCausalLM, arguments: argparse.Namespace, device: torch.
         value = loss.item()
         times.append((time.perf_counter() - began) * 1e3)
         if dist.get_rank() == 0:
-            print(json.dumps({"step": step, "ms": round(times[-1], 3), "loss": value, "bits": value.hex()}), flush=True)
+            line = {"step": step, "ms": round(times[-1], 3), "loss": value, "bits": value.hex(), **clocks()}
+            print(json.dumps(line), flush=True)
     return times
 
 
@@ -90,6 +94,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--deterministic", action="store_true", help="deterministic kernels, for bitwise comparisons")
     parser.add_argument("--trace", help="folder for torch.profiler traces of the whole run, one a rank")
+    add_profiler_options(parser)
     arguments = parser.parse_args()
 
     local = int(os.environ.get("LOCAL_RANK", 0))

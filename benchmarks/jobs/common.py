@@ -1,0 +1,123 @@
+"""What the small jobs share: a training loop that prints one JSON line a step, and torch.profiler for some steps."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every small job."""
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=8192, help="per GPU and step")
+    parser.add_argument("--steps", type=int, default=60)
+    add_profiler_options(parser)
+
+
+def add_profiler_options(parser: argparse.ArgumentParser) -> None:
+    """When torch.profiler runs, as a user would start it."""
+    parser.add_argument("--profile-steps", default="", help="FIRST:COUNT, several separated by commas")
+    parser.add_argument("--profile-to", default="", help="folder: one trace a rank and window")
+    parser.add_argument("--wait-for", default="", help="before each window: steps go on until FOLDER/go-<n> exists")
+
+
+class Profiles:
+    """Starts and stops torch.profiler at given steps, or when a file says so; ``step`` is called before each step."""
+
+    def __init__(self, arguments: argparse.Namespace, device: torch.device) -> None:
+        windows = [tuple(map(int, part.split(":"))) for part in arguments.profile_steps.split(",") if part]
+        self._windows, self._device = windows, device
+        self._folder = Path(arguments.profile_to or ".")
+        self._gate = Path(arguments.wait_for) if arguments.wait_for else None
+        self._number, self._left = 0, 0
+        self._profile: torch.profiler.profile | None = None
+
+    def step(self, number: int) -> None:
+        """Before step ``number``."""
+        if self._profile is not None:
+            self._left -= 1
+            if self._left <= 0:
+                self._stop()
+        elif self._number < len(self._windows) and self._may_begin(number):
+            self._left = self._windows[self._number][1]
+            self._start()
+
+    def _may_begin(self, number: int) -> bool:
+        if self._gate is None:
+            return number >= self._windows[self._number][0]
+        if number % 5:
+            return False
+        seen = torch.tensor([(self._gate / f"go-{self._number}").exists()], dtype=torch.int32, device=self._device)
+        dist.broadcast(seen, 0)
+        return bool(seen.item())
+
+    def _start(self) -> None:
+        kind = torch.profiler.ProfilerActivity
+        activities = [kind.CUDA] if self._device.type == "cuda" else [kind.CPU]
+        self._profile = torch.profiler.profile(activities=activities)
+        self._profile.start()
+        _mark(self._folder, f"begun-{self._number}")
+
+    def _stop(self) -> None:
+        assert self._profile is not None
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+        self._profile.stop()
+        _mark(self._folder, f"ended-{self._number}")
+        self._profile.export_chrome_trace(str(self._folder / f"window{self._number}-rank{dist.get_rank()}.json"))
+        self._profile = None
+        _mark(self._folder, f"written-{self._number}")
+        self._number += 1
+
+
+def _mark(folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if dist.get_rank() == 0:
+        (folder / name).write_text(f"{time.monotonic_ns()}\n")
+
+
+def clocks() -> dict[str, int]:
+    """Now, on the two clocks that kernel traces use."""
+    return {"at_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
+
+
+def start() -> torch.device:
+    """Process group and device of this rank."""
+    local = int(os.environ.get("LOCAL_RANK", 0))
+    device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    return device
+
+
+def run(arguments: argparse.Namespace, build: Callable[[argparse.Namespace, torch.device], nn.Module]) -> None:
+    """Train what ``build`` makes."""
+    device = start()
+    model = build(arguments, device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    profiles = Profiles(arguments, device)
+    batch = torch.randn(arguments.tokens, 4096, device=device, dtype=torch.bfloat16)
+    for step in range(arguments.steps):
+        profiles.step(step)
+        began = time.perf_counter()
+        loss = model(batch).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        value = loss.item()
+        if dist.get_rank() == 0:
+            took = (time.perf_counter() - began) * 1e3
+            print(json.dumps({"step": step, "ms": round(took, 3), **clocks(), "loss": value}), flush=True)
+    dist.destroy_process_group()
