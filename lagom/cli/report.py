@@ -27,7 +27,7 @@ def report(
     story = tuning_story.gather(journal.read(log, on_damage=lambda number, _: damaged.append(number)))
     if damaged:
         story.remarks.append(f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}.")
-    written = tuning_report.write_folder(story, out or log.parent / "report", str(log))
+    written = tuning_report.write_folder(story, out or log.parent / "report", str(log), log.parent)
     for search in story.told:
         typer.echo(tuning_report.answer(search))
     if not story.told:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lagom.report import page, style, tuning_figures
+from lagom.report import page, style, tuning_figures, tuning_overlap
 from lagom.report.tuning_story import Search, SiteChange, Step, TuningStory
 
 if TYPE_CHECKING:
@@ -59,12 +59,18 @@ def nothing(story: TuningStory) -> str:
     return f"Nothing was tuned{'' if story.ended else ' yet'}: the log has no move."
 
 
-def write_folder(story: TuningStory, folder: Path, source: str) -> list[Path]:
-    """``report.html`` and PNGs of its pictures in ``folder``."""
+def write_folder(story: TuningStory, folder: Path, source: str, records: Path | None = None) -> list[Path]:
+    """``report.html`` and PNGs of its pictures in ``folder``; with what became of the overlap where the log folder
+    ``records`` holds raw ones."""
     page.make_folder(folder)
     written: list[Path] = []
     parts = [_part(search, folder, written) for search in story.told]
-    values = {"source": _source(story, source), "parts": parts, "remarks": _remarks(story), "nothing": nothing(story)}
+    values: dict[str, Any] = {"source": _source(story, source), "parts": parts, "nothing": nothing(story)}
+    overlap, why_not = tuning_overlap.overlap(story, records) if records is not None else (None, "")
+    pictures = overlap.figures() if overlap is not None else []
+    timelines = [(name, _saved(folder / f"timeline-{name}.png", figure, written)) for name, figure in pictures]
+    remarks = [*_remarks(story), *([why_not] if why_not else [])]
+    values |= {"overlap": overlap, "timelines": timelines, "remarks": remarks}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
     page.write(folder / "report.html", text)
     return [folder / "report.html", *written]
@@ -75,11 +81,7 @@ def _part(search: Search, folder: Path, written: list[Path]) -> Part:
     prefix = f"{search.communicator}-" if search.communicator else ""
 
     def drawn(kind: str, figure: Figure | None) -> Markup | None:
-        if figure is None:
-            return None
-        written.append(folder / f"{prefix}{kind}.png")
-        style.save_png(figure, written[-1])
-        return page.picture(style.to_svg(figure))
+        return None if figure is None else _saved(folder / f"{prefix}{kind}.png", figure, written)
 
     return Part(
         name=f"{name}, {search.ranks} ranks" if search.ranks else name,
@@ -92,6 +94,13 @@ def _part(search: Search, folder: Path, written: list[Path]) -> Part:
         changes=search.changes(),
         steps=search.steps(),
     )
+
+
+def _saved(path: Path, figure: Figure, written: list[Path]) -> Markup:
+    """The figure as a PNG beside the page, and as a picture in it."""
+    style.save_png(figure, path)
+    written.append(path)
+    return page.picture(style.to_svg(figure))
 
 
 def _cards(search: Search) -> list[Card]:

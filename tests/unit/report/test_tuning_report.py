@@ -6,17 +6,20 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from lagom import journal
 from lagom.cli.main import app
+from lagom.controller.recorder import Recorder
 from lagom.errors import LagomError
 from lagom.journal.schema import SampleRecord, records_of
 from lagom.records import Assignment, CommConfig, Function, Sample, Site
 from lagom.report import tuning_figures, tuning_report
 from lagom.report.tuning_story import TuningStory, gather
 from lagom.search.session import Move, Outcome
+from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
 
 STOCK = Assignment.stock(2)
 FEWER = STOCK.with_config(0, CommConfig(channels=4))
@@ -156,3 +159,38 @@ def test_command_without_a_log_is_one_sentence(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["report", str(tmp_path)])
     assert isinstance(ran.exception, LagomError)
     assert "there is no log at" in str(ran.exception)
+
+
+def test_overlap_before_and_after_comes_from_raw_records(tmp_path: Path) -> None:
+    """Stock: a gather of 100 µs beside a GEMM of 160; tuned: 150 beside 120. Alternating, as a window records them."""
+    folder = write(tmp_path / "lagom-x", events())
+    keeper, now = Recorder(folder), 1_000_000_000
+    calls, kernels = np.zeros(24, CALL_RECORD), np.zeros(48, KERNEL_SPAN)
+    tuned = np.tile([False, False, True, True, True, True, False, False], 3)
+    calls["call"] = calls["iteration"] = np.arange(24)
+    calls["function"], calls["bytes"], calls["flags"] = 2, 64 << 20, np.where(tuned, 7, 1)
+    calls["chosen"]["algorithm"] = calls["chosen"]["protocol"] = -1
+    calls["chosen"]["channels"] = np.where(tuned, 4, 0)
+    kernels["source"], kernels["call"], kernels["slot"] = 3, NO_CALL, 0xFFFFFFFF
+    for step, length, gemm in zip(range(24), np.where(tuned, 150, 100), np.where(tuned, 120, 160), strict=True):
+        comm, compute = kernels[2 * step : 2 * step + 1], kernels[2 * step + 1 : 2 * step + 2]
+        comm["start_ns"], comm["end_ns"], comm["kind"], comm["stream"] = now, now + 1000 * length, 1, 28
+        comm["call"], comm["slot"], comm["function"], comm["bytes"] = step, 3, 2, 64 << 20
+        compute["start_ns"], compute["end_ns"], compute["stream"] = now + 5_000, now + 5_000 + 1000 * gemm, 7
+        now += 200_000
+    keeper.add_calls(3, calls)
+    keeper.add_kernels(0, kernels)
+    keeper.write({})
+    ran = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "o")])
+    assert ran.exit_code == 0, ran.output
+    text = (tmp_path / "o" / "report.html").read_text()
+    assert "Overlap, before and after" in text
+    assert "<td>compute busy (Y)</td><td>160 µs</td><td>120 µs</td>" in text
+    assert "<td>communication busy (X)</td><td>100 µs</td><td>150 µs</td>" in text
+    assert (tmp_path / "o" / "timeline-tuned.png").exists()
+    (folder / "kernels.npy").write_bytes(b"torn")
+    ran = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "p")])
+    assert ran.exit_code == 0, ran.output
+    text = (tmp_path / "p" / "report.html").read_text()
+    assert "Overlap, before and after" not in text
+    assert "kernels.npy is damaged" in text

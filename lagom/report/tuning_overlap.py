@@ -1,0 +1,83 @@
+"""What tuning did to the overlap: the kernels of the job before and after, where raw records lie beside the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lagom import timeline
+from lagom.errors import LagomError
+from lagom.report import words
+from lagom.report.tuning_story import Search, TuningStory
+from lagom.timeline import Profile
+from lagom.timeline.excerpts import under
+from lagom.timeline.records import has_records, load_records
+from lagom.timeline.tax import NOTEWORTHY
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """The same iteration under stock and as tuned. Stock kernels that are never quiet are compared with the tuned run,
+    where that presses less."""
+
+    before: Profile
+    after: Profile
+
+    @property
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(what, before, after) in words."""
+        both = (self.before, self.after)
+        columns = [
+            ("iteration (Z)", [words.time(one.z) for one in both]),
+            ("communication busy (X)", [words.time(one.x) for one in both]),
+            ("compute busy (Y)", [words.time(one.y) for one in both]),
+            ("communication hidden", [words.percent(one.overlap_ratio) for one in both]),
+            ("communication exposed", [words.time(one.exposed) for one in both]),
+            ("contention tax, of compute", [_tax(one) for one in both]),
+            ("iterations seen", [str(one.steps) for one in both]),
+        ]
+        return [(name, old, new) for name, (old, new) in columns]
+
+    def figures(self) -> list[tuple[str, Figure]]:
+        """The two-stream timeline of a typical iteration, before and after."""
+        from lagom.report import timeline_figure
+
+        return [(name, timeline_figure.timeline(one)) for name, one in (("stock", self.before), ("tuned", self.after))]
+
+
+def overlap(story: TuningStory, folder: Path) -> tuple[Overlap | None, str]:
+    """Before and after from the raw records in ``folder``; or None and why not (empty: there are no records)."""
+    if not has_records(folder):
+        return None, ""
+    search = _only_tuned(story)
+    if search is None or search.outcome is None:
+        return None, "not exactly one communicator was tuned, so its kernels have no before and after."
+    chosen = [config.config() for config in search.outcome.configs_chosen]
+    try:
+        tables, calls = load_records(folder)
+        before, after = under(tables, calls, ()), under(tables, calls, chosen)
+        if not before or not after:
+            return None, "the raw records hold too few iterations under stock or under the tuned configs to compare."
+        return Overlap(timeline.profile(before, after), timeline.profile(after)), ""
+    except LagomError as error:
+        return None, str(error)
+
+
+def _only_tuned(story: TuningStory) -> Search | None:
+    tuned = [search for search in story.told if any(change.changed for change in search.changes())]
+    return tuned[0] if len(tuned) == 1 else None
+
+
+def _tax(profile: Profile) -> str:
+    if profile.measured.tier != "timeline":
+        return "not seen"
+    share = words.percent(profile.tax.share)
+    if not profile.tax.is_lower_bound:
+        return share
+    never = profile.tax.unmatched
+    blind = f" ({words.percent(never, 0)} of compute is never quiet)" if never > NOTEWORTHY else ""
+    return f"at least {share}{blind}"

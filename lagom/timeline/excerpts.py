@@ -1,0 +1,99 @@
+"""The iterations of a recorded tuning run that ran under one assignment, laid end to end as a trace of their own.
+
+A window alternates between two assignments every few iterations, so a recording is a patchwork. The call records say
+what each call ran with; an iteration belongs to an assignment if all its calls do and those of the iteration before it
+did, too: the first one after a change still has kernels of the old beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lagom.records import STOCK, CommConfig
+from lagom.timeline.table import KernelTable
+
+#: Iterations taken at most, and at least: with fewer nothing can be told from noise.
+MOST, LEAST = 40, 4
+_LEAVE, _PROGRAM, _APPLIED = -1, 1, 4
+_ORIGIN = 1_000_000_000
+
+Ranges = NDArray[np.int64]  # iterations x (begin, end), ns
+
+
+def under(
+    tables: Sequence[KernelTable], calls: Mapping[int, Mapping[int, NDArray[Any]]], wanted: Sequence[CommConfig]
+) -> list[KernelTable]:
+    """Of every rank its iterations under ``wanted`` (one config a site; none = stock), one after the other. Empty if
+    some rank has fewer than :data:`LEAST`, or if several of its communicators were tuned."""
+    found = []
+    for table in tables:
+        slot = _tuned_slot(calls.get(table.rank, {}))
+        if slot is None:
+            return []
+        ranges = _ranges(table, slot, _starts_under(calls[table.rank][slot], wanted))
+        if len(ranges) < LEAST:
+            return []
+        found.append(laid_end_to_end(table, ranges[-MOST:]))
+    return found
+
+
+def _tuned_slot(calls: Mapping[int, NDArray[Any]]) -> int | None:
+    tuned = [slot for slot, records in calls.items() if (records["flags"] & _APPLIED).any()]
+    return tuned[0] if len(tuned) == 1 else None
+
+
+def _starts_under(records: NDArray[Any], wanted: Sequence[CommConfig]) -> NDArray[np.int64]:
+    """Call numbers (iterations x 2) of each wanted iteration's position 0 and of the next one's."""
+    records = np.sort(records[(records["flags"] & _PROGRAM) != 0], order="call")
+    starts = np.flatnonzero(records["position"] == 0)
+    if starts.size < 2:
+        return np.zeros((0, 2), np.int64)
+    fits = np.logical_and.reduceat(_fits(records, wanted), starts)[:-1]
+    number, epoch = records["iteration"][starts].astype(np.int64), records["epoch"][starts]
+    whole = (np.diff(number) == 1) & (epoch[1:] == epoch[:-1])
+    after_its_like = np.concatenate([[False], fits[:-1] & whole[:-1]])
+    kept = np.flatnonzero(fits & whole & after_its_like)
+    call = records["call"][starts].astype(np.int64)
+    return np.column_stack([call[kept], call[kept + 1]])
+
+
+def _fits(records: NDArray[Any], wanted: Sequence[CommConfig]) -> NDArray[np.bool_]:
+    """Whether each call ran with the config wanted at its site."""
+    configs = np.array([_key(config) for config in (*wanted, STOCK)], np.int64)
+    expected = configs[np.minimum(records["site"].astype(np.int64), len(wanted))]
+    fields = ("algorithm", "protocol", "channels", "threads", "chunk_bytes")
+    ran = np.column_stack([records["chosen"][name].astype(np.int64) for name in fields])
+    return np.asarray((ran == expected).all(axis=1))
+
+
+def _key(config: CommConfig) -> tuple[int, ...]:
+    algorithm = _LEAVE if config.algorithm is None else int(config.algorithm)
+    protocol = _LEAVE if config.protocol is None else int(config.protocol)
+    return (algorithm, protocol, config.channels or 0, config.threads or 0, config.chunk_bytes or 0)
+
+
+def _ranges(table: KernelTable, slot: int, calls: NDArray[np.int64]) -> Ranges:
+    """When the kernels of these calls started; calls whose kernels were not seen are left out."""
+    mine = np.flatnonzero((table.slot == slot) & (table.call >= 0))
+    order = mine[np.argsort(table.call[mine], kind="stable")]
+    if not order.size or not len(calls):
+        return np.zeros((0, 2), np.int64)
+    place = np.minimum(np.searchsorted(table.call[order], calls), order.size - 1)
+    seen = (table.call[order][place] == calls).all(axis=1)
+    return np.asarray(table.start[order][place][seen])
+
+
+def laid_end_to_end(table: KernelTable, ranges: Ranges) -> KernelTable:
+    """The kernels that start within the ranges (in order of time), moved so that each range begins where the one
+    before ends."""
+    first, last = (np.searchsorted(table.start, ranges[:, edge]) for edge in (0, 1))
+    begins = _ORIGIN + np.concatenate([[0], np.cumsum(ranges[:, 1] - ranges[:, 0])[:-1]])
+    shift = np.repeat(begins - ranges[:, 0], last - first)
+    rows = np.concatenate([np.arange(low, high) for low, high in zip(first, last, strict=True)] or [np.empty(0, int)])
+    part = table.only(rows.astype(np.int64))
+    return replace(part, start=part.start + shift, end=part.end + shift)
