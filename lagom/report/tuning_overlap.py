@@ -24,6 +24,7 @@ class Overlap:
     """The same iteration under stock and as tuned. Stock kernels that are never quiet are compared with the tuned run,
     where that presses less."""
 
+    communicator: int
     before: Profile
     after: Profile
 
@@ -62,7 +63,7 @@ def overlap(story: TuningStory, folder: Path) -> tuple[Overlap | None, str]:
         before, after = under(tables, calls, ()), under(tables, calls, chosen)
         if not before or not after:
             return None, "the raw records hold too few iterations under stock or under the tuned configs to compare."
-        return Overlap(timeline.profile(before, after), timeline.profile(after)), ""
+        return Overlap(search.communicator, timeline.profile(before, after), timeline.profile(after)), ""
     except LagomError as error:
         return None, str(error)
 
