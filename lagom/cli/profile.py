@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lagom.errors import UsageError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from lagom.sim.machine import Machine
     from lagom.sim.program import Workload
     from lagom.timeline.table import KernelTable
@@ -19,11 +23,18 @@ if TYPE_CHECKING:
 _ITERATIONS, _MIN_ITERATIONS = 8, 4
 _ENOUGH_KERNELS = 400_000
 _PIPE_COLUMNS = 120
+#: Iterations that must look alike before a live job is recorded.
+_SETTLED = 5
 
 
 def profile(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Further traces, one a rank (with --trace).", show_default=False)
+        list[Path] | None,
+        typer.Argument(
+            metavar="[-- CMD...]",
+            help="A job to run; or further traces, one a rank (with --trace).",
+            show_default=False,
+        ),
     ] = None,
     trace: Annotated[
         list[Path] | None,
@@ -47,6 +58,9 @@ def profile(
     sms: Annotated[
         int, typer.Option("--sms", help="SMs of the GPU, to split the tax; default: as in the trace.", min=0, max=1024)
     ] = 0,
+    iterations: Annotated[
+        int, typer.Option("--iterations", help="Iterations of the job (-- CMD) to record.", min=4, max=1000)
+    ] = 20,
     out: Annotated[Path, typer.Option("--out", help="Folder for profile.html, the pictures and trace.json.gz.")] = Path(
         "lagom-profile"
     ),
@@ -54,8 +68,9 @@ def profile(
         Path | None, typer.Option("--json", help="Also write all numbers to this file.", show_default=False)
     ] = None,
 ) -> None:
-    """Answer "is NCCL slowing my matmuls, and by how much?" from traces of any job, or from a simulated one.
+    """Answer "is NCCL slowing my matmuls, and by how much?" from a job, from traces of one, or from a simulated one.
 
+    A job runs to its own end, with NCCL as it is: lagom profile -- torchrun --nproc-per-node 8 train.py
     Record a trace with torch.profiler (ProfilerActivity.CUDA) over at least four iterations.
     """
     import json
@@ -68,10 +83,15 @@ def profile(
 
     if quiet and simulate:
         raise UsageError("--quiet goes with --trace; a simulated job brings its own quiet recording.")
-    tables, alone, source = _tables([*(trace or []), *(files or [])], bool(trace), simulate, workload)
+    calls = None
+    if _is_job(files or [], bool(trace), simulate):
+        tables, calls, source = _live([str(word) for word in files or []], iterations, out)
+        alone: list[KernelTable] = []
+    else:
+        tables, alone, source = _tables([*(trace or []), *(files or [])], bool(trace), simulate, workload)
     if sms:
         tables = [replace(table, sms=sms) for table in tables]
-    found = timeline.profile(tables, timeline.load_all(quiet) if quiet else alone)
+    found = timeline.profile(tables, timeline.load_all(quiet) if quiet else alone, calls)
     written = profile_report.write_folder(found, out, source)
     if json_file is not None:
         page.write(json_file, json.dumps(profile_report.to_json(found, source), indent=2) + "\n")
@@ -81,6 +101,41 @@ def profile(
         console.width = max(console.width, _PIPE_COLUMNS)
     profile_report.show(found, console)
     console.print("\nWritten: " + ", ".join(str(path) for path in written), highlight=False, soft_wrap=True)
+
+
+def _is_job(words: list[Path], traced: bool, simulate: str) -> bool:
+    """Whether the words after the options are a command, not traces somebody forgot to announce."""
+    if not words or traced or simulate:
+        return False
+    return not words[0].name.endswith((".json", ".json.gz"))
+
+
+def _live(
+    command: list[str], iterations: int, out: Path
+) -> tuple[list[KernelTable], dict[int, dict[int, NDArray[Any]]], str]:
+    """Run the job with the controller recording some iterations; its records. Raises LagomError where none came."""
+    from lagom.cli.job import Wish, plan_job
+    from lagom.cli.run import supervise
+    from lagom.errors import LagomError
+    from lagom.timeline.records import has_records, load_records
+    from lagom.wire.library import plugin_path
+
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
+    options = ("--profile-iterations", str(iterations), "--stable-iterations", str(_SETTLED))
+    wish = Wish(mode="tune", directory=out / "log", controller_options=options)
+    plan = plan_job(wish, os.environ, plugin_path())
+    if not plan.tunes:
+        raise UsageError(
+            "another launcher runs this job; use `lagom run --record` there and `lagom report` afterwards."
+        )
+    code = supervise(command, plan)
+    if code:
+        raise typer.Exit(code)
+    if not has_records(plan.folder):
+        raise LagomError(f"the job ended before {iterations} iterations were recorded; see `lagom log {plan.folder}`.")
+    tables, calls = load_records(plan.folder)
+    return tables, calls, f"{iterations} iterations of {' '.join(command[:4])}{' ...' if len(command) > 4 else ''}"
 
 
 def _tables(

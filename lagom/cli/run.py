@@ -83,7 +83,7 @@ def run(
         raise UsageError("--compare measures while the job runs; leave out --profile and any mode but tune.")
     if shutil.which(command[0]) is None:
         raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
-    raise typer.Exit(_supervise(command, plan))
+    raise typer.Exit(supervise(command, plan))
 
 
 def _controller_options(compare: list[str], record: bool, **numbers: float | None) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ def _check_choices(mode: str, strategy: str) -> None:
         raise UsageError(f"there is no strategy '{name}'; choose one of: {', '.join(STRATEGIES)}.")
 
 
-def _supervise(command: list[str], plan: JobPlan) -> int:
+def supervise(command: list[str], plan: JobPlan) -> int:
     os.environ.update(plan.variables)
     _make_folder(plan.folder)
     for remark in plan.remarks:

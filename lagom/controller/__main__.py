@@ -37,6 +37,7 @@ def _run(wanted: argparse.Namespace) -> None:
         compare=tuple(wanted.compare),
         seed=wanted.seed,
         record=wanted.record,
+        profile_iterations=wanted.profile_iterations,
         stable_iterations=wanted.stable_iterations,
         search_seconds=wanted.search_seconds,
         launcher=wanted.launcher,
@@ -74,6 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", action="append", default=[], metavar="RULE")
     parser.add_argument("--compare", action="append", default=[], metavar="RULE;RULE")
     parser.add_argument("--record", action="store_true", help="keep the raw records in the log folder")
+    parser.add_argument(
+        "--profile-iterations", type=int, default=0, metavar="N", help="record N iterations as they are; tune nothing"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stable-iterations", type=int, default=STABLE_ITERATIONS)
     parser.add_argument("--search-seconds", type=float, help="then only the final A/B; default: no limit in time")

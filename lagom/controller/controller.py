@@ -44,10 +44,11 @@ class Controller:
         self.timeline = Timeline(region, self.story)
         self.tuners: dict[int, CommunicatorTuner] = {}
         self._pins = Pins(options)
-        self._recorder = Recorder(options.directory) if options.record else None
+        self._recorder = Recorder(options.directory) if options.record or options.profile_iterations else None
         self._known: dict[int, ProcessView] = {}
         self._calls: Counter[int] = Counter()
         self._drops: Counter[int] = Counter()
+        self._profiled = False
         self._looked_at = 0.0
         self._alone_since: float | None = None
         self._stop_reason = ""
@@ -65,6 +66,7 @@ class Controller:
             for tuner in self.tuners.values():
                 tuner.step(now)
             self.timeline.want(self._wants_timeline(), now)
+            self._notice_the_profile()
             time.sleep(BUSY_SECONDS if self._is_busy() else IDLE_SECONDS)
         for tuner in self.tuners.values():
             tuner.shut()
@@ -123,7 +125,7 @@ class Controller:
 
     def _choose_whom_to_tune(self) -> None:
         """The busiest communicator first; the next when it is done."""
-        if any(tuner.may_tune and not tuner.is_over for tuner in self.tuners.values()):
+        if self._profiled or any(tuner.may_tune and not tuner.is_over for tuner in self.tuners.values()):
             return
         waiting = [tuner for tuner in self.tuners.values() if tuner.phase == "learning"]
         busiest = max(waiting, key=CommunicatorTuner.traffic, default=None)
@@ -152,14 +154,23 @@ class Controller:
             tuner = self.tuners.get(slot.communicator)
             if tuner is not None:
                 tuner.add_calls(slot.index, records)
-            if self._recorder is not None:
+            if self._recorder is not None and self._is_recording():
                 self._recorder.add_calls(slot.index, records)
         for process in self._known:
             spans = self.region.drain_kernels(process)
             for tuner in self.tuners.values():
                 tuner.add_spans(process, spans)
-            if self._recorder is not None:
+            if self._recorder is not None and self._is_recording():
                 self._recorder.add_kernels(process, spans)
+
+    def _is_recording(self) -> bool:
+        return self.options.record or any(tuner.is_profiling for tuner in self.tuners.values())
+
+    def _notice_the_profile(self) -> None:
+        if not self._profiled and any(tuner.phase == "profiled" for tuner in self.tuners.values()):
+            self._profiled = True
+            self._write_records()
+            self.story.note(f"profiled {self.options.profile_iterations} iterations; nothing is recorded any more")
 
     def _wants_timeline(self) -> bool:
         return any(tuner.wants_timeline for tuner in self.tuners.values())
@@ -186,8 +197,8 @@ class Controller:
             self.story.note(f"the profile {self.options.profile} cannot be written: {error}", warning=True)
 
     def _write_records(self) -> None:
-        if self._recorder is None:
-            return
+        if self._recorder is None or (self._profiled and self._stop_reason):
+            return  # nothing to write, or written already
         try:
             self._recorder.write(self.region.kernel_names())
         except OSError as error:

@@ -21,6 +21,7 @@ class Options:
     compare: tuple[str, ...] = ()  # configs to measure instead of searching, each "rule;rule"
     seed: int = 0
     record: bool = False  # keep calls.npy and kernels.npy
+    profile_iterations: int = 0  # record so many iterations as they are, and tune nothing
     stable_iterations: int = STABLE_ITERATIONS
     search_seconds: float | None = None  # then no more trials, only the final A/B; None = the policy's own limits
     launcher: int | None = None  # our parent, which ends us: ranks may come late, and come back

@@ -67,6 +67,7 @@ class CommunicatorTuner:
         self._margin = Margin()
         self._timeline = timeline
         self._request: WindowRequest | None = None
+        self._profiled_from: int | None = None  # call
         self._looked_at = 0.0
         self._agreed_rules: tuple[Rule, ...] = ()
         self._lost_windows = 0
@@ -130,6 +131,11 @@ class CommunicatorTuner:
             self.phase = phases[self.phase](now)
 
     @property
+    def is_profiling(self) -> bool:
+        """Whether these are the iterations that `lagom profile` asked for."""
+        return self.phase == "learning" and self._profiled_from is not None
+
+    @property
     def wants_timeline(self) -> bool:
         """Whether kernels should be recorded now: while learning, and for every window but those that have the last
         word, which see the job as it is without anybody looking."""
@@ -140,7 +146,7 @@ class CommunicatorTuner:
     @property
     def is_over(self) -> bool:
         """Nothing more will be published here unless rules are pinned."""
-        return self.phase in ("quiet", "pinned", "aside", "ended")
+        return self.phase in ("quiet", "pinned", "aside", "ended", "profiled")
 
     def traffic(self) -> int:
         """Bytes a period, for choosing which communicator is tuned first; 0 while unknown."""
@@ -189,6 +195,8 @@ class CommunicatorTuner:
             return "learning"
         if self._captured():
             return self._aside("a CUDA graph was captured here: NCCL no longer asks per call")
+        if self.options.profile_iterations:
+            return self._profiling(program, now)
         self._tier = self.evidence.tier(self.slots)
         hidden = self._contexts.hidden_shares(self.history, program) if self._tier is Tier.TIMELINE else None
         if hidden is None and self._tier is Tier.TIMELINE and self._contexts.worth_waiting(program, now):
@@ -203,6 +211,17 @@ class CommunicatorTuner:
         self._search_began = now
         self.story.program(self.view, self.tuned, problem, self._tier)
         return "tuning"
+
+    def _profiling(self, program: Program, now: float) -> str:
+        """`lagom profile`: whole iterations as they are, counted from when the timeline is on, or will not come on."""
+        call = self.history.numbers[-1]
+        if self._profiled_from is None:
+            if self._timeline is None or self._timeline.is_settled(self.slots.values(), now):
+                self._profiled_from = call
+        elif call - self._profiled_from >= self.options.profile_iterations * program.calls_per_iteration:
+            self.region.set_capture(self.view.index, Capture.NOTHING)
+            return "profiled"
+        return "learning"
 
     def _pinning(self, now: float) -> str:
         if self._offer is None:

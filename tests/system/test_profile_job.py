@@ -1,0 +1,60 @@
+"""``lagom profile -- CMD``: some iterations of an unchanged job are recorded, and the question is answered from them.
+
+The job is virtual ranks: their simulated kernels take the way that CUPTI's would.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from lagom import journal
+from tests.system.test_user_paths import finish, start, until
+
+LAGOM = [sys.executable, "-m", "lagom"]
+
+
+def log_of(place: Path) -> list[object]:
+    path = place / "out" / "log" / "decisions.jsonl"
+    return list(journal.read(path)) if path.exists() else []
+
+
+def notes(place: Path) -> str:
+    return "\n".join(event.text for event in log_of(place) if isinstance(event, journal.Note))
+
+
+def test_a_job_is_profiled_as_it_is(tmp_path: Path) -> None:
+    process = start(
+        tmp_path, *LAGOM, "profile", "--iterations", "6", "--out", str(tmp_path / "out"), "--json",
+        str(tmp_path / "numbers.json"), "--",
+    )  # fmt: skip
+    until(lambda: "profiled 6 iterations" in notes(tmp_path), "the profile", process)
+    out, _ = finish(process, tmp_path)
+    assert "compute time" in out
+    assert not [event for event in log_of(tmp_path) if isinstance(event, journal.PlanPublished)], "nothing is tuned"
+    kernels = np.load(tmp_path / "out" / "log" / "kernels.npy")
+    assert set(kernels["process"].tolist()) == {0, 1}
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert numbers, "the answers are there for programs, too"
+    assert (tmp_path / "out" / "profile.html").exists()
+
+
+def test_a_job_that_is_too_short_says_so(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*LAGOM, "profile", "--out", str(tmp_path / "out"), "--", "true"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "ended before 20 iterations" in " ".join(done.stderr.split())
+
+
+def test_traces_without_their_option_are_no_command(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*LAGOM, "profile", "a.json"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "--trace" in done.stderr
