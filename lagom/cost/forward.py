@@ -117,7 +117,7 @@ class CostModel:
     def _slowdown(self, p: Parameters, nc: Array, chunk: Array, per_call: Array) -> Array:
         use = model.bandwidth_use(self.wire, per_call, chunk, self.passes, p.per_site("memory"), p.per_site("cache"))
         rho = self.program.sm_loss(nc, p.per_site("sm"))
-        return rho * model.memory_loss(use, p.per_site("bound")) + model.persistent_step(nc, p.per_site("step"))
+        return model.slowdown(rho, nc, use, p.per_site("step"), p.per_site("bound"))
 
 
 def model_of(problem: Problem, program: Program | None = None) -> CostModel:

@@ -109,15 +109,10 @@ def memory_loss(use: Array, bound: Array) -> Array:
     return 1.0 + bound * use / (1.0 - use)
 
 
-def slowdown(nc: Array, use: Array, share: Array, sigma: Array, bound: Array) -> Array:
-    """How many times longer compute takes while one communication runs: Eq. 4 to 6 for the overlapped part of y_i."""
-    return sm_loss(nc, share) * memory_loss(use, bound) + persistent_step(nc, sigma)
+def slowdown(rho: Array, nc: Array, use: Array, sigma: Array, bound: Array) -> Array:
+    """S_j: how many times longer compute takes while communication j runs, Eq. 5 and 6 put together.
 
-
-def compute_time(quiet: Array, overlap: Array, slow: Array) -> Array:
-    """y_i of Eq. 4 in ns, waves weighted by the share run under each communication.
-
-    ``quiet`` is y_i0 in ns; ``overlap[..., j]`` the share of its *work* done under communication j (sum <= 1);
-    ``slow[..., j]`` that communication's slow-down.
+    ``rho`` is :func:`sm_loss`, or :func:`wave_loss` where grids are known. The overlapped part of y_i is multiplied by
+    it (Eq. 4); how large that part is comes out of the event simulation.
     """
-    return quiet * (1.0 - overlap.sum(-1) + (overlap * slow).sum(-1))
+    return rho * memory_loss(use, bound) + persistent_step(nc, sigma)

@@ -26,6 +26,12 @@ def test_compute_is_slower_only_while_a_communication_is_in_flight() -> None:
     assert run.z == 115.0
 
 
+def test_compute_time_is_eq_4_with_waves_weighed_by_the_share_run_under_each_communication() -> None:
+    """y = y0 * [(1 - w1 - w2) + w1*S1 + w2*S2]: 20 ns at 2x do 10 of work, 30 ns at 3x do 10, of 100."""
+    run = simulate(Schedule((FREE, FREE), (FREE,)), [20.0, 30.0], [100.0], [2.0, 3.0])
+    assert run.y == pytest.approx(100.0 * (0.8 + 0.1 * 2.0 + 0.1 * 3.0))
+
+
 def test_a_segment_waits_for_its_communication() -> None:
     run = simulate(Schedule((FREE,), (0,)), [30.0], [100.0], [2.0])
     assert run.z == 130.0

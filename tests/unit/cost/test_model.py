@@ -79,19 +79,12 @@ def test_bandwidth_use_grows_with_chunk_and_falls_with_time_and_saturates() -> N
     assert model.bandwidth_use(array(1e9), array(1.0), array(2 << 20), **args) == model.MOST_BUSY
 
 
-def test_compute_time_weighs_slowdown_by_the_share_run_under_each_communication() -> None:
-    """Eq. 4 as printed counts every wave once for each overlapping communication; weighted, no overlap means y_0."""
-    slow = array(2.0, 3.0)
-    assert model.compute_time(np.array(100.0), array(0.0, 0.0), slow) == 100.0
-    assert model.compute_time(np.array(100.0), array(1.0, 0.0), slow) == 200.0
-    assert model.compute_time(np.array(100.0), array(0.25, 0.25), slow) == 175.0
-
-
 @pytest.mark.parametrize("nc", [1.0, 8.0, 24.0])
 def test_slowdown_never_speeds_compute_up(nc: float) -> None:
-    slow = model.slowdown(array(nc), array(0.3), np.array(0.01), np.array(0.02), np.array(0.5))
-    assert slow > 1.0
-    assert model.slowdown(array(0.0), array(0.0), np.array(0.01), np.array(0.02), np.array(0.5)) == 1.0
+    sigma, bound = np.array(0.02), np.array(0.5)
+    rho = model.sm_loss(array(nc), np.array(0.01))
+    assert model.slowdown(rho, array(nc), array(0.3), sigma, bound) > rho
+    assert model.slowdown(array(1.0), array(0.0), array(0.0), sigma, bound) == 1.0
 
 
 def test_a_ring_all_reduce_sends_everything_twice() -> None:
