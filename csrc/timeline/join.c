@@ -6,7 +6,8 @@
 
 #define CLOCKS_APART_NS 200000u /* CUPTI interpolates the GPU's clock: a kernel may seem to start before its launch */
 #define CALL_SLACK_NS 2000000u  /* a call alone says only about when its launch was */
-#define LOOK_AHEAD 64u          /* launches without a kernel that we believe in, after something went wrong */
+#define LOOK_AHEAD 8u           /* launches without a kernel that we believe in, after something went wrong */
+#define MOST_LOST 64u           /* the same, where the loss was told */
 #define EVIDENCE 8u             /* kernels that must fit in a row, after something went wrong */
 #define THREADS_BACK 16u
 
@@ -178,9 +179,13 @@ static bool step(struct lagom_join *join)
 
 /* ---- Finding the place ------------------------------------------------------------------------------------------ */
 
+/* A launch is noted long before its kernel is delivered: each kernel held has its own. */
 static bool all_fit(struct lagom_join *join, uint64_t offset)
 {
-    for (uint32_t i = 0; i < join->held_count && offset + i < waiting(join); i++) {
+    if (offset + join->held_count > waiting(join)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < join->held_count; i++) {
         if (!may_be(launch_at(join, join->oldest + offset + i), &join->held[i])) {
             return false;
         }
@@ -335,7 +340,7 @@ void lagom_join_settle(struct lagom_join *join)
 void lagom_join_lost(struct lagom_join *join, uint64_t count)
 {
     uint64_t search = count + (join->on_course ? 0 : last_candidate(join));
-    off_course(join, (uint32_t)(search < LOOK_AHEAD ? search : LOOK_AHEAD));
+    off_course(join, (uint32_t)(search < MOST_LOST ? search : MOST_LOST));
 }
 
 void lagom_join_finish(struct lagom_join *join)
