@@ -26,8 +26,9 @@ STAND_INS = {
         #include <stddef.h>
         #include <stdint.h>
         typedef struct a *CUcontext; typedef struct b *CUstream; typedef struct c *CUgraph;
-        typedef struct d *CUfunction; typedef struct e *CUmodule; typedef struct f *CUarray; typedef struct g *CUevent; typedef struct h *CUgraphNode;
-        typedef struct i *CUgraphExec; typedef unsigned long long CUdeviceptr;
+        typedef struct d *CUfunction; typedef struct e *CUmodule; typedef struct f *CUarray;
+        typedef struct g *CUevent; typedef struct h *CUgraphNode; typedef struct i *CUgraphExec;
+        typedef unsigned long long CUdeviceptr;
         typedef int CUresult, CUdevice, CUsharedconfig, CUfunc_cache, CUgraphNodeType;
         typedef int CUstreamAttrID, CUdevice_attribute;
         typedef struct { char bytes[16]; } CUuuid;
