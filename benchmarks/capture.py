@@ -36,6 +36,8 @@ JOBS = Path(__file__).parent / "jobs"
 CUPTI, COMPUTE, COLLECTIVE, P2P = 3, 0, 1, 2
 JOIN_WORDS = ("not tried", "call", "slot", "ambiguous", "mismatch", "disputed", "no launch", "graph")
 PAIRS, BLOCK = 24, 6
+#: NVLink multicast stays off: where it is not set up it fails, or worse, and nothing here needs it.
+NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 
 
 # -- the job and its steps
@@ -553,6 +555,8 @@ def main() -> None:
     parser.add_argument("--job", action="append", default=[], help="a further option of the job, for rehearsals")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
+    for name, value in NO_MULTICAST.items():
+        os.environ.setdefault(name, value)
     results: dict[str, Any] = {"command": sys.argv[1:], "gpus": arguments.gpus, "tokens": arguments.tokens}
     with tempfile.TemporaryDirectory(prefix="capture_") as scratch:
         folder = Path(scratch)

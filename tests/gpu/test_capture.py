@@ -1,0 +1,82 @@
+"""Kernels of a running job through CUPTI: seen, joined with their calls, and never in torch.profiler's way."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lagom.wire.layout import NO_CALL
+from tests.gpu.support import LAGOM, JobRun, Kernel, Place, kernels, run, torchrun, until
+
+ITERATIONS = 8
+CUPTI, COMPUTE, COLLECTIVE = 3, 0, 1
+
+
+def notes(spot: Place) -> str:
+    """What the controller said in words."""
+    return "\n".join(str(event["text"]) for event in spot.events("note"))
+
+
+@pytest.mark.timeout(240)
+def test_a_job_that_knows_nothing_is_profiled(spot: Place, gpus: int, evidence: Callable[..., None]) -> None:
+    """`lagom profile -- CMD`: compute and collectives of every rank, every collective with its call."""
+    out = spot.folder / "profile"
+    command = [
+        *LAGOM, "profile", "--iterations", str(ITERATIONS), "--out", str(out), "--json", str(spot.folder / "n.json"),
+        "--", *torchrun("overlap.py", gpus, "--until", str(spot.stop)),
+    ]  # fmt: skip
+    running = JobRun(command, spot.environment("host"), spot.folder)
+    log = out / "log" / "decisions.jsonl"
+    done = until(lambda: log.exists() and f"profiled {ITERATIONS} iterations" in log.read_text(), 120, running)
+    spot.stop.touch()
+    ran = running.finish(90)
+    told = log.read_text().splitlines()[-12:] if log.exists() else []
+    assert done, f"nothing was profiled; {told}; {ran.tail()}"
+    assert ran.code == 0, ran.tail()
+    rows, calls = np.load(out / "log" / "kernels.npy"), np.load(out / "log" / "calls.npy")
+    spans = rows[rows["span"]["source"] == CUPTI]
+    collectives = spans[spans["span"]["kind"] == COLLECTIVE]
+    reasons = Counter(collectives["span"]["join"].tolist())
+    evidence(kernels=len(spans), collectives=len(collectives), by_join=dict(reasons), told=told)
+    assert len(np.unique(spans[spans["span"]["kind"] == COMPUTE]["process"])) == gpus, f"{told}"
+    joined = collectives["span"][collectives["span"]["call"] != NO_CALL]
+    assert len(joined) >= 0.9 * len(collectives), f"by join result: {dict(reasons)}"
+    assert_right(joined, calls)
+    assert json.loads((spot.folder / "n.json").read_text())
+
+
+def assert_right(joined: np.ndarray[Any, Any], calls: np.ndarray[Any, Any]) -> None:
+    """Function as in the call record, never before the call, no call twice."""
+    known = {(int(row["slot"]), int(row["record"]["call"])): row["record"] for row in calls}
+    keys = [(int(span["slot"]), int(span["call"])) for span in joined]
+    assert len(set(keys)) == len(keys), "two kernels were joined with one call"
+    compared = [(span, known[key]) for span, key in zip(joined, keys, strict=True) if key in known]
+    assert compared
+    wrong = [key for (span, call), key in zip(compared, keys, strict=False) if span["function"] != call["function"]]
+    assert not wrong, f"another function than the call's: {wrong[:5]}"
+    early = sum(int(span["start_ns"]) < int(call["time_ns"]) for span, call in compared)
+    assert early == 0, f"{early} kernels ran before their calls"
+
+
+@pytest.mark.timeout(240)
+def test_torch_profiler_sees_everything_beside_us(
+    spot: Place, gpus: int, stock: dict[str, list[Kernel]], evidence: Callable[..., None]
+) -> None:
+    """A whole run under torch.profiler and `lagom run`: its trace is as complete as without us, and ours yielded."""
+    job = torchrun("mixed.py", gpus, "--iterations", "20", "--trace", str(spot.traces))
+    ran = run([*spot.lagom_run("--mode", "tune", "--record"), *job], spot.environment(), spot.folder, 120)
+    assert ran.code == 0, ran.tail()
+    traced = {rank: Counter(kernel.function for kernel in found) for rank, found in kernels(spot.traces).items()}
+    expected = {rank: Counter(kernel.function for kernel in found) for rank, found in stock.items()}
+    evidence(kernels={rank: sum(counts.values()) for rank, counts in traced.items()}, notes=notes(spot))
+    assert traced == expected, f"torch.profiler's trace is not what it is without us: {traced} {expected}"
+    recorded = spot.log / "kernels.npy"
+    if recorded.exists():
+        spans = np.load(recorded)["span"]
+        during = spans[spans["source"] == CUPTI]
+        assert len(during) == 0 or "torch.profiler" in notes(spot), "ours went on beside torch.profiler"
