@@ -57,7 +57,7 @@ def assert_right(joined: np.ndarray[Any, Any], calls: np.ndarray[Any, Any]) -> N
     assert len(set(keys)) == len(keys), "two kernels were joined with one call"
     compared = [(span, known[key]) for span, key in zip(joined, keys, strict=True) if key in known]
     assert compared
-    wrong = [key for (span, call), key in zip(compared, keys, strict=False) if span["function"] != call["function"]]
+    wrong = [int(call["call"]) for span, call in compared if span["function"] != call["function"]]
     assert not wrong, f"another function than the call's: {wrong[:5]}"
     early = sum(int(span["start_ns"]) < int(call["time_ns"]) for span, call in compared)
     assert early == 0, f"{early} kernels ran before their calls"
