@@ -513,6 +513,7 @@ def one_job(arguments: argparse.Namespace, folder: Path, results: dict[str, Any]
     region = Region.create(key)
     plugin = str(plugin_path())
     environment = {**os.environ, "NCCL_TUNER_PLUGIN": plugin, "LAGOM_CONTROLLER": "none", "LAGOM_MODE": "tune"}
+    environment["LAGOM_TIMELINE"] = "1"
     if not arguments.no_profiler:
         environment["NCCL_PROFILER_PLUGIN"] = plugin
     profile = ["--profile-steps", "0:5,0:5,0:5", "--profile-to", str(folder), "--wait-for", str(folder)]

@@ -128,10 +128,11 @@ SETTINGS = (
     Setting(
         "LAGOM_TIMELINE",
         "0 or 1",
-        "1",
+        "0",
         ("plugin",),
-        "`1`: while the job is being learnt and tuned, its kernels are recorded through CUPTI, in short windows and "
-        "only while nobody else profiles (torch.profiler, nsys). `0`: never; NCCL's own events and the clock must do.",
+        "`1`: while the job is being learnt and tuned, its kernels are recorded through CUPTI, in short windows, so "
+        "that compute time (Y) and exposed calls are seen too. Off by default: CUPTI serves one user a process, and a "
+        "torch.profiler in the same process loses kernels to us. `0`: NCCL's own events and the clock must do.",
         choices=("0", "1"),
     ),
     Setting(

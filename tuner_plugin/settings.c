@@ -47,7 +47,7 @@ void lagom_settings_read(struct lagom_settings *settings)
     settings->threads = is(getenv("LAGOM_NT"), "1");
     settings->spawn = !is(getenv("LAGOM_CONTROLLER"), "none");
     settings->simulated_clock = is(getenv("LAGOM_CLOCK"), "simulated");
-    settings->timeline = !is(getenv("LAGOM_TIMELINE"), "0");
+    settings->timeline = is(getenv("LAGOM_TIMELINE"), "1");
     settings->log_level = is(getenv("LAGOM_LOG_LEVEL"), "warn") ? NCCL_LOG_WARN : NCCL_LOG_INFO;
     copy(settings->profile, sizeof(settings->profile), getenv("LAGOM_PROFILE"));
     copy(settings->python, sizeof(settings->python), getenv("LAGOM_PYTHON"));

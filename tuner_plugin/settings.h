@@ -13,7 +13,7 @@ struct lagom_settings {
     bool threads;           /* LAGOM_NT=1 */
     bool spawn;             /* LAGOM_CONTROLLER is not none */
     bool simulated_clock;   /* LAGOM_CLOCK=simulated */
-    bool timeline;          /* LAGOM_TIMELINE is not 0 */
+    bool timeline;          /* LAGOM_TIMELINE is 1 */
     int log_level;          /* LAGOM_LOG_LEVEL: enum nccl_log_level; debug counts as info */
     char profile[PATH_MAX]; /* LAGOM_PROFILE; empty = none */
     char python[PATH_MAX];  /* LAGOM_PYTHON; empty = the one baked in beside the library */

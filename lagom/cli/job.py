@@ -38,6 +38,7 @@ class Wish:
     use_profiler: bool = True
     replace_plugin: bool = False
     controller_options: tuple[str, ...] = ()  # as they stand on the controller's command line
+    timeline: bool = False  # record kernels through CUPTI
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,14 @@ def plan_job(wish: Wish, environ: Mapping[str, str], plugin: Path) -> JobPlan:
     folder = log_folder(job, asked)
     mode = wish.mode or environ.get("LAGOM_MODE", "") or "auto"
     profile = wish.profile or (Path(environ["LAGOM_PROFILE"]) if environ.get("LAGOM_PROFILE") else None)
-    tunes = mode == "tune" or (mode == "auto" and profile is None)
+    if mode == "replay" and profile is None:
+        raise UsageError("mode replay needs a profile; name one with --profile or LAGOM_PROFILE.")
+    forbidden = environ.get("LAGOM_CONTROLLER") == "none"
+    tunes = not forbidden and (mode == "tune" or (mode == "auto" and profile is None))
     variables = _variables(wish, environ, plugin, folder)
     # In auto mode with a profile the ranks find out whether it fits; if not, the first of them starts the controller.
-    variables["LAGOM_CONTROLLER"] = "auto" if mode == "auto" and profile is not None else "none"
+    by_ranks = mode == "auto" and profile is not None and not forbidden
+    variables["LAGOM_CONTROLLER"] = "auto" if by_ranks else "none"
     if rank is None:
         variables["LAGOM_JOB_ID"] = job
     variables["LAGOM_MODE"] = mode
@@ -106,6 +111,8 @@ def _variables(wish: Wish, environ: Mapping[str, str], plugin: Path, folder: Pat
     paths = [path for path in environ.get("LD_LIBRARY_PATH", "").split(":") if path]
     if str(plugin.parent) not in paths:
         variables["LD_LIBRARY_PATH"] = ":".join([*paths, str(plugin.parent)])
+    if wish.timeline:
+        variables["LAGOM_TIMELINE"] = "1"
     if wish.profile:
         variables["LAGOM_PROFILE"] = str(wish.profile.absolute())
     if wish.strategy:
@@ -120,6 +127,10 @@ def _remarks(environ: Mapping[str, str], variables: Mapping[str, str], mode: str
     profiler = environ.get(PROFILER, "")
     if profiler and not _is_ours(profiler, Path(variables[TUNER])):
         remarks.append(f"{PROFILER}={profiler} keeps NCCL's one profiler slot: no process-group names, no exact joins.")
+    if environ.get("LAGOM_CONTROLLER") == "none" and mode in ("auto", "tune"):
+        remarks.append("LAGOM_CONTROLLER=none: no controller is started, so nothing is tuned or pinned.")
+    if "nt=" in variables.get("LAGOM_SET", "") and environ.get("LAGOM_NT") != "1":
+        remarks.append("threads (nt=) are left out of the rules: LAGOM_NT=1 allows them.")
     if mode == "off":
         remarks.append("mode off: the plugin is loaded and does nothing.")
     return tuple(remarks)

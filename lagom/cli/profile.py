@@ -123,7 +123,7 @@ def _live(
     if shutil.which(command[0]) is None:
         raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
     options = ("--profile-iterations", str(iterations), "--stable-iterations", str(_SETTLED))
-    wish = Wish(mode="tune", directory=out / "log", controller_options=options)
+    wish = Wish(mode="tune", directory=out / "log", controller_options=options, timeline=True)
     plan = plan_job(wish, os.environ, plugin_path())
     if not plan.tunes:
         raise UsageError(

@@ -24,7 +24,7 @@ FROZEN = {
     "LAGOM_CONTROLLER": "auto",
     "LAGOM_PYTHON": "",
     "LAGOM_SHM_DIR": "/dev/shm",
-    "LAGOM_TIMELINE": "1",
+    "LAGOM_TIMELINE": "0",
     "LAGOM_LOG_LEVEL": "info",
     "LAGOM_CLOCK": "real",
 }
