@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from lagom.cli.job import JobPlan
 from lagom.cli.supervise import Mask
@@ -17,6 +19,7 @@ from lagom.wire.inspect import unlink_if_unheld
 from lagom.wire.region import job_key, region_path
 
 LOG = "controller.log"
+STARTED = "lagom controller "  # how its first line begins, before its pid
 STOP_SECONDS = 10.0
 #: The controller shall not load what the job preloads, nor look like a rank. NCCL_HOSTID is part of the job's name.
 SCRUBBED = ("LD_PRELOAD", "CUDA_", "NCCL_", "OMP_", "MKL_")
@@ -26,12 +29,12 @@ KEPT = ("NCCL_HOSTID",)
 class Controller:
     """One ``python -m lagom.controller``, in a session of its own: the terminal's Ctrl-C is for the job alone."""
 
-    def __init__(self, plan: JobPlan, mask: Mask) -> None:
+    def __init__(self, plan: JobPlan, mask: Mask, log: BinaryIO) -> None:
         self.folder = plan.folder
         key = key_of_this_job()
         self.region = region_path(key)
         self._complained = False
-        with (plan.folder / LOG).open("ab") as log:
+        with log:
             self._process = subprocess.Popen(
                 command_line(plan, key),
                 env=scrubbed(os.environ),
@@ -47,12 +50,9 @@ class Controller:
         code = self._process.poll()
         if code and not self._complained:
             self._complained = True
-            reason = last_line(self.folder / LOG)
-            print(
-                f"lagom: the controller ended with {code}: {reason} The job goes on untuned.",
-                file=sys.stderr,
-                flush=True,
-            )
+            reason = last_words(self.folder / LOG)
+            text = f"lagom: the controller ended with {code}{reason}; the job goes on with what was agreed so far."
+            print(text, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Stop the controller and leave no shared memory behind. It removes the region itself unless it was killed."""
@@ -91,10 +91,25 @@ def key_of_this_job() -> str:
     return key
 
 
-def last_line(log: Path) -> str:
-    """The last thing the controller said, or where to look."""
+def open_log(folder: Path) -> BinaryIO:
+    """controller.log, locked: the controller inherits the lock, so two jobs at once cannot share a folder. The lock
+    goes with the last process that holds the file open."""
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        log = (folder / LOG).open("ab")
+    except OSError as error:
+        raise UsageError(f"the log folder {folder} cannot be written to ({error.strerror}); use --dir.") from error
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        log.close()
+        raise UsageError(f"another job writes to {folder} right now; name another folder with --dir.") from error
+    return log
+
+
+def last_words(log: Path) -> str:
+    """``: `` and why the controller ended, if it said; its first line only says where it is."""
+    try:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
-        lines = []
-    return next((line for line in reversed(lines) if line.strip()), f"see {log}.")
+        return ""
+    return f": {lines[-1].rstrip('.')}" if lines and not lines[-1].startswith(STARTED) else ""

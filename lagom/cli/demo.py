@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from lagom.errors import UsageError
+
 
 def demo(
     json_file: Annotated[
@@ -19,6 +21,19 @@ def demo(
     The ranks are real processes that load the real plugin and call it as NCCL does; controller and search are the real
     ones. Only the GPUs and the clock are simulated.
     """
+    if json_file is not None:
+        check_writable(json_file)
     from lagom.demo import run as run_demo
 
     raise typer.Exit(run_demo(json_file=json_file, seconds=seconds))
+
+
+def check_writable(file: Path) -> None:
+    """Refuse a file that could not be written, before a minute is spent on what shall be in it."""
+    existed = file.exists()
+    try:
+        file.open("a").close()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written ({error.strerror}); name another file.") from error
+    if not existed:
+        file.unlink()

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from lagom.errors import UsageError
+
 
 def log(
     where: Annotated[
@@ -42,6 +44,9 @@ def log(
         line = formatter.line(event)
         if line is not None:
             _print(event.model_dump_json(by_alias=True) if as_json else line)
+    if site and not formatter.site_is_known:
+        known = ", ".join(formatter.sites_known) or "none: no iteration was found"
+        raise UsageError(f"there is no site '{site}' in this log; its sites are: {known}.")
     if damaged:
         print(
             f"lagom: {len(damaged)} line(s) could not be read (first: line {damaged[0]}): torn by a crash.",

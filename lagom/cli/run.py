@@ -7,13 +7,13 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from lagom.cli.pin import check_rules
 from lagom.errors import UsageError
-from lagom.settings import BY_NAME, read
+from lagom.settings import SETTINGS, read
 
 if TYPE_CHECKING:
     from lagom.cli.job import JobPlan
@@ -72,7 +72,7 @@ def run(
     from lagom.cli.job import Wish, plan_job
     from lagom.wire.library import plugin_path
 
-    _check_choices(mode, strategy)
+    _check_settings(mode, strategy, profile)
     pinned = tuple(check_rules(rules or [read("LAGOM_SET")]))
     for_controller = _controller_options(
         compare or [], record, seed=seed, stable_iterations=stable_iterations, search_seconds=search_seconds
@@ -97,9 +97,16 @@ def _controller_options(compare: list[str], record: bool, **numbers: float | Non
     return tuple(options)
 
 
-def _check_choices(mode: str, strategy: str) -> None:
-    """Refuse a wrong word before anything is started."""
-    BY_NAME["LAGOM_MODE"].read({"LAGOM_MODE": mode} if mode else os.environ)
+def _check_settings(mode: str, strategy: str, profile: Path | None) -> None:
+    """Refuse a wrong word, in options or environment, before anything is started."""
+    environ = {**os.environ, **({"LAGOM_MODE": mode} if mode else {})}
+    for setting in SETTINGS:
+        setting.read(environ)
+    named = profile or read("LAGOM_PROFILE", environ)
+    if named and read("LAGOM_MODE", environ) != "off":
+        from lagom.wire.plan import check_profile
+
+        check_profile(Path(named))
     from lagom.search import STRATEGIES
 
     name = strategy or read("LAGOM_STRATEGY")
@@ -108,24 +115,28 @@ def _check_choices(mode: str, strategy: str) -> None:
 
 
 def supervise(command: list[str], plan: JobPlan) -> int:
+    """Run a planned job to its end, with what belongs beside it; returns its exit code."""
+    from lagom.cli.beside import open_log
+
     os.environ.update(plan.variables)
     _make_folder(plan.folder)
+    log = open_log(plan.folder) if plan.starts_controller else None
     for remark in plan.remarks:
         say(remark)
     say(f"job {plan.job}, mode {plan.variables['LAGOM_MODE']}; log in {plan.folder}")
-    started = time.monotonic()
-    code = _run_beside_controller(command, plan)
-    took = f"after {time.monotonic() - started:.0f} s"
-    say(f"job {plan.job} ended with {code} {took}{_result(plan.folder)}; log in {plan.folder}")
+    started = time.time()
+    code = _run_beside_controller(command, plan, log)
+    took = f"after {time.time() - started:.0f} s"
+    say(f"job {plan.job} ended with {code} {took}{_result(plan.folder, started)}; log in {plan.folder}")
     return code
 
 
-def _run_beside_controller(command: list[str], plan: JobPlan) -> int:
+def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | None) -> int:
     from lagom.cli.beside import Controller
     from lagom.cli.supervise import run_command, signals_held
 
     with signals_held() as mask:
-        controller = Controller(plan, mask) if plan.starts_controller else None
+        controller = Controller(plan, mask, log) if log else None
         try:
             return run_command(command, os.environ, mask, controller.check if controller else lambda: None)
         except OSError as error:
@@ -144,15 +155,16 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-def _result(folder: Path) -> str:
-    """What the search came to, if it came to anything: for the last line."""
+def _result(folder: Path, since: float) -> str:
+    """What the search came to since then, if it came to anything: for the last line."""
     from lagom import journal
     from lagom.errors import JournalError
 
     try:
-        outcomes = [event for event in journal.read(journal.find_log(folder)) if isinstance(event, journal.Outcome)]
+        events = [event for event in journal.read(journal.find_log(folder)) if event.t >= since]
     except JournalError:
         return ""
+    outcomes = [event for event in events if isinstance(event, journal.Outcome)]
     gains = [f"{outcome.speedup:.3f}x" for outcome in outcomes if outcome.verdict == "improved" and outcome.speedup]
     if gains:
         return f"; tuned: {', '.join(gains)} stock"

@@ -67,4 +67,7 @@ def _check_region(path: Path, *, clean: bool) -> Finding:
     reason = view.fault or f"nobody holds it; it was of job {view.job_key}"
     if clean and unlink_if_unheld(path):
         return Finding(Level.OK, AREA, f"{path} is removed: {reason}")
+    if clean:
+        remedy = "remove it by hand if no job of yours is running."
+        return Finding(Level.PROBLEM, AREA, f"{path} cannot be removed: {reason}", remedy)
     return Finding(Level.NOTE, AREA, f"{path} is stale: {reason}", "`lagom doctor --clean` removes it.")

@@ -46,19 +46,26 @@ def read(
     stop: Callable[[], bool] = lambda: False,
     on_damage: Callable[[int, str], None] = lambda number, line: None,
 ) -> Iterator[Base]:
-    """Every event of a log file, in order; with ``follow`` also those still to come, until job_end or ``stop()``.
+    """Every event of a log file, in order; with ``follow`` also those still to come, until ``stop()`` or the last line
+    is a job_end (a folder may hold several jobs, one after the other).
 
     ``on_damage(line_number, line)`` hears of lines that could not be read. Raises :class:`JournalError` for another
-    schema.
+    schema, and for a file that has lines but not one event.
     """
-    for number, line in _lines(Path(path), follow, stop):
+    last, number = "", 0
+
+    def over() -> bool:
+        return last == "job_end" or stop()
+
+    for number, line in _lines(Path(path), follow, over):
         event = parse(line, number)
         if event is None:
             on_damage(number, line)
             continue
+        last = event.kind
         yield event
-        if follow and getattr(event, "event", "") == "job_end":
-            return
+    if number and not last:
+        raise JournalError(f"{path} is no decision log of lagom; name a log folder (lagom-<job>) or its {LOG_NAME}.")
 
 
 def parse(line: str, number: int = 0) -> Base | None:

@@ -98,6 +98,11 @@ class Base(Record):
     schema_version: Literal[1] = Field(default=1, alias="schema")
     t: float = Field(default_factory=time.time)
 
+    @property
+    def kind(self) -> str:
+        """The value of ``event``."""
+        return str(getattr(self, "event", ""))
+
 
 class JobStart(Base):
     """First line: what was asked for."""

@@ -35,7 +35,7 @@ class Formatter:
         self._remember(event)
         if (self.site and not self._is_about_site(event)) or (self._is_routine(event) and not self.everything):
             return None
-        say: Callable[[Any], str] = getattr(self, f"_{getattr(event, 'event', '')}", str)
+        say: Callable[[Any], str] = getattr(self, f"_{event.kind}", str)
         clock = time.strftime("%H:%M:%S", time.localtime(event.t))
         return f"{clock} {say(event)}"
 
@@ -72,6 +72,16 @@ class Formatter:
         return "; ".join(f"{self.site_name(communicator, i)}: {config_text(c)}" for i, c in changed) or "stock"
 
     # -- the --site filter
+
+    @property
+    def sites_known(self) -> list[str]:
+        """Every site seen so far, as ``--site`` takes them."""
+        return [f"{record.index} ({site_text(record)})" for sites in self._sites.values() for record in sites]
+
+    @property
+    def site_is_known(self) -> bool:
+        """Whether any site seen so far answers to the ``site`` asked for."""
+        return any(self._matches(record) for sites in self._sites.values() for record in sites)
 
     def _is_about_site(self, event: Base) -> bool:
         if isinstance(event, schema.Program):
@@ -124,9 +134,9 @@ class Formatter:
         return f"plan committed: {where}, from call {e.start_call} on every rank{waited}{what}"
 
     def _plan_text(self, plan: schema.PlanPublished) -> str:
-        what = self.configs(plan.communicator, plan.candidate or plan.incumbent)
-        rules = f" rules {'; '.join(plan.rules)}" if plan.rules else ""
-        return f"{what}{rules} ({plan.purpose or 'open-ended'})"
+        configs = plan.candidate or plan.incumbent
+        what = [self.configs(plan.communicator, configs)] if configs or not plan.rules else []
+        return f"{'; '.join([*what, *plan.rules])} ({plan.purpose or 'open-ended'})"
 
     def _plan_aborted(self, e: schema.PlanAborted) -> str:
         return f"plan aborted: {self.name(e.communicator)} epoch {e.epoch}: {e.reason}"

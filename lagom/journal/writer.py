@@ -43,7 +43,7 @@ class Journal:
 
     def write(self, event: Base) -> None:
         """Append one event. Never raises for the state of the disk."""
-        kind = str(getattr(event, "event", "note"))
+        kind = event.kind
         line = _line(event)
         if not self._has_room(kind, len(line)):
             self.dropped[kind] += 1

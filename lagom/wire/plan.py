@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lagom.errors import LagomError
@@ -20,6 +21,10 @@ class PlanTooLarge(LagomError):
 
 class BadRule(LagomError):
     """A ``--set`` rule that cannot be read."""
+
+
+class BadProfile(LagomError):
+    """A profile that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,14 @@ def parse_rule(text: str) -> Rule:
         raise BadRule(ffi.string(error).decode())
     function = None if rule.function == ANY_FUNCTION else Function(rule.function)
     return Rule(function, rule.bytes_min, rule.bytes_max, read_config(rule.incumbent))
+
+
+def check_profile(path: Path) -> None:
+    """Raises :class:`BadProfile` with the reason, and the line, if the plugin could not read that profile."""
+    profile, error = ffi.new("struct lagom_profile *"), ffi.new("char[256]")
+    if library().lagom_profile_load(str(path).encode(), profile, error, 256) != 0:
+        raise BadProfile(f"the profile {path} cannot be used: {ffi.string(error).decode()}")
+    library().lagom_profile_free(profile)
 
 
 def read_config(config: Any) -> CommConfig:

@@ -77,6 +77,30 @@ def test_log_json_is_what_was_recorded(job: Path) -> None:
     assert [json.loads(line)["event"] for line in lines] == ["job_start", "note"]
 
 
+def test_log_of_something_else_is_refused(tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage"
+    garbage.write_text("root:x:0:0\n" * 5)
+    done = lagom("log", str(garbage))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is no decision log of lagom" in done.stderr
+
+
+def test_log_of_a_site_that_is_not_there_names_those_that_are(job: Path) -> None:
+    with journal.Journal(job) as log:
+        site = journal.SiteRecord(index=0, function="allgather", bytes=416 << 20)
+        log.write(journal.Program(communicator=0, period=2, sites=(site,)))
+    done = lagom("log", str(job), "--site", "99")
+    assert done.returncode == 2
+    assert "there is no site '99' in this log; its sites are: 0 (allgather 416M)." in done.stderr
+    assert lagom("log", str(job), "--site", "allgather").returncode == 0
+
+
+def test_demo_refuses_a_file_that_cannot_be_written_before_it_starts() -> None:
+    done = lagom("demo", "--json", "/nonexistent/a.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "/nonexistent/a.json cannot be written" in done.stderr
+
+
 def test_log_says_how_many_lines_were_torn(job: Path) -> None:
     with (job / "decisions.jsonl").open("a") as file:
         file.write('{"schema": 1, "t"')

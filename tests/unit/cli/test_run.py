@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lagom import journal
 from lagom.cli import beside
 from lagom.cli.job import JobPlan
 
@@ -123,7 +124,7 @@ def test_a_killed_controller_is_told_and_leaves_nothing(place: Path) -> None:
     code, out, err = finish(process)
     assert (code, out) == (0, "done\n")
     assert "the controller ended with -9" in err
-    assert "The job goes on untuned." in err
+    assert "the controller ended with -9; the job goes on with what was agreed so far." in err
     assert_nothing_left(place)
 
 
@@ -139,7 +140,9 @@ def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: 
     monkeypatch.setattr(beside, "STOP_SECONDS", 0.5)
     folder = place / "lagom-stopped"
     folder.mkdir()
-    controller = beside.Controller(JobPlan("stopped", folder, {}, starts_controller=True, tunes=True), set())
+    controller = beside.Controller(
+        JobPlan("stopped", folder, {}, starts_controller=True, tunes=True), set(), beside.open_log(folder)
+    )
     pid = controller_pid(place)
     os.kill(pid, signal.SIGSTOP)
     controller.end()
@@ -158,6 +161,13 @@ def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: 
         (["--compare", "nonsense", "--", "true"], {}, ""),
         (["--compare", "any:any:nc=2", "--mode", "off", "--", "true"], {}, "--compare measures while the job runs"),
         (["--dir", "/proc/nowhere", "--", "true"], {}, "cannot be made"),
+        (["--dir", "/proc", "--", "true"], {}, "cannot be written to"),
+        (["--mode", "replay", "--", "true"], {}, "mode replay needs a profile"),
+        (["--profile", "/etc/hostname", "--", "true"], {}, "the profile /etc/hostname cannot be used"),
+        (["--", "true"], {"LAGOM_PROFILE": "/nonexistent"}, "the profile /nonexistent cannot be used"),
+        (["--", "true"], {"LAGOM_CONTROLLER": "foo"}, "LAGOM_CONTROLLER=foo is not understood"),
+        (["--", "true"], {"LAGOM_NT": "7"}, "LAGOM_NT=7 is not understood"),
+        (["--", "true"], {"LAGOM_CLOCK": "foo"}, "LAGOM_CLOCK=foo is not understood"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_changed(
@@ -192,3 +202,32 @@ def test_what_the_controller_shall_do_stands_on_its_command_line(place: Path) ->
     assert line[line.index("--strategy") + 1] == "static"
     assert line[line.index("--search-seconds") + 1] == "30.0"
     assert "--record" in line
+
+
+def test_two_jobs_at_once_cannot_share_a_folder_but_one_after_the_other_can(place: Path) -> None:
+    folder = place / "lagom-shared"
+    first = start(place, "--dir", str(folder), "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done")
+    controller_pid(place)
+    code, _, err = finish(start(place, "--dir", str(folder), "--", "true"))
+    assert (code, err.count("\n")) == (2, 1)
+    assert "another job writes to" in err
+    (place / "go").touch()
+    assert finish(first)[0] == 0
+    assert finish(start(place, "--dir", str(folder), "--", "true"))[0] == 0
+
+
+def test_the_last_line_speaks_of_this_job_alone(place: Path) -> None:
+    folder = place / "lagom-shared"
+    with journal.Journal(folder) as log:
+        log.write(journal.Outcome(communicator=0, verdict="improved", reason="of an earlier job", speedup=1.5))
+    code, _, err = finish(start(place, "--dir", str(folder), "--mode", "off", "--", "true"))
+    assert code == 0
+    assert "tuned" not in err
+
+
+def test_a_forbidden_controller_is_not_started(place: Path) -> None:
+    code, _, err = finish(start(place, "--set", "any:any:nc=2,nt=64", "--", "true", LAGOM_CONTROLLER="none"))
+    assert code == 0
+    assert "LAGOM_CONTROLLER=none: no controller is started" in err
+    assert "LAGOM_NT=1 allows them" in err
+    assert list(place.glob("lagom-*/controller.log")) == []

@@ -61,6 +61,21 @@ def test_follow_sees_events_as_they_come_and_ends_with_the_job(tmp_path: Path) -
     assert seen == ["note", "note", "job_end"]
 
 
+def test_follow_goes_on_to_a_second_job_in_the_same_folder(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        for text in ("first", "second"):
+            journal.write(Note(text=text))
+            journal.write(JobEnd(reason="done"))
+    seen = [event.kind for event in read(journal.path, follow=True)]
+    assert seen == ["note", "job_end", "note", "job_end"]
+
+
+def test_a_file_without_one_event_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "decisions.jsonl").write_text("garbage\n")
+    with pytest.raises(JournalError, match="is no decision log"):
+        list(read(tmp_path / "decisions.jsonl"))
+
+
 def test_find_log_takes_file_folder_or_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(JournalError, match="name the log folder"):

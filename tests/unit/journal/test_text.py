@@ -147,3 +147,8 @@ def test_a_move_names_the_site_that_was_moved_and_counts_the_others() -> None:
         candidate=(NC3, ConfigRecord(channels=2), NC3),
     )
     assert "#1 site 1: nc=2 (+2 as before)" in str(Formatter().line(move))
+
+
+def test_pinned_rules_are_not_called_stock() -> None:
+    plan = PlanPublished(communicator=0, epoch=1, start_call=9, rules=("allgather:any:nc=2",), purpose="pin")
+    assert str(Formatter(everything=True).line(plan)).endswith("from call 9: allgather:any:nc=2 (pin)")
