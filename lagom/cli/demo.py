@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -23,9 +25,16 @@ def demo(
     """
     if json_file is not None:
         check_writable(json_file)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     from lagom.demo import run as run_demo
 
     raise typer.Exit(run_demo(json_file=json_file, seconds=seconds))
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Leave by the way of an exception, so that ranks, controller and their folder are cleaned up behind us."""
+    raise SystemExit(128 + number)
 
 
 def check_writable(file: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -107,17 +108,31 @@ def test_program(program: str, tmp_path: Path) -> None:
         "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
-    command = [str(build(program)), *arguments(program)]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environ,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=TIME_LIMIT_S,
-        check=False,
+    code, out, err = run_to_the_end([str(build(program)), *arguments(program)], environ)
+    if code == SKIPPED:
+        pytest.skip(out.strip() or "the program says that it cannot run here")
+    assert code == 0, f"{program} exited {code}\n{out[-6000:]}\n{err[-6000:]}"
+
+
+def run_to_the_end(command: list[str], environ: dict[str, str]) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr. A program that takes too long goes with all it has started."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environ, stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
     )
-    if done.returncode == SKIPPED:
-        pytest.skip(done.stdout.strip() or "the program says that it cannot run here")
-    assert done.returncode == 0, f"{program} exited {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}"
+    try:
+        out, err = process.communicate(timeout=TIME_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        pytest.fail(f"{command[0]} did not end in {TIME_LIMIT_S} s\n{out[-6000:]}\n{err[-6000:]}")
+    return process.returncode, out, err
+
+
+@pytest.mark.skipif(bool(SANITIZE), reason="with a sanitizer, programs test the objects they are linked with")
+def test_the_built_libraries_are_not_older_than_their_sources() -> None:
+    """plugin_* programs load lagom/_lib: an old library there would be what is tested."""
+    library = ROOT / "lagom" / "_lib" / "libnccl-tuner-lagom.so"
+    files = [path for folder in ("csrc", "tuner_plugin") for path in (ROOT / folder).rglob("*.[ch]")]
+    newer = [path.name for path in files if path.stat().st_mtime > library.stat().st_mtime]
+    assert not newer, f"run `make native`: changed since the library was built: {', '.join(newer)}"

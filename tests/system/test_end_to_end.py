@@ -232,21 +232,28 @@ def test_profile_of_another_job_is_refused(tuned: Tuned, job: Job, tmp_path: Pat
 
 
 @pytest.mark.timeout(60)
-def test_interrupted_demo_cleans_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_demo_cleans_up(tmp_path: Path, number: signal.Signals, code: int) -> None:
     shared = tmp_path / "shm"
     shared.mkdir()
+    (tmp_path / "tmp").mkdir()
     environ = {**os.environ, "LAGOM_SHM_DIR": str(shared), "LAGOM_DIR": str(tmp_path / "log")}
     demo = subprocess.Popen(
-        [sys.executable, "-m", "lagom", "demo"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [sys.executable, "-m", "lagom", "demo"],
+        env=environ | {"TMPDIR": str(tmp_path / "tmp")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
     )
     end = time.monotonic() + 30
     while len(children(demo.pid)) < 9 and time.monotonic() < end:
         time.sleep(0.05)
     started = children(demo.pid)
     time.sleep(1.0)
-    demo.send_signal(signal.SIGINT)
+    demo.send_signal(number)
     output, _ = demo.communicate(timeout=20)
-    assert demo.returncode == 130, output.decode()
+    assert demo.returncode == code, output.decode()
+    assert list((tmp_path / "tmp").iterdir()) == []
     assert len(started) == 9, "8 ranks and a controller"
     assert not [pid for pid in started if command_line(pid)]
     assert list(shared.iterdir()) == []

@@ -64,7 +64,13 @@ def test_the_command_gets_default_signal_handling() -> None:
         "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, "
         "signal.pthread_sigmask(0, []))"
     )
-    done = subprocess.run(launch(sys.executable, "-c", script), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        launch(sys.executable, "-c", script),
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
+    )
     assert done.stdout.strip() == "True set()"
     status = subprocess.run(launch("grep", "SigIgn", "/proc/self/status"), capture_output=True, text=True, check=True)
     assert int(status.stdout.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
