@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("liblagom.so", "libnccl-tuner-lagom.so", "liblagom_timeline.so")
-PARTS = ("lagom", "csrc", "tuner_plugin", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+PARTS = ("lagom", "csrc", "tuner_plugin", "setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
 
 
 @pytest.fixture
@@ -31,8 +31,12 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_a_wheel_holds_every_library_and_every_file_of_the_package(source: Path, tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(tmp_path)], cwd=source, check=True
+    )
+    (packed,) = tmp_path.glob("*.tar.gz")  # by way of the source distribution: that has to be complete as well
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(source)], check=True, timeout=110)
+    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(packed)], check=True, timeout=110)
     (wheel,) = tmp_path.glob("*.whl")
     assert "-py3-none-linux_" in wheel.name, "one wheel for every Python 3"
     names = set(zipfile.ZipFile(wheel).namelist())
