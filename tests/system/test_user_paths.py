@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -41,7 +43,15 @@ def start(place: Path, *prefix: str, **variables: str) -> subprocess.Popen[str]:
     environ = clean | {"LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated"} | variables
     command = [*prefix, sys.executable, "-c", JOB, str(place / "ranks")]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=place, env=environ, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        command, cwd=place, env=environ, stdout=pipe, stderr=pipe, text=True, preexec_fn=end_with_us
+    )
+
+
+def end_with_us() -> None:
+    """In the child: SIGTERM when this test's process dies, so that a cancelled run leaves no job behind."""
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def finish(process: subprocess.Popen[str], place: Path) -> tuple[str, str]:
@@ -114,3 +124,20 @@ def test_the_controller_can_be_forbidden(tmp_path: Path) -> None:
     finish(process, tmp_path)
     assert list(tmp_path.glob("lagom-*")) == []
     assert 2 not in channels_used(tmp_path)
+
+
+@pytest.mark.timeout(150)
+def test_a_profile_says_what_it_is_good_for_and_goes_when_its_pins_go(tmp_path: Path) -> None:
+    lagom = (sys.executable, "-m", "lagom", "run", "--set", "allgather:any:nc=2", "--")
+    process = start(tmp_path, *lagom, NCCL_P2P_DISABLE="1")
+    until(lambda: any(tmp_path.glob("lagom-*/profile.lagom")), "the profile", process)
+    (profile,) = tmp_path.glob("lagom-*/profile.lagom")
+    told = profile.read_text()
+    assert "fingerprint p2p 0" in told, "a profile of the host-memory path must not be replayed on NVLink"
+    assert "fingerprint ranks 2" in told
+    write_pins(profile.parent, [])
+    until(lambda: not profile.exists(), "the profile to go", process)
+    finish(process, tmp_path)
+    (end,) = events(tmp_path, journal.JobEnd)
+    assert isinstance(end, journal.JobEnd)
+    assert end.profile == ""
