@@ -51,6 +51,7 @@ static void describe_process(struct lagom_job *job, const struct lagom_hello *he
     process->profiler_api = lagom_profiler_api();
     memcpy(process->libnccl, job->caller.path, sizeof(process->libnccl));
     lagom_gpu_name(process->gpu);
+    process->traits = lagom_peer_access() ? LAGOM_TRAIT_PEER_ACCESS : 0;
     lagom_store_release(&process->knobs, knobs_of(hello));
 }
 

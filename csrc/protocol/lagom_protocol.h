@@ -181,7 +181,9 @@ struct lagom_process {
     uint64_t timeline_lost;    /* R; records that CUPTI dropped, or that were not ours to read */
     uint64_t kernel_head;   /* R; producer index of the kernel ring */
     uint64_t kernel_drops;  /* R */
-    uint64_t pad1[6];
+    uint32_t traits;        /* R; enum lagom_traits: what its profile's fingerprint says */
+    uint32_t reserved;
+    uint64_t pad1[5];
     uint64_t kernel_tail;   /* C; consumer index */
     uint64_t pad2[7];
 };
@@ -203,6 +205,10 @@ enum lagom_knobs {
     LAGOM_KNOB_CHUNK = 1u << 2,
     LAGOM_KNOB_THREADS = 1u << 3,
     LAGOM_KNOB_ONLINE = 1u << 4, /* the communicator id is known here, so ranks can agree */
+};
+
+enum lagom_traits {
+    LAGOM_TRAIT_PEER_ACCESS = 1u << 0, /* GPUs may talk directly: NCCL_P2P_DISABLE is not set */
 };
 
 enum lagom_capture {

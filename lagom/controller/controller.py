@@ -51,6 +51,7 @@ class Controller:
         self._profiled = False
         self._looked_at = 0.0
         self._alone_since: float | None = None
+        self._wrote_profile = False
         self._stop_reason = ""
         self._began = time.monotonic()
 
@@ -183,16 +184,20 @@ class Controller:
     def _write_profile(self) -> None:
         sections = [section for tuner in self.tuners.values() if (section := tuner.section()) is not None]
         if not sections:
+            if self._wrote_profile:
+                self.options.profile.unlink(missing_ok=True)  # what it held is no longer in force
             return
         process = next(iter(self._known.values()))
         fingerprint = Fingerprint(
             nccl_version=process.nccl_version,
-            ranks=max(section.ranks for section in sections),
+            ranks=max(len(self._known), *(tuner.view.rank_count for tuner in self.tuners.values())),
             nodes=max(section.nodes for section in sections),
             gpu=process.gpu,
+            p2p=process.peer_access,
         )
         try:
             write_profile(self.options.profile, fingerprint, sections, f"written by lagom {__version__}")
+            self._wrote_profile = True
         except OSError as error:
             self.story.note(f"the profile {self.options.profile} cannot be written: {error}", warning=True)
 
@@ -221,14 +226,13 @@ class Controller:
         )
 
     def _say_end(self) -> None:
-        written = self.options.profile.exists()
         self.story.log.write(
             journal.JobEnd(
                 reason=self._stop_reason,
                 seconds=time.monotonic() - self._began,
                 calls=sum(self._calls.values()),
                 calls_dropped=sum(self._drops.values()),
-                profile=str(self.options.profile) if written else "",
+                profile=str(self.options.profile) if self._wrote_profile and self.options.profile.exists() else "",
             )
         )
 

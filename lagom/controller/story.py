@@ -8,9 +8,10 @@ from lagom import journal
 from lagom.controller.measure import Tier
 from lagom.journal.schema import records_of
 from lagom.program import TunedProgram
+from lagom.records import format_bytes
 from lagom.search import Move, Outcome, Problem
 from lagom.wire.library import library
-from lagom.wire.plan import Plan, Rule
+from lagom.wire.plan import NO_LIMIT, Plan, Rule
 from lagom.wire.region import CommunicatorView, ProcessView
 
 
@@ -116,7 +117,10 @@ def _published(view: CommunicatorView, plan: Plan, epoch: int, purpose: str) -> 
 def rule_text(rule: Rule) -> str:
     """A rule for people."""
     function = "any" if rule.function is None else rule.function.word
-    return f"{function} {rule.bytes_min}-{rule.bytes_max}: {rule.config}"
+    bounds = f"from {format_bytes(rule.bytes_min)}" if rule.bytes_min else ""
+    if rule.bytes_max != NO_LIMIT:
+        bounds += f" to {format_bytes(rule.bytes_max)}"
+    return f"{function} {bounds.strip() or 'of any size'}: {rule.config}"
 
 
 def nccl_version_text(code: int) -> str:

@@ -93,6 +93,7 @@ class ProcessView:
     timeline_first_enable_ns: int
     timeline_records: int
     timeline_lost: int
+    peer_access: bool = True  # GPUs may talk directly
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +322,7 @@ def _process_view(index: int, entry: Any) -> ProcessView:
         entry.timeline_first_enable_ns,
         entry.timeline_records,
         entry.timeline_lost,
+        bool(entry.traits & library().LAGOM_TRAIT_PEER_ACCESS),
     )
 
 

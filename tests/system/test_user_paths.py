@@ -26,7 +26,7 @@ from pathlib import Path
 from lagom.demo import Scene
 from lagom.sim.virtual.job import VirtualJob
 folder = Path(sys.argv[1])
-environ = {name: value for name, value in os.environ.items() if name.startswith("LAGOM_")}
+environ = {name: value for name, value in os.environ.items() if name.startswith(("LAGOM_", "NCCL_P2P_"))}
 with VirtualJob(Scene(ranks=2, layers=2).spec(), folder, environ) as job:
     while job.running() and not (folder / "stop").exists():
         time.sleep(0.02)
