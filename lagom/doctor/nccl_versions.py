@@ -40,11 +40,11 @@ class Capabilities:
 A_P_NC = ("algorithm", "protocol", "channels")
 TABLE = (
     Capabilities((2, 0, 0), 0, 0, "", (), "up to 2.6"),
-    Capabilities((2, 24, 0), 4, 0, "", (), "2.7, 2.8"),
-    Capabilities((2, 27, 0), 4, 4, "both", A_P_NC, "2.8-2.10"),
+    Capabilities((2, 24, 0), 4, 0, "", (), "2.7"),
+    Capabilities((2, 27, 0), 4, 4, "both", A_P_NC, "2.8, 2.9, 2.10 (CUDA 12)"),
     Capabilities((2, 28, 0), 5, 5, "tuner", A_P_NC, "2.10 (CUDA 13), 2.11"),
     Capabilities((2, 29, 0), 5, 6, "tuner", A_P_NC, "2.12, 2.13"),
-    Capabilities((2, 30, 3), 6, 6, "tuner", (*A_P_NC, "chunk"), "after 2.13"),
+    Capabilities((2, 30, 3), 6, 6, "tuner", (*A_P_NC, "chunk"), "later ones, or by `LD_PRELOAD`"),
 )
 
 #: Releases (first, last) whose layout the plugin knows well enough to set threads, as in tuner_plugin/threads.c.
@@ -94,18 +94,42 @@ def version_text(version: Version) -> str:
 
 def support_table() -> str:
     """The table as Markdown, for the README."""
-    rows = [
-        "| NCCL | torch that brings it | tuner / profiler API | tunes a running job | knobs |",
-        "|---|---|---|---|---|",
+    head = "| NCCL | comes with torch | tuner / profiler API | while the job runs | NC | A, P | C | NT (`LAGOM_NT=1`) |"
+    following = (*(entry.since for entry in TABLE[1:]), None)
+    rows = [_row(entry, upper) for entry, upper in zip(TABLE, following, strict=True)]
+    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *rows])
+
+
+def _row(entry: Capabilities, upper: Version | None) -> str:
+    online = {"tuner": "yes", "both": "with both variables", "": "no: ranks have no common id"}[entry.online]
+    apis = (
+        f"v{entry.tuner} / {f'v{entry.profiler}' if entry.profiler else '-'}" if entry.tuner else "too old, not loaded"
+    )
+    lower_only = "lower only" if entry.online else "-"
+    cells = [
+        _span(entry.since, upper),
+        entry.torch,
+        apis,
+        online if entry.tuner else "no",
+        lower_only,
+        "yes" if entry.online else "-",
+        "lower only" if "chunk" in entry.knobs else "-",
+        _threads_text(entry.since, upper),
     ]
-    for entry, following in zip(TABLE, (*TABLE[1:], None), strict=True):
-        upper = f" to below {_short(following.since)}" if following else " and later"
-        online = {"tuner": "yes", "both": "with both variables", "": "no"}[entry.online]
-        name = _short(entry.since) + upper if entry.tuner else f"below {_short(TABLE[1].since)}"
-        apis = f"v{entry.tuner} / {f'v{entry.profiler}' if entry.profiler else '-'}" if entry.tuner else "-"
-        rows.append(f"| {name} | {entry.torch or '-'} | {apis} | {online} | {', '.join(entry.knobs) or '-'} |")
-    return "\n".join(rows)
+    return f"| {' | '.join(cells)} |"
+
+
+def _span(since: Version, upper: Version | None) -> str:
+    if since == TABLE[0].since:
+        return f"below {_short(TABLE[1].since)}"
+    return f"{_short(since)} and later" if upper is None else f"{_short(since)} to below {_short(upper)}"
+
+
+def _threads_text(since: Version, upper: Version | None) -> str:
+    """The builds of a row on which threads can be set."""
+    inside = [(a, b) for a, b in THREADS_KNOWN if a >= since and (upper is None or a < upper)]
+    return ", ".join(version_text(a) if a == b else f"{version_text(a)}-{b[2]}" for a, b in inside) or "-"
 
 
 def _short(version: Version) -> str:
-    return version_text(version if version[2] else version[:2] + (0,)).removesuffix(".0")
+    return version_text(version).removesuffix(".0")

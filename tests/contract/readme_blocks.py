@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 
 from lagom import settings
+from lagom.doctor.nccl_versions import support_table
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-BLOCKS = {"settings": settings.table}
+BLOCKS = {"settings": settings.table, "nccl": support_table}
 
 
 def filled(text: str) -> str:
