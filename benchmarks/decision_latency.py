@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What issue 2 asks of a scenario; ``None`` = no limit."""
+    """What is asked of a scenario; ``None`` = no limit."""
 
     scenario: str
     median_ns: float

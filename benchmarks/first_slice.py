@@ -42,7 +42,7 @@ class Bench:
 
     def environment(self, regime: str, nccl: str, **extra: str) -> dict[str, str]:
         """The environment of a job: regime `nvlink` or `host`, nccl `bundled` or `2.30`."""
-        environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", **extra}
+        environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "NCCL_NVLS_ENABLE": "0", **extra}
         if regime == "host":
             environment["NCCL_P2P_DISABLE"] = "1"
         if nccl == "2.30":
@@ -289,7 +289,9 @@ def versions() -> dict[str, str]:
     commit = os.environ.get("LAGOM_COMMIT", "")
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    return {"torch": torch.__version__, "nccl": nccl, "gpu": gpu, "python": platform.python_version(), "commit": commit}
+    nvls = os.environ.get("NCCL_NVLS_ENABLE", "0, set by this script")
+    found = {"torch": torch.__version__, "nccl": nccl, "gpu": gpu, "python": platform.python_version()}
+    return {**found, "commit": commit, "nccl_nvls_enable": nvls}
 
 
 def main() -> None:

@@ -18,11 +18,11 @@ from typing import Any
 
 from lagom.records import format_bytes
 
-PRIVATE = re.compile(r"(/work/main|/root/out|/tmp/first_slice_[a-z0-9_]+)/?")
+PRIVATE = re.compile(r"/(?:[\w.-]+/)+(?=[\w.-])")
 
 
 def merge(parts: list[Path], into: Path) -> None:
-    """Put the parts into one file, without the paths of the machine they were measured on."""
+    """Put the parts into one file, every path cut to its last word: where it lay there is nobody's business."""
     texts = [PRIVATE.sub("", part.read_text()) for part in parts]
     into.write_text(json.dumps({"parts": [json.loads(text) for text in texts]}, indent=1) + "\n")
 
@@ -170,6 +170,10 @@ def _config(config: dict[str, Any]) -> str:
 
 
 def _ratio(move: dict[str, Any]) -> str:
+    """As logged; of a proof, which stands on its fresh samples alone, the median of those."""
+    if move["purpose"] in ("confirm", "final") and move["samples"]:
+        fresh = statistics.median(candidate["z"] / incumbent["z"] for incumbent, candidate in move["samples"])
+        return f"{fresh:.3f} [{move['ratio_low']:.3f}, {move['ratio_high']:.3f}]"
     if move["ratio"] is not None:
         return f"{move['ratio']:.3f} [{move['ratio_low']:.3f}, {move['ratio_high']:.3f}]"
     ratios = [candidate["z"] / incumbent["z"] for incumbent, candidate in move.get("samples") or []]

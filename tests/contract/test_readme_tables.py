@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lagom import settings
+from lagom.doctor import nccl_versions
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 
@@ -18,3 +19,8 @@ def between(name: str) -> str:
 
 def test_environment_variables_are_those_of_the_settings_table() -> None:
     assert between("settings") == settings.table(), "put the output of lagom.settings.table() there"
+
+
+def test_what_can_be_set_on_which_nccl_is_what_doctor_says() -> None:
+    table = nccl_versions.support_table()
+    assert between("versions") == table, "put the output of lagom.doctor.nccl_versions.support_table() there"
