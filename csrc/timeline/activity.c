@@ -11,15 +11,18 @@ enum place_state { EMPTY, OUT, FULL, READING, ABANDONED };
 struct place {
     uint8_t *memory; /* kept until close */
     size_t valid;
-    uint64_t number; /* in order of completion */
+    uint64_t number;  /* in the order in which CUPTI asked */
+    uint64_t full_ns; /* since then it waits to be read */
     enum place_state state;
 };
 
 static struct {
     pthread_mutex_t lock; /* of everything here; held for a walk over the table */
     struct place places[LAGOM_ACTIVITY_BUFFERS];
+    uint64_t asked;
     uint64_t completed;
     uint64_t foreign;
+    uint64_t read_up_to; /* number of the newest one taken */
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void lock(void)
@@ -30,6 +33,13 @@ static void lock(void)
 static void unlock(void)
 {
     pthread_mutex_unlock(&table.lock);
+}
+
+static uint64_t now_on(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* ---- CUPTI's side ----------------------------------------------------------------------------------------------- */
@@ -52,6 +62,7 @@ static void requested(uint8_t **buffer, size_t *bytes, size_t *most_records)
         struct place *place = &table.places[i];
         if (place->state == EMPTY && has_memory(place)) {
             place->state = OUT;
+            place->number = ++table.asked;
             *buffer = place->memory;
             *bytes = LAGOM_ACTIVITY_BUFFER_BYTES;
         }
@@ -84,20 +95,17 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t by
     } else {
         place->state = FULL;
         place->valid = valid;
-        place->number = table.completed++;
+        place->full_ns = now_on(CLOCK_MONOTONIC);
+        table.completed++;
     }
     unlock();
 }
 
-static uint64_t now_on(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+static _Thread_local uint32_t asked_for_time; /* how often CUPTI asked our clock on this thread */
 
 static uint64_t monotonic(void)
 {
+    asked_for_time++;
     return now_on(CLOCK_MONOTONIC);
 }
 
@@ -107,6 +115,17 @@ static uint64_t realtime(void)
 }
 
 /* ---- Our side --------------------------------------------------------------------------------------------------- */
+
+static bool clock_can_be_seen; /* by our thread alone */
+
+/* CUPTI's own clock is the one that is registered; asking it makes it ask us. */
+static bool is_asked(const struct lagom_cupti *cupti)
+{
+    uint64_t stamp;
+    uint32_t before = asked_for_time;
+    cupti->get_timestamp(&stamp);
+    return asked_for_time != before;
+}
 
 /* The callbacks anew each time: whoever profiled in between has replaced them. */
 const char *lagom_activity_enable(const struct lagom_cupti *cupti)
@@ -120,6 +139,7 @@ const char *lagom_activity_enable(const struct lagom_cupti *cupti)
     if (cupti->enable(CUPTI_KIND_CONCURRENT_KERNEL) != CUPTI_RESULT_SUCCESS) {
         return "CUPTI does not record kernels here";
     }
+    clock_can_be_seen = is_asked(cupti);
     cupti->enable(CUPTI_KIND_EXTERNAL_CORRELATION); /* the join does without, too */
     return NULL;
 }
@@ -128,6 +148,11 @@ void lagom_activity_disable(const struct lagom_cupti *cupti)
 {
     cupti->disable(CUPTI_KIND_EXTERNAL_CORRELATION);
     cupti->disable(CUPTI_KIND_CONCURRENT_KERNEL);
+}
+
+bool lagom_activity_clock_is_ours(const struct lagom_cupti *cupti)
+{
+    return !clock_can_be_seen || is_asked(cupti);
 }
 
 void lagom_activity_give_clock_back(const struct lagom_cupti *cupti)
@@ -146,22 +171,37 @@ void lagom_activity_abandon(void)
     unlock();
 }
 
-bool lagom_activity_take(struct lagom_activity_batch *batch)
+static struct place *first_in(enum place_state state)
 {
-    struct place *oldest = NULL;
-    lock();
+    struct place *first = NULL;
     for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS; i++) {
         struct place *place = &table.places[i];
-        if (place->state == FULL && (oldest == NULL || place->number < oldest->number)) {
-            oldest = place;
+        if (place->state == state && (first == NULL || place->number < first->number)) {
+            first = place;
         }
     }
-    if (oldest != NULL) {
-        oldest->state = READING;
-        *batch = (struct lagom_activity_batch){oldest->memory, oldest->valid, (uint32_t)(oldest - table.places)};
+    return first;
+}
+
+static bool may_be_read(const struct place *full, uint64_t now_ns)
+{
+    const struct place *out = first_in(OUT);
+    return out == NULL || full->number < out->number || now_ns - full->full_ns > LAGOM_ACTIVITY_PATIENCE_NS;
+}
+
+bool lagom_activity_take(struct lagom_activity_batch *batch, uint64_t now_ns)
+{
+    lock();
+    struct place *full = first_in(FULL);
+    bool found = full != NULL && may_be_read(full, now_ns);
+    if (found) {
+        full->state = READING;
+        *batch = (struct lagom_activity_batch){full->memory, full->valid, (uint32_t)(full - table.places),
+                                               full->number < table.read_up_to};
+        table.read_up_to = full->number > table.read_up_to ? full->number : table.read_up_to;
     }
     unlock();
-    return oldest != NULL;
+    return found;
 }
 
 void lagom_activity_give_back(const struct lagom_activity_batch *batch)

@@ -11,13 +11,16 @@
 
 #include "timeline/cupti_loader.h"
 
-#define LAGOM_ACTIVITY_BUFFER_BYTES (128u << 10) /* some 600 kernels: small, so that it is soon full and comes back */
-#define LAGOM_ACTIVITY_BUFFERS 64u               /* 8 MiB if all are out; then CUPTI drops, and says how many */
+/* Some 75 kernels: soon full, so it soon comes back; and what a profiler that takes over finds begun is little. */
+#define LAGOM_ACTIVITY_BUFFER_BYTES (16u << 10)
+#define LAGOM_ACTIVITY_BUFFERS 512u /* 8 MiB if all are out; then CUPTI drops, and says how many */
+#define LAGOM_ACTIVITY_PATIENCE_NS 300000000u
 
 struct lagom_activity_batch {
     uint8_t *records;
     size_t valid;
     uint32_t entry;
+    bool late;
 };
 
 /* NULL = it worked; else what CUPTI refused, in words. */
@@ -31,8 +34,14 @@ void lagom_activity_give_clock_back(const struct lagom_cupti *cupti);
  * until it does. */
 void lagom_activity_abandon(void);
 
-/* The oldest filled buffer; false = none waits. Each one taken is given back. */
-bool lagom_activity_take(struct lagom_activity_batch *batch);
+/* Whether CUPTI still stamps by our clock. Kineto registers its own whenever it prepares a trace, so this tells within
+ * one look what nobody else does. true where this CUPTI does not let it be seen. */
+bool lagom_activity_clock_is_ours(const struct lagom_cupti *cupti);
+
+/* The filled buffer that CUPTI asked for first; false = none waits, or an earlier one is still out: CUPTI returns a
+ * buffer when its last kernel has ended, which is not the order of the launches. An earlier one is waited for as long as
+ * LAGOM_ACTIVITY_PATIENCE_NS; `late` says that this was too short. Each one taken is given back. */
+bool lagom_activity_take(struct lagom_activity_batch *batch, uint64_t now_ns);
 void lagom_activity_give_back(const struct lagom_activity_batch *batch);
 
 uint32_t lagom_activity_out(void);      /* buffers in CUPTI's hands, abandoned ones aside */

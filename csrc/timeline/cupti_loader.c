@@ -131,6 +131,7 @@ static const char *find_functions(struct lagom_cupti *cupti)
     symbol(library, "cuptiActivityDisable", &cupti->disable, &missing);
     symbol(library, "cuptiActivityRegisterCallbacks", &cupti->register_callbacks, &missing);
     symbol(library, "cuptiActivityRegisterTimestampCallback", &cupti->register_timestamp, &missing);
+    symbol(library, "cuptiGetTimestamp", &cupti->get_timestamp, &missing);
     symbol(library, "cuptiActivityFlushAll", &cupti->flush_all, &missing);
     symbol(library, "cuptiActivityGetNextRecord", &cupti->next_record, &missing);
     symbol(library, "cuptiActivityGetNumDroppedRecords", &cupti->dropped, &missing);

@@ -21,6 +21,7 @@ struct lagom_cupti {
     int (*disable)(uint32_t kind);
     int (*register_callbacks)(cupti_buffer_requested requested, cupti_buffer_completed completed);
     int (*register_timestamp)(cupti_timestamp timestamp);
+    int (*get_timestamp)(uint64_t *stamp);
     int (*flush_all)(uint32_t flag);
     int (*next_record)(uint8_t *buffer, size_t valid, void **record);
     int (*dropped)(void *context, uint32_t stream, size_t *count);

@@ -121,7 +121,16 @@ static void close_batch(struct lagom_reader *reader)
 
 static bool have_batch(struct lagom_reader *reader)
 {
-    return reader->batch.records != NULL || lagom_activity_take(&reader->batch);
+    if (reader->batch.records != NULL) {
+        return true;
+    }
+    if (!lagom_activity_take(&reader->batch, lagom_now_ns())) {
+        return false;
+    }
+    if (reader->batch.late) { /* what came after it has been joined without it */
+        lagom_join_lost(&reader->join, 0);
+    }
+    return true;
 }
 
 static bool next_record(struct lagom_reader *reader)
@@ -185,7 +194,7 @@ void lagom_reader_drop(struct lagom_reader *reader)
         reader->batch.records = NULL;
         reader->record = NULL;
     }
-    while (lagom_activity_take(&reader->batch)) {
+    while (lagom_activity_take(&reader->batch, UINT64_MAX)) {
         lagom_activity_give_back(&reader->batch);
         reader->batch.records = NULL;
     }

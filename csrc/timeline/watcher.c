@@ -10,11 +10,14 @@
 
 #define MILLISECOND 1000000u
 #define FLUSH_EVERY_NS (20u * MILLISECOND)
-#define WARM_UP_NS (100u * MILLISECOND)  /* launches are noted before the first one is recorded */
+#define WARM_UP_NS (100u * MILLISECOND)  /* launches are noted before the first one is recorded, */
+#define NO_LAUNCH_NS (1000u * MILLISECOND) /* for longer where there are none: their threads know of torch's profiles */
 #define DRAIN_NS (2000u * MILLISECOND)   /* the GPU may be some iterations behind */
-#define RETRY_NS (250u * MILLISECOND)    /* somebody else profiles: ask again */
+#define RETRY_NS (250u * MILLISECOND)    /* somebody who tells us profiles: ask again */
+#define QUIET_NS (1000u * MILLISECOND)   /* somebody took CUPTI, and no thread has been profiled for so long: over */
+#define UNSEEN_NS (30000ull * MILLISECOND) /* the same, if no thread ever was: preparing, or not torch */
 #define REFUSED_NS (5000ull * MILLISECOND) /* CUPTI itself said no */
-#define SILENCE_NS (3000u * MILLISECOND) /* kernels are launched and nothing comes back: the callbacks are not ours */
+#define SILENCE_NS (2000u * MILLISECOND) /* kernels are launched and nothing comes back: the callbacks are not ours */
 #define LAUNCHES_HEARD 64u
 
 /* ---- Saying how it stands --------------------------------------------------------------------------------------- */
@@ -36,7 +39,6 @@ static void remark(struct lagom_watcher *watcher, const char *text)
 
 static void give_up(struct lagom_watcher *watcher, enum lagom_timeline_state state, const char *text)
 {
-    lagom_notes_want(false);
     lagom_brackets_use(NULL);
     remark(watcher, text);
     watcher->draining = false;
@@ -53,6 +55,23 @@ static void yield_to(struct lagom_watcher *watcher, const char *holder)
     lagom_activity_abandon();
     lagom_reader_drop(&watcher->reader);
     give_up(watcher, LAGOM_TIMELINE_YIELDED, text);
+}
+
+/* CUPTI's callbacks or clock are no longer ours, whoever has them; he may go on for long, and tells nobody when he ends. */
+static void taken_over(struct lagom_watcher *watcher)
+{
+    yield_to(watcher, "another profiler that took CUPTI's buffers (torch.profiler does)");
+    watcher->taken = true;
+}
+
+/* Launches go on being noted while we yield: their threads know whether torch profiles them. */
+static bool taker_has_gone(const struct lagom_watcher *watcher, uint64_t now)
+{
+    uint64_t seen = lagom_profiling_last_seen_ns();
+    if (seen >= watcher->since_ns) {
+        return now - seen > QUIET_NS;
+    }
+    return now - watcher->since_ns > UNSEEN_NS;
 }
 
 /* ---- On --------------------------------------------------------------------------------------------------------- */
@@ -83,6 +102,7 @@ static void warm_up(struct lagom_watcher *watcher)
         return;
     }
     lagom_notes_want(true);
+    watcher->notes = lagom_notes_written();
     enter(watcher, LAGOM_TIMELINE_STARTING);
 }
 
@@ -108,8 +128,9 @@ static void record(struct lagom_watcher *watcher)
     }
     lagom_reader_start(&watcher->reader, begin, end);
     lagom_brackets_use(&watcher->cupti);
-    watcher->completed_before = lagom_activity_completed();
-    watcher->notes_at_start = lagom_notes_written();
+    watcher->completed = lagom_activity_completed();
+    watcher->notes = lagom_notes_written();
+    watcher->heard_ns = end;
     watcher->flushed_ns = end;
     enter(watcher, LAGOM_TIMELINE_ON);
 }
@@ -124,11 +145,17 @@ static void flush(struct lagom_watcher *watcher, uint64_t now)
     }
 }
 
-/* Another profiler that does not say so takes the callbacks, and CUPTI reports no error. */
-static bool nothing_comes(const struct lagom_watcher *watcher, uint64_t now)
+/* A profiler that leaves the clock alone takes the callbacks, and CUPTI reports no error: kernels are launched, and
+ * nothing comes back. */
+static bool nothing_comes(struct lagom_watcher *watcher, uint64_t now)
 {
-    return now - watcher->since_ns > SILENCE_NS && lagom_activity_completed() == watcher->completed_before &&
-           lagom_notes_written() - watcher->notes_at_start >= LAUNCHES_HEARD;
+    uint64_t completed = lagom_activity_completed();
+    if (completed != watcher->completed) {
+        watcher->completed = completed;
+        watcher->notes = lagom_notes_written();
+        watcher->heard_ns = now;
+    }
+    return now - watcher->heard_ns > SILENCE_NS && lagom_notes_written() - watcher->notes >= LAUNCHES_HEARD;
 }
 
 static void stop(struct lagom_watcher *watcher)
@@ -146,11 +173,13 @@ static void go_on(struct lagom_watcher *watcher, bool wanted, uint64_t now)
         yield_to(watcher, holder);
         return;
     }
+    if (!lagom_activity_clock_is_ours(&watcher->cupti) || nothing_comes(watcher, now)) {
+        taken_over(watcher);
+        return;
+    }
     lagom_reader_run(&watcher->reader);
     if (!wanted) {
         stop(watcher);
-    } else if (nothing_comes(watcher, now)) {
-        yield_to(watcher, "another profiler that took CUPTI's buffers");
     } else {
         flush(watcher, now);
     }
@@ -172,7 +201,7 @@ static void end_window(struct lagom_watcher *watcher)
 {
     lagom_notes_want(false);
     lagom_reader_finish(&watcher->reader);
-    if (lagom_profiling_holder() == NULL) {
+    if (lagom_profiling_holder() == NULL && lagom_activity_clock_is_ours(&watcher->cupti)) {
         lagom_activity_give_clock_back(&watcher->cupti);
     }
     lagom_activity_close();
@@ -181,7 +210,8 @@ static void end_window(struct lagom_watcher *watcher)
 
 static void drain(struct lagom_watcher *watcher, uint64_t now)
 {
-    if (lagom_profiling_holder() != NULL) { /* their flushes bring our buffers to them: that is all there will be */
+    bool alone = lagom_profiling_holder() == NULL && lagom_activity_clock_is_ours(&watcher->cupti);
+    if (!alone) { /* their flushes bring our buffers to them: that is all there will be */
         lagom_activity_abandon();
         lagom_reader_drop(&watcher->reader);
         end_window(watcher);
@@ -216,6 +246,34 @@ void lagom_watcher_init(struct lagom_watcher *watcher, struct lagom_region *regi
     enter(watcher, LAGOM_TIMELINE_OFF);
 }
 
+static void start_or_not(struct lagom_watcher *watcher, bool wanted, uint64_t now)
+{
+    bool heard = lagom_notes_written() != watcher->notes;
+    if (!wanted) {
+        lagom_notes_want(false);
+        enter(watcher, LAGOM_TIMELINE_OFF);
+    } else if (now - watcher->since_ns >= (heard ? WARM_UP_NS : NO_LAUNCH_NS)) {
+        record(watcher);
+    }
+}
+
+/* Neither on nor about to be. */
+static void wait(struct lagom_watcher *watcher, bool wanted, uint64_t now)
+{
+    bool yielded = watcher->state == LAGOM_TIMELINE_YIELDED;
+    if (watcher->taken) {
+        watcher->taken = !taker_has_gone(watcher, now);
+    } else if (wanted && now >= watcher->retry_ns) {
+        warm_up(watcher);
+    } else if (!wanted && yielded) {
+        lagom_notes_want(false);
+        enter(watcher, LAGOM_TIMELINE_OFF);
+    }
+    if (yielded || watcher->taken) {
+        lagom_reader_drop(&watcher->reader); /* what is noted meanwhile */
+    }
+}
+
 void lagom_watcher_turn(struct lagom_watcher *watcher)
 {
     uint64_t now = lagom_now_ns();
@@ -226,20 +284,16 @@ void lagom_watcher_turn(struct lagom_watcher *watcher)
     } else if (watcher->draining) {
         drain(watcher, now);
     } else if (watcher->state == LAGOM_TIMELINE_STARTING) {
-        if (!wanted) {
-            lagom_notes_want(false);
-            enter(watcher, LAGOM_TIMELINE_OFF);
-        } else if (now - watcher->since_ns >= WARM_UP_NS) {
-            record(watcher);
-        }
-    } else if (wanted && now >= watcher->retry_ns) {
-        warm_up(watcher);
+        start_or_not(watcher, wanted, now);
+    } else {
+        wait(watcher, wanted, now);
     }
 }
 
 void lagom_watcher_end(struct lagom_watcher *watcher)
 {
-    bool alone = lagom_profiling_holder() == NULL;
+    bool seized = watcher->taken || (watcher->state == LAGOM_TIMELINE_ON && !lagom_activity_clock_is_ours(&watcher->cupti));
+    bool alone = lagom_profiling_holder() == NULL && !seized;
     if (watcher->state == LAGOM_TIMELINE_ON && alone) {
         lagom_activity_disable(&watcher->cupti);
         watcher->cupti.flush_all(CUPTI_FLUSH_COMPLETE);

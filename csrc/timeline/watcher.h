@@ -17,8 +17,10 @@ struct lagom_watcher {
     uint64_t since_ns;         /* of this state */
     uint64_t flushed_ns;
     uint64_t retry_ns;         /* yielded or refused: not before */
-    uint64_t completed_before; /* buffers that had come back when the window began */
-    uint64_t notes_at_start;
+    bool taken;                /* somebody took CUPTI's callbacks or clock from us */
+    uint64_t completed;        /* buffers that had come back when one last did */
+    uint64_t notes;            /* launches noted by then */
+    uint64_t heard_ns;         /* when that was */
 };
 
 void lagom_watcher_init(struct lagom_watcher *watcher, struct lagom_region *region, uint32_t process,

@@ -19,7 +19,7 @@ static uint32_t read_all(void)
 {
     struct lagom_activity_batch batch;
     uint32_t records = 0;
-    while (lagom_activity_take(&batch)) {
+    while (lagom_activity_take(&batch, UINT64_MAX)) {
         void *record = NULL;
         CHECK_EQUAL((uintptr_t)batch.records % CUPTI_BUFFER_ALIGNMENT, 0);
         while (cupti.next_record(batch.records, batch.valid, &record) == CUPTI_RESULT_SUCCESS) {

@@ -102,7 +102,7 @@ static void external_ids_are_exact(void)
 static void asked_calls_stand_for_launches(void)
 {
     attach();
-    switch_on();
+    switch_on_with(false);
     rest(5 * MS);
     for (uint64_t call = 0; call < 6; call++) {
         bool gather = call % 3 != 0;
@@ -206,6 +206,74 @@ static void torch_profiler_comes_and_goes(void)
     leave();
 }
 
+/* CUDA activities alone: torch keeps it to the profiled thread, which launches. */
+static void torch_profiles_a_thread(void)
+{
+    int before[4], after[4];
+    attach();
+    switch_on();
+    fake.counts(before);
+    fake.torch_profiling_thread(1);
+    fake.steal();
+    nccl_launch(GATHER, 4, 1, 1, LAGOM_ALL_GATHER, 16);
+    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 1));
+    CHECK(strstr(process->remark, "torch.profiler") != NULL);
+    for (int i = 0; i < 80; i++) {
+        nccl_launch(GATHER, 4, 2, 1, LAGOM_ALL_GATHER, 16);
+        rest(20 * MS);
+        fake.counts(after);
+        CHECK_EQUAL(after[1], before[1]);
+        CHECK_EQUAL(after[2], before[2]);
+    }
+    fake.torch_profiling_thread(0);
+    CHECK(becomes(LAGOM_TIMELINE_ON, 5));
+    leave();
+}
+
+/* Kineto gets ready: its clock is there before any thread is profiled. */
+static void somebody_takes_the_clock(void)
+{
+    int before[4], after[4];
+    attach();
+    switch_on();
+    fake.counts(before);
+    fake.take_clock();
+    uint64_t began = now_ns();
+    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 1));
+    CHECK(now_ns() - began < 500 * MS);
+    fake.steal();
+    rest(700 * MS); /* nobody is profiled yet: still theirs */
+    CHECK_EQUAL(state(), LAGOM_TIMELINE_YIELDED);
+    fake.torch_profiling_thread(1);
+    nccl_launch(GATHER, 4, 1, 1, LAGOM_ALL_GATHER, 16);
+    fake.torch_profiling_thread(0);
+    nccl_launch(GATHER, 4, 2, 1, LAGOM_ALL_GATHER, 16);
+    fake.counts(after);
+    CHECK_EQUAL(after[1], before[1]);
+    CHECK_EQUAL(after[2], before[2]);
+    CHECK(becomes(LAGOM_TIMELINE_ON, 6)); /* it was profiled, and is no longer */
+    leave();
+}
+
+/* CUPTI returns a buffer when its last kernel has ended: a later one may come first. */
+static void buffers_in_another_order(void)
+{
+    attach();
+    switch_on();
+    for (uint64_t call = 0; call < 8; call++) {
+        nccl_launch(GATHER, 4, call, 1, LAGOM_ALL_GATHER, 16);
+        if (call == 3) {
+            fake.delay();
+            fake.flush();
+        }
+    }
+    await_spans(8);
+    for (uint32_t i = 0; i < 8; i++) {
+        check_span(nccl_span(i), i, LAGOM_JOIN_CALL);
+    }
+    leave();
+}
+
 static void somebody_takes_the_callbacks_silently(void)
 {
     attach();
@@ -218,7 +286,10 @@ static void somebody_takes_the_callbacks_silently(void)
     }
     CHECK_EQUAL(state(), LAGOM_TIMELINE_YIELDED);
     CHECK(strstr(process->remark, "another profiler") != NULL);
-    CHECK(becomes(LAGOM_TIMELINE_ON, 3)); /* registered again: it is still wanted */
+    fake.torch_profiling_thread(1); /* it was torch; and is no longer */
+    nccl_launch(GATHER, 4, 498, 1, LAGOM_ALL_GATHER, 16);
+    fake.torch_profiling_thread(0);
+    CHECK(becomes(LAGOM_TIMELINE_ON, 6)); /* registered again: it is still wanted */
     rest(50 * MS); /* their half-filled buffer comes to us, is not ours, and takes its records with it */
     nccl_launch(GATHER, 4, 500, 1, LAGOM_ALL_GATHER, 16);
     rest(50 * MS);
@@ -341,6 +412,9 @@ int main(void)
     CASE(two_buffers_and_many_kernels);
     CASE(nobody_reads);
     CASE(torch_profiler_comes_and_goes);
+    CASE(torch_profiles_a_thread);
+    CASE(somebody_takes_the_clock);
+    CASE(buffers_in_another_order);
     CASE(somebody_takes_the_callbacks_silently);
     CASE(foreign_buffers_are_left_alone);
     CASE(an_injected_tool_is_respected);

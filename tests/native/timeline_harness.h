@@ -35,6 +35,10 @@ struct fake {
     uint8_t *(*foreign_buffer)(void);
     int (*delivered_to_them)(void);
     void (*torch_profiling)(int);
+    void (*torch_profiling_thread)(int);
+    void (*take_clock)(void);
+    void (*delay)(void);
+    void (*flush)(void);
 };
 
 static struct timeline timeline;
@@ -130,6 +134,10 @@ static inline void load_fakes(void)
     find(cupti, "fake_foreign_buffer", &fake.foreign_buffer);
     find(cupti, "fake_delivered_to_them", &fake.delivered_to_them);
     find(torch, "fake_torch_profiling", &fake.torch_profiling);
+    find(torch, "fake_torch_profiling_thread", &fake.torch_profiling_thread);
+    find(cupti, "fake_take_clock", &fake.take_clock);
+    find(cupti, "fake_delay", &fake.delay);
+    find(cupti, "fake_flush", &fake.flush);
 }
 
 static inline void setup(void)
@@ -158,10 +166,20 @@ static inline void want(uint32_t wanted)
     lagom_timeline_want(region, 1, wanted);
 }
 
-static inline void switch_on(void)
+/* The job goes on: it launches before anything is recorded. */
+static inline void switch_on_with(bool brackets)
 {
     want(1);
+    if (becomes(LAGOM_TIMELINE_STARTING, 2) && brackets) {
+        timeline.launch_begins(9);
+        timeline.launch_ends();
+    }
     CHECK(becomes(LAGOM_TIMELINE_ON, 10));
+}
+
+static inline void switch_on(void)
+{
+    switch_on_with(true);
 }
 
 static inline void drain(void)

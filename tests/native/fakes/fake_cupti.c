@@ -25,18 +25,33 @@ static uint32_t correlation = 1000;
 static _Thread_local uint64_t pushed[16];
 static _Thread_local int pushed_count;
 
+static int delay_next;
+static uint8_t *delayed;
+static size_t delayed_valid;
+
 static void deliver(void)
 {
-    uint8_t *full = buffer;
-    size_t bytes = room, valid = used;
+    uint8_t *full = buffer, *late = delayed;
+    size_t bytes = room, valid = used, late_valid = delayed_valid;
     completed_function to = completed;
     buffer = NULL;
     used = 0;
-    if (full != NULL && to != NULL) {
-        pthread_mutex_unlock(&lock);
-        to(NULL, 0, full, bytes, valid);
-        pthread_mutex_lock(&lock);
+    if (full == NULL || to == NULL) {
+        return;
     }
+    if (delay_next) {
+        delay_next = 0;
+        delayed = full;
+        delayed_valid = valid;
+        return;
+    }
+    delayed = NULL;
+    pthread_mutex_unlock(&lock);
+    to(NULL, 0, full, bytes, valid);
+    if (late != NULL) {
+        to(NULL, 0, late, bytes, late_valid);
+    }
+    pthread_mutex_lock(&lock);
 }
 
 static uint8_t *space(size_t bytes)
@@ -124,7 +139,34 @@ void fake_counts(int out[4])
     pthread_mutex_unlock(&lock);
 }
 
+static uint64_t (*clock_of_records)(void);
 static int theirs;
+
+static uint64_t their_clock(void)
+{
+    return 12345;
+}
+
+/* Kineto registers its own clock before it takes the callbacks. */
+void fake_take_clock(void)
+{
+    __atomic_store_n(&clock_of_records, their_clock, __ATOMIC_RELEASE);
+}
+
+/* The next full buffer comes back after the one that follows it. */
+void fake_delay(void)
+{
+    pthread_mutex_lock(&lock);
+    delay_next = 1;
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_flush(void)
+{
+    pthread_mutex_lock(&lock);
+    deliver();
+    pthread_mutex_unlock(&lock);
+}
 static void their_request(uint8_t **out, size_t *bytes, size_t *most)
 {
     static uint8_t pool[64][4096]; /* reused before it is returned: nobody looks at theirs */
@@ -202,7 +244,18 @@ int cuptiActivityRegisterCallbacks(requested_function request, completed_functio
 
 int cuptiActivityRegisterTimestampCallback(uint64_t (*timestamp)(void))
 {
-    return timestamp == NULL ? 1 : 0;
+    if (timestamp == NULL) {
+        return 1;
+    }
+    __atomic_store_n(&clock_of_records, timestamp, __ATOMIC_RELEASE);
+    return 0;
+}
+
+int cuptiGetTimestamp(uint64_t *stamp)
+{
+    uint64_t (*clock)(void) = __atomic_load_n(&clock_of_records, __ATOMIC_ACQUIRE);
+    *stamp = clock == NULL ? 1 : clock();
+    return 0;
 }
 
 int cuptiActivityFlushAll(uint32_t flag)
