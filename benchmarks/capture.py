@@ -277,8 +277,9 @@ def record(bench: Bench, steps: int) -> tuple[np.ndarray, np.ndarray, list[dict[
     first = len(bench.job.steps)
     more_steps(bench.job, steps)
     last = len(bench.job.steps)
-    bench.watch.set(Capture.NOTHING, False)
+    bench.watch.set(ALL, False)  # NCCL's events go on until CUPTI is off, or its last kernels have no launch
     more_steps(bench.job, 4)
+    bench.watch.set(Capture.NOTHING, False)
     calls, kernels = bench.watch.take()
     return calls, kernels, bench.job.steps[first:last]
 
@@ -477,11 +478,14 @@ def small(path: Path, name: str, out: Path) -> dict[str, Any]:
     return {"kernels": len(kept), "bytes": len(raw)}
 
 
-def traces(gpus: int, folder: Path, out: Path) -> dict[str, Any]:
+TRACED = {"nvlink": "fsdp-2048,fsdp-8192,ddp-4096,tp-4096", "host": "fsdp-2048,fsdp-8192"}
+
+
+def traces(gpus: int, folder: Path, out: Path, wanted: dict[str, str]) -> dict[str, Any]:
     """Kineto traces of FSDP2 (two sizes, NVLink and the host path), DDP and TP: rank 0's, for tests/data/kineto."""
     told: dict[str, Any] = {}
     out.mkdir(parents=True, exist_ok=True)
-    for regime, jobs in (("nvlink", "fsdp-2048,fsdp-8192,ddp-4096,tp-4096"), ("host", "fsdp-2048,fsdp-8192")):
+    for regime, jobs in wanted.items():
         to = folder / regime
         environment = {**os.environ, **({"NCCL_P2P_DISABLE": "1"} if regime == "host" else {})}
         began = time.monotonic()
@@ -491,7 +495,8 @@ def traces(gpus: int, folder: Path, out: Path) -> dict[str, Any]:
         )  # fmt: skip
         told[regime] = {"exit": done.returncode, "seconds": round(time.monotonic() - began, 1)}
         if done.returncode:
-            told[regime]["output"] = done.stdout.splitlines()[-5:] + done.stderr.splitlines()[-15:]
+            errors = [line for line in done.stderr.splitlines() if "Error" in line or "error" in line]
+            told[regime]["output"] = done.stdout.splitlines()[-5:] + errors[:15]
         for name in jobs.split(","):
             path = to / f"{name}-rank0.json"
             if path.exists():
@@ -565,7 +570,9 @@ def main() -> None:
             one_job(arguments, folder, results, wanted)
         out = arguments.traces or folder / "small"
         if "traces" in names:
-            results["traces"] = traces(arguments.gpus, folder, out)
+            results["traces"] = traces(arguments.gpus, folder, out, TRACED)
+        if "tp" in names:
+            results["traces"] = traces(arguments.gpus, folder, out, {"nvlink": "tp-4096"})
         for kept in ("window.npz", "names.json"):
             if arguments.traces and (folder / kept).exists():
                 arguments.traces.mkdir(parents=True, exist_ok=True)

@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace, build: Callable[[argparse.Namespace, torc
     """Train what ``build`` makes."""
     device = start()
     model = build(arguments, device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=False)  # TP mixes DTensor and plain tensors
     profiles = Profiles(arguments, device)
     batch = torch.randn(arguments.tokens, 4096, device=device, dtype=torch.bfloat16)
     for step in range(arguments.steps):

@@ -42,7 +42,7 @@ def _fsdp(tokens: int, device: torch.device) -> Callable[[], object]:
 
 
 def _step(model: torch.nn.Module, loss_of: Callable[[], torch.Tensor]) -> Callable[[], object]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5, foreach=False)  # TP mixes DTensor and plain tensors
 
     def step() -> float:
         loss = loss_of()
