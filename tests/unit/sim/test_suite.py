@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import sim_suite
-from benchmarks.paper import measured as measured_module
-from benchmarks.paper.measured import measured
+from benchmarks.paper.measured import best, measured
 from benchmarks.paper.report import report
 from benchmarks.paper.simulated import figure_3, figure_5, figure_8_patterns
 from benchmarks.suite.cases import Case, ablation_cases, all_cases, batches, quick_cases
@@ -89,10 +88,11 @@ def test_the_page_is_made_from_the_json(finished: sim_suite.Finished, tmp_path: 
     assert f"{data['fig8']['pattern_1']['autoccl_61']:.3f}" in page
 
 
-def test_outcomes_measured_on_gpus_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcomes_measured_on_gpus_are_found(tmp_path: Path) -> None:
     outcome = {"event": "outcome", "speedup": 1.31, "speedup_low": 1.28, "speedup_high": 1.34}
-    (tmp_path / "h200.json").write_text(json.dumps({"tune": {"log": {"told": [{"event": "note"}, outcome]}}}))
-    (tmp_path / "other.json").write_text(json.dumps({"rows": []}))
-    monkeypatch.setitem(measured_module._COUNTERPARTS, "tune", lambda: 1.4)
+    told = {"tune": {"tokens": 8192, "log": {"told": [{"event": "note"}, outcome]}}, "gpus": 4}
+    (tmp_path / "h200.json").write_text(json.dumps({"parts": [told, {"tune": {"skipped": "no GPU"}}]}))
+    (tmp_path / "other.json").write_text(json.dumps([{"rows": []}]))
     (row,) = measured(tmp_path)
-    assert (row.what, row.speedup, row.interval, row.simulated) == ("tune", 1.31, (1.28, 1.34), 1.4)
+    assert (row.what, row.speedup, row.interval) == ("tune, 4 x H200, host path, T=8192", 1.31, (1.28, 1.34))
+    assert row.simulated == best(4, 8192) > 1.0
