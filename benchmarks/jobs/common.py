@@ -74,6 +74,7 @@ class Profiles:
         _mark(self._folder, f"ended-{self._number}")
         self._profile.export_chrome_trace(str(self._folder / f"window{self._number}-rank{dist.get_rank()}.json"))
         self._profile = None
+        dist.barrier()  # every rank's trace is there when it is said
         _mark(self._folder, f"written-{self._number}")
         self._number += 1
 
