@@ -115,7 +115,7 @@ def _live(
 ) -> tuple[list[KernelTable], dict[int, dict[int, NDArray[Any]]], str]:
     """Run the job with the controller recording some iterations; its records. Raises LagomError where none came."""
     from lagom.cli.job import Wish, plan_job
-    from lagom.cli.run import supervise
+    from lagom.cli.run import say, supervise
     from lagom.errors import LagomError
     from lagom.timeline.records import has_records, load_records
     from lagom.wire.library import plugin_path
@@ -129,6 +129,7 @@ def _live(
         raise UsageError(
             "another launcher runs this job; use `lagom run --record` there and `lagom report` afterwards."
         )
+    say("kernels are recorded through CUPTI, which serves one user: a torch.profiler in this job would lose some.")
     code = supervise(command, plan)
     if code:
         raise typer.Exit(code)
