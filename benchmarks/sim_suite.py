@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -72,9 +73,15 @@ def suite(quick: bool, seeds: int, processes: int) -> Result:
         ablations = _flat(say("ablations", pool.map(partial(ablate, seeds=half), ablated), len(ablated)))
         convergence = _flat(say("convergence", pool.map(partial(converge, seeds=quarter), patterns), len(patterns)))
     rows = [row for case in finished for row in case.rows]
-    seconds = round(time.monotonic() - started, 1)
     return {
-        "meta": {"noise": NOISE, "seeds": seeds, "processes": processes, "seconds": seconds, "quick": quick},
+        "meta": {
+            "noise": NOISE,
+            "seeds": seeds,
+            "processes": processes,
+            "seconds": round(time.monotonic() - started, 1),
+            "cpu_seconds": round(_cpu_of_workers(), 1),  # what a busy machine does not change
+            "quick": quick,
+        },
         "rows": rows,
         "ablations": ablations,
         "convergence": convergence,
@@ -88,6 +95,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     result = suite(options.quick, options.seeds or (4 if options.quick else 20), options.processes)
     _report(result, options.json)
     return int(options.strict and any(t["met"] is False for t in result["targets"]))
+
+
+def _cpu_of_workers() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _flat(lists: Iterable[list[T]]) -> list[T]:
@@ -130,7 +142,8 @@ def _report(result: Result, path: Path | None) -> None:
         limit = "" if target["limit"] is None else f" (limit {target['limit']})"
         where = f" at {target['where']}" if target["met"] is False and "where" in target else ""
         print(f"{mark} {target['what']}: {target['value']}{limit}{where}")
-    print(f"{result['meta']['seconds']} s, {result['meta']['seeds']} seeds, noise {result['meta']['noise']:.0%}")
+    meta = result["meta"]
+    print(f"{meta['seconds']} s ({meta['cpu_seconds']} s of CPU), {meta['seeds']} seeds, noise {meta['noise']:.0%}")
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
