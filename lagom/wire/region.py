@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.errors import LagomError
+from lagom.records import Algorithm, Function, Protocol
 from lagom.wire.layout import (
     CALL_RECORD,
     CALL_RING_CAPACITY,
@@ -237,10 +238,11 @@ class Region:
     # -- the rings
 
     def drain_calls(self, slot: int) -> NDArray[Any]:
-        """All waiting call records of a slot, oldest first, as a copy of dtype ``CALL_RECORD``."""
+        """All waiting call records of a slot, oldest first, as a copy of dtype ``CALL_RECORD``; garbage is left out."""
         buffer = ffi.from_buffer("struct lagom_call_record[]", self._call_buffer, require_writable=True)
         count = self._lib.lagom_call_ring_drain(self._region, slot, buffer, CALL_RING_CAPACITY)
-        return self._call_buffer[:count].copy()
+        records = self._call_buffer[:count]
+        return records[plausible(records)].copy()
 
     def drain_kernels(self, process: int) -> NDArray[Any]:
         """All waiting kernel spans of a process, oldest first, as a copy of dtype ``KERNEL_SPAN``."""
@@ -300,6 +302,15 @@ class Region:
     def withdraw(self, communicator: int) -> Verdict:
         """Give an open publication up; the word decides, and may still say committed."""
         return Verdict(self._lib.lagom_publish_withdraw(self._region, communicator))
+
+
+def plausible(records: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which call records hold a function that exists, and a stock pick that does or none at all."""
+    algorithm, protocol = records["stock_algorithm"], records["stock_protocol"]
+    picked = (algorithm >= 0) & (algorithm < len(Algorithm)) & (protocol >= 0) & (protocol < len(Protocol))
+    nothing = (algorithm < 0) & (protocol < 0)
+    known: NDArray[np.bool_] = (records["function"] < len(Function)) & (picked | nothing)
+    return known
 
 
 def _text(field: Any) -> str:
