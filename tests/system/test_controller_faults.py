@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import random
 import signal
 import time
@@ -96,6 +97,25 @@ def test_trial_without_its_controller_ends(signal_sent: signal.Signals, job: Job
         ran = {config.channels for config in calls[begin:end]}
         allowed = {SCENE.spec(1).fabric.channels if c is None else c for c in channels} | {1}  # the logging call: 1
         assert ran <= allowed, f"after {lease.end_call} ranks ran {ran}, the incumbent is {incumbent}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_controllers_killed_at_random_moments_leave_the_ranks_agreed(job: Job, tmp_path: Path) -> None:
+    """The real controller, killed again and again under load: in learning, in an offer, in a trial, in between."""
+    kills, dice = 100 if os.environ.get("LAGOM_TEST_FULL") else 8, random.Random(7)
+    with tuning(job, tmp_path) as (controller, ranks, tail):
+        log = Log(tail)
+        log.wait_for_trial()
+        for _ in range(kills):
+            time.sleep(dice.uniform(0.1, 2.5))
+            controller.kill()
+            assert ranks.running()
+            controller.start()
+        log.wait_for_trial()
+        ranks.stop()
+        ranks.finish()
+        assert ranks.differences() == []
 
 
 def regions_of_noise() -> list[tuple[int, int]]:
