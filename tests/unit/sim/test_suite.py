@@ -81,10 +81,11 @@ def test_the_page_is_made_from_the_json(finished: sim_suite.Finished, tmp_path: 
         "convergence": grown,
         "targets": targets(rows, points, points, grown),
     }
-    data = {"fig3": figure_3(), "fig5": figure_5(), "fig8": figure_8_patterns()}
+    data = {"fig3": figure_3(), "fig5": figure_5(), "fig8": figure_8_patterns(), "sensitivity": {"w": (1.2, 1.1)}}
     page = report(json.loads(json.dumps(suite)), data)
     assert "| EP, cluster A, NVLink, paper's fork | 1.07-1.08 |" in page
     assert "not reproduced" in page
+    assert "w 1.200 becomes 1.100" in page
     assert f"{data['fig8']['pattern_1']['autoccl_61']:.3f}" in page
 
 
