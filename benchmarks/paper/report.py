@@ -128,7 +128,8 @@ def _sensitivity(rows: dict[str, tuple[float, float]]) -> str:
     told = "; ".join(f"{name} {assumed:.3f} becomes {measured:.3f}" for name, (assumed, measured) in rows.items())
     return (
         "What rests on an assumption: how A40's memory answers to bursts of large chunks (the paper says that C slows "
-        f'compute "significantly", without a number). With the response measured on H200 instead, the best there is: {told}.'
+        'compute "significantly", without a number). With the response measured on H200 instead, the best there is: '
+        f"{told}."
     )
 
 
