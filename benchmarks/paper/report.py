@@ -152,10 +152,11 @@ def _configs(rows: list[Row]) -> str:
                 cells = " | ".join(f"{found[name]:.1f}" for name in ("lagom", "guided", "autoccl"))
                 lines.append(f"| {count} | {preset} | {cells} |")
     paper = published.CONFIGS_TWO
-    return (
-        f"Paper, two communications: {paper['lagom']} (Lagom), {paper['autoccl']} (AutoCCL). Medians here.\n\n"
-        + "\n".join(lines)
+    head = (
+        f"Paper, two communications: {paper['lagom']} (Lagom), {paper['autoccl']} (AutoCCL). Medians here. `guided` may take "
+        "4 configs and 4 more a site: where it uses them all, the straight line is its budget and no discovery."
     )
+    return head + "\n\n" + "\n".join(lines)
 
 
 def _on_gpus(rows: Sequence[Measured]) -> str:
