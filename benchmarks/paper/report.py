@@ -153,8 +153,8 @@ def _configs(rows: list[Row]) -> str:
                 lines.append(f"| {count} | {preset} | {cells} |")
     paper = published.CONFIGS_TWO
     head = (
-        f"Paper, two communications: {paper['lagom']} (Lagom), {paper['autoccl']} (AutoCCL). Medians here. `guided` may "
-        "take 4 configs and 4 more a site: where it uses them all, the straight line is its budget and no discovery."
+        f"Paper, two communications: {paper['lagom']} (Lagom), {paper['autoccl']} (AutoCCL). Medians here. "
+        "`guided` may take 4 configs and 4 more a site: where it uses them all, the straight line is its budget and no discovery."
     )
     return head + "\n\n" + "\n".join(lines)
 
