@@ -8,10 +8,11 @@ import signal
 import sys
 from pathlib import Path
 
+from lagom.controller.choice import refuse_what_cannot_be_read
 from lagom.controller.controller import Controller, lower_priority
 from lagom.controller.options import STABLE_ITERATIONS, Options
 from lagom.errors import LagomError
-from lagom.journal import Journal
+from lagom.journal import Journal, StandingAside
 from lagom.settings import read, split_rules
 from lagom.wire.region import Region
 
@@ -23,6 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
         _run(wanted)
     except LagomError as error:
         print(f"lagom controller: {error}", file=sys.stderr)
+        with Journal(wanted.dir) as log:  # where the job's first line told its reader to look
+            log.write(StandingAside(reason=str(error)))
         return 2
     return 0
 
@@ -43,6 +46,7 @@ def _run(wanted: argparse.Namespace) -> None:
         launcher=wanted.launcher,
         first_rank_seconds=wanted.grace,
     )
+    refuse_what_cannot_be_read(options)
     simulated = wanted.clock == "simulated"
     attached = (
         Region.attach(wanted.region)

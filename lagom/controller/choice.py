@@ -5,9 +5,17 @@ from __future__ import annotations
 from lagom.controller.options import Options
 from lagom.controller.settable import settable_rules
 from lagom.records import STOCK, Assignment, CommConfig, Site
-from lagom.search import Problem, Strategy, make_strategy
+from lagom.search import STRATEGIES, Problem, Strategy, UnknownStrategy, make_strategy
 from lagom.settings import split_rules
 from lagom.wire.plan import Rule, parse_rule
+
+
+def refuse_what_cannot_be_read(options: Options) -> None:
+    """Raises :class:`LagomError` for a rule or a strategy that does not exist, before anything is attached."""
+    for rule in (*options.rules, *(rule for text in options.compare for rule in split_rules(text))):
+        parse_rule(rule)
+    if options.strategy not in STRATEGIES:
+        raise UnknownStrategy(f"no strategy named {options.strategy!r}: choose one of {', '.join(STRATEGIES)}")
 
 
 def chosen_strategy(options: Options, problem: Problem) -> Strategy:

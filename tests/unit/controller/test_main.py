@@ -1,0 +1,43 @@
+"""The controller's command line: what is wrong with it is told where the job's reader will look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lagom import journal
+from lagom.controller.__main__ import main
+
+
+def run(place: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, **variables: str) -> list[object]:
+    """The log of a controller that no rank ever joins."""
+    (place / "shm").mkdir()
+    for name in ("LAGOM_SET", "LAGOM_STRATEGY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"LAGOM_SHM_DIR": str(place / "shm")} | variables).items():
+        monkeypatch.setenv(name, value)
+    main(["--job-key", "k", "--dir", str(place / "log"), "--grace", "0", *arguments])
+    return list(journal.read(place / "log" / journal.LOG_NAME))
+
+
+def test_a_rule_that_cannot_be_read_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (aside,) = run(tmp_path, monkeypatch, LAGOM_SET="allgather:>=1M:channels=4")
+    assert isinstance(aside, journal.StandingAside)
+    assert "allgather:>=1M:channels=4" in aside.reason
+    assert list((tmp_path / "shm").iterdir()) == []
+
+
+def test_a_strategy_that_does_not_exist_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (aside,) = run(tmp_path, monkeypatch, LAGOM_STRATEGY="lagoom")
+    assert isinstance(aside, journal.StandingAside)
+    assert "lagoom" in aside.reason
+    assert list((tmp_path / "shm").iterdir()) == []
+
+
+def test_nobody_came_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = run(tmp_path, monkeypatch)
+    assert isinstance(events[0], journal.JobStart)
+    assert isinstance(events[-1], journal.JobEnd)
+    assert events[-1].reason == "no rank came"
+    assert list((tmp_path / "shm").iterdir()) == []
