@@ -154,7 +154,8 @@ def _configs(rows: list[Row]) -> str:
     paper = published.CONFIGS_TWO
     head = (
         f"Paper, two communications: {paper['lagom']} (Lagom), {paper['autoccl']} (AutoCCL). Medians here. "
-        "`guided` may take 4 configs and 4 more a site: where it uses them all, the straight line is its budget, no discovery."
+        "`guided` may take 4 configs and 4 more a site: "
+        "where it uses them all, the straight line is its budget, no discovery."
     )
     return head + "\n\n" + "\n".join(lines)
 
