@@ -1,7 +1,8 @@
 """``python -m benchmarks.figures``: the paper's figures from the simulator, and the page that compares them.
 
-Reads sim_suite's JSON (``make bench`` writes it; without one the quick suite is run) and writes PNGs and
-``sim_vs_paper_202611.md`` into benchmarks/results.
+Reads sim_suite's JSON (``make bench`` writes it) and writes PNGs and ``sim_vs_paper_202611.md`` into
+benchmarks/results. Without one the quick suite is run instead: its JSON and its page have ``_quick`` in their names, so
+that neither is taken for the whole.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = [draw.figure_3(data["fig3"], folder), draw.figure_5(data["fig5"], folder)]
     if any(row["knobs"] == "fork" and row["workload"].startswith("fsdp") for row in suite["rows"]):
         made += draw.figure_7(suite["rows"], folder)
+    else:
+        print("no Fig. 7: the suite has no FSDP rows of the paper's fork (make bench runs them)", file=sys.stderr)
     made.append(draw.figure_8_patterns(data["fig8"], folder))
     made.append(draw.figure_8_convergence(data["fig8c"], suite["convergence"], folder))
-    page = options.out / "sim_vs_paper_202611.md"
+    page = options.out / f"sim_vs_paper_202611{'_quick' if suite['meta']['quick'] else ''}.md"
     page.write_text(report(suite, data, measured(RESULTS)))
     for path in (*made, page):
         print(path)
@@ -42,9 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _suite(path: Path) -> dict[str, Any]:
+    """The JSON at ``path``; if there is none, that of the quick suite, which is never put there."""
     if not path.exists():
-        print(f"{path} is not there: running the quick suite (make bench runs the whole)", file=sys.stderr)
-        sim_suite.main(["--quick", "--json", str(path)])
+        quick = path.with_stem(path.stem + "_quick")
+        print(f"{path} is not there: running the quick suite into {quick} (make bench runs the whole)", file=sys.stderr)
+        sim_suite.main(["--quick", "--json", str(quick)])
+        path = quick
     return json.loads(path.read_text())
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from lagom.search.problem import Problem
 from lagom.sim import Simulator, machine, workloads
 
 HEADLINE = "stock_2_30"
@@ -14,15 +15,25 @@ LESSER = ("random", "as_printed")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One landscape: a workload on a preset under a knob set."""
+    """One landscape: a workload on a preset under a knob set.
+
+    ``blind`` withholds what runs beside each site (``Site.context``), so that a strategy cannot tell which sites are
+    alike: each is a unit of its own, and there is an order in which to grow them.
+    """
 
     workload: str
     preset: str
     knobs: str
+    blind: bool = False
 
     def simulator(self) -> Simulator:
         """A fresh simulator of it; ``synthetic_N`` names the convergence pattern of N collectives."""
         return Simulator(_workload(self.workload), machine.PRESETS[self.preset], self.knobs)
+
+    def problem(self, simulator: Simulator) -> Problem:
+        """What a strategy is told of ``simulator``, which is this case's."""
+        told = simulator.problem()
+        return replace(told, sites=tuple(replace(site, context="") for site in told.sites)) if self.blind else told
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -35,7 +46,7 @@ class Case:
         return self.knobs == "fork"
 
     def __str__(self) -> str:
-        return f"{self.workload} on {self.preset}, {self.knobs}"
+        return f"{self.workload} on {self.preset}, {self.knobs}" + (", contexts withheld" if self.blind else "")
 
 
 def _workload(name: str) -> workloads.Workload:
@@ -73,11 +84,6 @@ def _sensible(workload: str, preset: str, knobs: str) -> bool:
     return knobs != "fork" or preset.startswith("a40")
 
 
-def _ease(case: Case) -> tuple[bool, bool, bool]:
-    """Sorts what takes longest first: many channels, two sites to exhaust, many knobs."""
-    return (case.preset != "h200_nvlink", not case.workload.startswith("tp"), case.knobs != "fork")
-
-
 def quick_cases() -> list[Case]:
     """One of each kind."""
     return [
@@ -90,11 +96,15 @@ def quick_cases() -> list[Case]:
 
 
 def ablation_cases() -> list[Case]:
-    """Landscapes with something to gain (FSDP and TP on NVLink, the host path) and one with little."""
+    """Landscapes with something to gain (FSDP and TP on NVLink, the host path) and one with little; then three with
+    contexts withheld, for the order by H: with contexts known the others have too few units to put in an order."""
     return [
         Case("fsdp_llama3_8b_8", "a40_nvlink", HEADLINE),
         Case("fsdp_mpt_7b_8", "a40_nvlink", HEADLINE),
         Case("tp_llama3_8b_dp1", "a40_nvlink", HEADLINE),
         Case("fsdp_llama3_8b_8", "h200_host", HEADLINE),
         Case("fsdp_llama3_8b_8", "h200_nvlink", HEADLINE),
+        Case("synthetic_6", "a40_nvlink", HEADLINE, blind=True),
+        Case("synthetic_4", "a40_nvlink", HEADLINE, blind=True),
+        Case("fsdp_llama3_8b_8", "a40_nvlink", HEADLINE, blind=True),
     ]

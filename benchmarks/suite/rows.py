@@ -24,6 +24,7 @@ def row(case: Case, name: str, runs: list[Run], frame: Truth, autoccl: list[Run]
         "preset": case.preset,
         "knobs": case.knobs,
         "label": "paper's fork" if case.fork_only else "stock NCCL",
+        "contexts": "withheld" if case.blind else "known",
         "strategy": name,
         "seeds": len(runs),
     }

@@ -55,7 +55,7 @@ def truth(simulator: Simulator) -> Truth:
 
 def run_arm(case: Case, simulator: Simulator, arm: Arm, seed: int, noise: float = NOISE) -> Run:
     """One run. Arms share the seed's noise only as far as they ask for the same windows."""
-    problem = simulator.problem()
+    problem = case.problem(simulator)
     mixed = zlib.crc32(f"{case} {seed}".encode())
     session = TuningSession(make_strategy(arm.strategy, problem, mixed, **arm.options), problem, seed=mixed)
     outcome = World(simulator, mixed, noise).drive(session).outcome

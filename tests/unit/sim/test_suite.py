@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import sim_suite
+from benchmarks import figures, sim_suite
 from benchmarks.paper.measured import best, measured
-from benchmarks.paper.report import report
+from benchmarks.paper.report import _lines, _time, report
 from benchmarks.paper.simulated import figure_3, figure_5, figure_8_patterns
+from benchmarks.suite.ablations import ORDERS, ablate
 from benchmarks.suite.cases import Case, ablation_cases, all_cases, batches, quick_cases
 from benchmarks.suite.convergence import converge, slope
 from benchmarks.suite.rows import pick
@@ -50,6 +51,21 @@ def test_cases_are_labelled_honestly() -> None:
     assert set(quick_cases()) <= set(cases)
     assert sorted(map(str, (c for batch in batches(cases) for c in batch))) == sorted(map(str, cases))
     assert all(c.knobs == "stock_2_30" for c in ablation_cases())
+    assert not any(c.blind for c in cases)
+
+
+def test_the_order_matters_where_contexts_are_withheld() -> None:
+    """Otherwise the ablation of the order compares a run with itself."""
+    blind = [case for case in ablation_cases() if case.blind]
+    assert {case.workload for case in blind} == {"synthetic_6", "synthetic_4", "fsdp_llama3_8b_8"}
+    for case in blind:
+        assert not any(site.context for site in case.problem(case.simulator()).sites)
+    rows = ablate(blind[0], seeds=1)
+    assert [row["strategy"] for row in rows] == [arm.name for arm in ORDERS]
+    assert {(row["contexts"], row["seeds"]) for row in rows} == {("withheld", 2)}
+    for column in ("configs", "regret_iterations", "oracle_ratio"):
+        assert len({row[column] for row in rows}) == len(ORDERS)
+    assert rows[0]["regret_iterations"] < min(row["regret_iterations"] for row in rows[1:])
 
 
 def test_targets_can_be_missed() -> None:
@@ -85,8 +101,37 @@ def test_the_page_is_made_from_the_json(finished: sim_suite.Finished, tmp_path: 
     page = report(json.loads(json.dumps(suite)), data)
     assert "| EP, cluster A, NVLink, paper's fork | 1.07-1.08 |" in page
     assert "not reproduced" in page
+    assert "it is the quick suite" in page
+    assert "`as_printed` was not run." in page
+    assert "says nothing about what the order by H is worth" in page
     assert "w 1.200 becomes 1.100" in page
     assert f"{data['fig8']['pattern_1']['autoccl_61']:.3f}" in page
+
+
+def test_the_page_says_whether_the_time_was_kept_and_how_straight_the_lines_are() -> None:
+    meta = {"seconds": 700.0, "processes": 2, "cpu_seconds": 1100.0, "quick": False}
+    assert "700 s on 2 processes (1100 s of CPU)" in _time(meta)
+    assert "was **missed**" in _time(meta)
+    assert "is kept" in _time({**meta, "seconds": 599.0})
+    rows = [
+        {"strategy": "guided", "preset": "p", "communications": n, "configs": c}
+        for n, c in ((1, 5.0), (2, 9.0), (3, 7.0))
+    ]
+    assert "| guided | p | 1.00 | 5.0 | 0.250 |" in _lines(rows)
+
+
+def test_the_quick_suite_never_takes_the_name_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(arguments: list[str]) -> int:
+        assert arguments[:2] == ["--quick", "--json"]
+        Path(arguments[2]).write_text('{"meta": {"quick": true}}')
+        return 0
+
+    monkeypatch.setattr(figures.sim_suite, "main", run)
+    whole = tmp_path / "suite.json"
+    assert figures._suite(whole)["meta"]["quick"]
+    assert [path.name for path in tmp_path.iterdir()] == ["suite_quick.json"]
+    whole.write_text('{"meta": {"quick": false}}')
+    assert not figures._suite(whole)["meta"]["quick"]
 
 
 def test_outcomes_measured_on_gpus_are_found(tmp_path: Path) -> None:
