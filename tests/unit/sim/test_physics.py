@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from lagom.errors import LagomError
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.sim import machine
-from lagom.sim.contention import arrival_ns, contended_ns, contended_transfer_ns, quiet_ns
+from lagom.sim.contention import _slots_lost, arrival_ns, contended_ns, contended_transfer_ns, quiet_ns
 from lagom.sim.kernels import attention, gemm, stream
 from lagom.sim.link import transfer
-from lagom.sim.program import Applied, Collective
+from lagom.sim.program import Applied, Collective, Kernel
 
 MIB = 1 << 20
 PRESETS = list(machine.PRESETS.values())
@@ -106,6 +107,29 @@ def test_company_never_speeds_anything_up(host: machine.Machine, make: object) -
             beside = transfer(host, GATHER, applied(channels, chunk))
             assert contended_ns(host, kernel, beside) >= quiet_ns(host, kernel) * (1 - 1e-9)
             assert contended_transfer_ns(host, kernel, beside) >= beside.ns * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 8, 15, 61])
+def test_a_gemm_loses_one_sm_to_each_channel(channels: int) -> None:
+    """A tile takes a whole SM of the A40, so NC channels take NC of 84: neither one more nor one less."""
+    host = machine.A40_NVLINK
+    kernel = gemm(host, "g", 4096, 8192, 4096)
+    assert _slots_lost(host, kernel, transfer(host, GATHER, applied(channels))) == channels
+
+
+def test_a_held_l2_is_paid_in_traffic() -> None:
+    """Two kernels bound by memory that differ only in reuse: what the second takes longer is what it fetches again."""
+    host = machine.A40_NVLINK
+    plain = Kernel("plain", blocks=1, block_ns=1.0, memory_bytes=1e9)
+    reusing = replace(plain, reuse=0.8)
+    for chunk in (64 << 10, 256 << 10, 2 * MIB):
+        beside = transfer(host, GATHER, applied(2, chunk))
+        held = min(1.0, 2 * beside.inflight_bytes / host.l2_bytes)
+        by_rate = math.sqrt(beside.memory_gbps / (beside.memory_gbps + host.memory_gbps))
+        longer = contended_ns(host, reusing, beside) / contended_ns(host, plain, beside)
+        assert longer == pytest.approx(1 + 0.8 * held * by_rate, rel=1e-6)
+        assert longer > 1.005
+    assert quiet_ns(host, reusing) == quiet_ns(host, plain)
 
 
 def test_a_persistent_gemm_steps_when_the_first_channel_comes() -> None:

@@ -171,6 +171,21 @@ def test_descent_finds_what_exhaustion_finds(preset: machine.Machine) -> None:
     assert tried < 12**3
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_descent_follows_a_valley_that_takes_two_sites_at_once(seed: int) -> None:
+    """Sites 0 and 2 pay for every rung between them more than a rung gains, so neither moves alone: from a start off
+    rung 11, one site at a time ends on the valley's floor where it first meets it."""
+    choices = [[CommConfig(channels=nc) for nc in range(1, 17)]] * 3
+
+    def cost(choice: tuple[CommConfig, ...]) -> float:
+        a, b, c = (config.channels or 0 for config in choice)
+        return 10.0 * abs(a - c) + abs(a - 11) + abs(b - 5)
+
+    found, tried = minimise(cost, choices, seed)
+    assert [config.channels for config in found] == [11, 5, 11]
+    assert tried < 16**3
+
+
 def test_the_oracle_is_never_beaten_by_chance(llama: Simulator) -> None:
     found = oracle(llama)
     space = Space(llama.problem())
