@@ -1,7 +1,7 @@
 """May the fitted model be trusted? If not, why not, in one sentence; the search then measures instead of believing.
 
 Three questions, all asked of windows that the fit has not seen (leave-one-out):
-1. is Z predicted to within 10 % in the median (facts par. 8);
+1. is Z predicted to within 10 % in the median;
 2. does it say "better" and "worse" where the measurement did, at least four times in five;
 3. do its predictions follow the measurements up and down, or would "like all the others" do as well?
 """

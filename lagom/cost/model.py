@@ -37,7 +37,7 @@ def wire_bytes(function: Function, size: float) -> float:
 def channel_bandwidth(chunk: Array, channel: Array, half_chunk: Array) -> Array:
     """b * C / (C + C_h): what one channel carries with chunks of C bytes, in B/ns.
 
-    Small chunks starve a channel's pipeline: each step pays a fixed latency (facts par. 8).
+    Small chunks starve a channel's pipeline: each step pays a fixed latency.
     """
     return channel * chunk / (chunk + half_chunk)
 

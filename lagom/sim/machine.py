@@ -1,6 +1,6 @@
 """The simulated machines. Every constant has a unit and says where it comes from:
 
-- ``[L]`` the Lagom paper (arXiv 2602.20656); ``[M]`` ../shared measurements of 8xH200, November 2026 (README.md here);
+- ``[L]`` the Lagom paper (arXiv 2602.20656); ``[M]`` measurements of 8xH200, November 2026 (README.md here);
 - ``[D]`` vendor data sheet; ``[A]`` assumed, no figure known: a plausible value that no reproduced result was tuned on.
 
 ``tests/unit/sim/test_calibration.py`` states every calibration figure beside the simulator's own value.
