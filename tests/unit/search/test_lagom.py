@@ -71,6 +71,26 @@ def test_exposed_communication_is_no_reason_to_stop() -> None:
     assert ended.z < 0.95 * floor.z
 
 
+def test_where_no_context_is_known_z_says_that_something_is_exposed() -> None:
+    """X < Y at the floor, but Z is far above both: growth goes on until Z is near them, and needs no rescue."""
+    landscape = Landscape((Communication(2 * MS, 2.0), Communication(3 * MS, 2.0, exposed=1.0)), 90 * MS, ceiling=8)
+    assert not any(site.context for site in landscape.problem().sites)
+    session, bench = run(landscape)
+    assert "condition 1" not in reason_of(session)
+    floor = next(move for move in session.moves if move.reason.startswith("all communications at their floor"))
+    first = session.moves[session.moves.index(floor) + 1]
+    assert "kept" in first.reason
+    assert bench.truth(first.candidate).z < bench.truth(floor.candidate).z
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "z", "hidden"),
+    [(50, 90, 92, True), (50, 90, 105, False), (89.9, 90, 92, False), (95, 90, 96, False)],
+)
+def test_hidden_needs_x_below_y_and_z_near_them(x: float, y: float, z: float, hidden: bool) -> None:
+    assert Lagom(flat(1).problem())._hidden(trial(x, y, z)) == hidden
+
+
 # -- invariants of facts 7.1
 
 
@@ -126,6 +146,29 @@ def test_each_growth_moves_one_knob_of_one_communication_up(landscape: Landscape
         if move.verdict == "better" and " kept, " in move.reason and sum(map(bool, steps)) == 1 and sum(steps) > 0:
             assert sum(steps) in (1, 2)
             current = move.candidate
+
+
+SLOPES = {"chunk pays": comm_bound(), "channels pay": comm_bound(late_chunk=0.0, tax=0.0, ceiling=24)}
+GROWTH_ROLLED_BACK = ("knob closed", "shorter step next", "communication done")  # only growth's reasons end so
+
+
+@pytest.mark.parametrize("slope", SLOPES)
+def test_what_is_rolled_back_is_not_built_upon(slope: str) -> None:
+    """Printed Alg. 2 keeps a config that made Z worse. Ours goes on from the last that was kept: after each rollback
+    the next move, too, is one knob of one communication, one rung or two above it."""
+    session, _ = run(SLOPES[slope])  # without noise each trial is one window
+    trials = [move for move in session.moves if move.purpose == "trial"]
+    last = max(number for number, move in enumerate(trials) if move.reason.endswith(GROWTH_ROLLED_BACK))
+    space, kept, after_rollback = session.strategy.space, session.ledger.stock, 0
+    for before, move in zip([None, *trials], trials[: last + 1], strict=False):
+        if " together, " not in move.reason and not move.reason.startswith("all communications at their floor"):
+            knobs = [(site, dim) for site in range(len(kept)) for dim in space.dims]
+            steps = [space.rung(move.candidate, *knob) - space.rung(kept, *knob) for knob in knobs]
+            assert [step for step in steps if step] in ([1], [2]), move.reason
+            after_rollback += before is not None and "rolled back" in before.reason
+        if before is None or move.verdict == "better":  # the floor, and what growth kept (a tie that is kept counts)
+            kept = move.candidate
+    assert after_rollback >= 3
 
 
 def test_a_flat_landscape_ends_soon() -> None:

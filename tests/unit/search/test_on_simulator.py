@@ -45,6 +45,17 @@ def test_lagom_comes_near_the_oracle_with_little_regret(simulator: Simulator) ->
     assert np.median(spent) <= 900
 
 
+def test_lagom_comes_near_the_oracle_where_growth_goes_wrong_often() -> None:
+    """Tensor parallel on NVLink: many steps up make Z longer. A search that keeps them ends 6 % behind, ours 2.5 %."""
+    simulator = Simulator(workloads.TABLE_2["tp_llama3_8b_dp1"], machine.A40_NVLINK, knobs="stock_2_30")
+    best, ratios = oracle(simulator).z, []
+    for seed in range(8):
+        outcome = tuned(simulator, "lagom", seed, noise=0.01).outcome
+        assert outcome is not None
+        ratios.append(simulator.run(outcome.assignment).z / best)
+    assert np.median(ratios) <= 1.035
+
+
 @pytest.mark.parametrize("strategy", ["autoccl", "static", "liger", "dhelix", "random", "as_printed"])
 def test_baselines_never_leave_the_job_below_stock(simulator: Simulator, strategy: str) -> None:
     outcome = tuned(simulator, strategy, 0, noise=0.02).outcome
