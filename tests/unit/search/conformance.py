@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lagom.records import Assignment
-from lagom.search import Policy, Problem, Strategy, TuningSession, replay
+from lagom.records import Algorithm, Assignment, Protocol
+from lagom.search import Knobs, Policy, Problem, Strategy, TuningSession, replay
 from lagom.search.testing import Bench, Communication, Landscape, comm_bound, compute_bound, flat
 
 Make = Callable[[Problem, int], Strategy]
@@ -28,7 +28,15 @@ def landscapes() -> dict[str, Landscape]:
         "z_only": comm_bound(see_kernels=False),
         "flat": flat(1, ceiling=4),
         "one_site": Landscape((Communication(30e6),), 10e6, ceiling=8),
+        "every_knob": every_knob(),
     }
+
+
+def every_knob() -> Landscape:
+    """Threads, and another protocol that is faster, offered with an algorithm for which no threads may be set too."""
+    pairs = ((Algorithm.RING, Protocol.SIMPLE), (Algorithm.RING, Protocol.LL128), (Algorithm.TREE, Protocol.LL128))
+    usable = tuple((int(algorithm), int(protocol)) for algorithm, protocol in pairs)
+    return comm_bound(ceiling=2, usable=usable, knobs=Knobs(threads=True), protocol_factor=0.8)
 
 
 def run(make: Make, landscape: Landscape, seed: int = 0, **disturbance: float) -> tuple[TuningSession, Bench]:

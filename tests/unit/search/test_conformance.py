@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from lagom.records import Assignment
 from lagom.search import STRATEGIES, Knobs, Problem, Strategy, UnknownStrategy, make_strategy
+from lagom.search.space import Space
 from lagom.search.testing import compute_bound
 
 from . import conformance
@@ -18,7 +20,17 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "lagom random order": ("lagom", {"order": "random"}),
     "lagom reversed order": ("lagom", {"order": "reversed"}),
     "lagom shared": ("lagom", {"shared": True}),
+    "given by hand": ("given", {}),
 }
+
+
+def by_hand(problem: Problem) -> tuple[Assignment, ...]:
+    """What somebody might want compared: the floor, each knob at its least, and every other (A, P)."""
+    space = Space(problem)
+    everywhere = tuple(range(len(problem.sites)))
+    least = (space.moved(space.stock, everywhere, dim, -rungs) for dim in space.dims for rungs in (1, 100))
+    others = (space.in_subspace(space.stock, everywhere, pair) for pair in space.subspaces(everywhere))
+    return (space.floor(space.stock), *(assignment for assignment in least if assignment), *others)
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
@@ -27,9 +39,24 @@ def test_strategy_conforms(variant: str, check: Callable[[conformance.Make], Non
     name, options = VARIANTS[variant]
 
     def make(problem: Problem, seed: int) -> Strategy:
-        return make_strategy(name, problem, seed, **options)
+        extra = {"assignments": by_hand(problem)} if variant == "given by hand" else {}
+        return make_strategy(name, problem, seed, **options, **extra)
 
     check(make)
+
+
+def test_given_measures_everything_it_was_given_and_ends_on_the_fastest() -> None:
+    for landscape in conformance.landscapes().values():
+        assignments = by_hand(landscape.problem())
+        session, bench = conformance.run(
+            lambda problem, seed: make_strategy("given", problem, seed, assignments=by_hand(problem)), landscape
+        )
+        tried = {move.candidate for move in session.moves if move.purpose == "trial"}
+        assert len(assignments) >= 4
+        assert tried >= set(assignments)
+        assert session.outcome is not None
+        best = max(1.0, *(bench.gain(assignment) for assignment in assignments))
+        assert bench.gain(session.outcome.assignment) >= best - conformance.EPSILON
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
