@@ -83,10 +83,22 @@ static bool address(struct lagom_plan *plan, uint64_t comm_id, uint64_t history_
     return false;
 }
 
+/* An epoch that this communicator has never seen: above the word's, whatever has become of the region's counter. Were one
+ * used twice, the acknowledgements of its first plan would count for the second. */
+static uint64_t fresh_epoch(struct lagom_region *region, uint64_t word)
+{
+    uint64_t counted = lagom_fetch_add(&region->header.epoch_counter, 1) + 1, next = LAGOM_WORD_EPOCH(word) + 1;
+    bool usable = counted >= next && counted <= LAGOM_WORD_EPOCH(UINT64_MAX) - UINT32_MAX;
+    if (!usable) {
+        lagom_store_release(&region->header.epoch_counter, next);
+    }
+    return usable ? counted : next;
+}
+
 static enum lagom_publish_result write_prepared(struct lagom_region *region, struct lagom_communicator *entry,
                                                 struct lagom_plan *plan, uint64_t word)
 {
-    plan->epoch = lagom_fetch_add(&region->header.epoch_counter, 1) + 1;
+    plan->epoch = fresh_epoch(region, word);
     plan->hash = lagom_plan_hash(plan);
     lagom_plan_copy(&entry->plan, plan);
     bool swapped = lagom_compare_exchange(&entry->word, word, LAGOM_WORD(LAGOM_PREPARED, plan->epoch));

@@ -24,7 +24,7 @@
 
 #define RANKS 3
 #define CALLS 3000
-#define HEAD_START 24
+#define HEAD_START 400
 #define MAX_PLANS 64
 #define COMM_ID 0xabcdefu
 #define GIVE_UP_SPINS 200000
