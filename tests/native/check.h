@@ -9,27 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "expect.h"
 #include "plan/choose.h"
 #include "plan/plan.h"
 #include "protocol/lagom_protocol.h"
 #include "shm/region.h"
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, __func__, #condition);                    \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-#define CHECK_EQUAL(left, right)                                                                                       \
-    do {                                                                                                               \
-        long long left_ = (long long)(left), right_ = (long long)(right);                                              \
-        if (left_ != right_) {                                                                                         \
-            fprintf(stderr, "%s:%d: %s: %s is %lld, not %lld\n", __FILE__, __LINE__, __func__, #left, left_, right_);  \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 #define MIB (1ull << 20)
 #define STOCK LAGOM_CONFIG_STOCK

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "agreement/publisher.h"
+#include "expect.h"
 #include "plan/choose.h"
 #include "plan/plan.h"
 #include "protocol/lagom_atomic.h"
@@ -29,23 +30,6 @@
 #include "shm/region.h"
 #include "shm/ring.h"
 #include "tuner_plugin/nccl_abi.h"
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, __func__, #condition);                    \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-#define CHECK_EQUAL(left, right)                                                                                       \
-    do {                                                                                                               \
-        long long left_ = (long long)(left), right_ = (long long)(right);                                              \
-        if (left_ != right_) {                                                                                         \
-            fprintf(stderr, "%s:%d: %s: %s is %lld, not %lld\n", __FILE__, __LINE__, __func__, #left, left_, right_);  \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 extern const struct nccl_tuner_v4 ncclTunerPlugin_v4;
 extern const struct nccl_tuner_v5 ncclTunerPlugin_v5;

@@ -1,0 +1,25 @@
+/* expect.h - what every native test checks with: where, what, and an exit that the runner counts as a failure. */
+#ifndef LAGOM_EXPECT_H
+#define LAGOM_EXPECT_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s: not true: %s\n", __FILE__, __LINE__, __func__, #condition);                    \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+#define CHECK_EQUAL(left, right)                                                                                       \
+    do {                                                                                                               \
+        long long left_ = (long long)(left), right_ = (long long)(right);                                              \
+        if (left_ != right_) {                                                                                         \
+            fprintf(stderr, "%s:%d: %s: %s is %lld, not %lld\n", __FILE__, __LINE__, __func__, #left, left_, right_);  \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+#endif
