@@ -108,6 +108,7 @@ static void activate(struct lagom_agreement *agreement)
     const struct lagom_plan *plan = &agreement->plans[agreement->current].plan;
     lagom_cursor_start(&agreement->cursor, plan);
     lagom_store_relaxed(&agreement->slot->active_start, plan->start_call);
+    lagom_store_relaxed(&agreement->slot->iterations, (uint64_t)0);
     lagom_store_release(&agreement->slot->active_epoch, plan->epoch); /* pairs with lagom_publish_ready */
     lagom_pending_drop(&agreement->pending);
 }
@@ -161,6 +162,8 @@ static void look_up(struct lagom_agreement *agreement, uint32_t function, uint64
     decision->choice = lagom_choose(&mine->plan, &decision->place, decision->call, function, bytes);
     if (__builtin_expect(decision->place.suspended_now, false)) {
         lagom_store_relaxed(&agreement->slot->suspensions, agreement->cursor.suspensions);
+    } else if (decision->place.in_program && decision->place.position == 0) {
+        lagom_store_relaxed(&agreement->slot->iterations, (uint64_t)agreement->cursor.iteration);
     }
 }
 

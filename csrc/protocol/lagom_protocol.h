@@ -269,7 +269,7 @@ struct lagom_slot {
     uint64_t refused_fault;
     uint64_t active_epoch;  /* R; epoch of the plan in force */
     uint64_t active_start;  /* R; its start_call */
-    uint64_t pad1;
+    uint64_t iterations;    /* R; of its program begun so far, stored at each position 0: Z without any recording */
 
     /* Never reaches the tuner; from the profiler half. */
     uint64_t untunable_p2p;

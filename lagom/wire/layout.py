@@ -74,7 +74,7 @@ struct lagom_slot {
     uint64_t applied; uint64_t suspensions; uint64_t capturing;
     uint64_t call_tail; uint64_t pad0[7];
     uint64_t ack_plan_hash; uint64_t ack_history_hash; uint64_t ack_epoch; uint64_t refused_epoch;
-    uint64_t refused_fault; uint64_t active_epoch; uint64_t active_start; uint64_t pad1;
+    uint64_t refused_fault; uint64_t active_epoch; uint64_t active_start; uint64_t iterations;
     uint64_t untunable_p2p; uint64_t untunable_symmetric; uint64_t untunable_copy_engine; uint64_t pad2[5];
 };
 struct lagom_call_record {

@@ -113,6 +113,7 @@ class SlotView:
     capturing: bool
     active_epoch: int
     active_start: int
+    iterations: int
     refused_epoch: int
     refused_fault: int
     p2p: int
@@ -351,6 +352,7 @@ def _slot_view(index: int, slot: Any) -> SlotView:
         bool(slot.capturing),
         slot.active_epoch,
         slot.active_start,
+        slot.iterations,
         slot.refused_epoch,
         slot.refused_fault,
         slot.untunable_p2p,
