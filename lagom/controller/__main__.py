@@ -38,6 +38,7 @@ def _run(wanted: argparse.Namespace) -> None:
         strategy=wanted.strategy or read("LAGOM_STRATEGY"),
         rules=tuple(wanted.set or split_rules(read("LAGOM_SET"))),
         compare=tuple(wanted.compare),
+        arms=wanted.arms,
         seed=wanted.seed,
         record=wanted.record,
         profile_iterations=wanted.profile_iterations,
@@ -78,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--strategy", default="", help="default: LAGOM_STRATEGY")
     parser.add_argument("--set", action="append", default=[], metavar="RULE")
     parser.add_argument("--compare", action="append", default=[], metavar="RULE;RULE")
+    parser.add_argument("--arms", type=Path, metavar="FILE", help="compare the arms of this file (lagom bench)")
     parser.add_argument("--record", action="store_true", help="keep the raw records in the log folder")
     parser.add_argument(
         "--profile-iterations", type=int, default=0, metavar="N", help="record N iterations as they are; tune nothing"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from lagom.controller.arms import read_arms, resolve
 from lagom.controller.options import Options
-from lagom.controller.settable import settable_rules
-from lagom.records import STOCK, Assignment, CommConfig, Site
-from lagom.search import STRATEGIES, Problem, Strategy, UnknownStrategy, make_strategy
+from lagom.controller.settable import by_first_rule, left_out, settable_rules
+from lagom.records import Assignment, CommConfig, Site
+from lagom.search import STRATEGIES, Policy, Problem, Strategy, TuningSession, UnknownStrategy, make_strategy
+from lagom.search.comparison import ComparisonSession
 from lagom.settings import split_rules
 from lagom.wire.plan import Rule, parse_rule
 
@@ -14,8 +18,29 @@ def refuse_what_cannot_be_read(options: Options) -> None:
     """Raises :class:`LagomError` for a rule or a strategy that does not exist, before anything is attached."""
     for rule in (*options.rules, *(rule for text in options.compare for rule in split_rules(text))):
         parse_rule(rule)
+    if options.arms is not None:
+        read_arms(options.arms)
     if options.strategy not in STRATEGIES:
         raise UnknownStrategy(f"no strategy named {options.strategy!r}: choose one of {', '.join(STRATEGIES)}")
+
+
+def chosen_session(
+    options: Options, problem: Problem, policy: Policy, positions: Sequence[int], say: Callable[[str], None]
+) -> TuningSession | ComparisonSession:
+    """What drives the windows of one communicator: a search, or with ``--arms`` a comparison of named settings.
+
+    ``positions``: the site of each position of the iteration. ``say`` hears a sentence for everything that was asked
+    for by hand and cannot be had here.
+    """
+    if options.arms is None:
+        for sentence in left_out(given_by_hand(options), problem.knobs):
+            say(sentence)
+        return TuningSession(chosen_strategy(options, problem), problem, policy, options.seed)
+    wanted = read_arms(options.arms)
+    arms, remarks = resolve(wanted.arms, problem, positions)
+    for sentence in remarks:
+        say(sentence)
+    return ComparisonSession(arms, len(problem.sites), cycles=wanted.cycles, seed=options.seed)
 
 
 def chosen_strategy(options: Options, problem: Problem) -> Strategy:
@@ -34,9 +59,4 @@ def given_by_hand(options: Options) -> list[CommConfig]:
 
 def by_rules(rules: tuple[Rule, ...], sites: tuple[Site, ...]) -> Assignment:
     """Each site with the config of the first rule that fits it, else stock."""
-    return Assignment(tuple(_config_of(site, rules) for site in sites))
-
-
-def _config_of(site: Site, rules: tuple[Rule, ...]) -> CommConfig:
-    fitting = (rule.config for rule in rules if rule.matches(site.function, site.bytes))
-    return next(fitting, STOCK)
+    return Assignment(tuple(by_first_rule(rules, site) for site in sites))

@@ -19,6 +19,7 @@ class Options:
     strategy: str = "lagom"
     rules: tuple[str, ...] = ()
     compare: tuple[str, ...] = ()  # configs to measure instead of searching, each "rule;rule"
+    arms: Path | None = None  # file of the arms that `lagom bench` wants compared, instead of a search
     seed: int = 0
     record: bool = False  # keep calls.npy and kernels.npy
     profile_iterations: int = 0  # record so many iterations as they are, and tune nothing

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lagom.records import CommConfig
+from lagom.records import STOCK, CommConfig, Site
 from lagom.search import Knobs
 from lagom.wire.plan import Rule
 
@@ -29,6 +29,12 @@ def settable(config: CommConfig, knobs: Knobs) -> CommConfig:
 def settable_rules(rules: Iterable[Rule], knobs: Knobs) -> tuple[Rule, ...]:
     """The rules with what can be set of them."""
     return tuple(replace(rule, config=settable(rule.config, knobs)) for rule in rules)
+
+
+def by_first_rule(rules: Iterable[Rule], site: Site) -> CommConfig:
+    """The config of the first rule that fits a site, else stock."""
+    fitting = (rule.config for rule in rules if rule.matches(site.function, site.bytes))
+    return next(fitting, STOCK)
 
 
 def left_out(configs: Iterable[CommConfig], knobs: Knobs) -> list[str]:

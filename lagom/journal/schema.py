@@ -220,6 +220,7 @@ class Move(Base):
     resolvable: float | None = None
     lost_iterations: float = 0.0
     samples: tuple[tuple[SampleRecord, SampleRecord], ...] = ()
+    arm: str = ""  # its name, in a comparison of named arms
 
     @classmethod
     def of(cls, move: decision.Move, *, communicator: int, phase: str, iteration: int | None) -> Move:

@@ -39,6 +39,7 @@ class Move:
     samples: Pairs = ()  # the window itself: with these in the log a run can be replayed exactly
     ended_early: bool = False
     iterations: int = 0  # with the candidate in force, as the driver counted them
+    arm: str = ""  # of a comparison of named arms (`lagom bench`)
 
 
 @dataclass(frozen=True, slots=True)
