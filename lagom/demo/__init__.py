@@ -18,7 +18,7 @@ from lagom.demo.display import make_display
 from lagom.demo.stage import Scene, on_stage
 from lagom.demo.story import Story
 from lagom.demo.table import show
-from lagom.demo.tail import Tail
+from lagom.journal.tail import Tail
 from lagom.settings import log_folder
 
 __all__ = ["Scene", "run"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
-from lagom.demo.tail import Tail
+from lagom.journal.tail import Tail
 from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls

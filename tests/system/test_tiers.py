@@ -11,7 +11,7 @@ import pytest
 from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.demo.story import Story
-from lagom.demo.tail import Tail
+from lagom.journal.tail import Tail
 from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import VirtualJob
 from tests.system.support import Job

@@ -11,8 +11,8 @@ from lagom import journal
 from lagom.demo.display import PlainDisplay, status_of
 from lagom.demo.story import Story
 from lagom.demo.table import show, verdict
-from lagom.demo.tail import Tail
 from lagom.journal.schema import SampleRecord
+from lagom.journal.tail import Tail
 from lagom.records import Algorithm, CommConfig, Function, Protocol, Site
 
 STOCK = journal.ConfigRecord()
