@@ -2,9 +2,9 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "protocol/lagom_atomic.h"
+#include "timeline/clock.h"
 
 enum place_state { EMPTY, OUT, FULL, READING, ABANDONED };
 
@@ -33,13 +33,6 @@ static void lock(void)
 static void unlock(void)
 {
     pthread_mutex_unlock(&table.lock);
-}
-
-static uint64_t now_on(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* ---- CUPTI's side ----------------------------------------------------------------------------------------------- */
@@ -95,7 +88,7 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t by
     } else {
         place->state = FULL;
         place->valid = valid;
-        place->full_ns = now_on(CLOCK_MONOTONIC);
+        place->full_ns = lagom_now_ns();
         table.completed++;
     }
     unlock();
@@ -106,12 +99,12 @@ static _Thread_local uint32_t asked_for_time; /* how often CUPTI asked our clock
 static uint64_t monotonic(void)
 {
     asked_for_time++;
-    return now_on(CLOCK_MONOTONIC);
+    return lagom_now_ns();
 }
 
 static uint64_t realtime(void)
 {
-    return now_on(CLOCK_REALTIME);
+    return lagom_clock_ns(CLOCK_REALTIME);
 }
 
 /* ---- Our side --------------------------------------------------------------------------------------------------- */

@@ -1,8 +1,7 @@
 #include "timeline/brackets.h"
 
-#include <time.h>
-
 #include "protocol/lagom_atomic.h"
+#include "timeline/clock.h"
 #include "timeline/holders.h"
 #include "timeline/launches.h"
 #include "timeline/timeline.h"
@@ -11,13 +10,6 @@ static const struct lagom_cupti *recording; /* atomic */
 static uint64_t serials;
 static _Thread_local struct lagom_note open_bracket;           /* serial 0 = none */
 static _Thread_local const struct lagom_cupti *pushed_through; /* popped through the same, whatever happens between */
-
-uint64_t lagom_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 void lagom_brackets_use(const struct lagom_cupti *cupti)
 {

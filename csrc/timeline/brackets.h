@@ -7,6 +7,4 @@
 /* While CUPTI records: a bracket also pushes its serial as CUPTI's external correlation id. NULL = no longer. */
 void lagom_brackets_use(const struct lagom_cupti *cupti);
 
-uint64_t lagom_now_ns(void); /* CLOCK_MONOTONIC */
-
 #endif

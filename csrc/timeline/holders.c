@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "protocol/lagom_atomic.h"
-#include "timeline/brackets.h"
+#include "timeline/clock.h"
 
 /* torch::autograd::profiler::isProfilerEnabledInMainThread() */
 #define TORCH_IS_PROFILING "_ZN5torch8autograd8profiler29isProfilerEnabledInMainThreadEv"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "protocol/lagom_atomic.h"
-#include "timeline/brackets.h"
+#include "timeline/clock.h"
 #include "timeline/kernel_record.h"
 
 #define RING_SPARE 320u               /* what the join may let go at once, and NCCL's own events */

@@ -5,6 +5,7 @@
 
 #include "protocol/lagom_atomic.h"
 #include "timeline/brackets.h"
+#include "timeline/clock.h"
 #include "timeline/holders.h"
 #include "timeline/launches.h"
 
