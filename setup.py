@@ -11,6 +11,7 @@ change here. Objects are kept in build/native and rebuilt when a source, a heade
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shlex
@@ -18,7 +19,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -116,12 +119,21 @@ def call(command: list[str]) -> None:
         sys.exit(f"lagom: the native build failed at: {shlex.join(command)}")
 
 
+@contextmanager
+def one_build_at_a_time() -> Iterator[None]:
+    """Two builds of one checkout (``make -j``, two shells) share their objects: the second waits for the first."""
+    OBJECTS.mkdir(parents=True, exist_ok=True)
+    with open(OBJECTS / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def build_libraries(out: Path) -> None:
     """Builds every library of LIBRARIES into ``out``."""
     compiler()
     out.mkdir(parents=True, exist_ok=True)
     headers_changed = newest_header()
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with one_build_at_a_time(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for name, (folders, map_file, extra) in LIBRARIES.items():
             files = [file for folder in folders for file in sources(folder)]
             objects = list(pool.map(lambda file: compile_object(file, headers_changed), files))
