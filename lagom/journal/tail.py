@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from lagom.journal import LOG_NAME
@@ -17,12 +18,17 @@ class Tail:
         self._offset = 0
 
     def unread(self) -> list[Base]:
-        """Events whose lines are complete and were not handed out before; nothing while there is no log."""
-        if not self._path.exists():
+        """Events whose lines are complete and were not handed out before; nothing while there is no log. A log that
+        has become shorter is another one, and is read from its start. Raises :class:`JournalError` for another schema.
+        """
+        try:
+            with self._path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    self._offset = 0
+                file.seek(self._offset)
+                block = file.read()
+        except OSError:
             return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            block = file.read()
         whole = block[: block.rfind(b"\n") + 1]
         self._offset += len(whole)
         events = (parse(line.decode(errors="replace")) for line in whole.splitlines() if line.strip())
