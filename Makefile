@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.lagom-installed
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-gpu native lint asan ubsan tsan bench figures agreement readme fresh-clone clean
+.PHONY: help demo test test-full test-gpu native lint asan ubsan tsan bench figures agreement plans readme fresh-clone clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,10 @@ figures: $(STAMP) ## the paper's figures from the simulator, and the page that c
 
 agreement: native ## 8 ranks x 4 communicators, 100,000 plans, not one call on which two ranks differ
 	LAGOM_TEST_FULL=1 $(PYTEST) tests/native tests/system -k agreement --timeout 3600
+
+PLANS ?= 1000000
+plans: native ## 1,000,000 plans on 8 ranks x 8 communicators while ranks pause, publishers die and one meddles (PLANS=...)
+	$(PY) -m tests.system.storm --plans $(PLANS) --json benchmarks/results/agreement_$(PLANS).json
 
 readme: native ## write anew the parts of the README that are made from the code
 	$(PY) -m tests.contract.readme_blocks

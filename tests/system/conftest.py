@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +10,9 @@ import pytest
 
 from lagom.errors import LagomError
 from lagom.sim.virtual.control import key_and_region
-from lagom.wire.library import LIBRARY_FOLDER, plugin_path
+from lagom.wire.library import plugin_path
+from tests.system.programs import build
 from tests.system.support import Job
-
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g1", "-Wall", "-Wextra", "-Werror", "-Wshadow"]
 
 
 @pytest.fixture(scope="session")
@@ -31,12 +27,7 @@ def plugin() -> Path:
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with every program of ``native/``, compiled and linked with liblagom."""
-    out = tmp_path_factory.mktemp("programs")
-    for source in sorted((HERE / "native").glob("*.c")):
-        command = ["gcc", *C_FLAGS, f"-I{ROOT / 'csrc'}", str(source), "-o", str(out / source.stem)]
-        command += [str(LIBRARY_FOLDER / "liblagom.so"), f"-Wl,-rpath,{LIBRARY_FOLDER}", "-ldl"]
-        subprocess.run(command, check=True)
-    return out
+    return build(tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture

@@ -17,10 +17,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define STORM_RANKS 8
-#define STORM_COMMUNICATORS 4
-#define STORM_WINDOW 400u  /* calls the fastest rank may be ahead of the slowest: about what a launch queue holds */
-#define STORM_CELLS 4096u  /* referee's memory a communicator: far more than the window, so no cell is reused early */
+#define STORM_MAX_RANKS 8
+#define STORM_MAX_COMMUNICATORS 16
+#define STORM_CELLS 4096u /* referee's memory a communicator: far more than any window, so no cell is reused early */
 
 /* One line of memory a rank and communicator: written by that rank only. */
 struct storm_progress {
@@ -29,24 +28,37 @@ struct storm_progress {
     uint64_t pad[6];
 };
 
+/* What one publisher had its hands in. The intruder (a second one, without the controller's lock) has its own. */
+struct storm_plans {
+    uint64_t published;
+    uint64_t committed;
+    uint64_t aborted;
+    uint64_t overtaken; /* somebody else's epoch stood in the word when we looked */
+    uint64_t refused; /* lagom_publish said BAD_PLAN or INCOMPLETE */
+    uint64_t late;
+    uint64_t leases; /* committed plans that carried a candidate */
+    uint64_t torn;   /* times random bytes were written over a plan */
+    uint64_t stale;  /* swaps tried by a word that was out of date */
+    uint64_t stale_won; /* those that went through: there must be none */
+    uint64_t pad[6];
+};
+
 struct storm_control {
     uint64_t stop;
     uint64_t seed;
-    uint64_t published; /* publisher, over all its lives */
-    uint64_t committed;
-    uint64_t aborted;
-    uint64_t refused; /* lagom_publish said BAD_PLAN or INCOMPLETE */
-    uint64_t late;
-    uint64_t leases;  /* committed plans that carried a candidate */
+    uint64_t ranks;
+    uint64_t communicators;
+    uint64_t window; /* calls the fastest rank may be ahead of the slowest: a launch queue holds about 400 */
     uint64_t difference; /* CAS 0 -> 1 by the rank that finds one; then the five fields below are valid */
     uint64_t difference_communicator;
     uint64_t difference_call;
     uint64_t difference_rank;
     uint64_t difference_mine;
     uint64_t difference_theirs;
-    uint64_t pad[2];
-    struct storm_progress progress[STORM_COMMUNICATORS][STORM_RANKS];
-    uint64_t cells[STORM_COMMUNICATORS][STORM_CELLS];
+    uint64_t pad[5];
+    struct storm_plans plans[2]; /* of the controller, of the intruder */
+    struct storm_progress progress[STORM_MAX_COMMUNICATORS][STORM_MAX_RANKS];
+    uint64_t cells[STORM_MAX_COMMUNICATORS][STORM_CELLS];
 };
 
 static inline uint64_t storm_random(uint64_t *state)
@@ -73,8 +85,8 @@ struct storm_call {
 
 static inline uint32_t storm_period(uint32_t communicator)
 {
-    static const uint32_t periods[STORM_COMMUNICATORS] = {3, 8, 17, 48};
-    return periods[communicator];
+    static const uint32_t periods[] = {3, 8, 17, 48};
+    return periods[communicator % 4];
 }
 
 static inline uint64_t storm_site_bytes(uint32_t communicator, uint32_t site)
