@@ -6,16 +6,21 @@ The format is defined, and read, by ``csrc/profile/profile_text.h``: replay happ
 from __future__ import annotations
 
 import itertools
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from lagom import environment as environment_variables
 from lagom.program.sites import TunedProgram
 from lagom.records import Assignment, CommConfig
 from lagom.wire.plan import NO_LIMIT, Rule
 
-FORMAT = 1
+FORMAT, WITH_ENVIRONMENT = 1, 2  # a profile that asks for no environment stays readable for an older lagom
+#: How a comment begins that holds evidence: one JSON object. The plugin passes over it like over any comment.
+EVIDENCE = "#: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +74,49 @@ class Section:
         yield "end"
 
 
-def write_profile(path: Path, fingerprint: Fingerprint, sections: Iterable[Section], remark: str = "") -> None:
-    """Write the whole file, then put it in place in one step: a reader never meets half a profile."""
+def write_profile(
+    path: Path,
+    fingerprint: Fingerprint,
+    sections: Iterable[Section],
+    remark: str = "",
+    *,
+    environment: Mapping[str, str] | None = None,
+    evidence: Iterable[Mapping[str, Any]] = (),
+) -> None:
+    """Write the whole file, then put it in place in one step: a reader never meets half a profile.
+
+    ``environment``: what the job must be started with; raises BadEnvironment for what no profile may ask for.
+    ``evidence``: what `lagom explain` tells of how the configs were found, one JSON object a line.
+    """
+    needs = list(_environment_lines(environment or {}))
     comments = [f"# {line}" for line in remark.splitlines()]
     body = itertools.chain.from_iterable(section.lines() for section in sections)
-    text = "\n".join([f"lagom-profile {FORMAT}", *comments, *fingerprint.lines(), *body]) + "\n"
+    proofs = [EVIDENCE + json.dumps(one, separators=(",", ":")) for one in evidence]
+    title = f"lagom-profile {WITH_ENVIRONMENT if needs else FORMAT}"
+    text = "\n".join([title, *comments, *fingerprint.lines(), *needs, *body, *proofs]) + "\n"
     partial = path.with_suffix(f".{os.getpid()}.partial")
     partial.write_text(text)
     partial.replace(path)
+
+
+def read_evidence(path: Path) -> list[dict[str, Any]]:
+    """The evidence of a profile, in order; empty where it holds none. Lines that are damaged are left out."""
+    found = []
+    for line in path.read_text(errors="replace").splitlines():
+        if line.startswith(EVIDENCE):
+            try:
+                value = json.loads(line.removeprefix(EVIDENCE))
+            except ValueError:
+                continue
+            found += [value] if isinstance(value, dict) else []
+    return found
+
+
+def _environment_lines(environment: Mapping[str, str]) -> Iterable[str]:
+    for name, value in environment.items():
+        if name not in environment_variables.KNOWN or not environment_variables.fits(value):
+            raise environment_variables.BadEnvironment(f"a profile cannot ask for {name}={value!r}; leave it out.")
+        yield f'environment {name} "{value}"'
 
 
 def _knobs(config: CommConfig) -> str:

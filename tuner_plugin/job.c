@@ -95,6 +95,9 @@ static const char *load_profile(struct lagom_job *job, const struct lagom_hello 
     }
     fingerprint_here(job, hello, &here);
     const char *why = lagom_fingerprint_mismatch(&job->profile.fingerprint, &here, reason, room);
+    if (why == NULL) {
+        why = lagom_environment_mismatch(job->profile.environment, job->profile.environment_count, reason, room);
+    }
     if (why != NULL) {
         lagom_profile_free(&job->profile);
     }

@@ -11,11 +11,12 @@
 #include "profile/scan.h"
 #include "profile/words.h"
 
-#define FORMAT_VERSION 1u
+#define OLDEST_VERSION 1u /* no environment lines */
+#define FORMAT_VERSION 2u
 
 struct parser {
     struct lagom_scan scan;
-    bool titled; /* the first line was there */
+    uint32_t version; /* of the first line; 0 = not there yet */
     struct lagom_profile_section *section; /* NULL = between sections */
     struct lagom_profile *profile;
     char *error;
@@ -109,6 +110,25 @@ static bool parse_fingerprint(struct parser *parser)
     if (!store_fingerprint(&parser->profile->fingerprint, key, value)) {
         return fail(parser, "\"%.*s\" is no value for the fingerprint %.*s", (int)value.length, value.text,
                     (int)key.length, key.text);
+    }
+    return no_more_words(parser);
+}
+
+/* ---- environment ------------------------------------------------------------------------------------------------ */
+
+static bool parse_environment(struct parser *parser)
+{
+    struct lagom_profile *profile = parser->profile;
+    struct lagom_word name, value;
+    if (parser->section != NULL) {
+        return fail(parser, "an environment line stands before the first communicator, not inside one");
+    }
+    if (!lagom_scan_word(&parser->scan, &name) || !lagom_scan_word(&parser->scan, &value)) {
+        return fail(parser, "an environment line is a variable and its value");
+    }
+    const char *wrong = lagom_environment_add(profile->environment, &profile->environment_count, name, value);
+    if (wrong != NULL) {
+        return fail(parser, "\"%.*s\" %s", (int)name.length, name.text, wrong);
     }
     return no_more_words(parser);
 }
@@ -287,11 +307,11 @@ static bool parse_title(struct parser *parser, struct lagom_word first)
         !read_number(version, &number)) {
         return fail(parser, "this is no profile; its first line is \"lagom-profile %u\"", FORMAT_VERSION);
     }
-    if (number != FORMAT_VERSION) {
-        return fail(parser, "this is a profile of format %u, and this Lagom reads %u; write it anew", number,
-                    FORMAT_VERSION);
+    if (number < OLDEST_VERSION || number > FORMAT_VERSION) {
+        return fail(parser, "this is a profile of format %u, and this Lagom reads %u to %u; write it anew", number,
+                    OLDEST_VERSION, FORMAT_VERSION);
     }
-    parser->titled = true;
+    parser->version = number;
     return no_more_words(parser);
 }
 
@@ -320,11 +340,14 @@ static bool parse_line(struct parser *parser)
     if (!lagom_scan_word(&parser->scan, &first)) {
         return true;
     }
-    if (!parser->titled) {
+    if (parser->version == 0) {
         return parse_title(parser, first);
     }
     if (lagom_word_is(first, "fingerprint")) {
         return parse_fingerprint(parser);
+    }
+    if (lagom_word_is(first, "environment") && parser->version >= 2) {
+        return parse_environment(parser);
     }
     if (lagom_word_is(first, "communicator")) {
         return parse_communicator(parser);
@@ -343,7 +366,7 @@ static bool parse_lines(struct parser *parser)
     if (parser->section != NULL) {
         return fail(parser, "the last communicator has no end");
     }
-    return parser->titled || fail(parser, "this is no profile; it is empty");
+    return parser->version != 0 || fail(parser, "this is no profile; it is empty");
 }
 
 int lagom_profile_parse(const char *text, size_t length, struct lagom_profile *out, char *error, size_t error_bytes)

@@ -2,9 +2,10 @@
  *
  * Line based, '#' comments, every line checked; an unknown word refuses the whole file with its line number.
  *
- *   lagom-profile 1
+ *   lagom-profile 2
  *   fingerprint nccl 23007
  *   fingerprint ranks 8                      (world size; other keys: nodes, gpu "NVIDIA H200", p2p 0|1, torch …)
+ *   environment NCCL_MIN_NCHANNELS 32        (what the job must be started with: environment.h; format 2 only)
  *   communicator ranks=8 nodes=1 ordinal=0 name="default_pg"     (starts a section; name optional)
  *   site 0 allgather 436207616 algo=ring proto=simple nc=3 chunk=262144 nt=0
  *   program 0 0 1 0 1                        (site indices, may be repeated: lines are joined; `3x0` = 0 0 0)
@@ -12,13 +13,15 @@
  *   end
  *
  * Omitted knobs are left to NCCL; so is nc=0, nt=0 and chunk=0. Sizes are bytes and take K, M, G suffixes (powers of
- * 1024). Sites come in order, before the program that names them. A section needs `end`.
+ * 1024). Sites come in order, before the program that names them. A section needs `end`. Format 1 is format 2 without
+ * environment lines, and still read; a profile that needs none is still written as 1.
  */
 #ifndef LAGOM_PROFILE_TEXT_H
 #define LAGOM_PROFILE_TEXT_H
 
 #include <stddef.h>
 
+#include "profile/environment.h"
 #include "protocol/lagom_protocol.h"
 
 #define LAGOM_PROFILE_MAX_SECTIONS 16u
@@ -43,6 +46,8 @@ struct lagom_profile {
     struct lagom_fingerprint fingerprint;
     uint32_t section_count;
     struct lagom_profile_section *sections; /* malloc'ed */
+    uint32_t environment_count;
+    struct lagom_environment environment[LAGOM_PROFILE_MAX_ENVIRONMENT];
 };
 
 /* 0 on success; else `error` holds one sentence with the line number, and nothing was kept. */

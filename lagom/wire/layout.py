@@ -171,7 +171,13 @@ int lagom_region_remove_stale(const char *path);
 
 int lagom_job_key(char *out, uint64_t first_comm_id);
 struct lagom_fingerprint { uint32_t nccl_version; uint32_t ranks; uint32_t nodes; int32_t p2p; char gpu[64]; };
-struct lagom_profile { struct lagom_fingerprint fingerprint; uint32_t section_count; void *sections; };
+struct lagom_environment { char name[64]; char value[64]; };
+struct lagom_profile {
+    struct lagom_fingerprint fingerprint; uint32_t section_count; void *sections;
+    uint32_t environment_count; struct lagom_environment environment[16];
+};
+const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
+                                       char *reason, size_t reason_bytes);
 int lagom_profile_load(const char *path, struct lagom_profile *out, char *error, size_t error_bytes);
 void lagom_profile_free(struct lagom_profile *profile);
 int lagom_rule_parse(const char *text, struct lagom_rule *out, char *error, size_t error_bytes);

@@ -1,4 +1,6 @@
 /* profile_parse.c - the profile and the rules of --set: what is read, what is refused and in which line, and noise. */
+#include <stdlib.h>
+
 #include "profile/profile_text.h"
 #include "tests/native/check.h"
 
@@ -81,7 +83,8 @@ static void the_title(void)
     check_refused(2, "\n# nothing else", "empty");
     check_refused(1, "fingerprint ranks 8\n", "no profile");
     check_refused(1, "lagom-profile one\n", "no profile");
-    check_refused(1, "lagom-profile 2\n", "format 2");
+    check_refused(1, "lagom-profile 3\n", "format 3");
+    check_refused(1, "lagom-profile 0\n", "format 0");
     check_refused(1, "lagom-profile 1 2\n", "too many");
 }
 
@@ -96,6 +99,40 @@ static void the_fingerprint(void)
     check_refused(3, COMM "fingerprint ranks 8\n", "before the first");
     check_refused(2, TITLE "colour blue\n", "no word of a profile");
     check_refused(2, TITLE "site 0 allgather 1M\n", "no word of a profile");
+}
+
+#define TITLE_2 "lagom-profile 2\n"
+
+static void the_environment(void)
+{
+    CHECK_EQUAL(parse(TITLE_2 "environment NCCL_MIN_NCHANNELS 32\nenvironment NCCL_ALGO \"^NVLS, TREE\" # why\n"), 0);
+    CHECK_EQUAL(profile.environment_count, 2);
+    CHECK(strcmp(profile.environment[0].name, "NCCL_MIN_NCHANNELS") == 0);
+    CHECK(strcmp(profile.environment[0].value, "32") == 0 && strcmp(profile.environment[1].value, "^NVLS, TREE") == 0);
+    lagom_profile_free(&profile);
+    check_refused(2, TITLE "environment NCCL_MIN_NCHANNELS 32\n", "no word of a profile"); /* format 1 has none */
+    check_refused(2, TITLE_2 "environment LD_PRELOAD /tmp/evil.so\n", "no variable that a profile may ask for");
+    check_refused(2, TITLE_2 "environment NCCL_TUNER_PLUGIN /tmp/evil.so\n", "no variable");
+    check_refused(2, TITLE_2 "environment NCCL_MIN_NCHANNELS\n", "a variable and its value");
+    check_refused(2, TITLE_2 "environment NCCL_MIN_NCHANNELS \"\"\n", "no value");
+    check_refused(2, TITLE_2 "environment NCCL_MIN_NCHANNELS \x1b[2J\n", "no value");
+    check_refused(2, TITLE_2 "environment NCCL_MIN_NCHANNELS 1 2\n", "too many");
+    check_refused(3, TITLE_2 "environment NCCL_PROTO LL\nenvironment NCCL_PROTO LL\n", "twice");
+    check_refused(3, TITLE_2 "communicator ranks=2 nodes=1 ordinal=0\nenvironment NCCL_PROTO LL\n", "before the first");
+}
+
+static void the_environment_is_compared(void)
+{
+    static const struct lagom_environment wanted[] = {{"NCCL_MIN_NCHANNELS", "32"}, {"NCCL_BUFFSIZE", "1048576"}};
+    char reason[256];
+    unsetenv("NCCL_BUFFSIZE");
+    setenv("NCCL_MIN_NCHANNELS", "32", 1);
+    CHECK(lagom_environment_mismatch(wanted, 1, reason, sizeof(reason)) == NULL);
+    CHECK(lagom_environment_mismatch(wanted, 0, reason, sizeof(reason)) == NULL);
+    CHECK(strstr(lagom_environment_mismatch(wanted, 2, reason, sizeof(reason)), "NCCL_BUFFSIZE=1048576, which is not"));
+    setenv("NCCL_MIN_NCHANNELS", "24", 1);
+    CHECK(strstr(lagom_environment_mismatch(wanted, 2, reason, sizeof(reason)), "32 and here it is 24") != NULL);
+    unsetenv("NCCL_MIN_NCHANNELS");
 }
 
 static void the_sections(void)
@@ -316,6 +353,8 @@ int main(void)
     RUN(the_whole_format_is_read);
     RUN(the_title);
     RUN(the_fingerprint);
+    RUN(the_environment);
+    RUN(the_environment_is_compared);
     RUN(the_sections);
     RUN(the_sites);
     RUN(the_program);

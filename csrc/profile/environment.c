@@ -1,0 +1,119 @@
+#include "profile/environment.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The same list, with what each does, is lagom/environment.py; tests/contract compares the two. */
+static const char *const known[] = {
+    "LAGOM_HEADROOM",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_CTAS",
+    "NCCL_MAX_CTAS",
+    "NCCL_MIN_P2P_NCHANNELS",
+    "NCCL_MAX_P2P_NCHANNELS",
+    "NCCL_NCHANNELS_PER_NET_PEER",
+    "NCCL_P2P_NVL_CHUNKSIZE",
+    "NCCL_P2P_PCI_CHUNKSIZE",
+    "NCCL_P2P_NET_CHUNKSIZE",
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_SHM_DISABLE",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_NTHREADS",
+    "NCCL_LL128_NTHREADS",
+    "NCCL_THREAD_THRESHOLDS",
+    "NCCL_BUFFSIZE",
+    "NCCL_LL_BUFFSIZE",
+    "NCCL_LL128_BUFFSIZE",
+    "NCCL_CTA_POLICY",
+    "NCCL_CGA_CLUSTER_SIZE",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+};
+
+bool lagom_environment_is_known(struct lagom_word name)
+{
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (lagom_word_is(name, known[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_there(const struct lagom_environment *list, uint32_t count, struct lagom_word name)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (lagom_word_is(name, list[i].name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct lagom_word unquoted(struct lagom_word word)
+{
+    bool quoted = word.length >= 2 && word.text[0] == '"' && word.text[word.length - 1] == '"';
+    return quoted ? (struct lagom_word){word.text + 1, word.length - 2} : word;
+}
+
+/* Printable, not empty, and short enough to be kept whole. */
+static bool is_value(struct lagom_word word)
+{
+    for (size_t i = 0; i < word.length; i++) {
+        if (word.text[i] < ' ' || word.text[i] > '~' || word.text[i] == '"') {
+            return false;
+        }
+    }
+    return word.length > 0 && word.length < LAGOM_NAME_BYTES;
+}
+
+static void keep(char out[LAGOM_NAME_BYTES], struct lagom_word word)
+{
+    memcpy(out, word.text, word.length);
+    out[word.length] = '\0';
+}
+
+const char *lagom_environment_add(struct lagom_environment *list, uint32_t *count, struct lagom_word name,
+                                  struct lagom_word value)
+{
+    value = unquoted(value);
+    if (!lagom_environment_is_known(name)) {
+        return "is no variable that a profile may ask for";
+    }
+    if (is_there(list, *count, name)) {
+        return "is asked for twice";
+    }
+    if (*count == LAGOM_PROFILE_MAX_ENVIRONMENT) {
+        return "is one variable too many";
+    }
+    if (!is_value(value)) {
+        return "has no value that could be exported";
+    }
+    keep(list[*count].name, name);
+    keep(list[*count].value, value);
+    ++*count;
+    return NULL;
+}
+
+const char *lagom_environment_mismatch(const struct lagom_environment *wanted, uint32_t count, char *reason,
+                                       size_t reason_bytes)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const char *here = getenv(wanted[i].name);
+        if (here == NULL) {
+            snprintf(reason, reason_bytes, "the profile was made with %s=%s, which is not set here; export it.",
+                     wanted[i].name, wanted[i].value);
+            return reason;
+        }
+        if (strcmp(here, wanted[i].value) != 0) {
+            snprintf(reason, reason_bytes, "the profile was made with %s=%s and here it is %.60s; tune again here.",
+                     wanted[i].name, wanted[i].value, here);
+            return reason;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,83 @@
+"""What a job is started with and no tuner can change afterwards: the variables that NCCL reads when it builds a
+communicator, what each decides, and where they come from.
+
+A profile may ask for these and no others (``environment`` lines, compared by the plugin and exported by ``lagom run
+--profile``); the same list is ``csrc/profile/environment.c``, and ``tests/contract`` compares the two.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from lagom.errors import LagomError
+
+
+class BadEnvironment(LagomError):
+    """A variable that a profile cannot ask for."""
+
+
+#: variable -> what it decides, in NCCL's words
+KNOWN: Mapping[str, str] = {
+    "LAGOM_HEADROOM": "channels NCCL builds beyond its own, and its own number, which untuned calls keep",
+    "NCCL_MIN_NCHANNELS": "channels NCCL builds at least",
+    "NCCL_MAX_NCHANNELS": "channels NCCL builds at most",
+    "NCCL_MIN_CTAS": "CTAs a communicator has at least",
+    "NCCL_MAX_CTAS": "CTAs a communicator has at most",
+    "NCCL_MIN_P2P_NCHANNELS": "channels of send/recv and AlltoAll at least",
+    "NCCL_MAX_P2P_NCHANNELS": "channels of send/recv and AlltoAll at most",
+    "NCCL_NCHANNELS_PER_NET_PEER": "channels of send/recv to a peer over the network",
+    "NCCL_P2P_NVL_CHUNKSIZE": "chunk of send/recv over NVLink",
+    "NCCL_P2P_PCI_CHUNKSIZE": "chunk of send/recv over PCIe",
+    "NCCL_P2P_NET_CHUNKSIZE": "chunk of send/recv over the network",
+    "NCCL_P2P_DISABLE": "GPUs do not talk directly",
+    "NCCL_P2P_LEVEL": "how far apart GPUs may be and still talk directly",
+    "NCCL_SHM_DISABLE": "no way through host memory",
+    "NCCL_NVLS_ENABLE": "NVLink SHARP",
+    "NCCL_ALGO": "algorithms",
+    "NCCL_PROTO": "protocols",
+    "NCCL_NTHREADS": "threads of a CTA",
+    "NCCL_LL128_NTHREADS": "threads of a CTA under LL128",
+    "NCCL_THREAD_THRESHOLDS": "from which sizes on threads and channels are used",
+    "NCCL_BUFFSIZE": "buffer of SIMPLE, and with it the largest chunk",
+    "NCCL_LL_BUFFSIZE": "buffer of LL",
+    "NCCL_LL128_BUFFSIZE": "buffer of LL128",
+    "NCCL_CTA_POLICY": "CTAs or copy engines",
+    "NCCL_CGA_CLUSTER_SIZE": "how CTAs are clustered",
+    "CUDA_DEVICE_MAX_CONNECTIONS": "hardware queues, and with them what can overlap",
+}
+MAX_VALUE = 63
+
+
+def told_by(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of :data:`KNOWN` that are set in ``environ``, in the table's order; what a profile cannot hold
+    (longer than 63 characters, not printable) is left out."""
+    found = {name: environ[name] for name in KNOWN if environ.get(name)}
+    return {name: value for name, value in found.items() if fits(value)}
+
+
+def fits(value: str) -> bool:
+    """Whether a profile can hold that value."""
+    return 0 < len(value) <= MAX_VALUE and value.isascii() and value.isprintable() and '"' not in value
+
+
+def of_process(pid: int) -> dict[str, str]:
+    """The environment a process was started with; empty where it cannot be read. What a script sets in itself later
+    (``os.environ`` in Python) is not in there."""
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
+    return {name: value for name, value in pairs}
+
+
+def differences(wanted: Mapping[str, str], environ: Mapping[str, str] | None = None) -> list[str]:
+    """One clause for each wanted variable that is set otherwise, or not set."""
+    here = os.environ if environ is None else environ
+    return [
+        f"{name}={value} ({'not set' if name not in here else f'here {here[name]}'})"
+        for name, value in wanted.items()
+        if here.get(name) != value
+    ]
