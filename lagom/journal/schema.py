@@ -254,6 +254,19 @@ class Outcome(Base):
         return cls(**{**_shared_fields(cls, outcome), "communicator": communicator, "configs_chosen": chosen})
 
 
+class Drift(Base):
+    """Long after the search was over, the job is no longer as it was left: it is tuned again. ``z_before`` and ``z_now``
+    are mean iterations, ns; ``search`` counts these further searches."""
+
+    event: Literal["drift"] = "drift"
+    communicator: int
+    reason: str
+    z_before: float | None = None
+    z_now: float | None = None
+    search: int = 1
+    searches_at_most: int = 1
+
+
 class StandingAside(Base):
     """Something is not tuned, and why. The job goes on as NCCL would run it, or on the last committed plan."""
 
@@ -300,6 +313,7 @@ AnyEvent = (
     | PlanAborted
     | Move
     | Outcome
+    | Drift
     | StandingAside
     | Note
     | Dropped

@@ -160,6 +160,11 @@ class Formatter:
         chosen = self.configs(e.communicator, e.configs_chosen)
         return f"outcome of {self.name(e.communicator)}: {e.verdict}{gain}: {chosen} ({cost}): {e.reason}"
 
+    def _drift(self, e: schema.Drift) -> str:
+        times = "" if e.z_before is None or e.z_now is None else f" (Z {e.z_before / 1e6:.2f} to {e.z_now / 1e6:.2f} ms)"
+        which = f"search again, {e.search} of {e.searches_at_most} at most"
+        return f"drift of {self.name(e.communicator)}: {e.reason}{times}: {which}"
+
     def _standing_aside(self, e: schema.StandingAside) -> str:
         who = f" rank {e.rank}" if e.rank is not None else ""
         where = f" {self.name(e.communicator)}" if e.communicator is not None else ""
