@@ -6,6 +6,7 @@ write goes through liblagom: release stores and compare-and-swap are not somethi
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -211,6 +212,12 @@ class Region:
         """Every registered process."""
         ready = self._lib.LAGOM_READY
         entries = ((i, self._region.processes[i]) for i in range(MAX_PROCESSES))
+    def now_ns(self, process: int) -> int:
+        """The time on the clock that this process's records carry."""
+        if self._region.header.clock == self._lib.LAGOM_CLOCK_SIMULATED:
+            return int(self._region.processes[process].simulated_now_ns)
+        return time.monotonic_ns()
+
         return [_process_view(i, entry) for i, entry in entries if entry.state == ready]
 
     def communicators(self) -> list[CommunicatorView]:
