@@ -64,6 +64,9 @@ def run(
     replace_plugin: Annotated[
         bool, typer.Option("--replace-plugin", help="Run although NCCL_TUNER_PLUGIN names another.")
     ] = False,
+    arms: Annotated[
+        Path | None, typer.Option("--arms", help="Compare the arms of this file (lagom bench).", hidden=True)
+    ] = None,
 ) -> None:
     """Run a training job under the tuner. Script, terminal, signals and exit code stay as they are.
 
@@ -77,6 +80,8 @@ def run(
     for_controller = _controller_options(
         compare or [], record, seed=seed, stable_iterations=stable_iterations, search_seconds=search_seconds
     )
+    if arms is not None:
+        for_controller = (*for_controller, "--arms", str(arms.absolute()))
     wish = Wish(mode, strategy, pinned, profile, directory, not no_profiler, replace_plugin, for_controller)
     plan = plan_job(wish, os.environ, plugin_path())
     if compare and not plan.tunes:

@@ -1,0 +1,20 @@
+"""``lagom bench``: what a job gains by each of several settings, measured so that it can be believed. See README.md."""
+
+from lagom.bench.arms import BenchArm, Kind, parse_arms
+from lagom.bench.request import Request
+from lagom.bench.results import Result, results_of
+from lagom.bench.runner import run_bench
+from lagom.bench.store import BenchRecord, RunRecord, Store
+
+__all__ = [
+    "BenchArm",
+    "BenchRecord",
+    "Kind",
+    "Request",
+    "Result",
+    "RunRecord",
+    "Store",
+    "parse_arms",
+    "results_of",
+    "run_bench",
+]

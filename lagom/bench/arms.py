@@ -1,0 +1,196 @@
+"""The words of ``--arms``: what each means, and how it can be compared.
+
+======================  =========  ================================================================================
+word                    kind       what runs
+======================  =========  ================================================================================
+``stock``               in job     NCCL as it is; always there, and stock against stock beside it
+``set=RULES``           in job     rules as ``lagom run --set`` takes them, ``;`` between them
+``static=NC``           in job     one cap of channels for everything
+``static``              in job     every cap below what NCCL built: the best static setting
+``grid``                in job     every cap with every chunk: an oracle over settings shared by all calls
+``dhelix``, ``liger``   in job     their published caps: 2 channels and 256 threads; 3 channels
+``replay=PROFILE``      in job     what an earlier tuning run found
+``lagom``, ``guided``,  tuning     that strategy tunes the job in a process of its own; what it would use is then an
+``autoccl``, ...                   in-job arm
+``off``                 process    without the plugin
+``env=A=1,B=2``         process    stock with these variables
+``headroom=NC``         process    ``lagom run --headroom NC`` tuning live
+``own:WORD``            process    any of the above, each in a process of its own
+======================  =========  ================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+
+from lagom.controller.arms import ArmWish
+from lagom.errors import LagomError
+from lagom.search import STRATEGIES
+
+#: DHelix's and Liger's settings, as their scripts export them.
+DHELIX = {"NCCL_MAX_NCHANNELS": "2", "NCCL_NTHREADS": "256"}
+LIGER = {"NCCL_MAX_NCHANNELS": "3", "CUDA_DEVICE_MAX_CONNECTIONS": "2"}
+NO_SEARCH = ("static", "liger", "dhelix", "given")  # strategies that are arms by another name
+TUNERS = tuple(name for name in STRATEGIES if name not in NO_SEARCH)
+BARE = ("stock", "static", "grid", "dhelix", "liger", "off")
+VALUED = ("set", "static", "replay", "env", "headroom")
+
+
+class BadArm(LagomError):
+    """A word of ``--arms`` that cannot be understood."""
+
+
+class Kind(Enum):
+    """How an arm can be compared with stock, best first."""
+
+    IN_JOB = "in job"  # alternates with stock within one job
+    TUNING = "tuning"  # tunes in a process of its own; what it found becomes an in-job arm
+    PROCESS = "process"  # a process of its own each time, in shuffled order
+
+
+@dataclass(frozen=True, slots=True)
+class BenchArm:
+    """One arm: its name in every table, how it is compared, and what that takes."""
+
+    name: str
+    kind: Kind
+    wish: ArmWish | None = None  # in job: what the controller is asked for
+    strategy: str = ""  # tuning
+    options: tuple[str, ...] = ()  # of `lagom run`
+    environ: dict[str, str] = field(default_factory=dict)
+    plugin: bool = True
+
+    @property
+    def tunes(self) -> bool:
+        """Whether it changes while the job runs, so that only what comes after the search counts."""
+        return bool(self.strategy)
+
+
+def parse_arms(words: list[str]) -> tuple[BenchArm, ...]:
+    """The arms of some ``--arms`` values; raises :class:`BadArm`. ``stock`` is always among them and comes first."""
+    arms: dict[str, BenchArm] = {"stock": _arm("stock")}
+    for word in (part for text in words for part in split_words(text)):
+        arm = _arm(word)
+        arms.setdefault(arm.name, arm)
+    if any(arm.kind is Kind.PROCESS for arm in arms.values()):
+        arms.setdefault("own:stock", _arm("own:stock"))
+    return tuple(arms.values())
+
+
+def split_words(text: str) -> list[str]:
+    """The words between commas. What cannot begin an arm belongs to the one before: rules and variables hold commas."""
+    words: list[str] = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        if words and not _begins_an_arm(part):
+            words[-1] += f",{part}"
+        else:
+            words.append(part)
+    return words
+
+
+def _begins_an_arm(part: str) -> bool:
+    word, equals, _ = part.removeprefix("own:").partition("=")
+    known = VALUED if equals else (*BARE, *TUNERS)
+    return part.startswith("own:") or word in known
+
+
+def _arm(word: str) -> BenchArm:
+    if word.startswith("own:"):
+        return _own(word.removeprefix("own:"))
+    head, equals, value = word.partition("=")
+    if equals and not value:
+        raise BadArm(f"the arm '{word}' has no value; write {head}=SOMETHING.")
+    if head in TUNERS and not equals:
+        return BenchArm(word, Kind.TUNING, strategy=head)
+    if head == "off" or head in ("env", "headroom"):
+        return _process(word, head, value)
+    return BenchArm(word, Kind.IN_JOB, wish=_wish(word, head, value))
+
+
+def _wish(word: str, head: str, value: str) -> ArmWish:
+    """What the controller is asked to compare."""
+    if word == "stock":
+        return ArmWish(name=word)
+    if head == "set" and value:
+        return ArmWish(name=word, rules=_checked_rules(value))
+    if head == "static":
+        return ArmWish(name=word, cap=_count(word, value)) if value else ArmWish(name=word, sweep=True)
+    if word == "grid":
+        return ArmWish(name=word, grid=True)
+    if word == "dhelix":
+        return ArmWish(name=word, cap=2, threads=256)
+    if word == "liger":
+        return ArmWish(name=word, cap=3)
+    if head == "replay" and value:
+        return ArmWish(name=word, profile=_checked_profile(value))
+    known = ", ".join([*BARE, *(f"{name}=..." for name in VALUED), *TUNERS, "own:..."])
+    raise BadArm(f"there is no arm '{word}'; choose among: {known}.")
+
+
+def _process(word: str, head: str, value: str) -> BenchArm:
+    if head == "off":
+        return BenchArm(word, Kind.PROCESS, plugin=False)
+    if head == "headroom":
+        return BenchArm(word, Kind.PROCESS, strategy="lagom", options=("--headroom", str(_count(word, value))))
+    return BenchArm(word, Kind.PROCESS, environ={**_no_controller(), **_variables(word, value)})
+
+
+def _own(word: str) -> BenchArm:
+    """The same in a process of its own. The caps of others are set as they set them: by variables."""
+    arm, name = _arm(word), f"own:{word}"
+    literal = {"dhelix": DHELIX, "liger": LIGER}.get(word)
+    if word == "stock" or literal is not None:
+        return BenchArm(name, Kind.PROCESS, environ={**_no_controller(), **(literal or {})})
+    if arm.kind is Kind.PROCESS:
+        return arm
+    if arm.kind is Kind.TUNING:
+        return replace(arm, name=name, kind=Kind.PROCESS)
+    assert arm.wish is not None
+    return BenchArm(name, Kind.PROCESS, options=_pinned(word, arm.wish))
+
+
+def _pinned(word: str, wish: ArmWish) -> tuple[str, ...]:
+    if wish.rules:
+        return "--set", wish.rules
+    if wish.cap is not None:
+        return "--set", f"any:any:nc={wish.cap}"
+    if wish.profile is not None:
+        return "--mode", "replay", "--profile", str(wish.profile)
+    raise BadArm(f"'own:{word}' would be many processes; name one setting, like own:static=4.")
+
+
+def _no_controller() -> dict[str, str]:
+    """The plugin counts calls and changes nothing."""
+    return {"LAGOM_CONTROLLER": "none"}
+
+
+def _count(word: str, value: str) -> int:
+    if not value.isdigit() or not 1 <= int(value) <= 64:
+        raise BadArm(f"'{word}' needs a number of channels from 1 to 64.")
+    return int(value)
+
+
+def _variables(word: str, value: str) -> dict[str, str]:
+    pairs = [piece.partition("=") for piece in value.split(",")]
+    if any(not (name and equals) for name, equals, _ in pairs):
+        raise BadArm(f"'{word}' needs variables like env=NCCL_BUFFSIZE=8388608,NCCL_NTHREADS=256.")
+    return {name: text for name, _, text in pairs}
+
+
+def _checked_rules(value: str) -> str:
+    from lagom.settings import split_rules
+    from lagom.wire.plan import parse_rule
+
+    for rule in split_rules(value):
+        parse_rule(rule)
+    return value
+
+
+def _checked_profile(value: str) -> Path:
+    from lagom.wire.plan import check_profile
+
+    path = Path(value).absolute()
+    check_profile(path)
+    return path

@@ -1,0 +1,77 @@
+"""What a log tells of a run: windows by arm, sites, outcome, and what a tuning run would use, as an arm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lagom import journal
+from lagom.bench.store import RunRecord, Window
+from lagom.controller.arms import ArmWish, SiteWish
+from lagom.journal.schema import Base, ConfigRecord
+
+MEASURED_BY = "measured by "
+PROPOSED = ":proposed"
+
+
+def fill(run: RunRecord, events: Sequence[Base]) -> None:
+    """Everything the log says that belongs to the record."""
+    run.windows = list(windows(events))
+    run.sites = [site.model_dump() for event in events if isinstance(event, journal.Program) for site in event.sites]
+    run.measured_by = _tier(events)
+    ranks = [event for event in events if isinstance(event, journal.RankJoined)]
+    run.nccl, run.gpu = (ranks[0].nccl, ranks[0].gpu) if ranks else ("", "")
+    outcomes = [event for event in events if isinstance(event, journal.Outcome)]
+    run.outcome = outcomes[0].model_dump(mode="json") if outcomes else None
+    warnings = [event.text for event in events if isinstance(event, journal.Note) and event.level == "warning"]
+    aside = [event.reason for event in events if isinstance(event, journal.StandingAside)]
+    run.notes += dict.fromkeys([*warnings, *(f"standing aside: {reason}" for reason in aside)])
+
+
+def windows(events: Sequence[Base]) -> Iterator[Window]:
+    """The windows of named arms."""
+    for event in events:
+        if isinstance(event, journal.Move) and event.arm and event.samples:
+            pairs = event.samples
+            seen = [(a.x, b.x) if a.x is not None and b.x is not None else None for a, b in pairs]
+            times = [(round(a.z), round(b.z)) for a, b in pairs]
+            yield Window(arm=event.arm, iteration=event.iteration, z=times, x=seen)
+
+
+def _tier(events: Sequence[Base]) -> str:
+    notes = (event.text for event in events if isinstance(event, journal.Note))
+    return next((text.rpartition(MEASURED_BY)[2] for text in notes if MEASURED_BY in text), "")
+
+
+def arms_of_search(run: RunRecord) -> Iterator[ArmWish]:
+    """What the search leaves the job with, and what it proposed where that was turned down.
+
+    A strategy that has no final say of its own (comm-only tuning) is judged by what it proposed.
+    """
+    if run.outcome is None:
+        return
+    outcome = journal.Outcome.model_validate(run.outcome)
+    chosen, proposed = outcome.configs_chosen, outcome.proposed
+    if _changes(chosen):
+        yield ArmWish(name=run.arm, sites=tuple(_wishes(run.sites, chosen)))
+    if proposed is not None and _changes(proposed) and proposed != chosen:
+        yield ArmWish(name=run.arm + PROPOSED, sites=tuple(_wishes(run.sites, proposed)))
+
+
+def _changes(configs: Sequence[ConfigRecord]) -> bool:
+    return any(config != ConfigRecord() for config in configs)
+
+
+def _wishes(sites: Sequence[dict[str, Any]], configs: Sequence[ConfigRecord]) -> Iterator[SiteWish]:
+    for site, record in zip(sites, configs, strict=False):
+        config = record.config()
+        yield SiteWish(
+            function=site["function"],
+            bytes=site["bytes"],
+            context=site.get("context", ""),
+            channels=config.channels,
+            threads=config.threads,
+            chunk_bytes=config.chunk_bytes,
+            algorithm=None if config.algorithm is None else int(config.algorithm),
+            protocol=None if config.protocol is None else int(config.protocol),
+        )

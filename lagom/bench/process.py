@@ -1,0 +1,155 @@
+"""One process of the job from start to end: what it prints, what the log says, how fast it calls; ended when enough is
+known, or when its time is up.
+
+The job is started behind ``lagom run`` (or bare, for the arm ``off``) in a session of its own. To end it, SIGTERM goes
+to ``lagom run``, which passes it on: a launcher such as torchrun then ends its ranks in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lagom import journal
+from lagom.journal.schema import Base
+from lagom.journal.tail import Tail
+
+LOOK_SECONDS = 0.1
+#: From SIGTERM to SIGKILL.
+GRACE_SECONDS = 30.0
+#: The profile is written just after the outcome: the job is not ended sooner.
+AFTERTHOUGHT_SECONDS = 1.0
+OUTPUT_LINES = 30
+#: Variables of the caller that would be the job's: each process is given its own.
+OURS = ("LAGOM_MODE", "LAGOM_PROFILE", "LAGOM_DIR", "LAGOM_JOB_ID", "LAGOM_SET", "LAGOM_STRATEGY", "LAGOM_CONTROLLER")
+PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How the job is started. ``lagom``: options of ``lagom run``, or None for the job alone."""
+
+    command: Sequence[str]
+    folder: Path
+    name: str
+    lagom: Sequence[str] | None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    limit: float | None = None
+    pattern: re.Pattern[str] | None = None
+    enough: Callable[[Seen], bool] = lambda seen: False
+    while_it_runs: Callable[[], None] = lambda: None
+
+    @property
+    def log(self) -> Path:
+        """The log folder."""
+        return self.folder / self.name
+
+    def line(self) -> list[str]:
+        """The whole command line."""
+        if self.lagom is None:
+            return list(self.command)
+        return [sys.executable, "-m", "lagom", "run", "--dir", str(self.log), *self.lagom, "--", *self.command]
+
+    def environment(self) -> dict[str, str]:
+        """The caller's, without what names another tuning run; the job gets a name of its own."""
+        unwanted = OURS if self.lagom is not None else (*OURS, *PLUGINS)
+        kept = {name: value for name, value in os.environ.items() if name not in unwanted}
+        named = {} if self.lagom is None else {"LAGOM_JOB_ID": f"bench-{os.getpid()}-{self.name}"}
+        return {**kept, **named, **self.environ}
+
+
+@dataclass
+class Seen:
+    """What a process has shown so far."""
+
+    events: list[Base] = field(default_factory=list)
+    metric: list[tuple[float, float]] = field(default_factory=list)  # (wall clock, value)
+    lines: list[str] = field(default_factory=list)  # the last ones
+
+    def outcomes(self) -> list[journal.Outcome]:
+        """How the searches, or the comparison, ended."""
+        return [event for event in self.events if isinstance(event, journal.Outcome)]
+
+    def stands_aside(self) -> bool:
+        """Whether nothing will ever be tuned: some communicators were left alone and none is worked on."""
+        aside = {event.communicator for event in self.events if isinstance(event, journal.StandingAside)}
+        known = {event.communicator for event in self.events if isinstance(event, journal.Communicator)}
+        return bool(known) and known <= aside
+
+
+@dataclass
+class Ended:
+    """A process that has ended: by ``itself``, by ``us`` or by its ``limit``."""
+
+    exit: int
+    seconds: float
+    began: float
+    ended: str
+    seen: Seen
+
+
+def run_process(start: Start) -> Ended:
+    """Run it; returns when it has ended and everything it said was read. Ctrl-C ends it too, and is passed on."""
+    began, clock = time.time(), time.monotonic()
+    start.folder.mkdir(parents=True, exist_ok=True)
+    seen, tail = Seen(), Tail(start.log)
+    process = subprocess.Popen(
+        start.line(), env=start.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", start_new_session=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    reader = threading.Thread(target=_read, args=(process, start, seen), daemon=True)
+    reader.start()
+    try:
+        ended = _watch(process, start, seen, tail, clock)
+    finally:
+        _end(process)
+        reader.join(GRACE_SECONDS)
+    seen.events += tail.unread()
+    return Ended(process.returncode, time.monotonic() - clock, began, ended, seen)
+
+
+def _watch(process: subprocess.Popen[str], start: Start, seen: Seen, tail: Tail, clock: float) -> str:
+    while process.poll() is None:
+        seen.events += tail.unread()
+        start.while_it_runs()
+        if start.limit is not None and time.monotonic() - clock > start.limit:
+            return "limit"
+        if start.enough(seen):
+            time.sleep(AFTERTHOUGHT_SECONDS)
+            return "us" if process.poll() is None else "itself"
+        time.sleep(LOOK_SECONDS)
+    return "itself"
+
+
+def _read(process: subprocess.Popen[str], start: Start, seen: Seen) -> None:
+    """Keeps everything in a file, the last lines in memory, and the metric of each line that has one."""
+    assert process.stdout is not None
+    with (start.folder / f"{start.name}.out").open("w") as kept:
+        for line in process.stdout:
+            kept.write(line)
+            kept.flush()
+            seen.lines = [*seen.lines[1 - OUTPUT_LINES :], line.rstrip()[:400]]
+            if start.pattern is not None and (found := start.pattern.search(line)) is not None:
+                with contextlib.suppress(ValueError, IndexError):
+                    seen.metric.append((time.time(), float(found.group(1))))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ask, wait, insist: the whole session, so that no rank is left."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_SECONDS)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

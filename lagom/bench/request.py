@@ -1,0 +1,66 @@
+"""What one ``lagom bench`` was asked to do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from lagom.bench.arms import BenchArm, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """``command`` compared under ``arms``. Numbers are minima of trust, not of time: see README.md.
+
+    ``cycles``: of the in-job comparison, two pairs an arm each. ``jobs``: how often that is done in a new job.
+    ``rounds``: processes of each process arm. ``metric``: one group that matches a number in a line of the job's
+    output, an iteration's time or (``higher_is_better``) its speed. Times in seconds.
+    """
+
+    command: tuple[str, ...]
+    arms: tuple[BenchArm, ...]
+    folder: Path
+    cycles: int = 8
+    jobs: int = 1
+    rounds: int = 6
+    metric: str = ""
+    higher_is_better: bool = False
+    budget: float | None = None
+    run_limit: float | None = None
+    communicators: int = 1
+    seed: int = 0
+
+    def of(self, kind: Kind) -> tuple[BenchArm, ...]:
+        """The arms of one kind."""
+        return tuple(arm for arm in self.arms if arm.kind is kind)
+
+    @property
+    def compares_in_job(self) -> bool:
+        """Whether there is anything to alternate with stock: an arm, or what a tuning run may find."""
+        return len(self.of(Kind.IN_JOB)) > 1 or bool(self.of(Kind.TUNING)) or not self.of(Kind.PROCESS)
+
+    @property
+    def pattern(self) -> re.Pattern[str] | None:
+        """The metric, compiled."""
+        return re.compile(self.metric) if self.metric else None
+
+    @property
+    def measure(self) -> str:
+        """How an iteration of a process arm is measured: one way for all of them, or they could not be compared.
+
+        ``metric``: what the job prints. ``calls``: how fast it makes NCCL calls, as the plugin counts them. ``wall``:
+        the whole process, for want of anything better where an arm runs without the plugin.
+        """
+        if self.metric:
+            return "metric"
+        return "calls" if all(arm.plugin for arm in self.of(Kind.PROCESS)) else "wall"
+
+    def key(self) -> dict[str, object]:
+        """What must be the same for two runs' samples to belong together."""
+        return {
+            "command": list(self.command),
+            "arms": [arm.name for arm in self.arms],
+            "metric": self.metric,
+            "higher_is_better": self.higher_is_better,
+        }

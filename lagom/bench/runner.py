@@ -1,0 +1,151 @@
+"""The course of a benchmark: the next task, a process for it, its samples on disk, until all is done or time is up."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lagom.bench import found
+from lagom.bench.arms import Kind
+from lagom.bench.measure import value_of
+from lagom.bench.process import Seen, Start, run_process
+from lagom.bench.rates import CallRate, region_of
+from lagom.bench.request import Request
+from lagom.bench.schedule import Task, left
+from lagom.bench.store import RunRecord, Store
+from lagom.controller.arms import ArmsFile, ArmWish
+
+Say = Callable[[str], None]
+#: A process is not started with less time than this.
+LEAST_SECONDS = 20.0
+#: And not if processes like it took longer than what is left by this factor.
+CLOSE = 0.9
+KEPT_LINES = 12
+
+
+def run_bench(request: Request, say: Say = lambda text: None) -> Store:
+    """Do what is left of a benchmark; returns its store, with all samples of this and earlier calls."""
+    store, clock = Store(request), time.monotonic()
+    while waiting := left(request, store.record):
+        task = waiting[0]
+        if (time_left := _time_left(request, clock)) is not None and time_left < _needs(task, store):
+            say(f"the time is up with {len(waiting)} of the processes left; the same command goes on from here.")
+            break
+        say(f"{_words(task)} ({len(waiting)} to go)")
+        run = _run(request, task, store, time_left)
+        store.add(run)
+        say(f"  {_outcome(run)}")
+    return store
+
+
+def _time_left(request: Request, clock: float) -> float | None:
+    return None if request.budget is None else request.budget - (time.monotonic() - clock)
+
+
+def _needs(task: Task, store: Store) -> float:
+    """What a process of this kind takes, as far as one was run."""
+    like = [run.seconds for run in store.record.runs_of(task.kind.value) if not run.failed]
+    return max(LEAST_SECONDS, CLOSE * statistics.median(like)) if like else LEAST_SECONDS
+
+
+def _run(request: Request, task: Task, store: Store, time_left: float | None) -> RunRecord:
+    limits = [limit for limit in (time_left, request.run_limit) if limit is not None]
+    number = len(store.record.runs)
+    start, rate = _start(request, task, store, number, min(limits, default=None))
+    ended = run_process(start)
+    run = RunRecord(
+        kind=task.kind.value,
+        arm="" if task.arm is None else task.arm.name,
+        round=task.round,
+        began=ended.began,
+        seconds=round(ended.seconds, 2),
+        exit=ended.exit,
+        ended=ended.ended,
+        log=start.name,
+    )
+    found.fill(run, ended.seen.events)
+    if task.kind is Kind.PROCESS:
+        assert task.arm is not None
+        run.measure = request.measure
+        run.value, run.samples = value_of(request.measure, ended, rate, tunes=task.arm.tunes)
+    if run.failed or not run.is_useful:
+        run.output = ended.seen.lines[-KEPT_LINES:]
+    return run
+
+
+def _start(
+    request: Request, task: Task, store: Store, number: int, limit: float | None
+) -> tuple[Start, CallRate | None]:
+    """How the process of a task is started, and who counts its calls."""
+    arm, name = task.arm, f"{number:02d}-{task.name}"
+    if task.kind is Kind.IN_JOB:
+        lagom = [
+            "--mode",
+            "tune",
+            "--seed",
+            str(request.seed + task.round),
+            "--arms",
+            str(_arms_file(request, store, name)),
+        ]
+        return Start(request.command, request.folder, name, lagom, {}, limit, enough=_compared(request)), None
+    assert arm is not None
+    if task.kind is Kind.TUNING:
+        lagom = ["--mode", "tune", "--strategy", arm.strategy, "--seed", str(request.seed), *arm.options]
+        return Start(request.command, request.folder, name, lagom, arm.environ, limit, enough=_compared(request)), None
+    options = ["--strategy", arm.strategy, *arm.options] if arm.strategy else [*arm.options]
+    start = Start(
+        request.command, request.folder, name, options if arm.plugin else None, arm.environ, limit, request.pattern
+    )
+    if request.measure != "calls":
+        return start, None
+    rate = CallRate(region_of(start.environment()))
+    return replace(start, while_it_runs=rate.look), rate
+
+
+def _compared(request: Request) -> Callable[[Seen], bool]:
+    """Enough is known once so many communicators are through, or none will be looked at."""
+    return lambda seen: len(seen.outcomes()) >= request.communicators or seen.stands_aside()
+
+
+def _arms_file(request: Request, store: Store, name: str) -> Path:
+    """What the controller is to compare: the arms asked for and those that tuning found."""
+    arms = [arm.wish for arm in request.of(Kind.IN_JOB) if arm.wish is not None]
+    file = ArmsFile(arms=(*arms, *_tuned(store)), cycles=request.cycles)
+    path = request.folder / f"{name}.arms.json"
+    request.folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(file.model_dump_json(indent=1, exclude_defaults=True) + "\n")
+    return path.absolute()
+
+
+def _tuned(store: Store) -> Sequence[ArmWish]:
+    return [wish for run in store.record.runs_of(Kind.TUNING.value) for wish in found.arms_of_search(run)]
+
+
+# -- for the one who waits
+
+
+def _words(task: Task) -> str:
+    if task.kind is Kind.IN_JOB:
+        return "comparing the arms within one job"
+    assert task.arm is not None
+    if task.kind is Kind.TUNING:
+        return f"tuning with {task.arm.name}"
+    return f"round {task.round + 1}: {task.arm.name}"
+
+
+def _outcome(run: RunRecord) -> str:
+    took = f"{run.seconds:.0f} s"
+    if run.failed:
+        return (
+            f"failed with {run.exit} after {took} ({run.ended}): {run.output[-1] if run.output else 'it said nothing'}"
+        )
+    if run.windows:
+        return f"{len(run.windows)} windows in {took}"
+    if run.outcome is not None and run.value is None:
+        return f"{run.outcome['verdict'].replace('_', ' ')}: {run.outcome['configs']} configs in {took}"
+    if run.value is None:
+        return f"nothing could be measured in {took}" + (f": {run.notes[0]}" if run.notes else "")
+    return f"{run.value:.6g} by {run.measure} in {took}"

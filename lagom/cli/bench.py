@@ -1,0 +1,144 @@
+"""``lagom bench --arms ... -- CMD...``: what each setting is worth on a job of the user's own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lagom.errors import UsageError
+
+if TYPE_CHECKING:
+    from lagom.bench import BenchRecord, Request, Result
+
+DEFAULT_ARMS = "stock,lagom,static"
+PIPE_COLUMNS = 140
+DONE, NOTHING = 0, 1
+
+
+def bench(
+    command: Annotated[
+        list[str], typer.Argument(help="The job's command, after `--`.", metavar="-- CMD...", show_default=False)
+    ],
+    arms: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What to compare, commas between: stock, set=RULES, static=NC, static (a sweep), grid, dhelix, liger, "
+            "replay=PROFILE, lagom, guided, autoccl, off, env=A=1, headroom=NC, own:ARM. May be repeated. "
+            f"Default: {DEFAULT_ARMS}.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the raw samples; the same one goes on where it ended.")] = Path(
+        "lagom-bench"
+    ),
+    cycles: Annotated[int, typer.Option(help="Shuffled cycles within a job; two pairs an arm each.", min=1)] = 8,
+    jobs: Annotated[int, typer.Option(help="Do the comparison within so many jobs.", min=1)] = 1,
+    rounds: Annotated[int, typer.Option(help="Processes of each arm that needs its own.", min=1)] = 6,
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="Regular expression with one group: an iteration's time in a line of the job's output. For arms that "
+            "need processes of their own.",
+            show_default=False,
+        ),
+    ] = "",
+    higher_is_better: Annotated[
+        bool, typer.Option("--higher-is-better", help="The metric is a speed, not a time.")
+    ] = False,
+    budget: Annotated[
+        float | None, typer.Option(help="Seconds; ends cleanly with what there is.", min=1, show_default=False)
+    ] = None,
+    run_limit: Annotated[
+        float | None, typer.Option(help="Seconds that one process of the job may take.", min=1, show_default=False)
+    ] = None,
+    communicators: Annotated[
+        int, typer.Option(help="How many process groups to look at, the busiest first.", min=1)
+    ] = 1,
+    seed: Annotated[int, typer.Option(help="Of the order of arms, and of searches.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what the folder of results holds.")] = False,
+    json_out: Annotated[
+        bool, typer.Option("--json", help="Print the results as JSON; progress goes to stderr in any case.")
+    ] = False,
+) -> None:
+    """Compare settings on any job, stock against stock among them, with intervals.
+
+    Arms that NCCL can take while it runs alternate with stock within one job; the others run in processes of their own,
+    in shuffled order. The table says which, and what difference it could have seen.
+
+    Example: lagom bench --arms stock,lagom,static,off --metric "step time: ([0-9.]+)" -- torchrun train.py
+    """
+    from lagom.bench import Request, parse_arms, results_of, run_bench
+    from lagom.bench.store import FILE
+
+    _check(command, metric)
+    request = Request(
+        command=tuple(command),
+        arms=parse_arms(arms or [DEFAULT_ARMS]),
+        folder=out.absolute(),
+        cycles=cycles,
+        jobs=jobs,
+        rounds=rounds,
+        metric=metric,
+        higher_is_better=higher_is_better,
+        budget=budget,
+        run_limit=run_limit,
+        communicators=communicators,
+        seed=seed,
+    )
+    if fresh:
+        (request.folder / FILE).unlink(missing_ok=True)
+    _say_what_cannot_be_compared(request)
+    store = run_bench(request, _say)
+    results = results_of(store.record)
+    _show(store.record, results, store.path, as_json=json_out)
+    raise typer.Exit(DONE if any(result.ratio for result in results) else NOTHING)
+
+
+def _check(command: list[str], metric: str) -> None:
+    import re
+
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
+    try:
+        groups = re.compile(metric).groups
+    except re.error as error:
+        raise UsageError(f"--metric is no regular expression ({error}).") from error
+    if metric and groups != 1:
+        raise UsageError(f"--metric needs one group around the number and has {groups}, like 'step time: ([0-9.]+)'.")
+
+
+def _say_what_cannot_be_compared(request: Request) -> None:
+    from lagom.bench import Kind
+
+    if request.of(Kind.PROCESS) and request.measure == "wall":
+        _say(
+            "an arm runs without the plugin and there is no --metric: arms in processes of their own are compared by "
+            "the wall time of the whole process, start-up included."
+        )
+
+
+def _show(record: BenchRecord, results: list[Result], path: Path, *, as_json: bool) -> None:
+    from rich.console import Console
+
+    from lagom.bench import table
+
+    if as_json:
+        print(json.dumps({**table.as_json(record, results), "samples": str(path)}, indent=1))
+        return
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, PIPE_COLUMNS)
+    console.print(table.table_of(results))
+    for remark in table.remarks(record, results):
+        console.print(f"- {remark}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"raw samples: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _say(text: str) -> None:
+    """Progress, on stderr."""
+    print(f"lagom bench: {text}", file=sys.stderr, flush=True)

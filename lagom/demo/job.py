@@ -1,0 +1,71 @@
+"""The demo's ranks alone, as a job of anybody's: ``python -m lagom.demo.job``.
+
+It knows no more of lagom than its environment says, as a training job does: with NCCL_TUNER_PLUGIN set the virtual ranks
+load the plugin, without it they do not. So `lagom run` and `lagom bench` can be tried, and tested, without a GPU:
+
+    lagom run -- python -m lagom.demo.job --ranks 4 --layers 4
+
+It runs until SIGTERM or ``--iterations``, and then prints each iteration's length on the simulated clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lagom.demo.stage import ENDLESS, Scene
+from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.spec import JobSpec
+
+#: What a job's environment may say to its ranks.
+HEARD = ("LAGOM_", "NCCL_P2P_")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the job to its end."""
+    wanted = _parser().parse_args(arguments)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    environ = {name: value for name, value in os.environ.items() if name.startswith(HEARD)}
+    with tempfile.TemporaryDirectory(prefix="lagom-job-") as scratch:
+        with VirtualJob(_spec(wanted), wanted.folder or Path(scratch), environ) as job:
+            while job.running() and not stop.is_set():
+                time.sleep(0.02)
+            job.stop()
+            lengths = job.finish()[0].lengths
+        for number, length in enumerate(lengths):
+            print(f"iteration {number}: {length / 1e6:.3f} ms")
+
+
+def _spec(wanted: argparse.Namespace) -> JobSpec:
+    scene = Scene(wanted.model, wanted.machine, wanted.ranks, wanted.tokens, wanted.layers, wanted.noise, wanted.nccl)
+    spec = scene.spec(wanted.iterations or ENDLESS)
+    plugin = bool(os.environ.get("NCCL_TUNER_PLUGIN"))
+    return replace(spec, plugin=plugin, profiler=plugin and bool(os.environ.get("NCCL_PROFILER_PLUGIN")))
+
+
+def _parser() -> argparse.ArgumentParser:
+    scene = Scene()
+    parser = argparse.ArgumentParser(prog="python -m lagom.demo.job", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--iterations", type=int, default=0, help="0 = until SIGTERM")
+    parser.add_argument("--model", default=scene.model)
+    parser.add_argument("--machine", default=scene.machine)
+    parser.add_argument("--tokens", type=int, default=scene.tokens)
+    parser.add_argument("--noise", type=float, default=scene.noise)
+    parser.add_argument("--nccl", default=scene.version, help="the release to be imitated: 2.27 ... 2.31")
+    parser.add_argument("--folder", type=Path, help="keep the ranks' records here")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
