@@ -208,40 +208,24 @@ class Region:
         """Free what dead processes and finalized communicators left; returns how many entries."""
         return int(self._lib.lagom_region_sweep(self._mapping))
 
-    def processes(self) -> list[ProcessView]:
-        """Every registered process."""
-        ready = self._lib.LAGOM_READY
-        entries = ((i, self._region.processes[i]) for i in range(MAX_PROCESSES))
     def now_ns(self, process: int) -> int:
         """The time on the clock that this process's records carry."""
         if self._region.header.clock == self._lib.LAGOM_CLOCK_SIMULATED:
             return int(self._region.processes[process].simulated_now_ns)
         return time.monotonic_ns()
 
-        return [_process_view(i, entry) for i, entry in entries if entry.state == ready]
+    def processes(self) -> list[ProcessView]:
+        """Every registered process."""
+        return processes_in(self._region)
 
     def communicators(self) -> list[CommunicatorView]:
         """Every registered communicator."""
-        ready = self._lib.LAGOM_READY
-        entries = ((i, self._region.communicators[i]) for i in range(MAX_COMMUNICATORS))
-        return [
-            CommunicatorView(i, c.comm_id, c.rank_count, c.node_count, c.ordinal, _text(c.name))
-            for i, c in entries
-            if c.state == ready
-        ]
+        return communicators_in(self._region)
 
     def slots(self, communicator: int | None = None, *, also_gone: bool = False) -> list[SlotView]:
         """Every ready slot, of one communicator or of all; ``also_gone``: those of finalized communicators too, whose
         last records still wait."""
-        states = {self._lib.LAGOM_READY, self._lib.LAGOM_GONE} if also_gone else {self._lib.LAGOM_READY}
-        views = []
-        for index in range(MAX_SLOTS):
-            slot = self._region.slots[index]
-            if slot.state not in states or slot.communicator >= MAX_COMMUNICATORS or slot.process >= MAX_PROCESSES:
-                continue
-            if communicator is None or slot.communicator == communicator:
-                views.append(_slot_view(index, slot))
-        return views
+        return slots_in(self._region, communicator, also_gone=also_gone)
 
     # -- the rings
 
@@ -310,6 +294,39 @@ class Region:
     def withdraw(self, communicator: int) -> Verdict:
         """Give an open publication up; the word decides, and may still say committed."""
         return Verdict(self._lib.lagom_publish_withdraw(self._region, communicator))
+
+
+def processes_in(region: Any) -> list[ProcessView]:
+    """Every registered process of a ``struct lagom_region``, mapped or copied."""
+    ready = library().LAGOM_READY
+    entries = ((i, region.processes[i]) for i in range(MAX_PROCESSES))
+    return [_process_view(i, entry) for i, entry in entries if entry.state == ready]
+
+
+def communicators_in(region: Any) -> list[CommunicatorView]:
+    """Every registered communicator."""
+    ready = library().LAGOM_READY
+    entries = ((i, region.communicators[i]) for i in range(MAX_COMMUNICATORS))
+    return [
+        CommunicatorView(i, c.comm_id, c.rank_count, c.node_count, c.ordinal, _text(c.name))
+        for i, c in entries
+        if c.state == ready
+    ]
+
+
+def slots_in(region: Any, communicator: int | None = None, *, also_gone: bool = False) -> list[SlotView]:
+    """Every ready slot whose indices can be true, of one communicator or of all; ``also_gone``: those of finalized
+    communicators too."""
+    states = {library().LAGOM_READY, library().LAGOM_GONE} if also_gone else {library().LAGOM_READY}
+    entries = ((i, region.slots[i]) for i in range(MAX_SLOTS))
+    return [
+        _slot_view(i, slot)
+        for i, slot in entries
+        if slot.state in states
+        and slot.communicator < MAX_COMMUNICATORS
+        and slot.process < MAX_PROCESSES
+        and communicator in (None, slot.communicator)
+    ]
 
 
 def plausible(records: NDArray[Any]) -> NDArray[np.bool_]:
