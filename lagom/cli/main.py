@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lagom import __version__
-from lagom.cli import bench, demo, doctor, log, pin, plugin, profile, report, run
+from lagom.cli import bench, demo, doctor, log, pin, plugin, profile, report, run, watch
 from lagom.errors import LagomError
 
 EXIT_PROBLEM = 1
@@ -27,6 +27,7 @@ app.command("run", context_settings=PREFIX)(run.run)
 app.command("env")(plugin.env)
 app.command("plugin-path")(plugin.plugin_path)
 app.command("doctor")(doctor.doctor)
+app.command("watch")(watch.watch)
 app.command("log")(log.log)
 app.command("set")(pin.set_rules)
 app.command("demo")(demo.demo)

@@ -64,8 +64,49 @@ def parse_rule(text: str) -> Rule:
     rule, error = ffi.new("struct lagom_rule *"), ffi.new("char[256]")
     if library().lagom_rule_parse(text.encode(), rule, error, 256) != 0:
         raise BadRule(ffi.string(error).decode())
+    return read_rule(rule)
+
+
+def format_rule(rule: Rule) -> str:
+    """The rule as ``--set`` takes it: :func:`parse_rule` gives back the same. Stock is ``nc=0``: left to NCCL."""
+    function = "any" if rule.function is None else rule.function.word
+    knobs = ",".join(f"{name}={value}" for name, value in knob_words(rule.config).items())
+    return f"{function}:{format_sizes(rule.bytes_min, rule.bytes_max)}:{knobs or 'nc=0'}"
+
+
+def format_sizes(smallest: int, largest: int) -> str:
+    """``any``, ``>=1M``, ``<=64K``, ``=436207616`` or ``1M-16M``; both bounds inclusive."""
+    if smallest == largest:
+        return f"={exact_bytes(smallest)}"
+    if largest == NO_LIMIT:
+        return "any" if smallest == 0 else f">={exact_bytes(smallest)}"
+    return f"{exact_bytes(smallest)}-{exact_bytes(largest)}" if smallest else f"<={exact_bytes(largest)}"
+
+
+def exact_bytes(count: int) -> str:
+    """``416M``, ``512K``: with a suffix only where nothing is lost."""
+    for unit, power in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if count and count % power == 0:
+            return f"{count // power}{unit}"
+    return str(count)
+
+
+def knob_words(config: CommConfig) -> dict[str, str]:
+    """The knobs that a config sets, by their names in rules and profiles."""
+    named = {
+        "algo": None if config.algorithm is None else config.algorithm.name.lower(),
+        "proto": None if config.protocol is None else config.protocol.name.lower(),
+        "nc": config.channels,
+        "chunk": None if config.chunk_bytes is None else exact_bytes(config.chunk_bytes),
+        "nt": config.threads,
+    }
+    return {name: str(value) for name, value in named.items() if value is not None}
+
+
+def read_rule(rule: Any) -> Rule:
+    """A ``struct lagom_rule`` as a value: its incumbent."""
     function = None if rule.function == ANY_FUNCTION else Function(rule.function)
-    return Rule(function, rule.bytes_min, rule.bytes_max, read_config(rule.incumbent))
+    return Rule(function, int(rule.bytes_min), int(rule.bytes_max), read_config(rule.incumbent))
 
 
 def check_profile(path: Path) -> None:

@@ -1,0 +1,170 @@
+"""``lagom watch``: the jobs of this node, live."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lagom.cli.demo import check_writable
+from lagom.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lagom.watch import NodeSnapshot, Watcher
+
+    View = Callable[[NodeSnapshot], object]
+
+NOTHING_RUNS = 1
+#: Between the two looks of --once: a rate needs two.
+ONCE_SECONDS = 0.5
+PIPE_COLUMNS = 140
+
+
+def watch(
+    job: Annotated[
+        str, typer.Argument(help="A job's name or log folder; default: every job of yours on this node.", metavar="JOB")
+    ] = "",
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="The same as JOB: a log folder.", show_default=False)
+    ] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1, max=3600)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="One look, then exit; 1 if nothing runs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Each look as one JSON object a line.")] = False,
+    prometheus: Annotated[
+        Path | None,
+        typer.Option(
+            "--prometheus",
+            help="Also write each look to this file, for node-exporter's textfile collector.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Show running jobs live: process groups, sites, calls a second, configs in force, phase, resolvable effect, time
+    lost, and the last decisions.
+
+    Finds your jobs on this node by itself. Looks only: the job's shared memory is copied read-only, no lock is taken.
+    A table on a terminal, lines elsewhere.
+    """
+    from lagom.watch import Watcher
+
+    if job and directory is not None:
+        raise UsageError("name the job once: as JOB or with --dir.")
+    watcher = Watcher(_folder(job, directory))
+    with contextlib.ExitStack() as stack:
+        views = [_screen(stack, once=once, as_json=as_json)]
+        if prometheus is not None:
+            views.append(_textfile(prometheus))
+        if once:
+            raise typer.Exit(_look_once(watcher, views))
+        with contextlib.suppress(KeyboardInterrupt):
+            _follow(watcher, views, interval, until_end=bool(job or directory))
+
+
+def _folder(job: str, directory: Path | None) -> Path | None:
+    from lagom.watch.find import named_folder
+
+    wanted = str(directory) if directory is not None else job
+    return named_folder(wanted) if wanted else None
+
+
+def _look_once(watcher: Watcher, views: list[View]) -> int:
+    watcher.look()
+    time.sleep(ONCE_SECONDS)
+    node = watcher.look()
+    for view in views:
+        view(node)
+    return 0 if node.running else NOTHING_RUNS
+
+
+def _follow(watcher: Watcher, views: list[View], interval: float, *, until_end: bool) -> None:
+    while True:
+        began = time.monotonic()
+        node = watcher.look()
+        for view in views:
+            view(node)
+        if until_end and not node.running:
+            return
+        time.sleep(max(0.0, interval - (time.monotonic() - began)))
+
+
+def _screen(stack: contextlib.ExitStack, *, once: bool, as_json: bool) -> View:
+    """How a snapshot is shown where our output goes."""
+    if as_json:
+        import json
+
+        return lambda node: _print(json.dumps(node.as_json()))
+    from rich.console import Console
+
+    console = Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
+    if once:
+        from lagom.watch.screen import page
+
+        return lambda node: console.print(page(node))
+    return _live(stack, console) if console.is_terminal else _lines()
+
+
+def _live(stack: contextlib.ExitStack, console: Console) -> View:
+    """A screen of its own while we watch; the last picture stays behind. Signals leave by the same way."""
+    from rich.live import Live
+
+    from lagom.watch.screen import page
+
+    last: list[NodeSnapshot] = []
+    stack.callback(_leave_behind, console, last)
+    live = stack.enter_context(Live(console=console, screen=True, auto_refresh=False))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+
+    def view(node: NodeSnapshot) -> None:
+        last[:] = [node]
+        live.update(page(node, live=True), refresh=True)
+
+    return view
+
+
+def _leave_behind(console: Console, last: list[NodeSnapshot]) -> None:
+    from lagom.watch.screen import page
+
+    for node in last:
+        console.print(page(node))
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _lines() -> View:
+    from lagom.watch.lines import Lines
+
+    lines = Lines()
+
+    def view(node: NodeSnapshot) -> None:
+        for line in lines.of(node):
+            _print(line)
+
+    return view
+
+
+def _textfile(path: Path) -> View:
+    from lagom.metrics import write_textfile
+
+    check_writable(path)
+    return lambda node: write_textfile(node, path)
+
+
+def _print(line: str) -> None:
+    """At once, so that a pipe sees it; a closed pipe ends the command quietly."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        sys.stdout = None  # type: ignore[assignment]
+        raise typer.Exit from None

@@ -1,0 +1,230 @@
+"""From what was found (shared memory, log, the look before) to the snapshot: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lagom.journal import SiteRecord
+from lagom.journal.text import config_text, site_text
+from lagom.watch.in_force import InForce, in_force
+from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, Phase, SiteSnapshot, Speedup
+from lagom.watch.story import GroupStory, JobStory
+from lagom.wire.glance import GroupGlance, RegionGlance
+from lagom.wire.library import library
+
+SHOWN_DECISIONS = 10
+PURPOSES = {"baseline": Phase.BASELINE, "confirm": Phase.CONFIRMING, "final": Phase.PROVING}
+VERDICTS = {"improved": Phase.TUNED, "stock_is_best": Phase.STOCK_IS_BEST}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A communicator's counters at one moment; ``at`` is monotonic seconds."""
+
+    at: float
+    comm_id: int
+    epoch: int
+    calls: int
+    iterations: int
+
+
+def counts_of(glance: RegionGlance, at: float) -> dict[int, Count]:
+    """Every communicator's counters: of its slowest rank."""
+    return {
+        group.view.index: Count(
+            at,
+            group.view.comm_id,
+            max(slot.active_epoch for slot in group.slots),
+            min(slot.calls for slot in group.slots),
+            min(slot.iterations for slot in group.slots),
+        )
+        for group in glance.groups
+        if group.slots
+    }
+
+
+def build_job(
+    glance: RegionGlance, story: JobStory, folder: str, before: dict[int, Count], now: dict[int, Count]
+) -> JobSnapshot:
+    """One running job."""
+    start = story.start
+    first = glance.processes[0] if glance.processes else None
+    return JobSnapshot(
+        job=readable_name(start.job if start is not None else glance.job_key),
+        region=str(glance.path),
+        folder=folder,
+        ended="",
+        mode=start.mode if start is not None else "",
+        strategy=start.strategy if start is not None else "",
+        controller_pid=glance.controller_pid if glance.controller_alive else 0,
+        ranks=len(glance.processes),
+        nccl=tuple(sorted({version_text(process.nccl_version) for process in glance.processes} - {""})),
+        gpu=first.gpu if first is not None else "",
+        started=glance.created_ns / 1e9,
+        simulated_clock=glance.simulated_clock,
+        remarks=tuple(sorted({process.remark for process in glance.processes} - {""})) + tuple(story.asides),
+        groups=tuple(_build_group(glance, group, story, before, now) for group in glance.groups),
+        decisions=tuple(story.decisions)[-SHOWN_DECISIONS:],
+    )
+
+
+def build_ended(story: JobStory, folder: str, region: str, reason: str, last: JobSnapshot | None) -> JobSnapshot:
+    """A job that is over: as it was seen last, with how it ended."""
+    start = story.start
+    return JobSnapshot(
+        job=readable_name(start.job) if start is not None else (last.job if last is not None else region),
+        region=region,
+        folder=folder,
+        ended=reason,
+        mode=start.mode if start is not None else "",
+        strategy=start.strategy if start is not None else "",
+        controller_pid=0,
+        ranks=0,
+        nccl=last.nccl if last is not None else (),
+        gpu=last.gpu if last is not None else "",
+        started=start.t if start is not None else (last.started if last is not None else 0.0),
+        simulated_clock=last.simulated_clock if last is not None else False,
+        remarks=last.remarks if last is not None else tuple(story.asides),
+        groups=(),
+        decisions=tuple(story.decisions)[-SHOWN_DECISIONS:],
+    )
+
+
+def readable_name(job_key: str) -> str:
+    """``lagom.myjob uid=0 boot=... host=-`` -> ``myjob``: what a job is called where no log names it."""
+    return (job_key.split(" uid=", 1)[0].removeprefix("lagom.") or "?")[:60]
+
+
+def version_text(code: int) -> str:
+    """``23007`` -> ``2.30.7``; empty if unknown."""
+    return f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code else ""
+
+
+def _build_group(
+    glance: RegionGlance, group: GroupGlance, story: JobStory, before: dict[int, Count], now: dict[int, Count]
+) -> GroupSnapshot:
+    view, slots = group.view, group.slots
+    told = story.group(view.index)
+    force = in_force(group, told)
+    count = now.get(view.index)
+    calls_rate, iterations_rate = _rates(before.get(view.index), count)
+    phase, detail = _phase(glance, group, told, count)
+    return GroupSnapshot(
+        index=view.index,
+        comm_id=f"{view.comm_id:#x}",
+        name=view.name or f"comm{view.index}",
+        ranks=view.rank_count,
+        here=len(slots),
+        nodes=view.node_count,
+        phase=phase,
+        detail=detail,
+        agreement=_agreement(group, count),
+        epoch=count.epoch if count is not None else 0,
+        calls=count.calls if count is not None else 0,
+        calls_per_second=calls_rate,
+        iterations_per_second=iterations_rate,
+        changed=sum(slot.applied for slot in slots),
+        unrecorded=sum(slot.call_drops for slot in slots),
+        suspensions=sum(slot.suspensions for slot in slots),
+        graph_captured=any(slot.capturing for slot in slots),
+        untunable={
+            "p2p": group.untunable.p2p,
+            "symmetric": group.untunable.symmetric,
+            "copy_engine": group.untunable.copy_engine,
+        },
+        stock_z_ns=told.stock_z,
+        speedup=_speedup(told),
+        resolvable=told.resolvable,
+        configs_tried=told.configs,
+        lost_iterations=told.lost_iterations,
+        lost_seconds=told.lost_iterations * told.stock_z / 1e9 if told.stock_z is not None else None,
+        plans_committed=told.committed,
+        plans_aborted=told.aborted,
+        sites=_sites(group, told, force, iterations_rate),
+        rules=force.rules,
+    )
+
+
+def _rates(before: Count | None, now: Count | None) -> tuple[float | None, float | None]:
+    """Calls and iterations a second since the look before; iterations only under one and the same plan."""
+    if before is None or now is None or before.comm_id != now.comm_id or now.at <= before.at:
+        return None, None
+    seconds = now.at - before.at
+    calls = (now.calls - before.calls) / seconds if now.calls >= before.calls else None
+    same_plan = before.epoch == now.epoch and 0 < before.iterations <= now.iterations
+    return calls, (now.iterations - before.iterations) / seconds if same_plan else None
+
+
+def _agreement(group: GroupGlance, count: Count | None) -> Agreement:
+    lib = library()
+    if group.switch_state == lib.LAGOM_PREPARED:
+        return Agreement.OFFERED
+    running = {slot.active_epoch for slot in group.slots}
+    coming = group.switch_state == lib.LAGOM_COMMITTED and count is not None and running != {group.switch_epoch}
+    return Agreement.COMING if coming else Agreement.AGREED
+
+
+def _phase(glance: RegionGlance, group: GroupGlance, told: GroupStory, count: Count | None) -> tuple[Phase, str]:
+    """Where it stands, and why where that wants a reason."""
+    if len(group.slots) < group.view.rank_count and group.view.node_count == 1:
+        return Phase.JOINING, f"{len(group.slots)} of {group.view.rank_count} ranks"
+    if told.aside:
+        return Phase.ASIDE, told.aside
+    if told.outcome is not None:
+        return VERDICTS.get(told.outcome.verdict, Phase.STOPPED), told.outcome.reason
+    if told.pinned:
+        return Phase.PINNED, ""
+    agreed = count is not None and count.epoch > 0
+    if not glance.controller_alive:
+        return _without_controller(told, agreed)
+    if told.program is None:
+        return Phase.LEARNING, ""
+    if told.last is None:
+        return Phase.BASELINE, ""
+    return PURPOSES.get(told.last.purpose, Phase.SEARCHING), ""
+
+
+def _without_controller(told: GroupStory, agreed: bool) -> tuple[Phase, str]:
+    if told.program is not None:
+        return Phase.UNATTENDED, "the controller is gone; what was agreed stays in force"
+    return (Phase.REPLAYING, "") if agreed else (Phase.STOCK, "no controller, no profile")
+
+
+def _speedup(told: GroupStory) -> Speedup | None:
+    outcome = told.outcome
+    if outcome is None or outcome.verdict != "improved" or outcome.speedup is None:
+        return None
+    return Speedup(outcome.speedup, outcome.speedup_low, outcome.speedup_high)
+
+
+def _sites(
+    group: GroupGlance, told: GroupStory, force: InForce, iterations_rate: float | None
+) -> tuple[SiteSnapshot, ...]:
+    """As the log names them; in replay, where there is no log, as the plan does."""
+    known = told.program.sites if told.program is not None else _planned(group)
+    return tuple(_site(site, force, iterations_rate) for site in known)
+
+
+def _planned(group: GroupGlance) -> tuple[SiteRecord, ...]:
+    sites = group.plan.sites if group.plan is not None else ()
+    return tuple(
+        SiteRecord(index=index, function=site.function.word, bytes=site.bytes, calls_per_iteration=site.positions)
+        for index, site in enumerate(sites)
+    )
+
+
+def _site(site: SiteRecord, force: InForce, iterations_rate: float | None) -> SiteSnapshot:
+    config, trial = force.config(site.index), force.tried(site.index)
+    return SiteSnapshot(
+        name=site_text(site),
+        function=site.function,
+        bytes=site.bytes,
+        context=site.context,
+        calls_per_iteration=site.calls_per_iteration,
+        calls_per_second=iterations_rate * site.calls_per_iteration if iterations_rate is not None else None,
+        nccl=config_text(site.stock) if site.stock is not None else "",
+        in_force=str(config) if force.known else "?",
+        trial="" if trial is None else str(trial),
+        channels=config.channels,
+        chunk_bytes=config.chunk_bytes,
+    )

@@ -1,0 +1,99 @@
+"""Which jobs of this user run on this node, and where their logs are. Looks only; takes nothing, removes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from lagom.errors import JournalError, UsageError
+from lagom.journal import LOG_NAME, JobStart, find_log
+from lagom.journal.reader import parse
+from lagom.settings import read
+from lagom.wire.glance import RegionGlance, glance
+
+PROC = Path("/proc")
+CONTROLLER = "lagom.controller"
+HEAD_BYTES = 1 << 16
+
+
+def regions() -> list[Path]:
+    """Every file that may be a region of ours, in LAGOM_SHM_DIR."""
+    folder = Path(read("LAGOM_SHM_DIR"))
+    return sorted(path for path in folder.glob(f"lagom-{os.getuid()}-*") if ".tmp." not in path.name)
+
+
+def log_folder_of(seen: RegionGlance) -> Path | None:
+    """Where the log of a region's job is: as its controller was told, as its ranks were, or one here that names it."""
+    for folder in _candidates(seen):
+        if region_of(folder) == seen.path:
+            return folder
+    return None
+
+
+def _candidates(seen: RegionGlance) -> Iterator[Path]:
+    if seen.controller_alive and (folder := _told_to_controller(seen)) is not None:
+        yield folder
+    for process in seen.processes:
+        if (folder := _told_to_rank(process.pid)) is not None:
+            yield folder
+    yield from sorted(Path().glob("lagom-*"), key=lambda path: -path.stat().st_mtime)
+
+
+def _told_to_controller(seen: RegionGlance) -> Path | None:
+    """``--dir`` of its command line. The pid may be of another PID namespace: the line must speak of this region."""
+    words = _words(seen.controller_pid, "cmdline")
+    if CONTROLLER not in words or not {seen.job_key, str(seen.path)} & set(words) or "--dir" not in words[:-1]:
+        return None
+    return _absolute(seen.controller_pid, words[words.index("--dir") + 1])
+
+
+def _told_to_rank(pid: int) -> Path | None:
+    for word in _words(pid, "environ"):
+        if word.startswith("LAGOM_DIR=") and len(word) > len("LAGOM_DIR="):
+            return _absolute(pid, word.removeprefix("LAGOM_DIR="))
+    return None
+
+
+def _words(pid: int, file: str) -> list[str]:
+    try:
+        return (PROC / str(pid) / file).read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def _absolute(pid: int, folder: str) -> Path | None:
+    try:
+        return (PROC / str(pid) / "cwd").resolve(strict=True) / folder
+    except OSError:
+        return Path(folder) if folder.startswith("/") else None
+
+
+def region_of(folder: Path) -> Path | None:
+    """The region that the last job of a log used; ``None`` without a log, or where it does not say."""
+    last = None
+    try:
+        with (folder / LOG_NAME).open("rb") as file:
+            for line in file:
+                if b'"job_start"' in line[:256]:
+                    last = line
+        start = parse(last.decode(errors="replace")) if last is not None else None
+    except (OSError, JournalError):
+        return None
+    return Path(start.region) if isinstance(start, JobStart) and start.region else None
+
+
+def named_folder(job: str) -> Path:
+    """The log folder meant by a path or by a job's name; raises :class:`UsageError` where there is none."""
+    path = Path(job)
+    if path.exists():
+        return find_log(path).parent
+    beside = Path(f"lagom-{job}")
+    if (beside / LOG_NAME).is_file():
+        return beside
+    running = [(seen, folder) for seen in map(glance, regions()) if (folder := log_folder_of(seen)) is not None]
+    for seen, folder in running:
+        if seen.job_key.startswith((f"lagom.{job} ", f"{job} ")):
+            return folder
+    known = ", ".join(str(folder) for _, folder in running) or "none is running here"
+    raise UsageError(f"there is no job and no log folder '{job}'; jobs with a log on this node: {known}.")

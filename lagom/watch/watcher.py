@@ -1,0 +1,113 @@
+"""Looks at the node again and again, and remembers between two looks what a snapshot needs: counters, logs, who ended.
+
+Disturbs nobody: shared memory is copied read-only and no lock is taken (:mod:`lagom.wire.glance`); logs are read.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lagom.errors import JournalError
+from lagom.journal.tail import Tail
+from lagom.watch.build import Count, build_ended, build_job, counts_of
+from lagom.watch.find import log_folder_of, region_of, regions
+from lagom.watch.snapshot import JobSnapshot, NodeSnapshot
+from lagom.watch.story import JobStory
+from lagom.wire.glance import RegionGlance, glance
+
+#: How long a job that has ended stays on the screen.
+ENDED_SECONDS = 60.0
+#: How often the log of a job is looked for that has none yet.
+SEARCH_SECONDS = 2.0
+
+
+@dataclass
+class _Followed:
+    """One job between two looks."""
+
+    region: Path
+    folder: Path | None = None
+    tail: Tail | None = None
+    story: JobStory = field(default_factory=JobStory)
+    counts: dict[int, Count] = field(default_factory=dict)
+    last: JobSnapshot | None = None
+    ended_at: float | None = None
+    searched_at: float = float("-inf")
+
+    def read_log(self) -> None:
+        """What is new in it."""
+        if self.tail is None and self.folder is not None:
+            self.tail = Tail(self.folder)
+        try:
+            if self.tail is not None:
+                self.story.read(self.tail.unread())
+        except JournalError:  # another schema: the region alone must do
+            self.tail = None
+            self.folder = None
+
+    @property
+    def told(self) -> JobStory:
+        """The story, if it is about this region: a log folder may have served another job before."""
+        return self.story if self.story.region in ("", str(self.region)) else JobStory()
+
+
+class Watcher:
+    """Every job of this user on this node, or the one of ``folder``."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._only = folder
+        self._jobs: dict[Path, _Followed] = {}
+
+    def look(self) -> NodeSnapshot:
+        """The node now."""
+        now = time.monotonic()
+        for path in self._paths():
+            seen = glance(path)
+            if seen.processes or seen.controller_alive:
+                self._see(seen, now)
+            elif path in self._jobs or self._only is not None:
+                self._end(path, now)
+        for path in [path for path in self._jobs if not path.exists()]:
+            self._end(path, now)
+        self._forget(now)
+        jobs = tuple(job.last for job in self._jobs.values() if job.last is not None)
+        return NodeSnapshot(time.time(), socket.gethostname(), jobs)
+
+    def _paths(self) -> list[Path]:
+        if self._only is None:
+            return regions()
+        running = [path for path, job in self._jobs.items() if job.ended_at is None]
+        if running:
+            return running
+        named = region_of(self._only)
+        return [named] if named is not None else []
+
+    def _see(self, seen: RegionGlance, now: float) -> None:
+        job = self._jobs.get(seen.path)
+        if job is None or job.ended_at is not None:  # new, or another job under the old name
+            job = self._jobs[seen.path] = _Followed(seen.path, self._only)
+        if job.folder is None and now - job.searched_at >= SEARCH_SECONDS:
+            job.searched_at = now
+            job.folder = log_folder_of(seen)
+        job.read_log()
+        counts = counts_of(seen, now)
+        job.last = build_job(seen, job.told, str(job.folder or ""), job.counts, counts)
+        job.counts = counts
+
+    def _end(self, path: Path, now: float) -> None:
+        job = self._jobs.setdefault(path, _Followed(path, self._only))
+        if job.ended_at is not None:
+            return
+        job.ended_at = now
+        job.read_log()
+        end = job.told.end
+        reason = end.reason if end is not None else "its shared memory is gone, and its log does not say why"
+        job.last = build_ended(job.told, str(job.folder or ""), str(path), reason, job.last)
+
+    def _forget(self, now: float) -> None:
+        for path, job in list(self._jobs.items()):
+            if job.ended_at is not None and now - job.ended_at > ENDED_SECONDS and self._only is None:
+                del self._jobs[path]

@@ -1,0 +1,176 @@
+"""What ``lagom watch`` sees of a region: a private copy of its tables, taken without a lock and without a write.
+
+The rings are not touched: they have one consumer, the controller. What is copied may be half written or garbage; every
+index is clamped here, and a plan counts only if its own hash fits.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lagom.records import CommConfig, Function
+from lagom.wire.layout import MAX_POSITIONS, MAX_PROCESSES, MAX_RULES, MAX_SITES, ffi
+from lagom.wire.library import library
+from lagom.wire.plan import Rule, read_config, read_rule
+from lagom.wire.region import (
+    CommunicatorView,
+    ProcessView,
+    SlotView,
+    _text,
+    communicators_in,
+    processes_in,
+    slots_in,
+)
+
+#: Header and tables; what follows are the rings.
+TABLE_BYTES = ffi.offsetof("struct lagom_region", "calls")
+
+
+@dataclass(frozen=True, slots=True)
+class SitePlan:
+    """A site as a plan has it. ``candidate`` equals ``incumbent`` where the plan tries nothing here."""
+
+    function: Function
+    bytes: int
+    positions: int  # of the program, that play this part
+    incumbent: CommConfig
+    candidate: CommConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PlanGlance:
+    """The plan that lies in the region: offered, in force, or given up; the word and the ranks say which."""
+
+    epoch: int
+    start_call: int
+    end_call: int  # 0 = open-ended
+    has_candidate: bool
+    sites: tuple[SitePlan, ...]
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Untunable:
+    """Operations that never reach a tuner, as the profiler half counted them."""
+
+    p2p: int = 0
+    symmetric: int = 0
+    copy_engine: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupGlance:
+    """One communicator with its ranks on this node."""
+
+    view: CommunicatorView
+    switch_state: int  # enum lagom_switch_state
+    switch_epoch: int
+    capture: int
+    plan: PlanGlance | None
+    slots: tuple[SlotView, ...]
+    untunable: Untunable
+
+
+@dataclass(frozen=True, slots=True)
+class RegionGlance:
+    """A region at one moment. ``fault`` is empty or says why nothing else is known."""
+
+    path: Path
+    fault: str = ""
+    job_key: str = ""
+    controller_alive: bool = False
+    controller_pid: int = 0
+    created_ns: int = 0  # wall clock
+    simulated_clock: bool = False
+    processes: tuple[ProcessView, ...] = ()  # those alive
+    groups: tuple[GroupGlance, ...] = ()
+
+
+def glance(path: Path) -> RegionGlance:
+    """Look at one region; never raises for what is in it, or for its going away meanwhile."""
+    lib = library()
+    mapping = ffi.new("struct lagom_mapping *")
+    fault = lib.lagom_region_inspect(mapping, str(path).encode())
+    if fault != lib.LAGOM_REGION_OK:
+        return RegionGlance(path, _text(lib.lagom_region_fault_text(fault)))
+    try:
+        tables = _copy(mapping)
+        if tables is None:
+            return RegionGlance(path, "it is being cut short")
+        alive = {i for i in range(MAX_PROCESSES) if lib.lagom_region_process_alive(mapping, i)}
+        controller_alive = bool(lib.lagom_region_controller_alive(mapping))
+    finally:
+        lib.lagom_region_leave(mapping, False)
+    return _read(path, ffi.cast("struct lagom_region *", tables), alive, controller_alive)
+
+
+def _copy(mapping: Any) -> Any:
+    """The tables in memory of our own: read at leisure, whatever becomes of the file."""
+    if os.fstat(mapping.fd).st_size < TABLE_BYTES:
+        return None  # touching the mapping would end us
+    tables = ffi.new("char[]", TABLE_BYTES)
+    ffi.memmove(tables, mapping.region, TABLE_BYTES)
+    return tables
+
+
+def _read(path: Path, region: Any, alive: set[int], controller_alive: bool) -> RegionGlance:
+    header = region.header
+    slots = [slot for slot in slots_in(region) if slot.process in alive]
+    return RegionGlance(
+        path,
+        job_key=_text(header.job_key),
+        controller_alive=controller_alive,
+        controller_pid=int(header.controller_pid),
+        created_ns=int(header.created_ns),
+        simulated_clock=header.clock == library().LAGOM_CLOCK_SIMULATED,
+        processes=tuple(process for process in processes_in(region) if process.index in alive),
+        groups=tuple(
+            _group(region, view, tuple(slot for slot in slots if slot.communicator == view.index))
+            for view in communicators_in(region)
+        ),
+    )
+
+
+def _group(region: Any, view: CommunicatorView, slots: tuple[SlotView, ...]) -> GroupGlance:
+    entry = region.communicators[view.index]
+    raw = [region.slots[slot.index] for slot in slots]
+    return GroupGlance(
+        view,
+        switch_state=int(entry.word) & 3,
+        switch_epoch=int(entry.word) >> 2,
+        capture=int(entry.capture),
+        plan=_plan(entry.plan, view.comm_id),
+        slots=slots,
+        untunable=Untunable(
+            max((int(slot.untunable_p2p) for slot in raw), default=0),
+            max((int(slot.untunable_symmetric) for slot in raw), default=0),
+            max((int(slot.untunable_copy_engine) for slot in raw), default=0),
+        ),
+    )
+
+
+def _plan(plan: Any, comm_id: int) -> PlanGlance | None:
+    """The plan, if it is whole."""
+    lib = library()
+    counts = plan.position_count <= MAX_POSITIONS and plan.site_count <= MAX_SITES and plan.rule_count <= MAX_RULES
+    if not plan.epoch or not counts or lib.lagom_plan_check(ffi.addressof(plan), comm_id) != 0:
+        return None
+    if lib.lagom_plan_hash(ffi.addressof(plan)) != plan.hash:
+        return None
+    positions = [int(plan.positions[i]) for i in range(plan.position_count)]
+    return PlanGlance(
+        epoch=int(plan.epoch),
+        start_call=int(plan.start_call),
+        end_call=int(plan.end_call),
+        has_candidate=bool(plan.flags & lib.LAGOM_PLAN_HAS_CANDIDATE),
+        sites=tuple(_site(plan.sites[i], positions.count(i)) for i in range(plan.site_count)),
+        rules=tuple(read_rule(plan.rules[i]) for i in range(plan.rule_count)),
+    )
+
+
+def _site(site: Any, positions: int) -> SitePlan:
+    configs = read_config(site.incumbent), read_config(site.candidate)
+    return SitePlan(Function(site.function), int(site.bytes), positions, *configs)
