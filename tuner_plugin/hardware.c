@@ -61,7 +61,7 @@ void lagom_job_size(uint32_t *ranks, uint32_t *nodes)
         *ranks = (uint32_t)world_size;
     }
     if (world_size > 0 && local_size > 0) {
-        *nodes = (uint32_t)((world_size + local_size - 1) / local_size);
+        *nodes = ((uint32_t)world_size - 1) / (uint32_t)local_size + 1;
     }
 }
 
