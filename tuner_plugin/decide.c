@@ -2,6 +2,7 @@
 
 #include "protocol/lagom_atomic.h"
 #include "tuner_plugin/cost_table.h"
+#include "tuner_plugin/headroom.h"
 #include "tuner_plugin/watch.h"
 
 /* Written by one thread, read by the controller: no read-modify-write needed. */
@@ -156,6 +157,9 @@ void lagom_decide(struct lagom_member *member, const struct lagom_question *ques
         lagom_agreement_decide(&member->agreement, (uint32_t)question->function, question->bytes);
     struct lagom_pick pick = stock;
     uint8_t flags = carry_out(member, question, &table, &stock, &pick, &decision.choice.config);
+    if (decision.choice.config.channels == 0) {
+        lagom_headroom_keep_stock(question, &pick, member->ranks);
+    }
     if (member->chunk_possible) {
         lagom_chunk_list_add(&member->chunks, (uint32_t)question->function, pick.algorithm, pick.protocol,
                              decision.choice.config.chunk_bytes);

@@ -1,6 +1,7 @@
 /* exports.c - the six tables NCCL looks up, and nothing else. Each adapter only translates its version's arguments. */
 #include "tuner_plugin/chunk.h"
 #include "tuner_plugin/decide.h"
+#include "tuner_plugin/headroom.h"
 #include "tuner_plugin/nccl_abi.h"
 #include "tuner_plugin/plugin.h"
 #include "tuner_plugin/profiler.h"
@@ -27,7 +28,11 @@ static int get_coll_info(void *context, int function, size_t bytes, int pipe_ops
                                                 .protocols = protocols,
                                                 .registered = registered,
                                                 .channels = channels};
-        lagom_decide(context, &question);
+        if (__builtin_expect(lagom_is_bystander(context), false)) {
+            lagom_bystander_decide(context, &question);
+        } else {
+            lagom_decide(context, &question);
+        }
     }
     return NCCL_SUCCESS;
 }
@@ -38,7 +43,7 @@ static int get_chunk_size(void *context, int function, size_t bytes, int algorit
     (void)bytes; /* one channel's share: see chunk.h */
     (void)channels;
     struct lagom_member *member = context;
-    if (member != NULL && chunk != NULL && !inert()) {
+    if (member != NULL && chunk != NULL && !inert() && !lagom_is_bystander(member)) {
         lagom_chunk_list_apply(&member->chunks, function, algorithm, protocol, chunk);
         if (member->measuring) {
             lagom_launch_order_launching(&member->launches);

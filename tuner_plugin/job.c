@@ -165,6 +165,10 @@ bool lagom_job_join(struct lagom_job *job, const struct lagom_hello *hello, nccl
     if (!job->settings.mode_understood) {
         lagom_job_remark(job, "LAGOM_MODE is none of auto, tune, replay, off; lagom stands aside.");
     }
+    if (!job->settings.headroom_understood) {
+        lagom_job_remark(job, "LAGOM_HEADROOM is not channels built and channels of stock, like 32:24; it is ignored, and "
+                              "calls may use every channel NCCL builds.");
+    }
     if (job->settings.mode == LAGOM_MODE_OFF) {
         return false;
     }

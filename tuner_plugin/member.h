@@ -20,7 +20,7 @@
 struct lagom_profiled;
 
 struct lagom_member {
-    struct lagom_region *region;
+    struct lagom_region *region; /* first, and never NULL: that tells a member from a bystander (headroom.h) */
     struct lagom_communicator *shared;
     struct lagom_slot *slot;
     struct lagom_process *process;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "protocol/lagom_atomic.h"
+#include "tuner_plugin/headroom.h"
 #include "tuner_plugin/job.h"
 #include "tuner_plugin/log.h"
 #include "tuner_plugin/member_make.h"
@@ -180,13 +181,14 @@ void lagom_plugin_enter(const struct lagom_hello *hello, nccl_log_function log, 
     }
     pthread_mutex_lock(&plugin.lock);
     settings();
-    *hello->context_place = enter(hello, log, return_address);
+    struct lagom_member *member = enter(hello, log, return_address);
+    *hello->context_place = member != NULL ? (void *)member : lagom_bystander_for(hello->ranks);
     pthread_mutex_unlock(&plugin.lock);
 }
 
 void lagom_plugin_leave(struct lagom_member *member)
 {
-    if (member == NULL || lagom_load_relaxed(&lagom_plugin_inert)) {
+    if (member == NULL || lagom_is_bystander(member) || lagom_load_relaxed(&lagom_plugin_inert)) {
         return;
     }
     pthread_mutex_lock(&plugin.lock);

@@ -15,7 +15,8 @@
 
 #define LAGOM_VERSION "0.1.0"
 
-/* Tuner init of one communicator: leaves its context, or NULL = NCCL goes on without us. */
+/* Tuner init of one communicator: leaves its context, or NULL = NCCL goes on without us. With head-room a communicator
+ * that is not joined gets a bystander (headroom.h) instead: every rank must go on with stock's channels. */
 void lagom_plugin_enter(const struct lagom_hello *hello, nccl_log_function log, const void *return_address);
 void lagom_plugin_leave(struct lagom_member *member);
 

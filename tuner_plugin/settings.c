@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tuner_plugin/headroom.h"
 #include "tuner_plugin/nccl_abi.h"
 
 static const char *const mode_names[] = {
@@ -48,6 +49,7 @@ void lagom_settings_read(struct lagom_settings *settings)
     settings->spawn = !is(getenv("LAGOM_CONTROLLER"), "none");
     settings->simulated_clock = is(getenv("LAGOM_CLOCK"), "simulated");
     settings->timeline = is(getenv("LAGOM_TIMELINE"), "1");
+    settings->headroom_understood = lagom_headroom_read(getenv("LAGOM_HEADROOM"), &lagom_headroom);
     settings->log_level = is(getenv("LAGOM_LOG_LEVEL"), "warn") ? NCCL_LOG_WARN : NCCL_LOG_INFO;
     copy(settings->profile, sizeof(settings->profile), getenv("LAGOM_PROFILE"));
     copy(settings->python, sizeof(settings->python), getenv("LAGOM_PYTHON"));

@@ -14,6 +14,7 @@ struct lagom_settings {
     bool spawn;             /* LAGOM_CONTROLLER is not none */
     bool simulated_clock;   /* LAGOM_CLOCK=simulated */
     bool timeline;          /* LAGOM_TIMELINE is 1 */
+    bool headroom_understood; /* LAGOM_HEADROOM: what it says is in lagom_headroom */
     int log_level;          /* LAGOM_LOG_LEVEL: enum nccl_log_level; debug counts as info */
     char profile[PATH_MAX]; /* LAGOM_PROFILE; empty = none */
     char python[PATH_MAX];  /* LAGOM_PYTHON; empty = the one baked in beside the library */

@@ -101,7 +101,8 @@ static inline void fresh_environment(void)
 {
     static const char *const names[] = {"LAGOM_MODE",  "LAGOM_PROFILE",   "LAGOM_NT",         "LAGOM_PYTHON",
                                         "LAGOM_CLOCK", "LAGOM_LOG_LEVEL", "LAGOM_SET",        "LAGOM_STRATEGY",
-                                        "NCCL_HOSTID", "WORLD_SIZE",      "LOCAL_WORLD_SIZE", "NCCL_P2P_DISABLE"};
+                                        "NCCL_HOSTID", "WORLD_SIZE",      "LOCAL_WORLD_SIZE", "NCCL_P2P_DISABLE",
+                                        "LAGOM_HEADROOM"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         unsetenv(names[i]);
     }

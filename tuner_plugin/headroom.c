@@ -1,0 +1,105 @@
+#include "tuner_plugin/headroom.h"
+
+#include <stdlib.h>
+
+#include "tuner_plugin/cost_table.h"
+
+#define MOST_CHANNELS 64u /* NCCL's MAXCHANNELS */
+#define USUAL_THREADS 512u
+#define LL128_THREADS 640u
+#define SMALL_THRESHOLD 8u /* bytes a thread, LL and LL128 */
+#define SIMPLE_THRESHOLD 64u
+#define SIZES 128u
+
+struct lagom_headroom lagom_headroom;
+
+/* Digits up to `end`; 0 = none, or out of range. */
+static uint32_t read_part(const char **at, char end, uint32_t most)
+{
+    uint32_t value = 0;
+    const char *from = *at;
+    while (**at >= '0' && **at <= '9' && value <= most) {
+        value = value * 10 + (uint32_t)(*(*at)++ - '0');
+    }
+    bool good = *at != from && value <= most && (**at == end || **at == '\0');
+    *at += **at == end && end != '\0';
+    return good ? value : 0;
+}
+
+bool lagom_headroom_read(const char *value, struct lagom_headroom *out)
+{
+    struct lagom_headroom found = {.ring_threads = USUAL_THREADS};
+    *out = (struct lagom_headroom){0};
+    if (value == NULL || value[0] == '\0') {
+        return true;
+    }
+    found.built = read_part(&value, ':', MOST_CHANNELS);
+    found.stock = read_part(&value, ':', MOST_CHANNELS);
+    if (*value != '\0') {
+        found.ring_threads = read_part(&value, '\0', LL128_THREADS);
+    }
+    if (*value != '\0' || found.stock == 0 || found.built < found.stock || found.ring_threads == 0) {
+        return false;
+    }
+    *out = found;
+    return true;
+}
+
+/* Below this many bytes a channel NCCL does without it. */
+static uint64_t bytes_a_channel(const struct lagom_headroom *headroom, int algorithm, int protocol, uint32_t ranks)
+{
+    bool ring = algorithm == LAGOM_RING;
+    switch (protocol) {
+    case LAGOM_LL: return (uint64_t)USUAL_THREADS * SMALL_THRESHOLD * (ring ? ranks : 1u);
+    case LAGOM_LL128: return LL128_THREADS * SMALL_THRESHOLD;
+    default: return (uint64_t)(ring ? headroom->ring_threads : USUAL_THREADS) * SIMPLE_THRESHOLD;
+    }
+}
+
+/* NVLS has channels of its own, which NCCL_MIN_NCHANNELS does not touch; CollNet takes NC unchecked (decide.c). */
+static bool has_head_room(int algorithm)
+{
+    return algorithm == LAGOM_RING || algorithm == LAGOM_TREE || algorithm == LAGOM_PAT;
+}
+
+uint32_t lagom_headroom_pin(const struct lagom_headroom *headroom, int algorithm, int protocol, uint64_t bytes,
+                            uint32_t ranks)
+{
+    if (headroom->stock == 0 || !has_head_room(algorithm)) {
+        return 0;
+    }
+    uint64_t enough = headroom->stock * bytes_a_channel(headroom, algorithm, protocol, ranks);
+    return bytes >= enough ? headroom->stock : 0;
+}
+
+void lagom_headroom_keep_stock(const struct lagom_question *question, const struct lagom_pick *pick, uint32_t ranks)
+{
+    uint32_t channels = lagom_headroom_pin(&lagom_headroom, pick->algorithm, pick->protocol, question->bytes, ranks);
+    if (channels != 0) {
+        *question->channels = (int)channels;
+    }
+}
+
+void *lagom_bystander_for(uint32_t ranks)
+{
+    static struct lagom_bystander bystanders[SIZES + 1];
+    if (lagom_headroom.stock == 0) {
+        return NULL;
+    }
+    struct lagom_bystander *mine = &bystanders[ranks < SIZES ? ranks : SIZES];
+    mine->ranks = ranks < SIZES ? ranks : SIZES; /* under the plugin's lock, and always the same */
+    return mine;
+}
+
+void lagom_bystander_decide(const struct lagom_bystander *bystander, const struct lagom_question *question)
+{
+    struct lagom_cost_table table;
+    if (question->channels == NULL ||
+        !lagom_cost_table_open(&table, question->costs, question->algorithms, question->protocols)) {
+        return;
+    }
+    struct lagom_pick stock = lagom_cost_table_stock(&table);
+    if (stock.index >= 0) {
+        lagom_headroom_keep_stock(question, &stock, bystander->ranks);
+    }
+}
