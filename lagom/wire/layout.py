@@ -172,8 +172,11 @@ int lagom_region_remove_stale(const char *path);
 int lagom_job_key(char *out, uint64_t first_comm_id);
 struct lagom_fingerprint { uint32_t nccl_version; uint32_t ranks; uint32_t nodes; int32_t p2p; char gpu[64]; };
 struct lagom_environment { char name[64]; char value[64]; };
+struct lagom_profile_section {
+    uint32_t rank_count; uint32_t node_count; uint32_t ordinal; char name[64]; struct lagom_plan content;
+};
 struct lagom_profile {
-    struct lagom_fingerprint fingerprint; uint32_t section_count; void *sections;
+    struct lagom_fingerprint fingerprint; uint32_t section_count; struct lagom_profile_section *sections;
     uint32_t environment_count; struct lagom_environment environment[16];
 };
 const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
