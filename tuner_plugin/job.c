@@ -7,10 +7,12 @@
 
 #include "protocol/lagom_atomic.h"
 #include "shm/job_key.h"
+#include "tuner_plugin/by_size.h"
 #include "tuner_plugin/folder.h"
 #include "tuner_plugin/hardware.h"
 #include "tuner_plugin/log.h"
 #include "tuner_plugin/profiler.h"
+#include "tuner_plugin/size_rules.h"
 #include "tuner_plugin/spawn.h"
 
 /* ---- Saying things ---------------------------------------------------------------------------------------------- */
@@ -55,10 +57,9 @@ static void describe_process(struct lagom_job *job, const struct lagom_hello *he
     lagom_store_release(&process->knobs, knobs_of(hello));
 }
 
-static bool join_region(struct lagom_job *job, const struct lagom_hello *hello)
+bool lagom_job_join_region(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room)
 {
     char key[LAGOM_PATH_BYTES];
-    char text[LAGOM_PATH_BYTES];
     lagom_job_key(key, hello->comm_id);
     enum lagom_clock clock = job->settings.simulated_clock ? LAGOM_CLOCK_SIMULATED : LAGOM_CLOCK_MONOTONIC;
     enum lagom_region_fault fault = lagom_region_join(&job->mapping, key, clock);
@@ -67,8 +68,20 @@ static bool join_region(struct lagom_job *job, const struct lagom_hello *hello)
         lagom_folder_name(&job->settings, job->mapping.region->header.created_ns, hello->nodes > 1, job->folder);
         return true;
     }
-    snprintf(text, sizeof(text), "no tuning here, NCCL runs stock: %s%s%s", lagom_region_fault_text(fault),
-             job->mapping.error == 0 ? "" : " ", job->mapping.error == 0 ? "" : strerror(job->mapping.error));
+    snprintf(reason, room, "%s%s%s", lagom_region_fault_text(fault), job->mapping.error == 0 ? "" : " ",
+             job->mapping.error == 0 ? "" : strerror(job->mapping.error));
+    return false;
+}
+
+static bool join_region(struct lagom_job *job, const struct lagom_hello *hello)
+{
+    char reason[LAGOM_PATH_BYTES];
+    char text[2 * LAGOM_PATH_BYTES];
+    if (lagom_job_join_region(job, hello, reason, sizeof(reason))) {
+        return true;
+    }
+    snprintf(text, sizeof(text), "no tuning here, NCCL runs stock: %s", reason);
+    text[LAGOM_PATH_BYTES - 1] = '\0';
     lagom_job_remark(job, text);
     return false;
 }
@@ -86,8 +99,7 @@ static void fingerprint_here(const struct lagom_job *job, const struct lagom_hel
     lagom_gpu_name(here->gpu);
 }
 
-/* NULL = the profile is loaded and fits; else why not. */
-static const char *load_profile(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room)
+const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room)
 {
     struct lagom_fingerprint here;
     if (lagom_profile_load(job->settings.profile, &job->profile, reason, room) != 0) {
@@ -114,7 +126,7 @@ static bool choose_between_replay_and_tune(struct lagom_job *job, const struct l
         return true;
     }
     const char *why = job->settings.profile[0] == '\0' ? "LAGOM_MODE=replay, but LAGOM_PROFILE names no file."
-                                                       : load_profile(job, hello, reason, sizeof(reason));
+                                                       : lagom_job_load_profile(job, hello, reason, sizeof(reason));
     job->replaying = why == NULL;
     if (why != NULL) {
         snprintf(text, sizeof(text), "profile not replayed, NCCL %s: %s",
@@ -127,13 +139,21 @@ static bool choose_between_replay_and_tune(struct lagom_job *job, const struct l
 
 /* ---- The controller --------------------------------------------------------------------------------------------- */
 
-/* Not where no rank could follow it: without ids nothing is ever agreed. */
-static bool controller_is_mine_to_start(struct lagom_job *job, const struct lagom_hello *hello)
+/* One claim a region: process entry + 1. That of a rank which has died with its controller counts no longer: ranks that
+ * come under the same name, after an elastic restart, start their own. */
+static bool claim(const struct lagom_job *job)
 {
-    struct lagom_header *header = &job->mapping.region->header;
+    uint64_t *claimed = &job->mapping.region->header.spawn_claim;
+    uint64_t before = lagom_load_acquire(claimed);
+    bool is_free = before == 0 || !lagom_region_process_alive(&job->mapping, (uint32_t)(before - 1));
+    return is_free && lagom_compare_exchange(claimed, before, (uint64_t)job->mapping.process + 1);
+}
+
+/* Not where no rank could follow it: without ids nothing is ever agreed. */
+static bool controller_is_mine_to_start(const struct lagom_job *job, const struct lagom_hello *hello)
+{
     return hello->comm_id_known && job->settings.spawn && !job->replaying &&
-           !lagom_region_controller_alive(&job->mapping) &&
-           lagom_compare_exchange(&header->spawn_claim, 0, (uint64_t)getpid());
+           !lagom_region_controller_alive(&job->mapping) && claim(job);
 }
 
 static void start_controller(struct lagom_job *job)
@@ -158,8 +178,8 @@ static void start_controller(struct lagom_job *job)
     }
 }
 
-bool lagom_job_join(struct lagom_job *job, const struct lagom_hello *hello, nccl_log_function log,
-                    const void *return_address)
+enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_hello *hello, nccl_log_function log,
+                                   const void *return_address)
 {
     lagom_log_open(log, job->settings.log_level);
     if (!job->settings.mode_understood) {
@@ -170,16 +190,19 @@ bool lagom_job_join(struct lagom_job *job, const struct lagom_hello *hello, nccl
                               "calls may use every channel NCCL builds.");
     }
     if (job->settings.mode == LAGOM_MODE_OFF) {
-        return false;
+        return LAGOM_ASIDE;
     }
     lagom_caller_find(&job->caller, log, return_address);
+    if (!hello->comm_id_known && lagom_sizes_only(job->caller.version)) {
+        return lagom_by_size_join(job, hello);
+    }
     if (!join_region(job, hello) || !choose_between_replay_and_tune(job, hello)) {
-        return false;
+        return LAGOM_ASIDE;
     }
     if (controller_is_mine_to_start(job, hello)) {
         start_controller(job);
     } else if (job->replaying && speaks(job)) {
         lagom_say("replaying %s", job->settings.profile);
     }
-    return true;
+    return LAGOM_JOINED;
 }

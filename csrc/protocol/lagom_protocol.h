@@ -4,7 +4,7 @@
  * Python controller (through liblagom.so; Python never writes the region itself). Everything here has a fixed width; the
  * asserts below pin every offset that matters, and tests/contract compares them field by field with what Python sees.
  *
- * Layout:  header | processes[] | communicators[] | slots[] | call rings[] | kernel rings[]
+ * Layout:  header | processes[] | communicators[] | slots[] | call rings[] | kernel rings[] | names[] | pledge
  *
  * Who writes what is said at each field: R = the rank that owns the entry, C = the controller, X = whoever creates the
  * region, CAS = anybody, by compare-and-swap only. What is read from the region may be garbage and is checked before use.
@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define LAGOM_MAGIC 0x31304d4f47414cULL /* "LAGOM01" */
-#define LAGOM_PROTOCOL_VERSION 2u
+#define LAGOM_PROTOCOL_VERSION 3u
 
 /* Geometry. 6.6 MB in all: Docker's whole /dev/shm is 64 MB, and we stay below an eighth of that (design section 4). */
 #define LAGOM_MAX_PROCESSES 16u
@@ -153,7 +153,7 @@ struct lagom_header {
     uint64_t epoch_counter;    /* C or publisher, fetch_add: epochs are unique over all communicators of the region */
     uint64_t controller_pid;   /* C; for people. Liveness is the controller's lock byte, never this */
     uint64_t controller_generation; /* C; counts attached controllers */
-    uint64_t spawn_claim;      /* CAS 0 -> pid: the rank that starts the controller (environment-only use) */
+    uint64_t spawn_claim;      /* CAS 0 -> process + 1: who starts the controller (environment-only use) */
     uint64_t processes_seen;   /* R, fetch_add at registration: "no ranks yet" differs from "all gone" */
     uint64_t reserved[21];
 };
@@ -362,6 +362,20 @@ struct lagom_kernel_name {
 };
 _Static_assert(sizeof(struct lagom_kernel_name) == 128, "");
 
+/* Size rules where communicators have no id (NCCL before 2.27), so that nothing can be agreed while the job runs: what
+ * the first process of the node reads is what all of them use. Settled once, under the register lock, before the first
+ * call of whoever settles it; a rule speaks for communicators of rank_counts[i] ranks, 0 = any. */
+struct lagom_pledge {
+    uint32_t state;      /* FREE -> READY, never back */
+    uint32_t rule_count; /* 0 = NCCL alone decides */
+    uint32_t process;    /* whose reading it is */
+    uint32_t reserved;
+    uint64_t pad[6];
+    uint32_t rank_counts[LAGOM_MAX_RULES];
+    struct lagom_rule rules[LAGOM_MAX_RULES]; /* candidate equals incumbent; chunk and threads are left */
+};
+_Static_assert(sizeof(struct lagom_pledge) % 64 == 0, "");
+
 /* ---- The whole -------------------------------------------------------------------------------------------------- */
 
 struct lagom_region {
@@ -372,6 +386,7 @@ struct lagom_region {
     struct lagom_call_record calls[LAGOM_MAX_SLOTS][LAGOM_CALL_RING_CAPACITY];
     struct lagom_kernel_span kernels[LAGOM_MAX_PROCESSES][LAGOM_KERNEL_RING_CAPACITY];
     struct lagom_kernel_name names[LAGOM_MAX_KERNEL_NAMES];
+    struct lagom_pledge pledge;
 };
 _Static_assert(sizeof(struct lagom_region) <= 8u << 20, "a region is at most 8 MB for 8 ranks");
 _Static_assert((LAGOM_CALL_RING_CAPACITY & (LAGOM_CALL_RING_CAPACITY - 1)) == 0, "rings wrap by masking");

@@ -13,7 +13,7 @@ bool lagom_lock_try(int fd, uint32_t byte);
 bool lagom_lock_wait(int fd, uint32_t byte, uint32_t milliseconds); /* bounded: nobody waits for a stopped process */
 void lagom_lock_drop(int fd, uint32_t byte);
 
-/* Whether another process holds a lock in [first, first + count); never true of our own. */
+/* Whether another process holds a lock in [first, first + count), count 0 = from first on; never true of our own. */
 bool lagom_lock_elsewhere(int fd, uint32_t first, uint32_t count);
 
 #endif

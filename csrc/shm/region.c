@@ -5,17 +5,20 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "shm/attachment.h"
 #include "shm/file_lock.h"
 #include "shm/job_key.h"
+#include "shm/leftovers.h"
 #include "shm/region_file.h"
 #include "shm/region_table.h"
 
 #define ATTEMPTS 50u /* each loses to somebody who made or removed the file meanwhile */
 #define JUDGE_MILLISECONDS 2000u
+#define TEMPORARY_BYTES (LAGOM_PATH_BYTES + 32u)
 
 enum role { ROLE_RANK, ROLE_CONTROLLER };
 
@@ -40,21 +43,39 @@ static enum lagom_region_fault take_role(struct lagom_attachment *attachment, en
     return role == ROLE_RANK ? lagom_table_take_process(attachment) : lagom_table_take_control(attachment);
 }
 
-/* Whole, and locked by its creator, before anybody can see it. MISSING = somebody else's was there first. */
+/* Ranks in containers of their own often have the same process id, and start at the same moment. */
+static void temporary_name(const char *path, char out[TEMPORARY_BYTES])
+{
+    uint64_t word = 0;
+    if (getrandom(&word, sizeof(word), GRND_NONBLOCK) != (ssize_t)sizeof(word)) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        word = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)getpid();
+    }
+    snprintf(out, TEMPORARY_BYTES, "%s.tmp.%016llx", path, (unsigned long long)word);
+}
+
+/* EEXIST: somebody else's was there first. ENOENT: ours was taken for a leftover before it was locked. */
+static enum lagom_region_fault put_in_place(const char *temporary, const char *path)
+{
+    if (link(temporary, path) == 0) {
+        return LAGOM_REGION_OK;
+    }
+    return errno == EEXIST || errno == ENOENT ? LAGOM_REGION_MISSING : LAGOM_REGION_SYSTEM;
+}
+
+/* Whole, and locked by its creator, before anybody can see it. MISSING = try again. */
 static enum lagom_region_fault create(const struct request *request, struct lagom_attachment **out)
 {
-    static uint32_t serial; /* under the attachments' lock */
-    char temporary[LAGOM_PATH_BYTES + 32];
-    snprintf(temporary, sizeof(temporary), "%s.tmp.%d.%u", request->path, (int)getpid(), serial++);
+    char temporary[TEMPORARY_BYTES];
+    temporary_name(request->path, temporary);
     enum lagom_region_fault fault = lagom_file_make(temporary, out);
     if (fault != LAGOM_REGION_OK) {
         return fault;
     }
     lagom_file_write_header(&(*out)->region->header, request->job_key, request->clock);
     fault = take_role(*out, request->role);
-    if (fault == LAGOM_REGION_OK && link(temporary, request->path) != 0) {
-        fault = errno == EEXIST ? LAGOM_REGION_MISSING : LAGOM_REGION_SYSTEM;
-    }
+    fault = fault == LAGOM_REGION_OK ? put_in_place(temporary, request->path) : fault;
     int failure = errno;
     if (fault != LAGOM_REGION_OK) {
         lagom_attachment_remove(*out);
@@ -66,11 +87,12 @@ static enum lagom_region_fault create(const struct request *request, struct lago
 
 /* ---- Attaching -------------------------------------------------------------------------------------------------- */
 
-/* After our lock is taken: wait out a judge who may have looked before, then see whether the file is still in place. */
+/* After our lock is taken: wait out a judge who may have looked before, then see whether the file is still in place.
+ * A judge that was stopped in there is not waited for twice. */
 static enum lagom_region_fault confirm(struct lagom_attachment *attachment, const char *path)
 {
     if (!lagom_lock_wait(attachment->fd, LAGOM_LOCK_JANITOR, JUDGE_MILLISECONDS)) {
-        return LAGOM_REGION_STALE;
+        return LAGOM_REGION_HELD;
     }
     lagom_lock_drop(attachment->fd, LAGOM_LOCK_JANITOR);
     return lagom_attachment_is_at(attachment, path) ? LAGOM_REGION_OK : LAGOM_REGION_MISSING;
@@ -87,7 +109,7 @@ static enum lagom_region_fault attach_existing(const struct request *request, st
         fault = confirm(*out, request->path);
     }
     if (fault != LAGOM_REGION_OK && (*out)->references == 0) {
-        lagom_attachment_remove(*out);
+        lagom_attachment_remove(*out); /* with whatever role it had taken */
     }
     return fault;
 }
@@ -102,7 +124,11 @@ static enum lagom_region_fault attach_once(const struct request *request, struct
         lagom_file_remove_stale(request->path);
         return LAGOM_REGION_MISSING;
     }
-    return fault == LAGOM_REGION_MISSING ? create(request, out) : fault;
+    if (fault != LAGOM_REGION_MISSING) {
+        return fault;
+    }
+    lagom_leftovers_remove(request->path);
+    return create(request, out);
 }
 
 static void pause_a_millisecond(void)
@@ -198,13 +224,24 @@ static void give_back_role(struct lagom_attachment *attachment, const struct lag
     }
 }
 
+/* Of the last one only: where a rank still lives, the next controller must find it. */
 static void remove_file(struct lagom_attachment *attachment, const struct lagom_mapping *mapping)
 {
-    if (mapping->controller && lagom_attachment_is_at(attachment, mapping->path)) {
-        unlink(mapping->path);
-    } else if (!mapping->controller && attachment->joined == 0 && !attachment->controller) {
+    if (attachment->joined == 0 && !attachment->controller) {
         lagom_file_unlink_if_dead(attachment->fd, mapping->path);
     }
+}
+
+bool lagom_region_retire(struct lagom_mapping *mapping)
+{
+    lagom_attachments_lock();
+    struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
+    bool deserted = attachment != NULL && attachment->controller && attachment->joined == 0;
+    if (deserted) {
+        deserted = lagom_file_unlink_if_dead(attachment->fd, mapping->path) != LAGOM_REGION_HELD;
+    }
+    lagom_attachments_unlock();
+    return deserted;
 }
 
 void lagom_region_leave(struct lagom_mapping *mapping, bool unlink_file)

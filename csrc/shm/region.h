@@ -53,9 +53,12 @@ enum lagom_region_fault lagom_region_control_path(struct lagom_mapping *mapping,
 /* Read-only look for doctor and watch: no lock is taken. */
 enum lagom_region_fault lagom_region_inspect(struct lagom_mapping *mapping, const char *path);
 
-/* Gives back what this mapping took. unlink_file: a controller removes the file, a rank only if nobody else holds a
- * lock. */
+/* Gives back what this mapping took. unlink_file: and removes the file if nobody else holds a lock. */
 void lagom_region_leave(struct lagom_mapping *mapping, bool unlink_file);
+
+/* Controller: removes the file if no rank holds a lock, so that nobody can join any more. false = one does, perhaps
+ * since this very moment (an elastic restart): the controller stays what it is. */
+bool lagom_region_retire(struct lagom_mapping *mapping);
 
 /* Removes the file of a region of ours that nobody holds a lock on; OK, or why not. For doctor. */
 enum lagom_region_fault lagom_region_remove_stale(const char *path);

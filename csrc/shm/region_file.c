@@ -17,6 +17,7 @@
 
 #define REGION_BYTES sizeof(struct lagom_region)
 #define SHARE_OF_FREE_SPACE 4u /* we take at most a quarter of what is free */
+#define JUDGE_MILLISECONDS 100u /* others judge for microseconds; two that leave at once must not both give up */
 
 /* ---- Judging what lies there ------------------------------------------------------------------------------------ */
 
@@ -24,6 +25,12 @@ static bool anybody_alive(int fd)
 {
     return lagom_lock_elsewhere(fd, LAGOM_LOCK_CONTROLLER, 1) ||
            lagom_lock_elsewhere(fd, LAGOM_LOCK_PROCESS, LAGOM_MAX_PROCESSES);
+}
+
+/* Of a version whose lock bytes may be others. */
+static bool anybody_holds_it(int fd)
+{
+    return lagom_lock_elsewhere(fd, 0, 0);
 }
 
 static enum lagom_region_fault check_owner(const struct stat *file)
@@ -40,7 +47,7 @@ static enum lagom_region_fault check_header(int fd, const struct stat *file)
         return LAGOM_REGION_DAMAGED;
     }
     if (header.protocol_version != LAGOM_PROTOCOL_VERSION) {
-        return LAGOM_REGION_VERSION;
+        return anybody_holds_it(fd) ? LAGOM_REGION_VERSION : LAGOM_REGION_STALE; /* upgraded since that job was killed */
     }
     if (file->st_size != (off_t)REGION_BYTES || header.header_bytes != sizeof(header) ||
         header.region_bytes != REGION_BYTES || header.owner_uid != geteuid()) {
@@ -108,7 +115,7 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
 enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path)
 {
     struct stat mine, there;
-    if (!lagom_lock_try(fd, LAGOM_LOCK_JANITOR)) {
+    if (anybody_alive(fd) || !lagom_lock_wait(fd, LAGOM_LOCK_JANITOR, JUDGE_MILLISECONDS)) {
         return LAGOM_REGION_HELD;
     }
     enum lagom_region_fault fault = LAGOM_REGION_HELD;

@@ -145,6 +145,7 @@ static void describe_process(struct lagom_attachment *attachment, uint32_t index
     memset(entry, 0, sizeof(*entry));
     entry->pid = (uint32_t)getpid();
     attachment->process = index;
+    lagom_compare_exchange(&attachment->region->header.spawn_claim, (uint64_t)index + 1, 0); /* its former owner's */
     lagom_fetch_add(&attachment->region->header.processes_seen, 1);
     lagom_store_release(&entry->state, (uint32_t)LAGOM_READY);
 }

@@ -25,6 +25,7 @@ from lagom.controller.recorder import Recorder
 from lagom.controller.story import Story
 from lagom.controller.timeline import Timeline
 from lagom.controller.tuner import CommunicatorTuner
+from lagom.controller.turns import Turns
 from lagom.profile_file import Fingerprint, write_profile
 from lagom.wire.region import ProcessView, Region
 
@@ -43,6 +44,7 @@ class Controller:
         self.story = Story(log, self._write_profile)
         self.timeline = Timeline(region, self.story)
         self.tuners: dict[int, CommunicatorTuner] = {}
+        self._turns = Turns(options.search_seconds)
         self._pins = Pins(options)
         self._recorder = Recorder(options.directory) if options.record or options.profile_iterations else None
         self._known: dict[int, ProcessView] = {}
@@ -88,7 +90,8 @@ class Controller:
         self._meet_processes()
         self.timeline.follow(self.region.processes())
         self._meet_communicators()
-        self._choose_whom_to_tune()
+        if not self._profiled:
+            self._turns.look(self.tuners.values(), now)
         if (rules := self._pins.changed()) is not None:
             for problem in self._pins.problems:
                 self.story.note(problem, warning=True)
@@ -124,15 +127,6 @@ class Controller:
             self._calls[slot.index] = max(self._calls[slot.index], slot.calls)
             self._drops[slot.index] = max(self._drops[slot.index], slot.call_drops)
 
-    def _choose_whom_to_tune(self) -> None:
-        """The busiest communicator first; the next when it is done."""
-        if self._profiled or any(tuner.may_tune and not tuner.is_over for tuner in self.tuners.values()):
-            return
-        waiting = [tuner for tuner in self.tuners.values() if tuner.phase == "learning"]
-        busiest = max(waiting, key=CommunicatorTuner.traffic, default=None)
-        if busiest is not None and busiest.traffic() > 0:
-            busiest.may_tune = True
-
     def _notice_the_end(self, now: float) -> None:
         if self.region.processes_alive():
             self._alone_since = None
@@ -144,7 +138,7 @@ class Controller:
                 self._stop_reason = "the launcher has gone"
             return  # ranks may come back: an elastic restart
         patience = LAST_RANK_SECONDS if self.region.processes_seen else self.options.first_rank_seconds
-        if now - self._alone_since > patience:
+        if now - self._alone_since > patience and self.region.retire():  # unless one came at this very moment
             self._stop_reason = "every rank has gone" if self.region.processes_seen else "no rank came"
 
     # -- what they say

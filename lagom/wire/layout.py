@@ -10,7 +10,7 @@ import numpy as np
 from cffi import FFI
 
 MAGIC = 0x31304D4F47414C
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_PROCESSES = 16
 MAX_COMMUNICATORS = 32
 MAX_SLOTS = 64
@@ -88,6 +88,10 @@ struct lagom_kernel_span {
     int8_t protocol; uint8_t join; uint8_t reserved[2]; uint32_t sequence; uint32_t blocks;
 };
 struct lagom_kernel_name { uint64_t hash; uint32_t ready; uint32_t reserved; char text[112]; };
+struct lagom_pledge {
+    uint32_t state; uint32_t rule_count; uint32_t process; uint32_t reserved; uint64_t pad[6];
+    uint32_t rank_counts[32]; struct lagom_rule rules[32];
+};
 struct lagom_region {
     struct lagom_header header;
     struct lagom_process processes[16];
@@ -96,6 +100,7 @@ struct lagom_region {
     struct lagom_call_record calls[64][512];
     struct lagom_kernel_span kernels[16][4096];
     struct lagom_kernel_name names[1024];
+    struct lagom_pledge pledge;
 };
 """
 
@@ -168,6 +173,7 @@ bool lagom_region_process_alive(const struct lagom_mapping *mapping, uint32_t pr
 uint32_t lagom_region_processes_alive(const struct lagom_mapping *mapping);
 uint32_t lagom_region_sweep(struct lagom_mapping *mapping);
 int lagom_region_remove_stale(const char *path);
+bool lagom_region_retire(struct lagom_mapping *mapping);
 
 int lagom_job_key(char *out, uint64_t first_comm_id);
 struct lagom_fingerprint { uint32_t nccl_version; uint32_t ranks; uint32_t nodes; int32_t p2p; char gpu[64]; };

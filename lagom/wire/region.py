@@ -178,10 +178,14 @@ class Region:
         self.close(unlink=False)
 
     def close(self, *, unlink: bool) -> None:
-        """Let go of the lock and the mapping; ``unlink`` also removes the file. Safe to call twice."""
+        """Let go of the lock and the mapping; ``unlink`` also removes the file if no rank holds it. Safe to call twice."""
         if self._region != ffi.NULL:
             self._lib.lagom_region_leave(self._mapping, unlink)
             self._region = ffi.NULL
+
+    def retire(self) -> bool:
+        """Remove the file if no rank holds it, so that nobody can join any more; ``False``: one does, stay."""
+        return bool(self._lib.lagom_region_retire(self._mapping))
 
     # -- looking around
 

@@ -164,7 +164,7 @@ static void started_scrubbed_and_alone(void)
     CHECK(strstr(read_all("controller.log"), "hello from the controller") != NULL);
 
     CHECK(waitpid(-1, NULL, WNOHANG) == -1); /* no child of ours, not even a dead one */
-    CHECK_EQUAL(region->header.spawn_claim, getpid());
+    CHECK_EQUAL(region->header.spawn_claim, 1); /* the first process entry */
 }
 
 /* Eight ranks of a node at once: one controller. */
@@ -184,6 +184,50 @@ static void one_winner(void)
         CHECK_EQUAL(status, 0);
     }
     CHECK_EQUAL(lines_in("started"), 1);
+}
+
+static pid_t a_rank_that_stays(void)
+{
+    int ready[2];
+    char byte;
+    CHECK(pipe(ready) == 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        first_communicator();
+        CHECK(write(ready[1], "x", 1) == 1);
+        pause();
+    }
+    close(ready[1]);
+    CHECK(read(ready[0], &byte, 1) == 1);
+    close(ready[0]);
+    return child;
+}
+
+static void end_of(pid_t child)
+{
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, NULL, 0) == child);
+}
+
+/* The starter and its controller were killed, other ranks live on: who comes then (an elastic restart) starts one.
+ * The controller here takes no lock, so it counts as dead from the first. */
+static void a_dead_starters_claim_is_void(void)
+{
+    allow_spawning();
+    pid_t starter = a_rank_that_stays(), witness = a_rank_that_stays(), second = a_rank_that_stays();
+    CHECK(wait_for("started"));
+    usleep(200000);
+    CHECK_EQUAL(lines_in("started"), 1);
+    end_of(starter);
+    pid_t heir = a_rank_that_stays(); /* into the dead one's entry: that does not make the claim its own */
+    for (int i = 0; i < 500 && lines_in("started") < 2; i++) {
+        usleep(10000);
+    }
+    CHECK_EQUAL(lines_in("started"), 2);
+    end_of(witness);
+    end_of(second);
+    end_of(heir);
 }
 
 static void nothing_was_started(void)
@@ -283,6 +327,7 @@ int main(void)
     int failures = 0;
     failures += RUN(started_scrubbed_and_alone);
     failures += RUN(one_winner);
+    failures += RUN(a_dead_starters_claim_is_void);
     failures += RUN(forbidden);
     failures += RUN(one_is_there_already);
     failures += RUN(replay_needs_none);

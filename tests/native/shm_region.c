@@ -158,12 +158,24 @@ static void garbage_is_refused(void)
     }
 }
 
-static void another_version_is_refused(void)
+static void claim_another_version(void)
 {
     uint32_t version = LAGOM_PROTOCOL_VERSION + 1;
-    leave_a_stale_one();
     overwrite(offsetof(struct lagom_header, protocol_version), &version, sizeof(version));
+}
+
+/* A running job of another version is left alone; what a killed one left does not stand in an upgrade's way. */
+static void another_version_is_refused_while_it_lives(void)
+{
+    unlink(path);
+    pid_t child = child_that_stays(join_it);
+    claim_another_version();
+    CHECK_EQUAL(try_join(), LAGOM_REGION_VERSION);
     check_refused(LAGOM_REGION_VERSION);
+    kill_child(child);
+    leave_a_stale_one();
+    claim_another_version();
+    CHECK_EQUAL(try_join(), LAGOM_REGION_OK);
 }
 
 static void a_stale_one_is_replaced(void)
@@ -230,9 +242,10 @@ static void one_controller_at_a_time(void)
     CHECK_EQUAL(lagom_region_control_path(&mapping, path), LAGOM_REGION_OK);
     CHECK_EQUAL(mapping.region->header.controller_generation, 2);
     CHECK(lagom_region_controller_alive(&rank));
-    lagom_region_leave(&mapping, true);
-    CHECK(!lagom_region_controller_alive(&rank) && !exists());
+    lagom_region_leave(&mapping, true); /* goes; the rank, and the next controller, must still find the file */
+    CHECK(!lagom_region_controller_alive(&rank) && exists());
     lagom_region_leave(&rank, true);
+    CHECK(!exists());
 }
 
 /* A rank's wish to remove the file is granted to the last one only. */
@@ -363,7 +376,7 @@ int main(void)
     RUN(symbolic_links_are_not_followed);
     RUN(damaged_files_are_refused);
     RUN(garbage_is_refused);
-    RUN(another_version_is_refused);
+    RUN(another_version_is_refused_while_it_lives);
     RUN(a_stale_one_is_replaced);
     RUN(another_boot_is_stale);
     RUN(remove_stale_removes_only_the_dead);

@@ -1,0 +1,8 @@
+/* leftovers.h - regions of this user that nobody holds any more. Internal to csrc/shm; the attachments' lock is held. */
+#ifndef LAGOM_LEFTOVERS_H
+#define LAGOM_LEFTOVERS_H
+
+/* Removes, beside `path`, what jobs of this user left that were killed whole or ended by a power cut. */
+void lagom_leftovers_remove(const char *path);
+
+#endif
