@@ -13,17 +13,20 @@
 
 struct lagom_headroom lagom_headroom;
 
-/* Digits up to `end`; 0 = none, or out of range. */
-static uint32_t read_part(const char **at, char end, uint32_t most)
+/* A number from 1 to `most`; 0 = there is none at *at. */
+static uint32_t read_number(const char **at, uint32_t most)
 {
     uint32_t value = 0;
-    const char *from = *at;
     while (**at >= '0' && **at <= '9' && value <= most) {
         value = value * 10 + (uint32_t)(*(*at)++ - '0');
     }
-    bool good = *at != from && value <= most && (**at == end || **at == '\0');
-    *at += **at == end && end != '\0';
-    return good ? value : 0;
+    return value <= most ? value : 0;
+}
+
+/* The same behind a colon. */
+static uint32_t read_next(const char **at, uint32_t most)
+{
+    return *(*at)++ == ':' ? read_number(at, most) : 0;
 }
 
 bool lagom_headroom_read(const char *value, struct lagom_headroom *out)
@@ -33,12 +36,12 @@ bool lagom_headroom_read(const char *value, struct lagom_headroom *out)
     if (value == NULL || value[0] == '\0') {
         return true;
     }
-    found.built = read_part(&value, ':', MOST_CHANNELS);
-    found.stock = read_part(&value, ':', MOST_CHANNELS);
-    if (*value != '\0') {
-        found.ring_threads = read_part(&value, '\0', LL128_THREADS);
+    found.built = read_number(&value, MOST_CHANNELS);
+    found.stock = found.built != 0 ? read_next(&value, MOST_CHANNELS) : 0;
+    if (found.stock != 0 && *value != '\0') {
+        found.ring_threads = read_next(&value, LL128_THREADS);
     }
-    if (*value != '\0' || found.stock == 0 || found.built < found.stock || found.ring_threads == 0) {
+    if (found.stock == 0 || found.built < found.stock || found.ring_threads == 0 || *value != '\0') {
         return false;
     }
     *out = found;
