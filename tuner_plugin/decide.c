@@ -1,6 +1,7 @@
 #include "tuner_plugin/decide.h"
 
 #include "protocol/lagom_atomic.h"
+#include "tuner_plugin/apply.h"
 #include "tuner_plugin/cost_table.h"
 #include "tuner_plugin/headroom.h"
 #include "tuner_plugin/watch.h"
@@ -9,40 +10,6 @@
 static void add_one(uint64_t *counter)
 {
     lagom_store_relaxed(counter, lagom_load_relaxed(counter) + 1);
-}
-
-static bool is_stock(const struct lagom_config *config)
-{
-    return config->algorithm == LAGOM_LEAVE && config->protocol == LAGOM_LEAVE && config->channels == 0 &&
-           config->threads == 0 && config->chunk_bytes == 0;
-}
-
-/* Where NCCL bounds our answer by the channels it has built. On CollNet, and NVLS over several nodes, it does not, and
- * a channel too many would be used uninitialised; how many there are we are never told. */
-static bool channels_are_bounded(int algorithm, uint32_t nodes)
-{
-    switch (algorithm) {
-    case LAGOM_TREE:
-    case LAGOM_RING:
-    case LAGOM_PAT: return true;
-    case LAGOM_NVLS:
-    case LAGOM_NVLS_TREE: return nodes == 1;
-    default: return false;
-    }
-}
-
-static bool apply_channels(const struct lagom_member *member, const struct lagom_question *question, int algorithm,
-                           struct lagom_config *config)
-{
-    if (config->channels == 0) {
-        return false;
-    }
-    if (!channels_are_bounded(algorithm, member->nodes)) {
-        config->channels = 0;
-        return false;
-    }
-    *question->channels = config->channels;
-    return true;
 }
 
 static bool apply_threads(struct lagom_member *member, const struct lagom_pick *pick, struct lagom_config *config)
@@ -72,9 +39,8 @@ static bool apply(struct lagom_member *member, const struct lagom_question *ques
                   const struct lagom_cost_table *table, const struct lagom_pick *stock, const struct lagom_pick *pick,
                   struct lagom_config *config)
 {
-    bool named = config->algorithm != LAGOM_LEAVE || config->protocol != LAGOM_LEAVE;
-    bool changed = named && lagom_cost_table_choose(table, pick, stock);
-    changed |= apply_channels(member, question, pick->algorithm, config);
+    bool changed = lagom_apply_algorithm(table, stock, pick, config);
+    changed |= lagom_apply_channels(question->channels, pick->algorithm, member->nodes, config);
     changed |= apply_threads(member, pick, config);
     changed |= apply_chunk(member, config);
     return changed;
@@ -105,13 +71,11 @@ static uint8_t carry_out(struct lagom_member *member, const struct lagom_questio
                          const struct lagom_cost_table *table, const struct lagom_pick *stock, struct lagom_pick *pick,
                          struct lagom_config *config)
 {
-    if (is_stock(config)) {
+    if (lagom_config_is_stock(config)) {
         return 0;
     }
-    if (config->algorithm != LAGOM_LEAVE || config->protocol != LAGOM_LEAVE) {
-        *pick = lagom_cost_table_find(table, config->algorithm, config->protocol);
-    }
-    if (pick->index < 0) { /* not offered: the config is one thing, so none of it */
+    *pick = lagom_pick_for(table, stock, config);
+    if (pick->index < 0) { /* not offered */
         *config = LAGOM_CONFIG_STOCK;
         *pick = *stock;
         return LAGOM_CALL_UNAVAILABLE;

@@ -1,10 +1,13 @@
-/* exports.c - the six tables NCCL looks up, and nothing else. Each adapter only translates its version's arguments. */
+/* exports.c - the nine tables NCCL looks up, and nothing else. Each adapter only translates its version's arguments. */
+#include <stdlib.h>
+
 #include "tuner_plugin/chunk.h"
 #include "tuner_plugin/decide.h"
 #include "tuner_plugin/headroom.h"
 #include "tuner_plugin/nccl_abi.h"
 #include "tuner_plugin/plugin.h"
 #include "tuner_plugin/profiler.h"
+#include "tuner_plugin/sized.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define NAME "lagom"
@@ -58,12 +61,79 @@ static int leave(void *context)
     return NCCL_SUCCESS;
 }
 
-/* 2.24 .. 2.27: no communicator id. */
-static int init_v4(size_t ranks, size_t nodes, nccl_log_function log, void **context)
+/* 2.21 .. 2.27: no communicator id. */
+static int init_without_id(size_t ranks, size_t nodes, nccl_log_function log, void **context, uint32_t api,
+                           const void *return_address)
 {
     const struct lagom_hello hello = {
-        .context_place = context, .ranks = (uint32_t)ranks, .nodes = (uint32_t)nodes, .tuner_api = 4};
-    lagom_plugin_enter(&hello, log, __builtin_return_address(0));
+        .context_place = context, .ranks = (uint32_t)ranks, .nodes = (uint32_t)nodes, .tuner_api = api};
+    lagom_plugin_enter(&hello, log, return_address);
+    return NCCL_SUCCESS;
+}
+
+/* 2.21. */
+static int init_v2(size_t ranks, size_t nodes, nccl_log_function log, void **context)
+{
+    return init_without_id(ranks, nodes, log, context, 2, __builtin_return_address(0));
+}
+
+/* 2.22, 2.23. */
+static int init_v3(size_t ranks, size_t nodes, nccl_log_function log, void **context)
+{
+    return init_without_id(ranks, nodes, log, context, 3, __builtin_return_address(0));
+}
+
+/* 2.24 .. 2.27. */
+static int init_v4(size_t ranks, size_t nodes, nccl_log_function log, void **context)
+{
+    return init_without_id(ranks, nodes, log, context, 4, __builtin_return_address(0));
+}
+
+/* No cost table: what is left untouched is NCCL's to choose. */
+static int get_coll_info_v2(void *context, int function, size_t bytes, int coll_net, int nvls, int pipe_ops,
+                            int *algorithm, int *protocol, int *channels)
+{
+    (void)nvls;
+    (void)pipe_ops;
+    if (context != NULL && !inert() && lagom_is_sized(context)) {
+        lagom_sized_answer(context, function, bytes, coll_net != 0, algorithm, protocol, channels);
+    }
+    return NCCL_SUCCESS;
+}
+
+/* Only where NCCL tells no id is a communicator gone about by size. */
+static int get_coll_info_v4(void *context, int function, size_t bytes, int pipe_ops, float **costs, int algorithms,
+                            int protocols, int registered, int *channels)
+{
+    if (context == NULL || inert() || !lagom_is_sized(context)) {
+        return get_coll_info(context, function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
+    }
+    const struct lagom_question question = {.function = function,
+                                            .bytes = bytes,
+                                            .pipe_ops = pipe_ops,
+                                            .costs = costs,
+                                            .algorithms = algorithms,
+                                            .protocols = protocols,
+                                            .registered = registered,
+                                            .channels = channels};
+    lagom_sized_decide(context, &question);
+    return NCCL_SUCCESS;
+}
+
+static int get_coll_info_v3(void *context, int function, size_t bytes, int pipe_ops, float **costs, int algorithms,
+                            int protocols, int *channels)
+{
+    return get_coll_info_v4(context, function, bytes, pipe_ops, costs, algorithms, protocols, 0, channels);
+}
+
+static int leave_v4(void *context)
+{
+    if (context == NULL || !lagom_is_sized(context)) {
+        return leave(context);
+    }
+    if (!inert()) {
+        free(context);
+    }
     return NCCL_SUCCESS;
 }
 
@@ -98,7 +168,9 @@ static int init_v6(void **context, uint64_t comm_id, size_t ranks, size_t nodes,
     return init_with_id(context, comm_id, ranks, nodes, log, 6, __builtin_return_address(0));
 }
 
-EXPORT const struct nccl_tuner_v4 ncclTunerPlugin_v4 = {NAME, init_v4, get_coll_info, leave};
+EXPORT const struct nccl_tuner_v2 ncclTunerPlugin_v2 = {NAME, init_v2, get_coll_info_v2, leave_v4};
+EXPORT const struct nccl_tuner_v3 ncclTunerPlugin_v3 = {NAME, init_v3, get_coll_info_v3, leave_v4};
+EXPORT const struct nccl_tuner_v4 ncclTunerPlugin_v4 = {NAME, init_v4, get_coll_info_v4, leave_v4};
 EXPORT const struct nccl_tuner_v5 ncclTunerPlugin_v5 = {NAME, init_v5, get_coll_info, leave};
 EXPORT const struct nccl_tuner_v6 ncclTunerPlugin_v6 = {NAME, init_v6, get_coll_info, leave, get_chunk_size};
 
@@ -134,6 +206,14 @@ static int profiler_init_v6(void **context, uint64_t comm_id, int *mask, const c
     return profiler_init(context, &(struct lagom_profiler_hello){6, comm_id, mask, name, nodes, ranks, rank});
 }
 
+/* From 2.31. */
+static int profiler_init_v7(void **context, uint64_t comm_id, int *mask, const char *name, int nodes, int ranks,
+                            int rank, nccl_log_function log)
+{
+    (void)log;
+    return profiler_init(context, &(struct lagom_profiler_hello){7, comm_id, mask, name, nodes, ranks, rank});
+}
+
 static int start_event(void *context, void **handle, uint64_t type, void *parent, const union nccl_event_body *body)
 {
     void *started = inert() ? NULL : lagom_profiler_start(context, type, parent, body);
@@ -151,6 +231,21 @@ static int start_event_v4(void *context, void **handle, struct nccl_event_v4 *ev
 static int start_event_v5(void *context, void **handle, struct nccl_event_v5 *event)
 {
     return start_event(context, handle, event->type, event->parent, &event->body);
+}
+
+/* A symmetric kernel's collective never asked the tuner: it is counted, and is no launch that a call is waiting for. */
+static int start_event_v7(void *context, void **handle, struct nccl_event_v7 *event)
+{
+    if (event->type != NCCL_EVENT_COLL || !event->coll.symmetric) {
+        return start_event(context, handle, event->type, event->parent, &event->body);
+    }
+    if (handle != NULL) {
+        *handle = NULL;
+    }
+    if (!inert()) {
+        lagom_profiler_symmetric(context);
+    }
+    return NCCL_SUCCESS;
 }
 
 static int stop_event(void *handle)
@@ -180,4 +275,6 @@ EXPORT const struct nccl_profiler_v4 ncclProfiler_v4 = {NAME,       profiler_ini
 EXPORT const struct nccl_profiler_v5 ncclProfiler_v5 = {NAME,       profiler_init_v5,   start_event_v5,
                                                         stop_event, record_event_state, profiler_finalize};
 EXPORT const struct nccl_profiler_v5 ncclProfiler_v6 = {NAME,       profiler_init_v6,   start_event_v5,
+                                                        stop_event, record_event_state, profiler_finalize};
+EXPORT const struct nccl_profiler_v7 ncclProfiler_v7 = {NAME,       profiler_init_v7,   start_event_v7,
                                                         stop_event, record_event_state, profiler_finalize};

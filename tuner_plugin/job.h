@@ -13,19 +13,32 @@
 #include "tuner_plugin/nccl_abi.h"
 #include "tuner_plugin/settings.h"
 
+enum lagom_standing {
+    LAGOM_NOT_YET = 0, /* no communicator yet */
+    LAGOM_ASIDE = 1,   /* NCCL goes on stock, for good; why was said */
+    LAGOM_JOINED = 2,
+    LAGOM_BY_SIZE = 3, /* an NCCL that tells no ids: job.size_rules decide (size_rules.h) */
+};
+
 struct lagom_job {
     struct lagom_settings settings;
     struct lagom_mapping mapping; /* region NULL = not joined */
     struct lagom_caller caller;
     struct lagom_profile profile;
+    struct lagom_pledge size_rules; /* LAGOM_BY_SIZE: the node's, restricted to what can be done here */
     bool replaying;          /* the profile fits: it decides, not a controller */
     bool started_controller; /* by this process */
     char folder[PATH_MAX];   /* of the log */
 };
 
-/* settings are read. false = NCCL goes on stock, for good; why was said. */
-bool lagom_job_join(struct lagom_job *job, const struct lagom_hello *hello, nccl_log_function log,
-                    const void *return_address);
+/* settings are read. Never LAGOM_NOT_YET. */
+enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_hello *hello, nccl_log_function log,
+                                   const void *return_address);
+
+/* The parts of it. false = stock, with one sentence. */
+bool lagom_job_join_region(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room);
+/* NULL = the profile is loaded and fits; else why not. */
+const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room);
 
 /* Why something is not possible here: kept for doctor and the controller, in NCCL's log, and once a node on stderr. */
 void lagom_job_remark(struct lagom_job *job, const char *text);

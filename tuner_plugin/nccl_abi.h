@@ -1,8 +1,10 @@
 /* nccl_abi.h - what NCCL and a tuner or profiler plugin say to each other, in our own words.
  *
  * NCCL looks a plugin's table of functions up by name (ncclTunerPlugin_v6, ncclProfiler_v5, ...), newest first, so one
- * library serves every NCCL. Only what we read is declared; tests/native/plugin_abi.c pins sizes and offsets.
- * Facts: NCCL 2.24 (tuner v4), 2.28.3 (v5), 2.30.3 (v6); 2.27 (profiler v4), 2.28.3 (v5), 2.29.2 (v6).
+ * library serves every NCCL. Only what we read is declared; tests/native/plugin_abi.c pins sizes and offsets, and
+ * tests/contract/test_abi.py compares them with what the debug information of NVIDIA's wheels says.
+ * Facts: NCCL 2.21 (tuner v2), 2.22 (v3), 2.24 (v4), 2.28.3 (v5), 2.30.3 (v6); 2.27 (profiler v4), 2.28.3 (v5), 2.29.2
+ * (v6), 2.31.2 (v7).
  */
 #ifndef LAGOM_NCCL_ABI_H
 #define LAGOM_NCCL_ABI_H
@@ -22,16 +24,20 @@ typedef void (*nccl_log_function)(int level, unsigned long flags, const char *fi
 
 /* ---- Tuner -------------------------------------------------------------------------------------------------------
  *
- * getCollInfo
+ * getCollInfo, from v3 on
  *   in      context          what init left in *context; NULL if it left nothing
  *           function         enum lagom_function; numbers from 5 on belong to calls that are not tunable
  *           bytes            bytes a rank, max(send, receive): count x size, for AllGather and ReduceScatter x ranks
  *           pipe_ops         operations aggregated into this one question
  *   in/out  cost             float[algorithms][protocols], flat: cost[a * protocols + p] although it is typed float **.
  *                            Predicted microseconds; < 0 = not available. NCCL takes the smallest.
- *   in      registered       1 = this rank's buffers may be registered (differs between ranks)
+ *   in      registered       (from v4) 1 = this rank's buffers may be registered (differs between ranks)
  *   in/out  channels         arrives 0 = NCCL's own pick; an answer > 0 replaces it (up to 2.30) or bounds it
- * (from 2.31)
+ *                            (from 2.31)
+ *
+ * getCollInfo v2: no table. algorithm and protocol arrive -1 and are used as they are left, unchecked: both or neither
+ * must be set. channels arrives 0; an answer > 0 is bounded by the channels there are. In a group NCCL asks once for
+ * all collectives of a kind, which gives algorithm and protocol, and once for each, which gives its channels.
  *
  * getChunkSize (v6)
  *   in      bytes, channels  usually one channel's share and 1: not what getCollInfo saw
@@ -41,9 +47,28 @@ typedef void (*nccl_log_function)(int level, unsigned long flags, const char *fi
     int (*name)(void *context, int function, size_t bytes, int pipe_ops, float **cost, int algorithms, int protocols,  \
                 int registered, int *channels)
 
+/* Up to v4 nobody tells a communicator's id. */
+#define NCCL_TUNER_INIT_V2(name) int (*name)(size_t ranks, size_t nodes, nccl_log_function log, void **context)
+
+struct nccl_tuner_v2 {
+    const char *name;
+    NCCL_TUNER_INIT_V2(init);
+    int (*get_coll_info)(void *context, int function, size_t bytes, int coll_net, int nvls, int pipe_ops,
+                         int *algorithm, int *protocol, int *channels);
+    int (*destroy)(void *context);
+};
+
+struct nccl_tuner_v3 {
+    const char *name;
+    NCCL_TUNER_INIT_V2(init);
+    int (*get_coll_info)(void *context, int function, size_t bytes, int pipe_ops, float **cost, int algorithms,
+                         int protocols, int *channels);
+    int (*destroy)(void *context);
+};
+
 struct nccl_tuner_v4 {
     const char *name;
-    int (*init)(size_t ranks, size_t nodes, nccl_log_function log, void **context);
+    NCCL_TUNER_INIT_V2(init);
     NCCL_COLL_INFO(get_coll_info);
     int (*destroy)(void *context);
 };
@@ -107,7 +132,7 @@ struct nccl_event_p2p_api {
     bool graph_captured;
 };
 
-/* The same head in v4, v5 and v6; v5 appends the parent group, which we do not read. */
+/* The same head in v4 to v7; v5 appends the parent group, which we do not read. */
 struct nccl_event_coll {
     uint64_t sequence; /* per function and communicator */
     const char *function;
@@ -120,6 +145,14 @@ struct nccl_event_coll {
     uint8_t warps;
     const char *algorithm;
     const char *protocol;
+};
+
+/* v7 appends to that: a collective of symmetric-memory kernels says so, and which one. */
+struct nccl_event_coll_v7 {
+    struct nccl_event_coll head;
+    void *parent_group;
+    const char *kernel; /* of a symmetric kernel, its variant */
+    bool symmetric;
 };
 
 struct nccl_event_kernel_ch {
@@ -149,6 +182,17 @@ struct nccl_event_v5 { /* and v6 */
     union nccl_event_body body;
 };
 
+/* As v5, and a body that is larger than any of the versions before: read only where the version is 7. */
+struct nccl_event_v7 {
+    uint64_t type;
+    void *parent;
+    int rank;
+    union {
+        union nccl_event_body body;
+        struct nccl_event_coll_v7 coll;
+    };
+};
+
 union nccl_event_state_args {
     struct {
         uint64_t gpu_ns; /* globaltimer at stop, with NCCL_STATE_KERNEL_CH_STOP */
@@ -168,11 +212,20 @@ struct nccl_profiler_v4 {
     NCCL_PROFILER_TAIL(struct nccl_event_v4);
 };
 
+#define NCCL_PROFILER_INIT_V5(name)                                                                                    \
+    int (*name)(void **context, uint64_t comm_id, int *mask, const char *comm_name, int nodes, int ranks, int rank,    \
+                nccl_log_function log)
+
 struct nccl_profiler_v5 { /* and v6 */
     const char *name;
-    int (*init)(void **context, uint64_t comm_id, int *mask, const char *comm_name, int nodes, int ranks, int rank,
-                nccl_log_function log);
+    NCCL_PROFILER_INIT_V5(init);
     NCCL_PROFILER_TAIL(struct nccl_event_v5);
+};
+
+struct nccl_profiler_v7 {
+    const char *name;
+    NCCL_PROFILER_INIT_V5(init);
+    NCCL_PROFILER_TAIL(struct nccl_event_v7);
 };
 
 /* ncclGetVersion of the public API: 23007 is 2.30.7. */

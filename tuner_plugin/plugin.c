@@ -9,12 +9,11 @@
 #include "tuner_plugin/job.h"
 #include "tuner_plugin/log.h"
 #include "tuner_plugin/member_make.h"
+#include "tuner_plugin/sized.h"
 #include "tuner_plugin/spans.h"
 #include "tuner_plugin/timeline.h"
 
 #define SIZES_REMEMBERED 32u
-
-enum standing { NOT_YET, JOINED, ASIDE };
 
 /* How many communicators of one size this process has made. */
 struct size_count {
@@ -25,7 +24,7 @@ struct size_count {
 
 static struct {
     pthread_mutex_t lock; /* of everything here; never taken on the path of a collective */
-    enum standing standing;
+    enum lagom_standing standing;
     bool settings_read;
     bool remarked_unknown_id;
     uint32_t members;
@@ -144,23 +143,27 @@ static void remark_unknown_id(void)
         lagom_job_remark(
             &plugin.job,
             "NCCL does not tell this tuner the communicator's id, so ranks cannot agree and NCCL runs stock: "
-            "on 2.27 set NCCL_PROFILER_PLUGIN to this library too; older releases cannot be tuned.");
+            "set NCCL_PROFILER_PLUGIN to this library too.");
     }
 }
 
-static struct lagom_member *enter(const struct lagom_hello *said, nccl_log_function log, const void *return_address)
+/* A member, a communicator by size rules, or NULL. */
+static void *enter(const struct lagom_hello *said, nccl_log_function log, const void *return_address)
 {
     struct lagom_profiled *profiled =
         lagom_profiler_announced(said->comm_id_known, said->comm_id, said->ranks, said->nodes);
     struct lagom_hello hello = *said;
     complete(&hello, profiled);
-    if (plugin.standing == NOT_YET) {
-        plugin.standing = lagom_job_join(&plugin.job, &hello, log, return_address) ? JOINED : ASIDE;
-        if (plugin.standing == JOINED) {
+    if (plugin.standing == LAGOM_NOT_YET) {
+        plugin.standing = lagom_job_join(&plugin.job, &hello, log, return_address);
+        if (plugin.standing != LAGOM_ASIDE) {
             say_loaded(&hello, profiled);
         }
     }
-    if (plugin.standing != JOINED) {
+    if (plugin.standing == LAGOM_BY_SIZE && !hello.comm_id_known) {
+        return lagom_sized_make(&plugin.job.size_rules, hello.ranks, hello.nodes);
+    }
+    if (plugin.standing != LAGOM_JOINED) {
         return NULL;
     }
     if (!hello.comm_id_known) {
@@ -181,8 +184,8 @@ void lagom_plugin_enter(const struct lagom_hello *hello, nccl_log_function log, 
     }
     pthread_mutex_lock(&plugin.lock);
     settings();
-    struct lagom_member *member = enter(hello, log, return_address);
-    *hello->context_place = member != NULL ? (void *)member : lagom_bystander_for(hello->ranks);
+    void *context = enter(hello, log, return_address);
+    *hello->context_place = context != NULL ? context : lagom_bystander_for(hello->ranks);
     pthread_mutex_unlock(&plugin.lock);
 }
 

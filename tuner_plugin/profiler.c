@@ -194,6 +194,14 @@ void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void 
     return member == NULL ? NULL : member_event(member, type, body);
 }
 
+void lagom_profiler_symmetric(struct lagom_profiled *profiled)
+{
+    struct lagom_member *member = profiled == NULL ? NULL : lagom_load_acquire(&profiled->member); /* pairs with link */
+    if (member != NULL) {
+        count_one(&member->slot->untunable_symmetric);
+    }
+}
+
 void lagom_profiler_stop(const void *handle)
 {
     if (handle == &launch_bracket) { /* a collective's kernel ends with its channels, and those say so by a state */

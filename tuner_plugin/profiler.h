@@ -19,7 +19,7 @@ struct lagom_member;
 /* One communicator as the profiler half sees it. From a fixed table, never freed: an event may come late. */
 struct lagom_profiled {
     uint32_t used;
-    uint32_t api; /* 4..6 */
+    uint32_t api; /* 4..7 */
     uint32_t rank;
     uint32_t ranks;
     uint32_t nodes;
@@ -43,7 +43,7 @@ struct lagom_profiler_hello {
 struct lagom_profiled *lagom_profiler_init(const struct lagom_profiler_hello *hello);
 void lagom_profiler_finalize(struct lagom_profiled *profiled);
 
-/* Version 4..6 of the profiler half as loaded; 0 = it is not. */
+/* Version 4..7 of the profiler half as loaded; 0 = it is not. */
 uint32_t lagom_profiler_api(void);
 
 /* What profiler init on this thread left for the tuner init that follows it; NULL if there is none, or it is about
@@ -60,6 +60,7 @@ void lagom_profiler_measure(struct lagom_profiled *profiled, bool on);
 /* Events, whatever their version. Handles may be NULL. */
 void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void *parent,
                            const union nccl_event_body *body);
+void lagom_profiler_symmetric(struct lagom_profiled *profiled); /* v7: a collective by symmetric-memory kernels */
 void lagom_profiler_stop(const void *handle);
 void lagom_profiler_state(void *handle, int state, const union nccl_event_state_args *args);
 

@@ -11,17 +11,11 @@ static bool candidates_turn(const struct lagom_plan *plan, const struct lagom_pl
     return plan->position_count == 0 || (place->armed && (place->block == 1 || place->block == 2));
 }
 
-static bool rule_fits(const struct lagom_rule *rule, uint32_t function, uint64_t bytes)
-{
-    return (rule->function == function || rule->function == LAGOM_ANY_FUNCTION) && bytes >= rule->bytes_min &&
-           bytes <= rule->bytes_max;
-}
-
 static struct lagom_config by_rule(const struct lagom_plan *plan, bool candidate, uint32_t function, uint64_t bytes)
 {
     for (uint32_t i = 0; i < plan->rule_count; i++) {
         const struct lagom_rule *rule = &plan->rules[i];
-        if (rule_fits(rule, function, bytes)) {
+        if (lagom_rule_fits(rule, function, bytes)) {
             return candidate ? rule->candidate : rule->incumbent;
         }
     }

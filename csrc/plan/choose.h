@@ -7,6 +7,12 @@
 #include "plan/cursor.h"
 #include "protocol/lagom_protocol.h"
 
+static inline bool lagom_rule_fits(const struct lagom_rule *rule, uint32_t function, uint64_t bytes)
+{
+    return (rule->function == function || rule->function == LAGOM_ANY_FUNCTION) && bytes >= rule->bytes_min &&
+           bytes <= rule->bytes_max;
+}
+
 struct lagom_choice {
     struct lagom_config config; /* all "leave" = stock */
     bool candidate;             /* the candidate's turn, and the call is before the lease's end */

@@ -129,8 +129,8 @@ static void nothing_else_is_visible(void)
     }
     static const char *const hidden[] = {
         "lagom_decide",       "lagom_plugin_enter", "lagom_agreement_decide", "lagom_region_join", "lagom_publish",
-        "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v7",     "ncclProfiler_v1",   "ncclProfiler_v3",
-        "ncclProfiler_v7",    "ncclNetPlugin_v8",   "ncclEnvPlugin_v1"};
+        "ncclTunerPlugin_v1", "ncclTunerPlugin_v7", "ncclProfiler_v1",        "ncclProfiler_v3",   "ncclProfiler_v8",
+        "ncclNetPlugin_v8",   "ncclEnvPlugin_v1"};
     for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++) {
         void *symbol = dlsym(plugin.library, hidden[i]);
         Dl_info info;

@@ -1,0 +1,98 @@
+#include "tuner_plugin/by_size.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "shm/job_key.h"
+#include "shm/pledge.h"
+#include "tuner_plugin/log.h"
+#include "tuner_plugin/size_rules.h"
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+static bool refuse(char *reason, size_t room, const char *text)
+{
+    snprintf(reason, room, "%s", text);
+    return false;
+}
+
+/* What this process has read; false = no rules, and why. */
+static bool read_rules(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room)
+{
+    const char *pins = variable("LAGOM_SET");
+    job->size_rules = (struct lagom_pledge){0};
+    if (job->settings.mode != LAGOM_MODE_REPLAY) {
+        return refuse(reason, room,
+                      "NCCL before 2.27 does not tell communicators apart, so nothing can be tuned here; size rules can "
+                      "be replayed: LAGOM_MODE=replay with LAGOM_PROFILE or LAGOM_SET.");
+    }
+    if (job->settings.profile[0] != '\0') {
+        return lagom_job_load_profile(job, hello, reason, room) == NULL &&
+               lagom_size_rules_of_profile(&job->profile, &job->size_rules, reason, room);
+    }
+    return pins != NULL ? lagom_size_rules_of_text(pins, &job->size_rules, reason, room)
+                        : refuse(reason, room, "LAGOM_MODE=replay, but neither LAGOM_PROFILE nor LAGOM_SET is set.");
+}
+
+static void restrict_rules(struct lagom_job *job, const struct lagom_hello *hello)
+{
+    bool user_chooses = variable("NCCL_ALGO") != NULL || variable("NCCL_PROTO") != NULL;
+    if (lagom_size_rules_restrict(&job->size_rules, hello->tuner_api, user_chooses)) {
+        lagom_job_remark(job, hello->tuner_api == 2
+                                  ? "of the size rules, chunk, threads, and algorithms but plain ring and tree are left "
+                                    "to this NCCL."
+                                  : "of the size rules, chunk and threads are left to this NCCL.");
+    }
+}
+
+static void say_what_holds(struct lagom_job *job, enum lagom_pledge_result result)
+{
+    char text[LAGOM_PATH_BYTES];
+    switch (result) {
+    case LAGOM_PLEDGE_REPLACED:
+        snprintf(text, sizeof(text),
+                 "another process of this node had read %u other size rules before; those hold here too.",
+                 job->size_rules.rule_count);
+        lagom_job_remark(job, text);
+        break;
+    case LAGOM_PLEDGE_ALONE:
+        lagom_job_remark(job, "the size rules could not be compared with those of the other ranks of this node.");
+        break;
+    case LAGOM_PLEDGE_MADE:
+        lagom_say("replaying %u size rules from the first call on", job->size_rules.rule_count);
+        break;
+    case LAGOM_PLEDGE_SAME: break;
+    }
+}
+
+static enum lagom_standing stand_aside(struct lagom_job *job, const char *reason)
+{
+    char text[2 * LAGOM_PATH_BYTES];
+    snprintf(text, sizeof(text), "no size rules here, NCCL runs stock: %s", reason);
+    text[LAGOM_PATH_BYTES - 1] = '\0';
+    lagom_job_remark(job, text);
+    return LAGOM_ASIDE;
+}
+
+/* A rank that cannot use the region still follows what it has read: the others do, and read the same. Only a job without
+ * a name is left alone as a whole: every rank of it sees that it has none. */
+enum lagom_standing lagom_by_size_join(struct lagom_job *job, const struct lagom_hello *hello)
+{
+    char key[LAGOM_PATH_BYTES], reason[LAGOM_PATH_BYTES], unused[LAGOM_PATH_BYTES];
+    if (!lagom_job_key(key, 0)) {
+        return stand_aside(job, "the job has no name by which its ranks find each other; set LAGOM_JOB_ID.");
+    }
+    lagom_job_join_region(job, hello, unused, sizeof(unused));
+    bool has_rules = read_rules(job, hello, reason, sizeof(reason));
+    restrict_rules(job, hello);
+    enum lagom_pledge_result result = lagom_pledge_settle(&job->mapping, &job->size_rules);
+    if (job->size_rules.rule_count == 0) {
+        return stand_aside(job, has_rules ? "another process of this node had read none before." : reason);
+    }
+    say_what_holds(job, result);
+    return LAGOM_BY_SIZE;
+}

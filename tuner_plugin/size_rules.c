@@ -1,0 +1,154 @@
+#include "tuner_plugin/size_rules.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/choose.h"
+#include "tuner_plugin/apply.h"
+
+#define RULE_TEXT 256
+
+static bool refuse(struct lagom_pledge *out, char *reason, size_t room, const char *text)
+{
+    *out = (struct lagom_pledge){0};
+    snprintf(reason, room, "%s", text);
+    return false;
+}
+
+/* ---- From a profile --------------------------------------------------------------------------------------------- */
+
+static bool same_rules(const struct lagom_plan *one, const struct lagom_plan *other)
+{
+    return one->rule_count == other->rule_count &&
+           memcmp(one->rules, other->rules, one->rule_count * sizeof(one->rules[0])) == 0;
+}
+
+/* The first section before `index` that is about communicators of its size; NULL = there is none. */
+static const struct lagom_profile_section *twin_of(const struct lagom_profile *profile, uint32_t index)
+{
+    for (uint32_t i = 0; i < index; i++) {
+        const struct lagom_profile_section *section = &profile->sections[i];
+        if (section->node_count == 1 && section->rank_count == profile->sections[index].rank_count) {
+            return section;
+        }
+    }
+    return NULL;
+}
+
+static bool add_section(struct lagom_pledge *out, const struct lagom_profile_section *section)
+{
+    if (out->rule_count + section->content.rule_count > LAGOM_MAX_RULES) {
+        return false;
+    }
+    for (uint32_t i = 0; i < section->content.rule_count; i++) {
+        out->rank_counts[out->rule_count] = section->rank_count;
+        out->rules[out->rule_count++] = section->content.rules[i];
+    }
+    return true;
+}
+
+bool lagom_size_rules_of_profile(const struct lagom_profile *profile, struct lagom_pledge *out, char *reason,
+                                 size_t room)
+{
+    *out = (struct lagom_pledge){0};
+    for (uint32_t i = 0; i < profile->section_count; i++) {
+        const struct lagom_profile_section *section = &profile->sections[i];
+        const struct lagom_profile_section *twin = twin_of(profile, i);
+        if (section->node_count != 1) {
+            continue;
+        }
+        if (twin != NULL && !same_rules(&twin->content, &section->content)) {
+            return refuse(out, reason, room,
+                          "the profile has different rules for two communicators of one size, and NCCL before 2.27 "
+                          "does not tell them apart; give both the same rules.");
+        }
+        if (twin == NULL && !add_section(out, section)) {
+            return refuse(out, reason, room, "the profile has more than 32 size rules in all; leave some out.");
+        }
+    }
+    return out->rule_count > 0 ||
+           refuse(out, reason, room,
+                  "the profile has no size rules for one node, and NCCL before 2.27 cannot follow a program; write "
+                  "`rule` lines, or take NCCL >= 2.27.");
+}
+
+/* ---- From LAGOM_SET --------------------------------------------------------------------------------------------- */
+
+/* Cuts the next rule off *text into `rule`, blank = none; false at the end, or (with *too_long) at a rule without end.
+ */
+static bool next_rule(const char **text, char rule[RULE_TEXT], bool *too_long)
+{
+    size_t length = strcspn(*text, ";\n#");
+    size_t blank = strspn(*text, " \t\r");
+    blank = blank < length ? blank : length;
+    size_t end = length;
+    while (end > blank && strchr(" \t\r", (*text)[end - 1]) != NULL) {
+        end--;
+    }
+    *too_long = end - blank >= RULE_TEXT;
+    if (**text == '\0' || *too_long) {
+        return false;
+    }
+    snprintf(rule, RULE_TEXT, "%.*s", (int)(end - blank), *text + blank);
+    *text += length;
+    *text += **text == '#' ? strcspn(*text, "\n") : 0;
+    *text += **text != '\0';
+    return true;
+}
+
+bool lagom_size_rules_of_text(const char *text, struct lagom_pledge *out, char *reason, size_t room)
+{
+    char rule[RULE_TEXT], error[RULE_TEXT];
+    bool too_long;
+    *out = (struct lagom_pledge){0};
+    while (next_rule(&text, rule, &too_long)) {
+        if (rule[0] == '\0') {
+            continue;
+        }
+        if (out->rule_count == LAGOM_MAX_RULES) {
+            return refuse(out, reason, room, "LAGOM_SET has more than 32 rules; leave some out.");
+        }
+        if (lagom_rule_parse(rule, &out->rules[out->rule_count], error, sizeof(error)) != 0) {
+            return refuse(out, reason, room, error);
+        }
+        out->rule_count++;
+    }
+    if (too_long) {
+        return refuse(out, reason, room, "LAGOM_SET has a rule of more than 255 characters.");
+    }
+    return out->rule_count > 0 || refuse(out, reason, room, "LAGOM_SET holds no rule.");
+}
+
+/* ---- What can be done with them --------------------------------------------------------------------------------- */
+
+bool lagom_always_offered(uint32_t function, int algorithm, int protocol)
+{
+    bool plain = protocol == LAGOM_LL || protocol == LAGOM_SIMPLE;
+    return plain && (algorithm == LAGOM_RING || (algorithm == LAGOM_TREE && function == LAGOM_ALL_REDUCE));
+}
+
+static bool algorithm_fits(const struct lagom_rule *rule, uint32_t tuner_api, bool user_chooses_algorithm)
+{
+    const struct lagom_config *config = &rule->incumbent;
+    if (tuner_api > 2 || !lagom_config_names_algorithm(config)) {
+        return true; /* from v3 on NCCL's table says for each call what it offers */
+    }
+    return !user_chooses_algorithm && lagom_always_offered(rule->function, config->algorithm, config->protocol);
+}
+
+bool lagom_size_rules_restrict(struct lagom_pledge *rules, uint32_t tuner_api, bool user_chooses_algorithm)
+{
+    bool changed = false;
+    for (uint32_t i = 0; i < rules->rule_count; i++) {
+        struct lagom_config *config = &rules->rules[i].incumbent;
+        changed |= config->threads != 0 || config->chunk_bytes != 0;
+        config->threads = 0;
+        config->chunk_bytes = 0;
+        if (!algorithm_fits(&rules->rules[i], tuner_api, user_chooses_algorithm)) {
+            *config = LAGOM_CONFIG_STOCK;
+            changed = true;
+        }
+        rules->rules[i].candidate = *config;
+    }
+    return changed;
+}

@@ -1,0 +1,42 @@
+/* size_rules.h - what can be had on NCCL 2.21 to 2.26, where nobody tells a communicator's id: rules by function and
+ * size, read once by each rank, in force from the first call. Nothing is agreed while the job runs; a decision is a pure
+ * function of the rules and the call. Opt-in: LAGOM_MODE=replay, and LAGOM_PROFILE or LAGOM_SET. One node only.
+ */
+#ifndef LAGOM_SIZE_RULES_H
+#define LAGOM_SIZE_RULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "profile/profile_text.h"
+#include "protocol/lagom_protocol.h"
+
+/* The releases this is for: tuner v2 came with 2.21, profiler v4 and with it an id with 2.27. */
+#define LAGOM_FIRST_WITH_CONTEXT 22100
+#define LAGOM_FIRST_WITH_ID 22700
+
+static inline bool lagom_sizes_only(int nccl_version)
+{
+    return nccl_version >= LAGOM_FIRST_WITH_CONTEXT && nccl_version < LAGOM_FIRST_WITH_ID;
+}
+
+/* Both: false with one sentence in `reason`, and then *out has no rule.
+ *
+ * Of a profile only the `rule` lines count, not its programs: those want to know which communicator they are about. Two
+ * sections about communicators of one size must say the same, for nothing tells such communicators apart here. */
+bool lagom_size_rules_of_profile(const struct lagom_profile *profile, struct lagom_pledge *out, char *reason,
+                                 size_t room);
+/* The text of LAGOM_SET: `;` or a new line between rules, `#` begins a comment. */
+bool lagom_size_rules_of_text(const char *text, struct lagom_pledge *out, char *reason, size_t room);
+
+/* Takes out what cannot be done here: chunk and threads always; algorithm and protocol with tuner v2 unless they are a
+ * pair every communicator has and the user's NCCL_ALGO and NCCL_PROTO leave the choice. A rule that loses either of
+ * these becomes a rule for stock: a config is one thing. true = something was taken out. */
+bool lagom_size_rules_restrict(struct lagom_pledge *rules, uint32_t tuner_api, bool user_chooses_algorithm);
+
+/* RING with LL or SIMPLE, and TREE with them for AllReduce: built and compiled for every type on every machine. Tuner v2
+ * is not told what NCCL offers, and NCCL 2.21 does not check the answer. */
+bool lagom_always_offered(uint32_t function, int algorithm, int protocol);
+
+#endif
