@@ -66,6 +66,9 @@ readme: native ## write anew the parts of the README that are made from the code
 fresh-clone: ## clone HEAD into a temporary folder and run `make test` and `make demo` there
 	tests/contract/fresh_clone.sh
 
+fuzz: $(STAMP) ## every C reader under libFuzzer, FUZZ_SECONDS (1440) CPU seconds each; needs clang
+	$(PY) -m tests.fuzz.run
+
 clean: ## remove what was built (the virtual environment stays)
 	rm -rf build dist lagom/_lib *.egg-info .pytest_cache .mypy_cache .ruff_cache
 

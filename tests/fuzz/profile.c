@@ -1,0 +1,82 @@
+/* profile.c - any bytes as a profile, and as a rule of --set: read to the last word or refused with one sentence.
+ *
+ * Input: the text. Its first line is also read as a rule.
+ */
+#include "fuzz.h"
+
+#include "plan/plan.h"
+#include "profile/profile_text.h"
+
+#define ROOM 160u /* of the sentences: small, so that a long one is cut */
+
+static void expect_sentence(const char *text)
+{
+    size_t length = strnlen(text, ROOM);
+    EXPECT(length > 0 && length < ROOM);
+    EXPECT(text[length - 1] == '.' || length == ROOM - 1);
+}
+
+/* What was read can be replayed: nothing that a rank would refuse later on. */
+static void expect_sound(const struct lagom_profile *profile)
+{
+    EXPECT(profile->section_count <= LAGOM_PROFILE_MAX_SECTIONS);
+    for (uint32_t i = 0; i < profile->section_count; i++) {
+        const struct lagom_profile_section *section = &profile->sections[i];
+        EXPECT(strnlen(section->name, LAGOM_NAME_BYTES) < LAGOM_NAME_BYTES);
+        EXPECT(lagom_plan_check_content(&section->content) == LAGOM_PLAN_SOUND);
+        const struct lagom_profile_section *found = lagom_profile_section_for(
+            profile, section->rank_count, section->node_count, section->ordinal, section->name);
+        EXPECT(found != NULL && found <= section);
+    }
+}
+
+static void compare(const struct lagom_fingerprint *wanted)
+{
+    char reason[ROOM] = "";
+    const struct lagom_fingerprint here = {.nccl_version = 23007, .ranks = 8, .nodes = 1, .gpu = "NVIDIA H200"};
+    EXPECT(strnlen(wanted->gpu, LAGOM_NAME_BYTES) < LAGOM_NAME_BYTES);
+    if (lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)) != NULL) {
+        expect_sentence(reason);
+    }
+}
+
+static void read_profile(const uint8_t *data, size_t size)
+{
+    char error[ROOM] = "";
+    struct lagom_profile profile;
+    if (lagom_profile_parse((const char *)data, size, &profile, error, sizeof(error)) == 0) {
+        expect_sound(&profile);
+        compare(&profile.fingerprint);
+    } else {
+        expect_sentence(error);
+        EXPECT(profile.sections == NULL && profile.section_count == 0);
+    }
+    lagom_profile_free(&profile);
+}
+
+static void read_rule(const uint8_t *data, size_t size)
+{
+    char error[ROOM] = "";
+    const uint8_t *newline = size > 0 ? memchr(data, '\n', size) : NULL;
+    size_t length = newline != NULL ? (size_t)(newline - data) : size;
+    char *line = calloc(length + 1, 1);
+    struct lagom_rule rule, before;
+    memset(&rule, 0xa5, sizeof(rule));
+    before = rule;
+    memcpy(line, length > 0 ? (const void *)data : "", length);
+    if (lagom_rule_parse(line, &rule, error, sizeof(error)) == 0) {
+        EXPECT(rule.bytes_min <= rule.bytes_max && lagom_config_is_sound(&rule.incumbent));
+        EXPECT(memcmp(&rule.incumbent, &rule.candidate, sizeof(rule.candidate)) == 0);
+    } else {
+        expect_sentence(error);
+        EXPECT(memcmp(&rule, &before, sizeof(rule)) == 0);
+    }
+    free(line);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    read_profile(data, size);
+    read_rule(data, size);
+    return 0;
+}
