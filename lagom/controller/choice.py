@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from lagom.controller.arms import read_arms, resolve
+from lagom.controller.ground import Learned
+from lagom.controller.measure import Tier
 from lagom.controller.options import Options
 from lagom.controller.settable import by_first_rule, left_out, settable_rules
 from lagom.records import Assignment, CommConfig, Site
-from lagom.search import STRATEGIES, Policy, Problem, Strategy, TuningSession, UnknownStrategy, make_strategy
+from lagom.search import BLOCKS, LIVE, STRATEGIES, Strategy, TuningSession, UnknownStrategy, make_strategy
 from lagom.search.comparison import ComparisonSession
 from lagom.settings import split_rules
 from lagom.wire.plan import Rule, parse_rule
@@ -25,31 +27,40 @@ def refuse_what_cannot_be_read(options: Options) -> None:
 
 
 def chosen_session(
-    options: Options, problem: Problem, policy: Policy, positions: Sequence[int], say: Callable[[str], None]
+    options: Options, learned: Learned, say: Callable[[str], None], known: Assignment | None = None
 ) -> TuningSession | ComparisonSession:
     """What drives the windows of one communicator: a search, or with ``--arms`` a comparison of named settings.
 
-    ``positions``: the site of each position of the iteration. ``say`` hears a sentence for everything that was asked
-    for by hand and cannot be had here.
+    ``say`` hears a sentence for everything that was asked for by hand and cannot be had here. ``known``: what an
+    earlier search of this job ended on; it is tried first.
     """
+    problem = learned.problem
     if options.arms is None:
         for sentence in left_out(given_by_hand(options), problem.knobs):
             say(sentence)
-        return TuningSession(chosen_strategy(options, problem), problem, policy, options.seed)
+        policy = BLOCKS if learned.tier is Tier.HOST else LIVE
+        return TuningSession(chosen_strategy(options, learned), problem, policy, options.seed, known=known)
     wanted = read_arms(options.arms)
-    arms, remarks = resolve(wanted.arms, problem, positions)
+    arms, remarks = resolve(wanted.arms, problem, learned.tuned.positions)
     for sentence in remarks:
         say(sentence)
     return ComparisonSession(arms, len(problem.sites), cycles=wanted.cycles, seed=options.seed)
 
 
-def chosen_strategy(options: Options, problem: Problem) -> Strategy:
+def chosen_strategy(options: Options, learned: Learned) -> Strategy:
     """The strategy of ``options``; ``--compare`` replaces the search by the configs it names."""
+    problem = learned.problem
     if not options.compare:
-        return make_strategy(options.strategy, problem, options.seed)
+        traced = {"program": learned.traced} if wants_trace(options) and learned.traced is not None else {}
+        return make_strategy(options.strategy, problem, options.seed, **traced)
     arms = [tuple(map(parse_rule, split_rules(text))) for text in options.compare]
     assignments = [by_rules(settable_rules(rules, problem.knobs), problem.sites) for rules in arms]
     return make_strategy("given", problem, options.seed, assignments=assignments)
+
+
+def wants_trace(options: Options) -> bool:
+    """Whether the strategy can use the kernels of an iteration."""
+    return options.strategy == "guided" and not options.compare
 
 
 def given_by_hand(options: Options) -> list[CommConfig]:

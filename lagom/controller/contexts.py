@@ -6,6 +6,7 @@ The records are kept in bounded buffers, newest last, and dropped with this obje
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from lagom.controller.measure import Tier
 from lagom.program import CallHistory, Program, positions_seen
 from lagom.timeline import from_ring
 from lagom.timeline.contexts import hidden_by_position
+from lagom.timeline.table import KernelTable
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN
 
 #: Over all ranks; 6 MB and 1 MB. Eight ranks keep two iterations of 6,000 kernels each.
@@ -70,15 +72,29 @@ class Contexts:
     def hidden_shares(self, history: CallHistory, program: Program) -> tuple[float, ...] | None:
         """Share of each position's communication that ran beside compute; ``None`` while any position is unknown, and
         where one process has several ranks, whose compute cannot be told apart."""
-        if len(set(self.slots.values())) < len(self.slots) or not self._spans:
+        if not self._can_be_told():
             return None
-        if not set(self.slots.values()) <= set(self._spans) or not set(self.slots) <= set(self._calls):
-            return None
-        where = positions_seen(history, program)
-        records = [_placed(self._calls[slot].rows(), where) for slot in self.slots]
-        tables = [from_ring(self._spans[process].rows()) for process in self.slots.values()]
-        shares = hidden_by_position(tables, records, list(self.slots), len(program.positions))
+        seen = list(self.tables(history, program))
+        shares = hidden_by_position(
+            [table for _, table, _ in seen],
+            [records for _, _, records in seen],
+            [slot for slot, _, _ in seen],
+            len(program.positions),
+        )
         return None if np.isnan(shares).any() else tuple(shares.tolist())
+
+    def tables(self, history: CallHistory, program: Program) -> Iterator[tuple[int, KernelTable, NDArray[Any]]]:
+        """Of each rank: its slot, its kernels, its calls with the positions that the program gives them."""
+        where = positions_seen(history, program)
+        for slot, process in self.slots.items():
+            yield slot, from_ring(self._spans[process].rows()), _placed(self._calls[slot].rows(), where)
+
+    def _can_be_told(self) -> bool:
+        """Whether every rank has shown calls and kernels, and has a process to itself."""
+        processes = set(self.slots.values())
+        return (
+            len(processes) == len(self.slots) and processes <= set(self._spans) and set(self.slots) <= set(self._calls)
+        )
 
     def worth_waiting(self, program: Program, now: float) -> bool:
         """Whether an answer may still come: a little more than nothing is waited for it."""

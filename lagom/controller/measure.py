@@ -2,7 +2,8 @@
 
 Z is the time between starts of position 0, credited to the config the GPU ran: the start is that of the kernel where a
 tier of measurement sees kernels, else that of the host's call (then only the inside of long blocks counts, since the
-host runs ahead of the GPU by some iterations). The iteration after a change of config is dropped.
+host runs ahead of the GPU by some iterations). The iteration after a change of config is dropped, and so is one in
+which the job did something else as well (an evaluation, a checkpoint that gathers) with the one after it.
 
 Over ranks, communication time is the minimum (the last to arrive waits least), compute time and Z the maximum.
 """
@@ -18,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Sample
+from lagom.timeline.intervals import merge
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
 
-CALL_PROGRAM, CALL_CANDIDATE = 1, 2
+CALL_PROGRAM, CALL_CANDIDATE, CALL_TRANSPARENT = 1, 2, 8
 SPAN_COMPUTE, SPAN_COLLECTIVE = 0, 1
 SPAN_NCCL_EVENT, SPAN_NCCL_KERNEL, SPAN_CUPTI, SPAN_SIMULATED = 1, 2, 3, 4
 
@@ -62,6 +64,8 @@ class _Rank:
     spans: list[NDArray[Any]] = field(default_factory=list)
     samples: dict[int, Sample] = field(default_factory=dict)
     labels: dict[int, bool] = field(default_factory=dict)  # iteration -> was it the candidate's
+    broken: set[int] = field(default_factory=set)  # iterations with calls that are not the program's
+    latest: int = -1  # iteration
 
 
 class WindowMeter:
@@ -81,13 +85,19 @@ class WindowMeter:
 
     def add_calls(self, slot: int, records: NDArray[Any]) -> None:
         """Call records of one rank, as drained."""
-        ours = records[(records["epoch"] == self.epoch) & ((records["flags"] & CALL_PROGRAM) != 0)]
-        if slot not in self._ranks or not len(ours):
+        if slot not in self._ranks:
             return
+        rank, under_plan = self._ranks[slot], records[records["epoch"] == self.epoch]
+        in_program = (under_plan["flags"] & CALL_PROGRAM) != 0
+        foreign = under_plan[~in_program & ((under_plan["flags"] & CALL_TRANSPARENT) == 0)]
+        ours = under_plan[in_program]
         starts = ours[ours["position"] == 0]
-        candidates = (starts["flags"] & CALL_CANDIDATE) != 0
-        self._ranks[slot].labels.update(zip(starts["iteration"].tolist(), candidates.tolist(), strict=True))
-        self._ranks[slot].calls.append(ours)
+        rank.broken.update(_iterations_of(foreign["call"], starts, rank.latest))
+        if len(ours):
+            candidates = (starts["flags"] & CALL_CANDIDATE) != 0
+            rank.labels.update(zip(starts["iteration"].tolist(), candidates.tolist(), strict=True))
+            rank.calls.append(ours)
+            rank.latest = int(ours["iteration"][-1])
 
     def add_spans(self, process: int, spans: NDArray[Any]) -> None:
         """Kernel spans of one process, as drained; several ranks in one process tell theirs by slot."""
@@ -96,12 +106,27 @@ class WindowMeter:
             if owner == process and len(timed):
                 self._ranks[slot].spans.append(timed)
 
+    @property
+    def candidate_iterations(self) -> int:
+        """How many iterations have begun with the candidate in force: more than count."""
+        return sum(self._first.labels.values())
+
+    @property
+    def discarded(self) -> int:
+        """Pairs of blocks that some irregular call has spoilt."""
+        return len({iteration // self.pacing.block // 2 for iteration in self._first.broken})
+
+    @property
+    def _first(self) -> _Rank:
+        """Any of the ranks: their calls are the same."""
+        return next(iter(self._ranks.values()))
+
     def pairs(self) -> tuple[tuple[Sample, Sample], ...]:
         """(incumbent, candidate) of every block pair that is complete on all ranks, in order."""
         for slot, rank in self._ranks.items():
             self._digest(slot, rank)
         everywhere = set.intersection(*(set(rank.samples) for rank in self._ranks.values()))
-        labels = next(iter(self._ranks.values())).labels  # the ranks agree
+        labels = self._first.labels
         blocks: dict[int, list[Sample]] = defaultdict(list)
         for iteration in sorted(everywhere):
             if self._counts(labels, iteration):
@@ -118,9 +143,10 @@ class WindowMeter:
         return pairs
 
     def _counts(self, labels: dict[int, bool], iteration: int) -> bool:
-        """Whether the iteration is far enough from a change of config. A window's first iterations follow one too."""
+        """Whether the iteration is far enough from a change of config, and from calls that are not the program's. A
+        window's first iterations follow a change too."""
         near = range(iteration - self.pacing.before, iteration + self.pacing.after + 1)
-        return all(labels.get(i) == labels[iteration] for i in near)
+        return all(labels.get(i) == labels[iteration] and i not in self._first.broken for i in near)
 
     def _digest(self, slot: int, rank: _Rank) -> None:
         """Turn every iteration that is over into a sample and forget its kernels. The newest one that has ended waits
@@ -165,13 +191,14 @@ class WindowMeter:
 
 def busy_ns(spans: NDArray[Any]) -> float:
     """Length of the union of the spans, ns."""
-    if not len(spans):
-        return 0.0
-    order = np.argsort(spans["start_ns"], kind="stable")
-    starts = spans["start_ns"][order].astype(np.int64)
-    ends = np.maximum.accumulate(spans["end_ns"][order].astype(np.int64))
-    covered_from = np.maximum(starts[1:], ends[:-1])
-    return float(ends[0] - starts[0] + np.clip(ends[1:] - covered_from, 0, None).sum())
+    return float(merge(spans["start_ns"].astype(np.int64), spans["end_ns"].astype(np.int64)).length)
+
+
+def _iterations_of(calls: NDArray[Any], starts: NDArray[Any], latest: int) -> list[int]:
+    """The iteration in which each of ``calls`` came: that of the last start before it, ``latest`` before any."""
+    numbers = np.concatenate([[latest], starts["iteration"].astype(np.int64)])
+    before = numbers[np.searchsorted(starts["call"], calls)]
+    return [int(number) for number in before if number >= 0]
 
 
 def _kernel_starts(spans: NDArray[Any], slot: int, calls: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from lagom import journal
@@ -28,6 +29,10 @@ class Story:
         if text not in self._said:
             self._said.add(text)
             self.log.write(journal.Note(text=text, level="warning" if warning else "info"))
+
+    def warn(self, text: str) -> None:
+        """A note that asks for attention."""
+        self.note(text, warning=True)
 
     def standing_aside(self, reason: str, view: CommunicatorView | None = None) -> None:
         """Something is not tuned, and why."""
@@ -94,6 +99,21 @@ class Story:
         if failure:
             self.log.write(journal.Note(text=f"window {move.number}: {failure}", level="warning"))
         self.log.write(journal.Move.of(move, communicator=view.index, phase=phase, iteration=iteration))
+
+    def drift(
+        self, view: CommunicatorView, reason: str, before: float | None, now: float | None, search: int, most: int
+    ) -> None:
+        """The job is no longer as the search left it: it is tuned again. Times in ns."""
+        self.log.write(
+            journal.Drift(
+                communicator=view.index,
+                reason=reason,
+                z_before=before if before is not None and math.isfinite(before) else None,
+                z_now=now,
+                search=search,
+                searches_at_most=most,
+            )
+        )
 
     def outcome(self, view: CommunicatorView, outcome: Outcome) -> None:
         """How the search of a communicator ended."""

@@ -117,10 +117,10 @@ class Window:
         self._looked_at = now
         pairs = self._meter.pairs()
         if len(pairs) >= self.request.pairs:
-            return WindowResult(pairs[: self.request.pairs])
+            return self._result(pairs[: self.request.pairs])
         if (ended and now - self._moved_at > TAIL_SECONDS) or now - self._moved_at > STALLED_SECONDS:
             self.failure = "" if pairs else "no iteration could be measured"
-            return WindowResult(pairs)
+            return self._result(pairs)
         if not ended and self.request.purpose == "trial" and self.should_cut(pairs):
             self._cut_pairs = pairs
             self._cutting = self.new_offer(
@@ -141,4 +141,8 @@ class Window:
         assert self._cutting is not None
         if self._cutting.step(now) is Progress.PENDING:
             return None
-        return WindowResult(self._cut_pairs, ended_early=True)
+        return self._result(self._cut_pairs, ended_early=True)
+
+    def _result(self, pairs: Pairs, *, ended_early: bool = False) -> WindowResult:
+        assert self._meter is not None
+        return WindowResult(pairs, self._meter.discarded, ended_early, self._meter.candidate_iterations)

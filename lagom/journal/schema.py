@@ -192,7 +192,8 @@ class PlanAborted(Base):
 class Move(Base):
     """One step of the search: see :class:`lagom.search.decision.Move`. ``samples`` are the (incumbent, candidate)
     pairs of its window: with them a whole search can be replayed from its log. ``x``, ``y``, ``z`` are the
-    candidate's medians."""
+    candidate's medians. ``ran`` is what the window measured where that is not the candidate, but what the candidate is
+    held to, known too little."""
 
     event: Literal["move"] = "move"
     communicator: int
@@ -202,6 +203,7 @@ class Move(Base):
     purpose: str
     incumbent: tuple[ConfigRecord, ...] | None = None
     candidate: tuple[ConfigRecord, ...]
+    ran: tuple[ConfigRecord, ...] | None = None
     verdict: str
     reason: str
     ratio: float | None = None
@@ -255,8 +257,8 @@ class Outcome(Base):
 
 
 class Drift(Base):
-    """Long after the search was over, the job is no longer as it was left: it is tuned again. ``z_before`` and ``z_now``
-    are mean iterations, ns; ``search`` counts these further searches."""
+    """Long after the search was over, the job is no longer as it was left: it is tuned again. ``z_before`` and
+    ``z_now`` are mean iterations, ns; ``search`` counts these further searches."""
 
     event: Literal["drift"] = "drift"
     communicator: int

@@ -143,7 +143,7 @@ class Formatter:
 
     def _move(self, e: schema.Move) -> str:
         where = f"{e.phase:<8} it {e.iteration if e.iteration is not None else '?'} {self.name(e.communicator)}"
-        what = f"#{e.number} {self._tried(e)}"
+        what = f"#{e.number} {self._tried(e)}{' (what it is held to ran once more)' if e.ran else ''}"
         return f"{where}  {what}  {numbers_text(e)}  {e.verdict}: {e.reason}"
 
     def _tried(self, e: schema.Move) -> str:
@@ -161,7 +161,7 @@ class Formatter:
         return f"outcome of {self.name(e.communicator)}: {e.verdict}{gain}: {chosen} ({cost}): {e.reason}"
 
     def _drift(self, e: schema.Drift) -> str:
-        times = "" if e.z_before is None or e.z_now is None else f" (Z {e.z_before / 1e6:.2f} to {e.z_now / 1e6:.2f} ms)"
+        times = "" if e.z_before is None else f" (Z {e.z_before / 1e6:.2f} to {(e.z_now or 0.0) / 1e6:.2f} ms)"
         which = f"search again, {e.search} of {e.searches_at_most} at most"
         return f"drift of {self.name(e.communicator)}: {e.reason}{times}: {which}"
 

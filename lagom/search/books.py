@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
+
 from lagom.records import Assignment
 from lagom.search import statistics
 from lagom.search.decision import Move
@@ -23,10 +25,21 @@ class Books:
         self._ledger = ledger
         self._policy = policy
         self._asked: WindowRequest | None = None
+        self._about = ledger.stock
         self._taken: WindowResult | None = None
 
-    def ask(self, purpose: str, incumbent: Assignment, candidate: Assignment, pairs: int, why: str) -> WindowRequest:
-        """The next request."""
+    def ask(
+        self,
+        purpose: str,
+        incumbent: Assignment,
+        candidate: Assignment,
+        pairs: int,
+        why: str,
+        *,
+        about: Assignment | None = None,
+    ) -> WindowRequest:
+        """The next request. ``about``: whose question this window serves, where that is not what it measures."""
+        self._about = about or candidate
         self._asked = WindowRequest(len(self.moves) + 1, incumbent, candidate, pairs, purpose, why)
         return self._asked
 
@@ -59,7 +72,7 @@ class Books:
         move = Move(
             number=request.number,
             purpose=request.purpose,
-            candidate=request.candidate,
+            candidate=self._about,
             verdict=verdict,
             reason=reason,
             h=h,
@@ -68,6 +81,7 @@ class Books:
             discarded=result.discarded,
             lost_iterations=self.lost,
             incumbent=request.incumbent,
+            ran=None if request.candidate == self._about else request.candidate,
             samples=result.pairs,
             ended_early=result.ended_early,
             iterations=result.iterations,
@@ -97,7 +111,8 @@ class Books:
 
     def _time_lost(self, request: WindowRequest, result: WindowResult) -> float:
         """The candidate's iterations of this window against stock's, in stock iterations; a gain does not pay for a
-        loss."""
+        loss, and a straggler (a checkpoint in mid-window) is nobody's."""
         level = self._ledger.known(request.incumbent).z / self._ledger.known(self._ledger.stock).z
-        excess = [level * candidate.z / incumbent.z - 1.0 for incumbent, candidate in result.pairs]
-        return max(0.0, sum(excess) / len(excess) * result.candidate_iterations)
+        ratios = np.array([candidate.z / incumbent.z for incumbent, candidate in result.pairs])
+        kept = ratios[~statistics.straggler_mask(np.log(ratios), self._ledger.noise.sigma)]
+        return max(0.0, float(np.mean(level * kept - 1.0)) * result.candidate_iterations)

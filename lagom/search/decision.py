@@ -36,6 +36,7 @@ class Move:
     resolvable: float | None = None  # smallest effect (as a fraction of Z) these data could resolve
     lost_iterations: float = 0.0  # regret so far: time lost against stock while searching, in stock iterations
     incumbent: Assignment | None = None  # what the candidate was measured against
+    ran: Assignment | None = None  # what this window measured, where that is not the candidate but what it is held to
     samples: Pairs = ()  # the window itself: with these in the log a run can be replayed exactly
     ended_early: bool = False
     iterations: int = 0  # with the candidate in force, as the driver counted them

@@ -16,24 +16,32 @@ from lagom.search.problem import Problem
 from lagom.search.session import TuningSession
 from lagom.search.window import WindowResult
 
-_PLAIN = [field.name for field in fields(Move) if field.name not in ("candidate", "incumbent", "samples")]
+_PLAIN = [field.name for field in fields(Move) if field.name not in ("candidate", "incumbent", "ran", "samples")]
 
 
 class ReplayMismatch(LagomError):
     """The log asks for another window than the session: another version, policy, strategy, option or seed wrote it."""
 
 
-def replay(moves: Iterable[Move], strategy: Strategy, problem: Problem, policy: Policy = LIVE) -> TuningSession:
-    """Drive a new session with the logged windows and check each decision on the way.
+def replay(
+    moves: Iterable[Move],
+    strategy: Strategy,
+    problem: Problem,
+    policy: Policy = LIVE,
+    *,
+    known: Assignment | None = None,
+) -> TuningSession:
+    """Drive a new session with the logged windows and check each decision on the way. ``known`` as it was given to the
+    session that wrote them.
 
     Returns the session, over if the log was complete. Raises ReplayMismatch at the first move that differs.
     """
-    session = TuningSession(strategy, problem, policy)
+    session = TuningSession(strategy, problem, policy, known=known)
     log = list(moves)
     for logged, following in zip_longest(log, log[1:]):
         request = session.request()
         if request is None or (request.candidate, request.incumbent, request.purpose) != (
-            logged.candidate,
+            logged.ran or logged.candidate,
             logged.incumbent,
             logged.purpose,
         ):
@@ -57,7 +65,11 @@ def _move(event: Any) -> Move:
     plain = {name: getattr(event, name) for name in _PLAIN}
     samples = tuple((incumbent.sample(), candidate.sample()) for incumbent, candidate in event.samples)
     return Move(
-        **plain, candidate=_assignment(event.candidate), incumbent=_assignment(event.incumbent), samples=samples
+        **plain,
+        candidate=_assignment(event.candidate),
+        incumbent=_assignment(event.incumbent),
+        ran=_assignment(event.ran) if event.ran else None,
+        samples=samples,
     )
 
 

@@ -41,6 +41,7 @@ from lagom.search.window import WindowRequest, WindowResult
 __all__ = ["Knobs", "Move", "Outcome", "Policy", "Problem", "TuningSession", "WindowRequest", "WindowResult"]
 
 Windows = Generator[WindowRequest, WindowResult, None]
+FEW = 3  # pairs of which the median may still be a straggler
 
 
 class IllegalProposal(LagomError):
@@ -50,14 +51,24 @@ class IllegalProposal(LagomError):
 class TuningSession:
     """One tuning run of one communicator, driven from outside a window at a time."""
 
-    def __init__(self, strategy: Strategy, problem: Problem, policy: Policy = LIVE, seed: int = 0) -> None:
-        """``seed`` is kept for the log; a strategy brings its own. Nothing is measured before the first request."""
+    def __init__(
+        self,
+        strategy: Strategy,
+        problem: Problem,
+        policy: Policy = LIVE,
+        seed: int = 0,
+        *,
+        known: Assignment | None = None,
+    ) -> None:
+        """``seed`` is kept for the log; a strategy brings its own. ``known``: what an earlier search ended on, tried
+        first of all. Nothing is measured before the first request."""
         self.strategy = strategy
         self.problem = problem
         self.policy = policy
         self.seed = seed
         self.outcome: Outcome | None = None
         self.ledger = Ledger(Assignment.stock(len(problem.sites)))
+        self._known = known
         self._books = Books(self.ledger, policy)
         self._settling = Settling(self.ledger, policy)
         self._failed: set[Assignment] = set()  # confirmations that did not hold
@@ -100,7 +111,8 @@ class TuningSession:
             return False
         slower = [math.log(candidate.z / incumbent.z) for incumbent, candidate in pairs]
         doubt = 3.0 * self.ledger.noise.sigma / math.sqrt(len(slower))
-        return float(np.median(slower)) - doubt > math.log1p(self.policy.cut_above)
+        surely = np.median(slower) if len(slower) > FEW else min(slower)  # one pause of the job must not speak for all
+        return float(surely) - doubt > math.log1p(self.policy.cut_above)
 
     def wrap_up(self, reason: str) -> None:
         """Try nothing new: the best so far goes into the final A/B. No effect once that has begun."""
@@ -135,6 +147,7 @@ class TuningSession:
 
     def _search(self) -> Generator[WindowRequest, WindowResult, Answer]:
         """Drive the strategy until it answers or the budget is spent."""
+        yield from self._try_known()
         course = self.strategy.moves(self.ledger)
         given_up = 0
         step = _advance(course, None)
@@ -151,6 +164,17 @@ class TuningSession:
                 yield from self._confirm(comparison.new.assignment)
         return step
 
+    def _try_known(self) -> Windows:
+        """What an earlier search ended on becomes the incumbent again if it is still faster than stock."""
+        known = self._known
+        if known is None or known.is_stock or self.strategy.space.why_illegal(known):
+            return
+        proposal = Proposal(known, "what the search before this one ended on")
+        comparison = yield from self._settle(proposal)
+        self._explain(proposal, comparison)
+        if comparison.better:
+            yield from self._confirm(known)
+
     def _settle(self, proposal: Proposal) -> Generator[WindowRequest, WindowResult, Comparison]:
         """Windows until the proposal's question is answered. The last one stays unwritten: its sentence is the
         strategy's."""
@@ -161,7 +185,7 @@ class TuningSession:
             pairs = self._settling.pairs_for(target, old, proposal.cautious)
             if self._books.unwritten:
                 self._books.write("more", f"not decided yet, measured again: {proposal.why}", site=proposal.site)
-            result = yield self._books.ask("trial", self.incumbent, target, pairs, proposal.why)
+            result = yield self._books.ask("trial", self.incumbent, target, pairs, proposal.why, about=new)
             if result.pairs:
                 empty = 0
                 self.ledger.add(target, self.incumbent, result.pairs)

@@ -54,6 +54,8 @@ class Gallery:
     def show(self, finished: Sequence[Finished]) -> None:
         """The GPU has run these iterations."""
         for iteration in finished:
+            if iteration.number not in self._expected:
+                continue  # a graph's replay: nobody was asked, nothing is named
             times, scale, first_calls = self._expected.pop(iteration.number)
             if self._spec.timeline == "spans" and self._entry:
                 self._push_spans(self._entry, iteration.gpu_start, times, scale, first_calls)

@@ -43,6 +43,11 @@ class HostAndGpu:
             self.now = max(self.now, self._queue[-self._run_ahead].gpu_start)
         self._begun = self.now
 
+    def pause(self, nanoseconds: float) -> None:
+        """The host does something else; the GPU runs dry meanwhile."""
+        self.now = max(self.now, self._gpu_end) + int(nanoseconds)
+        self._gpu_end = self.now
+
     def stamp(self, done: int, of: int) -> int:
         """The time of call ``done`` of ``of`` in this iteration."""
         self.now = self._begun + int(self._span * (done + 1) / (of + 1))

@@ -85,6 +85,7 @@ class VirtualProfiler:
             self._event.coll_api.function = self._strings[FUNCTION_NAMES[first.function]]
             self._event.coll_api.count = first.bytes // DATATYPE_BYTES
             self._event.coll_api.datatype = self._strings["ncclBfloat16"]
+            self._event.coll_api.captured = first.registered  # here only a capture registers buffers
             api_handle = self._start()
         return group_handle, api_handle
 

@@ -24,6 +24,7 @@ from lagom.sim.virtual.agreement import CallLog
 from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.gallery import Gallery
 from lagom.sim.virtual.host import HostAndGpu
+from lagom.sim.virtual.incidents import Incident, Script
 from lagom.sim.virtual.nccl import Collective, VirtualCommunicator, VirtualNccl
 from lagom.sim.virtual.rendezvous import Rendezvous
 from lagom.sim.virtual.spec import JobSpec
@@ -31,6 +32,7 @@ from lagom.sim.virtual.timing import Timing, timing_of
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.library import plugin_path
 
+REPLAY_SECONDS = 0.002  # of real time: without calls nothing else would slow this rank down
 LOGGING_CALL = Collective(Function.ALL_REDUCE, 8)  # transparent: a loss being logged
 
 
@@ -49,6 +51,8 @@ class Rank:
         self.entry = ProcessEntry.find()
         known = (one.comm_id for one in spec.communicators)
         self.slots = sum(self.entry is not None and self.entry.slot_of(comm_id) is not None for comm_id in known)
+        self.script = Script(spec.incidents)
+        self._number = 0
         self._parent = os.getppid()
         self._common = random.Random(spec.seed)  # noise that every rank shares
         self._own = random.Random(f"{spec.seed} {rank}")
@@ -73,6 +77,7 @@ class Rank:
             if not self.meeting.wait_for(number - self.spec.run_ahead, self.parent_alive):
                 return
             self.gallery.wait_for_reader(self.parent_alive)
+            self._number = number
             self._iteration(number)
             number += 1
             self.meeting.arrive(self.rank, number)
@@ -85,18 +90,41 @@ class Rank:
     # -- one iteration
 
     def _iteration(self, number: int) -> None:
+        for incident in self.script.before(number):
+            self._interrupt(incident)
         self.host.begin()
         first_calls = [self._counted(c.comm_id) for c in self.communicators]
         if self.spec.logging_every and number % self.spec.logging_every == self.spec.logging_every - 1:
             self._run(0, [LOGGING_CALL])
             first_calls[0] += 1
+        if self.script.is_replayed(number):
+            self._replay_graph()
+            return
         configs = self._all_calls()
         times = self.timing.of(configs)
-        scale = 1.0 + self._common.gauss(0.0, self.spec.noise)
+        scale = self.script.slower * (1.0 + self._common.gauss(0.0, self.spec.noise))
         self.host.end(times.z * scale)
         self.gallery.expect(number, times, scale, first_calls)
         self.lengths.append(int(times.z * scale))
         self.gallery.show(self.host.finished())
+
+    def _replay_graph(self) -> None:
+        """The GPU runs what was captured: NCCL is not called, no call has a number."""
+        length = self.lengths[-1]
+        self.host.end(length)
+        self.lengths.append(length)
+        self.gallery.show(self.host.finished())
+        self._show_time(self.host.now)
+        time.sleep(REPLAY_SECONDS)
+
+    def _interrupt(self, incident: Incident) -> None:
+        """Calls that are no part of the iteration, spread over the pause that goes with them."""
+        calls = incident.collectives
+        for one in calls:
+            self.host.pause(incident.pause_s * 1e9 / (len(calls) + 1))
+            self._show_time(self.host.now)
+            self._run(incident.communicator, [one])
+        self.host.pause(incident.pause_s * 1e9 / (len(calls) + 1))
 
     def _counted(self, comm_id: int) -> int:
         return self.entry.calls(comm_id) if self.entry else len(self.log.words.get(comm_id, ()))
@@ -123,7 +151,8 @@ class Rank:
                 end += 1
             self._stamp(indices[at])
             self._dawdle()
-            launched = self._run(communicator, [operations[i].collective for i in indices[at:end]])
+            group = [operations[i].collective for i in indices[at:end]]
+            launched = self._run(communicator, self.script.shaped(group, self._number))
             for index, config in zip(indices[at:end], launched, strict=True):
                 configs[index] = config
             at = end
@@ -138,7 +167,9 @@ class Rank:
         return [item.config for item in launched]
 
     def _stamp(self, index: int) -> None:
-        now = self.host.stamp(index, len(self.timing.operations))
+        self._show_time(self.host.stamp(index, len(self.timing.operations)))
+
+    def _show_time(self, now: int) -> None:
         if self.entry:
             self.entry.set_now(now)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lagom.records import Function
+from lagom.sim.virtual.incidents import Incident
 from lagom.sim.virtual.selection import Fabric
 
 
@@ -49,6 +50,7 @@ class JobSpec:
     logging_every: int = 0  # a small AllReduce every so many iterations, as a trainer's loss logging makes
     pace: bool = True  # wait (real time) while the controller has not read the rings
     skew_us: float = 0.0  # random real delay of a rank within an iteration
+    incidents: tuple[Incident, ...] = ()  # what interrupts the iterations
 
     def save(self, path: Path) -> None:
         """Writes the file that :meth:`load` reads."""
@@ -63,7 +65,12 @@ class JobSpec:
             CommunicatorSpec(c["comm_id"], c["name"], tuple((int(f), int(b)) for f, b in c["calls"]))
             for c in fields["communicators"]
         )
+        fields["incidents"] = tuple(_incident(one) for one in fields.get("incidents", ()))
         return cls(**fields)
+
+
+def _incident(fields: dict[str, Any]) -> Incident:
+    return Incident(**{**fields, "calls": tuple((int(f), int(b)) for f, b in fields["calls"])})
 
 
 def fsdp_like_calls(layers: int, size: int) -> tuple[tuple[int, int], ...]:

@@ -71,11 +71,14 @@ FROZEN = {
     "move": {
         *("schema", "t", "event", "communicator", "phase", "iteration", "number", "purpose", "candidate", "verdict"),
         *("reason", "ratio", "ratio_low", "ratio_high", "h", "site", "x", "y", "z", "pairs", "discarded"),
-        *("resolvable", "lost_iterations", "incumbent", "ended_early", "samples", "stragglers", "iterations"),
+        *("resolvable", "lost_iterations", "incumbent", "ended_early", "samples", "stragglers", "iterations", "ran"),
     },
     "outcome": {
         *("schema", "t", "event", "communicator", "verdict", "reason", "configs_chosen", "speedup", "speedup_low"),
         *("speedup_high", "resolvable", "configs", "windows", "iterations", "regret_iterations", "proposed"),
+    },
+    "drift": {
+        *("schema", "t", "event", "communicator", "reason", "z_before", "z_now", "search", "searches_at_most"),
     },
     "standing_aside": {"schema", "t", "event", "reason", "communicator", "rank"},
     "note": {"schema", "t", "event", "text", "level"},

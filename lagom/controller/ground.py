@@ -1,0 +1,177 @@
+"""What every phase of one communicator's tuner stands on: who takes part, what was seen, what is in force.
+
+A phase (``learning.py``, ``hunt.py``, ...) is made from the ground when it begins and leaves on it what the next one
+needs. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from numpy.typing import NDArray
+
+from lagom.controller.evidence import Evidence
+from lagom.controller.measure import Tier
+from lagom.controller.options import Options
+from lagom.controller.publication import Margin, Offer
+from lagom.controller.story import Story
+from lagom.controller.timeline import Timeline
+from lagom.program import CallHistory, TunedProgram, latest_start
+from lagom.records import Assignment
+from lagom.search import Problem
+from lagom.wire.plan import Plan, Rule
+from lagom.wire.region import Capture, CommunicatorView, Region
+
+if TYPE_CHECKING:
+    from lagom.cost import Program as CostProgram
+
+
+class Phase(Protocol):
+    """One phase. :meth:`step` does what can be done now, never waits, and names the phase that follows (or itself)."""
+
+    name: ClassVar[str]
+
+    @property
+    def wants_timeline(self) -> bool:
+        """Whether kernels should be recorded now."""
+        ...
+
+    def step(self, now: float) -> str:
+        """``now`` is a monotonic clock in seconds."""
+        ...
+
+    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
+        """Call records of one rank, as drained."""
+        ...
+
+    def add_spans(self, process: int, spans: NDArray[Any]) -> None:
+        """Kernel spans of one process, as drained."""
+        ...
+
+    def leave(self, reason: str) -> None:
+        """The phase is broken off: withdraw what is open, tell how far it came."""
+        ...
+
+
+class Deaf:
+    """The parts of a :class:`Phase` that most phases do without."""
+
+    name: ClassVar[str] = ""
+
+    @property
+    def wants_timeline(self) -> bool:
+        return False
+
+    def step(self, now: float) -> str:
+        return self.name
+
+    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
+        return None
+
+    def add_spans(self, process: int, spans: NDArray[Any]) -> None:
+        return None
+
+    def leave(self, reason: str) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What stock iterations have shown. ``traced`` is the iteration as the cost model wants it, where kernels were
+    seen."""
+
+    tuned: TunedProgram
+    problem: Problem
+    tier: Tier
+    traced: CostProgram | None = None
+
+
+@dataclass(slots=True)
+class Ground:
+    """``slots`` maps slot to process. ``best`` is confirmed and in force, of the tuned sites; ``known`` is what an
+    earlier search of this job ended on. ``may_tune``: the controller lets one communicator at a time search."""
+
+    region: Region
+    view: CommunicatorView
+    options: Options
+    story: Story
+    timeline: Timeline | None = None
+    slots: dict[int, int] = field(default_factory=dict)
+    history: CallHistory = field(default_factory=CallHistory)
+    evidence: Evidence = field(default_factory=Evidence)
+    margin: Margin = field(default_factory=Margin)
+    learned: Learned | None = None
+    best: Assignment | None = None
+    known: Assignment | None = None
+    rules: tuple[Rule, ...] = ()
+    agreed_rules: tuple[Rule, ...] = ()
+    may_tune: bool = False
+    search_seconds: float | None = None
+    retunes: int = 0
+
+    @property
+    def tuned(self) -> TunedProgram:
+        """The program being tuned; only asked for once it is known."""
+        assert self.learned is not None
+        return self.learned.tuned
+
+    # -- the ranks
+
+    def record(self, capture: int) -> None:
+        """What the ranks shall record from now on (bits of :class:`Capture`)."""
+        self.region.set_capture(self.view.index, capture)
+
+    def record_everything(self) -> None:
+        """Calls and kernels: what learning needs."""
+        self.record(Capture.CALLS | Capture.KERNELS)
+
+    def ranks_have_left(self) -> bool:
+        """Whether no plan can be agreed any more."""
+        return len(self.region.slots(self.view.index)) < self.view.rank_count
+
+    def captured(self) -> bool:
+        """Whether a CUDA graph was captured on this communicator: then no more trials here."""
+        return any(slot.capturing for slot in self.region.slots(self.view.index))
+
+    # -- the iteration
+
+    def iteration(self) -> int | None:
+        """About how many iterations the job has made."""
+        if self.learned is None or not self.history.numbers:
+            return None
+        return self.history.numbers[-1] // self.tuned.program.calls_per_iteration
+
+    def is_regular(self) -> bool:
+        """Whether the latest calls are those of the program."""
+        return latest_start(self.history, self.tuned.program) is not None
+
+    def start_after(self, call: int) -> int | None:
+        """The first position 0 at or after ``call``, or ``None`` while the calls are irregular."""
+        start = latest_start(self.history, self.tuned.program)
+        return None if start is None else self.tuned.program.next_start(start, call)
+
+    # -- plans
+
+    def offer(self, plan_at: Callable[[int], Plan], purpose: str) -> Offer:
+        """A plan that begins with an iteration."""
+        return self.offer_at(plan_at, purpose, self.start_after, self.tuned.program.calls_per_iteration)
+
+    def offer_at(
+        self,
+        plan_at: Callable[[int], Plan],
+        purpose: str,
+        start_after: Callable[[int], int | None],
+        calls_per_iteration: int,
+    ) -> Offer:
+        """A plan that begins where ``start_after`` says, at least ``calls_per_iteration`` calls ahead."""
+        return Offer(
+            self.region,
+            self.view.index,
+            self.margin,
+            calls_per_iteration,
+            plan_at,
+            start_after,
+            lambda kind, **facts: self.story.plan(self.view, kind, purpose, **facts),
+        )

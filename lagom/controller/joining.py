@@ -1,0 +1,34 @@
+"""Until every rank of the communicator is here, or it is known that it cannot be tuned."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from lagom.controller.ground import Deaf, Ground
+from lagom.wire.library import library
+
+
+class Joining(Deaf):
+    """Then learning, or straight to the rules pinned by hand."""
+
+    name: ClassVar[str] = "joining"
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    def step(self, now: float) -> str:
+        ground = self._ground
+        if ground.view.node_count != 1:
+            return self._aside(f"the communicator spans {ground.view.node_count} nodes, which is not tuned yet")
+        slots = ground.region.slots(ground.view.index)
+        if len(slots) < ground.view.rank_count:
+            return "joining"
+        online = library().LAGOM_KNOB_ONLINE
+        if not all(process.knobs & online for process in ground.region.processes()):
+            return self._aside("this NCCL gives its ranks no common id, so they cannot agree while the job runs")
+        ground.slots = {slot.index: slot.process for slot in slots}
+        return "pinning" if ground.rules else "learning"
+
+    def _aside(self, reason: str) -> str:
+        self._ground.story.standing_aside(reason, self._ground.view)
+        return "aside"

@@ -1,0 +1,125 @@
+"""Stock iterations watched until it is known what repeats, what overlaps and what may be tuned."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from lagom.controller.choice import wants_trace
+from lagom.controller.contexts import Contexts
+from lagom.controller.ground import Deaf, Ground, Learned
+from lagom.controller.measure import Tier
+from lagom.controller.traced import traced_iteration
+from lagom.program import Program, find_program, tuned_program
+from lagom.program.detect import HISTORY_CALLS
+from lagom.records import Function
+from lagom.wire.region import Capture
+
+LOOK_SECONDS = 0.25
+#: A program that has changed so often while it was learnt does not settle.
+CHANGES = 12
+
+
+class Learning(Deaf):
+    """Then tuning; or `profiled`, where `lagom profile` only wanted to look."""
+
+    name: ClassVar[str] = "learning"
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._contexts: Contexts | None = None
+        self._looked_at = 0.0
+        self._profiled_from: int | None = None  # call
+        self._suspected: tuple[tuple[Function, int], ...] = ()
+        self._suspected_at = 0
+        self._changes = 0
+        self._found = True
+        ground.record_everything()
+
+    @property
+    def is_profiling(self) -> bool:
+        """Whether these are the iterations that `lagom profile` asked for."""
+        return self._profiled_from is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no program is in sight, or ever another one."""
+        return not self._found or self._changes > CHANGES
+
+    @property
+    def wants_timeline(self) -> bool:
+        return self._ground.may_tune
+
+    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
+        if slot == min(self._ground.slots):
+            self._ground.evidence.add_calls(records)
+        if self._contexts is not None:
+            self._contexts.add_calls(slot, records)
+
+    def add_spans(self, process: int, spans: NDArray[Any]) -> None:
+        self._ground.evidence.add_spans(process, self._ground.slots, spans)
+        if self._contexts is not None:
+            self._contexts.add_spans(process, spans)
+
+    def step(self, now: float) -> str:
+        ground = self._ground
+        if now - self._looked_at < LOOK_SECONDS or not ground.may_tune:
+            return "learning"
+        self._looked_at = now
+        self._contexts = self._contexts or Contexts(ground.slots, now)
+        program = self._believed_program()
+        if program is None:
+            return "learning"
+        if ground.captured():
+            ground.story.standing_aside("a CUDA graph was captured here: NCCL no longer asks per call", ground.view)
+            return "aside"
+        if ground.options.profile_iterations:
+            return self._profiling(program, now)
+        learned = self._conclude(program, now)
+        if learned is None:
+            return "learning"
+        if ground.learned is not None and ground.learned.tuned.sites != learned.tuned.sites:
+            ground.best = ground.known = None  # of sites that are no more
+        ground.learned = learned
+        return "tuning"
+
+    def _believed_program(self) -> Program | None:
+        """A program that has repeated long enough, and was found already when half of these calls had been seen: a run
+        of equal gathers inside the first forward pass also repeats for a while."""
+        program = find_program(self._ground.history)
+        self._found = program is not None
+        if program is None:
+            return None
+        seen = len(self._ground.history.numbers)
+        if program.positions != self._suspected:
+            self._suspected, self._suspected_at = program.positions, seen
+            self._changes += 1
+        settled = seen >= min(2 * self._suspected_at, HISTORY_CALLS)
+        return program if settled and program.iterations_seen >= self._ground.options.stable_iterations else None
+
+    def _conclude(self, program: Program, now: float) -> Learned | None:
+        """What is to be tuned and how it can be measured; ``None`` while the timeline may still say more."""
+        ground, contexts = self._ground, self._contexts
+        assert contexts is not None
+        tier = ground.evidence.tier(ground.slots)
+        hidden = contexts.hidden_shares(ground.history, program) if tier is Tier.TIMELINE else None
+        if hidden is None and tier is Tier.TIMELINE and contexts.worth_waiting(program, now):
+            return None
+        tuned = tuned_program(program, hidden)
+        problem = ground.evidence.problem(tuned, ground.region.processes())
+        wanted = hidden is not None and wants_trace(ground.options)
+        traced = traced_iteration(contexts, ground.history, tuned, problem) if wanted else None
+        return Learned(tuned, problem, tier, traced)
+
+    def _profiling(self, program: Program, now: float) -> str:
+        """`lagom profile`: whole iterations as they are, counted from when the timeline is on, or will not come on."""
+        ground = self._ground
+        call, timeline = ground.history.numbers[-1], ground.timeline
+        if self._profiled_from is None:
+            if timeline is None or timeline.is_settled(ground.slots.values(), now):
+                self._profiled_from = call
+        elif call - self._profiled_from >= ground.options.profile_iterations * program.calls_per_iteration:
+            ground.record(Capture.NOTHING)
+            return "profiled"
+        return "learning"
