@@ -219,16 +219,22 @@ static void join_and_wait(void)
     CHECK_EQUAL(read(gate[0], &byte, 1), 0);
 }
 
+static bool one_has_ended(void)
+{
+    siginfo_t child = {0};
+    return waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) == 0 && child.si_pid != 0;
+}
+
 static void ranks_in_containers_find_each_other(void)
 {
-    pid_t children[8];
+    pid_t children[8]; /* who all make the region at once */
     CHECK(pipe(gate) == 0);
     for (int i = 0; i < 8; i++) {
         children[i] = in_a_container(join_and_wait);
     }
     struct lagom_mapping mine = join_or_die("job");
     double end = seconds() + 20;
-    while (lagom_region_processes_alive(&mine) < 9 && seconds() < end && waitpid(-1, NULL, WNOHANG | WNOWAIT) == 0) {
+    while (lagom_region_processes_alive(&mine) < 9 && seconds() < end && !one_has_ended()) {
         usleep(1000);
     }
     uint32_t alive = lagom_region_processes_alive(&mine);
