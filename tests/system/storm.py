@@ -109,6 +109,19 @@ class Control:
         """Calls that differed from stock, over all ranks."""
         return sum(map(sum, self._column(1)))
 
+    def waits(self) -> int:
+        """How often a rank gave its processor away while the tuner had a call; steady ranks only."""
+        return sum(map(sum, self._column(2)))
+
+    def faults(self) -> int:
+        """Page faults while the tuner had a call; steady ranks only."""
+        return sum(map(sum, self._column(5)))
+
+    def nanoseconds(self) -> tuple[int, float]:
+        """Processor time of a call: the dearest, and the mean; steady ranks only."""
+        total, calls = sum(map(sum, self._column(4))), sum(map(sum, self.calls()))
+        return max(map(max, self._column(3))), total / max(calls, 1)
+
     def _column(self, word: int) -> list[list[int]]:
         starts = [PROGRESS + c * MAX_RANKS * LINE + word for c in range(self.communicators)]
         return [[self.words[start + rank * LINE] for rank in range(self.ranks)] for start in starts]
@@ -271,7 +284,7 @@ def site_of_its_own() -> Iterator[Site]:
         environ = {"LAGOM_JOB_ID": f"storm-{uuid.uuid4().hex[:12]}", "LAGOM_SHM_DIR": name, "LAGOM_MODE": "tune"}
         environ |= {"LAGOM_DIR": f"{name}/log", "LAGOM_CONTROLLER": "none"}
         key, region = key_and_region(environ)
-        programs = build(folder, "storm_rank", "storm_publisher")
+        programs = build(folder)
         yield Site(programs, plugin_path(), key, region, environ, folder / "control")
 
 

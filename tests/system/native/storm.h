@@ -25,7 +25,11 @@
 struct storm_progress {
     uint64_t calls;
     uint64_t changed; /* calls that differed from stock */
-    uint64_t pad[6];
+    uint64_t waits;   /* times the rank gave its processor away while the tuner had the call; steady_rank.c only */
+    uint64_t worst_ns; /* processor time of the dearest call, chunks included; steady_rank.c only */
+    uint64_t total_ns; /* of all calls */
+    uint64_t faults;   /* page faults in them */
+    uint64_t pad[2];
 };
 
 /* What one publisher had its hands in. The intruder (a second one, without the controller's lock) has its own. */
@@ -130,7 +134,8 @@ static inline struct storm_control *storm_attach(const char *path)
         perror(path);
         exit(1);
     }
-    void *memory = mmap(NULL, sizeof(struct storm_control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int how = MAP_SHARED | MAP_POPULATE; /* our own page faults are not the tuner's */
+    void *memory = mmap(NULL, sizeof(struct storm_control), PROT_READ | PROT_WRITE, how, fd, 0);
     close(fd);
     if (memory == MAP_FAILED) {
         perror("mmap");

@@ -5,8 +5,7 @@
  * Plays NCCL 2.30 (tuner v6): flat cost table, getCollInfo for a group of one to three collectives, then getChunkSize
  * for each part of each. Ends at control.stop; exit 0, or 1 with a sentence where NCCL would have failed the job.
  */
-#include "imitation.h"
-#include "storm.h"
+#include "referee.h"
 
 #define LARGEST_GROUP 3
 
@@ -16,42 +15,6 @@ static uint64_t next_call[STORM_MAX_COMMUNICATORS];
 static struct storm_control *control;
 static uint32_t rank;
 static uint64_t random_state;
-
-/* call number (32 low bits) | A 2 | P 2 | NC 6 | chunk in 16-byte units 18: enough to tell any two configs apart. */
-static uint64_t word_of(const struct task *task, uint64_t call)
-{
-    uint64_t config = (uint64_t)task->algorithm | (uint64_t)task->protocol << 2 | (uint64_t)(task->channels & 63) << 4 |
-                      (task->chunk / 16) << 10;
-    return ((call + 1) << 32) | config;
-}
-
-static void report_difference(uint32_t communicator, uint64_t call, uint64_t mine, uint64_t theirs)
-{
-    uint64_t none = 0;
-    if (__atomic_compare_exchange_n(&control->difference, &none, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-        control->difference_communicator = communicator;
-        control->difference_call = call;
-        control->difference_rank = rank;
-        control->difference_mine = mine & 0xffffffffu;
-        control->difference_theirs = theirs & 0xffffffffu;
-    }
-    __atomic_store_n(&control->stop, 1, __ATOMIC_SEQ_CST);
-}
-
-/* First rank writes, later ranks compare. A cell that still holds an older call is ours to take. */
-static void referee(uint32_t communicator, uint64_t call, uint64_t word)
-{
-    uint64_t *cell = &control->cells[communicator][call % STORM_CELLS];
-    uint64_t seen = __atomic_load_n(cell, __ATOMIC_SEQ_CST);
-    while (seen >> 32 != word >> 32) {
-        if (__atomic_compare_exchange_n(cell, &seen, word, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-            return;
-        }
-    }
-    if (seen != word) {
-        report_difference(communicator, call, word, seen);
-    }
-}
 
 static uint64_t slowest(uint32_t communicator)
 {
@@ -77,7 +40,7 @@ static void run_group(uint32_t communicator, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         uint64_t call = next_call[communicator] + i;
         cut_chunks(tuner, contexts[communicator], &tasks[i]);
-        referee(communicator, call, word_of(&tasks[i], call));
+        referee(control, rank, communicator, call, word_of(&tasks[i], call));
         mine->changed += tasks[i].changed;
     }
     next_call[communicator] += count;

@@ -1,0 +1,30 @@
+"""A hundred controllers killed in the middle of what they do; ``python -m tests.soak.kills`` kills ten thousand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.soak.kills import run
+from tests.system.storm import site_of_its_own
+
+KILLS = 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_killed_controllers_leave_the_ranks_agreed_and_going(tmp_path: Path) -> None:
+    """In a process of its own: pytest's has threads, and what forks here must have none."""
+    line = [sys.executable, "-m", "tests.soak.test_kills", str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    with site_of_its_own() as site:
+        report, faults = run(KILLS, 7, site, Path(sys.argv[1]))
+    print(report, *faults, sep="\n")
+    sys.exit(bool(faults) or report["kills"] < KILLS or not report["log"]["offers_still_open_at_death"])
