@@ -85,13 +85,13 @@ class Learning(Deaf):
         return "tuning"
 
     def _believed_program(self) -> Program | None:
-        """A program that has repeated long enough, and was found already when half of these calls had been seen: a run
-        of equal gathers inside the first forward pass also repeats for a while."""
+        """A program that has repeated long enough, and was found already when half of the calls that show it had been
+        seen: a run of equal gathers inside the first forward pass also repeats for a while."""
         program = find_program(self._ground.history)
         self._found = program is not None
         if program is None:
             return None
-        seen = len(self._ground.history.numbers)
+        seen = program.calls_seen
         if program.positions != self._suspected:
             self._suspected, self._suspected_at = program.positions, seen
             self._changes += 1
@@ -107,7 +107,7 @@ class Learning(Deaf):
         if hidden is None and tier is Tier.TIMELINE and contexts.worth_waiting(program, now):
             return None
         tuned = tuned_program(program, hidden)
-        problem = ground.evidence.problem(tuned, ground.region.processes())
+        problem = ground.evidence.problem(tuned, ground.region.processes(), ground.options.headroom)
         wanted = hidden is not None and wants_trace(ground.options)
         traced = traced_iteration(contexts, ground.history, tuned, problem) if wanted else None
         return Learned(tuned, problem, tier, traced)

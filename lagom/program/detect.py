@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.program.period import smallest_period, stationary_multiple
+from lagom.program.period import is_typical, smallest_period, stationary_multiple, unbroken_run
 from lagom.records import Function
 from lagom.wire.layout import MAX_POSITIONS, TRANSPARENT_BELOW_BYTES
 
 #: Calls remembered. Three of the longest programs a plan can hold, and a little.
 HISTORY_CALLS = 3 * MAX_POSITIONS + 1024
+#: A run after an irregular phase must be so long to be looked at.
+FEWEST_CALLS, RUN_ITERATIONS = 128, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Program:
     steady: bool
     iterations_seen: int
     iteration_ns: float  # median, by the host's clock
+    calls_seen: int = 0  # that it was found in
 
     def next_start(self, a_start: int, after_call: int) -> int:
         """The first position 0 at or after ``after_call`` if the job goes on so; ``a_start`` is any position 0."""
@@ -65,6 +68,10 @@ class CallHistory:
         excess = len(self.numbers) - HISTORY_CALLS
         if excess > 0:
             del self.numbers[:excess], self.times[:excess], self.shapes[:excess]
+
+    def newest(self, calls: int) -> CallHistory:
+        """The last so many calls."""
+        return CallHistory(self.numbers[-calls:], self.times[-calls:], self.shapes[-calls:])
 
     def clear(self) -> None:
         """Forget everything."""
@@ -119,7 +126,23 @@ def is_transparent(function: int, size: int) -> bool:
 
 
 def find_program(history: CallHistory) -> Program | None:
-    """The program behind a history, or ``None`` while it has none that can be believed."""
+    """The program behind a history, or ``None`` while it has none that can be believed.
+
+    Where something irregular lies in the history, the program of the unbroken run after it, if that is long.
+    """
+    program = _program_of_all(history)
+    if program is not None or len(history.numbers) < FEWEST_CALLS:
+        return program
+    counting = _counting(history)
+    shapes = [history.shapes[i] for i in counting]
+    run = unbroken_run(shapes, MAX_POSITIONS)
+    if not run or not is_typical(shapes[-run:], shapes):
+        return None
+    recent = _program_of_all(history.newest(len(history.numbers) - counting[-run]))
+    return recent if recent is not None and recent.iterations_seen >= RUN_ITERATIONS else None
+
+
+def _program_of_all(history: CallHistory) -> Program | None:
     counting = _counting(history)
     period = smallest_period([history.shapes[i] for i in counting], MAX_POSITIONS)
     if period is None:
@@ -160,4 +183,5 @@ def _program(history: CallHistory, starts: list[int], counting: set[int]) -> Pro
         steady=bool((lengths == lengths[-1]).all()),
         iterations_seen=len(starts) - 1,
         iteration_ns=float(np.median(np.diff([history.times[i] for i in starts]))),
+        calls_seen=len(history.numbers),
     )

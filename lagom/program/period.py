@@ -3,10 +3,15 @@
 Two traps decide the rules (pitfalls S1-24, S1-25). A backward pass ``ARARAR...`` looks like period 2 for a while, so a
 period must explain most of what was seen, not just the last few calls. And gradient accumulation repeats the calls of a
 micro-batch K times though only every K-th carries the optimiser, so durations must be stationary too.
+
+A job that evaluates or writes checkpoints now and then never repeats for long enough to explain most of its history.
+Then the newest unbroken run will do, if it is made of the same calls in the same proportions as the whole: the loop in
+a backward pass has as many scatters as gathers, the iteration around it has not.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 
 import numpy as np
@@ -16,6 +21,8 @@ MIN_REPEATS = 3
 #: Share of the whole history that the period must explain; less is taken for a loop inside the iteration.
 MIN_EXPLAINED = 0.75
 MAX_MULTIPLE = 8
+#: Share of the calls that may be other ones in the whole history than in the newest run (total variation).
+MAX_UNLIKE = 0.1
 #: Phases of a multiple must differ by this share of the median duration (and clearly beyond noise) to count as real.
 PHASE_EFFECT = 0.05
 #: A pause stands out when it is this many times the median.
@@ -48,6 +55,21 @@ def smallest_period(calls: Sequence[Hashable], limit: int) -> int | None:
         if set(newest_first[:period]) == every_call:
             return period
     return None
+
+
+def unbroken_run(calls: Sequence[Hashable], limit: int) -> int:
+    """How many of the newest calls some period up to ``limit`` explains without a break, :data:`MIN_REPEATS` times at
+    least; 0 if none does."""
+    lengths = match_lengths(list(reversed(calls)))[: limit + 1]
+    runs = (length + period for period, length in enumerate(lengths) if length + period >= MIN_REPEATS * period > 0)
+    return max(runs, default=0)
+
+
+def is_typical(run: Sequence[Hashable], calls: Sequence[Hashable]) -> bool:
+    """Whether ``run`` holds the same calls in the same proportions as all of ``calls``."""
+    ours, all_of_them = Counter(run), Counter(calls)
+    shares = (abs(ours[call] / len(run) - count / len(calls)) for call, count in all_of_them.items())
+    return 0.5 * sum(shares) <= MAX_UNLIKE
 
 
 def stationary_multiple(durations: ArrayLike) -> int:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.host import Finished
+from lagom.sim.virtual.incidents import shaped
 from lagom.sim.virtual.nccl import VirtualCommunicator
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.timing import COMPUTE, IterationTimes
@@ -47,9 +49,14 @@ class Gallery:
         self._dice = np.random.default_rng([spec.seed, rank])
         self._expected: dict[int, tuple[IterationTimes, float, list[int]]] = {}
 
-    def expect(self, number: int, times: IterationTimes, scale: float, first_calls: list[int]) -> None:
-        """Iteration ``number`` is enqueued: ``times``, stretched by ``scale``; its first call on each communicator."""
-        self._expected[number] = (times, scale, first_calls)
+    def expect(
+        self, number: int, times: IterationTimes, scale: float, first_calls: list[int], share: float = 1.0
+    ) -> None:
+        """Iteration ``number`` is enqueued: ``times``, stretched by ``scale``; its first call on each communicator;
+        what share of their usual bytes the collectives have."""
+        rows = times.rows.copy()
+        rows["bytes"] = np.where(rows["bytes"] > 0, shaped(rows["bytes"].astype(float), share), 0)
+        self._expected[number] = (replace(times, rows=rows), scale, first_calls)
 
     def show(self, finished: Sequence[Finished]) -> None:
         """The GPU has run these iterations."""

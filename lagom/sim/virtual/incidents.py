@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from lagom.records import Function
 from lagom.sim.virtual.nccl import Collective
@@ -72,14 +75,17 @@ class Script:
         """The collectives as they are called now: of another size, or with registered buffers while captured."""
         if self.share == 1.0 and self.captured_at != iteration:
             return list(group)
-        return [Collective(one.function, self._size(one.bytes), self.captured_at == iteration) for one in group]
+        captured = self.captured_at == iteration
+        return [Collective(one.function, int(shaped(float(one.bytes), self.share)), captured) for one in group]
 
     def is_replayed(self, iteration: int) -> bool:
         """Whether a graph has taken the calls over."""
         return self.captured_at is not None and iteration > self.captured_at
 
-    def _size(self, size: int) -> int:
-        return max(ALIGNED, int(size * self.share) // ALIGNED * ALIGNED)
+
+def shaped(size: Any, share: float) -> Any:
+    """So large (bytes, a number or an array of them) is a collective that has ``share`` of its usual size."""
+    return size if share == 1.0 else np.maximum(ALIGNED, size * share // ALIGNED * ALIGNED)
 
 
 def evaluation(

@@ -104,7 +104,7 @@ class Rank:
         times = self.timing.of(configs)
         scale = self.script.slower * (1.0 + self._common.gauss(0.0, self.spec.noise))
         self.host.end(times.z * scale)
-        self.gallery.expect(number, times, scale, first_calls)
+        self.gallery.expect(number, times, scale, first_calls, self.script.share)
         self.lengths.append(int(times.z * scale))
         self.gallery.show(self.host.finished())
 
