@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+from lagom import headroom
 from lagom.controller.choice import refuse_what_cannot_be_read
 from lagom.controller.controller import Controller, lower_priority
 from lagom.controller.options import STABLE_ITERATIONS, Options
@@ -44,6 +45,7 @@ def _run(wanted: argparse.Namespace) -> None:
         profile_iterations=wanted.profile_iterations,
         stable_iterations=wanted.stable_iterations,
         search_seconds=wanted.search_seconds,
+        headroom=headroom.parse(read("LAGOM_HEADROOM")),
         launcher=wanted.launcher,
         first_rank_seconds=wanted.grace,
     )

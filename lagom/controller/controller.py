@@ -15,17 +15,19 @@ import os
 import signal
 import socket
 import time
-from collections import Counter
 from types import FrameType
+from typing import Any
 
 from lagom import __version__, journal
 from lagom.controller.options import Options
 from lagom.controller.pins import Pins
 from lagom.controller.recorder import Recorder
 from lagom.controller.story import Story
+from lagom.controller.tally import Tally
 from lagom.controller.timeline import Timeline
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.controller.turns import Turns
+from lagom.environment import of_process, told_by
 from lagom.profile_file import Fingerprint, write_profile
 from lagom.wire.region import ProcessView, Region
 
@@ -48,8 +50,7 @@ class Controller:
         self._pins = Pins(options)
         self._recorder = Recorder(options.directory) if options.record or options.profile_iterations else None
         self._known: dict[int, ProcessView] = {}
-        self._calls: Counter[int] = Counter()
-        self._drops: Counter[int] = Counter()
+        self._tally = Tally()
         self._profiled = False
         self._looked_at = 0.0
         self._alone_since: float | None = None
@@ -105,7 +106,8 @@ class Controller:
             known = self._known.get(process.index)
             if known is None or known.pid != process.pid:
                 self._known[process.index] = process
-                self.story.rank_joined(process, ranks.get(process.index))
+                environment = told_by(of_process(process.pid)) if len(self._known) == 1 else {}
+                self.story.rank_joined(process, ranks.get(process.index), environment)
             elif process.remark and process.remark != known.remark:
                 self._known[process.index] = process
                 self.story.note(f"process {process.pid}: {process.remark}")
@@ -123,9 +125,9 @@ class Controller:
             self.tuners[view.index] = tuner
 
     def _count(self) -> None:
-        for slot in self.region.slots(also_gone=True):
-            self._calls[slot.index] = max(self._calls[slot.index], slot.calls)
-            self._drops[slot.index] = max(self._drops[slot.index], slot.call_drops)
+        views = {index: tuner.view for index, tuner in self.tuners.items()}
+        profiled = any(process.profiler_api for process in self._known.values())
+        self._tally.look(self.region.slots(also_gone=True), views, profiled=profiled)
 
     def _notice_the_end(self, now: float) -> None:
         if self.region.processes_alive():
@@ -190,10 +192,22 @@ class Controller:
             p2p=process.peer_access,
         )
         try:
-            write_profile(self.options.profile, fingerprint, sections, f"written by lagom {__version__}")
+            write_profile(
+                self.options.profile,
+                fingerprint,
+                sections,
+                f"written by lagom {__version__}",
+                environment=told_by(of_process(process.pid)),
+                evidence=self._evidence(process.gpu),
+            )
             self._wrote_profile = True
         except OSError as error:
             self.story.note(f"the profile {self.options.profile} cannot be written: {error}", warning=True)
+
+    def _evidence(self, gpu: str) -> list[dict[str, Any]]:
+        kept = [tuner.view for tuner in self.tuners.values() if tuner.section() is not None]
+        found = (self.story.proofs.of(view, self.options.job, gpu) for view in kept)
+        return [proof for proof in found if proof is not None]
 
     def _write_records(self) -> None:
         if self._recorder is None or (self._profiled and self._stop_reason):
@@ -216,6 +230,7 @@ class Controller:
                 folder=str(self.options.directory.resolve()),
                 region=str(self.region.path),
                 rules=self.options.rules,
+                headroom="" if self.options.headroom is None else str(self.options.headroom),
             )
         )
 
@@ -224,9 +239,10 @@ class Controller:
             journal.JobEnd(
                 reason=self._stop_reason,
                 seconds=time.monotonic() - self._began,
-                calls=sum(self._calls.values()),
-                calls_dropped=sum(self._drops.values()),
+                calls=self._tally.calls,
+                calls_dropped=self._tally.dropped,
                 profile=str(self.options.profile) if self._wrote_profile and self.options.profile.exists() else "",
+                not_asked=self._tally.not_asked(),
             )
         )
 

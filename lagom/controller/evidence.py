@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lagom.controller.measure import SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED, Tier
+from lagom.headroom import Headroom
 from lagom.program import TunedProgram
 from lagom.records import Algorithm, CommConfig, Protocol, Site
 from lagom.search import Knobs, Problem
@@ -18,6 +19,11 @@ from lagom.wire.region import ProcessView
 
 #: The ceiling of NC where nothing has told how many channels NCCL built: asking for more than that is stock.
 UNKNOWN_CEILING = 32
+#: From this size on NCCL takes every channel it has, be they 64: 32 KiB a channel is the most it asks for.
+ENOUGH_FOR_EVERY_CHANNEL = 2 << 20
+#: Algorithms that share one number of channels; NVLS has its own.
+BUILT_ALIKE = (Algorithm.RING, Algorithm.TREE)
+WARP = 32
 Shape = tuple[int, int]  # (function, bytes)
 
 
@@ -30,6 +36,7 @@ class Evidence:
     _picks: dict[Shape, CommConfig] = field(default_factory=dict)
     _shape_of_call: dict[int, Shape] = field(default_factory=dict)
     _channels: dict[Shape, int] = field(default_factory=dict)
+    _blocks: dict[Shape, int] = field(default_factory=dict)  # threads of a launched block
 
     def add_calls(self, records: NDArray[Any]) -> None:
         """NCCL's own pick at each shape, from one rank's records."""
@@ -51,10 +58,11 @@ class Evidence:
             (spans["kind"] == SPAN_COLLECTIVE) & (spans["call"] != NO_CALL) & np.isin(spans["slot"], list(slots))
         ]
         self._kernels.update(zip(ours["source"].tolist(), ours["slot"].tolist(), strict=True))
-        for call, channels in zip(ours["call"].tolist(), ours["channels"].tolist(), strict=True):
+        for call, *widths in zip(*(ours[name].tolist() for name in ("call", "channels", "threads")), strict=True):
             shape = self._shape_of_call.get(call)
-            if shape is not None and channels:
-                self._channels[shape] = max(channels, self._channels.get(shape, 0))
+            for width, widest in zip(widths, (self._channels, self._blocks), strict=True):
+                if shape is not None and width:
+                    widest[shape] = max(width, widest.get(shape, 0))
 
     def tier(self, slots: dict[int, int]) -> Tier:
         """The best tier of measurement that every rank supports; ``slots`` maps slot to process."""
@@ -79,26 +87,55 @@ class Evidence:
         pick = self._picks.get(shape, CommConfig())
         return CommConfig(pick.algorithm, pick.protocol, self._channels.get(shape))
 
+    def seen(self, site: Site) -> CommConfig:
+        """The same for people, with the threads of a channel where kernels showed them."""
+        pick, block = self.stock_pick(site), self._blocks.get((int(site.function), site.bytes))
+        return replace(pick, threads=_channel_threads(pick, block))
+
+    def channels_built(self) -> int | None:
+        """The channels NCCL has for rings and trees, by what it took for calls large enough for all of them."""
+        large = (
+            (channels, self._picks.get(shape))
+            for shape, channels in self._channels.items()
+            if shape[1] >= ENOUGH_FOR_EVERY_CHANNEL
+        )
+        rings = (channels for channels, pick in large if pick is not None and pick.algorithm in BUILT_ALIKE)
+        return max(rings, default=None)
+
     def _used_by(self, site: Site) -> tuple[tuple[int, int], ...]:
         """The (algorithm, protocol) pairs NCCL picks for this function here, at any size."""
         picks = (pick for (function, _), pick in self._picks.items() if function == site.function)
         return tuple(sorted({_pair(pick) for pick in picks}))
 
-    def problem(self, tuned: TunedProgram, processes: list[ProcessView]) -> Problem:
-        """What the search may do here: every knob that all ranks have, up to the channels NCCL was seen to take.
+    def problem(self, tuned: TunedProgram, processes: list[ProcessView], headroom: Headroom | None = None) -> Problem:
+        """What the search may do here: every knob that all ranks have, up to the channels NCCL was seen to take, or
+        with ``headroom`` up to those it has built.
 
         Algorithms and protocols only as this communicator already uses them: a first use would allocate (S1-15).
         """
         sites = tuned.sites[: tuned.tuned]
-        stock = tuple(map(self.stock_pick, sites))
+        stock = tuple(_above(self.stock_pick(site), headroom) for site in sites)
+        ceiling = headroom.built if headroom is not None else max(self._channels.values(), default=UNKNOWN_CEILING)
         usable = tuple(self._used_by(site) for site in sites)
         return Problem(
             sites=sites,
             stock=stock,
-            channels_ceiling=max(self._channels.values(), default=UNKNOWN_CEILING),
+            channels_ceiling=ceiling,
             knobs=common_knobs(processes),
             usable=usable if any(len(pairs) > 1 for pairs in usable) else (),
         )
+
+
+def _above(pick: CommConfig, headroom: Headroom | None) -> CommConfig:
+    """With head-room NCCL's own NC lies below the ceiling, and must be known for that."""
+    return replace(pick, channels=headroom.stock) if headroom is not None and pick.channels is None else pick
+
+
+def _channel_threads(pick: CommConfig, block: int | None) -> int | None:
+    """NT of a launched block: RING/SIMPLE has a warp more; TREE and PAT run 640 threads whatever NT is."""
+    if block is None or pick.algorithm in (Algorithm.TREE, Algorithm.PAT):
+        return None
+    return block - WARP if (pick.algorithm, pick.protocol) == (Algorithm.RING, Protocol.SIMPLE) else block
 
 
 def common_knobs(processes: list[ProcessView]) -> Knobs:

@@ -38,7 +38,7 @@ class Hunt:
         self._interlude: Interlude | None = None
         self._lost_windows = 0
         self._looked_at = 0.0
-        ground.story.program(ground.view, ground.tuned, ground.learned.problem, self._tier)
+        ground.story.program(ground.view, ground.tuned, ground.learned.problem, self._tier, ground.evidence)
 
     @property
     def wants_timeline(self) -> bool:

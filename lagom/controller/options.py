@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lagom.headroom import Headroom
+
 #: Iterations that must have repeated before the first trial.
 STABLE_ITERATIONS = 20
 
@@ -24,6 +26,7 @@ class Options:
     record: bool = False  # keep calls.npy and kernels.npy
     profile_iterations: int = 0  # record so many iterations as they are, and tune nothing
     stable_iterations: int = STABLE_ITERATIONS
+    headroom: Headroom | None = None  # channels beyond NCCL's own were built
     search_seconds: float | None = None  # then no more trials, only the final A/B; None = the policy's own limits
     launcher: int | None = None  # our parent, which ends us: ranks may come late, and come back
     first_rank_seconds: float = 60.0

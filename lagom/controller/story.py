@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from lagom import journal
+from lagom.controller.evidence import Evidence
 from lagom.controller.measure import Tier
+from lagom.controller.proofs import Proofs
 from lagom.journal.schema import records_of
 from lagom.program import TunedProgram
 from lagom.records import format_bytes
@@ -23,6 +25,7 @@ class Story:
         self.log = log
         self.profile_changed = on_profile
         self._said: set[str] = set()
+        self.proofs = Proofs()
 
     def note(self, text: str, *, warning: bool = False) -> None:
         """Anything a reader should know; the same sentence is written once."""
@@ -34,12 +37,17 @@ class Story:
         """A note that asks for attention."""
         self.note(text, warning=True)
 
+    def _tell(self, event: journal.Program | journal.Move | journal.Outcome) -> None:
+        """For the log, and for what the profile keeps of it."""
+        self.proofs.hear(event)
+        self.log.write(event)
+
     def standing_aside(self, reason: str, view: CommunicatorView | None = None) -> None:
         """Something is not tuned, and why."""
         self.log.write(journal.StandingAside(reason=reason, communicator=None if view is None else view.index))
 
-    def rank_joined(self, process: ProcessView, rank: int | None) -> None:
-        """A rank process has registered."""
+    def rank_joined(self, process: ProcessView, rank: int | None, environment: Mapping[str, str]) -> None:
+        """A rank process has registered. ``environment``: what of it bears on NCCL, told of the first rank only."""
         self.log.write(
             journal.RankJoined(
                 process=process.index,
@@ -52,6 +60,7 @@ class Story:
                 profiler_api=process.profiler_api,
                 knobs=knob_words(process.knobs),
                 remark=process.remark,
+                environment=dict(environment),
             )
         )
 
@@ -68,13 +77,21 @@ class Story:
             )
         )
 
-    def program(self, view: CommunicatorView, tuned: TunedProgram, problem: Problem, tier: Tier) -> None:
+    def program(
+        self, view: CommunicatorView, tuned: TunedProgram, problem: Problem, tier: Tier, evidence: Evidence
+    ) -> None:
         """The iteration was found."""
-        sites = tuple(
-            journal.SiteRecord.of(site, problem.stock[site.index] if site.index < tuned.tuned else None)
-            for site in tuned.sites
+        sites = tuple(journal.SiteRecord.of(site, evidence.seen(site)) for site in tuned.sites)
+        self._tell(
+            journal.Program(
+                communicator=view.index,
+                period=len(tuned.positions),
+                sites=sites,
+                channels_built=evidence.channels_built(),
+                tier=tier.value,
+                iteration_ns=tuned.program.iteration_ns,
+            )
         )
-        self.log.write(journal.Program(communicator=view.index, period=len(tuned.positions), sites=sites))
         program = tuned.program
         self.note(
             f"communicator {view.index}: an iteration is {len(tuned.positions)} calls "
@@ -98,7 +115,7 @@ class Story:
         """One step of the search."""
         if failure:
             self.log.write(journal.Note(text=f"window {move.number}: {failure}", level="warning"))
-        self.log.write(journal.Move.of(move, communicator=view.index, phase=phase, iteration=iteration))
+        self._tell(journal.Move.of(move, communicator=view.index, phase=phase, iteration=iteration))
 
     def drift(
         self, view: CommunicatorView, reason: str, before: float | None, now: float | None, search: int, most: int
@@ -117,7 +134,7 @@ class Story:
 
     def outcome(self, view: CommunicatorView, outcome: Outcome) -> None:
         """How the search of a communicator ended."""
-        self.log.write(journal.Outcome.of(outcome, communicator=view.index))
+        self._tell(journal.Outcome.of(outcome, communicator=view.index))
 
 
 def _published(view: CommunicatorView, plan: Plan, epoch: int, purpose: str) -> journal.PlanPublished:

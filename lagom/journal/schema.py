@@ -116,6 +116,7 @@ class JobStart(Base):
     folder: str = ""
     region: str = ""
     rules: tuple[str, ...] = ()
+    headroom: str = ""  # channels built : those of stock
 
 
 class RankJoined(Base):
@@ -132,6 +133,7 @@ class RankJoined(Base):
     profiler_api: int = 0
     knobs: tuple[str, ...] = ()
     remark: str = ""
+    environment: dict[str, str] = Field(default_factory=dict)  # lagom.environment.KNOWN; of the first rank only
 
 
 class Communicator(Base):
@@ -147,12 +149,16 @@ class Communicator(Base):
 
 
 class Program(Base):
-    """The iteration was found: ``period`` calls, each playing the part of one of ``sites``."""
+    """The iteration was found: ``period`` calls, each playing the part of one of ``sites``. ``channels_built``: those
+    NCCL has here, as far as large ring or tree calls showed them; ``tier`` says how windows are measured."""
 
     event: Literal["program"] = "program"
     communicator: int
     period: int
     sites: tuple[SiteRecord, ...]
+    channels_built: int | None = None
+    tier: str = ""
+    iteration_ns: float | None = None
 
 
 class PlanPublished(Base):
@@ -294,6 +300,20 @@ class Dropped(Base):
     limit_bytes: int
 
 
+class NotAsked(Record):
+    """What NCCL ran on a communicator without asking a tuner, counted by the rank that has most of it; null where
+    nothing tells (without the profiler half). ``nothing_offered``: asked, but no algorithm was on offer (symmetric)."""
+
+    communicator: int
+    name: str = ""
+    calls: int = 0  # those it did ask about
+    send_recv: int | None = None
+    symmetric: int | None = None
+    copy_engine: int | None = None
+    nothing_offered: int = 0
+    captured: bool = False
+
+
 class JobEnd(Base):
     """Last line."""
 
@@ -303,6 +323,7 @@ class JobEnd(Base):
     calls: int | None = None
     calls_dropped: int | None = None
     profile: str = ""
+    not_asked: tuple[NotAsked, ...] = ()
 
 
 AnyEvent = (

@@ -118,6 +118,8 @@ class SlotView:
     refused_epoch: int
     refused_fault: int
     p2p: int
+    symmetric: int = 0
+    copy_engine: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +386,8 @@ def _slot_view(index: int, slot: Any) -> SlotView:
         slot.refused_epoch,
         slot.refused_fault,
         slot.untunable_p2p,
+        slot.untunable_symmetric,
+        slot.untunable_copy_engine,
     )
 
 

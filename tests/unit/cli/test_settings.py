@@ -25,6 +25,7 @@ FROZEN = {
     "LAGOM_PYTHON": "",
     "LAGOM_SHM_DIR": "/dev/shm",
     "LAGOM_TIMELINE": "0",
+    "LAGOM_HEADROOM": "",
     "LAGOM_LOG_LEVEL": "info",
     "LAGOM_CLOCK": "real",
 }
