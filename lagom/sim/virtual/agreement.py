@@ -1,7 +1,8 @@
 """Did every rank run every call with the same config? The one question a hang or silent corruption hangs on.
 
-Each rank keeps one 64-bit word a call and writes them to a file of its own at its end. Whoever compares hashes blocks
-of calls first, so a million calls cost a thousand comparisons; on a difference the words name the call.
+Each rank keeps one 64-bit word a call and appends them to a file of its own, iteration by iteration: what a killed rank
+ran is on record too. Whoever compares hashes blocks of calls first, so a million calls cost a thousand comparisons; on
+a difference the words name the call.
 """
 
 from __future__ import annotations
@@ -43,20 +44,29 @@ def unpack(word: int) -> CommConfig:
 
 
 class CallLog:
-    """What one rank ran, by communicator, in call order."""
+    """What one rank ran, by communicator, in call order: one file a communicator, ``<comm_id>.<rank>.calls`` with the
+    words, native byte order."""
 
-    def __init__(self) -> None:
-        self.words: dict[int, array[int]] = {}
+    def __init__(self, folder: Path, rank: int) -> None:
+        self._folder, self._rank = folder, rank
+        self._unsaved: dict[int, array[int]] = {}
+        self._saved: dict[int, int] = {}
 
     def add(self, comm_id: int, config: CommConfig) -> None:
         """The next call of ``comm_id`` ran with ``config``."""
-        self.words.setdefault(comm_id, array("Q")).append(pack(config))
+        self._unsaved.setdefault(comm_id, array("Q")).append(pack(config))
 
-    def save(self, folder: Path, rank: int) -> None:
-        """One file a communicator: ``<comm_id>.<rank>.calls`` with the words, native byte order."""
-        for comm_id, words in self.words.items():
-            with (folder / f"{comm_id:x}.{rank}.calls").open("wb") as file:
+    def count(self, comm_id: int) -> int:
+        """How many calls of ``comm_id`` there were."""
+        return self._saved.get(comm_id, 0) + len(self._unsaved.get(comm_id, ()))
+
+    def save(self) -> None:
+        """Appends what is new to the files."""
+        for comm_id, words in self._unsaved.items():
+            with (self._folder / f"{comm_id:x}.{self._rank}.calls").open("ab") as file:
                 words.tofile(file)
+            self._saved[comm_id] = self._saved.get(comm_id, 0) + len(words)
+            del words[:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lagom.errors import LagomError
+from lagom.sim.virtual.job import Process
 from lagom.wire.region import job_key, region_path
 
 STOP_SECONDS = 10.0
@@ -46,16 +47,35 @@ def _only(environ: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
+Beginning = Callable[[Sequence[str], Mapping[str, str], Path], Process]
+
+
+def _spawned(arguments: Sequence[str], environ: Mapping[str, str], said: Path) -> Process:
+    line = [sys.executable, "-m", "lagom.controller", *arguments]
+    with said.open("ab") as log:
+        return subprocess.Popen(
+            line, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+
+
 class ControllerProcess:
     """``python -m lagom.controller``, simulated clock; as a context manager it leaves neither process nor region."""
 
-    def __init__(self, environ: Mapping[str, str], folder: Path, arguments: Sequence[str] = ()) -> None:
-        """``environ`` names the job (LAGOM_JOB_ID, LAGOM_SHM_DIR); the log goes to ``folder``."""
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        folder: Path,
+        arguments: Sequence[str] = (),
+        begin: Beginning | None = None,
+    ) -> None:
+        """``environ`` names the job (LAGOM_JOB_ID, LAGOM_SHM_DIR); the log goes to ``folder``. ``begin``: another way
+        to start it than as a fresh Python."""
         self.key, self.region = key_and_region(environ)
         self.folder = folder
         self._environ = {**{k: v for k, v in os.environ.items() if not k.startswith(NAMING)}, **environ}
         self._arguments = [*arguments]
-        self.process: subprocess.Popen[bytes] | None = None
+        self._begin = begin or _spawned
+        self.process: Process | None = None
 
     def __enter__(self) -> ControllerProcess:
         self.start()
@@ -64,13 +84,9 @@ class ControllerProcess:
     def start(self) -> None:
         """Starts one; again after :meth:`kill`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        line = [sys.executable, "-m", "lagom.controller", "--job-key", self.key, "--clock", "simulated"]
-        line += ["--launcher", str(os.getpid())]
+        line = ["--job-key", self.key, "--clock", "simulated", "--launcher", str(os.getpid())]
         line += ["--dir", str(self.folder), *self._arguments]
-        with (self.folder / "controller.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                line, env=self._environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+        self.process = self._begin(line, self._environ, self.folder / "controller.log")
 
     def wait_for_region(self) -> None:
         """Until the controller has made the region; raises :class:`ControllerFailed`."""
@@ -85,7 +101,7 @@ class ControllerProcess:
         """Raises :class:`ControllerFailed` if the controller has ended."""
         if self.process is not None and self.process.poll() is not None:
             lines = (self.folder / "controller.log").read_text(errors="replace").strip().splitlines()
-            raise ControllerFailed(f"the controller ended with {self.process.returncode}: {lines[-1] if lines else ''}")
+            raise ControllerFailed(f"the controller ended with {self.process.poll()}: {lines[-1] if lines else ''}")
 
     def send(self, number: signal.Signals) -> None:
         """SIGSTOP, SIGCONT, SIGKILL..."""
@@ -102,7 +118,7 @@ class ControllerProcess:
         """SIGTERM; killed if it does not end in time. Safe to call twice."""
         if self.process is None or self.process.poll() is not None:
             return
-        self.process.terminate()
+        self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

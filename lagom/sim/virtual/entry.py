@@ -24,7 +24,7 @@ from lagom.wire.layout import (
     MAX_SLOTS,
     ffi,
 )
-from lagom.wire.library import LIBRARY_FOLDER
+from lagom.wire.library import LIBRARY_FOLDER, library
 
 PREPARED = 1  # enum lagom_switch_state
 
@@ -103,6 +103,24 @@ class ProcessEntry:
                 if word & 3 == PREPARED and word >> 2 == mine.ack_epoch:
                     return True
         return False
+
+    def active(self, comm_id: int) -> tuple[int, int]:
+        """(epoch, first call) of the plan in force on a communicator; (0, 0) = none, NCCL's own choice."""
+        slot = self.slot_of(comm_id)
+        if slot is None:
+            return 0, 0
+        mine = self._region.slots[slot]
+        return int(mine.active_epoch), int(mine.active_start)
+
+    def plan_bytes(self, comm_id: int, epoch: int) -> bytes | None:
+        """The plan of ``epoch`` as it lies in shared memory; None if it is another already, or not whole."""
+        slot = self.slot_of(comm_id)
+        if slot is None:
+            return None
+        shared = self._region.communicators[self._region.slots[slot].communicator % MAX_COMMUNICATORS].plan
+        plan = ffi.new("struct lagom_plan *", shared)
+        whole = plan.epoch == epoch and library().lagom_plan_check(plan, plan.comm_id) == 0
+        return bytes(ffi.buffer(plan)) if whole else None
 
     def push_spans(self, spans: NDArray[Any]) -> None:
         """Appends rows of ``KERNEL_SPAN`` to the process's kernel ring; what does not fit is counted as dropped."""

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from lagom.errors import LagomError
 from lagom.sim.virtual.agreement import Difference, compare_folder
@@ -45,17 +45,48 @@ class RankSummary:
         return self.calls == self.untouched
 
 
+class Process(Protocol):
+    """What a job asks of the process of a rank: :class:`subprocess.Popen`, or something like it."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+    def send_signal(self, number: int, /) -> None: ...
+
+
+Beginning = Callable[[Sequence[str], Mapping[str, str], Path, int], Process]
+
+
+def spawned(arguments: Sequence[str], environ: Mapping[str, str], said: Path, fd: int) -> Process:
+    """A rank as a fresh Python; what it says goes to a file, ``fd`` is passed on."""
+    command = [sys.executable, "-m", "lagom.sim.virtual.rank", *arguments]
+    with said.open("wb") as errors:
+        # Its own process group: Ctrl-C is for the parent, which then stops the ranks in order.
+        return subprocess.Popen(
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            pass_fds=[fd],
+            start_new_session=True,
+        )
+
+
 class VirtualJob:
     """Use as a context manager: whatever happens inside, no rank is left behind.
 
     ``environ`` is added to the ranks' environment: LAGOM_MODE, LAGOM_JOB_ID and the like. Nothing of the caller's
-    LAGOM_*, NCCL_* or torchelastic variables is passed on.
+    LAGOM_*, NCCL_* or torchelastic variables is passed on. ``begin``: another way to start a rank than :func:`spawned`.
     """
 
-    def __init__(self, spec: JobSpec, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, spec: JobSpec, folder: Path, environ: Mapping[str, str], begin: Beginning | None = None) -> None:
         self.spec, self.folder = spec, folder
         self.meeting = Rendezvous.make(spec.ranks)
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Process] = []
+        self._begin = begin or spawned
         self._environ = {**_neutral_environment(), "LAGOM_CLOCK": "simulated", **environ}
 
     def __enter__(self) -> VirtualJob:
@@ -65,19 +96,9 @@ class VirtualJob:
             self.processes.append(self._start(rank))
         return self
 
-    def _start(self, rank: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "lagom.sim.virtual.rank", str(self.folder), str(rank), str(self.meeting.fd)]
-        with (self.folder / f"rank{rank}.err").open("wb") as errors:
-            # Its own process group: Ctrl-C is for the parent, which then stops the ranks in order.
-            return subprocess.Popen(
-                command,
-                env=self._environ,
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-                pass_fds=[self.meeting.fd],
-                start_new_session=True,
-            )
+    def _start(self, rank: int) -> Process:
+        arguments = [str(self.folder), str(rank), str(self.meeting.fd)]
+        return self._begin(arguments, self._environ, self.folder / f"rank{rank}.err", self.meeting.fd)
 
     def __exit__(self, *_: object) -> None:
         for process in self.processes:

@@ -5,7 +5,8 @@ init every communicator; then, iteration by iteration:
     make the iteration's calls through the plugin, stamped on the simulated clock
     let the simulator say how long an iteration with those configs takes
     hand out the kernels of iterations the GPU has finished by now
-and at the end write what every call ran (``*.calls``) and a summary (``rank<N>.json``).
+    write what every call ran (``*.calls``)
+and at the end a summary (``rank<N>.json``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from lagom.sim.virtual.gallery import Gallery
 from lagom.sim.virtual.host import HostAndGpu
 from lagom.sim.virtual.incidents import Incident, Script
 from lagom.sim.virtual.nccl import Collective, VirtualCommunicator, VirtualNccl
+from lagom.sim.virtual.plan_log import PlanLog
 from lagom.sim.virtual.rendezvous import Rendezvous
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.timing import Timing, timing_of
@@ -39,10 +41,10 @@ LOGGING_CALL = Collective(Function.ALL_REDUCE, 8)  # transparent: a loss being l
 class Rank:
     """One rank's state; :meth:`run` is its life."""
 
-    def __init__(self, spec: JobSpec, rank: int, meeting: Rendezvous) -> None:
+    def __init__(self, spec: JobSpec, rank: int, meeting: Rendezvous, folder: Path) -> None:
         self.spec, self.rank, self.meeting = spec, rank, meeting
         self.timing: Timing = timing_of(spec)
-        self.log = CallLog()
+        self.log = CallLog(folder, rank)
         self.host = HostAndGpu(spec.run_ahead, spec.host_share)
         self.nccl = VirtualNccl(
             plugin_path() if spec.plugin else None, nccl_version(spec.version), profiler=spec.profiler
@@ -50,6 +52,7 @@ class Rank:
         self.communicators = [self._create(index) for index in range(len(spec.communicators))]
         self.entry = ProcessEntry.find()
         known = (one.comm_id for one in spec.communicators)
+        self.plans = PlanLog(folder, rank, self.entry) if spec.keep_plans else None
         self.slots = sum(self.entry is not None and self.entry.slot_of(comm_id) is not None for comm_id in known)
         self.script = Script(spec.incidents)
         self._number = 0
@@ -79,9 +82,15 @@ class Rank:
             self.gallery.wait_for_reader(self.parent_alive)
             self._number = number
             self._iteration(number)
+            self._save()
             number += 1
             self.meeting.arrive(self.rank, number)
         self.gallery.show(self.host.finished(all_of_them=True))
+
+    def _save(self) -> None:
+        self.log.save()
+        if self.plans is not None:
+            self.plans.save()
 
     def parent_alive(self) -> bool:
         """Whether the process that started us is still there: orphans end."""
@@ -127,7 +136,7 @@ class Rank:
         self.host.pause(incident.pause_s * 1e9 / (len(calls) + 1))
 
     def _counted(self, comm_id: int) -> int:
-        return self.entry.calls(comm_id) if self.entry else len(self.log.words.get(comm_id, ()))
+        return self.entry.calls(comm_id) if self.entry else self.log.count(comm_id)
 
     def _all_calls(self) -> list[CommConfig]:
         """The iteration's collectives, on one thread or on one a communicator; their effective configs in order."""
@@ -164,6 +173,10 @@ class Rank:
         for item in launched:
             self.untouched += item.untouched
             self.log.add(one.comm_id, item.config)
+            if self.plans is not None:
+                self.plans.called(one.comm_id, item.collective)
+        if self.plans is not None:
+            self.plans.look(one.comm_id)
         return [item.config for item in launched]
 
     def _stamp(self, index: int) -> None:
@@ -183,7 +196,7 @@ class Rank:
         """Destroys the communicators and writes what was seen."""
         for communicator in self.communicators:
             communicator.destroy()
-        self.log.save(folder, self.rank)
+        self._save()
         summary = {
             "rank": self.rank,
             "calls": self.calls,
@@ -200,7 +213,7 @@ def main(arguments: Sequence[str]) -> int:
     """``FOLDER RANK FD``; exit status 0, or a traceback."""
     folder, rank, fd = Path(arguments[0]), int(arguments[1]), int(arguments[2])
     spec = JobSpec.load(folder / "spec.json")
-    one = Rank(spec, rank, Rendezvous(fd, spec.ranks))
+    one = Rank(spec, rank, Rendezvous(fd, spec.ranks), folder)
     try:
         one.run()
     finally:

@@ -51,6 +51,7 @@ class JobSpec:
     pace: bool = True  # wait (real time) while the controller has not read the rings
     skew_us: float = 0.0  # random real delay of a rank within an iteration
     incidents: tuple[Incident, ...] = ()  # what interrupts the iterations
+    keep_plans: bool = False  # every rank keeps which plan was in force from which call on, and what it said
 
     def save(self, path: Path) -> None:
         """Writes the file that :meth:`load` reads."""

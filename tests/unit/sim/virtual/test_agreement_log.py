@@ -62,11 +62,15 @@ def test_rank_that_made_fewer_calls_differs_unless_it_was_stopped() -> None:
 
 def test_files_of_all_ranks_are_compared_by_communicator(tmp_path: Path) -> None:
     for rank in range(2):
-        log = CallLog()
+        log = CallLog(tmp_path, rank)
         for call in range(100):
             log.add(0xA, ONE)
             log.add(0xB, OTHER if rank and call == 42 else ONE)
-        log.save(tmp_path, rank)
+            if call % 40 == 39:
+                log.save()
+        assert log.count(0xA) == 100
+        log.save()
+        assert log.count(0xA) == 100
     assert len(load(tmp_path, 0xA, 0)) == 100
     (found,) = compare_folder(tmp_path, 2)
     assert (found.comm_id, found.call) == (0xB, 42)
