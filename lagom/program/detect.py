@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.program.period import is_typical, smallest_period, stationary_multiple, unbroken_run
+from lagom.program.period import inner_loop, is_typical, smallest_period, stationary_multiple, unbroken_run
 from lagom.records import Function
 from lagom.wire.layout import MAX_POSITIONS, TRANSPARENT_BELOW_BYTES
 
@@ -16,6 +16,10 @@ from lagom.wire.layout import MAX_POSITIONS, TRANSPARENT_BELOW_BYTES
 HISTORY_CALLS = 3 * MAX_POSITIONS + 1024
 #: A run after an irregular phase must be so long to be looked at.
 FEWEST_CALLS, RUN_ITERATIONS = 128, 12
+#: Shares of an iteration's bytes below this are nothing to tune.
+LEFT_OUT = 0.02
+#: A longer period is an iteration, or a micro-batch of one; a shorter one may be a layer.
+PACED_CALLS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +135,25 @@ def find_program(history: CallHistory) -> Program | None:
     Where something irregular lies in the history, the program of the unbroken run after it, if that is long.
     """
     program = _program_of_all(history)
-    if program is not None or len(history.numbers) < FEWEST_CALLS:
+    inner = None if program is None else _inner_period(program)
+    if (program is not None and inner is None) or len(history.numbers) < FEWEST_CALLS:
         return program
     counting = _counting(history)
     shapes = [history.shapes[i] for i in counting]
-    run = unbroken_run(shapes, MAX_POSITIONS)
+    run = unbroken_run(shapes, inner or MAX_POSITIONS)
     if not run or not is_typical(shapes[-run:], shapes):
         return None
     recent = _program_of_all(history.newest(len(history.numbers) - counting[-run]))
     return recent if recent is not None and recent.iterations_seen >= RUN_ITERATIONS else None
+
+
+def _inner_period(program: Program) -> int | None:
+    """Calls of the iteration that a much longer program repeats, unless that leaves calls out that move much."""
+    loop = inner_loop(program.positions)
+    if loop is None:
+        return None
+    left_out = sum(call[1] for call in program.positions if call not in loop)
+    return len(loop) if left_out < LEFT_OUT * sum(size for _, size in program.positions) else None
 
 
 def _program_of_all(history: CallHistory) -> Program | None:
@@ -149,7 +163,7 @@ def _program_of_all(history: CallHistory) -> Program | None:
         return None
     tail = counting[-(len(counting) // period) * period :]
     starts = _iteration_starts(history, tail, period)
-    multiple = stationary_multiple(np.diff([history.times[i] for i in starts]))
+    multiple = stationary_multiple(np.diff([history.times[i] for i in starts]), paced=period <= PACED_CALLS)
     starts = _phase_with_longest_pause(history, starts, multiple)
     if len(starts) < 3 or period * multiple > MAX_POSITIONS:
         return None

@@ -6,21 +6,26 @@ micro-batch K times though only every K-th carries the optimiser, so durations m
 
 A job that evaluates or writes checkpoints now and then never repeats for long enough to explain most of its history.
 Then the newest unbroken run will do, if it is made of the same calls in the same proportions as the whole: the loop in
-a backward pass has as many scatters as gathers, the iteration around it has not.
+a backward pass has as many scatters as gathers, the iteration around it has not. And a job that evaluates every N
+iterations exactly does have a period, of N iterations and an evaluation; the iteration within it is what is meant.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Call = TypeVar("Call", bound=Hashable)
 MIN_REPEATS = 3
 #: Share of the whole history that the period must explain; less is taken for a loop inside the iteration.
 MIN_EXPLAINED = 0.75
 MAX_MULTIPLE = 8
+#: A period that repeats so often within a longer one is an iteration, not a micro-batch or a layer.
+INNER_REPEATS = 12
 #: Share of the calls that may be other ones in the whole history than in the newest run (total variation).
 MAX_UNLIKE = 0.1
 #: Phases of a multiple must differ by this share of the median duration (and clearly beyond noise) to count as real.
@@ -65,6 +70,20 @@ def unbroken_run(calls: Sequence[Hashable], limit: int) -> int:
     return max(runs, default=0)
 
 
+def inner_loop(calls: Sequence[Call]) -> list[Call] | None:
+    """The calls of the smallest period that fills most of one long period, over and over; ``None`` if there is none."""
+    words = {call: number for number, call in enumerate(dict.fromkeys(calls))}
+    numbers = np.array([words[call] for call in calls] * 2)  # a run may go over the end
+    for period in range(1, len(calls) // INNER_REPEATS + 1):
+        breaks = np.flatnonzero(np.r_[True, numbers[period:] != numbers[:-period], True])
+        longest = int(np.argmax(np.diff(breaks)))
+        run = int(np.diff(breaks)[longest]) - 1 + period
+        if MIN_EXPLAINED * len(calls) <= run < len(calls):
+            begin = int(breaks[longest])
+            return [calls[(begin + offset) % len(calls)] for offset in range(period)]
+    return None
+
+
 def is_typical(run: Sequence[Hashable], calls: Sequence[Hashable]) -> bool:
     """Whether ``run`` holds the same calls in the same proportions as all of ``calls``."""
     ours, all_of_them = Counter(run), Counter(calls)
@@ -72,16 +91,17 @@ def is_typical(run: Sequence[Hashable], calls: Sequence[Hashable]) -> bool:
     return 0.5 * sum(shares) <= MAX_UNLIKE
 
 
-def stationary_multiple(durations: ArrayLike) -> int:
+def stationary_multiple(durations: ArrayLike, *, paced: bool = True) -> int:
     """How many periods make one iteration: the smallest multiple whose phases explain the durations.
 
     ``durations`` are those of single periods, in any unit and in order. 1 unless some multiple up to
     :data:`MAX_MULTIPLE` shows phases that differ by more than :data:`PHASE_EFFECT` and by more than their own spread.
-    Tensor parallelism repeats one size for ever: there the host's long pauses, evenly spaced, mark the iteration.
+    Tensor parallelism repeats one size for ever: there (``paced``) the host's long pauses, evenly spaced, mark the
+    iteration. Elsewhere they are checkpoints.
     """
     values = np.asarray(durations, float)
-    if (paced := _pause_spacing(values)) is not None:
-        return paced
+    if paced and (spacing := _pause_spacing(values)) is not None:
+        return spacing
     for multiple in range(2, MAX_MULTIPLE + 1):
         if len(values) >= MIN_REPEATS * multiple and _phases_differ(values, multiple):
             return multiple

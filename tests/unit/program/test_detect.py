@@ -132,3 +132,26 @@ def test_positions_seen_leave_transparent_calls_out() -> None:
     where = positions_seen(history, program)
     assert all(history.shapes[call][1] != TINY for call in where)
     assert sorted(set(where.values())) == list(range(len(one) - 1))
+
+
+def evaluation(batches: int = 4) -> list[tuple[int, int]]:
+    return ([(GATHER, SMALL), *[(GATHER, BIG)] * 3, (int(Function.ALL_REDUCE), 1 << 20)]) * batches
+
+
+def test_a_job_that_evaluates_is_known_by_its_iteration() -> None:
+    """From the first iterations on, whether evaluations come regularly or not, and once enough of a run was seen."""
+    one = iteration()
+    for spacing in ([45] * 8, [30, 47, 61, 33]):
+        shapes = [call for iterations in spacing for call in (*one * iterations, *evaluation())]
+        program = find_program(history_of([*shapes, *one * 20]))
+        assert program is not None, spacing
+        assert sorted(program.positions) == sorted((Function(f), size) for f, size in one)
+        assert program.iterations_seen >= 12
+
+
+def test_the_backward_pass_after_an_evaluation_is_not_taken_for_an_iteration() -> None:
+    one = iteration(layers=60)
+    history = history_of([*one * 8, *evaluation(), *one[: 61 + 2 * 45]])
+    assert find_program(history) is None
+    training = history_of([*one * 8, *evaluation(40)])
+    assert find_program(training) is None, "nor are the batches of the evaluation"

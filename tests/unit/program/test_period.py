@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lagom.program.period import match_lengths, smallest_period, stationary_multiple
+from lagom.program.period import (
+    inner_loop,
+    is_typical,
+    match_lengths,
+    smallest_period,
+    stationary_multiple,
+    unbroken_run,
+)
 
 
 def fsdp(layers: int) -> list[str]:
@@ -67,3 +74,37 @@ def test_tensor_parallelism_is_paced_by_the_hosts_pauses() -> None:
     assert smallest_period(["S"] * 600, limit=4096) == 1
     durations = np.tile([1.0] * 127 + [20.0], 5)
     assert stationary_multiple(durations) == 128
+
+
+def test_an_evaluation_every_so_many_iterations_is_no_part_of_the_iteration() -> None:
+    iteration = list("AAARARAR")
+    assert inner_loop(iteration * 40 + list("AAAM") * 5) == iteration
+    assert inner_loop(list("AAAM") * 2 + iteration * 40) == iteration
+
+
+@pytest.mark.parametrize("layers", [2, 30, 80])
+def test_the_loop_inside_a_backward_pass_is_no_iteration(layers: int) -> None:
+    assert inner_loop(list("A") * layers + list("AR") * layers) is None
+
+
+def test_micro_batches_are_no_iterations_and_what_repeats_wholly_has_no_inner_loop() -> None:
+    assert inner_loop(list("ABCB") * 8 + list("ARBRCRBR")) is None
+    assert inner_loop(list("S") * 64) is None
+
+
+def test_the_newest_run_is_what_one_period_explains() -> None:
+    calls = list("ABAC") * 10 + list("zz") + list("ABAC") * 5
+    assert unbroken_run(calls, limit=16) == 20
+    assert unbroken_run(list("abcdefgh"), limit=16) == 0
+
+
+def test_a_run_is_typical_if_its_calls_are_those_of_the_whole() -> None:
+    iteration = list("A" * 8 + "AR" * 8)
+    assert is_typical(iteration, iteration * 20 + list("A" * 40))
+    assert not is_typical(list("AR") * 8, iteration * 20)
+
+
+def test_pauses_of_a_job_with_long_periods_are_checkpoints() -> None:
+    durations = ([10.0] * 9 + [200.0]) * 6
+    assert stationary_multiple(durations) == 10
+    assert stationary_multiple(durations, paced=False) == 1
