@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lagom import __version__
-from lagom.cli import bench, demo, doctor, log, pin, plugin, profile, report, run, watch
+from lagom.cli import bench, demo, doctor, exchange, log, pin, plugin, profile, report, run, watch
 from lagom.errors import LagomError
 
 EXIT_PROBLEM = 1
@@ -30,6 +30,8 @@ app.command("doctor")(doctor.doctor)
 app.command("watch")(watch.watch)
 app.command("log")(log.log)
 app.command("set")(pin.set_rules)
+app.command("import")(exchange.import_rules)
+app.command("export")(exchange.export_rules)
 app.command("demo")(demo.demo)
 app.command("bench", context_settings=PREFIX)(bench.bench)
 app.command("profile")(profile.profile)

@@ -1,0 +1,87 @@
+"""What the Tab key offers: strategies, presets, settings, sites, log folders. Asked by the shell at every Tab, so each
+imports only what it needs, when it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+Completer = Callable[[str], list[str]]
+
+
+def one_of(words: Iterable[str]) -> Completer:
+    """The words of a fixed list."""
+    known = tuple(words)
+    return lambda incomplete: [word for word in known if word.startswith(incomplete)]
+
+
+def strategies(incomplete: str) -> list[str]:
+    """Search strategies."""
+    from lagom.search.registry import STRATEGIES
+
+    return one_of(STRATEGIES)(incomplete)
+
+
+def machines(incomplete: str) -> list[str]:
+    """Presets of the simulator."""
+    from lagom.sim import machine
+
+    return one_of(preset.replace("_", "-") for preset in machine.PRESETS)(incomplete.replace("_", "-"))
+
+
+def workloads(incomplete: str) -> list[str]:
+    """What can be simulated on them."""
+    from lagom.sim.shapes import SHAPES
+
+    kinds = ("fsdp", "tp", "ep")
+    names = (f"{kind}-{model.replace('_', '-')}" for kind in kinds for model in SHAPES)
+    return one_of(names)(incomplete.replace("_", "-"))
+
+
+def settings(incomplete: str) -> list[str]:
+    """Environment variables."""
+    from lagom.settings import SETTINGS
+
+    return one_of(setting.name for setting in SETTINGS if not setting.internal)(incomplete.upper())
+
+
+def modes(incomplete: str) -> list[str]:
+    """Values of LAGOM_MODE."""
+    from lagom.settings import BY_NAME
+
+    return one_of(BY_NAME["LAGOM_MODE"].choices)(incomplete)
+
+
+def log_folders(incomplete: str) -> list[str]:
+    """Folders with a log, newest first, below the folder that is being typed."""
+    from lagom.journal.writer import LOG_NAME
+
+    typed = Path(incomplete or ".")
+    parent = typed if incomplete.endswith("/") else typed.parent
+    logs = sorted(parent.glob(f"*/{LOG_NAME}"), key=lambda log: -log.stat().st_mtime)
+    return one_of(str(log.parent) for log in logs)(incomplete)
+
+
+def jobs(incomplete: str) -> list[str]:
+    """Log folders, and the names of the jobs running here."""
+    from lagom.watch import Watcher
+
+    running = [job.job for job in Watcher().look().running]
+    return [*one_of(running)(incomplete), *log_folders(incomplete)]
+
+
+#: How a rule begins; the shell splits words at colons, so each part is offered by itself.
+RULE_WORDS = ("allgather:", "reducescatter:", "allreduce:", "broadcast:", "reduce:", "any:")
+SIZE_WORDS = ("any:", ">=1M:", "<=64K:")
+KNOB_WORDS = ("algo=", "proto=", "nc=", "chunk=", "nt=")
+
+
+def rules(incomplete: str) -> list[str]:
+    """The next part of a rule ``function:sizes:knobs``."""
+    done, _, part = incomplete.rpartition(":")
+    words = (RULE_WORDS, SIZE_WORDS, KNOB_WORDS)[min(incomplete.count(":"), 2)]
+    head = f"{done}:" if done else ""
+    if words is KNOB_WORDS:
+        before, comma, part = part.rpartition(",")
+        head += before + comma
+    return [head + word for word in one_of(words)(part)]

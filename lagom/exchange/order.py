@@ -1,0 +1,129 @@
+"""Both sides take the first rule that matches. What that means once a rule in the middle cannot be taken along.
+
+If a refused rule were simply dropped, its calls would fall to a later rule that was never meant for them. So the sizes
+of a refused rule are cut out of those behind it: its calls are left to NCCL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from lagom.exchange.result import Entry, Reading, Taken
+from lagom.exchange.sizes import Interval
+from lagom.exchange.topology import Topology
+from lagom.records import Function
+from lagom.wire.layout import MAX_RULES
+from lagom.wire.plan import BadRule, Rule, format_rule, parse_rule
+
+
+def sizes_of(rule: Rule) -> Interval:
+    """Its sizes."""
+    return Interval(rule.bytes_min, rule.bytes_max)
+
+
+def meet(rule: Rule, other: Rule) -> bool:
+    """Whether some call falls under both."""
+    functions = rule.function is None or other.function is None or rule.function == other.function
+    return functions and sizes_of(rule).meets(sizes_of(other))
+
+
+def same_place(one: Topology | None, other: Topology | None) -> bool:
+    """Whether some communicator falls under both."""
+    return one is None or other is None or one == other
+
+
+def each_function(rule: Rule) -> list[Rule]:
+    """``any`` as one rule a collective."""
+    functions = list(Function) if rule.function is None else [rule.function]
+    return [replace(rule, function=function) for function in functions]
+
+
+def cut(rule: Rule, refused: Iterable[Rule]) -> list[Rule]:
+    """What of a rule no refused rule before it would have taken, one collective each if it was cut."""
+    clashing = [other for other in refused if meet(rule, other)]
+    if not clashing:
+        return [rule]
+    return [part for single in each_function(rule) for part in _cut_one(single, clashing)]
+
+
+def _cut_one(rule: Rule, refused: Sequence[Rule]) -> list[Rule]:
+    parts = [sizes_of(rule)]
+    for other in refused:
+        if meet(rule, other):
+            parts = [left for part in parts for left in part.without(sizes_of(other))]
+    return [replace(rule, bytes_min=part.smallest, bytes_max=part.largest) for part in parts]
+
+
+def settle(reading: Reading) -> Taken:
+    """The rules of a reading in their order, fit to be put in force; what cannot be is refused by name."""
+    rules: list[Rule] = []
+    refused: list[Entry] = []
+    for entry in map(_sound, reading.entries):
+        parts = [] if entry.is_refused else _parts(entry, refused)
+        if not entry.is_refused and len(merged([*rules, *parts])) > MAX_RULES:
+            entry = replace(entry, why=f"a job holds at most {MAX_RULES} rules, and this would be one more")
+        if entry.is_refused:
+            refused.append(entry)
+        else:
+            rules += parts
+    remarks = (*reading.remarks, *fallbacks(reading.entries), *_blind(refused))
+    return Taken(tuple(merged(rules)), tuple(refused), remarks)
+
+
+def _blind(refused: Sequence[Entry]) -> list[str]:
+    """Of a line that cannot be read it is not known which calls it would have taken."""
+    unread = [entry.where for entry in refused if entry.rule is None]
+    if not unread:
+        return []
+    return [f"rules behind {', '.join(unread)} may take calls that were meant for it: it could not be read"]
+
+
+def _parts(entry: Entry, refused: Sequence[Entry]) -> list[Rule]:
+    assert entry.rule is not None
+    return cut(entry.rule, [other.rule for other in refused if other.rule is not None])
+
+
+def _sound(entry: Entry) -> Entry:
+    """Refused, if the plugin would not take its config."""
+    if entry.is_refused or entry.rule is None:
+        return entry
+    try:
+        parse_rule(format_rule(entry.rule))
+    except BadRule as error:
+        return replace(entry, why=str(error).rstrip("."))
+    return entry
+
+
+def merged(rules: Sequence[Rule]) -> list[Rule]:
+    """Five neighbours that differ in nothing but the collective are one rule for ``any``."""
+    out: list[Rule] = []
+    for rule in rules:
+        out.append(rule)
+        tail = out[-len(Function) :]
+        alike = len({replace(one, function=None) for one in tail}) == 1
+        if alike and {one.function for one in tail} == set(Function):
+            out[-len(Function) :] = [replace(rule, function=None)]
+    return out
+
+
+def fallbacks(entries: Sequence[Entry]) -> list[str]:
+    """A remark where a later rule is also a second choice: the other tuners go on where NCCL does not offer a pair."""
+    taken = [entry for entry in entries if entry.rule is not None and not entry.is_refused]
+    for index, later in enumerate(taken):
+        for earlier in taken[:index]:
+            if _is_fallback(earlier, later):
+                return [
+                    f"{later.where} begins where {earlier.where} also matches: where NCCL does not offer "
+                    f"{earlier.where}'s algorithm and protocol, the other tuner goes on to {later.where}, and Lagom "
+                    "leaves the call to NCCL"
+                ]
+    return []
+
+
+def _is_fallback(earlier: Entry, later: Entry) -> bool:
+    if earlier.rule is None or later.rule is None or not same_place(earlier.only, later.only):
+        return False
+    one, other = earlier.rule.config, later.rule.config
+    another = (one.algorithm, one.protocol) != (other.algorithm, other.protocol)
+    return another and meet(earlier.rule, later.rule)

@@ -1,0 +1,71 @@
+"""What an exchange brings: what was taken, what was refused and why, and what to know about the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lagom.exchange.topology import Topology
+from lagom.records import CommConfig
+from lagom.wire.plan import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the other format, or one rule of ours. ``where`` names it (``line 7``); ``only``: the one size of
+    communicator it is for, None = all. A refused one says ``why``; its rule, if known, still stands before later ones.
+    """
+
+    where: str
+    rule: Rule | None
+    why: str = ""
+    only: Topology | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it has no counterpart."""
+        return bool(self.why)
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.why}"
+
+
+@dataclass(slots=True)
+class Reading:
+    """A file of the other format, in its order. ``remarks``: what differs, or was left out because it can never match
+    here."""
+
+    entries: list[Entry] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The outcome of an import."""
+
+    rules: tuple[Rule, ...]
+    refused: tuple[Entry, ...]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One rule as a line of the other format: one collective, algorithm and protocol named."""
+
+    where: str
+    rule: Rule
+    only: Topology | None
+
+    @property
+    def config(self) -> CommConfig:
+        """What it sets."""
+        return self.rule.config
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The outcome of an export."""
+
+    text: str
+    lines: int
+    refused: tuple[Entry, ...]
+    remarks: tuple[str, ...]
