@@ -40,6 +40,7 @@ static bool apply(struct lagom_member *member, const struct lagom_question *ques
                   struct lagom_config *config)
 {
     bool changed = lagom_apply_algorithm(table, stock, pick, config);
+    config->channels = lagom_built_channels_bound(&member->channels, question->function, config->channels);
     changed |= lagom_apply_channels(question->channels, pick->algorithm, member->nodes, config);
     changed |= apply_threads(member, pick, config);
     changed |= apply_chunk(member, config);
@@ -97,6 +98,7 @@ static bool is_call(const struct lagom_question *question, const struct lagom_pi
 static void prepare_first_call(struct lagom_member *member)
 {
     if (!member->threads.confirmed) {
+        lagom_built_channels_look(&member->channels);
         confirm_threads(member);
     }
 }

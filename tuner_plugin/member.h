@@ -12,6 +12,7 @@
 #include "agreement/agreement.h"
 #include "agreement/replay.h"
 #include "protocol/lagom_protocol.h"
+#include "tuner_plugin/built_channels.h"
 #include "tuner_plugin/chunk.h"
 #include "tuner_plugin/call_clock.h"
 #include "tuner_plugin/launch_order.h"
@@ -35,6 +36,7 @@ struct lagom_member {
     struct lagom_profiled *profiled; /* its profiler half; NULL = not loaded */
     struct lagom_call_clock clock;
     struct lagom_threads threads;
+    struct lagom_built_channels channels;
     struct lagom_chunk_list chunks;
     struct lagom_launch_order launches;
     struct lagom_replay replay; /* OFF unless a profile is replayed */

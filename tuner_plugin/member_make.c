@@ -61,18 +61,29 @@ static const struct lagom_plan *own_plan(const struct lagom_member *member, cons
     return section == NULL ? NULL : &section->content;
 }
 
-static void open_threads(struct lagom_member *member, const struct lagom_membership *membership,
-                         const struct lagom_hello *hello)
+static void open_threads(struct lagom_member *member, const struct lagom_hello *hello, enum lagom_build_fault fault)
 {
     char reason[LAGOM_PATH_BYTES];
-    if (!membership->threads_wanted) {
-        return;
-    }
-    if (lagom_threads_open(&member->threads, hello->context_place, membership->nccl_version, hello->comm_id,
-                           hello->ranks, reason, sizeof(reason))) {
+    if (fault == LAGOM_BUILD_HOLDS) {
+        lagom_threads_open(&member->threads, member->channels.build, hello->context_place);
         __atomic_fetch_or(&member->process->knobs, (uint32_t)LAGOM_KNOB_THREADS, __ATOMIC_RELAXED);
     } else {
+        snprintf(reason, sizeof(reason), "NT is off: %s", lagom_build_fault_text(fault));
         lagom_threads_remark(member->process, reason);
+    }
+}
+
+/* What may be read and written of NCCL's own. */
+static void recognise(struct lagom_member *member, const struct lagom_membership *membership,
+                      const struct lagom_hello *hello)
+{
+    enum lagom_build_fault fault =
+        lagom_build_check(membership->build, hello->context_place, hello->comm_id, hello->ranks);
+    bool holds = fault == LAGOM_BUILD_HOLDS;
+    lagom_built_channels_open(&member->channels, membership->nccl_version, holds ? membership->build : NULL,
+                              hello->context_place);
+    if (membership->threads_wanted) {
+        open_threads(member, hello, fault);
     }
 }
 
@@ -111,8 +122,9 @@ struct lagom_member *lagom_member_make(const struct lagom_membership *membership
     lagom_call_clock_open(&member->clock);
     lagom_chunk_list_open(&member->chunks);
     lagom_agreement_init(&member->agreement, member->shared, member->slot, plan);
-    open_threads(member, membership, hello);
+    recognise(member, membership, hello);
     member->agreement.no_threads = !member->threads.possible;
+    member->agreement.most_all_gather_channels = &member->channels.most;
     if (plan == NULL) {
         record_from_the_first_call(member, membership);
     }

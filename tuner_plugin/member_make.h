@@ -13,6 +13,7 @@ struct lagom_membership {
     uint32_t ordinal;                    /* among this process's communicators of that size */
     bool threads_wanted;                 /* LAGOM_NT=1 */
     int nccl_version;
+    const struct lagom_nccl_build *build; /* NULL = not one we know */
 };
 
 /* NULL, with one sentence in `reason`, if there is no place in the region, no memory, or no section of the profile. */

@@ -87,7 +87,8 @@ static struct lagom_member *make_member(const struct lagom_hello *hello, struct 
                                                 .profile = plugin.job.replaying ? &plugin.job.profile : NULL,
                                                 .ordinal = ordinal_of(hello),
                                                 .threads_wanted = plugin.job.settings.threads,
-                                                .nccl_version = plugin.job.caller.version};
+                                                .nccl_version = plugin.job.caller.version,
+                                                .build = lagom_build_of(&plugin.job.caller)};
     struct lagom_member *member = lagom_member_make(&membership, hello, profiled, reason, sizeof(reason));
     if (member == NULL) {
         lagom_log(NCCL_LOG_INFO, "communicator %016" PRIx64 " of %" PRIu32 " ranks: %s", hello->comm_id, hello->ranks,

@@ -139,6 +139,7 @@ static uint64_t now_for(const struct lagom_member *member)
 static void *coll_started(struct lagom_member *member, const struct nccl_event_coll *coll)
 {
     struct lagom_kernel_span span = describe(member, coll);
+    lagom_built_channels_saw(&member->channels, span.algorithm, coll->channels);
     span.source = LAGOM_SPAN_NCCL_EVENT;
     span.start_ns = span.end_ns = now_for(member);
     lagom_span_push(member->region, member->process_index, &span);

@@ -4,9 +4,9 @@
  * getCollInfo returns, on the same stack, and nowhere else. On builds whose layout is known, a rank can therefore set
  * the threads of the very next collective by writing that one int, and put the default back at the next call.
  *
- * Guards, all of which must hold: the NCCL version has a row in builds[]; the memory is there; NCCL's end-of-struct
- * magic; rank count and communicator hash are those that init was told; and, before the first write, maxThreads has the
- * pattern that NCCL's own tuning leaves there. Anything else: not one byte is written, and the reason is kept.
+ * Guards, all of which must hold: those of build.h (a known build, recognised memory); and, before the first write,
+ * maxThreads has the pattern that NCCL's own tuning leaves there. Anything else: not one byte is written, and the reason
+ * is kept.
  */
 #ifndef LAGOM_THREADS_H
 #define LAGOM_THREADS_H
@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "protocol/lagom_protocol.h"
+#include "tuner_plugin/build.h"
 
 struct lagom_threads {
     bool possible;  /* every guard held so far */
@@ -28,9 +29,8 @@ struct lagom_threads {
     int64_t default_thresholds[LAGOM_PROTOCOLS];
 };
 
-/* At init. `context_place` is the void ** that NCCL passed. On refusal `reason` holds one sentence. */
-bool lagom_threads_open(struct lagom_threads *threads, void *context_place, int nccl_version, uint64_t comm_id,
-                        uint32_t ranks, char *reason, size_t reason_bytes);
+/* At init, once lagom_build_check held for the same place. */
+void lagom_threads_open(struct lagom_threads *threads, const struct lagom_nccl_build *build, void *context_place);
 
 /* At the first getCollInfo: before it, NCCL (>= 2.28) has not filled the tables. false = refused, with a reason. */
 bool lagom_threads_confirm(struct lagom_threads *threads, char *reason, size_t reason_bytes);

@@ -43,6 +43,10 @@ static enum lagom_plan_fault judge(const struct lagom_agreement *agreement, cons
     if (agreement->no_threads && lagom_plan_sets_threads(plan)) {
         return LAGOM_PLAN_NO_THREADS;
     }
+    const uint32_t *most = agreement->most_all_gather_channels;
+    if (most != NULL && lagom_plan_most_channels(plan, LAGOM_ALL_GATHER) > lagom_load_relaxed(most)) {
+        return LAGOM_PLAN_MANY_CHANNELS;
+    }
     bool too_late = agreement->calls >= plan->history_call + LAGOM_HISTORY_DEPTH && agreement->calls < plan->start_call;
     return too_late ? LAGOM_PLAN_LATE_HISTORY : LAGOM_PLAN_SOUND;
 }

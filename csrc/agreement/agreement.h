@@ -36,6 +36,7 @@ struct lagom_agreement {
     uint64_t comm_id;
     struct lagom_pending pending;
     bool no_threads;  /* this rank cannot set threads: it refuses a plan that does. The plugin may set it after init */
+    const uint32_t *most_all_gather_channels; /* more than this many at an AllGather are refused; NULL = no bound */
     bool active;      /* false = stock */
     uint32_t current; /* plans[current] is in force if active; plans[1 - current] is pending */
     struct lagom_cursor cursor;

@@ -17,6 +17,7 @@ enum lagom_plan_fault {
     LAGOM_PLAN_LATE_HISTORY = 8,    /* history_call is too far back to be remembered */
     LAGOM_PLAN_BAD_TRANSPARENT = 9, /* a position's site is transparent, so the program could never advance */
     LAGOM_PLAN_NO_THREADS = 10,     /* it sets threads, which this rank cannot (LAGOM_NT, unknown NCCL build) */
+    LAGOM_PLAN_MANY_CHANNELS = 11,  /* AllGather on more channels than are known to be built, where NCCL does not check */
 };
 
 /* Over every byte in use except `hash` itself; unused positions, sites and rules do not count. */
@@ -36,6 +37,9 @@ int lagom_config_is_sound(const struct lagom_config *config);
 
 /* Whether any site or rule, incumbent or candidate, sets threads. */
 int lagom_plan_sets_threads(const struct lagom_plan *plan);
+
+/* The most channels it asks for at calls of that function, incumbent or candidate; 0 = it leaves them. */
+uint32_t lagom_plan_most_channels(const struct lagom_plan *plan, uint32_t function);
 
 /* Copies counts and used entries only; safe on garbage (counts are clamped; check() then refuses them). */
 void lagom_plan_copy(struct lagom_plan *to, const struct lagom_plan *from);

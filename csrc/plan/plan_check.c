@@ -128,6 +128,29 @@ int lagom_plan_sets_threads(const struct lagom_plan *plan)
     return threads != 0;
 }
 
+static uint32_t larger(uint32_t one, uint32_t other)
+{
+    return one > other ? one : other;
+}
+
+uint32_t lagom_plan_most_channels(const struct lagom_plan *plan, uint32_t function)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < plan->site_count && i < LAGOM_MAX_SITES; i++) {
+        const struct lagom_site *site = &plan->sites[i];
+        if (site->function == function) {
+            most = larger(most, larger(site->incumbent.channels, site->candidate.channels));
+        }
+    }
+    for (uint32_t i = 0; i < plan->rule_count && i < LAGOM_MAX_RULES; i++) {
+        const struct lagom_rule *rule = &plan->rules[i];
+        if (rule->function == function || rule->function == LAGOM_ANY_FUNCTION) {
+            most = larger(most, larger(rule->incumbent.channels, rule->candidate.channels));
+        }
+    }
+    return most;
+}
+
 const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
 {
     switch (fault) {
@@ -151,6 +174,9 @@ const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
         return "the program names a call under 64 KiB, a Broadcast or a Reduce; those do not advance it.";
     case LAGOM_PLAN_NO_THREADS:
         return "the plan sets threads (NT), which this rank cannot; set LAGOM_NT=1 on all ranks, or leave nt out.";
+    case LAGOM_PLAN_MANY_CHANNELS:
+        return "the plan gives AllGather more channels than are known to be built, and this NCCL would not check "
+               "(2.29.2 to 2.30); set NCCL_PROFILER_PLUGIN too, or NCCL_ALLGATHERV_ENABLE=0.";
     }
     return "the plan was refused for a reason this version does not know.";
 }

@@ -8,6 +8,7 @@
 
 /* A pointer is 8 bytes here; the tables are pointers in NCCL's order (v6: name, init, getCollInfo, finalize,
  * getChunkSize). */
+_Static_assert(sizeof(struct nccl_tuner_v2) == 32 && sizeof(struct nccl_tuner_v3) == 32, "tuner v2, v3");
 _Static_assert(sizeof(struct nccl_tuner_v4) == 32, "tuner v4");
 _Static_assert(sizeof(struct nccl_tuner_v5) == 32, "tuner v5");
 _Static_assert(sizeof(struct nccl_tuner_v6) == 40, "tuner v6");
@@ -60,6 +61,11 @@ _Static_assert(offsetof(struct nccl_event_kernel_ch, gpu_ns) == 8 && sizeof(unio
 /* What we read of an event is never more than the smallest union NCCL ever sent (v4: coll, 80 bytes). */
 _Static_assert(sizeof(union nccl_event_body) == 80, "reading an event stays inside it");
 
+/* v7 appends {parentGroup; kernelVariant; isSymColl} to coll; what was there stays where it was. */
+_Static_assert(offsetof(struct nccl_event_v7, body) == 24 && offsetof(struct nccl_event_v7, coll) == 24, "");
+_Static_assert(offsetof(struct nccl_event_coll_v7, kernel) == 88 && offsetof(struct nccl_event_coll_v7, symmetric) == 96,
+               "");
+
 _Static_assert(NCCL_EVENT_COLL == 2 && NCCL_EVENT_P2P == 4 && NCCL_EVENT_KERNEL_CH == 64 &&
                    NCCL_EVENT_GROUP_API == 256 && NCCL_EVENT_COLL_API == 512 && NCCL_EVENT_P2P_API == 1024 &&
                    NCCL_EVENT_CE_COLL == 4096,
@@ -73,9 +79,11 @@ static void every_table_is_whole(void)
           strcmp(plugin.v6->name, "lagom") == 0);
     const void *const *tables[] = {(const void *)plugin.v4,          (const void *)plugin.v5,
                                    (const void *)plugin.v6,          (const void *)plugin.profiler_v4,
-                                   (const void *)plugin.profiler_v5, (const void *)plugin.profiler_v6};
-    const int entries[] = {4, 4, 5, 6, 6, 6};
-    for (int i = 0; i < 6; i++) {
+                                   (const void *)plugin.profiler_v5, (const void *)plugin.profiler_v6,
+                                   (const void *)plugin.v2,          (const void *)plugin.v3,
+                                   (const void *)plugin.profiler_v7};
+    const int entries[] = {4, 4, 5, 6, 6, 6, 4, 4, 6};
+    for (int i = 0; i < 9; i++) {
         for (int j = 0; j < entries[i]; j++) {
             CHECK(tables[i][j] != NULL);
         }

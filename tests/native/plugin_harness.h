@@ -31,12 +31,15 @@
 #include "shm/ring.h"
 #include "tuner_plugin/nccl_abi.h"
 
+extern const struct nccl_tuner_v2 ncclTunerPlugin_v2;
+extern const struct nccl_tuner_v3 ncclTunerPlugin_v3;
 extern const struct nccl_tuner_v4 ncclTunerPlugin_v4;
 extern const struct nccl_tuner_v5 ncclTunerPlugin_v5;
 extern const struct nccl_tuner_v6 ncclTunerPlugin_v6;
 extern const struct nccl_profiler_v4 ncclProfiler_v4;
 extern const struct nccl_profiler_v5 ncclProfiler_v5;
 extern const struct nccl_profiler_v5 ncclProfiler_v6;
+extern const struct nccl_profiler_v7 ncclProfiler_v7;
 
 struct plugin {
     void *library; /* NULL = the objects in this program */
@@ -46,6 +49,9 @@ struct plugin {
     const struct nccl_profiler_v4 *profiler_v4;
     const struct nccl_profiler_v5 *profiler_v5;
     const struct nccl_profiler_v5 *profiler_v6;
+    const struct nccl_tuner_v2 *v2;
+    const struct nccl_tuner_v3 *v3;
+    const struct nccl_profiler_v7 *profiler_v7;
 };
 
 static inline const char *plugin_path(void)
@@ -76,7 +82,10 @@ static inline struct plugin load_plugin(void)
                                &ncclTunerPlugin_v6,
                                &ncclProfiler_v4,
                                &ncclProfiler_v5,
-                               &ncclProfiler_v6};
+                               &ncclProfiler_v6,
+                               &ncclTunerPlugin_v2,
+                               &ncclTunerPlugin_v3,
+                               &ncclProfiler_v7};
     }
     void *library = dlopen(plugin_path(), RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
@@ -90,7 +99,10 @@ static inline struct plugin load_plugin(void)
                            find_symbol(library, "ncclTunerPlugin_v6"),
                            find_symbol(library, "ncclProfiler_v4"),
                            find_symbol(library, "ncclProfiler_v5"),
-                           find_symbol(library, "ncclProfiler_v6")};
+                           find_symbol(library, "ncclProfiler_v6"),
+                           find_symbol(library, "ncclTunerPlugin_v2"),
+                           find_symbol(library, "ncclTunerPlugin_v3"),
+                           find_symbol(library, "ncclProfiler_v7")};
 }
 
 /* ---- A case: a child with an environment of its own ------------------------------------------------------------- */

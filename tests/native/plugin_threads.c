@@ -1,7 +1,9 @@
-/* plugin_threads.c - NT: exact bytes into a communicator whose layout is known, the defaults back afterwards, and not
- * one byte wherever a guard is broken. The communicator is a stand-in: memory with the members NT looks at in NCCL's
- * places. */
+/* plugin_threads.c - what is done inside a communicator whose build is known. NT: exact bytes, the defaults back
+ * afterwards, and not one byte wherever a guard is broken. NC: no more than is built where NCCL does not check. The
+ * communicator is a stand-in: memory with the members we look at in NCCL's places. */
+#include "tests/native/build_id.h"
 #include "tests/native/plugin_harness.h"
+#include "tuner_plugin/build.h"
 
 #define COMM 0xabcdef0123ULL
 #define STRUCT_BYTES (3u * MIB)
@@ -15,20 +17,8 @@ __attribute__((visibility("default"))) int ncclGetVersion(int *out)
     return 0;
 }
 
-/* Bytes from &comm->tunerContext: facts of the wheels, written down a second time. */
-struct layout {
-    int version, max_threads, thresholds, ranks, hash, magic;
-};
-static const struct layout layouts[] = {
-    {22703, -6736, -7744, -8324, -8336, 5816},   {22705, -6736, -7744, -8324, -8336, 5816},
-    {22707, -6736, -7744, -8324, -8336, 5816},   {22803, -6752, -7760, -9516, -9528, 6104},
-    {22807, -6752, -7760, -9516, -9528, 7248},   {22809, -6752, -7760, -9516, -9528, 7248},
-    {22902, -7360, -8368, -10124, -10136, 7960}, {22903, -7360, -8368, -10124, -10136, 7960},
-    {22907, -7360, -8368, -10124, -10136, 8056}, {23003, -7352, -8360, -10132, -10144, 8176},
-    {23007, -7352, -8360, -10132, -10144, 8176}, {23102, -8712, -8880, -12340, -12352, 2696},
-    {23203, -8728, -8896, -12364, -12376, 2744},
-};
-static const struct layout *layout;
+/* Whose build id the program carries. */
+static const struct lagom_nccl_build *layout;
 
 static struct plugin plugin;
 static struct lagom_region *region;
@@ -55,11 +45,12 @@ static void fill_struct(char *base)
     static const int32_t threads[ALGORITHMS * PROTOCOLS] = {512, 640, 512, 512, 640, 512, 0,   0, 640, 0, 0,
                                                             640, 0,   0,   640, 0,   0,   640, 0, 0,   0};
     uint64_t magic = 0x0280028002800280ULL, hash = COMM;
-    int32_t ranks = 2;
+    int32_t ranks = 2, channels = 3;
     memset(base, 0x5a, STRUCT_BYTES);
-    put(base, layout->magic, &magic, sizeof(magic));
-    put(base, layout->hash, &hash, sizeof(hash));
+    put(base, layout->end_magic, &magic, sizeof(magic));
+    put(base, layout->comm_hash, &hash, sizeof(hash));
     put(base, layout->ranks, &ranks, sizeof(ranks));
+    put(base, layout->channels, &channels, sizeof(channels));
     memcpy(threads_of(base), threads, sizeof(threads));
     for (int i = 0; i < ALGORITHMS * PROTOCOLS; i++) {
         thresholds_of(base)[i] = 64 + i;
@@ -75,14 +66,21 @@ static void log_nothing(int level, unsigned long flags, const char *file, int li
     (void)format;
 }
 
-static void use_layout(int wanted)
+/* The first build of that version, as NVIDIA's wheel has it on this or another processor. */
+static const struct lagom_nccl_build *build_of(int wanted)
 {
-    version = wanted;
-    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
-        if (layouts[i].version == wanted) {
-            layout = &layouts[i];
-        }
+    const struct lagom_nccl_build *build = lagom_nccl_builds;
+    while (build->version != wanted) {
+        build++;
     }
+    return build;
+}
+
+static void use_build(const struct lagom_nccl_build *build)
+{
+    layout = build;
+    version = build->version;
+    wear_build_id(build->build_id);
     for (int i = 0; i < 2; i++) {
         structs[i] = malloc(STRUCT_BYTES);
         copies[i] = malloc(STRUCT_BYTES);
@@ -184,15 +182,15 @@ static void known_builds_are_written_and_restored(void)
 
 static void every_known_build(void)
 {
-    const char *wanted = getenv("TEST_VERSION");
-    use_layout(atoi(wanted));
+    const char *wanted = getenv("TEST_BUILD");
+    use_build(&lagom_nccl_builds[atoi(wanted)]);
     known_builds_are_written_and_restored();
 }
 
 static void other_algorithms_are_never_written(void)
 {
     struct rank pair[2];
-    use_layout(22809);
+    use_build(build_of(22809));
     start(pair, "1");
     CHECK(pin(pair));
     for (int algorithm = 0; algorithm < ALGORITHMS; algorithm++) {
@@ -208,7 +206,7 @@ static void other_algorithms_are_never_written(void)
 static void out_of_range_is_left(void)
 {
     struct rank pair[2];
-    use_layout(22809);
+    use_build(build_of(22809));
     start(pair, "1");
     static struct lagom_plan plan;
     add_rule(&plan, LAGOM_ALL_GATHER, 0, UINT64_MAX, threads_and_channels(640, 2)); /* SIMPLE ends at 512 */
@@ -232,7 +230,7 @@ static void refused_with_a_reason(struct rank pair[2], const char *reason)
 static void not_asked_for_is_not_done(void)
 {
     struct rank pair[2];
-    use_layout(22809);
+    use_build(build_of(22809));
     start(pair, "0");
     refused_with_a_reason(pair, "");
     CHECK_EQUAL(region->processes[0].remark[0], 0);
@@ -241,8 +239,27 @@ static void not_asked_for_is_not_done(void)
 static void unknown_version(void)
 {
     struct rank pair[2];
-    use_layout(22809);
+    use_build(build_of(22809));
     version = 22808;
+    start(pair, "1");
+    refused_with_a_reason(pair, "not known");
+}
+
+/* The right version, built by somebody else: its members may lie anywhere. */
+static void unknown_build(void)
+{
+    struct rank pair[2];
+    use_build(build_of(22809));
+    wear_build_id("0123456789abcdef0123456789abcdef01234567");
+    start(pair, "1");
+    refused_with_a_reason(pair, "not known");
+}
+
+static void build_of_another_version(void)
+{
+    struct rank pair[2];
+    use_build(build_of(22809));
+    wear_build_id(build_of(22907)->build_id);
     start(pair, "1");
     refused_with_a_reason(pair, "not known");
 }
@@ -250,8 +267,8 @@ static void unknown_version(void)
 static void broken_magic(void)
 {
     struct rank pair[2];
-    use_layout(22809);
-    structs[0][CONTEXT_AT + layout->magic] ^= 1;
+    use_build(build_of(22809));
+    structs[0][CONTEXT_AT + layout->end_magic] ^= 1;
     start(pair, "1");
     CHECK(!pin(pair));
     call(&pair[0], LAGOM_ALL_GATHER, 8 * MIB);
@@ -262,7 +279,7 @@ static void broken_magic(void)
 static void broken_rank_count(void)
 {
     struct rank pair[2];
-    use_layout(22809);
+    use_build(build_of(22809));
     structs[0][CONTEXT_AT + layout->ranks] = 3;
     structs[1][CONTEXT_AT + layout->ranks] = 3;
     start(pair, "1");
@@ -272,9 +289,9 @@ static void broken_rank_count(void)
 static void broken_hash(void)
 {
     struct rank pair[2];
-    use_layout(22809);
-    structs[0][CONTEXT_AT + layout->hash] ^= 1;
-    structs[1][CONTEXT_AT + layout->hash] ^= 1;
+    use_build(build_of(22809));
+    structs[0][CONTEXT_AT + layout->comm_hash] ^= 1;
+    structs[1][CONTEXT_AT + layout->comm_hash] ^= 1;
     start(pair, "1");
     refused_with_a_reason(pair, "another layout");
 }
@@ -282,7 +299,7 @@ static void broken_hash(void)
 static void broken_pattern(void)
 {
     struct rank pair[2];
-    use_layout(22809);
+    use_build(build_of(22809));
     start(pair, "1");
     for (int i = 0; i < 2; i++) { /* as NCCL_NTHREADS=256 would; it is only there at the first call */
         threads_of(structs[i])[ring(LAGOM_LL)] = 256;
@@ -291,10 +308,108 @@ static void broken_pattern(void)
     refused_with_a_reason(pair, "NCCL_NTHREADS");
 }
 
+static void every_build_is_recognised_by_its_id(void)
+{
+    for (size_t i = 0; i < sizeof(lagom_nccl_builds) / sizeof(lagom_nccl_builds[0]); i++) {
+        struct lagom_caller caller = {.version = lagom_nccl_builds[i].version};
+        memcpy(caller.build_id, lagom_nccl_builds[i].build_id, LAGOM_BUILD_ID_TEXT);
+        CHECK(lagom_build_of(&caller) == &lagom_nccl_builds[i]);
+        caller.version++;
+        CHECK(lagom_build_of(&caller) == NULL);
+    }
+    CHECK(lagom_build_of(&(struct lagom_caller){.version = 0}) == NULL);
+}
+
+/* ---- Channels where NCCL takes them unchecked (built_channels.h) ------------------------------------------------ */
+
+/* Rules of 8 channels for AllGather and ReduceScatter; 3 are built. */
+static bool pin_many(struct rank pair[2])
+{
+    static struct lagom_plan plan;
+    add_rule(&plan, LAGOM_ALL_GATHER, 0, UINT64_MAX, threads_and_channels(0, 8));
+    add_rule(&plan, LAGOM_REDUCE_SCATTER, 0, UINT64_MAX, threads_and_channels(0, 8));
+    return put_in_force(region, find_communicator_of(region, COMM), &plan, pair, 2);
+}
+
+static int all_gather_channels(struct rank *rank)
+{
+    call(rank, LAGOM_ALL_GATHER, 8 * MIB);
+    return rank->channels;
+}
+
+static void all_gather_gets_what_is_built(int wanted, int channels)
+{
+    struct rank pair[2];
+    use_build(build_of(wanted));
+    start(pair, "0"); /* reading needs no LAGOM_NT */
+    CHECK(pin_many(pair));
+    CHECK_EQUAL(all_gather_channels(&pair[0]), channels);
+    call(&pair[0], LAGOM_REDUCE_SCATTER, 8 * MIB); /* NCCL bounds that one itself */
+    CHECK_EQUAL(pair[0].channels, 8);
+    CHECK(struct_untouched(0));
+}
+
+static void grouped_broadcasts_are_bounded(void)
+{
+    all_gather_gets_what_is_built(23007, 3);
+}
+
+static void before_them_nothing_is_bounded(void)
+{
+    all_gather_gets_what_is_built(22809, 8);
+}
+
+static void after_them_nccl_bounds(void)
+{
+    all_gather_gets_what_is_built(23102, 8);
+}
+
+static void switched_off_they_are_no_matter(void)
+{
+    setenv("NCCL_ALLGATHERV_ENABLE", "0", 1);
+    all_gather_gets_what_is_built(23007, 8);
+}
+
+/* The rank has never seen more than so many run: a plan that says more is nobody's. */
+static void show_channels(void *contexts[2], int channels)
+{
+    struct nccl_event_v5 event = {.type = NCCL_EVENT_COLL};
+    void *handle;
+    event.body.coll = (struct nccl_event_coll){.function = "AllGather", .count = 4, .type = "ncclInt8",
+                                               .channels = (uint8_t)channels, .algorithm = "RING",
+                                               .protocol = "SIMPLE"};
+    for (int i = 0; i < 2; i++) {
+        CHECK(plugin.profiler_v5->start_event(contexts[i], &handle, &event) == 0);
+        CHECK(plugin.profiler_v5->stop_event(handle) == 0);
+    }
+}
+
+static void an_unknown_build_goes_by_what_ran(void)
+{
+    static int mask;
+    struct rank pair[2];
+    void *contexts[2];
+    use_build(build_of(23007));
+    wear_build_id("0123456789abcdef0123456789abcdef01234567");
+    plugin = load_plugin();
+    for (int i = 0; i < 2; i++) {
+        CHECK(plugin.profiler_v5->init(&contexts[i], COMM, &mask, "pg", 1, 2, i, log_nothing) == 0);
+        pair[i] = rank_in(i);
+    }
+    region = map_region();
+    CHECK(!pin_many(pair));
+    CHECK_EQUAL(region->slots[0].refused_fault, LAGOM_PLAN_MANY_CHANNELS);
+    show_channels(contexts, 6);
+    CHECK(!pin_many(pair));
+    show_channels(contexts, 8);
+    CHECK(pin_many(pair));
+    CHECK_EQUAL(all_gather_channels(&pair[0]), 8);
+}
+
 /* The context place is some pointer of a caller that is no libnccl, at the edge of its memory. */
 static void memory_that_is_not_there(void)
 {
-    use_layout(22809);
+    use_build(build_of(22809));
     setenv("LAGOM_NT", "1", 1);
     plugin = load_plugin();
     char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -306,14 +421,25 @@ static void memory_that_is_not_there(void)
     CHECK(strstr(map_region()->processes[0].remark, "not a communicator") != NULL);
 }
 
+static bool same_layout(const struct lagom_nccl_build *one, const struct lagom_nccl_build *other)
+{
+    return one->version == other->version && one->end_magic == other->end_magic &&
+           one->max_threads == other->max_threads;
+}
+
+/* One of each layout; the builds that share one differ in nothing but their names. */
 static int run_every_build(void)
 {
     int failures = 0;
-    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
-        char number[16];
-        snprintf(number, sizeof(number), "%d", layouts[i].version);
-        setenv("TEST_VERSION", number, 1);
-        failures += run_case(every_known_build, number);
+    for (size_t i = 0; i < sizeof(lagom_nccl_builds) / sizeof(lagom_nccl_builds[0]); i++) {
+        if (i > 0 && same_layout(&lagom_nccl_builds[i], &lagom_nccl_builds[i - 1])) {
+            continue;
+        }
+        char number[16], name[32];
+        snprintf(number, sizeof(number), "%zu", i);
+        snprintf(name, sizeof(name), "%d %.8s", lagom_nccl_builds[i].version, lagom_nccl_builds[i].build_id);
+        setenv("TEST_BUILD", number, 1);
+        failures += run_case(every_known_build, name);
     }
     return failures;
 }
@@ -321,14 +447,20 @@ static int run_every_build(void)
 int main(void)
 {
     int failures = run_every_build();
+    failures += RUN(every_build_is_recognised_by_its_id);
     failures += RUN(other_algorithms_are_never_written);
     failures += RUN(out_of_range_is_left);
     failures += RUN(not_asked_for_is_not_done);
     failures += RUN(unknown_version);
+    failures += RUN(unknown_build);
+    failures += RUN(build_of_another_version);
     failures += RUN(broken_magic);
     failures += RUN(broken_rank_count);
     failures += RUN(broken_hash);
     failures += RUN(broken_pattern);
     failures += RUN(memory_that_is_not_there);
+    failures += RUN(grouped_broadcasts_are_bounded) + RUN(before_them_nothing_is_bounded);
+    failures += RUN(after_them_nccl_bounds) + RUN(switched_off_they_are_no_matter);
+    failures += RUN(an_unknown_build_goes_by_what_ran);
     return failures != 0;
 }

@@ -93,8 +93,8 @@ def build(program: str) -> Path:
         target = OUT / program
         if not up_to_date(target, objects, 0.0):
             # -rdynamic: the plugin tests play libnccl, and the plugin looks their ncclGetVersion up
-            command = ["gcc", *FLAGS, *map(str, objects), "-rdynamic", "-ldl", "-o", str(target)]
-            subprocess.run(command, cwd=ROOT, check=True)
+            command = ["gcc", *FLAGS, *map(str, objects), "-rdynamic", "-Wl,--build-id=sha1", "-ldl"]
+            subprocess.run([*command, "-o", str(target)], cwd=ROOT, check=True)
     return target
 
 
