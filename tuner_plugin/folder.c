@@ -67,6 +67,8 @@ void lagom_folder_name(const struct lagom_settings *settings, uint64_t region_cr
     make_absolute(path, out);
 }
 
+#define NOT_OPEN_TO_ALL 0775 /* whatever the umask: what lies in there is trusted (shm/ownership.h) */
+
 int lagom_folder_make(const char *folder)
 {
     char path[PATH_MAX];
@@ -76,8 +78,8 @@ int lagom_folder_make(const char *folder)
     memcpy(path, folder, strlen(folder) + 1);
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(path, 0777); /* the last one tells whether it worked */
+        mkdir(path, NOT_OPEN_TO_ALL); /* the last one tells whether it worked */
         *slash = '/';
     }
-    return mkdir(path, 0777) == 0 || errno == EEXIST ? 0 : errno;
+    return mkdir(path, NOT_OPEN_TO_ALL) == 0 || errno == EEXIST ? 0 : errno;
 }

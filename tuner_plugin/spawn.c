@@ -15,9 +15,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "protocol/lagom_protocol.h"
+#include "shm/ownership.h"
+
 #define SHELL "/bin/sh"
 /* Words for the shell; $0 is the interpreter. It forks the controller and leaves at once. */
 #define IN_BACKGROUND "\"$0\" \"$@\" & exit 0"
+/* Words for Python: as `-m lagom.controller`, but the job's working folder, where anybody may have put a module, is not
+ * searched (`-P` would do that, from 3.11 on). Last of all comes the folder that this library's own package lies in. */
+#define CONTROLLER                                                                                                     \
+    "import runpy, sys; sys.path[:] = [path for path in sys.path + sys.argv[1:2] if path]; del sys.argv[1]; "          \
+    "runpy.run_module('lagom.controller', run_name='__main__', alter_sys=True)"
 
 #ifdef __GLIBC_PREREQ
 #if __GLIBC_PREREQ(2, 34)
@@ -40,23 +48,47 @@ static bool read_first_line(const char *path, char *out, size_t room)
     return good && out[0] != '\0';
 }
 
-/* `python_path` lies beside the library that this very code came from. */
-static bool baked_python(char out[PATH_MAX])
+/* A file that lies beside the library that this very code came from, if nobody else can have put it there. */
+static bool guarded_beside(const char *name, char path[PATH_MAX])
 {
     static const char here;
     Dl_info info;
-    char path[PATH_MAX];
+    char why[LAGOM_PATH_BYTES];
     if (dladdr(&here, &info) == 0 || info.dli_fname == NULL) {
         return false;
     }
     const char *slash = strrchr(info.dli_fname, '/');
     int folder = slash == NULL ? 0 : (int)(slash - info.dli_fname) + 1;
-    int length = snprintf(path, sizeof(path), "%.*spython_path", folder, info.dli_fname);
-    return length > 0 && (size_t)length < sizeof(path) && read_first_line(path, out, PATH_MAX);
+    int length = snprintf(path, PATH_MAX, "%.*s%s", folder, info.dli_fname, name);
+    return length > 0 && length < PATH_MAX && lagom_path_is_guarded(path, NULL, why, sizeof(why));
 }
 
+static bool baked_python(char out[PATH_MAX])
+{
+    char path[PATH_MAX];
+    return guarded_beside("python_path", path) && read_first_line(path, out, PATH_MAX);
+}
+
+/* For a checkout that is not installed: then the package is found through this library. Empty = it is not there. */
+static void package_folder(char out[PATH_MAX])
+{
+    static const char entry[] = "/lagom/controller/__main__.py";
+    bool found = guarded_beside("../../lagom/controller/__main__.py", out);
+    out[found ? strlen(out) - strlen(entry) : 0] = '\0';
+}
+
+static bool refuse(char *reason, size_t room, const char *what, const char *why)
+{
+    int most = (int)(room / 3);
+    snprintf(reason, room, "the controller's Python %.*s %.*s; set LAGOM_PYTHON, or use `lagom run`.", most, what, most,
+             why);
+    return false;
+}
+
+/* Absolute: what a relative name means, the job's working folder and PATH decide. */
 static bool find_python(const char *wanted, char out[PATH_MAX], char *reason, size_t room)
 {
+    char why[LAGOM_PATH_BYTES];
     out[0] = '\0';
     if (wanted[0] != '\0') {
         snprintf(out, PATH_MAX, "%s", wanted);
@@ -65,11 +97,10 @@ static bool find_python(const char *wanted, char out[PATH_MAX], char *reason, si
                  "no Python is known to start the controller with; set LAGOM_PYTHON, or use `lagom run`.");
         return false;
     }
-    if (access(out, X_OK) != 0) {
-        snprintf(reason, room, "the controller's Python %s cannot be run; set LAGOM_PYTHON, or use `lagom run`.", out);
-        return false;
+    if (out[0] != '/' || access(out, X_OK) != 0) {
+        return refuse(reason, room, out, "cannot be run (an absolute path is wanted)");
     }
-    return true;
+    return lagom_path_is_guarded(out, NULL, why, sizeof(why)) || refuse(reason, room, "is not started:", why);
 }
 
 /* ---- Its environment -------------------------------------------------------------------------------------------- */
@@ -132,14 +163,27 @@ static void close_from_three(posix_spawn_file_actions_t *actions)
 #endif
 }
 
-static bool direct_stdio(posix_spawn_file_actions_t *actions, const char *folder)
+static void direct_stdio(posix_spawn_file_actions_t *actions, int log)
 {
-    char log[PATH_MAX];
-    int length = snprintf(log, sizeof(log), "%s/controller.log", folder);
-    return length > 0 && (size_t)length < sizeof(log) &&
-           posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0) == 0 &&
-           posix_spawn_file_actions_addopen(actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND, 0644) == 0 &&
-           posix_spawn_file_actions_adddup2(actions, STDOUT_FILENO, STDERR_FILENO) == 0;
+    posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(actions, log, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(actions, log, STDERR_FILENO);
+}
+
+/* Beyond the descriptors that a job without stdin or stdout may have free: those are about to be replaced. */
+static int open_log(const char *folder, char *reason, size_t room)
+{
+    char why[LAGOM_PATH_BYTES];
+    int low = lagom_open_guarded_log(folder, "controller.log", why, sizeof(why));
+    int log = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, 3);
+    if (log < 0) {
+        snprintf(reason, room, "in the log folder, %s; set LAGOM_DIR to a folder of your own.",
+                 low < 0 ? why : strerror(errno));
+    }
+    if (low >= 0) {
+        close(low);
+    }
+    return log;
 }
 
 static void plain_signals(posix_spawnattr_t *attributes)
@@ -162,7 +206,7 @@ static bool widen_affinity(cpu_set_t *before)
 
 /* ---- Starting it ------------------------------------------------------------------------------------------------ */
 
-static int spawn_shell(char *const arguments[], char *const environment[], const char *folder)
+static int spawn_shell(char *const arguments[], char *const environment[], int log)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -170,11 +214,9 @@ static int spawn_shell(char *const arguments[], char *const environment[], const
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
     plain_signals(&attributes);
-    int failure = direct_stdio(&actions, folder) ? 0 : ENAMETOOLONG;
+    direct_stdio(&actions, log);
     close_from_three(&actions);
-    if (failure == 0) {
-        failure = posix_spawn(&shell, SHELL, &actions, &attributes, arguments, environment);
-    }
+    int failure = posix_spawn(&shell, SHELL, &actions, &attributes, arguments, environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     while (failure == 0 && waitpid(shell, NULL, 0) < 0 && errno == EINTR) {
@@ -184,17 +226,22 @@ static int spawn_shell(char *const arguments[], char *const environment[], const
 
 bool lagom_spawn_controller(const struct lagom_spawn *spawn, char *reason, size_t reason_bytes)
 {
-    char python[PATH_MAX];
+    char python[PATH_MAX], package[PATH_MAX];
     cpu_set_t before;
-    if (!find_python(spawn->python, python, reason, reason_bytes)) {
+    int log = find_python(spawn->python, python, reason, reason_bytes)
+                  ? open_log(spawn->folder, reason, reason_bytes)
+                  : -1;
+    if (log < 0) {
         return false;
     }
+    package_folder(package);
     const char *arguments[] = {SHELL,
                                "-c",
                                IN_BACKGROUND,
                                python,
-                               "-m",
-                               "lagom.controller",
+                               "-c",
+                               CONTROLLER,
+                               package,
                                "--region",
                                spawn->region,
                                "--dir",
@@ -207,11 +254,12 @@ bool lagom_spawn_controller(const struct lagom_spawn *spawn, char *reason, size_
     char **environment = scrubbed_environment();
     bool widened = environment != NULL && widen_affinity(&before);
     int failure =
-        environment == NULL ? ENOMEM : spawn_shell((char *const *)(uintptr_t)arguments, environment, spawn->folder);
+        environment == NULL ? ENOMEM : spawn_shell((char *const *)(uintptr_t)arguments, environment, log);
     if (widened) {
         sched_setaffinity(0, sizeof(before), &before);
     }
     free(environment);
+    close(log);
     if (failure != 0) {
         snprintf(reason, reason_bytes, "the controller could not be started: %s.", strerror(failure));
     }

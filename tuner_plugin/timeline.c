@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "protocol/lagom_atomic.h"
+#include "shm/ownership.h"
 #include "tuner_plugin/log.h"
 #include "tuner_plugin/spans.h"
 
@@ -53,10 +54,12 @@ static bool symbol(void *handle, const char *name, void *function)
 
 static bool load(void)
 {
-    char path[PATH_MAX];
-    void *handle = path_beside(path, sizeof(path)) ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    char path[PATH_MAX], why[LAGOM_PATH_BYTES] = "its folder is not known";
+    bool guarded = path_beside(path, sizeof(path)) && lagom_path_is_guarded(path, NULL, why, sizeof(why));
+    void *handle = guarded ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (handle == NULL) {
-        lagom_log(NCCL_LOG_INFO, "no kernel timeline: %s is not beside the plugin", FILE_NAME);
+        lagom_log(NCCL_LOG_INFO, "no kernel timeline: %s beside the plugin is not loaded: %s", FILE_NAME,
+                  guarded ? "it does not load here" : why);
         return false;
     }
     return symbol(handle, "lagom_timeline_attach", &library.attach) &&

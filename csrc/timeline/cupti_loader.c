@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "protocol/lagom_protocol.h"
+#include "shm/ownership.h"
+
 #define OLDEST_VERSION 18u /* CUDA 12.0 */
 
 static const char *const file_names[] = {"libcupti.so.13", "libcupti.so.12"};
@@ -38,28 +41,25 @@ static bool fits(const struct search *search, const char *file)
     return search->major == 0 || strstr(file, ending) != NULL;
 }
 
-static void look_beside(struct search *search, const char *folder)
+/* Two and three folders up may be a place where anybody can put a file. */
+static void *open_guarded(const char *path, const char *neighbour)
+{
+    char why[LAGOM_PATH_BYTES];
+    return lagom_path_is_guarded(path, neighbour, why, sizeof(why)) ? dlopen(path, RTLD_LAZY | RTLD_LOCAL) : NULL;
+}
+
+static void look_beside(struct search *search, const char *neighbour)
 {
     char path[PATH_MAX];
+    int folder = (int)(strrchr(neighbour, '/') - neighbour);
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
         for (size_t j = 0; j < FILE_NAMES && search->found == NULL; j++) {
-            int length = snprintf(path, sizeof(path), "%s/%s/%s", folder, folders[i], file_names[j]);
+            int length = snprintf(path, sizeof(path), "%.*s/%s/%s", folder, neighbour, folders[i], file_names[j]);
             if (length < (int)sizeof(path) && fits(search, file_names[j])) {
-                search->found = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+                search->found = open_guarded(path, neighbour);
             }
         }
     }
-}
-
-static bool folder_of(const char *path, char *folder)
-{
-    const char *slash = strrchr(path, '/');
-    if (slash == NULL || (size_t)(slash - path) >= PATH_MAX) {
-        return false;
-    }
-    memcpy(folder, path, (size_t)(slash - path));
-    folder[slash - path] = '\0';
-    return true;
 }
 
 static int note_runtime(struct dl_phdr_info *info, size_t size, void *argument)
@@ -73,9 +73,9 @@ static int note_runtime(struct dl_phdr_info *info, size_t size, void *argument)
     return 0;
 }
 
-/* Opening inside dl_iterate_phdr would take the loader's lock twice: the folders are collected first. */
+/* Opening inside dl_iterate_phdr would take the loader's lock twice: the libraries are collected first. */
 struct neighbours {
-    char folder[4][PATH_MAX];
+    char library[4][PATH_MAX];
     size_t count;
 };
 
@@ -84,8 +84,8 @@ static int note_neighbour(struct dl_phdr_info *info, size_t size, void *argument
     (void)size;
     struct neighbours *neighbours = argument;
     bool uses_cupti = strstr(info->dlpi_name, "/libtorch_c") != NULL || strstr(info->dlpi_name, "/libcudart") != NULL;
-    if (uses_cupti && neighbours->count < 4) {
-        neighbours->count += folder_of(info->dlpi_name, neighbours->folder[neighbours->count]);
+    if (uses_cupti && neighbours->count < 4 && strlen(info->dlpi_name) < PATH_MAX) {
+        snprintf(neighbours->library[neighbours->count++], PATH_MAX, "%s", info->dlpi_name);
     }
     return 0;
 }
@@ -101,7 +101,7 @@ static void *find(void)
     neighbours.count = 0;
     dl_iterate_phdr(note_neighbour, &neighbours);
     for (size_t i = 0; i < neighbours.count; i++) {
-        look_beside(&search, neighbours.folder[i]);
+        look_beside(&search, neighbours.library[i]);
     }
     for (size_t i = 0; i < FILE_NAMES && search.found == NULL; i++) {
         search.found = fits(&search, file_names[i]) ? dlopen(file_names[i], RTLD_LAZY | RTLD_LOCAL) : NULL;
