@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -98,13 +99,19 @@ static enum lagom_region_fault confirm(struct lagom_attachment *attachment, cons
     return lagom_attachment_is_at(attachment, path) ? LAGOM_REGION_OK : LAGOM_REGION_MISSING;
 }
 
+/* A hard link of somebody's could show us the region of another job of ours; nothing would go wrong in it but tuning. */
+static bool is_of_job(const struct lagom_attachment *attachment, const char *job_key)
+{
+    return job_key == NULL || strncmp(attachment->region->header.job_key, job_key, LAGOM_PATH_BYTES - 1) == 0;
+}
+
 static enum lagom_region_fault attach_existing(const struct request *request, struct lagom_attachment **out)
 {
     enum lagom_region_fault fault = lagom_file_find(request->path, true, out);
     if (fault != LAGOM_REGION_OK) {
         return fault;
     }
-    fault = take_role(*out, request->role);
+    fault = is_of_job(*out, request->job_key) ? take_role(*out, request->role) : LAGOM_REGION_FOREIGN;
     if (fault == LAGOM_REGION_OK) {
         fault = confirm(*out, request->path);
     }
