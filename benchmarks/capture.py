@@ -2,7 +2,7 @@
 
     python -m benchmarks.capture --gpus 4 --out results.json --traces FOLDER [--only join,cost,beside,traces]
 
-One training job (FSDP2, benchmarks/jobs/fsdp_llama.py, which knows nothing of us) runs from begin to end; this process
+One training job (FSDP2, benchmarks/jobs/fsdp.py, which knows nothing of us) runs from begin to end; this process
 is its controller, but only switches the timeline on and off. Steps end in ``loss.item()``, so the host's clock bounds
 each step's kernels. Results are written after every experiment. Two more jobs only leave Kineto traces behind.
 """
@@ -524,7 +524,7 @@ def one_job(arguments: argparse.Namespace, folder: Path, results: dict[str, Any]
     profile = ["--profile-steps", "0:5,0:5,0:5", "--profile-to", str(folder), "--wait-for", str(folder)]
     shape = ["--layers", "3", "--tokens", str(arguments.tokens), "--steps", "1000000", *arguments.job]
     began = time.monotonic()
-    job = start(torchrun(arguments.gpus, "fsdp_llama.py", *shape, *profile), environment)
+    job = start(torchrun(arguments.gpus, "fsdp.py", *shape, *profile), environment)
     bench = Bench(job, Watch(region, job), folder, results, arguments.out)
     try:
         if not until(lambda: len(job.steps) >= 5, job, 120):

@@ -2,7 +2,7 @@
 
     python -m benchmarks.first_slice --gpus 8 --out results.json [--nccl-230 /tmp/libnccl.so.2] [--only modes,channels]
 
-Every experiment runs benchmarks/jobs/fsdp_llama.py, which knows nothing of us, and checks what happened against two
+Every experiment runs benchmarks/jobs/fsdp.py, which knows nothing of us, and checks what happened against two
 independent witnesses: the decision log with its raw records, and torch.profiler's kernel trace. The regimes are NVLink
 (as is) and the host-memory path (NCCL_P2P_DISABLE=1, our PCIe class).
 """
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-JOB = Path(__file__).parent / "jobs" / "fsdp_llama.py"
+JOB = Path(__file__).parent / "jobs" / "fsdp.py"
 TUNABLE = re.compile(r"ncclDevKernel_(AllGather|ReduceScatter|AllReduce)")
 LAGOM = [sys.executable, "-m", "lagom"]
 

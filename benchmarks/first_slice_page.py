@@ -47,7 +47,7 @@ def _head(parts: list[dict[str, Any]]) -> Iterator[str]:
     versions, gpus = parts[0]["versions"], parts[0]["gpus"]
     yield f"{gpus} x {versions['gpu']} of one host, torch {versions['torch']}, Python {versions['python']}; NCCL"
     yield f"{versions['nccl']} as bundled, or 2.30.7 preloaded where said; `NCCL_NVLS_ENABLE=0`. Regimes: NVLink as is;"
-    yield "the host-memory path with `NCCL_P2P_DISABLE=1`. The job is `benchmarks/jobs/fsdp_llama.py`, unchanged"
+    yield "the host-memory path with `NCCL_P2P_DISABLE=1`. The job is `benchmarks/jobs/fsdp.py`, unchanged"
     yield "throughout. Raw samples are in the JSON file of the same name; this page is made from it by"
     yield "`python -m benchmarks.first_slice_page`."
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import common
 import ddp
-import fsdp_llama
+import fsdp
 import torch
 import torch.distributed as dist
 import tp
+from models import build
 
 WARM_UP, TRACED = 8, 3
 
@@ -34,9 +35,8 @@ def train(name: str, device: torch.device) -> Callable[[], object]:
 
 def _fsdp(tokens: int, device: torch.device) -> Callable[[], object]:
     shape = os.environ.get("TRACES_SHAPE", "llama3_8b")
-    arguments = argparse.Namespace(shape=shape, layers=3, tokens=tokens, vocab=32000)
-    model = fsdp_llama.build_model(arguments, device)
-    fsdp_llama.shard(model, device.type)
+    model = build(shape, 3, 32000, tokens, device)
+    fsdp.shard(model, device.type)
     batch = torch.randint(32000, (max(1, tokens // 2048), min(tokens, 2048)), device=device)
     return _step(model, lambda: model(input_ids=batch, labels=batch).loss)
 
