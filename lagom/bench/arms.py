@@ -70,13 +70,13 @@ class BenchArm:
 
 def parse_arms(words: list[str]) -> tuple[BenchArm, ...]:
     """The arms of some ``--arms`` values; raises :class:`BadArm`. ``stock`` is always among them and comes first."""
-    arms: dict[str, BenchArm] = {"stock": _arm("stock")}
-    for word in (part for text in words for part in split_words(text)):
-        arm = _arm(word)
-        arms.setdefault(arm.name, arm)
-    if any(arm.kind is Kind.PROCESS for arm in arms.values()):
-        arms.setdefault("own:stock", _arm("own:stock"))
-    return tuple(arms.values())
+    asked = [_arm(word) for text in words for word in split_words(text)]
+    arms = {arm.name: arm for arm in (_arm("stock"), *asked)}
+    first = next((arm.name for arm in arms.values() if arm.kind is Kind.PROCESS), "")
+    if not first or "own:stock" in arms:
+        return tuple(arms.values())
+    beside = {"own:stock": _arm("own:stock")}
+    return tuple(one for name, arm in arms.items() for one in ((*beside.values(), arm) if name == first else (arm,)))
 
 
 def split_words(text: str) -> list[str]:

@@ -34,7 +34,7 @@ def windows(events: Sequence[Base]) -> Iterator[Window]:
         if isinstance(event, journal.Move) and event.arm and event.samples:
             pairs = event.samples
             seen = [(a.x, b.x) if a.x is not None and b.x is not None else None for a, b in pairs]
-            times = [(round(a.z), round(b.z)) for a, b in pairs]
+            times = [(float(round(a.z)), float(round(b.z))) for a, b in pairs]
             yield Window(arm=event.arm, iteration=event.iteration, z=times, x=seen)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom.bench.arms import BenchArm, Kind
@@ -14,8 +15,9 @@ class Request:
     """``command`` compared under ``arms``. Numbers are minima of trust, not of time: see README.md.
 
     ``cycles``: of the in-job comparison, two pairs an arm each. ``jobs``: how often that is done in a new job.
-    ``rounds``: processes of each process arm. ``metric``: one group that matches a number in a line of the job's
-    output, an iteration's time or (``higher_is_better``) its speed. Times in seconds.
+    ``rounds``: processes of each process arm, each ended after ``samples`` steady samples. ``metric``: one group that
+    matches a number in a line of the job's output, an iteration's time or (``higher_is_better``) its speed.
+    ``environ``: variables of every process. Times in seconds.
     """
 
     command: tuple[str, ...]
@@ -24,12 +26,14 @@ class Request:
     cycles: int = 8
     jobs: int = 1
     rounds: int = 6
+    samples: int = 30
     metric: str = ""
     higher_is_better: bool = False
     budget: float | None = None
     run_limit: float | None = None
     communicators: int = 1
     seed: int = 0
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, kind: Kind) -> tuple[BenchArm, ...]:
         """The arms of one kind."""

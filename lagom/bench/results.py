@@ -72,8 +72,14 @@ def results_of(record: BenchRecord) -> list[Result]:
     found = {result.arm: result for result in (*_in_job(record), *_processes(record))}
     for search in _searches(record):
         found[search.arm] = _joined(found.get(search.arm), search)
-    wanted = [*record.arms, *found]
-    return [found[name] for name in dict.fromkeys(wanted) if name in found]
+    wanted = [name for asked in record.arms for name in (asked, *_came_of(asked, found))]
+    return [found[name] for name in dict.fromkeys([*wanted, *found]) if name in found]
+
+
+def _came_of(asked: str, found: Iterable[str]) -> list[str]:
+    """The arms that a sweep became, or that a search proposed."""
+    prefix = SWEEPS.get(asked, f"{asked}:")
+    return sorted((name for name in found if name.startswith(prefix)), key=lambda name: (len(name), name))
 
 
 def ratio_of(logs: Sequence[float]) -> Ratio | None:
@@ -108,7 +114,7 @@ def _in_job(record: BenchRecord) -> Iterator[Result]:
     for arm, own in by_arm.items():
         note = "stock against stock: the noise" if arm == "stock" else ""
         typical = float(np.median([z for window in own for _, z in window.z]))
-        yield Result(arm, f"within {jobs}, {len(own)} windows", tier, ratio_of(_logs(own)), typical, note)
+        yield Result(arm, f"within {jobs}", tier, ratio_of(_logs(own)), typical, note)
     for word, prefix in SWEEPS.items():
         if word in record.arms:
             yield from _best_of(word, {arm: own for arm, own in by_arm.items() if arm.startswith(prefix)}, tier)
@@ -128,7 +134,7 @@ def _best_of(word: str, arms: dict[str, list[Window]], tier: str) -> Iterator[Re
     rest = split[best][1]
     typical = float(np.median([z for window in rest for _, z in window.z]))
     note = f"best of {len(split)}: {best}; chosen by half of its windows, measured by the other"
-    yield Result(word, f"{len(rest)} windows", tier, ratio_of(_logs(rest)), typical, note)
+    yield Result(word, "within one job, half of the windows", tier, ratio_of(_logs(rest)), typical, note)
 
 
 # -- processes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lagom.bench import found
-from lagom.bench.arms import Kind
-from lagom.bench.measure import value_of
+from lagom.bench.arms import BenchArm, Kind
+from lagom.bench.measure import is_enough, value_of
 from lagom.bench.process import Seen, Start, run_process
 from lagom.bench.rates import CallRate, region_of
 from lagom.bench.request import Request
@@ -90,19 +90,31 @@ def _start(
             "--arms",
             str(_arms_file(request, store, name)),
         ]
-        return Start(request.command, request.folder, name, lagom, {}, limit, enough=_compared(request)), None
+        return Start(
+            request.command, request.folder, name, lagom, request.environ, limit, enough=_compared(request)
+        ), None
     assert arm is not None
+    environ = {**request.environ, **arm.environ}
     if task.kind is Kind.TUNING:
         lagom = ["--mode", "tune", "--strategy", arm.strategy, "--seed", str(request.seed), *arm.options]
-        return Start(request.command, request.folder, name, lagom, arm.environ, limit, enough=_compared(request)), None
+        return Start(request.command, request.folder, name, lagom, environ, limit, enough=_compared(request)), None
+    return _process_start(request, arm, environ, name, limit)
+
+
+def _process_start(
+    request: Request, arm: BenchArm, environ: Mapping[str, str], name: str, limit: float | None
+) -> tuple[Start, CallRate | None]:
+    """A process arm runs until it has shown enough samples; one that is measured as a whole, to its own end."""
     options = ["--strategy", arm.strategy, *arm.options] if arm.strategy else [*arm.options]
     start = Start(
-        request.command, request.folder, name, options if arm.plugin else None, arm.environ, limit, request.pattern
+        request.command, request.folder, name, options if arm.plugin else None, environ, limit, request.pattern
     )
-    if request.measure != "calls":
-        return start, None
-    rate = CallRate(region_of(start.environment()))
-    return replace(start, while_it_runs=rate.look), rate
+    rate = CallRate(region_of(start.environment())) if request.measure == "calls" else None
+
+    def enough(seen: Seen) -> bool:
+        return is_enough(request.measure, seen, rate, request.samples, tunes=arm.tunes)
+
+    return replace(start, enough=enough, while_it_runs=rate.look if rate else start.while_it_runs), rate
 
 
 def _compared(request: Request) -> Callable[[Seen], bool]:

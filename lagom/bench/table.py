@@ -19,9 +19,9 @@ def table_of(results: Sequence[Result]) -> Table:
     """Arm, speed-up, interval, pairs, smallest effect seen, iteration, how it was paired and measured."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("arm", overflow="fold")
-    for name in ("speed-up over stock", "95 % interval", "pairs", "would see", "an iteration"):
+    for name in ("speed-up", "95 % interval", "pairs", "would see", "an iteration"):
         table.add_column(name, justify="right")
-    table.add_column("compared")
+    table.add_column("compared", min_width=22)
     for result in results:
         style = "dim" if result.arm in ("stock", OWN_STOCK) else ""
         table.add_row(result.arm, *cells(result), style=style)
@@ -30,7 +30,7 @@ def table_of(results: Sequence[Result]) -> Table:
 
 def cells(result: Result) -> tuple[str, ...]:
     """A row without its name."""
-    how = "; ".join(filter(None, (result.pairing, _by(result.measured_by))))
+    how = ", ".join(filter(None, (result.pairing, _by(result.measured_by))))
     if result.ratio is None:
         return "-", "-", "-", "-", "-", how
     ratio = result.ratio

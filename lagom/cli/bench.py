@@ -39,6 +39,12 @@ def bench(
     cycles: Annotated[int, typer.Option(help="Shuffled cycles within a job; two pairs an arm each.", min=1)] = 8,
     jobs: Annotated[int, typer.Option(help="Do the comparison within so many jobs.", min=1)] = 1,
     rounds: Annotated[int, typer.Option(help="Processes of each arm that needs its own.", min=1)] = 6,
+    samples: Annotated[
+        int,
+        typer.Option(
+            help="Steady samples after which such a process is ended; not where wall time is compared.", min=3
+        ),
+    ] = 30,
     metric: Annotated[
         str,
         typer.Option(
@@ -83,6 +89,7 @@ def bench(
         cycles=cycles,
         jobs=jobs,
         rounds=rounds,
+        samples=samples,
         metric=metric,
         higher_is_better=higher_is_better,
         budget=budget,
