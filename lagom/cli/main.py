@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lagom import __version__
-from lagom.cli import bench, demo, doctor, exchange, log, pin, plugin, profile, report, run, watch
+from lagom.cli import bench, demo, doctor, exchange, explain, log, pin, plugin, profile, report, run, watch
 from lagom.errors import LagomError
 
 EXIT_PROBLEM = 1
@@ -36,6 +36,7 @@ app.command("demo")(demo.demo)
 app.command("bench", context_settings=PREFIX)(bench.bench)
 app.command("profile")(profile.profile)
 app.command("report")(report.report)
+app.command("explain")(explain.explain)
 
 
 def _show_version(wanted: bool) -> None:

@@ -27,6 +27,13 @@ def read_profile(path: Path) -> tuple[Fingerprint, tuple[Section, ...]]:
         )
 
 
+def read_environment(path: Path) -> dict[str, str]:
+    """What the profile asks the job to be started with; raises :class:`BadProfile`."""
+    with _loaded(path) as profile:
+        entries = (profile.environment[index] for index in range(profile.environment_count))
+        return {_text(entry.name): _text(entry.value) for entry in entries}
+
+
 @contextmanager
 def _loaded(path: Path) -> Iterator[Any]:
     profile, error = ffi.new("struct lagom_profile *"), ffi.new("char[256]")
@@ -46,6 +53,10 @@ def _fingerprint(print_: Any) -> Fingerprint:
         gpu=ffi.string(print_.gpu).decode(errors="replace"),
         p2p=None if print_.p2p < 0 else bool(print_.p2p),
     )
+
+
+def _text(field: Any) -> str:
+    return str(ffi.string(field).decode(errors="replace"))
 
 
 def _section(section: Any) -> Section:

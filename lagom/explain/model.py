@@ -1,0 +1,107 @@
+"""What an explanation consists of: plain values, in NCCL's words where NCCL has one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lagom.records import CommConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A config that was tried at a site, against the incumbent of its time. ``ratio`` is Z of the candidate over Z of
+    the incumbent (below 1 is faster) with its 95 % interval; times in ns."""
+
+    number: int
+    iteration: int | None
+    config: CommConfig
+    joint: bool  # other sites were changed in the same move
+    verdict: str
+    reason: str
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    pairs: int = 0
+    h: float | None = None
+    x: float | None = None
+    y: float | None = None
+    z: float | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the search went on from it: because it was faster, or as fast with fewer resources."""
+        spared = self.verdict == "tie" and any(word in self.reason for word in (": kept", ": taken"))
+        return self.verdict in ("better", "confirmed") or spared
+
+    @property
+    def settled(self) -> bool:
+        """False for a window that only asked for more samples, or brought none."""
+        return self.verdict not in ("more", "missing")
+
+
+@dataclass(frozen=True, slots=True)
+class SiteStory:
+    """One site: NCCL's own choice (open fields: not seen), ours (open fields: left to NCCL), and how it came to that.
+    Communication times an iteration, ns, from the final A/B."""
+
+    index: int
+    function: str
+    bytes: int
+    calls: int
+    context: str
+    stock: CommConfig | None
+    ours: CommConfig
+    trials: tuple[Trial, ...] = ()
+    stock_ns: float | None = None
+    ours_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotTuned:
+    """Calls that no tuner is asked about, or could not change; ``count`` None: nothing tells how many."""
+
+    what: str
+    count: int | None
+    why: str
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorStory:
+    """One communicator: its sites, the proof for all of them together, and what could not be tuned on it."""
+
+    name: str
+    ranks: int
+    answer: str
+    channels_built: int | None = None
+    tier: str = ""
+    period: int = 0
+    z: float | None = None  # an iteration under stock, ns
+    proof: str = ""
+    cost: str = ""
+    sites: tuple[SiteStory, ...] = ()
+    rules: tuple[str, ...] = ()  # for calls that no site speaks for
+    not_tuned: tuple[NotTuned, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether a profile would be replayed on this machine. ``refusal`` is the plugin's own sentence; empty = it fits
+    as far as it could be compared. ``unknown``: what only the job itself can tell."""
+
+    refusal: str
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All of it. ``facts`` are label and value, for the head."""
+
+    source: str
+    kind: str  # log | profile
+    facts: tuple[tuple[str, str], ...] = ()
+    communicators: tuple[CommunicatorStory, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    fit: Fit | None = None
+    remarks: tuple[str, ...] = ()

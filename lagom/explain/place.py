@@ -1,0 +1,75 @@
+"""Would a profile be replayed on this machine? Asked of the C code that decides it in the plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lagom.environment import differences
+from lagom.explain.model import Fit
+from lagom.profile_file import Fingerprint
+from lagom.wire.layout import ffi
+from lagom.wire.library import library
+from lagom.wire.profile import read_environment
+
+GPUS = Path("/proc/driver/nvidia/gpus")
+
+
+def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int | None = None) -> Fit:
+    """What can be compared without the job: GPU, peer access, the NCCL that a job would load, the environment. What it
+    does not know of is taken to be as wanted, and named in ``unknown``. ``nccl``: its version code, if known."""
+    here = Fingerprint(
+        nccl_version=nccl if nccl is not None else nccl_here(environ),
+        ranks=wanted.ranks,
+        nodes=wanted.nodes,
+        gpu=gpu_here(),
+        p2p=environ.get("NCCL_P2P_DISABLE", "0") in ("", "0"),
+    )
+    unknown = [f"{wanted.ranks} ranks"] if wanted.ranks else []
+    if wanted.nccl_version and not here.nccl_version:
+        unknown.append("the NCCL it loads")
+    refusal = _mismatch(wanted, here, replace_unknown=not here.nccl_version)
+    if not refusal and (different := differences(read_environment(path), environ)):
+        refusal = f"the profile asks for an environment that is another here: {'; '.join(different)}."
+    return Fit(refusal, tuple(unknown))
+
+
+def gpu_here() -> str:
+    """Product name of the GPU at the smallest PCI address, as the plugin reads it; empty without a GPU."""
+    try:
+        first = min(entry.name for entry in GPUS.iterdir() if not entry.name.startswith("."))
+        lines = (GPUS / first / "information").read_text().splitlines()
+    except (OSError, ValueError):
+        return ""
+    return next((line.removeprefix("Model:").strip() for line in lines if line.startswith("Model:")), "")
+
+
+def nccl_here(environ: Mapping[str, str]) -> int:
+    """Version code of the NCCL that a torch job would load in this environment; 0 where there is none."""
+    from lagom.doctor.libraries import library_version, loadable
+    from lagom.doctor.wheels import nccl_wheels, torch_here
+
+    found = loadable(environ, nccl_wheels(), torch_here())
+    version = library_version(found[0].path) if found else None
+    if version is None:
+        return 0
+    major, minor, patch = version
+    return major * 10000 + minor * 100 + patch
+
+
+def _mismatch(wanted: Fingerprint, here: Fingerprint, *, replace_unknown: bool) -> str:
+    reason = ffi.new("char[256]")
+    ours = _struct(here)
+    if replace_unknown:
+        ours.nccl_version = wanted.nccl_version
+    why = library().lagom_fingerprint_mismatch(_struct(wanted), ours, reason, 256)
+    return "" if why == ffi.NULL else ffi.string(why).decode(errors="replace")
+
+
+def _struct(print_: Fingerprint) -> Any:
+    struct = ffi.new("struct lagom_fingerprint *")
+    struct.nccl_version, struct.ranks, struct.nodes = print_.nccl_version, print_.ranks, print_.nodes
+    struct.p2p = -1 if print_.p2p is None else int(print_.p2p)
+    struct.gpu = print_.gpu.encode()[:63]
+    return struct

@@ -1,0 +1,148 @@
+"""A profile by itself as an explanation: what it would do, what it is for, whether it would be replayed here, and the
+evidence that was written into it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lagom.explain import words
+from lagom.explain.model import CommunicatorStory, Explanation, SiteStory
+from lagom.explain.place import fit
+from lagom.profile_file import Fingerprint, Section, read_evidence
+from lagom.records import STOCK, CommConfig, format_bytes
+from lagom.report import words as numbers
+from lagom.wire.plan import NO_LIMIT, Rule
+from lagom.wire.profile import read_environment, read_profile
+
+
+def explain(path: Path, environ: Mapping[str, str] | None = None) -> Explanation:
+    """The explanation of a profile file; raises BadProfile where the plugin could not read it either."""
+    fingerprint, sections = read_profile(path)
+    evidence = read_evidence(path)
+    wanted = read_environment(path)
+    told = [_communicator(section, _evidence_of(section, evidence)) for section in sections]
+    return Explanation(
+        source=str(path),
+        kind="profile",
+        facts=_facts(fingerprint, evidence),
+        communicators=tuple(told),
+        environment=wanted,
+        fit=fit(path, fingerprint, os.environ if environ is None else environ),
+    )
+
+
+def _facts(fingerprint: Fingerprint, evidence: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
+    p2p = {None: "", True: "with GPU peer access", False: "without GPU peer access"}[fingerprint.p2p]
+    code = fingerprint.nccl_version
+    facts = [
+        ("made for NCCL", f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code else ""),
+        ("GPU", fingerprint.gpu),
+        ("ranks", str(fingerprint.ranks or "")),
+        ("nodes", str(fingerprint.nodes or "")),
+        ("path", p2p),
+        ("by job", str(evidence[0].get("job", "")) if evidence else ""),
+    ]
+    return tuple((label, value) for label, value in facts if value)
+
+
+def _evidence_of(section: Section, evidence: list[dict[str, Any]]) -> Mapping[str, Any]:
+    for one in evidence:
+        if (one.get("ranks"), one.get("ordinal")) == (section.ranks, section.ordinal):
+            return one
+    return {}
+
+
+def _communicator(section: Section, proof: Mapping[str, Any]) -> CommunicatorStory:
+    outcome = _mapping(proof.get("outcome"))
+    confirmed = _mapping(proof.get("confirmed"))
+    name = section.name or f"communicator {section.ordinal} of {section.ranks} ranks"
+    return CommunicatorStory(
+        name=name,
+        ranks=section.ranks,
+        answer=_answer(outcome, confirmed),
+        channels_built=_number(proof.get("channels_built")),
+        period=len(section.program.positions) if section.program is not None else 0,
+        z=proof.get("z_ns") if isinstance(proof.get("z_ns"), float) else None,
+        proof=str(outcome.get("reason") or confirmed.get("reason") or ""),
+        cost=_cost(outcome),
+        sites=_sites(section, proof),
+        rules=tuple(map(rule_text, section.rules)),
+    )
+
+
+def _answer(outcome: Mapping[str, Any], confirmed: Mapping[str, Any]) -> str:
+    speedup = outcome.get("speedup")
+    if outcome.get("verdict") == "improved" and isinstance(speedup, float):
+        low, high = outcome.get("speedup_low"), outcome.get("speedup_high")
+        interval = (
+            f" (95 % interval {low:.3f} to {high:.3f})" if isinstance(low, float) and isinstance(high, float) else ""
+        )
+        return f"Where it was made, the job ran {speedup:.3f}× as fast as with stock NCCL{interval}."
+    if confirmed:
+        return "It holds the best confirmed configs of a search that did not come to its final A/B."
+    return "It holds no evidence of how its configs were found: written by hand, pinned, or by an older lagom."
+
+
+def _cost(outcome: Mapping[str, Any]) -> str:
+    if not outcome:
+        return ""
+    lost = outcome.get("regret_iterations")
+    seen = outcome.get("resolvable")
+    text = (
+        f"{outcome.get('configs')} configs in {outcome.get('windows')} windows, {outcome.get('iterations')} iterations"
+    )
+    text += f", {lost:.1f} of them lost against stock" if isinstance(lost, float) else ""
+    return text + (f"; a gain of {numbers.percent(seen)} would have shown" if isinstance(seen, float) else "")
+
+
+def _sites(section: Section, proof: Mapping[str, Any]) -> tuple[SiteStory, ...]:
+    if section.program is None or section.assignment is None:
+        return ()
+    stock, contexts = _list(proof.get("stock")), _list(proof.get("context"))
+    return tuple(
+        SiteStory(
+            index=site.index,
+            function=site.function.word,
+            bytes=site.bytes,
+            calls=site.calls_per_iteration,
+            context=str(contexts[site.index]) if site.index < len(contexts) else "",
+            stock=_config(stock[site.index]) if site.index < len(stock) else None,
+            ours=section.assignment[site.index],
+        )
+        for site in section.program.sites
+    )
+
+
+def rule_text(rule: Rule) -> str:
+    """``AllGather from 1M: 4 channels``."""
+    name = "any collective" if rule.function is None else words.FUNCTIONS[rule.function]
+    lower = f" from {format_bytes(rule.bytes_min)}" if rule.bytes_min else ""
+    upper = f" to {format_bytes(rule.bytes_max)}" if rule.bytes_max != NO_LIMIT else ""
+    return f"{name}{lower}{upper}: {words.ours(rule.config)}"
+
+
+def _config(value: Any) -> CommConfig | None:
+    """A config as the evidence holds it; evidence is a comment, so anything may stand there."""
+    from pydantic import ValidationError
+
+    from lagom.journal import ConfigRecord
+
+    try:
+        return None if value is None else ConfigRecord.model_validate(value).config()
+    except (ValidationError, ValueError):
+        return STOCK
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,158 @@
+"""An explanation for a terminal, a pipe, or a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from lagom.explain import words
+from lagom.explain.model import CommunicatorStory, Explanation, NotTuned, SiteStory, Trial
+from lagom.records import CommConfig, format_bytes
+from lagom.report import words as numbers
+
+SCHEMA = 1
+#: Rejected configs told of each site, the latest; `--all` tells every one.
+FEW = 3
+_STYLES = {"better": "green", "confirmed": "green", "worse": "red", "rejected": "red"}
+
+Line = tuple[int, Text]
+
+
+def show(story: Explanation, console: Console, *, everything: bool = False) -> None:
+    """All of it, one block a communicator."""
+    for indent, text in lines(story, everything=everything):
+        for part in text.wrap(console, max(console.width - indent, 20)) or [text]:
+            part.rstrip()
+            console.print(Text(" " * indent) + part, highlight=False, soft_wrap=True)
+
+
+def lines(story: Explanation, *, everything: bool = False) -> Iterator[Line]:
+    """(indent, text) of every line."""
+    yield 0, Text(f"{story.kind} {story.source}", style="dim")
+    if story.facts:
+        yield 0, Text(" · ".join(f"{label} {value}" for label, value in story.facts))
+    yield from _environment(story)
+    yield from _fit(story)
+    for part in story.communicators:
+        yield 0, Text("")
+        yield from _communicator(part, everything)
+    if story.remarks:
+        yield 0, Text("")
+        yield from ((0, Text(f"Remark: {remark}")) for remark in story.remarks)
+
+
+def _environment(story: Explanation) -> Iterator[Line]:
+    if not story.environment:
+        return
+    what = "asks for this start" if story.kind == "profile" else "started with"
+    yield 0, Text(f"{what}: {' '.join(f'{name}={value}' for name, value in story.environment.items())}")
+
+
+def _fit(story: Explanation) -> Iterator[Line]:
+    if story.fit is None:
+        return
+    open_points = f" (not compared: {', '.join(story.fit.unknown)})" if story.fit.unknown else ""
+    if story.fit.refusal:
+        yield 0, Text(f"Here it would be refused: {story.fit.refusal}", style="red")
+    else:
+        yield 0, Text(f"It fits this machine as far as can be told without the job{open_points}.", style="green")
+
+
+def _communicator(part: CommunicatorStory, everything: bool) -> Iterator[Line]:
+    yield 0, Text(f"{part.name}, {part.ranks} ranks", style="bold")
+    yield 2, Text(part.answer, style="bold")
+    known = [
+        f"{part.period} calls an iteration" if part.period else "",
+        f"{numbers.time(part.z)} under stock" if part.z else "",
+        f"{part.channels_built} channels built" if part.channels_built else "",
+        f"measured by {part.tier}" if part.tier else "",
+    ]
+    if any(known):
+        yield 2, Text(", ".join(fact for fact in known if fact))
+    if part.proof:
+        yield 2, Text(f"proof: {part.proof}")
+    if part.cost:
+        yield 2, Text(f"cost:  {part.cost}")
+    for site in part.sites:
+        yield from _site(site, everything)
+    for rule in part.rules:
+        yield 2, Text(f"rule: {rule}")
+    if part.not_tuned:
+        yield 2, Text("not tuned here:", style="bold")
+        yield from ((4, Text(_not_tuned(one))) for one in part.not_tuned)
+
+
+def _site(site: SiteStory, everything: bool) -> Iterator[Line]:
+    context = f" {site.context}" if site.context else ""
+    times = f", {site.calls} call{'s' if site.calls != 1 else ''} an iteration"
+    head = f"site {site.index}: {words.function(site.function)} {format_bytes(site.bytes)}{context}{times}"
+    yield 2, Text(head, style="cyan")
+    yield 4, Text(f"NCCL:  {words.by_itself(site.function, site.stock)}")
+    yield 4, Text(f"Lagom: {words.ours(site.ours)}", style="" if site.ours.is_stock else "green")
+    if site.stock_ns and site.ours_ns is not None:
+        times = f"{numbers.time(site.stock_ns)} -> {numbers.time(site.ours_ns)} an iteration"
+        yield 4, Text(f"final A/B: its communication {times} ({numbers.times(site.ours_ns / site.stock_ns)})")
+    yield from _why(site, everything)
+
+
+def _why(site: SiteStory, everything: bool) -> Iterator[Line]:
+    settled = [trial for trial in site.trials if trial.settled]
+    if not site.trials:
+        return
+    kept = [trial for trial in settled if trial.kept]
+    rejected = [trial for trial in settled if not trial.kept]
+    configs = len({trial.config for trial in settled})
+    yield 4, Text(f"tried: {configs} config{'s' if configs != 1 else ''}; {len(kept)} kept, {len(rejected)} not")
+    told = settled if everything else [*kept, *rejected[-FEW:]]
+    for trial in sorted(told, key=lambda one: one.number):
+        yield 6, Text(_trial(trial), style=_STYLES.get(trial.verdict, ""))
+    if len(told) < len(settled):
+        yield 6, Text(f"and {len(settled) - len(told)} more that were not kept (--all)", style="dim")
+
+
+def _trial(trial: Trial) -> str:
+    where = "" if trial.iteration is None else f" it {trial.iteration}"
+    together = " (with other sites)" if trial.joint else ""
+    tried = words.choice(trial.config) or "as NCCL"
+    return f"#{trial.number}{where} {tried}{together}: {_measured(trial)}{trial.verdict}: {trial.reason}"
+
+
+def _measured(trial: Trial) -> str:
+    parts = []
+    if trial.ratio is not None:
+        low, high = trial.ratio_low, trial.ratio_high
+        interval = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
+        parts.append(f"Z ×{trial.ratio:.4f}{interval} of the incumbent's in {trial.pairs} pairs")
+    if trial.h is not None:
+        parts.append(f"H {trial.h:.3g}")
+    return "".join(f"{part}, " for part in parts)
+
+
+def _not_tuned(one: NotTuned) -> str:
+    count = "" if one.count is None else f"{one.count} × "
+    instead = f" (instead: {one.instead})" if one.instead else ""
+    return f"{count}{one.what}: {one.why}{instead}"
+
+
+def as_json(story: Explanation) -> dict[str, Any]:
+    """The same for programs: configs by NCCL's names, times in ns."""
+    return {"schema": SCHEMA, **_plain(asdict(story))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, CommConfig):  # asdict does not reach into slots of other modules' tuples twice
+        return _plain(asdict(value))
+    if isinstance(value, dict):
+        return {key: _name(key, one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _name(key: str, value: Any) -> Any:
+    """Enumerations by their NCCL names."""
+    if value is not None and key == "algorithm":
+        return words.ALGORITHMS[value]
+    return words.PROTOCOLS[value] if value is not None and key == "protocol" else _plain(value)

@@ -1,0 +1,223 @@
+"""``lagom explain``: what a log and a profile say at each site, in NCCL's words, and what they cannot say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from lagom import journal
+from lagom.cli.main import app
+from lagom.explain import log, place, show, words
+from lagom.journal.schema import records_of
+from lagom.profile_file import Fingerprint, Section, write_profile
+from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Site
+from lagom.search.session import Move
+from lagom.wire.plan import NO_LIMIT, Rule
+
+RING = CommConfig(Algorithm.RING, Protocol.SIMPLE, 24, 512)
+SITES = (Site(0, Function.ALL_GATHER, 416 << 20, 12, "hidden"), Site(1, Function.REDUCE_SCATTER, 416 << 20, 6))
+FLOOR = Assignment((CommConfig(channels=2), CommConfig(channels=2)))
+ONE_UP = FLOOR.with_config(0, CommConfig(channels=6))
+OTHER_UP = ONE_UP.with_config(1, CommConfig(channels=4))
+
+
+def move(number: int, purpose: str, candidate: Assignment, verdict: str, reason: str, **more: Any) -> journal.Move:
+    numbers = {"ratio": 0.95, "ratio_low": 0.94, "ratio_high": 0.96, "pairs": 4, "z": 95e6, **more}
+    event = journal.Move.of(
+        Move(number=number, purpose=purpose, candidate=candidate, verdict=verdict, reason=reason, **numbers),
+        communicator=0, phase="tuning", iteration=10 * number,
+    )  # fmt: skip
+    return event.model_copy(update={"incumbent": records_of(Assignment.stock(2))})
+
+
+def events() -> list[Any]:
+    """The incumbent stays stock while the search walks: floor, one site up, the other up, one back down."""
+    sites = tuple(journal.SiteRecord.of(site, RING) for site in SITES)
+    counts = {"calls": 900, "send_recv": 48, "symmetric": 0, "copy_engine": 0}
+    return [
+        journal.JobStart(job="llama", mode="tune", strategy="lagom", headroom="32:24"),
+        journal.RankJoined(process=0, pid=1, gpu="NVIDIA H200", nccl="2.30.7", environment={"NCCL_BUFFSIZE": "1"}),
+        journal.Communicator(communicator=0, comm_id="7", name="fsdp", ranks=8, nodes=1),
+        journal.Communicator(communicator=1, comm_id="8", name="wide", ranks=8, nodes=2),
+        journal.StandingAside(communicator=1, reason="the communicator spans 2 nodes, which is not tuned yet"),
+        journal.Program(communicator=0, period=18, sites=sites, channels_built=24, tier="timeline"),
+        move(1, "baseline", Assignment.stock(2), "baseline", "stock"),
+        move(2, "trial", FLOOR, "worse", "all at their floor"),
+        move(3, "trial", ONE_UP, "better", "site 0: channels 2 to 6: kept", h=0.5),
+        move(4, "trial", OTHER_UP, "more", "measured again: site 1"),
+        move(5, "trial", OTHER_UP, "tie", "site 1: channels 2 to 4: rolled back"),
+        move(6, "trial", ONE_UP.with_config(0, CommConfig(channels=4)), "tie", "site 0: channels 6 to 4: kept"),
+        move(7, "confirm", ONE_UP, "confirmed", "fresh samples"),
+        journal.Outcome(
+            communicator=0, verdict="improved", reason="1.05x stock (p = 0.001)", configs_chosen=records_of(ONE_UP),
+            speedup=1.05, speedup_low=1.04, speedup_high=1.06, configs=4, windows=7, iterations=90, regret_iterations=2,
+        ),
+        journal.JobEnd(reason="over", not_asked=(journal.NotAsked(communicator=0, name="fsdp", **counts),)),
+    ]  # fmt: skip
+
+
+def text_of(story: Any, *, everything: bool = False) -> str:
+    console = Console(width=200, file=None, record=True, quiet=False, force_terminal=False, no_color=True)
+    with console.capture() as captured:
+        show.show(story, console, everything=everything)
+    return captured.get()
+
+
+def test_each_site_has_only_the_moves_that_were_about_it() -> None:
+    part = log.explain(events(), "here").communicators[0]
+    first, second = part.sites
+    assert [trial.number for trial in first.trials] == [2, 3, 6]
+    assert [trial.number for trial in second.trials] == [2, 4, 5]
+    assert [trial.joint for trial in first.trials] == [True, False, False]
+    assert [trial.kept for trial in first.trials] == [False, True, True]
+
+
+def test_the_story_is_told_in_nccls_words() -> None:
+    text = text_of(log.explain(events(), "here"))
+    for wanted in (
+        "head-room 32:24", "started with: NCCL_BUFFSIZE=1", "24 channels built",
+        "site 0: AllGather 416M hidden, 12 calls an iteration",
+        "NCCL:  Ring/Simple, 24 channels, 512 threads, chunk 2M (NCCL's rule, default buffers)",
+        "Lagom: 6 channels; the rest as NCCL", "proof: 1.05x stock (p = 0.001)",
+        "#3 it 30 6 channels: Z ×0.9500 [0.940, 0.960] of the incumbent's in 4 pairs, H 0.5, better",
+        "48 × send/recv and AlltoAll", "NCCL_MAX_P2P_NCHANNELS", "everything here: the communicator spans 2 nodes",
+        "No iteration was found here",
+    ):  # fmt: skip
+        assert wanted in text, wanted
+    assert "symmetric" not in text, "what never came is not told"
+
+
+def test_without_the_profiler_half_zero_is_not_claimed() -> None:
+    blind = journal.JobEnd(reason="over", not_asked=(journal.NotAsked(communicator=0, calls=900),))
+    text = text_of(log.explain([*events()[:-1], blind], "here"))
+    assert "only the profiler half (NCCL_PROFILER_PLUGIN) hears of it" in text
+
+
+def test_few_rejected_ones_unless_all_are_asked_for() -> None:
+    more = [
+        move(10 + n, "trial", ONE_UP.with_config(0, CommConfig(channels=n + 7)), "worse", f"site 0: try {n}")
+        for n in range(6)
+    ]
+    story = log.explain([*events()[:-2], *more, *events()[-2:]], "here")
+    assert "try 5" in text_of(story)
+    assert "try 0" not in text_of(story)
+    assert "more that were not kept (--all)" in text_of(story)
+    assert "try 0" in text_of(story, everything=True)
+
+
+def test_an_empty_log_and_a_running_one_are_told_too() -> None:
+    assert log.explain([], "here").communicators == ()
+    running = log.explain(events()[:10], "here").communicators[0]
+    assert "still going" in running.answer
+    assert all(site.ours == STOCK for site in running.sites)
+
+
+def test_json_names_algorithms_as_nccl_does() -> None:
+    value = json.loads(json.dumps(show.as_json(log.explain(events(), "here"))))
+    site = value["communicators"][0]["sites"][0]
+    assert site["stock"] == {
+        "algorithm": "Ring", "protocol": "Simple", "channels": 24, "threads": 512, "chunk_bytes": None
+    }  # fmt: skip
+    assert value["schema"] == show.SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("function", "config", "chunk"),
+    [
+        ("allgather", RING, 2 << 20),
+        ("broadcast", RING, 512 << 10),
+        ("allreduce", replace(RING, protocol=Protocol.LL), 32 << 10),
+        ("allreduce", replace(RING, algorithm=Algorithm.TREE), 512 << 10),
+        ("allreduce", replace(RING, algorithm=Algorithm.NVLS), None),
+        ("allreduce", STOCK, None),
+    ],
+)
+def test_nccls_own_chunk_is_told_only_where_its_rule_says(function: str, config: CommConfig, chunk: int | None) -> None:
+    assert words.default_chunk(function, config) == chunk
+
+
+# -- profiles
+
+
+def profile(folder: Path, fingerprint: Fingerprint, **more: Any) -> Path:
+    rules = (Rule(Function.ALL_GATHER, 1 << 20, NO_LIMIT, CommConfig(channels=4)),)
+    write_profile(folder / "p.lagom", fingerprint, [Section(8, 1, 0, "fsdp", rules=rules)], **more)
+    return folder / "p.lagom"
+
+
+def run(*words_: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["explain", *words_])
+    return result.exit_code, result.output
+
+
+def test_a_profile_that_fits_says_what_was_not_compared(tmp_path: Path) -> None:
+    code, text = run(str(profile(tmp_path, Fingerprint(ranks=8))))
+    assert code == 0
+    assert "It fits this machine" in text
+    assert "not compared: 8 ranks" in text
+    assert "rule: AllGather from 1M: 4 channels; the rest as NCCL" in text
+    assert "no evidence" in text
+
+
+def test_a_profile_of_another_gpu_is_refused_in_the_plugins_words(tmp_path: Path) -> None:
+    code, text = run(str(profile(tmp_path, Fingerprint(gpu="NVIDIA B900"))))
+    assert code == 1
+    assert "the profile was made on NVIDIA B900 and this is" in text
+
+
+def test_a_profile_of_another_environment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = profile(tmp_path, Fingerprint(), environment={"NCCL_MIN_NCHANNELS": "32"})
+    monkeypatch.delenv("NCCL_MIN_NCHANNELS", raising=False)
+    code, text = run(str(file))
+    assert code == 1
+    assert "NCCL_MIN_NCHANNELS=32 (not set)" in text
+    monkeypatch.setenv("NCCL_MIN_NCHANNELS", "32")
+    assert run(str(file))[0] == 0
+
+
+def test_the_nccl_of_another_version_is_refused(tmp_path: Path) -> None:
+    wanted = Fingerprint(nccl_version=23007)
+    file = profile(tmp_path, wanted)
+    assert "NCCL 23007 and this is 22809" in place.fit(file, wanted, {}, nccl=22809).refusal
+    assert place.fit(file, wanted, {}, nccl=23007).refusal == ""
+    assert place.fit(file, wanted, {}, nccl=0).unknown == ("the NCCL it loads",)
+
+
+def test_evidence_of_a_profile_is_told(tmp_path: Path) -> None:
+    proof = {
+        "ranks": 8, "ordinal": 0, "job": "llama", "channels_built": 24,
+        "outcome": {"verdict": "improved", "speedup": 1.1, "speedup_low": 1.05, "speedup_high": 1.15,
+                    "reason": "1.1x in 10 pairs", "configs": 9, "windows": 12, "iterations": 300,
+                    "regret_iterations": 3.0, "resolvable": 0.01},
+    }  # fmt: skip
+    code, text = run(str(profile(tmp_path, Fingerprint(), evidence=[proof])))
+    assert code == 0
+    for wanted in (
+        "1.100× as fast",
+        "proof: 1.1x in 10 pairs",
+        "24 channels built",
+        "9 configs in 12 windows",
+        "llama",
+    ):
+        assert wanted in text
+
+
+@pytest.mark.parametrize(
+    "proof", [{"ranks": 8, "ordinal": 0, "outcome": 3, "stock": "x", "z_ns": "y"}, {"ranks": None}]
+)
+def test_evidence_that_makes_no_sense_is_passed_over(tmp_path: Path, proof: dict[str, Any]) -> None:
+    assert run(str(profile(tmp_path, Fingerprint(), evidence=[proof])))[0] == 0
+
+
+def test_what_is_neither_log_nor_profile_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("hello\n")
+    result = CliRunner().invoke(app, ["explain", str(tmp_path / "x")])
+    assert result.exit_code != 0
+    assert "line 1" in str(result.exception)
+    assert "there is no log" in str(CliRunner().invoke(app, ["explain", str(tmp_path / "nothing")]).exception)
