@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lagom import __version__
-from lagom.cli import bench, demo, doctor, exchange, explain, log, pin, plugin, profile, report, run, watch
+from lagom.cli import bench, demo, doctor, exchange, explain, log, metrics, pin, plugin, profile, report, run, watch
 from lagom.errors import LagomError
 
 EXIT_PROBLEM = 1
@@ -28,6 +28,7 @@ app.command("env")(plugin.env)
 app.command("plugin-path")(plugin.plugin_path)
 app.command("doctor")(doctor.doctor)
 app.command("watch")(watch.watch)
+app.command("metrics")(metrics.metrics)
 app.command("log")(log.log)
 app.command("set")(pin.set_rules)
 app.command("import")(exchange.import_rules)

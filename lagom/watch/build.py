@@ -59,10 +59,10 @@ def build_job(
         controller_pid=glance.controller_pid if glance.controller_alive else 0,
         ranks=len(glance.processes),
         nccl=tuple(sorted({version_text(process.nccl_version) for process in glance.processes} - {""})),
-        gpu=first.gpu if first is not None else "",
+        gpu=printable(first.gpu) if first is not None else "",
         started=glance.created_ns / 1e9,
         simulated_clock=glance.simulated_clock,
-        remarks=tuple(sorted({process.remark for process in glance.processes} - {""})) + tuple(story.asides),
+        remarks=tuple(sorted({printable(process.remark) for process in glance.processes} - {""})) + tuple(story.asides),
         groups=tuple(_build_group(glance, group, story, before, now) for group in glance.groups),
         decisions=tuple(story.decisions)[-SHOWN_DECISIONS:],
     )
@@ -92,7 +92,12 @@ def build_ended(story: JobStory, folder: str, region: str, reason: str, last: Jo
 
 def readable_name(job_key: str) -> str:
     """``lagom.myjob uid=0 boot=... host=-`` -> ``myjob``: what a job is called where no log names it."""
-    return (job_key.split(" uid=", 1)[0].removeprefix("lagom.") or "?")[:60]
+    return printable(job_key.split(" uid=", 1)[0].removeprefix("lagom.") or "?")[:60]
+
+
+def printable(text: str) -> str:
+    """Without what would move a terminal's cursor: shared memory may hold anything."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def version_text(code: int) -> str:
@@ -112,7 +117,7 @@ def _build_group(
     return GroupSnapshot(
         index=view.index,
         comm_id=f"{view.comm_id:#x}",
-        name=view.name or f"comm{view.index}",
+        name=printable(view.name) or f"comm{view.index}",
         ranks=view.rank_count,
         here=len(slots),
         nodes=view.node_count,

@@ -1,0 +1,213 @@
+"""From what lies in shared memory and in the log to what a watcher is shown."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from lagom import journal
+from lagom.journal.schema import Base, ConfigRecord
+from lagom.records import CommConfig
+from lagom.watch import text
+from lagom.watch.build import build_ended, build_job, counts_of
+from lagom.watch.lines import Lines
+from lagom.watch.screen import page
+from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase
+from lagom.watch.story import JobStory
+from lagom.wire.glance import RegionGlance
+from tests.unit.watch.pictures import (
+    BASELINE,
+    OUTCOME,
+    PATH,
+    PROGRAM,
+    SEARCH,
+    START,
+    at,
+    group,
+    move,
+    plan,
+    region,
+    slot,
+)
+
+
+def told(*events: Base) -> JobStory:
+    story = JobStory()
+    story.read(events)
+    return story
+
+
+def built(seen: RegionGlance, *events: Base, before: RegionGlance | None = None) -> GroupSnapshot:
+    counts = counts_of(before, 10.0) if before is not None else {}
+    return build_job(seen, told(*events), "", counts, counts_of(seen, 12.0)).groups[0]
+
+
+BOTH = (slot(0, calls=60), slot(1, calls=61))
+AT_EPOCH_7 = (slot(0, calls=60, epoch=7), slot(1, calls=61, epoch=7))
+
+
+@pytest.mark.parametrize(
+    ("seen", "events", "phase"),
+    [
+        (region(group(slot(0))), (START,), Phase.JOINING),
+        (region(group(*BOTH)), (START,), Phase.LEARNING),
+        (region(group(*BOTH)), (START, PROGRAM), Phase.BASELINE),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE), Phase.BASELINE),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("trial")), Phase.SEARCHING),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("confirm")), Phase.CONFIRMING),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("final")), Phase.PROVING),
+        (region(group(*BOTH)), SEARCH, Phase.TUNED),
+        (
+            region(group(*BOTH)),
+            (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "stock_is_best"})),
+            Phase.STOCK_IS_BEST,
+        ),
+        (region(group(*BOTH)), (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "stopped"})), Phase.STOPPED),
+        (region(group(*BOTH)), (*SEARCH, PROGRAM), Phase.BASELINE),
+        (region(group(*BOTH)), (START, journal.StandingAside(communicator=0, reason="graphs")), Phase.ASIDE),
+        (region(group(*BOTH), controller=False), SEARCH[:-1], Phase.UNATTENDED),
+        (region(group(*BOTH), controller=False), (), Phase.STOCK),
+        (region(group(*AT_EPOCH_7), controller=False), (), Phase.REPLAYING),
+        (region(group(*BOTH, nodes=2, ranks=4)), (START,), Phase.LEARNING),
+    ],
+)
+def test_every_phase_is_told_from_the_others(seen: RegionGlance, events: tuple[Base, ...], phase: Phase) -> None:
+    assert built(seen, *events).phase is phase
+
+
+def test_pinned_rules_are_a_phase_once_they_are_agreed() -> None:
+    published = journal.PlanPublished(communicator=0, epoch=7, start_call=9, purpose="pin", rules=("any: nc=3",))
+    committed = journal.PlanCommitted(communicator=0, epoch=7, start_call=9)
+    assert built(region(group(*BOTH)), START, published).phase is Phase.LEARNING
+    pinned = built(region(group(*AT_EPOCH_7)), START, published, committed)
+    assert (pinned.phase, pinned.rules) == (Phase.PINNED, ("any: nc=3",))
+
+
+def test_what_is_in_force_is_what_the_ranks_say_they_run() -> None:
+    lying = plan(7, end_call=100, candidate=CommConfig(channels=6))
+    during = built(region(group(*AT_EPOCH_7, epoch=7, held=lying)), START, PROGRAM)
+    assert [(site.in_force, site.trial) for site in during.sites] == [("nc=3", "nc=6"), ("stock", "")]
+    assert during.sites[0].channels == 3
+    over = (slot(0, calls=100, epoch=7), slot(1, calls=101, epoch=7))
+    after = built(region(group(*over, epoch=7, held=lying)), START, PROGRAM)
+    assert [(site.in_force, site.trial) for site in after.sites] == [("nc=3", ""), ("stock", "")]
+
+
+def test_where_the_region_holds_a_later_plan_the_log_knows_the_one_in_force() -> None:
+    older = journal.PlanPublished(
+        communicator=0, epoch=7, start_call=9, incumbent=(ConfigRecord(channels=2), ConfigRecord())
+    )
+    seen = region(group(*AT_EPOCH_7, epoch=8, state=1, held=plan(8)))
+    assert [site.in_force for site in built(seen, START, PROGRAM, older).sites] == ["nc=2", "stock"]
+    assert [site.in_force for site in built(seen, START, PROGRAM).sites] == ["?", "?"]
+    assert built(seen, START, PROGRAM, older).agreement is Agreement.OFFERED
+    committed = region(group(*AT_EPOCH_7, epoch=8, state=0, held=plan(8)))
+    assert built(committed, START, PROGRAM, older).agreement is Agreement.COMING
+    aborted = region(group(*AT_EPOCH_7, epoch=8, state=2, held=plan(8)))
+    assert built(aborted, START, PROGRAM, older).agreement is Agreement.AGREED
+
+
+def test_in_replay_the_plan_names_the_sites() -> None:
+    shown = built(region(group(*AT_EPOCH_7, epoch=7, held=plan(7)), controller=False))
+    assert [(site.name, site.calls_per_iteration, site.in_force) for site in shown.sites] == [
+        ("allgather 416M", 2, "nc=3"),
+        ("reducescatter 416M", 1, "stock"),
+    ]
+
+
+def test_rates_are_differences_of_two_looks_under_one_plan() -> None:
+    before = region(group(slot(0, calls=10, epoch=7, iterations=3), slot(1, calls=12, epoch=7, iterations=4)))
+    now = region(group(slot(0, calls=70, epoch=7, iterations=23), slot(1, calls=69, epoch=7, iterations=23)))
+    shown = built(now, START, PROGRAM, before=before)
+    assert shown.calls_per_second == (69 - 10) / 2
+    assert shown.iterations_per_second == 10.0
+    assert [site.calls_per_second for site in shown.sites] == [20.0, 10.0]
+    other_plan = region(group(slot(0, calls=70, epoch=8, iterations=23), slot(1, calls=69, epoch=8, iterations=23)))
+    assert built(other_plan, START, PROGRAM, before=before).iterations_per_second is None
+    assert built(now, START, PROGRAM).calls_per_second is None
+
+
+def test_a_communicator_that_took_anothers_place_has_no_rate() -> None:
+    before = region(group(slot(0, calls=10), slot(1, calls=10)))
+    now = region(group(slot(0, calls=3), slot(1, calls=3)))
+    assert built(now, START, before=before).calls_per_second is None
+
+
+def test_the_search_in_numbers() -> None:
+    shown = built(region(group(*BOTH)), *SEARCH)
+    assert (shown.configs_tried, shown.resolvable, shown.lost_iterations) == (1, 0.01, 2.5)
+    assert shown.lost_seconds == pytest.approx(0.25)
+    assert shown.speedup is not None
+    assert text.gained(shown) == "1.100x stock [1.080, 1.120]"
+    again = built(region(group(*BOTH)), *SEARCH, PROGRAM, BASELINE, move("trial", lost_iterations=1.0))
+    assert (again.lost_iterations, again.configs_tried, again.speedup) == (3.5, 1, None)
+
+
+def test_a_log_begins_anew_with_each_job_in_it() -> None:
+    story = told(*SEARCH, journal.JobEnd(reason="over"), at(START, 9.0))
+    assert (story.end, story.groups, list(story.decisions)) == (None, {}, [])
+
+
+def node(job: JobSnapshot, t: float = 100.0) -> NodeSnapshot:
+    return NodeSnapshot(t, "host", (job,))
+
+
+def shown_on_screen(snapshot: NodeSnapshot) -> str:
+    out = io.StringIO()
+    Console(file=out, width=140).print(page(snapshot))
+    return out.getvalue()
+
+
+def job(*events: Base) -> JobSnapshot:
+    seen = region(group(*AT_EPOCH_7, epoch=7, held=plan(7)))
+    return build_job(seen, told(*events), "/logs/lagom-myjob", {}, counts_of(seen, 1.0))
+
+
+def test_a_screen_says_all_of_it() -> None:
+    picture = shown_on_screen(node(job(*SEARCH)))
+    for words in (
+        "job myjob",
+        "mode tune lagom",
+        "2 ranks here",
+        "NCCL 2.30.7",
+        "controller 42",
+        "log /logs/lagom-myjob",
+        "fsdp  2 ranks  tuned: proven",
+        "stock 100.0 ms",
+        "1.100x stock",
+        "resolvable 1.00 %",
+        "1 trials, lost 2.5 iterations (0.25 s)",
+        "not tunable: 4 p2p",
+        "allgather 416M hidden",
+        "ring simple nc=24",
+        "outcome of comm0: improved",
+    ):
+        assert words in picture
+    assert "no job of yours" in shown_on_screen(NodeSnapshot(1.0, "host", ()))
+
+
+def test_a_screen_says_how_a_job_ended() -> None:
+    ended = build_ended(told(*SEARCH), "/logs/lagom-myjob", str(PATH), "the launcher has gone", None)
+    assert "ended: the launcher has gone" in shown_on_screen(node(ended))
+    assert not node(ended).running
+
+
+def test_lines_repeat_numbers_but_neither_decisions_nor_ends() -> None:
+    lines = Lines()
+    first, second = list(lines.of(node(job(*SEARCH)))), list(lines.of(node(job(*SEARCH))))
+    assert len(first) == 1 + 4  # program, two moves, outcome; then the group's numbers
+    assert len(second) == 1
+    assert "myjob fsdp tuned: proven" in second[0]
+    assert "allgather 416M hidden: nc=3" in second[0]
+    ended = build_ended(told(*SEARCH), "", str(PATH), "over", None)
+    assert [line.split(" ", 1)[1] for line in lines.of(node(ended))] == ["myjob ended: over"]
+    assert list(lines.of(node(ended))) == []
+
+
+def test_the_json_is_json_with_its_version() -> None:
+    data = json.loads(json.dumps(node(job(*SEARCH)).as_json()))
+    assert data["schema"] == 1
+    assert data["jobs"][0]["groups"][0]["phase"] == "tuned"

@@ -1,0 +1,60 @@
+"""A region may hold anything: whatever is copied from it can be shown, on every way out."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from lagom.metrics import exposition
+from lagom.watch.build import build_job, counts_of
+from lagom.watch.lines import Lines
+from lagom.watch.screen import page
+from lagom.watch.snapshot import NodeSnapshot
+from lagom.watch.story import JobStory
+from lagom.wire.glance import TABLE_BYTES, _read
+from lagom.wire.layout import MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
+
+
+def noise(seed: int) -> bytearray:
+    """Random tables whose entries all claim to be there."""
+    draw = np.random.default_rng(seed)
+    tables = bytearray(draw.integers(0, 256, TABLE_BYTES, dtype=np.uint8).tobytes())
+    region = ffi.cast("struct lagom_region *", ffi.from_buffer(tables))
+    for entries, count in ((region.processes, MAX_PROCESSES), (region.communicators, MAX_COMMUNICATORS)):
+        for index in range(count):
+            entries[index].state = 2
+    for index in range(MAX_SLOTS):
+        region.slots[index].state = 2
+        region.slots[index].communicator = int(draw.integers(0, 40))
+        region.slots[index].process = int(draw.integers(0, 20))
+    return tables
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_tables_can_be_shown(seed: int) -> None:
+    tables = noise(seed)
+    region = ffi.cast("struct lagom_region *", ffi.from_buffer(tables))
+    seen = _read(Path("/x"), region, set(range(MAX_PROCESSES)), True)
+    job = build_job(seen, JobStory(), "", {}, counts_of(seen, 1.0))
+    assert len(job.groups) == MAX_COMMUNICATORS
+    node = NodeSnapshot(1.0, "host", (job,))
+    out = io.StringIO()
+    Console(file=out, width=120).print(page(node))
+    assert "\x1b" not in out.getvalue()
+    assert all(line.isprintable() for line in Lines().of(node))
+    json.dumps(node.as_json())
+    exposition(node)
+
+
+def test_a_plan_that_is_half_written_is_no_plan() -> None:
+    tables = bytearray(TABLE_BYTES)
+    region = ffi.cast("struct lagom_region *", ffi.from_buffer(tables))
+    communicator = region.communicators[0]
+    communicator.state, communicator.comm_id, communicator.rank_count = 2, 5, 2
+    communicator.plan.epoch, communicator.plan.site_count = 3, 4_000_000_000
+    assert _read(Path("/x"), region, set(), True).groups[0].plan is None
