@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.doctor.finding import Finding, Level
+from lagom.doctor.nccl_builds import Version, build_id_of, is_known, version_from_code
 from lagom.doctor.nccl_versions import (
-    Version,
+    beyond_what_is_known,
     capabilities,
     parse_version,
     threads_known,
-    version_from_code,
     version_text,
 )
 from lagom.doctor.wheels import LIBRARY, Torch, Wheel, nccl_wheels, torch_here
@@ -50,10 +50,10 @@ def examine(environ: Mapping[str, str], path: list[str] | None = None) -> list[F
         text = "no libnccl.so.2 is found, so there is nothing to tune here"
         remedy = "none needed for `lagom demo`; for a job, install torch with CUDA in this environment."
         return [*findings, Finding(Level.NOTE, AREA, text, remedy)]
-    return [*findings, describe(candidates[0])]
+    return [*findings, describe(candidates[0], environ)]
 
 
-def describe(candidate: Candidate) -> Finding:
+def describe(candidate: Candidate, environ: Mapping[str, str]) -> Finding:
     """The NCCL a job would load and what a plugin can do in it."""
     version = library_version(candidate.path)
     if version is None:
@@ -63,17 +63,29 @@ def describe(candidate: Candidate) -> Finding:
         )
     able = capabilities(version)
     text = f"a torch job loads NCCL {version_text(version)} from {candidate.source} ({candidate.path}); {able.sentence}"
-    if able.online and threads_known(version):
-        text += ", and threads with LAGOM_NT=1"
+    text += _about_the_build(candidate.path, version)
     if not able.online:
         remedy = (
             "take NCCL >= 2.28 (2.27 with both variables): a newer torch, or a newer nvidia-nccl wheel of its CUDA."
         )
-        return Finding(Level.PROBLEM, AREA, text, remedy)
+        asked = able.replay != "" and environ.get("LAGOM_MODE") == "replay"
+        return Finding(Level.NOTE if asked else Level.PROBLEM, AREA, text, f"to tune, {remedy}")
+    if beyond_what_is_known(version):
+        remedy = "if the plugin is not loaded, run `make test-abi` in a clone and report what it says."
+        return Finding(Level.NOTE, AREA, f"{text}; {beyond_what_is_known(version)}", remedy)
     if "chunk" not in able.knobs:
         remedy = "for chunk size too, take NCCL >= 2.30.3: the nvidia-nccl wheel of the same CUDA major, over torch's."
         return Finding(Level.NOTE, AREA, text, remedy)
     return Finding(Level.OK, AREA, text)
+
+
+def _about_the_build(library: Path, version: Version) -> str:
+    """Threads are set in NCCL's own memory: only in builds whose layout is known to the byte."""
+    if not threads_known(version):
+        return ""
+    if is_known(version, build_id_of(library)):
+        return ", and threads with LAGOM_NT=1"
+    return "; no threads: this build is not NVIDIA's wheel, its layout is not known"
 
 
 def check_wheels(wheels: list[Wheel], torch: Torch | None) -> list[Finding]:

@@ -1,14 +1,31 @@
-"""What each NCCL lets a plugin do: one table, for doctor and README.
+"""What each NCCL lets a plugin do: one table, for doctor and README, and what the plugin is held to.
 
 Sources: the symbol names that each wheel's libnccl.so.2 looks up (2.19.3 to 2.32.3), and the tuner headers of each
-release.
+release. ``tests/system/test_every_nccl.py`` plays every row to the plugin and compares what it says it can do;
+``make test-abi`` asks the wheels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-Version = tuple[int, int, int]
+from lagom.doctor.nccl_builds import Version, known_builds, version_from_code
+
+__all__ = [
+    "TABLE",
+    "Capabilities",
+    "Version",
+    "beyond_what_is_known",
+    "capabilities",
+    "parse_version",
+    "support_table",
+    "threads_known",
+    "threads_versions",
+    "version_from_code",
+    "version_text",
+]
+
+TUNERS_KNOWN = 6  # newest tuner interface that a wheel has shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,53 +36,68 @@ class Capabilities:
     tuner: int
     profiler: int
     online: str  # which variables it takes to change configs in a running job: "tuner", "both"; "" = cannot be done
+    replay: str  # what LAGOM_MODE=replay can put in force: "profile", "size rules"; "" = nothing
     knobs: tuple[str, ...]
     torch: str  # torch releases whose wheels bring it
+    remark: str = ""  # a limit of its own, as a clause
 
     @property
     def sentence(self) -> str:
         """For the doctor."""
         if not self.tuner:
             return "its tuner interface is too old for lagom's plugin, which is not loaded"
+        knobs = f"can set {', '.join(self.knobs)}{f' ({self.remark})' if self.remark else ''}"
         if not self.online:
-            return f"tuner API v{self.tuner}: does not tell a communicator's id, ranks cannot agree, lagom stands aside"
+            return (
+                f"tuner API v{self.tuner}: it does not tell a communicator's id, ranks cannot agree while the job runs "
+                f"and nothing is tuned; size rules can be replayed (LAGOM_MODE=replay), on one node; {knobs}"
+            )
         how = {
             "tuner": "tunes a running job",
             "both": "tunes a running job if NCCL_PROFILER_PLUGIN names the plugin too",
         }[self.online]
         profiler = f", profiler API v{self.profiler}" if self.profiler else ""
-        return f"tuner API v{self.tuner}{profiler}: {how}; can set {', '.join(self.knobs)}"
+        return f"tuner API v{self.tuner}{profiler}: {how}; {knobs}"
 
 
 A_P_NC = ("algorithm", "protocol", "channels")
+ALL = (*A_P_NC, "chunk")
+PLAIN = "algorithm and protocol: ring, for AllReduce also tree, with LL or SIMPLE"
+BOUNDED = "channels of AllGather: no more than are known to be built"
+NEVER_RAISED = "channels: never above NCCL's own pick for the size"
 TABLE = (
-    Capabilities((2, 0, 0), 0, 0, "", (), "up to 2.6"),
-    Capabilities((2, 24, 0), 4, 0, "", (), "2.7"),
-    Capabilities((2, 27, 0), 4, 4, "both", A_P_NC, "2.8, 2.9, 2.10 (CUDA 12)"),
-    Capabilities((2, 28, 0), 5, 5, "tuner", A_P_NC, "2.10 (CUDA 13), 2.11"),
-    Capabilities((2, 29, 0), 5, 6, "tuner", A_P_NC, "2.12, 2.13"),
-    Capabilities((2, 30, 3), 6, 6, "tuner", (*A_P_NC, "chunk"), "later ones, or by `LD_PRELOAD`"),
+    Capabilities((2, 0, 0), 0, 0, "", "", (), "up to 2.4"),
+    Capabilities((2, 21, 0), 2, 0, "", "size rules", A_P_NC, "2.5, 2.6", PLAIN),
+    Capabilities((2, 22, 0), 3, 0, "", "size rules", A_P_NC, "-"),
+    Capabilities((2, 24, 0), 4, 0, "", "size rules", A_P_NC, "2.7"),
+    Capabilities((2, 27, 0), 4, 4, "both", "profile", A_P_NC, "2.8, 2.9, 2.10 (CUDA 12)"),
+    Capabilities((2, 28, 0), 5, 5, "tuner", "profile", A_P_NC, "2.10 (CUDA 13), 2.11"),
+    Capabilities((2, 29, 0), 5, 6, "tuner", "profile", A_P_NC, "2.12, 2.13", BOUNDED),
+    Capabilities((2, 30, 3), 6, 6, "tuner", "profile", ALL, "later ones, or by `LD_PRELOAD`", BOUNDED),
+    Capabilities((2, 31, 0), 6, 7, "tuner", "profile", ALL, "later ones, or by `LD_PRELOAD`", NEVER_RAISED),
 )
 
-#: Releases (first, last) whose layout the plugin knows well enough to set threads, as in tuner_plugin/threads.c.
-THREADS_KNOWN = (
-    ((2, 27, 3), (2, 27, 3)),
-    ((2, 27, 5), (2, 27, 7)),
-    ((2, 28, 3), (2, 28, 3)),
-    ((2, 28, 7), (2, 28, 7)),
-    ((2, 28, 9), (2, 28, 9)),
-    ((2, 29, 2), (2, 29, 3)),
-    ((2, 29, 7), (2, 29, 7)),
-    ((2, 30, 3), (2, 30, 4)),
-    ((2, 30, 7), (2, 30, 7)),
-    ((2, 31, 2), (2, 31, 2)),
-    ((2, 32, 3), (2, 32, 3)),
-)
+
+def threads_versions() -> tuple[Version, ...]:
+    """Releases with a build that the plugin can set threads in: known, and telling an id to recognise memory by."""
+    found = {build.version for build in known_builds() if capabilities(build.version).online}
+    return tuple(sorted(found))
 
 
 def threads_known(version: Version) -> bool:
-    """Whether LAGOM_NT=1 can work on this release."""
-    return any(first <= version <= last for first, last in THREADS_KNOWN)
+    """Whether LAGOM_NT=1 can work on a build of this release."""
+    return version in threads_versions()
+
+
+def beyond_what_is_known(version: Version) -> str:
+    """A clause if this NCCL is newer than every one our declarations were compared with; else empty."""
+    newest = max(build.version for build in known_builds())
+    if version <= newest:
+        return ""
+    return (
+        f"it is newer than {version_text(newest)}, the last release lagom was compared with: where it looks for a "
+        f"tuner interface above v{TUNERS_KNOWN}, it takes the plugin through its own adapter for v{TUNERS_KNOWN}"
+    )
 
 
 def capabilities(version: Version) -> Capabilities:
@@ -82,11 +114,6 @@ def parse_version(text: str) -> Version | None:
     return numbers[0], numbers[1], numbers[2]
 
 
-def version_from_code(code: int) -> Version:
-    """``ncclGetVersion``'s number: 23007 is 2.30.7."""
-    return code // 10000, code // 100 % 100, code % 100
-
-
 def version_text(version: Version) -> str:
     """``2.30.7``."""
     return ".".join(map(str, version))
@@ -94,10 +121,11 @@ def version_text(version: Version) -> str:
 
 def support_table() -> str:
     """The table as Markdown, for the README."""
-    head = "| NCCL | comes with torch | tuner / profiler API | while the job runs | NC | A, P | C | NT (`LAGOM_NT=1`) |"
+    columns = "NCCL | comes with torch | tuner / profiler API | while the job runs | replay | NC | A, P | C"
+    head = f"| {columns} | NT (`LAGOM_NT=1`) |"
     following = (*(entry.since for entry in TABLE[1:]), None)
     rows = [_row(entry, upper) for entry, upper in zip(TABLE, following, strict=True)]
-    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *rows])
+    return "\n".join([head, "|---|---|---|---|---|---|---|---|---|", *rows])
 
 
 def _row(entry: Capabilities, upper: Version | None) -> str:
@@ -105,18 +133,24 @@ def _row(entry: Capabilities, upper: Version | None) -> str:
     apis = (
         f"v{entry.tuner} / {f'v{entry.profiler}' if entry.profiler else '-'}" if entry.tuner else "too old, not loaded"
     )
-    lower_only = "lower only" if entry.online else "-"
     cells = [
         _span(entry.since, upper),
         entry.torch,
         apis,
         online if entry.tuner else "no",
-        lower_only,
-        "yes" if entry.online else "-",
+        entry.replay or "-",
+        "lower only" if entry.tuner else "-",
+        _algorithms_text(entry),
         "lower only" if "chunk" in entry.knobs else "-",
         _threads_text(entry.since, upper),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _algorithms_text(entry: Capabilities) -> str:
+    if not entry.tuner:
+        return "-"
+    return "ring and tree, LL and SIMPLE" if entry.remark == PLAIN else "yes"
 
 
 def _span(since: Version, upper: Version | None) -> str:
@@ -126,9 +160,17 @@ def _span(since: Version, upper: Version | None) -> str:
 
 
 def _threads_text(since: Version, upper: Version | None) -> str:
-    """The builds of a row on which threads can be set."""
-    inside = [(a, b) for a, b in THREADS_KNOWN if a >= since and (upper is None or a < upper)]
-    return ", ".join(version_text(a) if a == b else f"{version_text(a)}-{b[2]}" for a, b in inside) or "-"
+    """The releases of a row on whose wheels threads can be set; neighbours as a range."""
+    runs: list[list[Version]] = []
+    for version in threads_versions():
+        if version < since or (upper is not None and version >= upper):
+            continue
+        if runs and runs[-1][-1][:2] == version[:2] and runs[-1][-1][2] + 1 == version[2]:
+            runs[-1].append(version)
+        else:
+            runs.append([version])
+    texts = (version_text(run[0]) + (f"-{run[-1][2]}" if len(run) > 1 else "") for run in runs)
+    return ", ".join(texts) or "-"
 
 
 def _short(version: Version) -> str:

@@ -10,8 +10,8 @@ from lagom.errors import LagomError
 from lagom.settings import interpreter
 
 AREA = "plugin"
-TUNER_VERSIONS = range(4, 7)
-PROFILER_VERSIONS = range(4, 7)
+TUNER_VERSIONS = range(2, 7)
+PROFILER_VERSIONS = range(4, 8)
 SYMBOLS = (
     *(f"ncclTunerPlugin_v{version}" for version in TUNER_VERSIONS),
     *(f"ncclProfiler_v{version}" for version in PROFILER_VERSIONS),
@@ -38,7 +38,7 @@ def check_plugin(path: Path) -> Finding:
     fault = library_fault(path, SYMBOLS)
     if fault:
         return Finding(Level.PROBLEM, AREA, fault, REBUILD)
-    return Finding(Level.OK, AREA, f"{path} loads; tuner API v4-v6, profiler API v4-v6")
+    return Finding(Level.OK, AREA, f"{path} loads; tuner API v2-v6, profiler API v4-v7")
 
 
 def check_timeline(path: Path) -> Finding:

@@ -1,7 +1,7 @@
 """Struct layouts out of a library's own debug information (DWARF, by pyelftools).
 
-A layout is plain data, fit for JSON and for comparing: each member by its dotted name, with offset and size in bytes and
-a *kind* that says all the calling convention cares about (``ptr``, ``int32``, ``float64``, ``float64[7][3]``); pointers to
+A layout is plain data, fit for JSON and for comparing: each member by its dotted name, with offset and size in bytes
+and a *kind* that says all the calling convention cares about (``ptr``, ``int32``, ``float64[7][3]``); pointers to
 functions carry the kinds of their arguments too.
 """
 

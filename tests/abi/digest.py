@@ -26,8 +26,8 @@ HEADER = ROOT / "tuner_plugin" / "nccl_builds.h"
 HEAD = """\
 /* nccl_builds.h - made by `python -m tests.abi.digest` from lagom/doctor/nccl_builds.json; do not edit.
  *
- * Every nvidia-nccl wheel from 2.21.5 on, by the build id of its libnccl.so.2: bytes from &comm->tunerContext to members
- * of struct ncclComm, from the library's own debug information. A build that is not here is not reached into.
+ * Every nvidia-nccl wheel from 2.21.5 on, by the build id of its libnccl.so.2: bytes from &comm->tunerContext to
+ * members of struct ncclComm, from the library's own debug information. A build that is not here is not reached into.
  */
 #ifndef LAGOM_NCCL_BUILDS_H
 #define LAGOM_NCCL_BUILDS_H

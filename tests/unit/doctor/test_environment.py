@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from lagom.doctor import cupti, environment
 from lagom.doctor.finding import Level
-from lagom.doctor.nccl_versions import THREADS_KNOWN, capabilities, parse_version, support_table, version_from_code
+from lagom.doctor.nccl_builds import build_id_of, is_known, known_builds
+from lagom.doctor.nccl_versions import (
+    beyond_what_is_known,
+    capabilities,
+    parse_version,
+    support_table,
+    threads_known,
+    version_from_code,
+)
 
 
 def texts(environ: dict[str, str], *files: Path) -> list[str]:
@@ -68,15 +76,32 @@ def test_versions() -> None:
     assert "chunk" in capabilities((2, 30, 3)).knobs
 
 
-def test_the_plugin_and_the_doctor_know_the_same_builds_for_threads() -> None:
-    source = (Path(__file__).resolve().parents[3] / "tuner_plugin" / "threads.c").read_text()
-    ranges = re.findall(r"\{(2\d{4}), (2\d{4}), -", source)
-    builds = tuple((version_from_code(int(first)), version_from_code(int(last))) for first, last in ranges)
-    assert builds == THREADS_KNOWN
+def test_threads_are_for_known_builds_that_tell_an_id() -> None:
+    assert threads_known((2, 28, 9))
+    assert not threads_known((2, 28, 8)), "no wheel of that version"
+    assert not threads_known((2, 26, 5)), "known, but its communicators cannot be recognised"
+
+
+def test_a_newer_nccl_is_said_to_be_one() -> None:
+    newest = max(build.version for build in known_builds())
+    assert beyond_what_is_known(newest) == ""
+    assert "v6" in beyond_what_is_known((newest[0], newest[1], newest[2] + 3))
+
+
+def test_the_build_id_of_a_library_is_read_as_the_linker_wrote_it(tmp_path: Path) -> None:
+    library = tmp_path / "libnccl.so.2"
+    wanted = known_builds()[0].build_id
+    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", f"-Wl,--build-id=0x{wanted}", "-o", str(library)]
+    subprocess.run(command, input="int one;", text=True, check=True)
+    assert build_id_of(library) == wanted
+    assert is_known(known_builds()[0].version, build_id_of(library))
+    library.write_bytes(library.read_bytes()[:70])
+    assert build_id_of(library) == ""
+    assert build_id_of(tmp_path / "nothing") == ""
 
 
 def test_the_support_table_has_a_row_for_each_entry() -> None:
     table = support_table()
-    assert "| 2.30.3 and later |" in table
+    assert "| 2.31 and later |" in table
     assert "| 2.27 to below 2.28 |" in table
-    assert "| below 2.24 |" in table
+    assert "| below 2.21 |" in table

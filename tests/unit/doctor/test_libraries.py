@@ -9,6 +9,7 @@ import pytest
 
 from lagom.doctor import libraries
 from lagom.doctor.finding import Finding, Level
+from lagom.doctor.nccl_builds import known_builds
 from lagom.doctor.wheels import nccl_wheels, torch_here
 
 
@@ -18,11 +19,12 @@ def no_system_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "system_libraries", list)
 
 
-def build_nccl(path: Path, code: int) -> Path:
+def build_nccl(path: Path, code: int, *flags: str) -> Path:
     """A library that answers ncclGetVersion."""
     path.parent.mkdir(parents=True, exist_ok=True)
     source = f"int ncclGetVersion(int *version) {{ *version = {code}; return 0; }}"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)], input=source, text=True, check=True)
+    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", *flags, "-o", str(path)]
+    subprocess.run(command, input=source, text=True, check=True)
     return path
 
 
@@ -130,20 +132,23 @@ def test_a_library_that_does_not_load_is_a_problem(tmp_path: Path) -> None:
     ("version", "level", "words"),
     [
         ("2.18.3", Level.PROBLEM, "too old for lagom's plugin"),
-        ("2.23.4", Level.PROBLEM, "too old for lagom's plugin"),
-        ("2.26.2", Level.PROBLEM, "lagom stands aside"),
+        ("2.21.5", Level.PROBLEM, "can set algorithm, protocol, channels (algorithm and protocol: ring,"),
+        ("2.23.4", Level.PROBLEM, "tuner API v3: it does not tell a communicator's id"),
+        ("2.26.2", Level.PROBLEM, "size rules can be replayed"),
         ("2.27.5", Level.NOTE, "if NCCL_PROFILER_PLUGIN names the plugin too"),
         (
             "2.28.9",
             Level.NOTE,
-            "tunes a running job; can set algorithm, protocol, channels, and threads with LAGOM_NT=1",
+            "tunes a running job; can set algorithm, protocol, channels; no threads: this build is not NVIDIA's wheel",
         ),
         (
             "2.30.3",
             Level.OK,
             "tuner API v6, profiler API v6: tunes a running job; can set algorithm, protocol, channels, chunk",
         ),
-        ("2.32.3", Level.OK, "tuner API v6"),
+        ("2.29.7", Level.NOTE, "no more than are known to be built"),
+        ("2.32.3", Level.OK, "tuner API v6, profiler API v7"),
+        ("2.32.6", Level.NOTE, "newer than 2.32.3, the last release lagom was compared with"),
     ],
 )
 def test_what_each_nccl_can_do(tmp_path: Path, version: str, level: Level, words: str) -> None:
@@ -151,6 +156,18 @@ def test_what_each_nccl_can_do(tmp_path: Path, version: str, level: Level, words
     finding = examine(tmp_path)[-1]
     assert finding.level is level
     assert words in finding.text
+
+
+def test_nvidias_own_build_is_recognised(tmp_path: Path) -> None:
+    (build,) = (b for b in known_builds() if (b.version, b.wheel, b.machine) == ((2, 28, 9), "cu13", "x86_64"))
+    library = build_nccl(tmp_path / "libnccl.so.2", 22809, f"-Wl,--build-id=0x{build.build_id}")
+    finding = libraries.describe(libraries.Candidate(library, "LD_PRELOAD"), {})
+    assert "and threads with LAGOM_NT=1" in finding.text
+
+
+def test_replay_by_size_is_no_problem_for_who_asked_for_it(tmp_path: Path) -> None:
+    install_nccl(tmp_path, "nvidia-nccl-cu12", "2.21.5")
+    assert examine(tmp_path, {"LAGOM_MODE": "replay"})[-1].level is Level.NOTE
 
 
 def test_extras_of_torch_are_no_pin(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_the_plugin_is_judged_by_loading_it(tmp_path: Path) -> None:
     assert "does not load" in plugin.check_plugin(broken).text
     other = tmp_path / "other.so"
     subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", str(other)], check=True)
-    assert "lacks ncclTunerPlugin_v4" in plugin.check_plugin(other).text
+    assert "lacks ncclTunerPlugin_v2" in plugin.check_plugin(other).text
     missing = plugin.check_timeline(tmp_path / "nowhere.so")
     assert (missing.level, "no kernel timelines" in missing.text) == (Level.NOTE, True)
     assert [finding.level for finding in plugin.examine()[:2]] == [Level.OK, Level.OK]
