@@ -1,0 +1,148 @@
+"""Jobs are found by their shared memory, logs by what controller, ranks and logs themselves say."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lagom import journal
+from lagom.errors import UsageError
+from lagom.watch import Watcher, find
+from lagom.wire.glance import glance
+from lagom.wire.region import Region, RegionRefused
+from tests.unit.watch.pictures import START, group, region, slot
+
+
+@pytest.fixture(autouse=True)
+def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    monkeypatch.setenv("LAGOM_SHM_DIR", str(folder))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def log_of(folder: Path, path: Path, *more: journal.Base) -> Path:
+    with journal.Journal(folder) as log:
+        log.write(START.model_copy(update={"region": str(path)}))
+        for event in more:
+            log.write(event)
+    return folder
+
+
+def test_a_look_changes_nothing_and_takes_no_lock(shm: Path) -> None:
+    with Region.create("job-a") as held:
+        before = held.path.read_bytes()
+        watcher = Watcher()
+        for _ in range(3):
+            (job,) = watcher.look().running
+        assert job.controller_pid == os.getpid()
+        assert held.path.read_bytes() == before
+        child = os.fork()
+        if child == 0:  # another process still finds the lock where it was
+            try:
+                Region.attach(held.path)
+            except RegionRefused:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        held.close(unlink=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"LAGOM01\0" * 100_000])
+def test_what_is_no_region_is_passed_over(shm: Path, content: bytes) -> None:
+    file = shm / f"lagom-{os.getuid()}-feedfeedfeedfeed"
+    file.write_bytes(content)
+    file.chmod(0o600)
+    assert Watcher().look().jobs == ()
+    assert glance(file).fault
+
+
+def test_a_region_cut_short_while_it_is_mapped_is_a_fault_not_a_crash(shm: Path) -> None:
+    held = Region.create("job-c")
+    os.truncate(held.path, 4096)
+    assert glance(held.path).fault
+    os.truncate(held.path, 8 << 20)
+    held.close(unlink=True)
+
+
+def test_a_job_that_goes_is_said_to_have_ended_with_its_logs_reason(tmp_path: Path) -> None:
+    held = Region.create("job-b")
+    log = log_of(tmp_path / "lagom-b", held.path)
+    watcher = Watcher()
+    (job,) = watcher.look().running
+    assert (job.job, job.folder) == ("myjob", str(log.relative_to(tmp_path)))
+    with journal.Journal(log) as journal_:
+        journal_.write(journal.JobEnd(reason="the launcher has gone"))
+    held.close(unlink=True)
+    assert [(job.job, job.ended) for job in watcher.look().jobs] == [("myjob", "the launcher has gone")]
+
+
+def test_a_job_that_vanishes_without_a_word_is_said_too() -> None:
+    held = Region.create("job-d")
+    watcher = Watcher()
+    assert watcher.look().running
+    held.close(unlink=True)
+    (gone,) = watcher.look().jobs
+    assert "its log does not say why" in gone.ended
+
+
+def test_one_named_folder_is_followed_alone_and_to_its_end(tmp_path: Path) -> None:
+    one, other = Region.create("job-e"), Region.create("job-f")
+    log = log_of(tmp_path / "lagom-e", one.path)
+    watcher = Watcher(log)
+    assert [job.region for job in watcher.look().jobs] == [str(one.path)]
+    one.close(unlink=True)
+    assert not watcher.look().running
+    other.close(unlink=True)
+
+
+def test_a_log_that_served_another_job_before_is_not_believed(tmp_path: Path) -> None:
+    with Region.create("job-g") as held:
+        log_of(tmp_path / "lagom-g", tmp_path / "another-region")
+        (job,) = Watcher().look().running
+        assert (job.folder, job.mode) == ("", "")
+        held.close(unlink=True)
+
+
+def test_the_last_job_of_a_log_names_its_region(tmp_path: Path) -> None:
+    log_of(tmp_path / "lagom-h", tmp_path / "first")
+    folder = log_of(tmp_path / "lagom-h", tmp_path / "second")
+    assert find.region_of(folder) == tmp_path / "second"
+    (folder / "decisions.jsonl").write_text('{"schema": 99, "event": "job_start", "region": "/x"}\n')
+    assert find.region_of(folder) is None
+
+
+def proc(folder: Path, pid: int, file: str, words: list[str], cwd: Path) -> None:
+    (folder / str(pid)).mkdir(parents=True)
+    (folder / str(pid) / file).write_bytes("\0".join(words).encode())
+    (folder / str(pid) / "cwd").symlink_to(cwd)
+
+
+def test_the_controllers_command_line_says_where_its_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "PROC", tmp_path / "proc")
+    seen = replace(region(group(slot(0))), path=tmp_path / "region")
+    log = log_of(tmp_path / "deep" / "log", seen.path)
+    line = ["python", "-m", "lagom.controller", "--job-key", seen.job_key, "--dir", "log", "--mode", "tune"]
+    proc(tmp_path / "proc", seen.controller_pid, "cmdline", line, tmp_path / "deep")
+    assert find.log_folder_of(seen) == log
+    assert find.log_folder_of(replace(seen, job_key="another", path=tmp_path / "other")) is None
+
+
+def test_a_ranks_environment_says_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "PROC", tmp_path / "proc")
+    seen = replace(region(group(slot(0)), controller=False), path=tmp_path / "region")
+    log = log_of(tmp_path / "deep" / "log", seen.path)
+    proc(tmp_path / "proc", seen.processes[0].pid, "environ", ["A=1", f"LAGOM_DIR={log}"], tmp_path)
+    assert find.log_folder_of(seen) == log
+
+
+def test_a_job_is_named_by_its_folder_or_its_name(tmp_path: Path) -> None:
+    folder = log_of(tmp_path / "lagom-night", tmp_path / "region")
+    assert find.named_folder(str(folder)) == folder
+    assert find.named_folder("night") == Path("lagom-night")
+    with pytest.raises(UsageError, match="no job and no log folder 'day'"):
+        find.named_folder("day")
