@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.lagom-installed
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-gpu native lint asan ubsan tsan bench figures agreement plans readme fresh-clone clean
+.PHONY: help demo test test-full test-gpu native lint asan ubsan tsan bench figures agreement plans kills soak readme fresh-clone clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,15 @@ agreement: native ## 8 ranks x 4 communicators, 100,000 plans, not one call on w
 PLANS ?= 1000000
 plans: native ## 1,000,000 plans on 8 ranks x 8 communicators while ranks pause, publishers die and one meddles (PLANS=...)
 	$(PY) -m tests.system.storm --plans $(PLANS) --json benchmarks/results/agreement_$(PLANS).json
+
+KILLS ?= 10000
+kills: native ## 10,000 controllers forked from a warm process and killed -9 where they publish (KILLS=...)
+	$(PY) -m tests.soak.kills --kills $(KILLS) --json benchmarks/results/kills_$(KILLS).json
+
+SOAK_MINUTES ?= 30
+SOAK_SEED ?= 20261120
+soak: native ## 8 virtual ranks tuned for SOAK_MINUTES=30 under kills, stops, pauses and noise; every call checked
+	$(PY) -m tests.soak --minutes $(SOAK_MINUTES) --seed $(SOAK_SEED) --json build/soak_$(SOAK_MINUTES)min.json
 
 readme: native ## write anew the parts of the README that are made from the code
 	$(PY) -m tests.contract.readme_blocks
