@@ -1,6 +1,7 @@
 """Builds and runs the C programs of this folder: one program a behaviour, exit 0 = holds, 77 = skipped, else broken.
 
-A program is linked with the objects of ``csrc``, and with the plugin's too if it is named ``plugin_*``. With
+A program is linked with the objects of ``csrc``, with the plugin's too if it is named ``plugin_*``, and with those of a
+folder of its own name, if it has one. With
 ``LAGOM_SANITIZE=address|undefined|thread`` (or a comma list) everything is compiled and run under these sanitizers.
 Objects and programs are cached in ``build/tests/<flags>`` and rebuilt when a source or any header is newer.
 """
@@ -88,7 +89,8 @@ def build(program: str) -> Path:
     folders = ["csrc", "tuner_plugin"] if program.startswith("plugin_") else ["csrc"]
     header = newest_header()
     with build_lock(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        files = [HERE / f"{program}.c", *(path for folder in folders for path in sources(folder))]
+        files = [HERE / f"{program}.c", *sorted((HERE / program).glob("*.c"))]
+        files += [path for folder in folders for path in sources(folder)]
         objects = list(pool.map(lambda path: compile_object(path, header), files))
         target = OUT / program
         if not up_to_date(target, objects, 0.0):
