@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lagom import environment as environment_variables
+from lagom.files import write_whole
 from lagom.program.sites import TunedProgram
 from lagom.records import Assignment, CommConfig
 from lagom.wire.plan import NO_LIMIT, Rule
@@ -94,9 +94,7 @@ def write_profile(
     proofs = [EVIDENCE + json.dumps(one, separators=(",", ":")) for one in evidence]
     title = f"lagom-profile {WITH_ENVIRONMENT if needs else FORMAT}"
     text = "\n".join([title, *comments, *fingerprint.lines(), *needs, *body, *proofs]) + "\n"
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(text)
-    partial.replace(path)
+    write_whole(path, text)
 
 
 def read_evidence(path: Path) -> list[dict[str, Any]]:

@@ -14,7 +14,8 @@ from typing import BinaryIO
 from lagom.cli.job import JobPlan
 from lagom.cli.supervise import Mask
 from lagom.errors import UsageError
-from lagom.settings import interpreter, read, split_rules
+from lagom.files import open_append
+from lagom.settings import controller_program, read, split_rules
 from lagom.wire.inspect import unlink_if_unheld
 from lagom.wire.region import job_key, region_path
 
@@ -27,7 +28,7 @@ KEPT = ("NCCL_HOSTID",)
 
 
 class Controller:
-    """One ``python -m lagom.controller``, in a session of its own: the terminal's Ctrl-C is for the job alone."""
+    """One ``lagom.controller``, in a session of its own: the terminal's Ctrl-C is for the job alone."""
 
     def __init__(self, plan: JobPlan, mask: Mask, log: BinaryIO) -> None:
         self.folder = plan.folder
@@ -68,7 +69,7 @@ class Controller:
 
 def command_line(plan: JobPlan, key: str) -> list[str]:
     """How the controller of a job is started. ``--launcher``: the ranks may take as long as they like to come."""
-    line = [interpreter(), "-m", "lagom.controller", "--job-key", key, "--job", plan.job]
+    line = [*controller_program(), "--job-key", key, "--job", plan.job]
     line += ["--launcher", str(os.getpid())]
     line += ["--dir", str(plan.folder), "--mode", "tune", "--strategy", read("LAGOM_STRATEGY")]
     if read("LAGOM_CLOCK") == "simulated":  # a job of virtual ranks
@@ -95,7 +96,7 @@ def open_log(folder: Path) -> BinaryIO:
     """controller.log, locked: the controller inherits the lock, so two jobs at once cannot share a folder. The lock
     goes with the last process that holds the file open."""
     try:
-        log = (folder / LOG).open("ab")
+        log = os.fdopen(open_append(folder / LOG), "ab")
     except OSError as error:
         raise UsageError(f"the log folder {folder} cannot be written to ({error.strerror}); use --dir.") from error
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lagom.errors import UsageError
+from lagom.files import write_whole
 
 PINS = "pins"
 HEAD = (
@@ -74,10 +74,8 @@ def read_pins(folder: Path) -> list[str]:
 
 def write_pins(folder: Path, rules: list[str]) -> None:
     """Atomically: the controller sees the old rules or the new ones, never half."""
-    fresh = folder / f".{PINS}.{os.getpid()}"
     try:
-        fresh.write_text(HEAD + "".join(f"{rule}\n" for rule in rules))
-        fresh.replace(folder / PINS)
+        write_whole(folder / PINS, HEAD + "".join(f"{rule}\n" for rule in rules))
     except OSError as error:
         raise UsageError(
             f"{folder / PINS} cannot be written ({error.strerror}); run this as the user of the job."

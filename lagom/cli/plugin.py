@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from lagom.files import write_whole
 from lagom.settings import SETTINGS, interpreter
 
 TUNER_TEXT = (
@@ -72,16 +72,10 @@ def bake_interpreter() -> None:
     wanted = interpreter() + "\n"
     try:
         if not file.exists() or file.read_text() != wanted:
-            _replace(file, wanted)
+            write_whole(file, wanted)
     except OSError:
         if "LAGOM_PYTHON" not in os.environ:
             print(f"lagom: {file} cannot be written; also export LAGOM_PYTHON={interpreter()}", file=sys.stderr)
-
-
-def _replace(file: Path, text: str) -> None:
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
-    fresh.write_text(text)
-    fresh.replace(file)
 
 
 def _comment(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lagom.controller.options import Options
+from lagom.files import read_own
 from lagom.settings import split_rules
 from lagom.wire.plan import BadRule, Rule, parse_rule
 
@@ -23,7 +24,7 @@ class Pins:
             return None
         self._stamp, self.problems = stamp, []
         try:
-            text = self._path.read_text() if stamp else ""
+            text = read_own(self._path) if stamp else ""
             self.rules = tuple(map(parse_rule, split_rules(text)))
         except (BadRule, OSError, UnicodeDecodeError) as error:
             self.problems.append(f"{self._path} was not followed: {error}")

@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from types import TracebackType
 
+from lagom.files import FOLDER_MODE, open_append
 from lagom.journal.schema import Base, Dropped
 
 LOG_NAME = "decisions.jsonl"
@@ -73,8 +74,8 @@ class Journal:
         if self._descriptor >= 0:
             return True
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self.path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            self._descriptor = open_append(self.path)
             self._size = os.fstat(self._descriptor).st_size
             self._torn = self._size > 0 and os.pread(self._descriptor, 1, self._size - 1) != b"\n"
         except OSError as error:

@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lagom.errors import LagomError
+from lagom.settings import controller_program
 from lagom.sim.virtual.job import Process
 from lagom.wire.region import job_key, region_path
 
@@ -51,7 +51,7 @@ Beginning = Callable[[Sequence[str], Mapping[str, str], Path], Process]
 
 
 def _spawned(arguments: Sequence[str], environ: Mapping[str, str], said: Path) -> Process:
-    line = [sys.executable, "-m", "lagom.controller", *arguments]
+    line = [*controller_program(), *arguments]
     with said.open("ab") as log:
         return subprocess.Popen(
             line, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

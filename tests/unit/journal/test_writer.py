@@ -69,10 +69,11 @@ def test_a_folder_that_cannot_be_made_is_said_once_and_costs_nothing(
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is what a full disk looks like; not here")
-def test_a_full_disk_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "decisions.jsonl"
-    path.symlink_to("/dev/full")
-    with Journal(path) as journal:
+def test_a_full_disk_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lagom.journal.writer.open_append", lambda path: os.open("/dev/full", os.O_WRONLY))
+    with Journal(tmp_path) as journal:
         journal.write(Note(text="lost"))
         journal.write(Note(text="lost"))
     assert capsys.readouterr().err.count("No space left") == 1

@@ -1,0 +1,70 @@
+"""Files in places where other users can write too: no link of theirs is followed, no file of theirs taken for ours, and
+what is written is seen whole or not at all. For libraries and programs the C side has ``csrc/shm/ownership.h``."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+#: Never open to all, whatever the umask: what lies in a log folder is believed.
+FOLDER_MODE = 0o775
+LARGEST_READ = 1 << 20
+
+
+def trusted_owners() -> set[int]:
+    """Root, this user, the owner of ``/`` (in a user namespace the system's files belong to nobody we can name) and of
+    the running program: all of them could do what they like without us."""
+    owners = {0, os.geteuid()}
+    for path in ("/", "/proc/self/exe"):
+        with suppress(OSError):
+            owners.add(os.stat(path).st_uid)
+    return owners
+
+
+def not_ours(folder: Path) -> str:
+    """Why a log folder cannot be used: one clause, empty where it can. Raises OSError if it is not there."""
+    trusted = trusted_owners()
+    for status in (os.lstat(folder), os.stat(folder)):
+        if status.st_uid not in trusted:
+            return f"belongs to another user ({status.st_uid})"
+    return "may be written by every user" if os.stat(folder).st_mode & stat.S_IWOTH else ""
+
+
+def open_append(path: Path) -> int:
+    """A descriptor for appending to ``path``, made if missing; OSError where it is a link or somebody else's file."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return _checked(path, os.open(path, flags, 0o644))
+
+
+def read_own(path: Path) -> str:
+    """The text of a small file; OSError where it is a link, another user's, or larger than a MiB."""
+    descriptor = _checked(path, os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(LARGEST_READ + 1)
+    if len(data) > LARGEST_READ:
+        raise OSError(errno.EFBIG, "it is larger than a MiB", str(path))
+    return data.decode()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write ``text`` beside ``path`` under a name nobody can guess, then put it in place in one step."""
+    fresh = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def _checked(path: Path, descriptor: int) -> int:
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_uid in trusted_owners():
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EPERM, "it is no regular file of this user", str(path))

@@ -1,0 +1,116 @@
+"""No link of another user is followed and no file of theirs taken for ours; what is written is whole or not there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from lagom import files
+from lagom.controller.options import Options
+from lagom.controller.pins import Pins
+from lagom.files import not_ours, open_append, read_own, write_whole
+from lagom.journal import Journal, Note
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+
+
+def test_a_log_is_made_and_appended_to(tmp_path: Path) -> None:
+    for text in (b"one", b"two"):
+        descriptor = open_append(tmp_path / "log")
+        os.write(descriptor, text)
+        os.close(descriptor)
+    assert (tmp_path / "log").read_bytes() == b"onetwo"
+
+
+@pytest.mark.parametrize("reader", [open_append, read_own])
+def test_a_link_is_not_followed(reader: object, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("as it was")
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic links"):
+        reader(tmp_path / "link")  # type: ignore[operator]
+    assert target.read_text() == "as it was"
+
+
+@pytest.mark.parametrize("reader", [open_append, read_own])
+def test_a_fifo_neither_serves_nor_hangs(reader: object, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="no regular file"):
+        reader(tmp_path / "fifo")  # type: ignore[operator]
+
+
+@needs_root
+@pytest.mark.parametrize("reader", [open_append, read_own])
+def test_another_users_file_is_refused(reader: object, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("text")
+    os.chown(path, NOBODY, NOBODY)
+    with pytest.raises(OSError, match="no regular file of this user"):
+        reader(path)  # type: ignore[operator]
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"#" * (files.LARGEST_READ + 1))
+    with pytest.raises(OSError, match="larger than a MiB"):
+        read_own(tmp_path / "file")
+
+
+def test_a_folder_open_to_all_is_no_place_for_a_log(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    assert "every user" in not_ours(tmp_path)
+    tmp_path.chmod(0o755)
+    assert not_ours(tmp_path) == ""
+
+
+@needs_root
+def test_another_users_folder_or_link_to_a_folder_is_no_place_for_a_log(tmp_path: Path) -> None:
+    link, folder = tmp_path / "link", tmp_path / "folder"
+    folder.mkdir()
+    link.symlink_to(folder)
+    assert not_ours(link) == ""
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    assert "another user" in not_ours(link)
+    os.chown(folder, NOBODY, NOBODY)
+    assert "another user" in not_ours(folder)
+
+
+def test_a_whole_file_takes_the_place_of_a_link_and_leaves_its_target(tmp_path: Path) -> None:
+    target, path = tmp_path / "target", tmp_path / "file"
+    target.write_text("as it was")
+    path.symlink_to(target)
+    write_whole(path, "new")
+    assert (path.read_text(), target.read_text()) == ("new", "as it was")
+    assert stat.S_ISREG(path.lstat().st_mode)
+
+
+def test_nothing_is_left_where_writing_fails(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(tmp_path / "file", "\ud800")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_journal_follows_no_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "target"
+    target.write_text("as it was")
+    (tmp_path / "decisions.jsonl").symlink_to(target)
+    with Journal(tmp_path) as journal:
+        journal.write(Note(text="lost"))
+    assert target.read_text() == "as it was"
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@needs_root
+def test_pins_of_another_user_are_not_followed_and_said(tmp_path: Path) -> None:
+    pins = Pins(Options(directory=tmp_path, job="job"))
+    path = tmp_path / "pins"
+    path.write_text("allgather:any:nc=1")
+    os.chown(path, NOBODY, NOBODY)
+    assert pins.changed() == ()
+    assert "not followed" in pins.problems[0]
+    path.unlink()
+    path.write_text("allgather:any:nc=2")
+    assert [rule.config.channels for rule in pins.changed() or ()] == [2]
