@@ -14,6 +14,7 @@ further alarm of a job needs twice as many votes. What holds for minutes at more
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,9 +36,8 @@ class Drift:
     votes_needed: int = VOTES
     reference: float = math.nan  # ns
     sigma: float = math.nan  # of one block, relative
-    latest: float = math.nan  # ns: median of the blocks that voted last
     _first: list[float] = field(default_factory=list)
-    _recent: list[float] = field(default_factory=list)
+    _recent: deque[float] = field(default_factory=deque)
     _slower: int = 0
     _faster: int = 0
 
@@ -45,6 +45,11 @@ class Drift:
     def threshold(self) -> float:
         """ln(Z / reference) beyond which a block votes."""
         return max(math.log1p(LEAST), BEYOND * self.sigma)
+
+    @property
+    def latest(self) -> float:
+        """ns: median of the blocks that voted last."""
+        return float(np.median(self._recent)) if self._recent else math.nan
 
     def add(self, z: float) -> bool:
         """One block's mean iteration in ns. True once Z has drifted; then ``latest`` says where to."""
@@ -55,8 +60,9 @@ class Drift:
         change = math.log(z / self.reference)
         self._slower = max(0, self._slower + (1 if change > self.threshold else -1))
         self._faster = max(0, self._faster + (1 if change < -self.threshold else -1))
-        self._recent = [*self._recent, z][-self.votes_needed :]
-        self.latest = float(np.median(self._recent))
+        self._recent.append(z)
+        if len(self._recent) > self.votes_needed:
+            self._recent.popleft()
         return max(self._slower, self._faster) >= self.votes_needed
 
     def _set_reference(self) -> None:

@@ -86,7 +86,8 @@ class Learning(Deaf):
 
     def _believed_program(self) -> Program | None:
         """A program that has repeated long enough, and was found already when half of the calls that show it had been
-        seen: a run of equal gathers inside the first forward pass also repeats for a while."""
+        seen: a run of equal gathers inside the first forward pass also repeats for a while. One that stands for
+        more than the run it was found in needs no such proof."""
         program = find_program(self._ground.history)
         self._found = program is not None
         if program is None:
@@ -95,7 +96,7 @@ class Learning(Deaf):
         if program.positions != self._suspected:
             self._suspected, self._suspected_at = program.positions, seen
             self._changes += 1
-        settled = seen >= min(2 * self._suspected_at, HISTORY_CALLS)
+        settled = seen >= min(2 * self._suspected_at, HISTORY_CALLS) or seen < len(self._ground.history.numbers)
         return program if settled and program.iterations_seen >= self._ground.options.stable_iterations else None
 
     def _conclude(self, program: Program, now: float) -> Learned | None:

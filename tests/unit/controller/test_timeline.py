@@ -124,9 +124,7 @@ def test_it_is_told_when_it_comes_on_and_to_whom_it_yields() -> None:
     story = FakeStory()
     timeline = Timeline(FakeRegion(), story)  # type: ignore[arg-type]
     timeline.want(True, 0.0)
-    timeline.follow(
-        [view(0, TimelineState.ON), view(1, TimelineState.YIELDED, "torch.profiler works")]
-    )
+    timeline.follow([view(0, TimelineState.ON), view(1, TimelineState.YIELDED, "torch.profiler works")])
     timeline.follow([view(0, TimelineState.ON)])
     assert story.told == [
         "process 100: kernels are recorded; CUPTI took 7 ms to start",

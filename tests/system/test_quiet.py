@@ -1,0 +1,169 @@
+"""After the search: nothing is recorded, exactly as in a replay, and yet a job that has changed is noticed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lagom import journal
+from lagom.demo.stage import Scene
+from lagom.journal.tail import Tail
+from lagom.records import CommConfig, Function
+from lagom.sim.virtual.agreement import load, unpack
+from lagom.sim.virtual.control import ControllerProcess
+from lagom.sim.virtual.incidents import Incident, evaluation
+from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.spec import JobSpec
+from lagom.wire.glance import TABLE_BYTES, glance
+from lagom.wire.layout import ffi
+from tests.system.support import Job
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
+
+SECONDS = 80.0
+SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.005)
+CHANGES_AT = 5000  # iterations: long after a search of two seconds
+Events = list[Any]
+
+
+@dataclass
+class Seen:
+    """A job while it ran."""
+
+    events: Events = field(default_factory=list)
+    looks: list[Any] = field(default_factory=list)
+
+    def of(self, kind: type) -> Events:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def play(
+    spec: JobSpec, job: Job, folder: Path, until: Callable[[Seen, int], bool], look: Callable[[], Any] = lambda: None
+) -> Seen:
+    """The job under the real controller until ``until(what was seen, iteration)``; ``look`` once then, and again 200
+    iterations later."""
+    seen = Seen()
+    with ControllerProcess(job.environ, job.folder, ("--search-seconds", "2")) as controller:
+        controller.wait_for_region()
+        with VirtualJob(spec, folder, job.environ) as ranks:
+            tail, end = Tail(job.folder), time.monotonic() + SECONDS
+            while not until(seen, ranks.iteration):
+                assert time.monotonic() < end, f"not in {SECONDS:.0f} s: {[str(event) for event in seen.events][-4:]}"
+                seen.events += tail.unread()
+                controller.check()
+                assert ranks.running()
+                time.sleep(0.03)
+            for _ in range(2):
+                assert ranks.wait_iteration(ranks.iteration + 200, 30)
+                seen.looks.append(look())
+            ranks.stop()
+            ranks.finish(30)
+            assert ranks.differences() == []
+    seen.events += tail.unread()
+    return seen
+
+
+def searches(count: int) -> Callable[[Seen, int], bool]:
+    return lambda seen, _: len(seen.of(journal.Outcome)) >= count
+
+
+def ring_heads(region: Path) -> tuple[list[int], list[int]]:
+    """How many records have ever gone into each rank's call ring and each process's kernel ring."""
+    tables = ffi.from_buffer(region.read_bytes()[:TABLE_BYTES])
+    view = ffi.cast("struct lagom_region *", tables)
+    return [int(view.slots[i].call_head) for i in range(2)], [int(view.processes[i].kernel_head) for i in range(2)]
+
+
+@dataclass(frozen=True)
+class State:
+    """What of a region decides the cost of a call."""
+
+    capture: int
+    timelines_wanted: tuple[int, ...]
+    plan: tuple[tuple[CommConfig, int], ...]  # of each site: config and positions
+    open_ended: bool
+    heads: tuple[list[int], list[int]]
+
+    @classmethod
+    def of(cls, region: Path) -> State:
+        """Of a living job."""
+        seen, tables = glance(region), ffi.from_buffer(region.read_bytes()[:TABLE_BYTES])
+        processes = ffi.cast("struct lagom_region *", tables).processes
+        group = seen.groups[0]
+        assert group.plan is not None, seen.fault
+        assert all(slot.active_epoch == group.plan.epoch for slot in group.slots)
+        return cls(
+            group.capture,
+            tuple(int(processes[i].timeline_wanted) for i in range(2)),
+            tuple((site.incumbent, site.positions) for site in group.plan.sites),
+            group.plan.end_call == 0 and not group.plan.has_candidate,
+            ring_heads(region),
+        )
+
+
+def replayed(spec: JobSpec, job: Job, folder: Path, profile: Path) -> tuple[State, list[str]]:
+    """The state of a job that replays, and what NCCL's log says."""
+    environ = job.with_(LAGOM_MODE="replay", LAGOM_PROFILE=str(profile))
+    with VirtualJob(spec, folder, environ) as ranks:
+        assert ranks.wait_iteration(100, 30)
+        state = State.of(job.region)
+        ranks.stop()
+        summaries = ranks.finish(30)
+        assert ranks.differences() == []
+    return state, [line for summary in summaries for line in summary.log]
+
+
+def last_calls(folder: Path, spec: JobSpec, count: int) -> list[CommConfig]:
+    return [unpack(word) for word in load(folder, spec.communicators[0].comm_id, 0)[-count:]]
+
+
+def test_a_tuned_job_is_in_the_state_of_a_replay(job: Job, tmp_path: Path) -> None:
+    """Capture off, CUPTI not wanted, no record of any call: the same as where no controller ever was."""
+    spec = replace(SCENE.spec(), logging_every=0)
+    seen = play(spec, job, tmp_path / "tuned", searches(1), lambda: State.of(job.region))
+    assert seen.of(journal.Outcome)[0].verdict == "improved", seen.of(journal.Outcome)[0].reason
+    first, second = seen.looks
+    assert first == second, "something was recorded, or changed, in 200 quiet iterations"
+    replay, _ = replayed(spec, job, tmp_path / "replayed", job.folder / "profile.lagom")
+    assert (second.capture, second.timelines_wanted) == (replay.capture, replay.timelines_wanted) == (0, (0, 0))
+    assert second.open_ended == replay.open_ended is True
+    assert replay.heads == ([0, 0], [0, 0])
+    assert second.plan == replay.plan
+    period = seen.of(journal.Program)[0].period
+    tuned, again = (last_calls(tmp_path / name, spec, period) for name in ("tuned", "replayed"))
+    assert tuned == again
+
+
+def test_a_machine_that_slows_down_is_tuned_again(job: Job, tmp_path: Path) -> None:
+    """What held before is tried first, and the log says what happened."""
+    spec = replace(SCENE.spec(), incidents=(Incident(CHANGES_AT, slower=1.25),))
+    seen = play(spec, job, tmp_path, searches(2))
+    (drift,) = seen.of(journal.Drift)
+    assert "25" in drift.reason
+    assert drift.z_now / drift.z_before == pytest.approx(1.25, abs=0.03)
+    before, after = seen.of(journal.Outcome)
+    assert after.verdict in ("improved", "stock_is_best")
+    again = [move for move in seen.of(journal.Move) if move.t > drift.t]
+    assert again[0].purpose == "baseline"
+    if before.verdict == "improved":
+        assert again[1].candidate == before.configs_chosen[: len(again[1].candidate)]
+        assert "ended on" in again[1].reason
+
+
+def test_noise_pauses_and_evaluations_are_no_drift(job: Job, tmp_path: Path) -> None:
+    gathers = ((int(Function.ALL_GATHER), 416 << 20),) * 5
+    incidents = (
+        evaluation(1000, every=700, batches=30, calls=gathers, pause_s=300.0),
+        Incident(900, every=310, pause_s=60.0),
+        Incident(2500, slower=1.03),
+        Incident(3500, slower=0.98),
+    )
+    spec = replace(SCENE.spec(), noise=0.02, incidents=incidents)
+    seen = play(spec, job, tmp_path, lambda seen, at: len(seen.of(journal.Outcome)) >= 1 and at > CHANGES_AT + 3000)
+    assert not seen.of(journal.Drift)
+    assert len(seen.of(journal.Outcome)) == 1

@@ -1,0 +1,102 @@
+"""Several communicators: who searches when, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from lagom.controller.turns import PATIENCE_SECONDS, Turns
+
+
+@dataclass(eq=False)
+class Tuner:
+    """A tuner as the turns see it."""
+
+    index: int
+    bytes: int
+    is_over: bool = False
+    is_idle: bool = False
+    wants_turn: bool = True
+    seconds: float | None = -1.0
+    has_turn: bool = False
+
+    @property
+    def view(self) -> Any:
+        return SimpleNamespace(index=self.index)
+
+    def traffic(self) -> int:
+        return self.bytes
+
+    def give_turn(self, seconds: float | None) -> None:
+        self.has_turn, self.seconds = True, seconds
+
+    def take_turn(self) -> None:
+        self.has_turn = False
+
+    def finish(self) -> None:
+        self.is_over, self.wants_turn = True, False
+
+
+def whose(tuners: list[Tuner]) -> list[int]:
+    return [tuner.index for tuner in tuners if tuner.has_turn]
+
+
+def look(turns: Turns, tuners: list[Tuner], now: float) -> list[int]:
+    turns.look(tuners, now)  # type: ignore[arg-type]
+    return whose(tuners)
+
+
+def test_the_busiest_goes_first_and_each_has_its_turn() -> None:
+    tuners = [Tuner(0, 10), Tuner(1, 30), Tuner(2, 20)]
+    turns, order = Turns(None), []
+    for now in range(3):
+        order += look(turns, tuners, float(now))
+        tuners[order[-1]].finish()
+    assert order == [1, 2, 0]
+    assert look(turns, tuners, 9.0) == []
+
+
+def test_one_that_never_settles_holds_nobody_up() -> None:
+    tuners = [Tuner(0, 10), Tuner(1, 30, is_idle=True)]
+    turns = Turns(None)
+    assert look(turns, tuners, 0.0) == [1]
+    assert look(turns, tuners, 0.5 * PATIENCE_SECONDS) == [1]
+    assert look(turns, tuners, 1.6 * PATIENCE_SECONDS) == [0]
+    tuners[0].finish()
+    assert look(turns, tuners, 2 * PATIENCE_SECONDS) == [1], "it is tried again"
+    assert look(turns, tuners, 9 * PATIENCE_SECONDS) == [1], "and nobody waits for it"
+
+
+def test_a_pause_ends_the_waiting_for_patience() -> None:
+    tuners = [Tuner(0, 10), Tuner(1, 30, is_idle=True)]
+    turns = Turns(None)
+    look(turns, tuners, 0.0)
+    look(turns, tuners, 0.9 * PATIENCE_SECONDS)
+    tuners[1].is_idle = False
+    assert look(turns, tuners, PATIENCE_SECONDS) == [1]
+    tuners[1].is_idle = True
+    assert look(turns, tuners, 1.5 * PATIENCE_SECONDS) == [1]
+
+
+def test_a_limit_in_time_is_for_all_of_them() -> None:
+    tuners = [Tuner(0, 10), Tuner(1, 30), Tuner(2, 20)]
+    turns = Turns(90.0)
+    look(turns, tuners, 0.0)
+    assert tuners[1].seconds == 30.0
+    tuners[1].finish()
+    look(turns, tuners, 10.0)
+    assert tuners[2].seconds == 40.0, "what the first one left is shared"
+    tuners[2].finish()
+    look(turns, tuners, 70.0)
+    assert tuners[0].seconds == 20.0
+
+
+def test_one_that_comes_back_after_drift_gets_another_turn() -> None:
+    one = Tuner(0, 10)
+    turns = Turns(None)
+    assert look(turns, [one], 0.0) == [0]
+    one.finish()
+    assert look(turns, [one], 1.0) == []
+    one.is_over, one.wants_turn = False, True
+    assert look(turns, [one], 2.0) == [0]

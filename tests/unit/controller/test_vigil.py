@@ -1,0 +1,141 @@
+"""The watch after the search: Z from two counters and a clock, and what does not count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from lagom.controller.drift import REFERENCE_BLOCKS, VOTES
+from lagom.controller.ground import Ground
+from lagom.controller.vigil import AWAY_NS, MAX_RETUNES, Vigil
+from lagom.records import Assignment
+
+MS = 1_000_000
+CALLS = 20  # an iteration
+
+
+@dataclass
+class Job:
+    """A region that shows one rank's counters, and a clock of its own."""
+
+    now: int = 0
+    iterations: int = 0
+    calls: int = 0
+    suspensions: int = 0
+    epoch: int = 3
+    drifts: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def slots(self, communicator: int) -> list[Any]:
+        return [
+            SimpleNamespace(
+                process=0,
+                calls=self.calls,
+                iterations=self.iterations,
+                active_epoch=self.epoch,
+                suspensions=self.suspensions,
+                capturing=False,
+            )
+        ]
+
+    def now_ns(self, process: int) -> int:
+        return self.now
+
+    def run(self, vigil: Vigil, iterations: int, z_ms: float = 200.0) -> str:
+        """So many iterations of so many ms, looked at in the middle of each; the phase that follows."""
+        for _ in range(iterations):
+            self.now += int(z_ms * MS)
+            self.iterations += 1
+            self.calls += CALLS
+            if (phase := vigil.step(self.now * 1e-9)) != "quiet":
+                return phase
+        return "quiet"
+
+    def elsewhere(self, vigil: Vigil, seconds: float) -> str:
+        """Calls that are not the program's."""
+        self.suspensions += 1
+        for _ in range(int(seconds)):
+            self.now += 1000 * MS
+            self.calls += 7
+            if (phase := vigil.step(self.now * 1e-9)) != "quiet":
+                return phase
+        return "quiet"
+
+
+def vigil_of(job: Job, retunes: int = 0) -> tuple[Vigil, Ground]:
+    story = SimpleNamespace(drift=lambda *facts: job.drifts.append(facts))
+    view: Any = SimpleNamespace(index=0)
+    ground = Ground(job, view, SimpleNamespace(), story, retunes=retunes)  # type: ignore[arg-type]
+    ground.best = Assignment.stock(2)
+    return Vigil(ground), ground
+
+
+def reference(job: Job, vigil: Vigil, z_ms: float = 200.0) -> None:
+    assert job.run(vigil, 50 * (REFERENCE_BLOCKS + 5), z_ms) == "quiet"
+
+
+def test_a_slower_machine_is_noticed_and_said() -> None:
+    job = Job()
+    vigil, ground = vigil_of(job)
+    reference(job, vigil)
+    assert job.run(vigil, 60 * 3 * VOTES, 240.0) == "learning"
+    _, reason, before, now, search, most = job.drifts[0]
+    assert "20.0 % longer" in reason
+    assert abs(before / (200 * MS) - 1) < 0.01
+    assert abs(now / (240 * MS) - 1) < 0.01
+    assert (search, most) == (1, MAX_RETUNES)
+    assert ground.known == ground.best
+    assert not ground.history.numbers
+
+
+def test_evaluations_do_not_count_however_long_they_are() -> None:
+    job = Job()
+    vigil, _ = vigil_of(job)
+    reference(job, vigil)
+    for _ in range(3 * VOTES):
+        assert job.elsewhere(vigil, 600.0) == "quiet"
+        assert job.run(vigil, 20) == "quiet"  # no whole block between two of them
+    assert job.run(vigil, 5000) == "quiet"
+
+
+def test_a_job_that_makes_other_calls_for_good_is_learnt_again() -> None:
+    job = Job()
+    vigil, _ = vigil_of(job)
+    reference(job, vigil)
+    assert job.elsewhere(vigil, AWAY_NS * 0.9e-9) == "quiet"
+    assert job.elsewhere(vigil, AWAY_NS * 0.2e-9) == "learning"
+    assert "other calls" in job.drifts[0][1]
+
+
+def test_a_job_that_only_stands_still_is_left_alone() -> None:
+    job = Job()
+    vigil, _ = vigil_of(job)
+    reference(job, vigil)
+    for _ in range(3):
+        job.now += 2 * AWAY_NS
+        assert vigil.step(job.now * 1e-9) == "quiet"
+
+
+def test_each_further_search_needs_twice_the_evidence_and_there_are_few() -> None:
+    seen = []
+    for retunes in (0, 1, 2):
+        job = Job()
+        vigil, _ = vigil_of(job, retunes)
+        reference(job, vigil)
+        began = job.iterations
+        assert job.run(vigil, 100_000, 240.0) == "learning"
+        seen.append(job.iterations - began)
+    assert 1.7 < seen[1] / seen[0] < 2.3
+    assert 1.7 < seen[2] / seen[1] < 2.3
+    job = Job()
+    vigil, _ = vigil_of(job, MAX_RETUNES)
+    assert job.run(vigil, 20_000) == job.run(vigil, 20_000, 300.0) == "quiet"
+
+
+def test_short_and_long_iterations_are_measured_alike() -> None:
+    """20 ms and 12 s: blocks of ten seconds, or of twenty iterations."""
+    for z_ms in (20.0, 12_000.0):
+        job = Job()
+        vigil, _ = vigil_of(job)
+        assert job.run(vigil, int(REFERENCE_BLOCKS * max(10_500 / z_ms, 21)) + 60, z_ms) == "quiet"
+        assert abs(vigil._drift.reference / (z_ms * MS) - 1) < 0.01
