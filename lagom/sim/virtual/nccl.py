@@ -7,7 +7,7 @@ One :class:`VirtualNccl` a process, one :class:`VirtualCommunicator` a rank of a
   one block of memory as in ``struct ncclComm``;
 * a group: ``getCollInfo`` for every collective of it, and only then ``getChunkSize`` for each, part by part, with that
   channel's bytes and ``nChannels = 1``;
-* destroy: the tuner's ``finalize`` (``destroy`` in v4) with whatever context it left, NULL included, then the
+* destroy: the tuner's ``finalize`` (``destroy`` up to v4) with whatever context it left, NULL included, then the
   profiler's.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 from lagom.errors import LagomError
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.sim.virtual import selection
-from lagom.sim.virtual.abi import ALGORITHMS, PROTOCOLS, SUCCESS, ffi
+from lagom.sim.virtual.abi import ALGORITHMS, IGNORE, PROTOCOLS, SUCCESS, ffi
 from lagom.sim.virtual.profiler import VirtualProfiler
 from lagom.sim.virtual.selection import Fabric
 from lagom.sim.virtual.versions import NcclVersion
@@ -86,7 +86,7 @@ class VirtualNccl:
         self.log: list[str] = []
         self.logger = _logger(self.log)
         self._library = None if path is None else ffi.dlopen(str(path))
-        self.tuner = self._newest("ncclTunerPlugin_v", version.tuner_api, 4)
+        self.tuner = self._newest("ncclTunerPlugin_v", version.tuner_api, 2)
         self.profiler = self._newest("ncclProfiler_v", version.profiler_api, 4) if profiler else None
         self.mask = ffi.new("int *")  # process-global: the plugin may switch events on at any time
 
@@ -141,11 +141,11 @@ class VirtualCommunicator:
 
     def _init_tuner(self, nodes: int) -> None:
         tuner, log = self.nccl.tuner, self.nccl.logger
-        if self.nccl.version.tuner_api == 4:
+        if self.nccl.version.tuner_api <= 4:
             result = tuner.init(self.ranks, nodes, log, self._context)
         else:
-            domain = ffi.new("nvl_domain_v5 *", [nodes, self.ranks, self.ranks])
-            constants = ffi.new("tuner_constants_v5 *")
+            domain = ffi.new("nvl_domain *", [nodes, self.ranks, self.ranks])
+            constants = ffi.new("tuner_constants *")
             result = tuner.init(self._context, self.comm_id, self.ranks, nodes, log, domain, constants)
         if result != SUCCESS:
             raise PluginFailed(f"tuner init returned {result}; NCCL fails the creation of the communicator on this.")
@@ -166,24 +166,39 @@ class VirtualCommunicator:
         return launched
 
     def ask_raw(self, function: int, size: int, table: bytes, registered: bool = False) -> tuple[bytes, int]:
-        """One getCollInfo with ``table`` (float32, algorithm-major); the table and nChannels as the tuner left them."""
+        """One getCollInfo with ``table`` (float32, algorithm-major); the table and nChannels as the tuner left them.
+
+        What a tuner of v2 answers is put into the table as NCCL puts it there: the chosen entry becomes 0.
+        """
         self._table_bytes[:] = table
         self._channels[0] = 0
         if self.nccl.tuner is not None:
-            result = self.nccl.tuner.getCollInfo(
-                self._context[0],
-                function,
-                size,
-                1,
-                self._table_argument,
-                ALGORITHMS,
-                PROTOCOLS,
-                int(registered),
-                self._channels,
-            )
+            ask = self._ask_for_answer if self.nccl.version.tuner_api == 2 else self._ask_with_table
+            result = ask(function, size, registered)
             if result != SUCCESS:
                 raise PluginFailed(f"getCollInfo returned {result}; NCCL fails the user's collective on this.")
         return bytes(self._table_bytes), self._channels[0]
+
+    def _ask_with_table(self, function: int, size: int, registered: bool) -> int:
+        about = (self._context[0], function, size, 1, self._table_argument, ALGORITHMS, PROTOCOLS)
+        told = (int(registered),) if self.nccl.version.tuner_api >= 4 else ()
+        return int(self.nccl.tuner.getCollInfo(*about, *told, self._channels))
+
+    def _ask_for_answer(self, function: int, size: int, registered: bool) -> int:
+        """v2: no table; -1 and 0 stand in the answers, and what is there afterwards is used unchecked."""
+        nvls = int(self.fabric.nvls_channels > 0)
+        answers = ffi.new("int[2]", [-1, -1])
+        result = self.nccl.tuner.getCollInfo(
+            self._context[0], function, size, 0, nvls, 1, answers, answers + 1, self._channels
+        )
+        if (answers[0] < 0) != (answers[1] < 0):
+            raise PluginFailed("the tuner set one of algorithm and protocol; NCCL 2.21 would use the pair as it is.")
+        if answers[0] >= 0:
+            entry = answers[0] * PROTOCOLS + answers[1]
+            if self._table[entry] == IGNORE:
+                raise PluginFailed("the tuner chose what is not built here; NCCL 2.21 would launch it unchecked.")
+            self._table[entry] = 0.0
+        return int(result)
 
     def _chunk_of(self, collective: Collective, pick: Pick, share: int) -> int:
         """One getChunkSize for a channel's ``share`` of a collective; what ``*chunkSize`` holds afterwards."""
@@ -247,7 +262,7 @@ class VirtualCommunicator:
         """ncclCommDestroy: the tuner first, with whatever context it left, then the profiler."""
         if self.nccl.tuner is not None:
             tuner = self.nccl.tuner
-            (tuner.destroy if self.nccl.version.tuner_api == 4 else tuner.finalize)(self._context[0])
+            (tuner.destroy if self.nccl.version.tuner_api <= 4 else tuner.finalize)(self._context[0])
         if self.profiler is not None:
             self.profiler.finalize()
 

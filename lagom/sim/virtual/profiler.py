@@ -1,4 +1,4 @@
-"""The profiler half's events as NCCL sends them, v4 (2.27), v5 (2.28), v6 (2.29).
+"""The profiler half's events as NCCL sends them, v4 (2.27), v5 (2.28), v6 (2.29), v7 (2.31).
 
 GroupApi and CollApi start when the user calls, before getCollInfo; KernelLaunch brackets the launch (v5 on); Coll start
 and stop follow for each collective in it, all on the calling thread. KernelCh events come later, when the kernel has
@@ -17,6 +17,7 @@ from lagom.sim.virtual.abi import (
     EVENT_GROUP_API,
     EVENT_KERNEL_CHANNEL,
     EVENT_KERNEL_LAUNCH,
+    EVENTS_OF,
     FUNCTION_NAMES,
     PROTOCOL_NAMES,
     STATE_KERNEL_CHANNEL_STOP,
@@ -42,7 +43,7 @@ class VirtualProfiler:
         self._nccl, self._where, self._rank, self._ranks = nccl, where, rank, ranks
         self._modern = nccl.version.profiler_api >= 5
         self._strings = {text: ffi.new("char[]", text.encode()) for text in (*_NAMES, name, "ncclBfloat16")}
-        self._event = ffi.new("profiler_event_v5 *" if self._modern else "profiler_event_v4 *")
+        self._event = ffi.new(f"profiler_event_v{EVENTS_OF[nccl.version.profiler_api]} *")
         self._event_bytes = ffi.buffer(self._event)
         self._blank = bytes(len(self._event_bytes))
         self._handle = ffi.new("void **")

@@ -1,6 +1,6 @@
 """What differs between NCCL releases as a tuner sees them: the ABI they look for, how they pick, how they clamp NC.
 
-Facts: NCCL tags v2.24 .. v2.32, ``src/plugin/tuner.cc``, ``src/enqueue.cc`` (ncclGetAlgoInfo, topoGetAlgoInfo) and, for
+Facts: NCCL tags v2.20 .. v2.32, ``src/plugin/tuner.cc``, ``src/enqueue.cc`` (ncclGetAlgoInfo, topoGetAlgoInfo) and, for
 2.31 on, ``src/tuning``.
 """
 
@@ -48,12 +48,14 @@ class NcclVersion:
 VERSIONS = {
     version.name: version
     for version in (
+        NcclVersion("2.21", 22105, 2, 0, False, False),
+        NcclVersion("2.22", 22203, 3, 0, False, False),
         NcclVersion("2.24", 22403, 4, 2, False, False),
         NcclVersion("2.27", 22707, 4, 4, False, False),
         NcclVersion("2.28", 22809, 5, 5, False, False),
         NcclVersion("2.29", 22907, 5, 6, False, False),
         NcclVersion("2.30", 23007, 6, 6, False, False),
-        NcclVersion("2.31", 23102, 6, 6, True, True),
+        NcclVersion("2.31", 23102, 6, 7, True, True),
     )
 }
 
