@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from lagom import __version__, journal
+from lagom.controller.histories import Histories
 from lagom.controller.options import Options
 from lagom.controller.pins import Pins
 from lagom.controller.recorder import Recorder
@@ -50,6 +51,7 @@ class Controller:
         self._pins = Pins(options)
         self._recorder = Recorder(options.directory) if options.record or options.profile_iterations else None
         self._known: dict[int, ProcessView] = {}
+        self._histories = Histories()
         self._tally = Tally()
         self._profiled = False
         self._looked_at = 0.0
@@ -119,6 +121,7 @@ class Controller:
                 continue
             if known is not None:
                 known.shut()
+            self._histories.forget(view.index)
             self.story.communicator(view)
             tuner = CommunicatorTuner(self.region, view, self.options, self.story, self.timeline)
             tuner.pin(self._pins.rules)
@@ -128,6 +131,8 @@ class Controller:
         views = {index: tuner.view for index, tuner in self.tuners.items()}
         profiled = any(process.profiler_api for process in self._known.values())
         self._tally.look(self.region.slots(also_gone=True), views, profiled=profiled)
+        for sentence in self._histories.look(self.region.slots(), time.monotonic()):
+            self.story.note(sentence, warning=True)
 
     def _notice_the_end(self, now: float) -> None:
         if self.region.processes_alive():

@@ -16,6 +16,7 @@ from lagom.wire.region import Publication, Refusal, Region, Verdict
 #: An offer nobody answers (the job is in a phase without calls) is withdrawn after this long.
 OFFER_SECONDS = 20.0
 MAX_ATTEMPTS = 12
+DIFFERENT_CALLS = "the ranks have not made the same calls, so nothing can be agreed among them"
 ROUND_TRIPS_OF_ROOM = 4
 
 
@@ -113,7 +114,8 @@ class Offer:
             return self._decided(self.region.withdraw(self.communicator), "no rank answered in time")
         if verdict is Verdict.ABORTED and (refusal := self.region.refusal(self.communicator, self.epoch)) is not None:
             return self._refused(refusal)
-        return self._decided(verdict, "a rank arrived before all had answered, or their histories differ")
+        differed = verdict is Verdict.ABORTED and self.region.histories_differed(self.communicator, self.epoch)
+        return self._decided(verdict, DIFFERENT_CALLS if differed else "a rank arrived before all had answered")
 
     def _refused(self, refusal: Refusal) -> Progress:
         """A rank said no. It would say so again, unless it only came too late to remember."""

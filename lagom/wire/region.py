@@ -120,6 +120,7 @@ class SlotView:
     p2p: int
     symmetric: int = 0
     copy_engine: int = 0
+    history_hash: int = 0  # over the calls so far; a rank stores it just before ``calls``
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class Region:
         self.close(unlink=False)
 
     def close(self, *, unlink: bool) -> None:
-        """Let go of the lock and the mapping; ``unlink`` also removes the file if no rank holds it. Safe to call twice."""
+        """Let go of the lock and the mapping; ``unlink``: remove the file if no rank holds it. Safe to call twice."""
         if self._region != ffi.NULL:
             self._lib.lagom_region_leave(self._mapping, unlink)
             self._region = ffi.NULL
@@ -297,6 +298,11 @@ class Region:
                 return Refusal(text, slot.refused_fault == LATE_HISTORY)
         return None
 
+    def histories_differed(self, communicator: int, epoch: int) -> bool:
+        """Whether the ranks' acknowledgements of the plan of ``epoch`` named different calls before it."""
+        slots = (self._region.slots[slot.index] for slot in self.slots(communicator))
+        return len({slot.ack_history_hash for slot in slots if slot.ack_epoch == epoch}) > 1
+
     def withdraw(self, communicator: int) -> Verdict:
         """Give an open publication up; the word decides, and may still say committed."""
         return Verdict(self._lib.lagom_publish_withdraw(self._region, communicator))
@@ -388,6 +394,7 @@ def _slot_view(index: int, slot: Any) -> SlotView:
         slot.untunable_p2p,
         slot.untunable_symmetric,
         slot.untunable_copy_engine,
+        slot.history_hash,
     )
 
 
