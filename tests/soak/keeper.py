@@ -124,8 +124,9 @@ class Keeper:
             self.largest, self.files = max(self.largest, resident_bytes(pid)), max(self.files, open_files(pid))
 
     def _ended(self, code: int, excused: bool) -> str:
-        if self._stopping_since is not None and code == 0:
-            self._over("stopped", self._pause_then)
+        if self._stopping_since is not None and code in (0, -signal.SIGTERM):
+            # Not yet ready for signals, it just ends: nothing was begun.
+            self._over("stopped" if code == 0 else "stopped at its start", self._pause_then)
             return ""
         if code == REFUSED and excused:
             self._over("refused", self._dice.uniform(0.2, 1.0))
