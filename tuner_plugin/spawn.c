@@ -77,11 +77,10 @@ static void package_folder(char out[PATH_MAX])
     out[found ? strlen(out) - strlen(entry) : 0] = '\0';
 }
 
-static bool refuse(char *reason, size_t room, const char *what, const char *why)
+static bool refuse(char *reason, size_t room, const char *why, const char *path)
 {
-    int most = (int)(room / 3);
-    snprintf(reason, room, "the controller's Python %.*s %.*s; set LAGOM_PYTHON, or use `lagom run`.", most, what, most,
-             why);
+    snprintf(reason, room, "the controller's Python is not started: %s%.120s; set LAGOM_PYTHON, or use `lagom run`.", why,
+             path);
     return false;
 }
 
@@ -98,9 +97,9 @@ static bool find_python(const char *wanted, char out[PATH_MAX], char *reason, si
         return false;
     }
     if (out[0] != '/' || access(out, X_OK) != 0) {
-        return refuse(reason, room, out, "cannot be run (an absolute path is wanted)");
+        return refuse(reason, room, out[0] == '/' ? "it cannot be run: " : "an absolute path is wanted, not ", out);
     }
-    return lagom_path_is_guarded(out, NULL, why, sizeof(why)) || refuse(reason, room, "is not started:", why);
+    return lagom_path_is_guarded(out, NULL, why, sizeof(why)) || refuse(reason, room, "", why);
 }
 
 /* ---- Its environment -------------------------------------------------------------------------------------------- */

@@ -62,9 +62,10 @@ struct walk {
     size_t room;
 };
 
-static bool refuse(struct walk *walk, const char *what, const char *why)
+/* The long part comes last: it is what gets cut where there is no room. */
+static bool refuse(struct walk *walk, const char *why, const char *path)
 {
-    snprintf(walk->reason, walk->room, "%.180s %s", what, why);
+    snprintf(walk->reason, walk->room, "%s %.140s", why, path);
     return false;
 }
 
@@ -74,8 +75,8 @@ static bool owner_fits(struct walk *walk, const char *path, const struct stat *e
         return true;
     }
     char why[64];
-    snprintf(why, sizeof(why), "belongs to another user (%u)", (unsigned)entry->st_uid);
-    return refuse(walk, path, why);
+    snprintf(why, sizeof(why), "another user (%u) owns", (unsigned)entry->st_uid);
+    return refuse(walk, why, path);
 }
 
 /* Open to all is no harm in a sticky folder: what is in it can only be moved by its owner. */
@@ -83,18 +84,18 @@ static bool mode_fits(struct walk *walk, const char *path, const struct stat *en
 {
     bool sticky = S_ISDIR(entry->st_mode) && (entry->st_mode & S_ISVTX) != 0;
     bool open_to_all = !S_ISLNK(entry->st_mode) && (entry->st_mode & S_IWOTH) != 0;
-    return !open_to_all || sticky || refuse(walk, path, "may be written by every user");
+    return !open_to_all || sticky || refuse(walk, "every user may write", path);
 }
 
 static bool begin(struct walk *walk, const char *path)
 {
     char here[PATH_MAX] = "";
     if (path[0] != '/' && getcwd(here, sizeof(here)) == NULL) {
-        return refuse(walk, path, "cannot be found from here");
+        return refuse(walk, "nothing is found from here at", path);
     }
     int length = snprintf(walk->rest, sizeof(walk->rest), "%s/%s", here, path);
     snprintf(walk->here, sizeof(walk->here), "/");
-    return (length > 0 && (size_t)length < sizeof(walk->rest)) || refuse(walk, path, "is too long");
+    return (length > 0 && (size_t)length < sizeof(walk->rest)) || refuse(walk, "too long is", path);
 }
 
 /* The next name of `rest`, and what is left of it; false = there is none. */
@@ -120,7 +121,7 @@ static void go_up(struct walk *walk)
 static bool join(struct walk *walk, const char *name, char out[PATH_MAX])
 {
     int length = snprintf(out, PATH_MAX, "%s/%s", strcmp(walk->here, "/") == 0 ? "" : walk->here, name);
-    return (length > 0 && length < PATH_MAX) || refuse(walk, name, "lies too deep");
+    return (length > 0 && length < PATH_MAX) || refuse(walk, "too deep lies", name);
 }
 
 /* The link's text takes its place in `rest`. */
@@ -129,12 +130,12 @@ static bool follow(struct walk *walk, const char *link)
     char target[PATH_MAX], rest[sizeof(walk->rest)];
     ssize_t length = readlink(link, target, sizeof(target) - 1);
     if (length <= 0 || ++walk->links > MOST_LINKS) {
-        return refuse(walk, link, "leads nowhere");
+        return refuse(walk, "nowhere leads the link", link);
     }
     target[length] = '\0';
     int total = snprintf(rest, sizeof(rest), "%s%s", target, walk->rest);
     if (total < 0 || (size_t)total >= sizeof(rest)) {
-        return refuse(walk, link, "leads too deep");
+        return refuse(walk, "too deep leads the link", link);
     }
     memcpy(walk->rest, rest, (size_t)total + 1);
     if (target[0] == '/') {
@@ -151,7 +152,7 @@ static bool enter(struct walk *walk, const char *name)
         return false;
     }
     if (lstat(path, &entry) != 0) {
-        return refuse(walk, path, "is not there");
+        return refuse(walk, "there is no", path);
     }
     if (!owner_fits(walk, path, &entry) || !mode_fits(walk, path, &entry)) {
         return false;
@@ -167,7 +168,7 @@ static bool is_regular(struct walk *walk)
 {
     struct stat file;
     bool regular = stat(walk->here, &file) == 0 && S_ISREG(file.st_mode);
-    return regular || refuse(walk, walk->here, "is no regular file");
+    return regular || refuse(walk, "no regular file is", walk->here);
 }
 
 bool lagom_path_is_guarded(const char *path, const char *beside, char *reason, size_t reason_bytes)
@@ -201,17 +202,17 @@ static bool folder_fits(struct walk *walk, int fd, const char *folder)
 {
     struct stat status;
     if (fstat(fd, &status) != 0) {
-        return refuse(walk, folder, "cannot be looked at");
+        return refuse(walk, "nobody can look at", folder);
     }
     return name_fits(walk, folder) && owner_fits(walk, folder, &status) &&
-           ((status.st_mode & S_IWOTH) == 0 || refuse(walk, folder, "may be written by every user"));
+           ((status.st_mode & S_IWOTH) == 0 || refuse(walk, "every user may write", folder));
 }
 
 static bool log_fits(struct walk *walk, int fd, const char *name)
 {
     struct stat status;
     bool ours = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() && status.st_nlink == 1;
-    return ours || refuse(walk, name, "is no regular file of our own");
+    return ours || refuse(walk, "no regular file of this user is", name);
 }
 
 int lagom_open_guarded_log(const char *folder, const char *name, char *reason, size_t reason_bytes)
@@ -219,13 +220,13 @@ int lagom_open_guarded_log(const char *folder, const char *name, char *reason, s
     struct walk walk = {.trusted = whom_we_trust(NULL), .reason = reason, .room = reason_bytes};
     int log = -1, there = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (there < 0) {
-        refuse(&walk, folder, strerror(errno));
+        refuse(&walk, strerror(errno), folder);
         return -1;
     }
     if (folder_fits(&walk, there, folder)) {
         log = openat(there, name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
         if (log < 0) {
-            refuse(&walk, name, errno == ELOOP ? "is a link" : strerror(errno));
+            refuse(&walk, errno == ELOOP ? "a link is" : strerror(errno), name);
         } else if (!log_fits(&walk, log, name)) {
             close(log);
             log = -1;
