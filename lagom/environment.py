@@ -69,8 +69,8 @@ def of_process(pid: int) -> dict[str, str]:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return {}
-    pairs = (entry.split("=", 1) for entry in raw.decode(errors="replace").split("\0") if "=" in entry)
-    return {name: value for name, value in pairs}
+    pairs = (entry.partition("=") for entry in raw.decode(errors="replace").split("\0"))
+    return {name: value for name, equals, value in pairs if equals}
 
 
 def differences(wanted: Mapping[str, str], environ: Mapping[str, str] | None = None) -> list[str]:

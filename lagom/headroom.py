@@ -45,12 +45,15 @@ class Headroom:
         threads = "" if self.threads == USUAL_THREADS else f":{self.threads}"
         return f"{self.built}:{self.stock}{threads}"
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
         """What the job is started with. Send/recv would get more channels too (NCCL derives them from these), so its
-        number is held at stock's: NCCL rounds it up to a power of two itself."""
+        number is held at stock's, or at the user's own in ``environ`` if that is lower: NCCL rounds it up to a power of
+        two itself, as it does without head-room."""
+        own = (environ or {}).get("NCCL_MAX_P2P_NCHANNELS", "")
+        most = min(int(own), self.stock) if own.isdecimal() and own.isascii() else self.stock
         return {
             "NCCL_MIN_NCHANNELS": str(self.built),
-            "NCCL_MAX_P2P_NCHANNELS": str(self.stock),
+            "NCCL_MAX_P2P_NCHANNELS": str(most),
             VARIABLE: str(self),
         }
 
@@ -129,7 +132,8 @@ def stock_channels(events: Iterable[Any], source: str) -> tuple[int, int]:
     if not seen:
         raise NoHeadroom(
             f"{source} does not say how many channels NCCL built: no large ring or tree collective was seen by the "
-            "profiler half; run once more without --headroom and with NCCL_PROFILER_PLUGIN, or say it: --headroom 32:24."
+            "profiler half; run once more without --headroom and with NCCL_PROFILER_PLUGIN, or say it: "
+            "--headroom 32:24."
         )
     if len(seen) > 1:
         raise NoHeadroom(

@@ -6,7 +6,7 @@ The user's own settings win: another tuner is refused unless it may be replaced,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lagom.errors import UsageError
@@ -52,6 +52,10 @@ class JobPlan:
     tunes: bool  # whether the controller is started here, or by the launcher of this node's first rank
     remarks: tuple[str, ...] = ()
     controller_options: tuple[str, ...] = ()
+
+    def started_with(self, variables: Mapping[str, str], remarks: tuple[str, ...]) -> JobPlan:
+        """The same with more in its environment."""
+        return replace(self, variables={**self.variables, **variables}, remarks=(*self.remarks, *remarks))
 
 
 def local_rank(environ: Mapping[str, str]) -> int | None:

@@ -60,6 +60,18 @@ def run(
     record: Annotated[
         bool, typer.Option("--record", help="Keep the raw call and kernel records in the log folder.")
     ] = False,
+    headroom: Annotated[
+        str,
+        typer.Option(
+            help="Let NCCL build so many channels, like 32, and search NC upwards too; what is not tuned keeps "
+            "stock's, which comes from a log of this job without head-room, or is said: 32:24.",
+            show_default=False,
+        ),
+    ] = "",
+    headroom_from: Annotated[
+        Path | None,
+        typer.Option(help="The log that --headroom takes stock's channels from.", exists=True, show_default=False),
+    ] = None,
     no_profiler: Annotated[bool, typer.Option("--no-profiler", help="Leave NCCL's profiler slot free.")] = False,
     replace_plugin: Annotated[
         bool, typer.Option("--replace-plugin", help="Run although NCCL_TUNER_PLUGIN names another.")
@@ -73,6 +85,7 @@ def run(
     Example: lagom run -- torchrun --nproc-per-node 8 train.py
     """
     from lagom.cli.job import Wish, plan_job
+    from lagom.cli.start import start_with
     from lagom.wire.library import plugin_path
 
     _check_settings(mode, strategy, profile)
@@ -83,7 +96,9 @@ def run(
     if arms is not None:
         for_controller = (*for_controller, "--arms", str(arms.absolute()))
     wish = Wish(mode, strategy, pinned, profile, directory, not no_profiler, replace_plugin, for_controller)
-    plan = plan_job(wish, os.environ, plugin_path())
+    named = profile or (Path(read("LAGOM_PROFILE")) if read("LAGOM_PROFILE") and read("LAGOM_MODE") != "off" else None)
+    start = start_with(headroom, headroom_from, named, os.environ, command)
+    plan = plan_job(wish, os.environ, plugin_path()).started_with(start.variables, start.remarks)
     if compare and not plan.tunes:
         raise UsageError("--compare measures while the job runs; leave out --profile and any mode but tune.")
     if shutil.which(command[0]) is None:

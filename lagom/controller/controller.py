@@ -53,6 +53,7 @@ class Controller:
         self._known: dict[int, ProcessView] = {}
         self._histories = Histories()
         self._tally = Tally()
+        self._environment: dict[str, str] = {}
         self._profiled = False
         self._looked_at = 0.0
         self._alone_since: float | None = None
@@ -108,8 +109,9 @@ class Controller:
             known = self._known.get(process.index)
             if known is None or known.pid != process.pid:
                 self._known[process.index] = process
-                environment = told_by(of_process(process.pid)) if len(self._known) == 1 else {}
-                self.story.rank_joined(process, ranks.get(process.index), environment)
+                first = not self._environment  # while it lives: /proc forgets with the process
+                self._environment = self._environment or told_by(of_process(process.pid))
+                self.story.rank_joined(process, ranks.get(process.index), self._environment if first else {})
             elif process.remark and process.remark != known.remark:
                 self._known[process.index] = process
                 self.story.note(f"process {process.pid}: {process.remark}")
@@ -202,7 +204,7 @@ class Controller:
                 fingerprint,
                 sections,
                 f"written by lagom {__version__}",
-                environment=told_by(of_process(process.pid)),
+                environment=self._environment,
                 evidence=self._evidence(process.gpu),
             )
             self._wrote_profile = True

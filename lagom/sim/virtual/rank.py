@@ -69,9 +69,8 @@ class Rank:
 
     def _create(self, index: int) -> VirtualCommunicator:
         one = self.spec.communicators[index]
-        return self.nccl.communicator(
-            one.comm_id, self.spec.ranks, rank=self.rank, name=one.name, fabric=self.spec.fabric
-        )
+        fabric = self.spec.fabric.with_minimum(int(os.environ.get("NCCL_MIN_NCHANNELS", "0")))
+        return self.nccl.communicator(one.comm_id, self.spec.ranks, rank=self.rank, name=one.name, fabric=fabric)
 
     def run(self) -> None:
         """Every iteration until the spec's last, the parent's wish, or the parent's death."""

@@ -7,11 +7,12 @@ single node of up to eight GPUs uses. Pure functions; sizes in bytes, costs in m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lagom.records import Algorithm, Function, Protocol
 from lagom.sim.virtual.abi import ALGORITHMS, IGNORE, PROTOCOLS
 
+MAX_CHANNELS = 64
 CELL_BYTES = 32 << 10  # traffic is dealt to channels in cells of at least this much
 GRAIN = {Protocol.LL: 16, Protocol.LL128: 1920, Protocol.SIMPLE: 512}
 THREAD_THRESHOLD = {Protocol.LL: 8, Protocol.LL128: 8, Protocol.SIMPLE: 64}
@@ -29,6 +30,10 @@ class Fabric:
     hop_us: float = 0.6
     ll128: bool = True
     nvls_channels: int = 0  # 0 = no NVLink SHARP
+
+    def with_minimum(self, channels: int) -> Fabric:
+        """NCCL_MIN_NCHANNELS: rings and trees are duplicated until there are so many (graph/connect.cc); NVLS not."""
+        return replace(self, channels=min(max(self.channels, channels), MAX_CHANNELS))
 
     def built(self, algorithm: Algorithm) -> int:
         """Channels that exist for ``algorithm``."""

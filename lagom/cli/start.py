@@ -1,0 +1,128 @@
+"""What a job is started with beyond the plugin: head-room, and what a profile asks for. Decided, and refused, before
+anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lagom import headroom, journal
+from lagom.environment import differences, told_by
+from lagom.errors import JournalError, UsageError
+from lagom.explain.place import gpu_here
+from lagom.headroom import Headroom, NoHeadroom
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Variables to export, and what to say about them."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+def start_with(
+    asked: str, source: Path | None, profile: Path | None, environ: Mapping[str, str], command: list[str]
+) -> Start:
+    """``asked``: the value of --headroom, ``source``: the log it names. Raises :class:`LagomError` where the job would
+    not be what was asked for."""
+    wanted = {} if profile is None else _environment_of(profile)
+    room = headroom.parse(wanted.get(headroom.VARIABLE, ""))
+    if not asked:
+        if room is not None and environ.get(headroom.VARIABLE, "") != str(room):
+            raise UsageError(
+                f"the profile {profile} was made with head-room {room} and replays only with it; "
+                f"add --headroom {room.built}, which costs {_memory(room)}."
+            )
+        return _as_wanted(wanted, environ)
+    headroom.refuse_where_it_cannot_be(environ, command)
+    found = _of_profile(asked, room, profile) if room is not None else _of_log(asked, source, environ)
+    rest = {name: value for name, value in wanted.items() if name not in found.environment()}
+    plain = _as_wanted(rest, environ)
+    remark = (
+        f"head-room: NCCL builds {found.built} channels, {found.built - found.stock} more than by itself; calls that "
+        f"are not tuned keep {found.stock}. It costs {_memory(found)} (computed from NCCL's default buffers, not measured)"
+    )
+    return Start({**plain.variables, **found.environment(environ)}, (*plain.remarks, remark))
+
+
+def _environment_of(profile: Path) -> dict[str, str]:
+    from lagom.wire.profile import read_environment
+
+    return read_environment(profile)
+
+
+def _memory(room: Headroom) -> str:
+    low = room.memory / (1 << 20)
+    return f"about {low:.0f} MiB of GPU memory a rank and communicator, up to {4 * low:.0f} where trees are used too"
+
+
+def _as_wanted(wanted: Mapping[str, str], environ: Mapping[str, str]) -> Start:
+    """What is not set is set; what is set otherwise stays, and the plugin refuses the profile for it."""
+    settable = {name: value for name, value in wanted.items() if not environ.get(name)}
+    remarks = [f"the profile asks for {name}={value}, and has it set" for name, value in settable.items()]
+    other = differences({name: value for name, value in wanted.items() if name not in settable}, environ)
+    remarks += [f"the profile asks for {clause}; yours wins, so it will not be replayed" for clause in other]
+    return Start(settable, tuple(remarks))
+
+
+# -- where stock's channels are known from
+
+
+def _of_profile(asked: str, room: Headroom, profile: Path | None) -> Headroom:
+    """A profile knows them of the machine it was made on, and no other."""
+    from lagom.wire.profile import read_profile
+
+    assert profile is not None
+    if asked.split(":")[0] != str(room.built) or (":" in asked and asked != str(room)):
+        raise NoHeadroom(f"the profile {profile} was made with head-room {room}; ask for --headroom {room.built}.")
+    made_on = read_profile(profile)[0].gpu
+    if made_on != gpu_here():
+        here = gpu_here() or "no GPU that is known"
+        raise NoHeadroom(f"the profile {profile} was made on {made_on or 'an unknown GPU'} and here is {here}.")
+    return room
+
+
+def _of_log(asked: str, source: Path | None, environ: Mapping[str, str]) -> Headroom:
+    if ":" in asked:
+        return headroom.checked(headroom.wanted(asked, None, ""))
+    if source is not None:
+        file = journal.find_log(source)
+        return headroom.wanted(asked, _fitting(file, environ), str(file))
+    for file in _logs_here():
+        events = _quietly(file)
+        if any(isinstance(event, journal.Program) and event.channels_built for event in events):
+            return headroom.wanted(asked, _fitting(file, environ), str(file))
+    return headroom.wanted(asked, None, "")
+
+
+def _logs_here() -> list[Path]:
+    """Logs in this folder, newest first; those of jobs with head-room tell nothing."""
+    logs = sorted(Path().glob(f"lagom-*/{journal.LOG_NAME}"), key=lambda log: log.stat().st_mtime, reverse=True)
+    return [log for log in logs if not any(isinstance(e, journal.JobStart) and e.headroom for e in _quietly(log))]
+
+
+def _quietly(file: Path) -> Iterator[Any]:
+    try:
+        yield from journal.read(file)
+    except JournalError:
+        return
+
+
+def _fitting(file: Path, environ: Mapping[str, str]) -> list[Any]:
+    """The events of a log; raises :class:`NoHeadroom` if its job ran on another GPU or with other NCCL settings."""
+    events = list(journal.read(file))
+    joined = [event for event in events if isinstance(event, journal.RankJoined)]
+    for event in joined:
+        if event.gpu != gpu_here():
+            raise NoHeadroom(
+                f"the job of {file} ran on {event.gpu or 'an unknown GPU'} and here is {gpu_here() or 'none'}."
+            )
+    told = next((event.environment for event in joined if event.environment), {})
+    other = sorted(set(told.items()) ^ set(told_by(environ).items()))
+    if other:
+        clause = ", ".join(f"{name}={value}" for name, value in other)
+        raise NoHeadroom(f"the job of {file} ran with other settings ({clause} on one side only); run it once as now.")
+    return events

@@ -1,0 +1,155 @@
+"""What a job is started with: head-room only where stock's channels are known, a profile's environment, the user's own
+settings first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lagom import headroom, journal
+from lagom.cli.start import start_with
+from lagom.errors import LagomError, UsageError
+from lagom.headroom import Headroom, NoHeadroom
+from lagom.profile_file import Fingerprint, Section, write_profile
+from lagom.records import Algorithm, CommConfig, Function, Protocol, Site
+
+JOB = ["torchrun", "--nproc-per-node", "8", "train.py"]
+ROOM = {"NCCL_MIN_NCHANNELS": "32", "NCCL_MAX_P2P_NCHANNELS": "24", "LAGOM_HEADROOM": "32:24"}
+RING = CommConfig(Algorithm.RING, Protocol.SIMPLE, 24, 512)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No logs of others, no GPU, no nccl.conf."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("lagom.explain.place.GPUS", tmp_path / "gpus")
+
+
+def log(folder: Path, *built: int, threads: int = 512, gpu: str = "", **more: object) -> Path:
+    """A log of a job in which each communicator of ``built`` showed so many channels."""
+    stock = CommConfig(RING.algorithm, RING.protocol, 24, threads)
+    with journal.Journal(folder) as out:
+        out.write(journal.JobStart(job="j", mode="tune", headroom=str(more.get("headroom", ""))))
+        out.write(journal.RankJoined(process=0, pid=1, gpu=gpu, environment=more.get("environment", {})))
+        for number, channels in enumerate(built):
+            site = journal.SiteRecord.of(Site(0, Function.ALL_GATHER, 1 << 28), stock)
+            out.write(journal.Program(communicator=number, period=1, sites=(site,), channels_built=channels))
+    return folder
+
+
+def profile(folder: Path, environment: dict[str, str], gpu: str = "") -> Path:
+    write_profile(folder / "p", Fingerprint(gpu=gpu), [Section(8, 1, 0)], environment=environment)
+    return folder / "p"
+
+
+def refused(because: str, *arguments: object, **environ: str) -> None:
+    with pytest.raises(LagomError, match=because):
+        start_with(*arguments, environ, JOB)  # type: ignore[arg-type]
+
+
+def test_nothing_asked_nothing_set() -> None:
+    assert start_with("", None, None, {}, JOB).variables == {}
+
+
+def test_without_stocks_number_it_is_refused_and_says_how_to_get_it() -> None:
+    refused("run the job once without --headroom", "32", None, None)
+
+
+def test_stocks_number_can_be_said() -> None:
+    start = start_with("32:24", None, None, {}, JOB)
+    assert start.variables == ROOM
+    assert "74 MiB" in start.remarks[0]
+    assert "not measured" in start.remarks[0]
+
+
+def test_stocks_number_comes_from_the_newest_log_that_knows_it(tmp_path: Path) -> None:
+    log(tmp_path / "lagom-a", 24)
+    log(tmp_path / "lagom-b", 32, headroom="32:24")
+    log(tmp_path / "lagom-c")
+    assert start_with("32", None, None, {}, JOB).variables == ROOM
+    log(tmp_path / "x", 4, threads=256)
+    named = start_with("8", tmp_path / "x", None, {}, JOB).variables
+    assert named["LAGOM_HEADROOM"] == "8:4:256"
+
+
+def test_a_log_that_is_of_something_else_is_refused(tmp_path: Path) -> None:
+    refused("24 and 4 channels|4 and 24 channels", "32", log(tmp_path / "two", 24, 4), None)
+    refused("with head-room", "32", log(tmp_path / "room", 32, headroom="32:24"), None)
+    refused("does not say", "32", log(tmp_path / "nothing"), None)
+    refused("ran on NVIDIA B900", "32", log(tmp_path / "gpu", 24, gpu="NVIDIA B900"), None)
+    refused("by itself; ask for more", "24", log(tmp_path / "enough", 24), None)
+    other = log(tmp_path / "env", 4, environment={"NCCL_P2P_DISABLE": "1"})
+    refused("NCCL_P2P_DISABLE=1", "8", other, None)
+    assert start_with("8", other, None, {"NCCL_P2P_DISABLE": "1"}, JOB).variables["LAGOM_HEADROOM"] == "8:4"
+
+
+@pytest.mark.parametrize("name", [*headroom.USERS_OWN, *headroom.SIZES])
+def test_the_users_own_settings_win(name: str, tmp_path: Path) -> None:
+    refused(f"{name}=8", "32:24", None, None, **{name: "8"})
+    (tmp_path / ".nccl.conf").write_text(f"{name}=8\n")
+    refused(f"{name}=8", "32:24", None, None)
+
+
+def test_a_lower_p2p_limit_of_the_user_stays() -> None:
+    assert (
+        start_with("32:24", None, None, {"NCCL_MAX_P2P_NCHANNELS": "8"}, JOB).variables["NCCL_MAX_P2P_NCHANNELS"] == "8"
+    )
+    assert start_with("32:24", None, None, {"NCCL_MAX_P2P_NCHANNELS": "64"}, JOB).variables == ROOM
+
+
+@pytest.mark.parametrize("words", [["--nnodes", "2"], ["--nnodes=2"], ["--nnodes=1:4"], ["--nnodes", "$N"]])
+def test_several_nodes_are_refused(words: list[str]) -> None:
+    with pytest.raises(NoHeadroom, match="several nodes"):
+        start_with("32:24", None, None, {}, ["torchrun", *words, "x"])
+    assert start_with("32:24", None, None, {}, ["torchrun", "--nnodes=1", "x"]).variables == ROOM
+    with pytest.raises(NoHeadroom, match="several nodes"):
+        start_with("32:24", None, None, {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, JOB)
+
+
+@pytest.mark.parametrize("text", ["x", "32:", "32:24:512:1", "65:24", "24:32", "32:0", "-1:2", "²:1"])
+def test_what_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(NoHeadroom):
+        start_with(text, None, None, {}, JOB)
+
+
+def test_head_room_is_read_back_as_written() -> None:
+    for room in (Headroom(32, 24), Headroom(8, 4, 256)):
+        assert headroom.parse(str(room)) == room
+    assert headroom.parse("") is None
+
+
+# -- profiles
+
+
+def test_what_a_profile_asks_for_is_set_and_said(tmp_path: Path) -> None:
+    start = start_with("", None, profile(tmp_path, {"NCCL_BUFFSIZE": "1"}), {}, JOB)
+    assert start.variables == {"NCCL_BUFFSIZE": "1"}
+    assert "NCCL_BUFFSIZE=1" in start.remarks[0]
+
+
+def test_the_users_value_wins_over_a_profiles(tmp_path: Path) -> None:
+    start = start_with("", None, profile(tmp_path, {"NCCL_BUFFSIZE": "1"}), {"NCCL_BUFFSIZE": "2"}, JOB)
+    assert start.variables == {}
+    assert "will not be replayed" in start.remarks[0]
+
+
+def test_head_room_of_a_profile_must_be_asked_for(tmp_path: Path) -> None:
+    file = profile(tmp_path, ROOM)
+    with pytest.raises(UsageError, match="add --headroom 32"):
+        start_with("", None, file, {}, JOB)
+    assert start_with("32", None, file, {}, JOB).variables == ROOM
+    assert start_with("", None, file, ROOM, JOB).variables == {}, "set by hand already"
+    refused("ask for --headroom 32", "48", None, file)
+    refused("ask for --headroom 32", "32:20", None, file)
+
+
+def test_the_rest_of_a_profiles_environment_is_set_beside_head_room(tmp_path: Path) -> None:
+    file = profile(tmp_path, {**ROOM, "NCCL_BUFFSIZE": "1"})
+    assert start_with("32", None, file, {}, JOB).variables == {**ROOM, "NCCL_BUFFSIZE": "1"}
+    assert start_with("", None, file, ROOM, JOB).variables == {"NCCL_BUFFSIZE": "1"}
+
+
+def test_head_room_of_a_profile_of_another_gpu_is_refused(tmp_path: Path) -> None:
+    refused("made on NVIDIA B900", "32", None, profile(tmp_path, ROOM, gpu="NVIDIA B900"))
