@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -83,6 +84,9 @@ def run(
     """Run a training job under the tuner. Script, terminal, signals and exit code stay as they are.
 
     Example: lagom run -- torchrun --nproc-per-node 8 train.py
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Say nothing of the search between the job's first and last line.")
+    ] = False,
     """
     from lagom.cli.job import Wish, plan_job
     from lagom.cli.start import start_with
@@ -103,7 +107,7 @@ def run(
         raise UsageError("--compare measures while the job runs; leave out --profile and any mode but tune.")
     if shutil.which(command[0]) is None:
         raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
-    raise typer.Exit(supervise(command, plan))
+    raise typer.Exit(supervise(command, plan, quiet=quiet))
 
 
 def _controller_options(compare: list[str], record: bool, **numbers: float | None) -> tuple[str, ...]:
@@ -134,8 +138,9 @@ def _check_settings(mode: str, strategy: str, profile: Path | None) -> None:
         raise UsageError(f"there is no strategy '{name}'; choose one of: {', '.join(STRATEGIES)}.")
 
 
-def supervise(command: list[str], plan: JobPlan) -> int:
-    """Run a planned job to its end, with what belongs beside it; returns its exit code."""
+def supervise(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
+    """Run a planned job to its end, with what belongs beside it; returns its exit code. ``quiet``: how the search goes
+    on is not told."""
     from lagom.cli.beside import open_log
 
     os.environ.update(plan.variables)
@@ -145,20 +150,22 @@ def supervise(command: list[str], plan: JobPlan) -> int:
         say(remark)
     say(f"job {plan.job}, mode {plan.variables['LAGOM_MODE']}; log in {plan.folder}")
     started = time.time()
-    code = _run_beside_controller(command, plan, log)
+    code = _run_beside_controller(command, plan, log, None if quiet else started)
     took = f"after {time.time() - started:.0f} s"
     say(f"job {plan.job} ended with {code} {took}{_result(plan.folder, started)}; log in {plan.folder}")
     return code
 
 
-def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | None) -> int:
+def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | None, told_since: float | None) -> int:
+    """``told_since``: tell what the log gains from then on (wall clock, s); ``None`` = tell nothing."""
     from lagom.cli.beside import Controller
     from lagom.cli.supervise import run_command, signals_held
 
     with signals_held() as mask:
         controller = Controller(plan, mask, log) if log else None
         try:
-            return run_command(command, os.environ, mask, controller.check if controller else lambda: None)
+            with telling:
+                return run_command(command, os.environ, mask, controller.check if controller else lambda: None)
         except OSError as error:
             raise UsageError(f"'{command[0]}' cannot be started: {error.strerror}.") from error
         finally:
@@ -169,6 +176,7 @@ def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | No
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        telling = shown(plan.folder, told_since) if controller and told_since else contextlib.nullcontext()
     except OSError as error:
         raise UsageError(
             f"the log folder {folder} cannot be made ({error.strerror}); name another with --dir."
