@@ -62,6 +62,22 @@ def log_folders(incomplete: str) -> list[str]:
     return one_of(str(log.parent) for log in logs)(incomplete)
 
 
+def sites(incomplete: str) -> list[str]:
+    """Sites of the newest log here, by the words that ``--site`` takes."""
+    from lagom.errors import LagomError
+    from lagom.journal import Program, find_log, read
+    from lagom.journal.text import site_text
+
+    names: dict[str, None] = {}
+    try:
+        for event in read(find_log()):
+            if isinstance(event, Program):
+                names.update(dict.fromkeys(map(site_text, event.sites)))
+    except LagomError:
+        return []
+    return one_of(names)(incomplete)
+
+
 def jobs(incomplete: str) -> list[str]:
     """Log folders, and the names of the jobs running here."""
     from lagom.watch import Watcher
@@ -78,10 +94,9 @@ KNOB_WORDS = ("algo=", "proto=", "nc=", "chunk=", "nt=")
 
 def rules(incomplete: str) -> list[str]:
     """The next part of a rule ``function:sizes:knobs``."""
-    done, _, part = incomplete.rpartition(":")
+    part = incomplete.rpartition(":")[2]
     words = (RULE_WORDS, SIZE_WORDS, KNOB_WORDS)[min(incomplete.count(":"), 2)]
-    head = f"{done}:" if done else ""
     if words is KNOB_WORDS:
-        before, comma, part = part.rpartition(",")
-        head += before + comma
+        part = part.rpartition(",")[2]
+    head = incomplete.removesuffix(part) if part else incomplete
     return [head + word for word in one_of(words)(part)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from lagom.cli import complete
 from lagom.cli.pin import check_rules
 from lagom.errors import UsageError
 from lagom.settings import SETTINGS, read
@@ -24,14 +25,23 @@ def run(
     command: Annotated[
         list[str], typer.Argument(help="The job's command, after `--`.", metavar="-- CMD...", show_default=False)
     ],
-    mode: Annotated[str, typer.Option(help="auto, tune, replay or off; see `lagom env --help`.")] = "",
-    strategy: Annotated[str, typer.Option(help="Search strategy; default: LAGOM_STRATEGY, else the paper's.")] = "",
+    mode: Annotated[
+        str,
+        typer.Option(help="auto, tune, replay or off; see `lagom help LAGOM_MODE`.", autocompletion=complete.modes),
+    ] = "",
+    strategy: Annotated[
+        str,
+        typer.Option(
+            help="Search strategy; default: LAGOM_STRATEGY, else the paper's.", autocompletion=complete.strategies
+        ),
+    ] = "",
     rules: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             help='Pin a config by hand, like "allgather:>=1M:nc=4,chunk=512K"; may be repeated.',
             show_default=False,
+            autocompletion=complete.rules,
         ),
     ] = None,
     profile: Annotated[
