@@ -8,17 +8,26 @@ from typing import Annotated
 
 import typer
 
+from lagom.cli import complete
 from lagom.errors import UsageError
 
 
 def log(
     where: Annotated[
         Path | None,
-        typer.Argument(help="Log folder or decisions.jsonl; default: the newest ./lagom-*.", show_default=False),
+        typer.Argument(
+            help="Log folder or decisions.jsonl; default: the newest ./lagom-*.",
+            show_default=False,
+            autocompletion=complete.log_folders,
+        ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows, until the job ends.")] = False,
     site: Annotated[
-        str, typer.Option(help="Only what touches this site: its number, or words it starts with (`allgather 416M`).")
+        str,
+        typer.Option(
+            help="Only what touches this site: its number, or words it starts with (`allgather 416M`).",
+            autocompletion=complete.sites,
+        ),
     ] = "",
     everything: Annotated[
         bool, typer.Option("--all", help="Also the plans of trials, published and committed.")

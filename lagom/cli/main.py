@@ -8,7 +8,23 @@ from typing import Annotated
 import typer
 
 from lagom import __version__
-from lagom.cli import bench, demo, doctor, exchange, explain, log, metrics, pin, plugin, profile, report, run, watch
+from lagom.cli import (
+    bench,
+    demo,
+    doctor,
+    exchange,
+    explain,
+    help,
+    log,
+    manual,
+    metrics,
+    pin,
+    plugin,
+    profile,
+    report,
+    run,
+    watch,
+)
 from lagom.errors import LagomError
 
 EXIT_PROBLEM = 1
@@ -38,6 +54,8 @@ app.command("bench", context_settings=PREFIX)(bench.bench)
 app.command("profile")(profile.profile)
 app.command("report")(report.report)
 app.command("explain")(explain.explain)
+app.command("help")(help.show_help)
+manual.attach(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from lagom.cli import complete
 from lagom.errors import UsageError
 from lagom.files import write_whole
 
@@ -20,11 +21,20 @@ HEAD = (
 def set_rules(
     rules: Annotated[
         list[str] | None,
-        typer.Argument(help='Like "allgather:>=1M:nc=4,chunk=512K": function, sizes, config.', show_default=False),
+        typer.Argument(
+            help='Like "allgather:>=1M:nc=4,chunk=512K": function, sizes, config.',
+            show_default=False,
+            autocompletion=complete.rules,
+        ),
     ] = None,
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", help="The job's log folder; default: the newest ./lagom-*.", show_default=False),
+        typer.Option(
+            "--dir",
+            help="The job's log folder; default: the newest ./lagom-*.",
+            show_default=False,
+            autocompletion=complete.log_folders,
+        ),
     ] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Withdraw every pinned rule.")] = False,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lagom.cli import complete
 from lagom.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,10 +51,21 @@ def profile(
         ),
     ] = None,
     simulate: Annotated[
-        str, typer.Option("--simulate", metavar="PRESET", help="Simulate a machine instead: a40-nvlink, h200-host, ...")
+        str,
+        typer.Option(
+            "--simulate",
+            metavar="PRESET",
+            help="Simulate a machine instead: a40-nvlink, h200-host, ...",
+            autocompletion=complete.machines,
+        ),
     ] = "",
     workload: Annotated[
-        str, typer.Option("--workload", help="What to simulate: fsdp, tp or ep, then the model.")
+        str,
+        typer.Option(
+            "--workload",
+            help="What to simulate: fsdp, tp or ep, then the model.",
+            autocompletion=complete.workloads,
+        ),
     ] = "fsdp-llama3-8b",
     sms: Annotated[
         int, typer.Option("--sms", help="SMs of the GPU, to split the tax; default: as in the trace.", min=0, max=1024)

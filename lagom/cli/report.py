@@ -7,11 +7,17 @@ from typing import Annotated
 
 import typer
 
+from lagom.cli import complete
+
 
 def report(
     where: Annotated[
         Path | None,
-        typer.Argument(help="Log folder or decisions.jsonl; default: the newest ./lagom-*.", show_default=False),
+        typer.Argument(
+            help="Log folder or decisions.jsonl; default: the newest ./lagom-*.",
+            show_default=False,
+            autocompletion=complete.log_folders,
+        ),
     ] = None,
     out: Annotated[
         Path | None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lagom.cli import complete
 from lagom.cli.demo import check_writable
 from lagom.errors import UsageError
 
@@ -31,7 +32,12 @@ PIPE_COLUMNS = 140
 
 def watch(
     job: Annotated[
-        str, typer.Argument(help="A job's name or log folder; default: every job of yours on this node.", metavar="JOB")
+        str,
+        typer.Argument(
+            help="A job's name or log folder; default: every job of yours on this node.",
+            metavar="JOB",
+            autocompletion=complete.jobs,
+        ),
     ] = "",
     directory: Annotated[
         Path | None, typer.Option("--dir", help="The same as JOB: a log folder.", show_default=False)
@@ -48,8 +54,7 @@ def watch(
         ),
     ] = None,
 ) -> None:
-    """Show running jobs live: process groups, sites, calls a second, configs in force, phase, resolvable effect, time
-    lost, and the last decisions.
+    """Show running jobs live: sites, calls a second, configs in force, phase, resolvable effect, time lost, decisions.
 
     Finds your jobs on this node by itself. Looks only: the job's shared memory is copied read-only, no lock is taken.
     A table on a terminal, lines elsewhere.
