@@ -15,6 +15,7 @@ import typer
 from lagom.cli import complete
 from lagom.cli.pin import check_rules
 from lagom.errors import UsageError
+from lagom.files import FOLDER_MODE, not_ours
 from lagom.settings import SETTINGS, read
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ def run(
         Path | None,
         typer.Option(help="The log that --headroom takes stock's channels from.", exists=True, show_default=False),
     ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Say nothing of the search between the job's first and last line.")
+    ] = False,
     no_profiler: Annotated[bool, typer.Option("--no-profiler", help="Leave NCCL's profiler slot free.")] = False,
     replace_plugin: Annotated[
         bool, typer.Option("--replace-plugin", help="Run although NCCL_TUNER_PLUGIN names another.")
@@ -94,9 +98,6 @@ def run(
     """Run a training job under the tuner. Script, terminal, signals and exit code stay as they are.
 
     Example: lagom run -- torchrun --nproc-per-node 8 train.py
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing of the search between the job's first and last line.")
-    ] = False,
     """
     from lagom.cli.job import Wish, plan_job
     from lagom.cli.start import start_with
@@ -169,10 +170,12 @@ def supervise(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
 def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | None, told_since: float | None) -> int:
     """``told_since``: tell what the log gains from then on (wall clock, s); ``None`` = tell nothing."""
     from lagom.cli.beside import Controller
+    from lagom.cli.progress import shown
     from lagom.cli.supervise import run_command, signals_held
 
     with signals_held() as mask:
         controller = Controller(plan, mask, log) if log else None
+        telling = shown(plan.folder, told_since) if controller and told_since else contextlib.nullcontext()
         try:
             with telling:
                 return run_command(command, os.environ, mask, controller.check if controller else lambda: None)
@@ -185,12 +188,14 @@ def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | No
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        telling = shown(plan.folder, told_since) if controller and told_since else contextlib.nullcontext()
+        folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+        wrong = not_ours(folder)
     except OSError as error:
         raise UsageError(
             f"the log folder {folder} cannot be made ({error.strerror}); name another with --dir."
         ) from error
+    if wrong:
+        raise UsageError(f"the log folder {folder} {wrong}; name one of your own with --dir.")
 
 
 def _result(folder: Path, since: float) -> str:
