@@ -58,8 +58,8 @@ int lagom_publish_ready(struct lagom_region *region, uint32_t communicator)
 /* All ranks of the communicator are here: one that is absent could never be asked (S0-9). */
 static bool is_complete(struct lagom_communicator *entry, uint32_t slots)
 {
-    return lagom_load_acquire(&entry->state) == LAGOM_READY && entry->node_count == 1 && slots != 0 &&
-           slots == entry->rank_count;
+    return lagom_load_acquire(&entry->state) == LAGOM_READY && lagom_load_relaxed(&entry->node_count) == 1 &&
+           slots != 0 && slots == lagom_load_relaxed(&entry->rank_count);
 }
 
 static bool is_sound(struct lagom_plan *plan)
@@ -111,7 +111,11 @@ enum lagom_publish_result lagom_publish(struct lagom_region *region, uint32_t co
         return LAGOM_PUBLISH_INCOMPLETE;
     }
     struct lagom_communicator *entry = &region->communicators[communicator];
+    uint64_t comm_id = lagom_load_acquire(&entry->comm_id);
     uint64_t smallest, largest;
+    if (plan->comm_id != 0 && plan->comm_id != comm_id) {
+        return LAGOM_PUBLISH_REPLACED; /* its communicator was destroyed, and another has the entry now */
+    }
     if (!is_complete(entry, lagom_counters(region, communicator, &smallest, &largest))) {
         return LAGOM_PUBLISH_INCOMPLETE;
     }
@@ -122,7 +126,7 @@ enum lagom_publish_result lagom_publish(struct lagom_region *region, uint32_t co
     if (plan->start_call <= largest) {
         return LAGOM_PUBLISH_LATE;
     }
-    if (!address(plan, lagom_load_relaxed(&entry->comm_id), largest)) {
+    if (!address(plan, comm_id, largest)) {
         return LAGOM_PUBLISH_BAD_PLAN;
     }
     return write_prepared(region, entry, plan, word);
@@ -147,7 +151,7 @@ static enum lagom_verdict judge_epoch(struct lagom_region *region, uint32_t comm
             lagom_tally_add(&tally, &ack);
         }
     }
-    return lagom_tally_verdict(&tally, region->communicators[communicator].rank_count);
+    return lagom_tally_verdict(&tally, lagom_load_relaxed(&region->communicators[communicator].rank_count));
 }
 
 static enum lagom_outcome outcome_of(uint64_t word)

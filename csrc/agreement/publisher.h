@@ -9,13 +9,15 @@ enum lagom_publish_result {
     LAGOM_PUBLISH_BUSY = 1, /* a PREPARED is open, or not every counter has passed the last committed start_call */
     LAGOM_PUBLISH_INCOMPLETE = 2, /* ready slots of this communicator != its rank count, or it spans nodes */
     LAGOM_PUBLISH_BAD_PLAN = 3,
-    LAGOM_PUBLISH_LATE = 4, /* start_call is not past every counter */
+    LAGOM_PUBLISH_LATE = 4,     /* start_call is not past every counter */
+    LAGOM_PUBLISH_REPLACED = 5, /* the plan names a communicator that is no longer the one of this entry */
 };
 
 enum lagom_outcome { LAGOM_OUTCOME_OPEN = 0, LAGOM_OUTCOME_COMMITTED = 1, LAGOM_OUTCOME_ABORTED = 2 };
 
 /* Fills epoch, comm_id, history_call (= the largest counter now) and hash into *plan, writes it to the communicator and
- * sets the word PREPARED. Refuses before anything is changed. */
+ * sets the word PREPARED. Refuses before anything is changed. A comm_id that is there already must be this entry's: who
+ * thinks about a communicator for long should say which, for entries are used again. */
 enum lagom_publish_result lagom_publish(struct lagom_region *region, uint32_t communicator, struct lagom_plan *plan);
 
 /* One look: commits if every rank acknowledged the same plan and the same history; aborts at once where a rank refused

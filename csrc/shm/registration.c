@@ -32,8 +32,8 @@ static uint32_t find_communicator(const struct lagom_region *region, uint64_t co
 static void describe(struct lagom_communicator *entry, const struct shape *shape)
 {
     lagom_table_clear_communicator(entry);
-    entry->rank_count = shape->rank_count;
-    entry->node_count = shape->node_count;
+    lagom_store_relaxed(&entry->rank_count, shape->rank_count); /* a publisher may still be looking at its former life */
+    lagom_store_relaxed(&entry->node_count, shape->node_count);
     entry->ordinal = shape->ordinal;
     snprintf(entry->name, sizeof(entry->name), "%s", shape->name != NULL ? shape->name : "");
     lagom_store_release(&entry->comm_id, shape->comm_id);

@@ -174,4 +174,5 @@ class Ground:
             plan_at,
             start_after,
             lambda kind, **facts: self.story.plan(self.view, kind, purpose, **facts),
+            self.view.comm_id,
         )

@@ -16,6 +16,11 @@ from lagom.wire.region import Publication, Refusal, Region, Verdict
 #: An offer nobody answers (the job is in a phase without calls) is withdrawn after this long.
 OFFER_SECONDS = 20.0
 MAX_ATTEMPTS = 12
+#: What no further attempt can change.
+FATAL = {
+    Publication.BAD_PLAN: "the plan was refused as unsound; this is a bug of lagom",
+    Publication.REPLACED: "the communicator was destroyed and another has its place",
+}
 DIFFERENT_CALLS = "the ranks have not made the same calls, so nothing can be agreed among them"
 ROUND_TRIPS_OF_ROOM = 4
 
@@ -65,6 +70,7 @@ class Offer:
     plan_at: Callable[[int], Plan]
     start_after: Callable[[int], int | None]
     on_event: Callable[..., None]
+    comm_id: int = 0  # 0 = whichever communicator has the entry
     attempts: int = 0
     epoch: int = 0
     plan: Plan | None = None
@@ -97,19 +103,22 @@ class Offer:
         if start is None:
             return self._expired(now, "the calls are irregular, so no iteration boundary can be foretold")
         self.plan = self.plan_at(start)
-        result, self.epoch = self.region.publish(self.communicator, self.plan)
+        result, self.epoch = self.region.publish(self.communicator, self.plan, self.comm_id)
         if result is Publication.OK:
             self._open, self._offered_at, self._offered_call = True, now, largest
             self.attempts += 1
             self.on_event("plan_published", plan=self.plan, epoch=self.epoch)
             return Progress.PENDING
-        if result is Publication.BAD_PLAN:
-            self.failure = "the plan was refused as unsound; this is a bug of lagom"
+        if result in FATAL:
+            self.failure = FATAL[result]
             return Progress.FAILED
         return self._expired(now, f"publishing was refused: {result.name.lower()}")
 
     def _look(self, now: float) -> Progress:
         verdict = self.region.poll(self.communicator)
+        if verdict is not Verdict.OPEN and self.region.epoch(self.communicator) != self.epoch:
+            self._open, self.failure = False, FATAL[Publication.REPLACED]  # what was decided is not our plan
+            return Progress.FAILED
         if verdict is Verdict.OPEN and now - self._offered_at > OFFER_SECONDS:
             return self._decided(self.region.withdraw(self.communicator), "no rank answered in time")
         if verdict is Verdict.ABORTED and (refusal := self.region.refusal(self.communicator, self.epoch)) is not None:

@@ -48,6 +48,7 @@ class Publication(IntEnum):
     INCOMPLETE = 2
     BAD_PLAN = 3
     LATE = 4
+    REPLACED = 5
 
 
 class Verdict(IntEnum):
@@ -279,16 +280,22 @@ class Region:
         """Whether every rank has passed the last committed plan's start, so a new plan may be prepared."""
         return bool(self._lib.lagom_publish_ready(self._region, communicator))
 
-    def publish(self, communicator: int, plan: Plan) -> tuple[Publication, int]:
-        """Offer a plan to the ranks; returns the result and the plan's epoch (0 if it was refused)."""
+    def publish(self, communicator: int, plan: Plan, comm_id: int = 0) -> tuple[Publication, int]:
+        """Offer a plan to the ranks; returns the result and the plan's epoch (0 if it was refused). ``comm_id``: refuse
+        if the entry has become another communicator's meanwhile; 0 = whoever is there."""
         struct = ffi.new("struct lagom_plan *")
         fill_plan(plan, struct)
+        struct.comm_id = comm_id
         result = Publication(self._lib.lagom_publish(self._region, communicator, struct))
         return result, int(struct.epoch) if result is Publication.OK else 0
 
     def poll(self, communicator: int) -> Verdict:
         """One look at an open publication; commits it if every rank agreed."""
         return Verdict(self._lib.lagom_publish_poll(self._region, communicator))
+
+    def epoch(self, communicator: int) -> int:
+        """Of the communicator's switch word; 0 in an entry that was used again."""
+        return int(self._region.communicators[communicator].word >> 2)
 
     def refusal(self, communicator: int, epoch: int) -> Refusal | None:
         """What a rank held against the plan of ``epoch``, if one refused it."""

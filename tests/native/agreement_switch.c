@@ -380,6 +380,20 @@ static void the_reserved_state_is_left_alone(void)
     check_word(&group, LAGOM_LOCKED, 7);
 }
 
+/* Between two looks of a controller, one communicator was destroyed and another got its entry. */
+static void a_plan_for_a_communicator_that_has_gone(void)
+{
+    fresh(2);
+    call_all(&group, 3);
+    struct lagom_plan plan = simple_plan(10, 0, 4);
+    plan.comm_id = GROUP_COMM_ID - 1;
+    CHECK_EQUAL(lagom_publish(group.region, 0, &plan), LAGOM_PUBLISH_REPLACED);
+    check_word(&group, LAGOM_COMMITTED, 0);
+    CHECK_EQUAL(group.region->header.epoch_counter, 0);
+    plan.comm_id = GROUP_COMM_ID;
+    CHECK_EQUAL(lagom_publish(group.region, 0, &plan), LAGOM_PUBLISH_OK);
+}
+
 int main(void)
 {
     RUN(stock_before_anything);
@@ -407,6 +421,7 @@ int main(void)
     RUN(epochs_are_one_count_for_all_communicators);
     RUN(counters_are_published_after_the_decision);
     RUN(the_reserved_state_is_left_alone);
+    RUN(a_plan_for_a_communicator_that_has_gone);
     free_group(&group);
     return 0;
 }

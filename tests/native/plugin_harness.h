@@ -175,7 +175,7 @@ static inline struct lagom_region *map_region(void)
 static inline uint32_t find_communicator_of(const struct lagom_region *region, uint64_t comm_id)
 {
     for (uint32_t i = 0; i < LAGOM_MAX_COMMUNICATORS; i++) {
-        if (region->communicators[i].comm_id == comm_id) {
+        if (lagom_load_relaxed(&region->communicators[i].comm_id) == comm_id) {
             return i;
         }
     }

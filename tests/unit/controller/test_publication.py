@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lagom.controller.publication import MAX_ATTEMPTS, OFFER_SECONDS, Margin, Offer, Progress
+from lagom.controller.publication import DIFFERENT_CALLS, MAX_ATTEMPTS, OFFER_SECONDS, Margin, Offer, Progress
 from lagom.wire.plan import Plan
 from lagom.wire.region import Publication, Refusal, Verdict
 
@@ -21,6 +21,7 @@ class FakeRegion:
         self.calls = 100
         self.ready = True
         self.refused: Refusal | None = None
+        self.replaced = self.parted = False
 
     def ready_to_publish(self, communicator: int) -> bool:
         return self.ready
@@ -28,12 +29,18 @@ class FakeRegion:
     def counters(self, communicator: int) -> tuple[int, int, int]:
         return 2, self.calls - 1, self.calls
 
-    def publish(self, communicator: int, plan: Plan) -> tuple[Publication, int]:
+    def publish(self, communicator: int, plan: Plan, comm_id: int = 0) -> tuple[Publication, int]:
         self.starts.append(plan.start_call)
         return (self.results.pop(0) if self.results else Publication.OK), len(self.starts)
 
     def poll(self, communicator: int) -> Verdict:
         return self.verdicts.pop(0)
+
+    def epoch(self, communicator: int) -> int:
+        return 0 if self.replaced else len(self.starts)
+
+    def histories_differed(self, communicator: int, epoch: int) -> bool:
+        return self.parted
 
     def refusal(self, communicator: int, epoch: int) -> Refusal | None:
         return self.refused
@@ -131,3 +138,28 @@ def test_an_unsound_plan_is_not_tried_again(offer: Any) -> None:
     one, _ = offer(region)
     assert drive(one, 5) is Progress.FAILED
     assert len(region.starts) == 1
+
+
+def test_ranks_that_have_parted_are_named_as_the_reason(offer: Any) -> None:
+    region = FakeRegion([Verdict.ABORTED] * MAX_ATTEMPTS)
+    region.parted = True
+    one, _ = offer(region)
+    assert drive(one, 5 * MAX_ATTEMPTS) is Progress.FAILED
+    assert one.failure == DIFFERENT_CALLS
+
+
+def test_a_communicator_that_was_destroyed_gets_no_plan(offer: Any) -> None:
+    region = FakeRegion([], [Publication.REPLACED])
+    one, told = offer(region)
+    assert drive(one, 5) is Progress.FAILED
+    assert "destroyed" in one.failure
+    assert told == []
+
+
+def test_what_the_next_owner_of_the_entry_decided_is_not_our_plan(offer: Any) -> None:
+    region = FakeRegion([Verdict.COMMITTED])
+    one, told = offer(region)
+    assert drive(one, 1) is Progress.PENDING
+    region.replaced = True
+    assert drive(one, 1) is Progress.FAILED
+    assert told == ["plan_published"]
