@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
 HEADINGS = ("EXAMPLES", "FILES", "EXIT CODES", "ENVIRONMENT", "SEE ALSO")
-PAGES = "pages"
+PAGES = Path(__file__).parent / "pages"
 _HEADING = re.compile(r"[A-Z][A-Z ]+")
 
 #: Which commands stand together in ``lagom --help``, in this order; one that is named nowhere comes last.
@@ -43,15 +43,14 @@ class Page:
 
 def page_of(name: str) -> Page | None:
     """The page of a command or topic; ``None`` if it has none."""
-    file = resources.files("lagom.cli").joinpath(PAGES).joinpath(f"{name}.txt")
+    file = PAGES / f"{name}.txt"
     return parse(file.read_text()) if file.is_file() else None
 
 
 def topics() -> list[str]:
     """Pages that belong to no command."""
-    files = resources.files("lagom.cli").joinpath(PAGES).iterdir()
     commands = {name for names in PANELS.values() for name in names}
-    return sorted(file.name.removesuffix(".txt") for file in files if file.name.removesuffix(".txt") not in commands)
+    return sorted(file.stem for file in PAGES.glob("*.txt") if file.stem not in commands)
 
 
 def parse(text: str) -> Page:
