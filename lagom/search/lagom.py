@@ -29,7 +29,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from lagom.records import Algorithm, Assignment, Protocol
-from lagom.search.base import BETTER, NOT_WORSE, TIE, Answer, Comparison, Moves, Proposal, Strategy, percent
+from lagom.search.base import BETTER, NOT_WORSE, Answer, Comparison, Moves, Proposal, Strategy, percent
+from lagom.search.judgement import Judgement, where
+from lagom.search.kinds import Kinds
 from lagom.search.ledger import Ledger, Trial
 from lagom.search.problem import Problem
 from lagom.search.space import Unit
@@ -39,7 +41,6 @@ STEP = 2  # rungs: about x2 to x3; after a failure 1, about x1.3 to x2
 ROUNDS = 2  # over the knobs of one kind: a new C may make another NC right
 KILL = 0.1  # another (A, P) this far behind is not tried again with more channels
 FAR = 1.5  # this much slower than the incumbent: no time for one communication after the other
-HIDDEN = 0.05  # Z above max(X, Y) by more than this: some communication is exposed and X <= Y proves nothing
 
 Course = Generator[Proposal, Comparison, Trial]
 
@@ -98,8 +99,9 @@ class Lagom(Strategy):
             )
         self.start = start
         self.order = order
-        self.delta = delta
         self.epsilon = epsilon
+        self._judgement = Judgement(problem, delta, epsilon)
+        self._kinds = Kinds(problem, self.space)
         self._ended = ""
         self._above_floor = False
         self._last_growth: tuple[Communication, str, int] | None = None
@@ -107,8 +109,8 @@ class Lagom(Strategy):
     def moves(self, ledger: Ledger) -> Moves:
         """The course set out at the head of this file."""
         stock = self._anchor = ledger.known(self.space.stock)
-        units = [unit for unit in self.space.units if self._matters(unit, stock)]
-        self._comms = self._kinds(units)
+        units = [unit for unit in self.space.units if self._kinds.matters(unit, stock, self.epsilon)]
+        self._comms = self._kinds.together(units)
         current = stock
         if self.start == "floor":
             current = yield from self._measure_floor(stock)
@@ -135,7 +137,7 @@ class Lagom(Strategy):
         if answer.new is None:
             self.explain("the floor could not be measured: the search goes on from NCCL's own pick")
             return stock
-        self.explain(f"{why}: Z {percent(answer.delta, 'the incumbent')}; {self._where(answer.new)}")
+        self.explain(f"{why}: Z {percent(answer.delta, 'the incumbent')}; {where(answer.new)}")
         return answer.new
 
     def _raise_together(self, ledger: Ledger, current: Trial) -> Course:
@@ -161,10 +163,10 @@ class Lagom(Strategy):
         """Algorithm 1: until hidden, or nothing left that pays. Exposed communications are never hidden: they go on."""
         communications = [self._communication(unit) for unit in self._comms]
         while True:
-            hidden = self._hidden(current)
-            chosen = self._choose([c for c in communications if not hidden or self._exposed(c.unit)], current)
+            hidden = self._judgement.hidden(current)
+            chosen = self._choose([c for c in communications if not hidden or self._judgement.exposed(c.unit)], current)
             if chosen is None:
-                self._ended = self._why_ended(hidden, current)
+                self._ended = self._judgement.why_ended(hidden, self._above_floor, current)
                 return current
             current = yield from self._try_growth(chosen, current)
 
@@ -180,7 +182,7 @@ class Lagom(Strategy):
         if self.order == "random":
             return self.random.choice(alive)
         sign = 1.0 if self.order == "h" else -1.0
-        return min(alive, key=lambda comm: (sign * comm.h, -self._weight(comm.unit, current)))
+        return min(alive, key=lambda comm: (sign * comm.h, -self._kinds.weight(comm.unit, current)))
 
     def _next_move(self, comm: Communication, current: Trial) -> tuple[str, Assignment] | None:
         """The knob and where it would go; knobs at the top of their ladder are closed on the way."""
@@ -196,11 +198,11 @@ class Lagom(Strategy):
         move = self._next_move(comm, current)
         assert move is not None
         knob, candidate = move
-        why = f"{self._name(comm.unit)}: {self._change(current.assignment, candidate, comm.unit, knob)}"
-        watch = self._awaited(comm.unit, current, growing=True)
+        why = f"{self._kinds.name(comm.unit)}: {self._kinds.change(current.assignment, candidate, comm.unit, knob)}"
+        watch = self._judgement.awaited(comm.unit, current, growing=True)
         answer = yield Proposal(candidate, why, comm.unit[0], current.assignment, watch=watch)
-        kept, because = self._judge(answer, watch)
-        logged = self._metric_h(answer, comm.unit)
+        kept, because = self._judgement.kept(answer, watch)
+        logged = self._judgement.metric_h(answer, comm.unit)
         if kept and answer.new is not None:
             comm.h = logged if logged is not None else answer.delta  # only Z known: who gained most goes first
             self._last_growth, self._above_floor = (comm, knob, comm.steps[knob]), True
@@ -215,72 +217,23 @@ class Lagom(Strategy):
         self.explain(f"{why}: rolled back, {because}; {'communication done' if comm.done else end}", h=logged)
         return current
 
-    def _judge(self, answer: Comparison, watch: Unit) -> tuple[bool, str]:
-        """Better: Z falls, or Z ties and the communication that the iteration waits for gets faster."""
-        if answer.new is None:
-            return False, "it could not be measured"
-        if answer.better:
-            return True, f"Z {percent(answer.delta)}"
-        faster = answer.x_change(watch)
-        if answer.verdict == TIE and faster < -self.epsilon and answer.delta < answer.se:
-            return True, f"Z ties and its own time is {percent(faster)}"
-        return False, f"Z {percent(answer.delta)}" + ("" if answer.verdict != TIE else " within noise and epsilon")
-
-    def _awaited(self, unit: Unit, trial: Trial, *, growing: bool = False) -> Unit:
-        """``unit`` if the iteration waits for its communication (X > Y, or it is exposed anyway), else nothing.
-
-        Where Y is not seen, growth gives it the benefit of the doubt (polish takes back what Z does not need).
-        """
-        if trial.x is None:
-            return ()
-        bound = growing if trial.y is None else trial.x > trial.y
-        return unit if bound or self._exposed(unit) else ()
-
-    def _exposed(self, unit: Unit) -> bool:
-        """No compute covers it: it wants every channel."""
-        return all(self.problem.sites[site].context == "exposed" for site in unit)
-
-    def _metric_h(self, answer: Comparison, unit: Unit) -> float | None:
-        """Eq. 7 with its denominator the right way round: ns of compute lost per ns of communication won.
-
-        +inf where the communication did not get faster beyond noise ("already optimal" in the paper's words).
-        """
-        old, new = answer.old, answer.new
-        if new is None or old.y is None or new.y is None or old.x is None or new.x is None:
-            return None
-        x_old, x_new = old.x_of(unit), new.x_of(unit)
-        if x_old is None or x_new is None:
-            x_old, x_new = old.x, new.x
-        won = x_old - x_new
-        noise = 2.0 * math.hypot(old.x_se, new.x_se) * x_old
-        return (new.y - old.y) / won if won > noise else math.inf
-
-    def _hidden(self, trial: Trial) -> bool:
-        """Conditions 1 and 3: all communication fits behind compute, and the wall clock agrees."""
-        if trial.x is None or trial.y is None or trial.x > (1.0 - self.delta) * trial.y:
-            return False
-        return trial.z <= (1.0 + HIDDEN) * max(trial.x, trial.y)
-
-    def _why_ended(self, hidden: bool, trial: Trial) -> str:
-        if not hidden:
-            return f"condition 2: no communication can be grown to any profit ({self._where(trial)})"
-        return f"condition {3 if self._above_floor else 1}: communication is hidden ({self._where(trial)})"
-
     # -- 4: the crossing, and the way back
 
     def _between_rungs(self, current: Trial) -> Course:
         """If the last step jumped over X = Y by two rungs, the one between may be the better one."""
-        if self._last_growth is None or not self._hidden(current) or self._last_growth[2] < 2:
+        if self._last_growth is None or not self._judgement.hidden(current) or self._last_growth[2] < 2:
             return current
         comm, knob, _ = self._last_growth
         between = self.space.moved(current.assignment, comm.unit, knob, -1)
         if between is None:
             return current
-        why = f"{self._name(comm.unit)}: the rung between, {self._change(current.assignment, between, comm.unit, knob)}"
+        change = self._kinds.change(current.assignment, between, comm.unit, knob)
+        why = f"{self._kinds.name(comm.unit)}: the rung between, {change}"
         answer = yield Proposal(between, why, comm.unit[0], current.assignment)
         kept = answer.new is not None and answer.not_worse(self.epsilon)
         self.explain(
-            f"{why}: {'taken' if kept else 'left'}, Z {percent(answer.delta)}", h=self._metric_h(answer, comm.unit)
+            f"{why}: {'taken' if kept else 'left'}, Z {percent(answer.delta)}",
+            h=self._judgement.metric_h(answer, comm.unit),
         )
         return answer.new if kept and answer.new is not None else current
 
@@ -310,7 +263,7 @@ class Lagom(Strategy):
 
     def _polish(self, current: Trial) -> Course:
         """Condition 3's afterthought: least resources at equal Z, which is what "lagom" means."""
-        for unit in self._longest_first(self._comms, current):
+        for unit in self._kinds.longest_first(self._comms, current):
             for knob in self.space.dims:
                 current = yield from self._walk(current, unit, knob, -1)
         return current
@@ -318,13 +271,10 @@ class Lagom(Strategy):
     def _refine(self, current: Trial, units: list[Unit]) -> Course:
         """Each communication of a kind may want a rung more or less than the others."""
         for way in (1, -1):
-            for unit in self._longest_first(units, current):
+            for unit in self._kinds.longest_first(units, current):
                 for knob in self._grown():
                     current = yield from self._walk(current, unit, knob, way)
         return current
-
-    def _longest_first(self, units: list[Unit], trial: Trial) -> list[Unit]:
-        return sorted(units, key=lambda unit: -self._weight(unit, trial))
 
     def _walk(self, current: Trial, unit: Unit, knob: str, rungs: int) -> Course:
         """One knob that way, and on as long as it pays. Down, a tie is kept too; it is judged against the last point
@@ -334,13 +284,13 @@ class Lagom(Strategy):
             candidate = self.space.moved(current.assignment, unit, knob, rungs)
             if candidate is None or not self.space.movable(candidate, unit, knob):
                 break
-            why = f"{self._name(unit)}: {self._change(current.assignment, candidate, unit, knob)}"
-            asks, watch = NOT_WORSE if rungs < 0 else BETTER, self._awaited(unit, current)
+            why = f"{self._kinds.name(unit)}: {self._kinds.change(current.assignment, candidate, unit, knob)}"
+            asks, watch = NOT_WORSE if rungs < 0 else BETTER, self._judgement.awaited(unit, current)
             answer = yield Proposal(candidate, why, unit[0], self._anchor.assignment, asks=asks, watch=watch)
-            paid, because = self._judge(answer, watch)
+            paid, because = self._judgement.kept(answer, watch)
             kept = paid or (rungs < 0 and not watch and answer.not_worse(self.epsilon))
             done = "kept" if kept else "rolled back"
-            self.explain(f"{why}: {done}, {because}", h=self._metric_h(answer, unit))
+            self.explain(f"{why}: {done}, {because}", h=self._judgement.metric_h(answer, unit))
             if kept and answer.new is not None:
                 current = answer.new
                 self._anchor = current if paid else self._anchor
@@ -362,7 +312,7 @@ class Lagom(Strategy):
 
     def _try_pair(self, current: Trial, unit: Unit, pair: tuple[Algorithm, Protocol]) -> Course:
         candidate: Assignment | None = self.space.in_subspace(current.assignment, unit, pair)
-        what = f"{self._name(unit)}: {pair[0].name} {pair[1].name} at the resources found"
+        what = f"{self._kinds.name(unit)}: {pair[0].name} {pair[1].name} at the resources found"
         for more in ("", ", a channel rung more"):
             if candidate is None or self.space.why_illegal(candidate):
                 break
@@ -375,51 +325,5 @@ class Lagom(Strategy):
             candidate = self.space.moved(candidate, unit, "channels", 1)
         return current
 
-    # -- words and weights
-
-    def _matters(self, unit: Unit, stock: Trial) -> bool:
-        """A communication shorter than epsilon of the iteration is left to NCCL: it can neither win nor cost more."""
-        seen = stock.x_of(unit)
-        if seen is not None:
-            return seen >= self.epsilon * stock.z
-        total = sum(self._weight(each, stock) for each in self.space.units)
-        return self._weight(unit, stock) >= self.epsilon * total
-
-    def _kinds(self, units: list[Unit]) -> list[Unit]:
-        """The communications of one context as one; of unknown context, each by itself."""
-        kinds: dict[str | Unit, list[int]] = {}
-        for unit in units:
-            kinds.setdefault(self.problem.sites[unit[0]].context or unit, []).extend(unit)
-        return [tuple(sites) for sites in kinds.values()]
-
     def _grown(self) -> list[str]:
         return [knob for knob in GROWN if knob in self.space.dims]
-
-    def _weight(self, unit: Unit, trial: Trial) -> float:
-        """x_j, or where it was not seen, the bytes moved."""
-        seen = trial.x_of(unit)
-        sites = self.problem.sites
-        return seen if seen is not None else float(sum(sites[s].bytes * sites[s].calls_per_iteration for s in unit))
-
-    def _name(self, unit: Unit) -> str:
-        if len(unit) > 1:
-            return f"{len(unit)} {self.problem.sites[unit[0]].context} sites together".replace("  ", " ")
-        return f"site {unit[0]} ({self.problem.sites[unit[0]]})"
-
-    def _change(self, before: Assignment, after: Assignment, unit: Unit, knob: str) -> str:
-        old = self.space.magnitude(before, unit[0], knob)
-        new = self.space.magnitude(after, unit[0], knob)
-        return f"{knob} {_size(knob, old)} to {_size(knob, new)}"
-
-    def _where(self, trial: Trial) -> str:
-        z = f"Z {trial.z / 1e6:.2f} ms"
-        if trial.x is None or trial.y is None:
-            x = "X not seen" if trial.x is None else f"X {trial.x / 1e6:.2f} ms"
-            y = "Y not seen" if trial.y is None else f"Y {trial.y / 1e6:.2f} ms"
-            return f"{x}, {y}, {z}"
-        sign = "<" if trial.x < trial.y else ">="
-        return f"X {trial.x / 1e6:.2f} {sign} Y {trial.y / 1e6:.2f} ms, {z}"
-
-
-def _size(knob: str, value: int) -> str:
-    return f"{value >> 10}K" if knob == "chunk" else str(value)

@@ -88,7 +88,7 @@ def test_where_no_context_is_known_z_says_that_something_is_exposed() -> None:
     [(50, 90, 92, True), (50, 90, 105, False), (89.9, 90, 92, False), (95, 90, 96, False)],
 )
 def test_hidden_needs_x_below_y_and_z_near_them(x: float, y: float, z: float, hidden: bool) -> None:
-    assert Lagom(flat(1).problem())._hidden(trial(x, y, z)) == hidden
+    assert Lagom(flat(1).problem())._judgement.hidden(trial(x, y, z)) == hidden
 
 
 # -- invariants of facts 7.1
@@ -230,7 +230,7 @@ def trial(x: float, y: float, z: float, se: float = 0.001) -> Trial:
 def test_metric_h(old: tuple[float, float], new: tuple[float, float], expected: float) -> None:
     strategy = Lagom(flat(1).problem())
     before, after = trial(*old, 100.0), trial(*new, 100.0)
-    assert strategy._metric_h(Comparison(before, after), (0,)) == pytest.approx(expected)
+    assert strategy._judgement.metric_h(Comparison(before, after), (0,)) == pytest.approx(expected)
 
 
 def test_the_communication_that_costs_least_compute_goes_first() -> None:

@@ -1,0 +1,59 @@
+"""Communications as ``lagom`` moves them: which go together, which weigh most, which do not matter, and their names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lagom.records import Assignment
+from lagom.search.ledger import Trial
+from lagom.search.problem import Problem
+from lagom.search.space import Space, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Of one problem."""
+
+    problem: Problem
+    space: Space
+
+    def together(self, units: list[Unit]) -> list[Unit]:
+        """The communications of one context as one; of unknown context, each by itself."""
+        kinds: dict[str | Unit, list[int]] = {}
+        for unit in units:
+            kinds.setdefault(self.problem.sites[unit[0]].context or unit, []).extend(unit)
+        return [tuple(sites) for sites in kinds.values()]
+
+    def matters(self, unit: Unit, stock: Trial, epsilon: float) -> bool:
+        """A communication shorter than epsilon of the iteration is left to NCCL: it can neither win nor cost more."""
+        seen = stock.x_of(unit)
+        if seen is not None:
+            return seen >= epsilon * stock.z
+        total = sum(self.weight(each, stock) for each in self.space.units)
+        return self.weight(unit, stock) >= epsilon * total
+
+    def weight(self, unit: Unit, trial: Trial) -> float:
+        """x_j, or where it was not seen, the bytes moved."""
+        seen = trial.x_of(unit)
+        sites = self.problem.sites
+        return seen if seen is not None else float(sum(sites[s].bytes * sites[s].calls_per_iteration for s in unit))
+
+    def longest_first(self, units: list[Unit], trial: Trial) -> list[Unit]:
+        """By weight."""
+        return sorted(units, key=lambda unit: -self.weight(unit, trial))
+
+    def name(self, unit: Unit) -> str:
+        """For the log."""
+        if len(unit) > 1:
+            return f"{len(unit)} {self.problem.sites[unit[0]].context} sites together".replace("  ", " ")
+        return f"site {unit[0]} ({self.problem.sites[unit[0]]})"
+
+    def change(self, before: Assignment, after: Assignment, unit: Unit, knob: str) -> str:
+        """One knob's move in words."""
+        old = self.space.magnitude(before, unit[0], knob)
+        new = self.space.magnitude(after, unit[0], knob)
+        return f"{knob} {_size(knob, old)} to {_size(knob, new)}"
+
+
+def _size(knob: str, value: int) -> str:
+    return f"{value >> 10}K" if knob == "chunk" else str(value)
