@@ -101,7 +101,10 @@ struct lagom_attachment *lagom_attachment_add(int fd, bool writable)
         return NULL;
     }
     int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    void *address = mmap(NULL, sizeof(struct lagom_region), protection, MAP_SHARED, fd, 0);
+    /* All pages now, not one by one in the middle of a collective: there two ranks that touch the same page for the
+     * first time would wait for each other in the kernel. */
+    int how = writable ? MAP_SHARED | MAP_POPULATE : MAP_SHARED;
+    void *address = mmap(NULL, sizeof(struct lagom_region), protection, how, fd, 0);
     if (address == MAP_FAILED) {
         return NULL;
     }
