@@ -98,15 +98,20 @@ def members_by_place(struct: Layout) -> list[dict[str, Any]]:
     return list(struct["members"].values())
 
 
+def fields_read(ours: Layout, version: int) -> dict[str, dict[str, Any]]:
+    """Those of our event that the plugin reads of that version's."""
+    return {
+        name: member for name, member in ours["members"].items() if not (version == 4 and name.startswith(API_EVENTS))
+    }
+
+
 def event_faults(ours: Layout, theirs: Layout, version: int) -> list[str]:
     """Fields that the plugin reads in another place, or as another kind, than NCCL writes them."""
     faults = []
-    for name, member in ours["members"].items():
-        if version == 4 and name.startswith(API_EVENTS):
-            continue
-        there = theirs["members"].get(FIELDS[name])
+    for name, member in fields_read(ours, version).items():
+        there = theirs["members"].get(FIELDS.get(name, ""))
         if there != member:
-            faults.append(f"{name} is {member}, NCCL's {FIELDS[name]} {there}")
+            faults.append(f"{name} is {member}, NCCL's {FIELDS.get(name)} {there}")
     if not faults and ours["size"] > theirs["size"]:
         faults.append(f"{ours['size']} bytes are read of an event of {theirs['size']}")
     return faults
@@ -163,6 +168,7 @@ __all__ = [
     "VIRTUAL_FIELDS",
     "event_faults",
     "ffi",
+    "fields_read",
     "members_by_place",
     "plugin_structs",
     "virtual_fields",
