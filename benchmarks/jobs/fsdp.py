@@ -136,7 +136,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--mesh", choices=MESHES, default="fsdp")
     parser.add_argument("--checkpointing", action="store_true", help="compute activations again")
     parser.add_argument("--compile", action="store_true", help="torch.compile every layer")
-    parser.add_argument("--copy-engine", action="store_true", help="AllGather without SMs, where torch and NCCL can")
+    asked = os.environ.get("FSDP_COPY_ENGINE", "") == "1"  # so that a variable can choose it, without another command
+    parser.add_argument("--copy-engine", action="store_true", default=asked, help="AllGather without SMs, if possible")
     parser.add_argument("--deterministic", action="store_true", help="deterministic kernels, for bitwise comparisons")
     parser.add_argument("--trace", help="folder for torch.profiler traces of the whole run, one a rank")
     add_profiler_options(parser)

@@ -24,6 +24,8 @@ LEAST_SECONDS = 20.0
 #: And not if processes like it took longer than what is left by this factor.
 CLOSE = 0.9
 KEPT_LINES = 12
+#: Of a limited time, what start-up and the final A/B of a search are left.
+PROOF_SECONDS = 80.0
 
 
 def run_bench(request: Request, say: Say = lambda text: None) -> Store:
@@ -97,6 +99,7 @@ def _start(
     environ = {**request.environ, **arm.environ}
     if task.kind is Kind.TUNING:
         lagom = ["--mode", "tune", "--strategy", arm.strategy, "--seed", str(request.seed), *arm.options]
+        lagom += _search_limit(limit)
         return Start(request.command, request.folder, name, lagom, environ, limit, enough=_compared(request)), None
     return _process_start(request, arm, environ, name, limit)
 
@@ -115,6 +118,11 @@ def _process_start(
         return is_enough(request.measure, seen, rate, request.samples, tunes=arm.tunes)
 
     return replace(start, enough=enough, while_it_runs=rate.look if rate else start.while_it_runs), rate
+
+
+def _search_limit(limit: float | None) -> list[str]:
+    """With limited time a search ends early enough for its final A/B."""
+    return [] if limit is None else ["--search-seconds", f"{max(LEAST_SECONDS, limit - PROOF_SECONDS):.0f}"]
 
 
 def _compared(request: Request) -> Callable[[Seen], bool]:

@@ -53,7 +53,7 @@ def left(request: Request, record: BenchRecord) -> list[Task]:
     done: dict[tuple[str, str, int], int] = {}
     failed: dict[tuple[str, str], int] = {}
     for run in record.runs:
-        if run.failed:
+        if run.failed or run.is_partial:
             failed[run.kind, run.arm] = failed.get((run.kind, run.arm), 0) + 1
         else:
             key = (run.kind, run.arm, run.round)

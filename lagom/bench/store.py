@@ -62,6 +62,11 @@ class RunRecord(BaseModel):
         return (self.exit != 0 and self.ended == "itself") or (self.ended == "limit" and not self.is_useful)
 
     @property
+    def is_partial(self) -> bool:
+        """Whether it was cut off in the midst of a comparison: what it measured counts, but more is wanted."""
+        return self.kind == "in job" and self.ended == "limit"
+
+    @property
     def is_useful(self) -> bool:
         """Whether anything was measured."""
         return bool(self.windows) or self.value is not None or self.outcome is not None

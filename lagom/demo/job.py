@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 time.sleep(0.02)
             job.stop()
             lengths = job.finish()[0].lengths
-        for number, length in enumerate(lengths):
-            print(f"iteration {number}: {length / 1e6:.3f} ms")
+        for step, length in enumerate(lengths):
+            print(f"iteration {step}: {length / 1e6:.3f} ms")
 
 
 def _spec(wanted: argparse.Namespace) -> JobSpec:

@@ -1,0 +1,126 @@
+"""Every row that has to be seen on GPUs, in order of value, until all is measured or the time is up.
+
+    python -m benchmarks.matrix --gpus 8 --out results.json --nccl-230 libnccl.so.2 --budget 570
+    python -m benchmarks.matrix --list                     # the rows, what they ask, how long they take
+    python -m benchmarks.matrix --rehearse gloo --gpus 2 --out /tmp/r.json      # the same jobs, tiny, without GPUs
+
+What ``--out`` (or ``--resume``) holds already is not measured again; a row that was cut short goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.matrix import aside, compared, harmless, numerics, steady, sweep
+from benchmarks.matrix.place import Place
+from benchmarks.matrix.results import Results
+from benchmarks.matrix.rows import QUICK, Row, rows
+
+KINDS: dict[str, Callable[[Row, Place, dict[str, Any], float], dict[str, Any]]] = {
+    "bench": compared.run,
+    "steady": steady.run,
+    "numerics": numerics.run,
+    "sweep": sweep.run,
+    "harmless": harmless.run,
+    "aside": aside.run,
+}
+#: A row is not begun with less than this; nor with less than so much of what it is said to take.
+LEAST_SECONDS, LEAST_SHARE = 60.0, 0.4
+
+
+def chosen(arguments: argparse.Namespace) -> list[Row]:
+    """The rows asked for, in order; raises SystemExit for a name that there is none of."""
+    every = {row.name: row for row in rows()}
+    names = list(QUICK) if arguments.quick else [n for n in arguments.rows.split(",") if n] or list(every)
+    if unknown := [name for name in names if name not in every]:
+        raise SystemExit(f"there is no row {', '.join(unknown)}; see --list")
+    return [every[name] for name in names]
+
+
+def listed(wanted: list[Row], place: Place) -> str:
+    """The rows as text."""
+    lines = []
+    for row in wanted:
+        why_not = place.why_not(row)
+        lines.append(f"{row.name:32} {row.seconds:5.0f} s  {row.regime_text}, NCCL {row.nccl}: {row.asks}")
+        if row.arms:
+            lines.append(f"{'':32}          arms: stock, {', '.join(row.arms)}")
+        if why_not:
+            lines.append(f"{'':32}          not here: {why_not}")
+    total = sum(row.seconds for row in wanted)
+    return "\n".join([*lines, f"{len(wanted)} rows, about {total / 60:.0f} minutes on 8 GPUs"])
+
+
+def run_rows(wanted: list[Row], place: Place, results: Results, budget: float | None) -> None:
+    """One after the other, as long as there is time."""
+    began = time.monotonic()
+    for row in wanted:
+        time_left = None if budget is None else budget - (time.monotonic() - began)
+        if results.is_done(row):
+            print(f"{row.name}: measured already", flush=True)
+        elif why_not := place.why_not(row):
+            print(f"{row.name}: {why_not}", flush=True)
+        elif time_left is not None and time_left < max(LEAST_SECONDS, LEAST_SHARE * _seconds(row, place)):
+            print(f"{row.name}: {time_left:.0f} s are left, too few", flush=True)
+        else:
+            _run_row(row, place, results, time_left)
+    results.write()
+
+
+def _seconds(row: Row, place: Place) -> float:
+    return 0.0 if place.rehearse else row.seconds
+
+
+def _run_row(row: Row, place: Place, results: Results, time_left: float | None) -> None:
+    print(f"{row.name}: {row.asks}", flush=True)
+    clock = time.monotonic()
+    budget = time_left if time_left is not None else 2.0 * row.seconds + LEAST_SECONDS
+    try:
+        found = KINDS[row.kind](row, place, results.of(row), budget)
+    except Exception as error:  # noqa: BLE001  # one row must not cost the others their time
+        found = {**results.of(row), "complete": False, "error": f"{type(error).__name__}: {error}"}
+        print(f"  {row.name}: {found['error']}", flush=True)
+    results.put(row, found, time.monotonic() - clock)
+    state = "done" if found.get("complete") else "not complete"
+    print(f"{row.name}: {state} after {time.monotonic() - clock:.0f} s", flush=True)
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--out", type=Path, default=Path("matrix.json"), help="all raw samples")
+    parser.add_argument("--resume", type=Path, help="go on from this file instead of --out")
+    parser.add_argument("--nccl-230", help="a libnccl.so.2 of release 2.30.3 or later, to preload")
+    parser.add_argument("--budget", type=float, help="seconds; ends cleanly with what there is")
+    parser.add_argument("--rows", default="", help="only these, in this order, commas between")
+    parser.add_argument("--quick", action="store_true", help="the rows that ten minutes are best spent on")
+    parser.add_argument("--list", action="store_true", help="say what would be run, and run nothing")
+    parser.add_argument("--rehearse", choices=("gloo", "virtual"), default="", help="without GPUs")
+    parser.add_argument("--python", default=sys.executable, help="the Python of the jobs, where torch is")
+    parser.add_argument("--work", type=Path, help="folder for logs; default: a temporary one")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = options()
+    with tempfile.TemporaryDirectory(prefix="matrix_") as scratch:
+        folder = (arguments.work or Path(scratch)).absolute()
+        place = Place(arguments.gpus, folder, arguments.nccl_230, arguments.python, arguments.rehearse)
+        wanted = chosen(arguments)
+        if arguments.list:
+            print(listed(wanted, place))
+            return
+        results = Results(arguments.out, arguments.resume, place, sys.argv[1:])
+        run_rows(wanted, place, results, arguments.budget)
+        print(f"{sum(map(results.is_done, wanted))} of {len(wanted)} rows complete in {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

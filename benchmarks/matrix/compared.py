@@ -1,0 +1,66 @@
+"""Rows that `lagom bench` answers: the arms of the row on the row's job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.matrix.place import Place
+from benchmarks.matrix.rows import Row
+from lagom.bench import BenchRecord, Kind, Request, parse_arms, results_of, run_bench
+from lagom.bench.schedule import left
+from lagom.bench.store import FILE
+from lagom.bench.table import as_json
+
+SAMPLES = 40
+#: Of a run that searches: a part of what is left, so that the comparison gets its share.
+SEARCH_SHARE = 0.35
+REHEARSED = {"cycles": 2, "rounds": 2}
+
+
+def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[str, Any]:
+    """Go on from what an earlier session has measured."""
+    arms = parse_arms(list(row.arms))
+    request = Request(
+        command=place.command(row),
+        arms=arms,
+        folder=place.folder / row.name,
+        cycles=REHEARSED["cycles"] if place.rehearse else row.cycles,
+        rounds=REHEARSED["rounds"] if place.rehearse else row.rounds,
+        samples=SAMPLES,
+        metric=place.metric() if any(arm.kind is Kind.PROCESS for arm in arms) else "",
+        budget=budget,
+        run_limit=budget * (1.0 if len(arms) == 1 else max(SEARCH_SHARE, 1.0 / len(arms))) if _searches(arms) else None,
+        environ=place.environ(row),
+    )
+    return measured(request, earlier, _say(row))
+
+
+def _searches(arms: tuple[Any, ...]) -> bool:
+    return sum(arm.kind is Kind.TUNING for arm in arms) > 1
+
+
+def measured(request: Request, earlier: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
+    """Run a benchmark, or the rest of one; its record with every sample, and the results."""
+    _restore(request, earlier)
+    store = run_bench(request, say)
+    record = store.record
+    return {
+        "complete": not left(request, record),
+        "record": record.model_dump(mode="json", exclude_defaults=True),
+        **{key: value for key, value in as_json(record, results_of(record)).items() if key != "command"},
+    }
+
+
+def _restore(request: Request, earlier: dict[str, Any]) -> None:
+    """Put what an earlier session has measured where the benchmark looks for it. Another command line (other folders,
+    another Python) is no other job, so it is made to fit."""
+    if "record" not in earlier or (request.folder / FILE).exists():
+        return
+    record = BenchRecord.model_validate({**earlier["record"], **request.key()})
+    request.folder.mkdir(parents=True, exist_ok=True)
+    (request.folder / FILE).write_text(record.model_dump_json())
+
+
+def _say(row: Row) -> Callable[[str], None]:
+    return lambda text: print(f"  {row.name}: {text}", flush=True)

@@ -1,0 +1,227 @@
+"""The rows: each a question with the job, the regime and the arms that answer it, most telling first.
+
+``seconds`` are what a row takes on eight H200s by the step times measured so far, start-ups of 20 to 30 s included;
+they only order and select.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+#: An iteration's length as the jobs print it.
+METRIC = r'"ms": ([0-9.]+)'
+ENDLESS = 1_000_000
+#: What users can do without us, and what other systems set.
+BASELINES = ("static", "dhelix", "liger")
+TUNERS = ("lagom", "guided", "autoccl")
+#: By hand, before there was a search: shared/chunk settings that gave most on the host path.
+BY_HAND = ("set=any:>=1M:chunk=256K", "set=any:>=1M:nc=3,chunk=512K")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One question. ``kind`` names the module that answers it. ``target``: the speed-up the named arm has to reach."""
+
+    name: str
+    asks: str
+    kind: str
+    script: str
+    options: tuple[str, ...] = ()
+    regime: str = "nvlink"
+    nccl: str = "bundled"
+    arms: tuple[str, ...] = ()
+    cycles: int = 8
+    rounds: int = 4
+    seconds: float = 150.0
+    target: float | None = None
+    arm: str = "lagom"  # which the target is for
+    environ: dict[str, str] = field(default_factory=dict)
+    least_gpus: int = 2
+    note: str = ""
+
+    @property
+    def regime_text(self) -> str:
+        """For tables."""
+        return {"nvlink": "NVLink", "host": "host path", "sockets": 'sockets, two "nodes"'}[self.regime]
+
+
+def rows() -> tuple[Row, ...]:
+    """All of them, in the order in which they are run."""
+    return tuple(
+        row
+        for part in (_headline(), _proofs(), _nvlink(), _harmless(), _contention(), _alternatives(), _cells())
+        for row in part
+    )
+
+
+def _fsdp(layers: int, tokens: int, *more: str, shape: str = "llama3_8b") -> tuple[str, ...]:
+    return ("--shape", shape, "--layers", str(layers), "--tokens", str(tokens), *more)
+
+
+def _headline() -> Iterator[Row]:
+    """Where the gain is: the host path."""
+    yield Row(
+        "host-fsdp-16384", ">= 1.40x stock; hand-forced C = 256 KiB gave 1.396", "bench", "fsdp.py", _fsdp(3, 16384),
+        "host", "2.30", (*TUNERS, *BASELINES, *BY_HAND), cycles=6, seconds=520, target=1.40,
+    )  # fmt: skip
+    yield Row(
+        "host-fsdp-32768", ">= 1.06x stock where compute is the bottleneck; ahead of comm-only and of the best cap",
+        "bench", "fsdp.py", _fsdp(2, 32768), "host", "2.30", (*TUNERS, *BASELINES, *BY_HAND), cycles=5, seconds=560,
+        target=1.06,
+    )  # fmt: skip
+    yield Row(
+        "host228-fsdp-16384", ">= 1.10x stock without chunk sizes", "bench", "fsdp.py", _fsdp(3, 16384), "host",
+        "bundled", ("lagom", "autoccl", *BASELINES), cycles=6, seconds=380, target=1.10,
+    )  # fmt: skip
+    yield Row(
+        "host228-fsdp-32768", ">= 1.04x stock without chunk sizes, compute-bound", "bench", "fsdp.py", _fsdp(2, 32768),
+        "host", "bundled", ("lagom", "autoccl", *BASELINES), cycles=5, seconds=420, target=1.04,
+    )  # fmt: skip
+
+
+def _proofs() -> Iterator[Row]:
+    """What tuning does to losses, and whether its result lasts."""
+    yield Row(
+        "numerics", "200 steps tuned live: loss differs from stock's no more than between two stock NC settings; "
+        "AllGather alone: the same bits", "numerics", "fsdp.py",
+        _fsdp(2, 2048, "--sequence", "1024", "--steps", "200"), "host", "2.30", seconds=240,
+    )  # fmt: skip
+    yield Row(
+        "steady", "after tuning the job runs as its replay does", "steady", "fsdp.py", _fsdp(3, 4096), "host", "2.30",
+        seconds=400, rounds=3,
+    )  # fmt: skip
+
+
+def _nvlink() -> Iterator[Row]:
+    """Where stock is near the optimum: never slower, and found out quickly."""
+    for tokens, layers in ((4096, 4), (8192, 4), (2048, 6)):
+        yield Row(
+            f"nvlink-fsdp-{tokens}", ">= 0.995x stock within the interval", "bench", "fsdp.py", _fsdp(layers, tokens),
+            arms=("lagom", "autoccl", *BASELINES), cycles=12, seconds=170, target=0.995,
+        )  # fmt: skip
+    yield Row(
+        "nvlink-tp-8192", ">= 0.995x stock: Domino, two half batches", "bench", "tp_domino.py",
+        ("--layers", "8", "--tokens", "8192"), arms=("lagom", *BASELINES), cycles=12, seconds=120, target=0.995,
+        least_gpus=4,
+    )  # fmt: skip
+    yield Row(
+        "nvlink-ep-16384", ">= 0.995x stock: two-batch experts (AlltoAll asks no tuner; the gradients' AllReduce does)",
+        "bench", "ep_two_batch.py", ("--layers", "4", "--tokens", "16384"),
+        arms=("lagom", "static", "env=NCCL_MAX_P2P_NCHANNELS=16", "env=NCCL_P2P_NVL_CHUNKSIZE=1048576"), cycles=8,
+        rounds=3, seconds=420, target=0.995,
+    )  # fmt: skip
+    yield Row(
+        "nvlink-ddp-8192", ">= 0.995x stock: DistributedDataParallel", "bench", "ddp.py",
+        ("--layers", "8", "--tokens", "8192"), arms=("lagom", *BASELINES), cycles=12, seconds=120, target=0.995,
+    )  # fmt: skip
+
+
+def _harmless() -> Iterator[Row]:
+    """Jobs of other kinds, and one whose loop nobody here wrote: they run as without us."""
+    steps = ("--steps", "150")
+    yield Row(
+        "foreign-trainer", "a training loop nobody here wrote (transformers.Trainer, FSDP2 through accelerate): "
+        "unchanged, tuned, compared", "bench", "trainer.py", _fsdp(3, 8192), "host", "2.30", ("lagom", "static"),
+        cycles=6, seconds=260,
+    )  # fmt: skip
+    yield Row(
+        "foreign-accelerate-test", "accelerate's own test of a distributed job, as its package ships it", "harmless",
+        "-m accelerate.test_utils.scripts.test_script", (), seconds=120, note="needs the wheels accelerate and psutil",
+    )  # fmt: skip
+    meshes = {
+        "mesh-fsdp-tp": (_fsdp(4, 4096, "--mesh", "fsdp_tp"), 4),
+        "mesh-hsdp": (_fsdp(4, 4096, "--mesh", "hsdp"), 4),
+        "mesh-checkpointing": (_fsdp(4, 4096, "--checkpointing"), 2),
+        "mesh-compile": (_fsdp(4, 4096, "--compile"), 2),
+    }
+    for name, (options, least) in meshes.items():
+        yield Row(name, "runs without harm", "harmless", "fsdp.py", (*options, *steps), seconds=100, least_gpus=least)
+    yield Row(
+        "sockets-two-nodes", "stock behaviour, said in the log", "aside", "two_nodes.py",
+        _fsdp(2, 4096, "--steps", "40"), "sockets", seconds=90, least_gpus=4,
+    )  # fmt: skip
+
+
+def _contention() -> Iterator[Row]:
+    """The paper's figures 3 and 5, and what NT does."""
+    for gemm in ("library", "waves"):
+        yield Row(
+            f"fig3-{gemm}", "AllReduce 32 MB beside a feed-forward layer: NC x C at NT = 128, NC at C = 16 KiB, "
+            "C at NC = 4, NT alone", "sweep", "contention.py", ("--pattern", "ffn", "--gemm", gemm), "nvlink", "2.30",
+            seconds=130, cycles=2, environ={"LAGOM_NT": "1", "NCCL_MIN_CTAS": "32"},
+            note="NCCL told to build 32 channels",
+        )  # fmt: skip
+    yield Row(
+        "fig5", "two AllReduces beside seven products: NC of one at a time", "sweep", "contention.py",
+        ("--pattern", "two"), "nvlink", "2.30", seconds=90, cycles=2,
+    )  # fmt: skip
+    yield Row(
+        "nt-host-16384", "NT alone: negligible?", "bench", "fsdp.py", _fsdp(3, 16384), "host", "2.30",
+        ("set=any:>=1M:nt=128", "set=any:>=1M:nt=256", "set=any:>=1M:nt=384"), cycles=6, seconds=150,
+        environ={"LAGOM_NT": "1"},
+    )  # fmt: skip
+
+
+def _alternatives() -> Iterator[Row]:
+    """What else a user could do, and the best there is to find."""
+    yield Row(
+        "nvlink-headroom-8192", "is there a gain with more channels than NCCL builds by itself? stock is 32 here",
+        "bench", "fsdp.py", _fsdp(4, 8192), arms=("static=24", "static=16"), cycles=16, seconds=120,
+        environ={"NCCL_MIN_CTAS": "32"},
+    )  # fmt: skip
+    yield Row(
+        "nvlink-zero-cta-4096", "AllGather by copy engines, no SMs (published: +2.4 %)", "bench", "fsdp.py",
+        _fsdp(4, 4096), "nvlink", "2.30", ("env=FSDP_COPY_ENGINE=1,NCCL_CTA_POLICY=2", "off"), rounds=4, seconds=420,
+    )  # fmt: skip
+    yield Row(
+        "nvlink-positions-4096", "is there a gain with configs by position?", "bench", "fsdp.py", _fsdp(4, 4096),
+        arms=("lagom", "guided"), cycles=12, seconds=150, environ={"LAGOM_TIMELINE": "1"}, target=0.995,
+    )  # fmt: skip
+    yield Row(
+        "oracle-host-16384", "the best setting shared by all calls, of a grid", "bench", "fsdp.py", _fsdp(3, 16384),
+        "host", "2.30", ("grid",), cycles=3, seconds=330,
+    )  # fmt: skip
+    yield Row(
+        "oracle-nvlink-4096", "the same on NVLink", "bench", "fsdp.py", _fsdp(4, 4096), "nvlink", "2.30", ("grid",),
+        cycles=4, seconds=220,
+    )  # fmt: skip
+
+
+#: Model: (micro-batch of Table 2 x the sequence it was trained with, layers kept).
+_DENSE = {"phi2_2b": (2 * 2048, 6), "llama3_8b": (4096, 4), "mpt_7b": (2048, 4)}
+_TP_TOKENS = {"phi2_2b": 8 * 2048, "llama3_8b": 4 * 4096, "mpt_7b": 2 * 2048}
+_EXPERTS = ("olmoe_1b_7b", "deepseek_moe_16b")
+
+
+def _cells() -> Iterator[Row]:
+    """The paper's matrix: {Phi-2, Llama-3-8B, MPT-7B} x {FSDP, TP} and two MoE x EP, on NVLink and the host path."""
+    arms = ("lagom", "autoccl", *BASELINES)
+    for regime, nccl in (("host", "2.30"), ("nvlink", "bundled")):
+        for model, (tokens, layers) in _DENSE.items():
+            yield Row(
+                f"cell-fsdp-{model}-{regime}", "a cell of the paper's matrix", "bench", "fsdp.py",
+                _fsdp(layers, tokens, "--sequence", "0", "--vocab", "0", shape=model), regime, nccl, arms, cycles=6,
+                seconds=200,
+            )  # fmt: skip
+        for model in _DENSE:
+            yield Row(
+                f"cell-tp-{model}-{regime}", "a cell of the paper's matrix", "bench", "tp_domino.py",
+                ("--shape", model, "--layers", "6", "--tokens", str(_TP_TOKENS[model])), regime, nccl, arms, cycles=6,
+                seconds=180, least_gpus=4,
+            )  # fmt: skip
+        for model in _EXPERTS:
+            yield Row(
+                f"cell-ep-{model}-{regime}", "a cell of the paper's matrix", "bench", "ep_two_batch.py",
+                ("--shape", model, "--layers", "4", "--tokens", "8192"), regime, nccl, ("lagom", "static"), cycles=6,
+                seconds=150,
+            )  # fmt: skip
+    yield Row(
+        "tp4-dp2-nvlink", "TP-4 x DP-2, Domino", "bench", "tp_domino.py",
+        ("--layers", "6", "--tokens", "8192", "--data", "2"), arms=("lagom", "static"), cycles=8, seconds=130,
+        least_gpus=4,
+    )  # fmt: skip
+
+
+#: What ten minutes on GPUs are best spent on.
+QUICK = ("host-fsdp-16384", "nvlink-fsdp-4096")
