@@ -21,6 +21,7 @@ from lagom.wire.plan import NO_LIMIT, Rule
 FORMAT, WITH_ENVIRONMENT = 1, 2  # a profile that asks for no environment stays readable for an older lagom
 #: How a comment begins that holds evidence: one JSON object. The plugin passes over it like over any comment.
 EVIDENCE = "#: "
+NAME_BYTES = 64  # LAGOM_NAME_BYTES, with the zero at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Fingerprint:
             yield f"fingerprint ranks {self.ranks}"
         if self.nodes:
             yield f"fingerprint nodes {self.nodes}"
-        if self.gpu:
+        if _writable(self.gpu):
             yield f'fingerprint gpu "{self.gpu}"'
         if self.p2p is not None:
             yield f"fingerprint p2p {int(self.p2p)}"
@@ -61,7 +62,7 @@ class Section:
 
     def lines(self) -> Iterable[str]:
         """The section, without a final newline."""
-        name = f' name="{self.name}"' if self.name else ""
+        name = f' name="{self.name}"' if _writable(self.name) else ""
         yield f"communicator ranks={self.ranks} nodes={self.nodes} ordinal={self.ordinal}{name}"
         if self.program is not None and self.assignment is not None:
             for site in self.program.sites:
@@ -89,7 +90,7 @@ def write_profile(
     ``evidence``: what `lagom explain` tells of how the configs were found, one JSON object a line.
     """
     needs = list(_environment_lines(environment or {}))
-    comments = [f"# {line}" for line in remark.splitlines()]
+    comments = [f"# {_printable(line)}" for line in remark.splitlines()]
     body = itertools.chain.from_iterable(section.lines() for section in sections)
     proofs = [EVIDENCE + json.dumps(one, separators=(",", ":")) for one in evidence]
     title = f"lagom-profile {WITH_ENVIRONMENT if needs else FORMAT}"
@@ -104,10 +105,20 @@ def read_evidence(path: Path) -> list[dict[str, Any]]:
         if line.startswith(EVIDENCE):
             try:
                 value = json.loads(line.removeprefix(EVIDENCE))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             found += [value] if isinstance(value, dict) else []
     return found
+
+
+def _writable(text: str) -> bool:
+    """Whether a quoted name can be read back: process groups and GPUs are named elsewhere, and may be named anything.
+    One that cannot is left out, which means any."""
+    return 0 < len(text.encode(errors="replace")) < NAME_BYTES and text.isprintable() and '"' not in text
+
+
+def _printable(line: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in line)
 
 
 def _environment_lines(environment: Mapping[str, str]) -> Iterable[str]:

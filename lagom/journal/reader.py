@@ -72,7 +72,7 @@ def parse(line: str, number: int = 0) -> Base | None:
     """One line as an event; None if it is torn or garbage; raises :class:`JournalError` for another schema."""
     try:
         data: Any = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(data, dict):
         return None

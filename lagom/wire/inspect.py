@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def inspect(path: Path) -> RegionView:
     """Look at one region; never raises for what is in it."""
     lib = library()
     mapping = ffi.new("struct lagom_mapping *")
-    fault = lib.lagom_region_inspect(mapping, str(path).encode())
+    fault = lib.lagom_region_inspect(mapping, os.fsencode(path))
     if fault != lib.LAGOM_REGION_OK:
         return RegionView(path, _text(lib.lagom_region_fault_text(fault)))
     try:
@@ -51,5 +52,5 @@ def inspect(path: Path) -> RegionView:
 
 def unlink_if_unheld(path: Path) -> bool:
     """Remove a region that no living process holds any lock on, whatever is in it; True if it is gone."""
-    library().lagom_region_remove_stale(str(path).encode())
+    library().lagom_region_remove_stale(os.fsencode(path))
     return not path.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +63,10 @@ class Plan:
 def parse_rule(text: str) -> Rule:
     """One rule of ``--set``, e.g. ``allgather:>=1M:nc=4,chunk=512K``; raises :class:`BadRule` with the reason."""
     rule, error = ffi.new("struct lagom_rule *"), ffi.new("char[256]")
-    if library().lagom_rule_parse(text.encode(), rule, error, 256) != 0:
-        raise BadRule(ffi.string(error).decode())
+    if "\0" in text:
+        raise BadRule(f"{text!r:.80}: a rule has no zero byte in it.")
+    if library().lagom_rule_parse(text.encode(errors="replace"), rule, error, 256) != 0:
+        raise BadRule(ffi.string(error).decode(errors="replace"))
     return read_rule(rule)
 
 
@@ -112,8 +115,8 @@ def read_rule(rule: Any) -> Rule:
 def check_profile(path: Path) -> None:
     """Raises :class:`BadProfile` with the reason, and the line, if the plugin could not read that profile."""
     profile, error = ffi.new("struct lagom_profile *"), ffi.new("char[256]")
-    if library().lagom_profile_load(str(path).encode(), profile, error, 256) != 0:
-        raise BadProfile(f"the profile {path} cannot be used: {ffi.string(error).decode()}")
+    if library().lagom_profile_load(os.fsencode(path), profile, error, 256) != 0:
+        raise BadProfile(f"the profile {path} cannot be used: {ffi.string(error).decode(errors='replace')}")
     library().lagom_profile_free(profile)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +38,7 @@ def read_environment(path: Path) -> dict[str, str]:
 @contextmanager
 def _loaded(path: Path) -> Iterator[Any]:
     profile, error = ffi.new("struct lagom_profile *"), ffi.new("char[256]")
-    if library().lagom_profile_load(str(path).encode(), profile, error, 256) != 0:
+    if library().lagom_profile_load(os.fsencode(path), profile, error, 256) != 0:
         raise BadProfile(f"the profile {path} cannot be used: {ffi.string(error).decode(errors='replace')}")
     try:
         yield profile

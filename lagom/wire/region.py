@@ -6,6 +6,7 @@ write goes through liblagom: release stores and compare-and-swap are not somethi
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from enum import IntEnum
@@ -158,14 +159,14 @@ class Region:
     def create(cls, job_key: str, *, simulated_clock: bool = False) -> Region:
         """Attach to the region of ``job_key``, making it if nobody has yet; raises :class:`RegionRefused`."""
         mapping = ffi.new("struct lagom_mapping *")
-        fault = library().lagom_region_control(mapping, job_key.encode(), True, int(simulated_clock))
+        fault = library().lagom_region_control(mapping, os.fsencode(job_key), True, int(simulated_clock))
         return cls._checked(mapping, fault, job_key)
 
     @classmethod
     def attach(cls, path: Path) -> Region:
         """Attach to an existing region by its file; raises :class:`RegionRefused`."""
         mapping = ffi.new("struct lagom_mapping *")
-        fault = library().lagom_region_control_path(mapping, str(path).encode())
+        fault = library().lagom_region_control_path(mapping, os.fsencode(path))
         return cls._checked(mapping, fault, str(path))
 
     @classmethod
@@ -196,7 +197,7 @@ class Region:
     @property
     def path(self) -> Path:
         """The region's file."""
-        return Path(_text(self._mapping.path))
+        return Path(_name(self._mapping.path))
 
     @property
     def job_key(self) -> str:
@@ -361,6 +362,11 @@ def _text(field: Any) -> str:
     return ffi.string(field).decode(errors="replace")
 
 
+def _name(field: Any) -> str:
+    """Of a job or a file: whatever bytes are in it, they go back to C as they came."""
+    return os.fsdecode(ffi.string(field))
+
+
 def _process_view(index: int, entry: Any) -> ProcessView:
     return ProcessView(
         index,
@@ -409,11 +415,11 @@ def job_key(first_comm_id: int = 0) -> str | None:
     """The key the ranks of this environment would use; ``None`` if no variable names a job."""
     out = ffi.new(f"char[{PATH_BYTES}]")
     named = library().lagom_job_key(out, first_comm_id)
-    return _text(out) if named else None
+    return _name(out) if named else None
 
 
 def region_path(key: str) -> Path:
     """Where the region of a job key lies."""
     out = ffi.new(f"char[{PATH_BYTES}]")
-    library().lagom_region_path(key.encode(), out)
-    return Path(_text(out))
+    library().lagom_region_path(os.fsencode(key), out)
+    return Path(_name(out))
