@@ -39,6 +39,10 @@ class Hunt:
         self._lost_windows = 0
         self._looked_at = 0.0
         ground.story.program(ground.view, ground.tuned, ground.learned.problem, self._tier, ground.evidence)
+        if ground.learned.traced is not None:
+            ground.story.note(
+                f"communicator {ground.view.index}: the kernels of one iteration tell the cost model who waits for whom"
+            )
 
     @property
     def wants_timeline(self) -> bool:

@@ -1,0 +1,105 @@
+"""With a timeline, calls of one size part by what they hide behind: each kind gets the config that suits it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from lagom import journal
+from lagom.demo.stage import Scene
+from lagom.journal.tail import Tail
+from lagom.records import CommConfig
+from lagom.sim.virtual.agreement import load, unpack
+from lagom.sim.virtual.control import ControllerProcess
+from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.preset import build_simulator
+from lagom.sim.virtual.spec import JobSpec
+from lagom.wire.profile import read_profile
+from tests.system.support import Job
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
+
+SECONDS = 80.0
+SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.003)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A whole search, and what each call of an iteration ran before and after it."""
+
+    program: journal.Program
+    moves: list[journal.Move]
+    outcome: journal.Outcome
+    notes: list[str]
+    stock: list[CommConfig]
+    ran: list[CommConfig]
+    sites: tuple[int, ...]  # of each position
+
+
+def tune(spec: JobSpec, job: Job, folder: Path, strategy: str) -> Tuned:
+    """Until the search is over by itself, and some iterations more."""
+    events: list[object] = []
+    with ControllerProcess(job.environ, job.folder, ("--strategy", strategy, "--search-seconds", "8")) as controller:
+        controller.wait_for_region()
+        with VirtualJob(spec, folder, job.environ) as ranks:
+            tail, end = Tail(job.folder), time.monotonic() + SECONDS
+            while not any(isinstance(event, journal.Outcome) for event in events):
+                assert time.monotonic() < end, "the search did not end"
+                events += tail.unread()
+                controller.check()
+                assert ranks.running()
+                time.sleep(0.03)
+            assert ranks.wait_iteration(ranks.iteration + 60, 30)
+            ranks.stop()
+            ranks.finish(30)
+            assert ranks.differences() == []
+    (program,) = [event for event in events if isinstance(event, journal.Program)]
+    (outcome,) = [event for event in events if isinstance(event, journal.Outcome)]
+    words = [unpack(word) for word in load(folder, spec.communicators[0].comm_id, 0)]
+    _, sections = read_profile(job.folder / "profile.lagom")
+    assert sections[0].program is not None
+    return Tuned(
+        program,
+        [event for event in events if isinstance(event, journal.Move)],
+        outcome,
+        [event.text for event in events if isinstance(event, journal.Note)],
+        words[: program.period],
+        words[-program.period :],
+        sections[0].program.positions,
+    )
+
+
+@pytest.mark.parametrize("strategy", ["lagom", "guided"])
+def test_the_exposed_gather_and_the_hidden_ones_get_different_configs(strategy: str, job: Job, tmp_path: Path) -> None:
+    """The simulator says that it pays: noise-free, what was found beats one config for all calls of that size."""
+    spec = replace(SCENE.spec(), logging_every=0)
+    tuned = tune(spec, job, tmp_path, strategy)
+    assert tuned.outcome.verdict == "improved", tuned.outcome.reason
+    assert tuned.program.tier == "timeline"
+    by_context = {site.context: site.index for site in tuned.program.sites if site.bytes == 436207616}
+    assert {"exposed", "hidden"} <= set(by_context)
+    gathers = [at for at, config in enumerate(tuned.ran) if size_of(spec, at) == ("allgather", 436207616)]
+    ran = {context: {tuned.ran[at] for at in gathers if context_of(tuned, at) == context} for context in by_context}
+    assert ran["exposed"].isdisjoint(ran["hidden"]), ran
+    simulator = build_simulator(spec)
+    hidden = next(iter(ran["hidden"]))
+    alike = [hidden if at in gathers else config for at, config in enumerate(tuned.ran)]
+    apart, together, stock = (simulator.run_ops(tuple(configs)).z for configs in (tuned.ran, alike, tuned.stock))
+    assert apart < together
+    assert apart < 0.985 * stock
+    if strategy == "guided":
+        assert any("one iteration tell the cost model" in note for note in tuned.notes), tuned.notes
+        assert tuned.outcome.configs <= 20
+        assert tuned.outcome.regret_iterations <= 15
+
+
+def size_of(spec: JobSpec, at: int) -> tuple[str, int]:
+    operation = build_simulator(spec).comm_ops[at]
+    return operation.function.word, operation.bytes
+
+
+def context_of(tuned: Tuned, at: int) -> str:
+    return next(site.context for site in tuned.program.sites if site.index == tuned.sites[at])
