@@ -21,11 +21,10 @@ CORPUS = HERE / "corpus"
 CORE = ("csrc/agreement", "csrc/plan", "csrc/profile", "csrc/shm")
 #: target -> the library folders it is linked with (the plugin's settings and names come with all of it).
 TARGETS: dict[str, tuple[str, ...]] = {
-    "profile": CORE,
+    "text": (*CORE, "csrc/timeline", "tuner_plugin", "tests/fuzz/profile.c", "tests/fuzz/environment.c"),
     "agreement": CORE,
     "region": (*CORE, "csrc/timeline/kernel_name.c"),
     "timeline": (*CORE, "csrc/timeline"),
-    "environment": (*CORE, "csrc/timeline", "tuner_plugin"),
 }
 
 COMMON = ["-std=c11", "-D_GNU_SOURCE", "-g", "-fno-omit-frame-pointer", "-pthread", "-Icsrc", "-I.", "-Itests/fuzz"]

@@ -2,7 +2,7 @@
  *
  * Input: lines NAME=value, NAME being one of those Lagom reads. Everything that comes out is a string that fits.
  */
-#include "fuzz.h"
+#include "text.h"
 
 #include <unistd.h>
 
@@ -90,11 +90,10 @@ static void read_sizes(void)
     EXPECT(ranks > 0 && nodes > 0 && strnlen(gpu, sizeof(gpu)) < sizeof(gpu));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_environment(const uint8_t *data, size_t size)
 {
     set_environment(data, size);
     name_job();
     name_folder();
     read_sizes();
-    return 0;
 }

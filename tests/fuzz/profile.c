@@ -2,7 +2,7 @@
  *
  * Input: the text. Its first line is also read as a rule.
  */
-#include "fuzz.h"
+#include "text.h"
 
 #include "plan/plan.h"
 #include "profile/profile_text.h"
@@ -74,9 +74,8 @@ static void read_rule(const uint8_t *data, size_t size)
     free(line);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_profile(const uint8_t *data, size_t size)
 {
     read_profile(data, size);
     read_rule(data, size);
-    return 0;
 }
