@@ -211,6 +211,13 @@ FAMILIES = (
         _of_groups(lambda group: group.plans_aborted),
     ),
     Family(
+        "lagom_drifts",
+        "counter",
+        "Times the job was found changed after its search, and was tuned again.",
+        GROUP,
+        _of_groups(lambda group: group.drifts),
+    ),
+    Family(
         "lagom_program_suspensions",
         "counter",
         "Times a rank met a call that the program did not expect, all ranks of the node.",

@@ -145,6 +145,7 @@ def _build_group(
         lost_seconds=told.lost_iterations * told.stock_z / 1e9 if told.stock_z is not None else None,
         plans_committed=told.committed,
         plans_aborted=told.aborted,
+        drifts=told.drifts,
         sites=_sites(group, told, force, iterations_rate),
         rules=force.rules,
     )
@@ -182,8 +183,8 @@ def _phase(glance: RegionGlance, group: GroupGlance, told: GroupStory, count: Co
     agreed = count is not None and count.epoch > 0
     if not glance.controller_alive:
         return _without_controller(told, agreed)
-    if told.program is None:
-        return Phase.LEARNING, ""
+    if told.program is None or told.drifted:
+        return Phase.LEARNING, told.drifted
     if told.last is None:
         return Phase.BASELINE, ""
     return PURPOSES.get(told.last.purpose, Phase.SEARCHING), ""

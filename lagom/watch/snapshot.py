@@ -98,6 +98,7 @@ class GroupSnapshot:
     lost_seconds: float | None
     plans_committed: int
     plans_aborted: int
+    drifts: int  # times the job changed after its search, and was learnt anew
     sites: tuple[SiteSnapshot, ...]
     rules: tuple[str, ...]
 

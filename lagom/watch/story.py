@@ -38,6 +38,8 @@ class GroupStory:
     plans: dict[int, journal.PlanPublished] = field(default_factory=dict)
     committed: int = 0
     aborted: int = 0
+    drifts: int = 0
+    drifted: str = ""  # why it is learnt anew, until a program is found
     _lost_before: float = 0.0  # in searches that are over
 
     @property
@@ -56,8 +58,14 @@ class GroupStory:
 
     def begin(self, program: journal.Program) -> None:
         """A search begins, perhaps not the first."""
-        self._lost_before = self.lost_iterations
+        self._lost_before, self.drifted = self.lost_iterations, ""
         self.program, self.last, self.outcome, self.stock_z, self.configs = program, None, None, None, 0
+
+    def drift(self, drift: journal.Drift) -> None:
+        """The job is no longer as it was left: what was found stays in force while it is learnt anew."""
+        self._lost_before = self.lost_iterations
+        self.last, self.outcome, self.drifted = None, None, drift.reason
+        self.drifts += 1
 
     def move(self, move: journal.Move) -> None:
         """A step of it."""
@@ -128,6 +136,8 @@ class JobStory:
             self.group(event.communicator).move(event)
         elif isinstance(event, journal.Outcome):
             self.group(event.communicator).outcome = event
+        elif isinstance(event, journal.Drift):
+            self.group(event.communicator).drift(event)
         else:
             self._take_plan(event)
 

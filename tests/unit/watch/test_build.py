@@ -45,6 +45,7 @@ def built(seen: RegionGlance, *events: Base, before: RegionGlance | None = None)
     return build_job(seen, told(*events), "", counts, counts_of(seen, 12.0)).groups[0]
 
 
+DRIFT = journal.Drift(t=6.0, communicator=0, reason="Z has been 9 % longer")
 BOTH = (slot(0, calls=60), slot(1, calls=61))
 AT_EPOCH_7 = (slot(0, calls=60, epoch=7), slot(1, calls=61, epoch=7))
 
@@ -67,6 +68,8 @@ AT_EPOCH_7 = (slot(0, calls=60, epoch=7), slot(1, calls=61, epoch=7))
         ),
         (region(group(*BOTH)), (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "stopped"})), Phase.STOPPED),
         (region(group(*BOTH)), (*SEARCH, PROGRAM), Phase.BASELINE),
+        (region(group(*BOTH)), (*SEARCH, DRIFT), Phase.LEARNING),
+        (region(group(*BOTH)), (*SEARCH, DRIFT, PROGRAM), Phase.BASELINE),
         (region(group(*BOTH)), (START, journal.StandingAside(communicator=0, reason="graphs")), Phase.ASIDE),
         (region(group(*BOTH), controller=False), SEARCH[:-1], Phase.UNATTENDED),
         (region(group(*BOTH), controller=False), (), Phase.STOCK),
@@ -144,6 +147,8 @@ def test_the_search_in_numbers() -> None:
     assert text.gained(shown) == "1.100x stock [1.080, 1.120]"
     again = built(region(group(*BOTH)), *SEARCH, PROGRAM, BASELINE, move("trial", lost_iterations=1.0))
     assert (again.lost_iterations, again.configs_tried, again.speedup) == (3.5, 1, None)
+    drifted = built(region(group(*BOTH)), *SEARCH, DRIFT)
+    assert (drifted.lost_iterations, drifted.drifts, drifted.detail) == (2.5, 1, "Z has been 9 % longer")
 
 
 def test_a_log_begins_anew_with_each_job_in_it() -> None:

@@ -1,0 +1,99 @@
+"""``lagom watch`` beside a running job of virtual ranks: it finds it, tells what it does, and leaves it alone."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lagom.demo.stage import Scene
+from lagom.sim.virtual.control import ControllerProcess
+from lagom.sim.virtual.job import VirtualJob
+from lagom.watch import GroupSnapshot, JobSnapshot, Phase, Watcher
+from tests.system.support import Job
+
+SCENE = Scene(ranks=2, layers=3, noise=0.005)
+PATIENCE = 40.0
+
+
+def watch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lagom", "watch", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+
+def seen_when(watcher: Watcher, enough: Callable[[GroupSnapshot], bool]) -> JobSnapshot:
+    """The one job on this node, once its one group is as wished."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        (found,) = watcher.look().running
+        if found.groups and enough(found.groups[0]):
+            return found
+        time.sleep(0.2)
+    pytest.fail(f"never seen: {found}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_job_is_found_told_and_left_alone(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAGOM_SHM_DIR", job.environ["LAGOM_SHM_DIR"])
+    assert watch("--once").returncode == 1
+    with ControllerProcess(job.environ, job.folder, ()) as controller:
+        controller.wait_for_region()
+        with VirtualJob(SCENE.spec(), tmp_path / "scratch", job.environ) as ranks:
+            watcher = Watcher()
+            seen_when(watcher, lambda group: group.configs_tried > 0)
+            tell_of_a_search(one_look(tmp_path / "lagom.prom"), job)
+            followed_by_name(job)
+            controller.kill()
+            alone = seen_when(watcher, lambda group: group.phase is Phase.UNATTENDED)
+            assert alone.controller_pid == 0
+            assert ranks.running()
+            ranks.stop()
+            ranks.finish(20)
+            assert ranks.differences() == []
+    ended = watch(str(job.folder))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "ended: its shared memory is gone" in ended.stdout
+
+
+def tell_of_a_search(found: dict[str, Any], job: Job) -> None:
+    group = found["groups"][0]
+    assert (found["folder"], found["ranks"], found["mode"]) == (str(job.folder), 2, "tune")
+    assert found["controller_pid"] > 0
+    assert group["phase"] in ("searching", "confirming", "proving")
+    assert group["calls_per_second"] > 0
+    assert group["iterations_per_second"] is None or group["iterations_per_second"] > 0
+    assert group["resolvable"] > 0
+    assert {site["function"] for site in group["sites"]} == {"allgather", "reducescatter"}
+    assert all(site["nccl"] for site in group["sites"] if "416M hidden" in site["name"])
+    assert {decision["kind"] for decision in found["decisions"]} & {"move", "program"}
+
+
+def one_look(textfile: Path) -> dict[str, Any]:
+    """``--once`` as a script uses it, with both outputs."""
+    done = watch("--once", "--json", "--prometheus", str(textfile))
+    assert (done.returncode, done.stderr) == (0, "")
+    families = {family.name: family for family in text_string_to_metric_families(textfile.read_text())}
+    assert families["lagom_jobs"].samples[0].value == 1
+    assert families["lagom_calls"].samples[0].value > 0
+    (found,) = json.loads(done.stdout)["jobs"]
+    return dict(found)
+
+
+def followed_by_name(job: Job) -> None:
+    """Lines for a pipe, until we leave it."""
+    command = [sys.executable, "-m", "lagom", "watch", str(job.folder), "--interval", "0.2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = itertools.islice(process.stdout, 60)
+        told = any("default_pg" in line and "calls/s" in line for line in lines)
+        process.terminate()
+    assert told
