@@ -78,7 +78,7 @@ class Hunt:
         self._lost_windows = 0 if result.pairs else self._lost_windows + 1
         move = self.session.report(result)
         ground = self._ground
-        ground.story.move(ground.view, move, "tuning", ground.iteration(), failure)
+        ground.story.move(ground.view, move, "retuning" if ground.retunes else "tuning", ground.iteration(), failure)
         if move.verdict == "confirmed":
             ground.best = move.candidate
             ground.story.profile_changed()

@@ -220,6 +220,7 @@ class Move(Base):
     x: float | None = None
     y: float | None = None
     z: float | None = None
+    z_error: float | None = None  # one standard error of z
     pairs: int = 0
     discarded: int = 0
     stragglers: int = 0

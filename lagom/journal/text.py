@@ -3,7 +3,8 @@
 A move reads, from left to right: when, which phase of the search at which iteration on which communicator; what was
 tried where; what it gave; what was concluded and why::
 
-    09:31:02 search   it 1240 default_pg  #7 allgather 416M: nc=3 c=256K  better  Z 68.60 ms x0.957 [0.949, 0.966] ...
+    09:31:02 tuning   it 1240 default_pg  trial #7 allgather 416M: nc=3 c=256K  X 45.0 Y 60.0 Z 68.60 ±0.30 ms
+             ratio 0.957 [0.949, 0.966] 8 pairs sees 1.2 % lost 3.4  better: ...
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class Formatter:
 
     def _move(self, e: schema.Move) -> str:
         where = f"{e.phase:<8} it {e.iteration if e.iteration is not None else '?'} {self.name(e.communicator)}"
-        what = f"#{e.number} {self._tried(e)}{' (what it is held to ran once more)' if e.ran else ''}"
+        what = f"{e.purpose} #{e.number} {self._tried(e)}{' (what it is held to ran once more)' if e.ran else ''}"
         return f"{where}  {what}  {numbers_text(e)}  {e.verdict}: {e.reason}"
 
     def _tried(self, e: schema.Move) -> str:
@@ -198,7 +199,8 @@ def config_text(config: ConfigRecord) -> str:
 
 
 def numbers_text(move: schema.Move) -> str:
-    """H, X, Y, Z and the ratio with its 95 % interval, as far as they were measured."""
+    """H, X, Y, Z (± one standard error), the ratio with its 95 % interval, the smallest effect these data could show,
+    and the iterations lost so far, as far as they were measured."""
     h = [] if move.h is None else [f"H {move.h:.3g}"]
     times = [
         f"{name} {value / 1e6:.2f}"
@@ -206,10 +208,12 @@ def numbers_text(move: schema.Move) -> str:
         if value is not None
     ]
     if times:
-        times[-1] += " ms"
+        times[-1] += (f" ±{move.z_error / 1e6:.2f}" if move.z is not None and move.z_error is not None else "") + " ms"
     ratio = [] if move.ratio is None else [f"ratio {move.ratio:.4f}{interval_text(move.ratio_low, move.ratio_high)}"]
     pairs = [f"{move.pairs} pairs" + (f" (-{move.discarded})" if move.discarded else "")] if move.pairs else []
-    return " ".join(h + times + ratio + pairs) or "not measured"
+    sees = [f"sees {100 * move.resolvable:.1f} %"] if move.resolvable is not None else []
+    lost = [f"lost {move.lost_iterations:.1f}"] if move.pairs and move.purpose != "baseline" else []
+    return " ".join(h + times + ratio + pairs + sees + lost) or "not measured"
 
 
 def interval_text(low: float | None, high: float | None) -> str:

@@ -99,6 +99,7 @@ class Books:
             x=trial.x,
             y=trial.y,
             z=trial.z,
+            z_error=se * trial.z,
             stragglers=trial.discarded,
             resolvable=statistics.resolvable(se, self._policy.certainty),
         )

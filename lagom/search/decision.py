@@ -30,6 +30,7 @@ class Move:
     x: float | None = None  # candidate's medians, ns
     y: float | None = None
     z: float | None = None
+    z_error: float | None = None  # one standard error of z, ns
     pairs: int = 0  # of this window, stragglers included
     discarded: int = 0  # pairs that the driver had to throw away
     stragglers: int = 0  # pairs of this candidate so far that lie > 5 MAD off and are set aside

@@ -67,11 +67,14 @@ STORY: list[tuple[Base, str]] = [
             x=45e6,
             y=60e6,
             z=68.6e6,
+            z_error=0.3e6,
             pairs=8,
             discarded=1,
+            resolvable=0.0125,
+            lost_iterations=3.41,
         ),
-        "search   it 1240 fsdp  #7 allgather 416M: nc=3 c=256K  H 0.12 X 45.00 Y 60.00 Z 68.60 ms "
-        "ratio 0.9570 [0.949, 0.966] 8 pairs (-1)  better: X fell more than Y rose",
+        "search   it 1240 fsdp  trial #7 allgather 416M: nc=3 c=256K  H 0.12 X 45.00 Y 60.00 Z 68.60 ±0.30 ms "
+        "ratio 0.9570 [0.949, 0.966] 8 pairs (-1) sees 1.2 % lost 3.4  better: X fell more than Y rose",
     ),
     (
         Outcome(communicator=0, verdict="improved", reason="A/B", configs_chosen=(NC3,), speedup=1.25),
