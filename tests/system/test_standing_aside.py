@@ -46,7 +46,7 @@ def assert_stock(summaries: list[RankSummary]) -> None:
         assert summary.was_stock, f"{summary.calls - summary.untouched} calls were changed; it said {summary.log}"
 
 
-@pytest.mark.parametrize("version", ["2.24", "2.27", "2.28", "2.29", "2.30", "2.31"])
+@pytest.mark.parametrize("version", ["2.21", "2.22", "2.24", "2.27", "2.28", "2.29", "2.30", "2.31"])
 @pytest.mark.parametrize("profiler", [False, True])
 def test_no_controller_is_stock_on_every_nccl(version: str, profiler: bool, job: Job, tmp_path: Path) -> None:
     timeline = "profiler" if profiler else "none"
