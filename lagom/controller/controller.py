@@ -19,11 +19,12 @@ from types import FrameType
 from typing import Any
 
 from lagom import __version__, journal
+from lagom.controller.excerpts import Excerpts
 from lagom.controller.histories import Histories
 from lagom.controller.options import Options
 from lagom.controller.pins import Pins
 from lagom.controller.recorder import Recorder
-from lagom.controller.story import Story
+from lagom.controller.story import Story, Told
 from lagom.controller.tally import Tally
 from lagom.controller.timeline import Timeline
 from lagom.controller.tuner import CommunicatorTuner
@@ -50,6 +51,8 @@ class Controller:
         self._turns = Turns(options.search_seconds)
         self._pins = Pins(options)
         self._recorder = Recorder(options.directory) if options.record or options.profile_iterations else None
+        self._excerpts = Excerpts(options.directory)
+        self.story.listeners.append(self._keep_kernels)
         self._known: dict[int, ProcessView] = {}
         self._histories = Histories()
         self._tally = Tally()
@@ -158,12 +161,14 @@ class Controller:
             tuner = self.tuners.get(slot.communicator)
             if tuner is not None:
                 tuner.add_calls(slot.index, records)
+            self._excerpts.add_calls(slot, records)
             if self._recorder is not None and self._is_recording():
                 self._recorder.add_calls(slot.index, records)
         for process in self._known:
             spans = self.region.drain_kernels(process)
             for tuner in self.tuners.values():
                 tuner.add_spans(process, spans)
+            self._excerpts.add_spans(process, spans)
             if self._recorder is not None and self._is_recording():
                 self._recorder.add_kernels(process, spans)
 
@@ -215,6 +220,12 @@ class Controller:
         kept = [tuner.view for tuner in self.tuners.values() if tuner.section() is not None]
         found = (self.story.proofs.of(view, self.options.job, gpu) for view in kept)
         return [proof for proof in found if proof is not None]
+
+    def _keep_kernels(self, event: Told) -> None:
+        try:
+            self._excerpts.hear(event, self.region.kernel_names())
+        except OSError as error:
+            self.story.note(f"kernels for the report cannot be kept: {error}", warning=True)
 
     def _write_records(self) -> None:
         if self._recorder is None or (self._profiled and self._stop_reason):

@@ -65,11 +65,11 @@ class Recorder:
 
     def add_calls(self, slot: int, records: NDArray[Any]) -> None:
         """Call records of one slot."""
-        self._calls.add(_tagged(CALL_ROW, "slot", slot, "record", records))
+        self._calls.add(tagged(CALL_ROW, "slot", slot, "record", records))
 
     def add_kernels(self, process: int, spans: NDArray[Any]) -> None:
         """Kernel spans of one process."""
-        self._kernels.add(_tagged(KERNEL_ROW, "process", process, "span", spans))
+        self._kernels.add(tagged(KERNEL_ROW, "process", process, "span", spans))
 
     def write(self, names: Mapping[int, str]) -> None:
         """Write the files; OSError if the folder cannot be written."""
@@ -78,7 +78,8 @@ class Recorder:
         (self._folder / "names.json").write_text(json.dumps(dict(names), indent=0))
 
 
-def _tagged(dtype: np.dtype[Any], tag: str, value: int, field: str, records: NDArray[Any]) -> NDArray[Any]:
+def tagged(dtype: np.dtype[Any], tag: str, value: int, field: str, records: NDArray[Any]) -> NDArray[Any]:
+    """The records as rows of ``dtype``, each with the number of its slot or process."""
     rows = np.zeros(len(records), dtype)
     rows[tag], rows[field] = value, records
     return rows

@@ -17,6 +17,8 @@ from lagom.wire.library import library
 from lagom.wire.plan import NO_LIMIT, Plan, Rule
 from lagom.wire.region import CommunicatorView, ProcessView
 
+Told = journal.Program | journal.Move | journal.Outcome
+
 
 class Story:
     """Writes the journal. ``on_profile`` is called when the profile should be written anew."""
@@ -26,6 +28,7 @@ class Story:
         self.profile_changed = on_profile
         self._said: set[str] = set()
         self.proofs = Proofs()
+        self.listeners: list[Callable[[Told], None]] = [self.proofs.hear]  # what a search tells, they hear too
 
     def note(self, text: str, *, warning: bool = False) -> None:
         """Anything a reader should know; the same sentence is written once."""
@@ -37,10 +40,10 @@ class Story:
         """A note that asks for attention."""
         self.note(text, warning=True)
 
-    def _tell(self, event: journal.Program | journal.Move | journal.Outcome) -> None:
-        """For the log, and for what the profile keeps of it."""
-        self.proofs.hear(event)
+    def _tell(self, event: Told) -> None:
         self.log.write(event)
+        for hear in self.listeners:
+            hear(event)
 
     def standing_aside(self, reason: str, view: CommunicatorView | None = None) -> None:
         """Something is not tuned, and why."""

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from lagom.report.tuning_kernels import Patterns
     from lagom.report.tuning_story import Search, Step
 
 #: Room a label of H takes, points.
 _LABEL_WIDTH, _LABEL_HEIGHT = 36.0, 11.0
+_MAX_PATTERNS = 6
 
 
 @style.styled
@@ -154,6 +156,30 @@ def _regret(axes: Axes, search: Search) -> None:
 
 def _when(search: Search, step: Step) -> float:
     return float(step.move.iteration if step.move.iteration is not None else search.moves.index(step.move))
+
+
+@style.styled
+def patterns(found: Patterns) -> Figure | None:
+    """X, Y and Z of the heaviest overlap patterns under each config that was kept, over stock's: where an iteration
+    got shorter, and what was paid for it. ``None`` with nothing to compare stock with."""
+    if len(found.times) < 2:
+        return None
+    shown = found.heaviest[:_MAX_PATTERNS]
+    figure, rows = style.new_figure(12, 0.9 + 1.25 * len(shown), len(shown))
+    place = np.arange(len(found.labels))
+    lines = (("x", style.COMMUNICATION["allgather"], "o"), ("y", style.COMPUTE["matmul"], "s"), ("z", style.INK, "D"))
+    for axes, pattern in zip(rows, shown, strict=True):
+        for key, colour, marker in lines:
+            values = np.array([getattr(one, key)[pattern] for one in found.times])
+            if values[0] > 0:
+                axes.plot(place, values / values[0], color=colour, marker=marker, ms=4, lw=1.2, label=key.upper())
+        axes.axhline(1.0, color=style.FAINT, lw=0.8, ls=(0, (4, 3)))
+        length = found.times[0].z[pattern] / 1e6
+        axes.set_title(f"{found.names[pattern]}   ({length:.1f} ms under stock)", fontsize=9)
+        axes.set_xticks(place, found.labels if axes is rows[-1] else [""] * len(place), fontsize=8)
+        axes.set_ylabel("× stock", fontsize=8)
+    figure.legend(*rows[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, handlelength=1.4)
+    return figure
 
 
 @style.styled

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lagom.report import page, style, tuning_figures, tuning_overlap
+from lagom.report import page, style, tuning_figures, tuning_kernels, tuning_overlap
+from lagom.report.tuning_kernels import Patterns
+from lagom.report.tuning_overlap import Overlap
 from lagom.report.tuning_story import Search, SiteChange, Step, TuningStory
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ class Part:
     sites: Markup | None
     changes: list[SiteChange]
     steps: list[Step]
+    overlap: Overlap | None = None
+    timelines: list[tuple[str, Markup]] = field(default_factory=list)
+    patterns: Patterns | None = None
+    pattern_picture: Markup | None = None
 
 
 def answer(search: Search) -> str:
@@ -64,19 +70,24 @@ def write_folder(story: TuningStory, folder: Path, source: str, records: Path | 
     ``records`` holds raw ones."""
     page.make_folder(folder)
     written: list[Path] = []
-    parts = [_part(search, folder, written) for search in story.told]
-    values: dict[str, Any] = {"source": _source(story, source), "parts": parts, "nothing": nothing(story)}
-    overlap, why_not = tuning_overlap.overlap(story, records) if records is not None else (None, "")
-    pictures = overlap.figures() if overlap is not None else []
-    timelines = [(name, _saved(folder / f"timeline-{name}.png", figure, written)) for name, figure in pictures]
+    recorded, why_not = tuning_overlap.overlap(story, records) if records is not None else (None, "")
     remarks = [*_remarks(story), *([why_not] if why_not else [])]
-    values |= {"overlap": overlap, "timelines": timelines, "remarks": remarks}
+    parts = []
+    for search in story.told:
+        kept = tuning_kernels.kernels(search, records) if records is not None else tuning_kernels.Kernels()
+        remarks += [kept.remark] if kept.remark else []
+        whole = recorded if recorded is not None and recorded.communicator == search.communicator else None
+        parts.append(_part(search, folder, written, whole or kept.overlap, kept.patterns))
+    values: dict[str, Any] = {"source": _source(story, source), "parts": parts, "nothing": nothing(story)}
+    values |= {"remarks": remarks}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
     page.write(folder / "report.html", text)
     return [folder / "report.html", *written]
 
 
-def _part(search: Search, folder: Path, written: list[Path]) -> Part:
+def _part(
+    search: Search, folder: Path, written: list[Path], overlap: Overlap | None, patterns: Patterns | None
+) -> Part:
     name = search.name or f"communicator {search.communicator}"
     prefix = f"{search.communicator}-" if search.communicator else ""
 
@@ -93,7 +104,12 @@ def _part(search: Search, folder: Path, written: list[Path]) -> Part:
         sites=drawn("sites", tuning_figures.sites(search)),
         changes=search.changes(),
         steps=search.steps(),
-    )
+        overlap=overlap,
+        timelines=[(name, _saved(folder / f"{prefix}timeline-{name}.png", figure, written))
+                   for name, figure in (overlap.figures() if overlap is not None else [])],
+        patterns=patterns,
+        pattern_picture=drawn("patterns", None if patterns is None else tuning_figures.patterns(patterns)),
+    )  # fmt: skip
 
 
 def _saved(path: Path, figure: Figure, written: list[Path]) -> Markup:

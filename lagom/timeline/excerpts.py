@@ -26,28 +26,33 @@ Ranges = NDArray[np.int64]  # iterations x (begin, end), ns
 
 
 def under(
-    tables: Sequence[KernelTable], calls: Mapping[int, Mapping[int, NDArray[Any]]], wanted: Sequence[CommConfig]
+    tables: Sequence[KernelTable],
+    calls: Mapping[int, Mapping[int, NDArray[Any]]],
+    wanted: Sequence[CommConfig],
+    least: int = LEAST,
 ) -> list[KernelTable]:
     """Of every rank its iterations under ``wanted`` (one config a site; none = stock), one after the other. Empty if
-    some rank has fewer than :data:`LEAST`, or if several of its communicators were tuned."""
+    some rank has fewer than ``least``, or if several of its communicators were tuned."""
     found = []
     for table in tables:
         slot = _tuned_slot(calls.get(table.rank, {}))
         if slot is None:
             return []
-        ranges = _ranges(table, slot, _starts_under(calls[table.rank][slot], wanted))
-        if len(ranges) < LEAST:
+        ranges = _ranges(table, slot, starts_under(calls[table.rank][slot], wanted))
+        if len(ranges) < least:
             return []
         found.append(laid_end_to_end(table, ranges[-MOST:]))
     return found
 
 
 def _tuned_slot(calls: Mapping[int, NDArray[Any]]) -> int | None:
+    if len(calls) == 1:
+        return next(iter(calls))
     tuned = [slot for slot, records in calls.items() if (records["flags"] & _APPLIED).any()]
     return tuned[0] if len(tuned) == 1 else None
 
 
-def _starts_under(records: NDArray[Any], wanted: Sequence[CommConfig]) -> NDArray[np.int64]:
+def starts_under(records: NDArray[Any], wanted: Sequence[CommConfig]) -> NDArray[np.int64]:
     """Call numbers (iterations x 2) of each wanted iteration's position 0 and of the next one's."""
     records = np.sort(records[(records["flags"] & _PROGRAM) != 0], order="call")
     starts = np.flatnonzero(records["position"] == 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from lagom.timeline.table import KernelTable
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN
 
 CALLS, KERNELS, NAMES = "calls.npy", "kernels.npy", "names.json"
+EXCERPTS = "kernels"
 _NCCL_KERNEL, _CUPTI, _SIMULATED = 2, 3, 4
 _COMPUTE = 0
 _UNKNOWN_SLOT = 0xFFFFFFFF
@@ -36,7 +38,36 @@ def load_records(folder: Path) -> Recorded:
     """Tables, one a process that recorded kernels, and rank -> slot -> calls. Raises TraceError with the reason."""
     kernels = _read(folder / KERNELS, "process", "span", KERNEL_SPAN)
     calls = _read(folder / CALLS, "slot", "record", CALL_RECORD)
-    names = _names(folder / NAMES)
+    try:
+        names = _names((folder / NAMES).read_text())
+    except OSError:
+        names = {}
+    return _by_rank(kernels, calls, names)
+
+
+def excerpts(folder: Path, communicator: int) -> dict[int, Path]:
+    """The files of a search's kept moves in a log folder, by the move's number (``lagom.controller.excerpts``)."""
+    found = {}
+    for path in (folder / EXCERPTS).glob(f"{communicator}-*.npz"):
+        number = path.stem.partition("-")[2]
+        if number.isdecimal():
+            found[int(number)] = path
+    return dict(sorted(found.items()))
+
+
+def load_excerpt(path: Path) -> Recorded:
+    """One of them, like :func:`load_records`. Raises TraceError with the reason."""
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            kernels, calls, names = kept["kernels"], kept["calls"], bytes(kept["names"]).decode(errors="replace")
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise TraceError(f"{path} is damaged or no excerpt of kernels; it was left out.") from error
+    _check(path, kernels, "process", "span", KERNEL_SPAN)
+    _check(path, calls, "slot", "record", CALL_RECORD)
+    return _by_rank(kernels, calls, _names(names))
+
+
+def _by_rank(kernels: NDArray[Any], calls: NDArray[Any], names: dict[int, str]) -> Recorded:
     tables, by_rank = [], {}
     for process in np.unique(kernels["process"]).tolist():
         spans = _one_source(kernels["span"][kernels["process"] == process])
@@ -62,15 +93,19 @@ def _read(path: Path, tag: str, field: str, record: np.dtype[Any]) -> NDArray[An
         raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, EOFError) as error:
         raise TraceError(f"{path} is damaged or no record file; record again with `lagom run --record`.") from error
-    wanted = np.dtype([(tag, "u4"), (field, record)])
-    if not isinstance(rows, np.ndarray) or rows.dtype != wanted:
-        raise TraceError(f"{path} was written by another version of lagom; record again with this one.")
+    _check(path, rows, tag, field, record)
     return rows
 
 
-def _names(path: Path) -> dict[int, str]:
+def _check(path: Path, rows: NDArray[Any], tag: str, field: str, record: np.dtype[Any]) -> None:
+    wanted = np.dtype([(tag, "u4"), (field, record)])
+    if not isinstance(rows, np.ndarray) or rows.dtype != wanted:
+        raise TraceError(f"{path} was written by another version of lagom; record again with this one.")
+
+
+def _names(text: str) -> dict[int, str]:
     """Name index -> kernel name; empty where it was not written or is damaged: names are for people."""
     try:
-        return {int(index): str(name) for index, name in json.loads(path.read_text()).items()}
-    except (OSError, ValueError, AttributeError):
+        return {int(index): str(name) for index, name in json.loads(text).items()}
+    except (ValueError, AttributeError):
         return {}
