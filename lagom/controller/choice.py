@@ -60,7 +60,7 @@ def chosen_strategy(options: Options, learned: Learned) -> Strategy:
 
 def wants_trace(options: Options) -> bool:
     """Whether the strategy can use the kernels of an iteration."""
-    return options.strategy == "guided" and not options.compare
+    return options.strategy == "guided" and not options.only_compares
 
 
 def given_by_hand(options: Options) -> list[CommConfig]:

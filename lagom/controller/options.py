@@ -32,6 +32,11 @@ class Options:
     first_rank_seconds: float = 60.0
 
     @property
+    def only_compares(self) -> bool:
+        """Whether configs given by hand are measured once, instead of a search."""
+        return bool(self.compare) or self.arms is not None
+
+    @property
     def pins(self) -> Path:
         """The file ``lagom set`` writes: one rule a line."""
         return self.directory / "pins"

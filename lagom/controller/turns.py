@@ -2,7 +2,8 @@
 
 The busiest goes first (by bytes an iteration, as far as its program is known). One that does not settle, or whose job
 is elsewhere, holds the others up only for a while; it gets another turn when they have had theirs. A limit in time is
-for all of them together: each gets an equal part of what is left.
+for all of them together: each gets an equal part of what is left. When all have had their turn it begins anew, for
+those that drift later.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Turns:
     """Asked a few times a second; sets ``may_tune`` and ``search_seconds`` of the tuners."""
 
     def __init__(self, search_seconds: float | None) -> None:
-        self._left = search_seconds
+        self._limit = self._left = search_seconds
         self._turn: CommunicatorTuner | None = None
         self._idle_since: float | None = None
         self._began = 0.0
@@ -37,6 +38,8 @@ class Turns:
         self._turn = next(iter(fewest_first), None)
         if self._turn is not None:
             self._begin(self._turn, len(waiting), now)
+        else:
+            self._left = self._limit
 
     def _keeps_it(self, turn: CommunicatorTuner, tuners: Collection[CommunicatorTuner], now: float) -> bool:
         if turn.is_over or turn not in tuners:

@@ -49,13 +49,14 @@ class Vigil(Deaf):
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._drift = Drift(VOTES << ground.retunes)
+        self._watches = ground.retunes < MAX_RETUNES and not ground.options.only_compares
         self._began: Glance | None = None  # of this block
         self._last: Glance | None = None
         self._away_since: Glance | None = None
         self._looked_at = 0.0
 
     def step(self, now: float) -> str:
-        if now - self._looked_at < LOOK_SECONDS or self._ground.retunes >= MAX_RETUNES:
+        if now - self._looked_at < LOOK_SECONDS or not self._watches:
             return "quiet"
         self._looked_at = now
         glance = self._glance()

@@ -90,6 +90,11 @@ def test_a_limit_in_time_is_for_all_of_them() -> None:
     tuners[2].finish()
     look(turns, tuners, 70.0)
     assert tuners[0].seconds == 20.0
+    tuners[0].finish()
+    look(turns, tuners, 80.0)
+    tuners[1].is_over, tuners[1].wants_turn = False, True
+    look(turns, tuners, 5000.0)
+    assert tuners[1].seconds == 90.0, "a search after drift is another one"
 
 
 def test_one_that_comes_back_after_drift_gets_another_turn() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from lagom.controller.drift import REFERENCE_BLOCKS, VOTES
 from lagom.controller.ground import Ground
+from lagom.controller.options import Options
 from lagom.controller.vigil import AWAY_NS, MAX_RETUNES, Vigil
 from lagom.records import Assignment
 
@@ -62,10 +64,11 @@ class Job:
         return "quiet"
 
 
-def vigil_of(job: Job, retunes: int = 0) -> tuple[Vigil, Ground]:
+def vigil_of(job: Job, retunes: int = 0, compare: tuple[str, ...] = ()) -> tuple[Vigil, Ground]:
     story = SimpleNamespace(drift=lambda *facts: job.drifts.append(facts))
     view: Any = SimpleNamespace(index=0)
-    ground = Ground(job, view, SimpleNamespace(), story, retunes=retunes)  # type: ignore[arg-type]
+    options = Options(Path(), compare=compare)
+    ground = Ground(job, view, options, story, retunes=retunes)  # type: ignore[arg-type]
     ground.best = Assignment.stock(2)
     return Vigil(ground), ground
 
@@ -127,9 +130,10 @@ def test_each_further_search_needs_twice_the_evidence_and_there_are_few() -> Non
         seen.append(job.iterations - began)
     assert 1.7 < seen[1] / seen[0] < 2.3
     assert 1.7 < seen[2] / seen[1] < 2.3
-    job = Job()
-    vigil, _ = vigil_of(job, MAX_RETUNES)
-    assert job.run(vigil, 20_000) == job.run(vigil, 20_000, 300.0) == "quiet"
+    for options in ({"retunes": MAX_RETUNES}, {"compare": ("any:any:nc=2",)}):
+        job = Job()
+        vigil, _ = vigil_of(job, **options)  # type: ignore[arg-type]
+        assert job.run(vigil, 10_000) == job.run(vigil, 10_000, 300.0) == "quiet"
 
 
 def test_short_and_long_iterations_are_measured_alike() -> None:
