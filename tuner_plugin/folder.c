@@ -81,5 +81,6 @@ int lagom_folder_make(const char *folder)
         mkdir(path, NOT_OPEN_TO_ALL); /* the last one tells whether it worked */
         *slash = '/';
     }
-    return mkdir(path, NOT_OPEN_TO_ALL) == 0 || errno == EEXIST ? 0 : errno;
+    bool is_there = mkdir(path, NOT_OPEN_TO_ALL) == 0 || errno == EEXIST;
+    return is_there && access(path, W_OK | X_OK) == 0 ? 0 : errno;
 }

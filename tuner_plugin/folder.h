@@ -12,7 +12,7 @@
 void lagom_folder_name(const struct lagom_settings *settings, uint64_t region_created_ns, bool several_nodes,
                        char out[PATH_MAX]);
 
-/* mkdir -p. 0 on success, else errno. */
+/* mkdir -p. 0 = it is there and can be written to, else errno. */
 int lagom_folder_make(const char *folder);
 
 #endif

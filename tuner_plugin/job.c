@@ -166,7 +166,7 @@ static void start_controller(struct lagom_job *job)
                                       .simulated_clock = job->mapping.region->header.clock == LAGOM_CLOCK_SIMULATED};
     int failure = lagom_folder_make(job->folder);
     if (failure != 0) {
-        snprintf(reason, sizeof(reason), "the log folder cannot be made (%s); set LAGOM_DIR.", strerror(failure));
+        snprintf(reason, sizeof(reason), "the log folder cannot be written to (%s); set LAGOM_DIR.", strerror(failure));
     }
     job->started_controller = failure == 0 && lagom_spawn_controller(&spawn, reason, sizeof(reason));
     if (job->started_controller) {

@@ -12,6 +12,7 @@ from lagom import headroom
 from lagom.controller.choice import refuse_what_cannot_be_read
 from lagom.controller.controller import Controller, lower_priority
 from lagom.controller.options import STABLE_ITERATIONS, Options
+from lagom.controller.speech import speak_as_far_as_possible
 from lagom.errors import LagomError
 from lagom.journal import Journal, StandingAside
 from lagom.settings import read, split_rules
@@ -94,4 +95,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    speak_as_far_as_possible()
     sys.exit(main())

@@ -1,0 +1,265 @@
+"""What the machine around a job may be like: shared memory of a container's size or none, folders nobody can write,
+a wall clock that jumps, process ids of one's own, and every launcher's way of naming a job.
+
+Mounts and PID namespaces are made for the job alone (`unshare`); where that is not allowed these tests skip and say so.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lagom import journal
+from lagom.sim.virtual.control import key_and_region
+from lagom.sim.virtual.job import RankSummary, VirtualJob
+from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
+from lagom.wire.glance import glance
+from lagom.wire.inspect import inspect
+from tests.system.storm import CELLS, Control, Weather
+from tests.system.support import Job
+from tests.system.test_controller_faults import Log, tuning
+from tests.system.test_user_paths import channels_used, events, finish, start, until
+
+HERE = Path(__file__).resolve().parent
+COMM_ID = 0x50BB
+PIN = "allgather:any:nc=2"
+
+
+@functools.cache
+def can_mount() -> bool:
+    """Whether a file system may be mounted in a namespace of our own."""
+    line = ["unshare", "-m", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return subprocess.run(line, capture_output=True, check=False).returncode == 0
+
+
+def behind(*mounts: str) -> tuple[str, ...]:
+    """A prefix that runs a command where these shell lines have mounted something."""
+    if not can_mount():
+        pytest.skip("mounting in a namespace of our own is not allowed here")
+    return ("unshare", "-m", "--propagation", "private", "sh", "-c", " && ".join([*mounts, 'exec "$@"']), "sh")
+
+
+def tmpfs(variable: str, options: str) -> str:
+    """Mounts a tmpfs on the folder that a variable names."""
+    return f'mkdir -p "${variable}" && mount -t tmpfs -o {options} none "${variable}"'
+
+
+def read_only(variable: str) -> str:
+    """What lies there stays, but cannot be written to."""
+    return (
+        f'mkdir -p "${variable}" && mount --bind "${variable}" "${variable}" && mount -o remount,bind,ro "${variable}"'
+    )
+
+
+def summaries(place: Path) -> list[RankSummary]:
+    """What the ranks of an ended job wrote."""
+    texts = [path.read_text() for path in sorted((place / "ranks").glob("rank*.json"))]
+    return [RankSummary(**json.loads(text)) for text in texts]
+
+
+def runs_stock(place: Path, prefix: tuple[str, ...], **variables: str) -> str:
+    """A job that asks for two channels behind ``prefix`` and gets none of it; the one line that says why."""
+    process = start(place, *prefix, LAGOM_JOB_ID="around", LAGOM_SET=PIN, **variables)
+    until(lambda: len(list((place / "ranks").glob("rank*.err"))) == 2, "the ranks", process)
+    time.sleep(2.0)
+    finish(process, place)
+    ended = summaries(place)
+    assert [one.was_stock for one in ended] == [True, True]
+    reasons = {line for one in ended for line in one.log if "NCCL runs stock" in line}
+    assert len(reasons) == 1, ended[0].log
+    return reasons.pop()
+
+
+def applied(shared: Path) -> int:
+    """Calls the tuner has changed so far, over all ranks of the one region there."""
+    views = [glance(region) for region in shared.glob("lagom-*") if ".tmp." not in region.name]
+    return sum(slot.applied for view in views for group in view.groups for slot in group.slots)
+
+
+# -- shared memory
+
+
+@pytest.mark.timeout(100)
+def test_half_of_dockers_shared_memory_is_enough(tmp_path: Path) -> None:
+    """Docker gives 64 MB to everybody; 32 MB are enough for us, and we take less than a quarter of them."""
+    process = start(tmp_path, *behind(tmpfs("LAGOM_SHM_DIR", "size=32m")), LAGOM_JOB_ID="docker", LAGOM_SET=PIN)
+    until(lambda: bool(events(tmp_path, journal.PlanCommitted)), "the pinned plan", process)
+    time.sleep(0.3)
+    finish(process, tmp_path)
+    assert 2 in channels_used(tmp_path)
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize(("options", "words"), [("size=16m", "a quarter of the free space"), ("ro", "system call")])
+def test_without_room_for_a_region_the_job_runs_stock(options: str, words: str, tmp_path: Path) -> None:
+    assert words in runs_stock(tmp_path, behind(tmpfs("LAGOM_SHM_DIR", options)))
+
+
+# -- folders
+
+
+@pytest.mark.timeout(100)
+def test_a_home_that_cannot_be_written_is_not_missed(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    variables = {
+        "HOME": str(tmp_path / "home"),
+        "XDG_CACHE_HOME": "/proc/none",
+        "LAGOM_DIR": str(tmp_path / "lagom-log"),
+    }
+    process = start(tmp_path, *behind(read_only("HOME")), LAGOM_JOB_ID="home", LAGOM_SET=PIN, **variables)
+    until(lambda: bool(events(tmp_path, journal.PlanCommitted)), "the pinned plan", process)
+    finish(process, tmp_path)
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+@pytest.mark.timeout(100)
+def test_a_log_folder_that_cannot_be_written_is_said_and_the_job_runs_stock(tmp_path: Path) -> None:
+    folder = tmp_path / "lagom-log"
+    said = runs_stock(tmp_path, behind(read_only("LAGOM_DIR")), LAGOM_DIR=str(folder))
+    assert "the log folder cannot be written to (Read-only file system); set LAGOM_DIR" in said
+
+
+@pytest.mark.timeout(100)
+def test_a_full_disk_costs_the_log_and_nothing_else(tmp_path: Path) -> None:
+    """The log's file system has no byte left: the search cannot be told, but what was pinned is agreed and runs."""
+    full = [tmpfs("LAGOM_DIR", "size=8k,mode=0700"), 'head -c 8k /dev/zero > "$LAGOM_DIR/filler" || true']
+    process = start(tmp_path, *behind(*full), LAGOM_JOB_ID="full", LAGOM_SET=PIN, LAGOM_DIR=str(tmp_path / "lagom-log"))
+    until(lambda: applied(tmp_path / "shm") > 0, "the pinned plan in force", process)
+    time.sleep(0.5)
+    finish(process, tmp_path)
+    assert 2 in channels_used(tmp_path)
+
+
+# -- clocks
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_nothing_is_decided_by_the_wall_clock(job: Job, tmp_path: Path) -> None:
+    """Ranks and controller under a wall clock that steps by ten days forth and back, twenty times a second: the search
+    goes its way, trials are agreed and end, and only the log's time stamps tell of it."""
+    jumps = tmp_path / "clock_jumps.so"
+    source = HERE / "native" / "preload" / "clock_jumps.c"
+    subprocess.run(["gcc", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", str(source), "-o", str(jumps)], check=True)
+    shaken = Job({**job.environ, "LD_PRELOAD": str(jumps)}, job.folder, job.region, job.key)
+    with tuning(shaken, tmp_path / "ranks") as (controller, ranks, tail):
+        log = Log(tail)
+        for _ in range(2):
+            log.wait_for_trial()
+        controller.check()
+        ranks.stop()
+        ranks.finish()
+        assert ranks.differences() == []
+        stamps = [event.t for event in log.events]
+    assert max(stamps) - min(stamps) > 10 * 86400, "the clock did not jump"
+    assert any(isinstance(event, journal.Move) for event in log.events)
+
+
+# -- process ids
+
+
+@pytest.mark.timeout(100)
+def test_ranks_in_containers_of_their_own_agree(programs: Path, plugin: Path, job: Job, tmp_path: Path) -> None:
+    """Eight ranks, each process 1 of a PID namespace, as in a container a rank with shared /dev/shm: they find each
+    other, nobody is taken for dead, and all follow the profile from one call on."""
+    probe = subprocess.run(["unshare", "-p", "-f", "true"], capture_output=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip("a PID namespace is not allowed here")
+    weather = Weather(plans=0, seconds=40, ranks=8, communicators=1, seed=5)
+    profile = f"lagom-profile 1\ncommunicator ranks={weather.ranks} nodes=1 ordinal=0\nrule any 64K - nc=5\nend\n"
+    (tmp_path / "profile").write_text(profile)
+    control, dice, ranks = Control(tmp_path / "control", weather), random.Random(weather.seed), []
+    environ = {**os.environ, **job.with_(LAGOM_MODE="replay", LAGOM_PROFILE=str(tmp_path / "profile"))}
+    for rank in range(weather.ranks):
+        line = ["unshare", "-p", "-f", "--kill-child", str(programs / "storm_rank"), str(plugin)]
+        ranks.append(
+            subprocess.Popen([*line, str(tmp_path / "control"), str(rank)], env=environ, stderr=subprocess.DEVNULL)
+        )
+        time.sleep(dice.random() * 0.02)
+    end = time.monotonic() + weather.seconds
+    while min(map(min, control.calls())) < CELLS and not control["stop"] and time.monotonic() < end:
+        time.sleep(0.01)
+    pids = {rank.pid for rank in inspect(job.region).ranks_alive}
+    alive = len(inspect(job.region).ranks_alive)
+    control["stop"] = 1
+    assert [rank.wait(20) for rank in ranks] == [0] * weather.ranks
+    assert (alive, pids) == (weather.ranks, {1})
+    assert control["difference"] == 0
+    assert control.changed() > CELLS
+
+
+# -- names
+
+LAUNCHERS = {
+    "torchrun": {
+        "TORCHELASTIC_RUN_ID": "none",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29511",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    },
+    "srun": {
+        "SLURM_JOB_ID": "8812",
+        "SLURM_STEP_ID": "0",
+        "SLURM_JOBID": "8812",
+        "MASTER_ADDR": "node1",
+        "MASTER_PORT": "1",
+    },
+    "srun, requeued": {"SLURM_JOB_ID": "8812", "SLURM_STEP_ID": "0", "SLURM_RESTART_COUNT": "1"},
+    "mpirun (PMIx)": {"PMIX_NAMESPACE": "prterun-node1-4711@1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_UNIVERSE_SIZE": "2"},
+    "mpiexec (PMI)": {"PMI_JOBID": "kvs_1234_0", "PMI_SIZE": "2"},
+    "mp.spawn": {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29512"},
+    "a file store, no variable": {},
+}
+NAMES = {
+    "torchrun": "elastic.none.127.0.0.1.29511.0",
+    "srun": "slurm.8812.0",
+    "srun, requeued": "slurm.8812.0.1",
+    "mpirun (PMIx)": "pmix.prterun-node1-4711@1",
+    "mpiexec (PMI)": "pmi.kvs_1234_0",
+    "mp.spawn": "master.127.0.0.1.29512",
+    "a file store, no variable": f"comm.{COMM_ID:016x}",
+}
+
+
+def spec(ranks: int = 2) -> JobSpec:
+    """A small job that runs until it is told to stop."""
+    return JobSpec(ranks, (CommunicatorSpec(COMM_ID, "pg", fsdp_like_calls(2, 32 << 20)),), iterations=1 << 40)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_ranks_of_every_launcher_meet_in_one_region(launcher: str, tmp_path: Path) -> None:
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    environ = {**LAUNCHERS[launcher], "LAGOM_SHM_DIR": str(shared), "LAGOM_MODE": "tune", "LAGOM_CONTROLLER": "none"}
+    per_rank = {"RANK": "0", "PMI_RANK": "0", "SLURM_PROCID": "0"}  # differ in a real job; must not name it
+    with VirtualJob(spec(), tmp_path / "ranks", {**environ, **per_rank}) as ranks:
+        assert ranks.wait_iteration(3, 30)
+        (region,) = shared.iterdir()
+        seen = inspect(region)
+        assert len(seen.ranks_alive) == 2, seen
+        ranks.stop()
+        ranks.finish(20)
+    assert seen.job_key.startswith(f"{NAMES[launcher]} uid={os.getuid()} boot="), seen.job_key
+    assert seen.job_key.endswith("host=-")
+    assert list(shared.iterdir()) == []
+
+
+def test_a_controller_finds_the_region_by_the_launchers_variables(tmp_path: Path) -> None:
+    """`lagom` in the job's environment derives the same name as its ranks; without a name it says so."""
+    for launcher, variables in LAUNCHERS.items():
+        if variables:
+            key, _ = key_and_region({**variables, "LAGOM_SHM_DIR": str(tmp_path)})
+            assert key.startswith(NAMES[launcher])
+    script = "from lagom.wire.region import job_key; print(job_key())"
+    clean = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "HOME")}
+    done = subprocess.run([sys.executable, "-c", script], env=clean, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "None"
