@@ -15,7 +15,7 @@ from typing import Any
 from lagom import environment as environment_variables
 from lagom.files import write_whole
 from lagom.program.sites import TunedProgram
-from lagom.records import Assignment, CommConfig
+from lagom.records import Assignment, CommConfig, printable
 from lagom.wire.plan import NO_LIMIT, Rule
 
 FORMAT, WITH_ENVIRONMENT = 1, 2  # a profile that asks for no environment stays readable for an older lagom
@@ -90,7 +90,7 @@ def write_profile(
     ``evidence``: what `lagom explain` tells of how the configs were found, one JSON object a line.
     """
     needs = list(_environment_lines(environment or {}))
-    comments = [f"# {_printable(line)}" for line in remark.splitlines()]
+    comments = [f"# {printable(line)}" for line in remark.splitlines()]
     body = itertools.chain.from_iterable(section.lines() for section in sections)
     proofs = [EVIDENCE + json.dumps(one, separators=(",", ":")) for one in evidence]
     title = f"lagom-profile {WITH_ENVIRONMENT if needs else FORMAT}"
@@ -115,10 +115,6 @@ def _writable(text: str) -> bool:
     """Whether a quoted name can be read back: process groups and GPUs are named elsewhere, and may be named anything.
     One that cannot is left out, which means any."""
     return 0 < len(text.encode(errors="replace")) < NAME_BYTES and text.isprintable() and '"' not in text
-
-
-def _printable(line: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in line)
 
 
 def _environment_lines(environment: Mapping[str, str]) -> Iterable[str]:

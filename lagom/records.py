@@ -11,6 +11,11 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 
+def printable(text: str) -> str:
+    """What a terminal or a text file may be given: names come from elsewhere and may hold control characters."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 class Function(IntEnum):
     """A collective that reaches NCCL's tuner."""
 

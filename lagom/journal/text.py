@@ -15,7 +15,14 @@ from typing import Any
 
 from lagom.journal import schema
 from lagom.journal.schema import Base, ConfigRecord, SiteRecord
-from lagom.records import format_bytes
+from lagom.records import format_bytes, printable
+
+
+def _clock(seconds: float) -> str:
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return "--:--:--"
 
 
 class Formatter:
@@ -37,8 +44,7 @@ class Formatter:
         if (self.site and not self._is_about_site(event)) or (self._is_routine(event) and not self.everything):
             return None
         say: Callable[[Any], str] = getattr(self, f"_{event.kind}", str)
-        clock = time.strftime("%H:%M:%S", time.localtime(event.t))
-        return f"{clock} {say(event)}"
+        return f"{_clock(event.t)} " + "\n".join(map(printable, say(event).split("\n")))
 
     def _remember(self, event: Base) -> None:
         if isinstance(event, schema.Communicator):

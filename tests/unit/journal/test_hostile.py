@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from lagom.errors import JournalError
 from lagom.journal import Note, read
 from lagom.journal.reader import parse
 from lagom.journal.schema import SCHEMA, Base
+from lagom.journal.text import Formatter
 
 quick = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 KINDS = ["note", "job_start", "job_end", "move", "program", "window", "outcome", "drift", "dropped", "plan"]
@@ -62,3 +64,19 @@ def test_what_is_whole_is_read_wherever_the_log_is_cut(tmp_path: Path, garbage: 
     log.write_bytes(whole + b"\n" + good[: cut % (len(good) + 1)])
     seen = list(read(log))
     assert len(seen) >= 3
+
+
+def kinds_of_events() -> list[type[Base]]:
+    """Every event there is."""
+    return sorted((kind for kind in Base.__subclasses__() if not kind.__subclasses__()), key=lambda kind: kind.__name__)
+
+
+@pytest.mark.parametrize("kind", kinds_of_events())
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_any_event_becomes_lines_that_a_terminal_may_be_given(kind: type[Base], data: st.DataObject) -> None:
+    """Names of communicators and kernels are the job's: no escape sequence of theirs reaches whoever reads the log."""
+    event = data.draw(st.builds(kind, t=st.one_of(st.floats(), st.floats(0, 2e9))))
+    line = Formatter(everything=True).line(event)
+    assert line is not None
+    assert all(part.isprintable() for part in line.split("\n"))
