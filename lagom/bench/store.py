@@ -62,6 +62,12 @@ class RunRecord(BaseModel):
         return (self.exit != 0 and self.ended == "itself") or (self.ended == "limit" and not self.is_useful)
 
     @property
+    def last_words(self) -> str:
+        """What the job said last, for whoever asks why it failed; our own first and last lines do not tell."""
+        said = [line for line in self.output if line.strip() and not line.startswith("lagom: ")]
+        return said[-1] if said else "it said nothing"
+
+    @property
     def is_partial(self) -> bool:
         """Whether it was cut off in the midst of a comparison: what it measured counts, but more is wanted."""
         return self.kind == "in job" and self.ended == "limit"

@@ -61,9 +61,8 @@ def remarks(record: BenchRecord, results: Sequence[Result]) -> Iterator[str]:
         yield note if note.endswith(".") else f"{note}."
     failed = [run for run in record.runs if run.failed]
     for run in failed:
-        last = f": {run.output[-1]}" if run.output else ""
         what = f"{run.kind} {run.arm}".strip()
-        yield f"a process of '{what}' ended with {run.exit} after {run.seconds:.0f} s ({run.ended}){last}."
+        yield f"a process of '{what}' ended with {run.exit} after {run.seconds:.0f} s ({run.ended}): {run.last_words}."
     if any(result.measured_by in UNITS for result in results):
         yield "Arms in processes of their own carry the spread between processes, which is wider than within one job."
 

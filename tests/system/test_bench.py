@@ -1,0 +1,79 @@
+"""`lagom bench` on virtual ranks: every kind of arm, from the command line to the table, and on from where it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+JOB = (sys.executable, "-m", "lagom.demo.job", "--layers", "2", "--noise", "0.004")
+
+
+def bench(place: Path, *options: str, job: tuple[str, ...] = JOB, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """One call, in ``place``, with shared memory of its own."""
+    shm = place / "shm"
+    shm.mkdir(exist_ok=True)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
+    environ = clean | {"LAGOM_SHM_DIR": str(shm), "LAGOM_CLOCK": "simulated"}
+    line = [sys.executable, "-m", "lagom", "bench", "--out", str(place / "out"), "--json", *options, "--", *job]
+    done = subprocess.run(line, cwd=place, env=environ, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == code, done.stderr
+    assert list(shm.iterdir()) == [], "no region is left behind"
+    return done
+
+
+def results(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, object]]:
+    return {one["arm"]: one for one in json.loads(done.stdout)["results"]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_arms_alternate_with_stock_within_one_job_that_is_ended_when_enough_is_known(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--arms", "stock,static=2,set=allgather:any:nc=1", "--cycles", "3")
+    found = results(done)
+    assert set(found) == {"stock", "static=2", "set=allgather:any:nc=1"}
+    assert all(one["pairs"] == 6 and one["pairing"] == "within one job" for one in found.values())
+    stock, slow = found["stock"], found["set=allgather:any:nc=1"]
+    assert float(str(stock["low"])) <= 1.0 <= float(str(stock["high"])), "stock against stock"
+    assert float(str(slow["high"])) < float(str(found["static=2"]["low"])) < 1.0, "fewer channels are slower here"
+    raw = json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert raw["runs"][0]["ended"] == "us"
+    assert sum(len(window["z"]) for window in raw["runs"][0]["windows"]) == 18
+    again = bench(tmp_path, "--arms", "stock,static=2,set=allgather:any:nc=1", "--cycles", "3")
+    assert "comparing" not in again.stderr, "what is measured is not measured again"
+    assert results(again) == found
+    other = bench(tmp_path, "--arms", "stock,static=3", code=2)
+    assert "holds another benchmark" in other.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_arms_that_need_processes_of_their_own_get_them(tmp_path: Path) -> None:
+    metric = r"iteration \d+: ([0-9.]+) ms"
+    job = (*JOB, "--iterations", "60")
+    done = bench(tmp_path, "--arms", "off,own:static=1", "--metric", metric, "--rounds", "1", job=job)
+    found = results(done)
+    assert {name: one["pairing"] for name, one in found.items()} == {
+        "own:stock": "2 processes in shuffled rounds",
+        "off": "1 processes in shuffled rounds",
+        "own:static=1": "1 processes in shuffled rounds",
+    }
+    assert float(str(found["off"]["speedup"])) == pytest.approx(1.0, abs=0.02), "the plugin alone changes nothing"
+    assert float(str(found["own:static=1"]["speedup"])) < 0.95
+    assert all(one["measured_by"] == "metric" for one in found.values())
+    assert found["off"]["low"] is None, "one pair gives no interval"
+
+
+@pytest.mark.timeout(100)
+def test_a_budget_ends_it_cleanly_and_a_job_that_fails_is_quoted(tmp_path: Path) -> None:
+    failing = (sys.executable, "-c", "print('no such data set'); raise SystemExit(3)")
+    done = bench(tmp_path, "--arms", "stock,static=2", job=failing, code=1)
+    assert done.stderr.count("failed with 3") == 2, "tried twice, then given up"
+    assert any("no such data set" in text for text in json.loads(done.stdout)["remarks"])
+    (tmp_path / "out" / "bench.json").unlink()
+    short = bench(tmp_path, "--arms", "stock,static=2", "--budget", "5", code=1)
+    assert "the time is up" in short.stderr

@@ -1,0 +1,62 @@
+"""The words of `lagom bench --arms`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lagom.bench.arms import BadArm, Kind, parse_arms, split_words
+from lagom.errors import LagomError
+
+
+def test_rules_and_variables_keep_their_commas() -> None:
+    text = "stock,set=allgather:>=1M:nc=4,chunk=512K;any:any:nt=256,off,env=A=1,B=2,own:static=4,static"
+    assert split_words(text) == [
+        "stock", "set=allgather:>=1M:nc=4,chunk=512K;any:any:nt=256", "off", "env=A=1,B=2", "own:static=4", "static",
+    ]  # fmt: skip
+
+
+def test_stock_is_always_there_once_and_process_arms_bring_a_stock_of_their_own() -> None:
+    arms = {arm.name: arm for arm in parse_arms(["stock,stock,lagom", "static=2,off"])}
+    assert list(arms) == ["stock", "lagom", "static=2", "own:stock", "off"]
+    assert arms["stock"].kind is arms["static=2"].kind is Kind.IN_JOB
+    assert arms["lagom"].kind is Kind.TUNING
+    assert arms["own:stock"].kind is Kind.PROCESS
+    assert not arms["off"].plugin
+    assert "own:stock" not in {arm.name for arm in parse_arms(["static,lagom"])}
+
+
+def test_others_caps_are_theirs_to_the_letter() -> None:
+    inside = {arm.name: arm.wish for arm in parse_arms(["dhelix,liger"])}
+    assert inside["dhelix"] is not None
+    assert inside["liger"] is not None
+    assert (inside["dhelix"].cap, inside["dhelix"].threads) == (2, 256)
+    assert (inside["liger"].cap, inside["liger"].threads) == (3, None)
+    own = {arm.name: arm.environ for arm in parse_arms(["own:dhelix,own:liger"])}
+    assert own["own:dhelix"]["NCCL_MAX_NCHANNELS"] == "2"
+    assert own["own:dhelix"]["NCCL_NTHREADS"] == "256"
+    assert own["own:liger"]["CUDA_DEVICE_MAX_CONNECTIONS"] == "2"
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["nonsense", "static=0", "static=many", "set=", "env=A", "replay=/no/such/profile", "set=allgather", "own:static",
+     "own:grid", "headroom=1000"],
+)  # fmt: skip
+def test_what_cannot_be_understood_is_refused_with_a_sentence(word: str) -> None:
+    with pytest.raises(LagomError) as refused:
+        parse_arms([word])
+    assert len(str(refused.value)) > 20
+
+
+def test_an_own_arm_is_started_as_a_user_would(tmp_path: Path) -> None:
+    profile = tmp_path / "p.lagom"
+    profile.write_text("lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 1048576 - nc=4\nend\n")
+    own = {arm.name: arm for arm in parse_arms([f"own:static=4,own:replay={profile},own:guided,headroom=32"])}
+    assert own["own:static=4"].options == ("--set", "any:any:nc=4")
+    assert own[f"own:replay={profile}"].options[:3] == ("--mode", "replay", "--profile")
+    assert own["own:guided"].tunes
+    assert own["headroom=32"].options == ("--headroom", "32")
+    with pytest.raises(BadArm):
+        parse_arms(["own:nothing"])

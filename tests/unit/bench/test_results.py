@@ -1,0 +1,102 @@
+"""From samples to what is said: known speed-ups come out, and what cannot be known is not claimed."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from lagom.bench.results import OWN_STOCK, Result, ratio_of, results_of
+from lagom.bench.store import BenchRecord, RunRecord, Window
+from lagom.bench.table import as_json, cells, remarks
+
+NOISE = 0.02
+
+
+def windows(arm: str, speedup: float, count: int, draw: random.Random) -> list[Window]:
+    """Two pairs a window, on a machine that drifts by a third meanwhile."""
+    found = []
+    for number in range(count):
+        drift = 1e8 * (1 + number / count / 3)
+        pairs = [(drift * draw.gauss(1, NOISE), drift / speedup * draw.gauss(1, NOISE)) for _ in range(2)]
+        found.append(Window(arm=arm, z=pairs))
+    return found
+
+
+def record(arms: str, *runs: RunRecord, **fields: object) -> BenchRecord:
+    return BenchRecord.model_validate({"command": ["train"], "arms": arms.split(","), "runs": runs, **fields})
+
+
+def by_name(results: list[Result]) -> dict[str, Result]:
+    return {result.arm: result for result in results}
+
+
+def test_a_known_speed_up_comes_out_within_its_interval_and_stock_is_one() -> None:
+    draw = random.Random(1)
+    made = [*windows("stock", 1.0, 12, draw), *windows("static=2", 1.25, 12, draw), *windows("set=x", 0.8, 12, draw)]
+    found = by_name(results_of(record("stock,static=2,set=x", RunRecord(kind="in job", windows=made))))
+    for arm, truth in {"stock": 1.0, "static=2": 1.25, "set=x": 0.8}.items():
+        ratio = found[arm].ratio
+        assert ratio is not None
+        assert ratio.pairs == 24
+        assert ratio.low <= truth <= ratio.high
+        assert ratio.value == pytest.approx(truth, rel=0.03)
+        assert 0.003 < ratio.resolvable < 0.05
+    assert list(found) == ["stock", "static=2", "set=x"]
+
+
+def test_intervals_hold_what_they_promise() -> None:
+    draw, missed = random.Random(2), 0
+    for _ in range(300):
+        logs = [math.log(draw.gauss(1, NOISE) / draw.gauss(1, NOISE)) for _ in range(12)]
+        ratio = ratio_of(logs)
+        assert ratio is not None
+        missed += not ratio.low <= 1.0 <= ratio.high
+    assert missed <= 25, "about 15 of 300 at 95 %"
+
+
+def test_too_few_pairs_are_said_to_be_too_few() -> None:
+    found = results_of(record("stock", RunRecord(kind="in job", windows=windows("stock", 1.0, 2, random.Random(3)))))
+    assert "too few pairs" in cells(found[0])
+    assert as_json(record("stock"), found)["results"][0]["low"] is None
+
+
+def test_the_best_of_a_sweep_is_chosen_by_one_half_and_measured_by_the_other() -> None:
+    draw = random.Random(4)
+    made = [window for cap in range(1, 13) for window in windows(f"static={cap}", 1.0, 6, draw)]
+    found = by_name(results_of(record("stock,static", RunRecord(kind="in job", windows=made))))
+    best, ratio = found["static"], found["static"].ratio
+    assert ratio is not None
+    assert ratio.low < 1.0 < ratio.high, "the best of twelve that are all stock is stock"
+    luckiest = max(result.ratio.value for name, result in found.items() if name.startswith("static=") and result.ratio)
+    assert ratio.value < luckiest
+    assert "best of 12" in best.note
+
+
+def test_processes_are_paired_by_round_and_speeds_are_not_times() -> None:
+    def run(arm: str, number: int, value: float) -> RunRecord:
+        return RunRecord(kind="process", arm=arm, round=number, value=value, measure="metric")
+
+    runs = []
+    for number, level in enumerate((100.0, 200.0, 150.0, 120.0, 180.0, 90.0)):  # rounds differ, arms of one round less
+        runs += [run(OWN_STOCK, number, level), run("off", number, level * 0.5), run(OWN_STOCK, number, level * 1.01)]
+    times = by_name(results_of(record(f"stock,{OWN_STOCK},off", *runs)))
+    speeds = by_name(results_of(record(f"stock,{OWN_STOCK},off", *runs, higher_is_better=True)))
+    assert times["off"].ratio is not None
+    assert speeds["off"].ratio is not None
+    assert times["off"].ratio.value == pytest.approx(2.01, abs=0.01)
+    assert speeds["off"].ratio.value == pytest.approx(1 / 2.01, abs=0.01)
+    assert times[OWN_STOCK].ratio is not None
+    assert times[OWN_STOCK].ratio.value == pytest.approx(1 / 1.01, abs=0.001)
+    assert "wider than within one job" in " ".join(remarks(record("stock"), list(times.values())))
+
+
+def test_a_search_that_left_stock_in_place_is_told() -> None:
+    told = {"verdict": "stock_is_best", "configs": 9, "iterations": 90, "regret_iterations": 1.5, "speedup": 0.99}
+    run = RunRecord(kind="tuning", arm="autoccl", outcome=told)
+    found = by_name(results_of(record("stock,autoccl", run)))
+    assert found["autoccl"].ratio is None
+    text = " ".join(remarks(record("stock"), list(found.values())))
+    assert "stock is best" in text
+    assert "9 configs, 90 iterations, 1.5 lost" in text

@@ -1,0 +1,81 @@
+"""Named arms beside stock: shuffled cycles, all pairs kept, slow arms spared, nothing promoted."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from lagom.records import Assignment, CommConfig, Sample
+from lagom.search.comparison import MISSING_LIMIT, PAIRS, SLOW_CYCLES, Arm, ComparisonSession
+from lagom.search.window import WindowResult
+
+SITES = 2
+
+
+def arm(name: str, channels: int | None = None) -> Arm:
+    return Arm(name, Assignment((CommConfig(channels=channels),) * SITES))
+
+
+ARMS = (arm("stock"), arm("two", 2), arm("three", 3), arm("slow", 1))
+TRUTH = {None: 1.0, 2: 0.9, 3: 1.02, 1: 2.0}
+
+
+def measure(session: ComparisonSession, draw: random.Random) -> list[str]:
+    """Drives a session to its end; the arms in the order measured."""
+    order = []
+    while (request := session.request()) is not None:
+        order.append(request.why.removeprefix("arm "))
+        factor = TRUTH[request.candidate[0].channels]
+        assert request.incumbent.is_stock
+        assert request.pairs == PAIRS
+        pairs = tuple(
+            (Sample(1e8 * draw.gauss(1, 0.01)), Sample(1e8 * factor * draw.gauss(1, 0.01))) for _ in range(PAIRS)
+        )
+        move = session.report(WindowResult(pairs))
+        assert move.samples == pairs
+    return order
+
+
+def test_every_cycle_measures_every_arm_in_an_order_of_its_own() -> None:
+    session = ComparisonSession(ARMS[:3], SITES, cycles=6, seed=1)
+    order = measure(session, random.Random(1))
+    cycles = [tuple(order[at : at + 3]) for at in range(0, 18, 3)]
+    assert all(sorted(cycle) == ["stock", "three", "two"] for cycle in cycles)
+    assert len(set(cycles)) > 2
+    assert measure(ComparisonSession(ARMS[:3], SITES, cycles=6, seed=1), random.Random(2)) == order, "by seed"
+    assert session.outcome is not None
+    assert session.outcome.assignment.is_stock
+    assert session.outcome.verdict == "compared"
+
+
+def test_ratios_are_of_all_pairs_so_far_and_a_slow_arm_is_spared() -> None:
+    session = ComparisonSession(ARMS, SITES, cycles=8)
+    order = measure(session, random.Random(3))
+    assert order.count("slow") == SLOW_CYCLES
+    assert order.count("two") == 8
+    last = {move.arm: move for move in session.moves}
+    assert last["two"].ratio == pytest.approx(0.9, rel=0.02)
+    assert last["two"].ratio_low is not None
+    assert last["two"].ratio_low < 0.9 < (last["two"].ratio_high or 0)
+    assert {move.purpose for move in session.moves if move.arm == "stock"} == {"baseline"}
+    assert session.outcome is not None
+    assert "slow" in session.outcome.reason
+    assert session.outcome.regret_iterations > SLOW_CYCLES
+
+
+def test_a_comparison_that_sees_nothing_gives_up_and_one_that_is_wrapped_up_keeps_its_pairs() -> None:
+    blind = ComparisonSession(ARMS, SITES, cycles=100)
+    for _ in range(MISSING_LIMIT):
+        assert blind.report(WindowResult(())).verdict == "missing"
+    assert blind.request() is None
+    assert blind.outcome is not None
+    assert "could not be measured" in blind.outcome.reason
+    hurried = ComparisonSession(ARMS, SITES, cycles=100)
+    hurried.wrap_up("time is over")
+    hurried.report(WindowResult(((Sample(1.0), Sample(1.0)),)))
+    assert hurried.request() is None
+    assert hurried.outcome is not None
+    assert hurried.outcome.reason == "time is over"
+    with pytest.raises(RuntimeError):
+        hurried.report(WindowResult(()))
