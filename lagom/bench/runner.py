@@ -159,9 +159,7 @@ def _words(task: Task) -> str:
 def _outcome(run: RunRecord) -> str:
     took = f"{run.seconds:.0f} s"
     if run.failed:
-        return (
-            f"failed with {run.exit} after {took} ({run.ended}): {run.output[-1] if run.output else 'it said nothing'}"
-        )
+        return f"failed with {run.exit} after {took} ({run.ended}): {run.last_words}"
     if run.windows:
         return f"{len(run.windows)} windows in {took}"
     if run.outcome is not None and run.value is None:

@@ -54,7 +54,7 @@ def test_arms_alternate_with_stock_within_one_job_that_is_ended_when_enough_is_k
 @pytest.mark.timeout(120)
 def test_arms_that_need_processes_of_their_own_get_them(tmp_path: Path) -> None:
     metric = r"iteration \d+: ([0-9.]+) ms"
-    job = (*JOB, "--iterations", "60")
+    job = (*JOB, "--iterations", "25")
     done = bench(tmp_path, "--arms", "off,own:static=1", "--metric", metric, "--rounds", "1", job=job)
     found = results(done)
     assert {name: one["pairing"] for name, one in found.items()} == {
