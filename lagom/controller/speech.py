@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 
 class _BestEffort(io.RawIOBase):
@@ -18,7 +18,7 @@ class _BestEffort(io.RawIOBase):
         """Yes."""
         return True
 
-    def write(self, data: bytes, /) -> int:  # type: ignore[override]
+    def write(self, data: Any, /) -> int:
         """As much of ``data`` as goes; says that it was all."""
         try:
             os.write(self._descriptor, data)
