@@ -51,7 +51,7 @@ def import_rules(
 
     if profile is not None and not ranks:
         raise UsageError("a profile is for communicators of one size; name it with --ranks and --nodes.")
-    text = file.read_text(errors="replace")
+    text = _read(file)
     chosen = _format(form) if form else exchange.detect(text)
     taken = exchange.import_rules(text, chosen, _topology(ranks, nodes))
     _report(taken.remarks, taken.refused, partial=partial)
@@ -160,8 +160,10 @@ def _from_rules(rules: Sequence[str], only: Topology | None) -> tuple[list[Entry
 
 def _from_profile(path: Path) -> tuple[list[Entry], Picks]:
     from lagom.exchange.source import of_sections, picks_beside
-    from lagom.wire.profile import read_profile
+    from lagom.wire.profile import read_environment, read_profile
 
+    for name, value in read_environment(path).items():
+        _say(f"note: the profile was measured with {name}={value}; set it yourself where the file is used")
     return of_sections(read_profile(path)[1]), picks_beside(path)
 
 
@@ -223,9 +225,19 @@ def _write_profile(path: Path, taken: Taken, origin: Path, ranks: int, nodes: in
     _say(f"{path}: {len(taken.rules)} rule(s); replay it with `lagom run --profile {path} -- ...`")
 
 
-def _write(path: Path, text: str) -> None:
+def _read(path: Path) -> str:
+    """The file, with or without the mark that spreadsheets put in front."""
     try:
-        path.write_text(text)
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
+
+
+def _write(path: Path, text: str) -> None:
+    from lagom.files import write_whole
+
+    try:
+        write_whole(path, text)
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}); name another file.") from error
 

@@ -36,7 +36,7 @@ MISSES = (
 def read(text: str, topology: Topology | None) -> Reading:
     """Every line, in order. Without ``topology`` lines for one size of communicator are refused."""
     reading = Reading()
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
         if not stripped or stripped.startswith("#") or stripped.split(",")[0].strip() in HEADER_WORDS:
             continue

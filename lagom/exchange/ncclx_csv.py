@@ -26,7 +26,7 @@ SMALLEST_CHUNK = 16384
 def read(text: str, topology: Topology | None) -> Reading:
     """Every line, in order."""
     reading = Reading()
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
         if not stripped or stripped.startswith("#") or stripped.split(",")[0].strip() == "collective":
             continue

@@ -24,7 +24,7 @@ def read(text: str, topology: Topology | None) -> Reading:
     """Every rule, in order; raises :class:`NoRules` if it is no JSON of that shape."""
     try:
         rules = json.loads(text)["rules"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NoRules(f'this is no rule file of NCCLX ({error}); it is written {{"rules": [...]}}.') from error
     if not isinstance(rules, list):
         raise NoRules('"rules" is no array; it is written {"rules": [...]}.')

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lagom.wire.plan import NO_LIMIT
 
-_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 INT64 = 1 << 63
 
 

@@ -9,7 +9,7 @@ from lagom.records import Algorithm, Function, Protocol
 FUNCTIONS = {function.word: function for function in Function}
 ALGORITHMS = {algorithm.name.lower(): algorithm for algorithm in Algorithm}
 PROTOCOLS = {protocol.name.lower(): protocol for protocol in Protocol}
-_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 class NotSaid(ValueError):

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, generate_latest, write_to_textfile
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from lagom.errors import UsageError
+from lagom.files import write_whole
 from lagom.metrics.families import FAMILIES, table
 from lagom.watch.snapshot import NodeSnapshot
 
@@ -42,7 +43,7 @@ def exposition(node: NodeSnapshot) -> str:
 def write_textfile(node: NodeSnapshot, path: Path) -> None:
     """The same into a file, in one step: a collector never reads half of it. Raises :class:`UsageError`."""
     try:
-        write_to_textfile(str(path), _registry(node))
+        write_whole(path, exposition(node))
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}); name another file.") from error
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lagom.journal import SiteRecord
 from lagom.journal.text import config_text, site_text
 from lagom.watch.in_force import InForce, in_force
+from lagom.watch.printable import printable
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, Phase, SiteSnapshot, Speedup
 from lagom.watch.story import GroupStory, JobStory
 from lagom.wire.glance import GroupGlance, RegionGlance
@@ -93,11 +94,6 @@ def build_ended(story: JobStory, folder: str, region: str, reason: str, last: Jo
 def readable_name(job_key: str) -> str:
     """``lagom.myjob uid=0 boot=... host=-`` -> ``myjob``: what a job is called where no log names it."""
     return printable(job_key.split(" uid=", 1)[0].removeprefix("lagom.") or "?")[:60]
-
-
-def printable(text: str) -> str:
-    """Without what would move a terminal's cursor: shared memory may hold anything."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def version_text(code: int) -> str:

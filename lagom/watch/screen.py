@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lagom.watch import text
+from lagom.watch.printable import printable
 from lagom.watch.snapshot import GroupSnapshot, JobSnapshot, NodeSnapshot, Phase
 
 DECISIONS = 5
@@ -52,7 +53,7 @@ def _headline(job: JobSnapshot, facts: str) -> Text:
     line = Text(f"job {job.job}  ", style="bold cyan")
     line.append(facts, style="default not bold")
     if job.folder:
-        line.append(f"\nlog {job.folder}", style="dim not bold")
+        line.append(f"\nlog {printable(job.folder)}", style="dim not bold")
     return line
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lagom import journal
 from lagom.journal.schema import Base
+from lagom.watch.printable import printable
 
 #: Lines kept of what was decided.
 DECISIONS = 50
@@ -117,7 +118,7 @@ class JobStory:
             line = self._formatter.line(event)
             warned = isinstance(event, journal.Note) and event.level == "warning"
             if line is not None and (event.kind in DECISIVE or warned):
-                self.decisions.append(Decision(event.t, event.kind, line.split(" ", 1)[1]))
+                self.decisions.append(Decision(event.t, event.kind, printable(line.split(" ", 1)[1])))
 
     def group(self, communicator: int) -> GroupStory:
         """What is told of a communicator."""

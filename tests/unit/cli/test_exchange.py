@@ -1,0 +1,154 @@
+"""``lagom import`` and ``lagom export`` as a user meets them: exit codes, what goes to stdout, what is written."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from lagom import journal
+from lagom.cli.main import main
+from lagom.profile_file import Fingerprint, Section, write_profile
+from lagom.program.detect import Program
+from lagom.program.sites import tuned_program
+from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol
+from lagom.wire.plan import Rule
+from lagom.wire.profile import read_profile
+
+CSV = """\
+allgather,0,65536,tree,ll,2,-1,-1
+allgather,65537,4294967295,ring,simple,8,-1,-1,-1,1
+reduce,0,9,ring,ll,0,-1,-1
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def lagom(*arguments: str | Path) -> Done:
+    """The console script, in this process: it is the parsing and the words that matter."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["lagom", *map(str, arguments)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as left,
+    ):
+        main()
+        sys.exit(0)
+    return Done(int(left.value.code or 0), out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    file = tmp_path / "tuner.csv"
+    file.write_text("\ufeff" + CSV, encoding="utf-8")  # as spreadsheets save it
+    return file
+
+
+def test_a_refused_line_stops_everything_unless_a_part_is_wanted(csv: Path) -> None:
+    whole = lagom("import", csv)
+    assert (whole.returncode, whole.stdout) == (2, "")
+    assert "lagom: refused: line 2: it is only for regBuff 1" in whole.stderr
+    part = lagom("import", csv, "--partial")
+    assert part.returncode == 0
+    assert part.stdout.splitlines() == ["allgather:<=64K:algo=tree,proto=ll,nc=2", "reduce:<=9:algo=ring,proto=ll"]
+    assert "line 2" in part.stderr
+
+
+def test_an_import_can_be_a_profile(csv: Path, tmp_path: Path) -> None:
+    out = tmp_path / "imported.lagom"
+    assert lagom("import", csv, "--partial", "--profile", out).returncode == 2  # for whom?
+    assert not out.exists()
+    done = lagom("import", csv, "--partial", "--profile", out, "--ranks", "8", "--communicators", "2")
+    assert (done.returncode, done.stdout) == (0, "")
+    sections = read_profile(out)[1]
+    assert [(section.ranks, section.nodes, section.ordinal) for section in sections] == [(8, 1, 0), (8, 1, 1)]
+    assert sections[0].rules[0] == Rule(Function.ALL_GATHER, 0, 65536, CommConfig(Algorithm.TREE, Protocol.LL, 2))
+
+
+def tuned(folder: Path, configs: tuple[CommConfig, ...], calls: tuple[tuple[Function, int], ...]) -> Path:
+    """A log folder with a profile, and the log that says what NCCL itself picked."""
+    program = tuned_program(Program(calls, 0, len(calls), True, 9, 1e6), [0.9, 0.1, 0.9][: len(calls)])
+    with journal.Journal(folder) as log:
+        log.write(journal.Communicator(communicator=0, comm_id="0x1", name="fsdp", ranks=8, nodes=1))
+        pick = CommConfig(Algorithm.NVLS, Protocol.SIMPLE, 16)
+        sites = tuple(journal.SiteRecord.of(site, pick) for site in program.sites)
+        log.write(journal.Program(communicator=0, period=len(calls), sites=sites))
+    section = Section(8, 1, 0, "fsdp", program, Assignment(configs))
+    write_profile(folder / "profile.lagom", Fingerprint(), [section])
+    return folder
+
+
+def test_a_profile_is_exported_with_the_pair_that_nccl_itself_chose(tmp_path: Path) -> None:
+    calls = ((Function.ALL_GATHER, 2 << 20), (Function.REDUCE_SCATTER, 1 << 20))
+    folder = tuned(tmp_path / "lagom-a", (CommConfig(channels=3), STOCK), calls)
+    done = lagom("export", folder)
+    assert done.returncode == 0
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert lines == ["allgather,2097152,2097152,nvls,simple,3,1,8,-1,-1"]
+    assert "that NCCL itself chose" in done.stderr
+    rules = json.loads(lagom("export", folder, "--format", "ncclx-json", "--fill", "ring/ll128").stdout)["rules"]
+    assert rules[0]["filter"] == {
+        "collective": "allgather",
+        "bytesPerRank": "262144",
+        "nNodes": "1",
+        "nLocalRanks": "8",
+    }
+    assert rules[0]["config"] == {"algorithm": "ring", "protocol": "ll128", "channels": 3}
+
+
+def test_sites_told_apart_by_their_place_are_refused_by_name(tmp_path: Path) -> None:
+    calls = ((Function.ALL_GATHER, 2 << 20), (Function.ALL_GATHER, 2 << 20), (Function.REDUCE_SCATTER, 1 << 20))
+    folder = tuned(
+        tmp_path / "lagom-b", (CommConfig(channels=3), CommConfig(channels=5), CommConfig(channels=2)), calls
+    )
+    out = tmp_path / "out.conf"
+    done = lagom("export", folder, "--out", out)
+    assert done.returncode == 2
+    assert not out.exists()
+    assert done.stderr.count("tells calls of this size apart by their place in the iteration") == 2
+    assert lagom("export", folder, "--out", out, "--partial").returncode == 0
+    assert "reducescatter,1048576,1048576,nvls,simple,2,1,8,-1,-1" in out.read_text()
+
+
+def test_communicators_of_one_size_must_agree(tmp_path: Path) -> None:
+    file = tmp_path / "p.lagom"
+    rule = Rule(Function.ALL_GATHER, 0, 9, CommConfig(Algorithm.RING, Protocol.LL, 2))
+    other = Rule(Function.ALL_GATHER, 0, 9, CommConfig(Algorithm.RING, Protocol.LL, 4))
+    write_profile(file, Fingerprint(), [Section(8, 1, 0, "dp", rules=(rule,)), Section(8, 1, 1, "tp", rules=(rule,))])
+    assert lagom("export", file).stdout.count("\nallgather") == 1
+    write_profile(file, Fingerprint(), [Section(8, 1, 0, "dp", rules=(rule,)), Section(8, 1, 1, "tp", rules=(other,))])
+    assert "another communicator of the same size as dp" in lagom("export", file).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("import", "tuner.csv", "--format", "toml"), "there is no format 'toml'"),
+        (("export", "--set", "any:any:nc=1", "--fill", "ring"), "--fill wants ALGO/PROTO"),
+        (("export", "--set", "any:any:nc=1", "--without", "nc"), "--without wants chunk or nt"),
+        (("export", "--set", "any:any"), "a rule is written function:sizes:knobs"),
+        (("export", "profile.lagom", "--set", "any:any:nc=1"), "either a profile or --set"),
+        (("export",), "there is no lagom-*/decisions.jsonl"),
+        (("import", "tuner.csv", "--ranks", "2", "--nodes", "3"), "2 ranks cannot span 3 nodes"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_sentence(
+    arguments: tuple[str, ...], sentence: str, csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(csv.parent)
+    done = lagom(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert done.stderr.startswith("lagom: ")
