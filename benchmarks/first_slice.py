@@ -18,11 +18,15 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from benchmarks.matrix.plain import steps_of
+from lagom.bench.process import Start, run_process
 
 JOB = Path(__file__).parent / "jobs" / "fsdp.py"
 TUNABLE = re.compile(r"ncclDevKernel_(AllGather|ReduceScatter|AllReduce)")
@@ -62,24 +66,21 @@ class Bench:
 
 def run(command: list[str], environment: dict[str, str], meanwhile: Callable[[], None] | None = None) -> dict[str, Any]:
     """Run a job; its steps, losses and what it printed that was no step."""
-    began = time.monotonic()
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    with tempfile.TemporaryDirectory() as folder:
         if meanwhile is not None:
-            meanwhile()
-        code = process.wait()
-        output.seek(0)
-        lines = output.read().splitlines()
-    steps = [json.loads(line) for line in lines if line.startswith('{"step"')]
+            threading.Thread(target=meanwhile, daemon=True).start()
+        ended = run_process(Start(command, Path(folder), "job", None, environment))
+        steps = steps_of(Path(folder) / "job.out")
+        lines = (Path(folder) / "job.out").read_text(errors="replace").splitlines()
     other = [line for line in lines if not line.startswith('{"')]
     times = sorted(step["ms"] for step in steps[len(steps) // 3 :])
     return {
-        "exit": code,
-        "seconds": round(time.monotonic() - began, 1),
+        "exit": ended.exit,
+        "seconds": round(ended.seconds, 1),
         "median_ms": times[len(times) // 2] if times else None,
         "ms": [step["ms"] for step in steps],
         "loss_bits": [step["bits"] for step in steps],
-        "output": other[-12:] if code else [line for line in other if "lagom" in line][-12:],
+        "output": other[-12:] if ended.exit else [line for line in other if "lagom" in line][-12:],
     }
 
 

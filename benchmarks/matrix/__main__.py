@@ -21,6 +21,7 @@ from benchmarks.matrix import aside, compared, harmless, numerics, steady, sweep
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.results import Results
 from benchmarks.matrix.rows import QUICK, Row, rows
+from lagom.bench.process import leave_in_order
 
 KINDS: dict[str, Callable[[Row, Place, dict[str, Any], float], dict[str, Any]]] = {
     "bench": compared.run,
@@ -110,6 +111,7 @@ def options() -> argparse.Namespace:
 
 def main() -> None:
     arguments = options()
+    leave_in_order()
     with tempfile.TemporaryDirectory(prefix="matrix_") as scratch:
         folder = (arguments.work or Path(scratch)).absolute()
         place = Place(arguments.gpus, folder, arguments.nccl_230, arguments.python, arguments.rehearse)

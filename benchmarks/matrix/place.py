@@ -29,7 +29,7 @@ TINY = {
     "ddp.py": ("--layers", "1", "--tokens", "64"),
     "contention.py": ("--bytes", "65536", "--tokens", "64", "--width", "64", "--inner", "128", "--gemm", "library"),
 }
-REHEARSED_STEPS = 30
+REHEARSED_STEPS = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 from lagom import journal
 from lagom.journal.schema import Base
@@ -95,6 +96,16 @@ class Ended:
     began: float
     ended: str
     seen: Seen
+
+
+def leave_in_order() -> None:
+    """From now on SIGTERM and SIGHUP leave by the way of an exception, so that the job under way is ended behind us."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
 
 
 def run_process(start: Start) -> Ended:

@@ -79,6 +79,7 @@ def bench(
     Example: lagom bench --arms stock,lagom,static,off --metric "step time: ([0-9.]+)" -- torchrun train.py
     """
     from lagom.bench import Request, parse_arms, results_of, run_bench
+    from lagom.bench.process import leave_in_order
     from lagom.bench.store import FILE
 
     _check(command, metric)
@@ -100,6 +101,7 @@ def bench(
     if fresh:
         (request.folder / FILE).unlink(missing_ok=True)
     _say_what_cannot_be_compared(request)
+    leave_in_order()
     store = run_bench(request, _say)
     results = results_of(store.record)
     _show(store.record, results, store.path, as_json=json_out)

@@ -1,0 +1,101 @@
+"""Kernel capture on GPUs: is it right, what does it cost, does it live beside torch.profiler?
+
+    python -m benchmarks.capture --gpus 4 --out results.json --traces FOLDER [--only join,cost,beside,traces]
+
+One training job (FSDP2, benchmarks/jobs/fsdp.py, which knows nothing of us) runs from begin to end; this process
+is its controller, but only switches the timeline on and off. Steps end in ``loss.item()``, so the host's clock bounds
+each step's kernels. Results are written after every experiment. Two more jobs only leave Kineto traces behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.capture.experiments import EXPERIMENTS, Bench, never_on
+from benchmarks.capture.job import NO_MULTICAST, start, torchrun, until
+from benchmarks.capture.keep import TRACED, traces
+from benchmarks.capture.watch import Watch
+from lagom.wire.library import plugin_path
+from lagom.wire.region import Region, job_key
+
+
+def one_job(arguments: argparse.Namespace, folder: Path, results: dict[str, Any], names: list[str]) -> None:
+    """Start the job, watch it, run the experiments in order, end it."""
+    os.environ["LAGOM_JOB_ID"] = f"capture-{os.getpid()}"
+    key = job_key()
+    assert key is not None
+    region = Region.create(key)
+    plugin = str(plugin_path())
+    environment = {**os.environ, "NCCL_TUNER_PLUGIN": plugin, "LAGOM_CONTROLLER": "none", "LAGOM_MODE": "tune"}
+    environment["LAGOM_TIMELINE"] = "1"
+    if not arguments.no_profiler:
+        environment["NCCL_PROFILER_PLUGIN"] = plugin
+    profile = ["--profile-steps", "0:5,0:5,0:5", "--profile-to", str(folder), "--wait-for", str(folder)]
+    shape = ["--layers", "3", "--tokens", str(arguments.tokens), "--steps", "1000000", *arguments.job]
+    began = time.monotonic()
+    job = start(torchrun(arguments.gpus, "fsdp.py", *shape, *profile), environment)
+    bench = Bench(job, Watch(region, job), folder, results, arguments.out)
+    try:
+        if not until(lambda: len(job.steps) >= 5, job, 120):
+            bench.tell("failed", {"output": job.other[-30:], "exit": job.process.poll()})
+            return
+        results["seconds_to_first_steps"] = round(time.monotonic() - began, 1)
+        never_on(bench)
+        for name in names:
+            if job.runs:
+                EXPERIMENTS[name](bench)
+        results["job_alive_at_the_end"] = job.runs
+        results["seconds"] = round(time.monotonic() - began, 1)
+        results["job_said"] = job.other[-8:]
+    finally:
+        job.process.terminate()
+        try:
+            job.process.wait(20)
+        except subprocess.TimeoutExpired:
+            job.process.kill()
+        bench.watch.close()
+        arguments.out.write_text(json.dumps(results, indent=1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", type=int, default=4)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--traces", type=Path, help="folder for small Kineto traces and one raw window of ours")
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument(
+        "--no-profiler", action="store_true", help="without NCCL's profiler half: the join by questions"
+    )
+    parser.add_argument("--only", default="join,cost,beside,traces", help="in this order")
+    parser.add_argument("--job", action="append", default=[], help="a further option of the job, for rehearsals")
+    arguments = parser.parse_args()
+    names = arguments.only.split(",")
+    for name, value in NO_MULTICAST.items():
+        os.environ.setdefault(name, value)
+    results: dict[str, Any] = {"command": sys.argv[1:], "gpus": arguments.gpus, "tokens": arguments.tokens}
+    with tempfile.TemporaryDirectory(prefix="capture_") as scratch:
+        folder = Path(scratch)
+        if wanted := [name for name in names if name in EXPERIMENTS]:
+            one_job(arguments, folder, results, wanted)
+        out = arguments.traces or folder / "small"
+        if "traces" in names:
+            results["traces"] = traces(arguments.gpus, folder, out, TRACED)
+        if "tp" in names:
+            results["traces"] = traces(arguments.gpus, folder, out, {"nvlink": "tp-4096"})
+        for kept in ("window.npz", "names.json"):
+            if arguments.traces and (folder / kept).exists():
+                arguments.traces.mkdir(parents=True, exist_ok=True)
+                (arguments.traces / kept).write_bytes((folder / kept).read_bytes())
+        arguments.out.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""What is tried on the one job: the join, the cost of capture, torch.profiler before, inside and after our windows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.capture.job import Job, more_steps, until
+from benchmarks.capture.kernels import (
+    bounds_of,
+    check_join,
+    joined,
+    kineto_kernels,
+    own_kernels,
+    per_step,
+    summary,
+)
+from benchmarks.capture.watch import Watch
+from lagom.bench.results import ratio_of
+from lagom.wire.region import Capture, TimelineState
+
+PAIRS, BLOCK = 24, 6
+ALL = Capture.CALLS | Capture.KERNELS
+
+
+@dataclass
+class Bench:
+    """The running job, its watch, and where results go."""
+
+    job: Job
+    watch: Watch
+    folder: Path
+    results: dict[str, Any]
+    out: Path
+
+    def tell(self, name: str, result: dict[str, Any]) -> None:
+        """Keep one experiment's result."""
+        self.results[name] = result
+        self.out.write_text(json.dumps(self.results, indent=1))
+        print(name, "done", flush=True)
+
+
+def record(bench: Bench, steps: int) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    """A window: (calls, kernels, the steps that lie wholly in it)."""
+    bench.watch.take()
+    bench.watch.set(ALL, True)
+    until(lambda: bench.watch.in_state(TimelineState.ON, TimelineState.YIELDED), bench.job, 30)
+    more_steps(bench.job, 2)
+    first = len(bench.job.steps)
+    more_steps(bench.job, steps)
+    last = len(bench.job.steps)
+    bench.watch.set(ALL, False)  # NCCL's events go on until CUPTI is off, or its last kernels have no launch
+    more_steps(bench.job, 4)
+    bench.watch.set(Capture.NOTHING, False)
+    calls, kernels = bench.watch.take()
+    return calls, kernels, bench.job.steps[first:last]
+
+
+def join(bench: Bench) -> None:
+    """First enable, one window, joined and unjoined by reason."""
+    before = len(bench.job.steps)
+    calls, kernels, steps = record(bench, 20)
+    stall = max((s["ms"] for s in bench.job.steps[before : len(bench.job.steps) - len(steps)]), default=0.0)
+    processes = bench.watch.processes()
+    bench.tell(
+        "join",
+        {
+            "first_enable_ms": [round(p.timeline_first_enable_ns / 1e6, 1) for p in processes],
+            "longest_step_while_enabling_ms": stall,
+            "states": bench.watch.states,
+            "remarks": sorted(bench.watch.remarks),
+            "records": [p.timeline_records for p in processes],
+            "lost": [p.timeline_lost for p in processes],
+            "ring_drops": [p.kernel_drops for p in processes],
+            **joined(kernels),
+            "check": check_join(calls, kernels),
+            "bytes_per_step_and_rank": round(64 * len(kernels) / max(len(processes), 1) / max(len(steps), 1)),
+        },
+    )
+    np.savez_compressed(bench.folder / "window.npz", calls=calls, kernels=kernels)
+    (bench.folder / "names.json").write_text(json.dumps(bench.watch.names(), indent=0))
+
+
+def cost(bench: Bench) -> None:
+    """Blocks of steps with and without capture, in turn; the steps before anything was ever on; NCCL's events alone."""
+    arms: dict[str, tuple[int, bool]] = {
+        "off": (Capture.NOTHING, False),
+        "on": (ALL, True),
+        "events": (ALL, False),
+    }
+    medians: dict[str, list[float]] = {name: [] for name in arms}
+    for number in range(PAIRS):
+        order = ("off", "on", "events") if number % 2 == 0 else ("events", "on", "off")
+        for name in order:
+            bench.watch.set(*arms[name])
+            if name == "on":
+                until(lambda: bench.watch.in_state(TimelineState.ON, TimelineState.YIELDED), bench.job, 5)
+            more_steps(bench.job, 3)  # also lets the last buffers of the arm before drain
+            first = len(bench.job.steps)
+            more_steps(bench.job, BLOCK)
+            medians[name].append(float(np.median([s["ms"] for s in bench.job.steps[first:]])))
+        bench.watch.take()
+    bench.watch.set(Capture.NOTHING, False)
+    off = np.array(medians["off"])
+    halves = (off[: len(off) // 2 * 2].reshape(-1, 2)).tolist()
+    bench.tell(
+        "cost",
+        {
+            "pairs": len(off),
+            "off_ms": float(np.median(off)),
+            "on_over_off": ratio(medians["on"], medians["off"]),
+            "events_over_off": ratio(medians["events"], medians["off"]),
+            "a_over_a": ratio([a for a, _ in halves], [b for _, b in halves]),
+            "off_after_on_over_never_on": against(off, np.array(bench.results["never_on"]["blocks_ms"])),
+            "ring_drops": [p.kernel_drops for p in bench.watch.processes()],
+            "lost": [p.timeline_lost for p in bench.watch.processes()],
+            "blocks_ms": medians,
+        },
+    )
+
+
+def ratio(ones: list[float], others: list[float]) -> dict[str, float]:
+    """Ones over others, paired, with a 95 % interval."""
+    found = ratio_of([math.log(other / one) for one, other in zip(ones, others, strict=True)])
+    assert found is not None
+    return {"median": round(found.value, 5), "low": round(found.low, 5), "high": round(found.high, 5)}
+
+
+def against(ones: np.ndarray, others: np.ndarray) -> dict[str, float]:
+    """Ratio of medians of two unpaired samples, with a 95 % bootstrap interval."""
+    rng = np.random.default_rng(0)
+    draws = [np.median(rng.choice(ones, len(ones))) / np.median(rng.choice(others, len(others))) for _ in range(4000)]
+    low, high = np.percentile(draws, [2.5, 97.5])
+    middle = float(np.median(ones) / np.median(others))
+    return {"median": round(middle, 5), "low": round(float(low), 5), "high": round(float(high), 5)}
+
+
+def never_on(bench: Bench) -> None:
+    """Step times before anything was ever switched on."""
+    more_steps(bench.job, 10)
+    first = len(bench.job.steps)
+    more_steps(bench.job, 8 * BLOCK)
+    times = np.array([s["ms"] for s in bench.job.steps[first : first + 8 * BLOCK]])
+    blocks = np.median(times[: len(times) // BLOCK * BLOCK].reshape(-1, BLOCK), axis=1)
+    bench.tell("never_on", {"blocks_ms": blocks.tolist()})
+
+
+def let_profile(bench: Bench, number: int) -> dict[str, Any]:
+    """Lets the job start its next torch.profiler window and waits until its traces are written."""
+    (bench.folder / f"go-{number}").write_text("")
+    began = until((bench.folder / f"begun-{number}").exists, bench.job, 30)
+    first = len(bench.job.steps)
+    yielded = until(lambda: bench.watch.in_state(TimelineState.YIELDED), bench.job, 2) if bench.watch.wanted else None
+    until((bench.folder / f"written-{number}").exists, bench.job, 60)
+    steps = [s for s in bench.job.steps[max(0, first - 1) :] if _between(bench.folder, number, int(s["at_ns"]))]
+    counts, rows = [], []
+    for path in sorted(bench.folder.glob(f"window{number}-rank*.json")):
+        kernels, nccl = kineto_kernels(path)
+        counts.append({"kernels": len(kernels), "nccl": int(nccl.sum())})
+        rows.append(summary(per_step(kernels, nccl, bounds_of(steps, "wall_ns"))))
+    return {"began": began, "yielded": yielded, "steps_inside": len(steps), "traces": counts, "per_step": rows}
+
+
+def _between(folder: Path, number: int, at_ns: int) -> bool:
+    begun, ended = (folder / f"{word}-{number}" for word in ("begun", "ended"))
+    return begun.exists() and ended.exists() and int(begun.read_text()) <= at_ns <= int(ended.read_text()) + 10**8
+
+
+def beside(bench: Bench) -> None:
+    """torch.profiler before, inside and after our windows: each trace complete, ours yields and works again."""
+    told: dict[str, Any] = {}
+    times_before = [s["ms"] for s in bench.job.steps[-20:]]
+    told["ours_before"] = own_window(bench, 12)
+    told["torch_before_ours"] = let_profile(bench, 0)
+    told["ours_after_torch"] = own_window(bench, 12)
+    bench.tell("beside", told)
+    bench.watch.set(ALL, True)
+    until(lambda: bench.watch.in_state(TimelineState.ON), bench.job, 10)
+    more_steps(bench.job, 4)
+    told["torch_inside_ours"] = let_profile(bench, 1)
+    told["on_again_by_itself"] = until(lambda: bench.watch.in_state(TimelineState.ON), bench.job, 10)
+    told["ours_after_yield"] = own_window(bench, 12)
+    bench.tell("beside", told)
+    told["torch_after_ours"] = let_profile(bench, 2)
+    more_steps(bench.job, 3)
+    first = len(bench.job.steps)
+    more_steps(bench.job, 20)
+    times_after = [s["ms"] for s in bench.job.steps[first:]]
+    told["step_after_over_before"] = against(np.array(times_after), np.array(times_before))
+    told["remarks"] = sorted(bench.watch.remarks)
+    told["states"] = bench.watch.states
+    bench.tell("beside", told)
+
+
+def own_window(bench: Bench, count: int) -> dict[str, Any]:
+    """One window of ours: per step X, Y, overlap and counts of each rank, and the join."""
+    calls, kernels, steps = record(bench, count)
+    ranks = sorted({int(p) for p in kernels["process"]})
+    bounds = bounds_of(steps, "at_ns")
+    return {
+        "per_step": [summary(per_step(*own_kernels(kernels, rank), bounds)) for rank in ranks],
+        **joined(kernels),
+        "check": check_join(calls, kernels),
+    }
+
+
+EXPERIMENTS: dict[str, Callable[[Bench], None]] = {"join": join, "cost": cost, "beside": beside}

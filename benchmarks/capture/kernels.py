@@ -1,0 +1,108 @@
+"""Kernels of a step, whoever recorded them: X, Y and overlap, and how NCCL's were joined with their calls."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lagom.wire.layout import NO_CALL
+
+CUPTI, COMPUTE, COLLECTIVE, P2P = 3, 0, 1, 2
+JOIN_WORDS = ("not tried", "call", "slot", "ambiguous", "mismatch", "disputed", "no launch", "graph")
+
+
+def merged(spans: np.ndarray) -> np.ndarray:
+    """Union of [start, end) rows."""
+    if not len(spans):
+        return np.zeros((0, 2))
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(spans[:, 1])
+    first = np.r_[True, spans[1:, 0] > ends[:-1]]
+    return np.column_stack([spans[first, 0], np.r_[ends[:-1][first[1:]], ends[-1]]])
+
+
+def length(spans: np.ndarray) -> float:
+    """Busy time."""
+    return float((merged(spans)[:, 1] - merged(spans)[:, 0]).sum())
+
+
+def per_step(kernels: np.ndarray, nccl: np.ndarray, bounds: list[tuple[int, int]]) -> list[dict[str, float]]:
+    """X, Y, overlap (ms) and counts of each step; ``kernels`` are [start, end) rows, ``nccl`` says which are NCCL's."""
+    rows = []
+    for begin, end in bounds:
+        inside = (kernels[:, 0] >= begin) & (kernels[:, 0] < end)
+        comm, compute = kernels[inside & nccl], kernels[inside & ~nccl]
+        x, y, both = length(comm), length(compute), length(kernels[inside])
+        counts = {"nccl": int((inside & nccl).sum()), "compute": int((inside & ~nccl).sum())}
+        rows.append({"x": x / 1e6, "y": y / 1e6, "overlap": (x + y - both) / 1e6, **counts})
+    return rows
+
+
+def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
+    """Median and spread of each quantity over steps."""
+    if not rows:
+        return {"steps": 0}
+    told: dict[str, Any] = {"steps": len(rows)}
+    for key in rows[0]:
+        values = np.array([row[key] for row in rows])
+        told[key] = {
+            "median": round(float(np.median(values)), 4),
+            "min": float(values.min()),
+            "max": float(values.max()),
+        }
+    return told
+
+
+def bounds_of(steps: list[dict[str, Any]], clock: str) -> list[tuple[int, int]]:
+    """[begin, end) of whole steps on a clock: from one step's end to the next's."""
+    return [(int(a[clock]), int(b[clock])) for a, b in itertools.pairwise(steps)]
+
+
+def kineto_kernels(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """(start and end on the wall clock, which are NCCL's) of a Kineto trace; copies are left out."""
+    document = json.loads(path.read_text())
+    base = int(document.get("baseTimeNanoseconds", 0))
+    events = [e for e in document["traceEvents"] if e.get("cat") == "kernel" and e.get("ph") == "X"]
+    start_ns = np.array([base + round(e["ts"] * 1000) for e in events], np.int64)
+    taken = np.array([round(e["dur"] * 1000) for e in events], np.int64)
+    rows = np.column_stack([start_ns, start_ns + taken]) if events else np.zeros((0, 2), np.int64)
+    return rows, np.array([e["name"].startswith("ncclDevKernel") for e in events], bool)
+
+
+def own_kernels(kernels: np.ndarray, process: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same of our own records of one process."""
+    spans = kernels[kernels["process"] == process]["span"]
+    spans = spans[spans["source"] == CUPTI]
+    rows = np.column_stack([spans["start_ns"], spans["end_ns"]]).astype(np.int64)
+    return rows, np.isin(spans["kind"], (COLLECTIVE, P2P))
+
+
+def joined(kernels: np.ndarray) -> dict[str, Any]:
+    """Kernels of NCCL by how their join went, and P2P apart."""
+    spans = kernels["span"][kernels["span"]["source"] == CUPTI]
+    nccl = spans[spans["kind"] == COLLECTIVE]
+    by_reason = Counter(JOIN_WORDS[min(int(j), 7)] for j in nccl["join"])
+    return {
+        "collectives": len(nccl),
+        "joined": int((nccl["call"] != NO_CALL).sum()),
+        "by_reason": dict(by_reason),
+        "p2p": int((spans["kind"] == P2P).sum()),
+        "compute": int((spans["kind"] == COMPUTE).sum()),
+    }
+
+
+def check_join(calls: np.ndarray, kernels: np.ndarray) -> dict[str, Any]:
+    """Independent check: what the call records say of the calls that kernels were joined with."""
+    spans = kernels["span"][kernels["span"]["source"] == CUPTI]
+    spans = spans[(spans["kind"] == COLLECTIVE) & (spans["call"] != NO_CALL)]
+    known = {(int(row["slot"]), int(row["record"]["call"])): row["record"] for row in calls}
+    pairs = [(span, known[key]) for span in spans if (key := (int(span["slot"]), int(span["call"]))) in known]
+    function = sum(int(span["function"]) == int(call["function"]) for span, call in pairs)
+    causal = sum(int(span["start_ns"]) >= int(call["time_ns"]) for span, call in pairs)
+    twice = len(spans) - len({(int(s["slot"]), int(s["call"])) for s in spans})
+    return {"compared": len(pairs), "same_function": function, "after_the_call": causal, "call_joined_twice": twice}
