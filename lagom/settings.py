@@ -46,8 +46,9 @@ SETTINGS = (
         "auto",
         ("plugin", "controller", "launcher"),
         "`off`: the plugin does nothing at all. `tune`: search for better configs while the job runs. `replay`: use "
-        "those of LAGOM_PROFILE, without a controller. `auto`: replay if LAGOM_PROFILE names a profile that fits this "
-        "job, else tune.",
+        "those of LAGOM_PROFILE, without a controller (on NCCL 2.21 to 2.26 its size rules, or those of LAGOM_SET; "
+        "nothing else can be done there). `auto`: replay if LAGOM_PROFILE names a profile that fits this job, else "
+        "tune.",
         choices=("auto", "tune", "replay", "off"),
     ),
     Setting(
@@ -86,7 +87,7 @@ SETTINGS = (
         "LAGOM_SET",
         "rules",
         "",
-        ("controller", "launcher"),
+        ("plugin", "controller", "launcher"),
         "Pins configs by hand instead of searching: rules like `allgather:>=1M:nc=4,chunk=512K`, separated by `;`. "
         "The first rule that matches a call's function and size wins; what a rule does not name is left to NCCL.",
     ),

@@ -78,7 +78,7 @@ def plan_job(wish: Wish, environ: Mapping[str, str], plugin: Path) -> JobPlan:
     folder = log_folder(job, asked)
     mode = wish.mode or environ.get("LAGOM_MODE", "") or "auto"
     profile = wish.profile or (Path(environ["LAGOM_PROFILE"]) if environ.get("LAGOM_PROFILE") else None)
-    if mode == "replay" and profile is None:
+    if mode == "replay" and profile is None and not wish.rules:
         raise UsageError("mode replay needs a profile; name one with --profile or LAGOM_PROFILE.")
     forbidden = environ.get("LAGOM_CONTROLLER") == "none"
     tunes = not forbidden and (mode == "tune" or (mode == "auto" and profile is None))
@@ -135,6 +135,8 @@ def _remarks(environ: Mapping[str, str], variables: Mapping[str, str], mode: str
         remarks.append("LAGOM_CONTROLLER=none: no controller is started, so nothing is tuned or pinned.")
     if "nt=" in variables.get("LAGOM_SET", "") and environ.get("LAGOM_NT") != "1":
         remarks.append("threads (nt=) are left out of the rules: LAGOM_NT=1 allows them.")
+    if mode == "replay" and "LAGOM_PROFILE" not in {**environ, **variables}:
+        remarks.append("rules without a profile are replayed on NCCL 2.21 to 2.26 only; a later one runs stock.")
     if mode == "off":
         remarks.append("mode off: the plugin is loaded and does nothing.")
     return tuple(remarks)

@@ -79,6 +79,15 @@ def test_a_rank_without_a_name_for_its_job_is_refused() -> None:
         plan_job(Wish(), {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, PLUGIN)
 
 
+def test_rules_alone_can_be_replayed_and_where_is_said() -> None:
+    plan = plan_job(Wish(mode="replay", rules=("any:any:nc=2",)), {}, PLUGIN)
+    assert plan.variables["LAGOM_SET"] == "any:any:nc=2"
+    assert not plan.tunes
+    assert any("NCCL 2.21 to 2.26 only" in remark for remark in plan.remarks)
+    with pytest.raises(UsageError, match="needs a profile"):
+        plan_job(Wish(mode="replay"), {}, PLUGIN)
+
+
 def test_pinned_rules_and_strategy_reach_the_job(tmp_path: Path) -> None:
     wish = Wish(strategy="static", rules=("any:any:nc=2", "allgather:any:nc=3"), directory=tmp_path)
     found = variables(wish)
