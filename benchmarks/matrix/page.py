@@ -1,0 +1,268 @@
+"""The page about the matrix, from its raw results: every row with regime, NCCL version, n, A/A, interval, command."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.matrix.rows import Row, rows
+
+Data = dict[str, Any]
+CELLS = {
+    "Phi-2": ("fsdp-phi2_2b", "tp-phi2_2b"),
+    "Llama-3-8B": ("fsdp-llama3_8b", "tp-llama3_8b"),
+    "MPT-7B": ("fsdp-mpt_7b", "tp-mpt_7b"),
+    "OLMoE-1B-7B": ("ep-olmoe_1b_7b",),
+    "DeepSeek-MoE-16B": ("ep-deepseek_moe_16b",),
+}
+MISSING = "not measured"
+
+
+def page(data: Data, pictures: list[str]) -> str:
+    """The whole page."""
+    parts = (
+        _head(data), headline(data), _pictures(pictures), _cells(data), _tuning(data), _comm_only(data),
+        _contention(data), _numbers(data), _each(data), _missing(data),
+    )  # fmt: skip
+    return "\n".join(line for part in parts for line in (*part, "")).rstrip() + "\n"
+
+
+# -- reading results
+
+
+def result(data: Data, row: str, arm: str) -> Data | None:
+    """One arm of a row; None if it was not measured."""
+    arms = data["rows"].get(row, {}).get("results", [])
+    return next((one for one in arms if one["arm"] == arm), None)
+
+
+def speed(found: Data | None) -> str:
+    """``1.144 [1.137, 1.151]``, or a dash."""
+    if found is None or found["speedup"] is None:
+        return "–"
+    if found["low"] is None:
+        return f"{found['speedup']:.3f} (n = {found['pairs']}: no interval)"
+    return f"{found['speedup']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+
+
+def verdict(row: Row, found: Data | None) -> str:
+    """Whether a target was reached: by the value, or for "never slower" within the interval."""
+    if row.target is None or found is None or found["speedup"] is None:
+        return "–"
+    if found["low"] is None:
+        return "too few pairs"
+    reached = found["speedup"] >= row.target or (row.target < 1.0 and (found["high"] or 0.0) >= row.target)
+    return "yes" if reached else f"**no**, {found['speedup']:.3f}"
+
+
+def outcome_arm(data: Data, row: Row) -> Data | None:
+    """The arm a target is for. A search that left stock in place is stock: its A/A arm is the measurement."""
+    found = result(data, row.name, row.arm)
+    if found is not None and found["speedup"] is None and "stock is best" in found["note"]:
+        return result(data, row.name, "stock")
+    return found
+
+
+# -- parts of the page
+
+
+def _head(data: Data) -> Iterator[str]:
+    yield "# Everything that has to be seen on GPUs"
+    yield ""
+    for number, session in enumerate(data["sessions"]):
+        if not any(entry.get("session") == number for entry in data["rows"].values()):
+            continue
+        told = [f"{session['gpus']} x {session.get('gpu') or 'no GPU'}", f"torch {session.get('torch', '?')}"]
+        told += [f"NCCL {session.get('nccl') or '?'} as bundled", session["began"]]
+        if session.get("commit"):
+            told.append(f"commit {session['commit']}")
+        if session["rehearsed"]:
+            told.append(f"**a rehearsal ({session['rehearsed']}): none of these numbers is of a GPU**")
+        yield f"- session {number + 1}: {', '.join(told)}"
+        yield f"  `python -m benchmarks.matrix {' '.join(session['arguments'])}`"
+    yield ""
+    yield "Speed-ups are over stock NCCL in the same job: short blocks in the order stock, arm, arm, stock, arms"
+    yield "shuffled in each cycle, over ranks the slowest; Hodges-Lehmann medians of paired ratios and signed-rank 95 %"
+    yield "intervals, n pairs. `NCCL_NVLS_ENABLE=0`. Raw samples are in the JSON file of the same name; this page is"
+    yield "made from it by `python -m benchmarks.matrix_page`."
+
+
+def headline(data: Data) -> Iterator[str]:
+    """The table of targets."""
+    yield "## What was to be seen"
+    yield ""
+    yield "| row | regime | NCCL | asked | measured | n | stock against stock | reached |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for row in rows():
+        if row.target is None:
+            continue
+        found, noise = outcome_arm(data, row), result(data, row.name, "stock")
+        pairs = found["pairs"] if found else 0
+        cells = (row.name, row.regime_text, _nccl(data, row), row.asks, f"`{row.arm}` {speed(found)}", str(pairs))
+        yield "| " + " | ".join(cells) + f" | {speed(noise)} | {verdict(row, found)} |"
+
+
+def _nccl(data: Data, row: Row) -> str:
+    runs = data["rows"].get(row.name, {}).get("record", {}).get("runs", [])
+    return next((run["nccl"] for run in runs if run.get("nccl")), row.nccl)
+
+
+def _pictures(names: list[str]) -> Iterator[str]:
+    for name in names:
+        yield f"![{name}]({name})"
+
+
+def _cells(data: Data) -> Iterator[str]:
+    yield "## The paper's matrix"
+    yield ""
+    yield "| model | parallelism | regime | lagom | comm-only | best cap | stock against stock |"
+    yield "|---|---|---|---|---|---|---|"
+    for model, cells in CELLS.items():
+        for cell in cells:
+            for regime in ("host", "nvlink"):
+                yield _cell(data, model, f"cell-{cell}-{regime}", cell.partition("-")[0].upper(), regime)
+
+
+def _cell(data: Data, model: str, name: str, parallelism: str, regime: str) -> str:
+    where = {"host": "host path", "nvlink": "NVLink"}[regime]
+    if name not in data["rows"]:
+        return f"| {model} | {parallelism} | {where} | {MISSING} | | | |"
+    row = next(row for row in rows() if row.name == name)
+    told = [speed(outcome_arm(data, row)), speed(comm_only(data, name)), speed(result(data, name, "static"))]
+    return f"| {model} | {parallelism} | {where} | {' | '.join(told)} | {speed(result(data, name, 'stock'))} |"
+
+
+def comm_only(data: Data, row: str) -> Data | None:
+    """What comm-only tuning would use: its proposal where the final A/B turned it down."""
+    return result(data, row, "autoccl:proposed") or result(data, row, "autoccl")
+
+
+def _tuning(data: Data) -> Iterator[str]:
+    yield "## What tuning took"
+    yield ""
+    yield "| row | strategy | configs | iterations | lost (stock iterations) | its own final A/B | verdict |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, entry in data["rows"].items():
+        for one in entry.get("results", []):
+            if (search := one.get("search")) is not None:
+                gain = "–" if search["speedup"] is None else f"{search['speedup']:.3f}"
+                if search["low"] is not None and search["high"] is not None:
+                    gain += f" [{search['low']:.3f}, {search['high']:.3f}]"
+                cells = (name, one["arm"], search["configs"], search["iterations"], f"{search['lost']:.1f}", gain)
+                yield "| " + " | ".join(map(str, cells)) + f" | {search['verdict'].replace('_', ' ')} |"
+    yield ""
+    yield "Aimed at: `guided` with at most 12 configs and 15 iterations lost."
+
+
+def _comm_only(data: Data) -> Iterator[str]:
+    found = [(name, comm_only(data, name)) for name in data["rows"]]
+    slower = [(name, one) for name, one in found if one is not None and (one["high"] or 1.0) < 1.0]
+    measured = sum(one is not None and one["speedup"] is not None for _, one in found)
+    yield "## Does tuning communication alone lose to stock? (the paper: 0.87x where compute is the bottleneck)"
+    yield ""
+    if not measured:
+        yield f"{MISSING.capitalize()}."
+    elif slower:
+        told = "; ".join(f"{name} {speed(one)}" for name, one in slower)
+        yield f"Reproduced in {len(slower)} of {measured} rows: {told}."
+    else:
+        yield f"Not in any of {measured} rows measured here."
+
+
+def _contention(data: Data) -> Iterator[str]:
+    yield "## Contention: x, y and z beside each other (the paper's figures 3 and 5)"
+    for name in ("fig3-library", "fig3-waves", "fig5"):
+        yield ""
+        entry = data["rows"].get(name)
+        if entry is None or not entry.get("visits"):
+            yield f"{name}: {MISSING}."
+            continue
+        yield f"### {name}"
+        yield ""
+        yield "| part | setting | x, ms | y, ms | z, ms | iterations |"
+        yield "|---|---|---|---|---|---|"
+        yield from (_point(*point) for point in points_of(entry))
+
+
+def points_of(entry: Data) -> list[tuple[str, Data, list[list[Any]]]]:
+    """(part, knobs, samples of all visits) of each setting, in the order of the figure."""
+    found: dict[tuple[str, str], tuple[str, Data, list[list[Any]]]] = {}
+    for visit in entry["visits"]:
+        key = (visit["part"], str(visit["knobs"]))
+        found.setdefault(key, (visit["part"], visit["knobs"], []))[2].extend(visit["samples"])
+    return sorted(found.values(), key=lambda point: (point[0], list(point[1].values())))
+
+
+def medians(samples: list[list[Any]]) -> tuple[list[float], float, float] | None:
+    """(x of each collective, y, z) medians, ms; None without samples."""
+    if not samples:
+        return None
+    x = [statistics.median(values) for values in zip(*(sample[0] for sample in samples), strict=True)]
+    return x, statistics.median(s[1] for s in samples), statistics.median(s[2] for s in samples)
+
+
+def _point(part: str, knobs: Data, samples: list[list[Any]]) -> str:
+    setting = ", ".join(f"{name} = {value}" for name, value in knobs.items()) or "as NCCL picks"
+    found = medians(samples)
+    if found is None:
+        return f"| {part} | {setting} | – | – | – | 0 |"
+    x, y, z = found
+    return f"| {part} | {setting} | {' + '.join(f'{v:.3f}' for v in x)} | {y:.3f} | {z:.3f} | {len(samples)} |"
+
+
+def _numbers(data: Data) -> Iterator[str]:
+    """Rows that are not comparisons of speed."""
+    yield "## Numerics, harmlessness, standing aside"
+    yield ""
+    for row in rows():
+        entry = data["rows"].get(row.name)
+        if row.kind in ("bench", "sweep") or entry is None:
+            continue
+        told = entry.get("verdict") or entry.get("skipped") or entry.get("error") or {}
+        text = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in told.items()) if isinstance(
+            told, dict
+        ) else str(told)  # fmt: skip
+        yield f"- **{row.name}** ({row.asks}): {text or 'see below'}."
+
+
+def _each(data: Data) -> Iterator[str]:
+    yield "## Every row"
+    for name, entry in data["rows"].items():
+        if not entry.get("results"):
+            continue
+        row = entry["row"]
+        yield ""
+        yield f"### {name}"
+        yield ""
+        short = "" if entry.get("complete") else "; cut short"
+        yield f"`{row['script']} {' '.join(row['options'])}`, {_environ(row)}{short}"
+        yield ""
+        yield "| arm | speed-up | n | would see | an iteration | compared |"
+        yield "|---|---|---|---|---|---|"
+        for one in entry["results"]:
+            yield _arm(one)
+        yield from (f"\n- {remark}" for remark in entry.get("remarks", []))
+
+
+def _environ(row: Data) -> str:
+    variables = {"host": "`NCCL_P2P_DISABLE=1`", "nvlink": "NVLink", "sockets": "sockets"}[row["regime"]]
+    more = "".join(f" `{name}={value}`" for name, value in row["environ"].items())
+    return f"{variables}{more}, NCCL {row['nccl']}"
+
+
+def _arm(one: Data) -> str:
+    seen = "–" if one["resolvable"] is None else f"{one['resolvable']:.1%}"
+    in_job = one["pairing"].startswith("within")
+    typical = "–" if one["iteration"] is None else f"{one['iteration'] / (1e6 if in_job else 1):.4g}"
+    how = f"{one['pairing']}, {one['measured_by']}"
+    return f"| {one['arm']} | {speed(one)} | {one['pairs']} | {seen} | {typical} | {how} |"
+
+
+def _missing(data: Data) -> Iterator[str]:
+    absent = [row.name for row in rows() if row.name not in data["rows"]]
+    partial = [name for name, entry in data["rows"].items() if not entry.get("complete")]
+    yield "## Missing"
+    yield ""
+    yield f"Rows without a measurement: {', '.join(absent) or 'none'}."
+    yield f"Rows that were cut short: {', '.join(partial) or 'none'}."

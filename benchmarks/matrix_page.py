@@ -1,0 +1,50 @@
+"""The page and the pictures of the matrix, from its raw results.
+
+    python -m benchmarks.matrix_page benchmarks/results/matrix_h200x8_202611.json [PART.json ...]
+
+With parts (files written by ``benchmarks.matrix --out``), they become the named file first: later parts win, row by
+row. The page is written beside it (``.md``), pictures into ``figures``. ``--table`` prints the table of targets alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from benchmarks.matrix.page import Data, headline, page
+from benchmarks.matrix.plots import draw
+
+
+def merge(parts: list[Path]) -> Data:
+    """One file of several: a row that is complete is not replaced by one that is not."""
+    whole: Data = {"format": 1, "sessions": [], "rows": {}}
+    for part in parts:
+        data = json.loads(part.read_text())
+        first = len(whole["sessions"])
+        whole["sessions"] += data["sessions"]
+        for name, entry in data["rows"].items():
+            if entry.get("complete") or not whole["rows"].get(name, {}).get("complete"):
+                whole["rows"][name] = {**entry, "session": entry["session"] + first}
+    return whole
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("parts", type=Path, nargs="*")
+    parser.add_argument("--table", action="store_true", help="print the table of targets and write nothing")
+    arguments = parser.parse_args()
+    if arguments.parts:
+        arguments.results.write_text(json.dumps(merge(arguments.parts), indent=1) + "\n")
+    data = json.loads(arguments.results.read_text())
+    if arguments.table:
+        print("\n".join(headline(data)))
+        return
+    folder = arguments.results.parent
+    pictures = draw(data, folder / "figures", arguments.results.stem)
+    arguments.results.with_suffix(".md").write_text(page(data, [f"figures/{name}" for name in pictures]))
+
+
+if __name__ == "__main__":
+    main()
