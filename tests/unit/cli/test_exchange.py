@@ -45,7 +45,6 @@ def lagom(*arguments: str | Path) -> Done:
         pytest.raises(SystemExit) as left,
     ):
         main()
-        sys.exit(0)
     return Done(int(left.value.code or 0), out.getvalue(), err.getvalue())
 
 
