@@ -79,8 +79,8 @@ static void package_folder(char out[PATH_MAX])
 
 static bool refuse(char *reason, size_t room, const char *why, const char *path)
 {
-    snprintf(reason, room, "the controller's Python is not started: %s%.120s; set LAGOM_PYTHON, or use `lagom run`.", why,
-             path);
+    snprintf(reason, room, "the controller's Python is not started: %s%.120s; set LAGOM_PYTHON, or use `lagom run`.",
+             why, path);
     return false;
 }
 

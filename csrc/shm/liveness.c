@@ -58,8 +58,8 @@ const char *lagom_region_fault_text(enum lagom_region_fault fault)
     case LAGOM_REGION_MISSING:
         return "there is no such region; start a rank or a controller with the same job key first.";
     case LAGOM_REGION_FOREIGN:
-        return "what lies there is not this job's own region (a private regular file of this user, mode 0600); remove it or "
-               "set LAGOM_SHM_DIR.";
+        return "what lies there is not this job's own region (a private regular file of this user, mode 0600); remove "
+               "it or set LAGOM_SHM_DIR.";
     case LAGOM_REGION_DAMAGED:
         return "the file is not a whole Lagom region (size or magic); remove it and start again.";
     case LAGOM_REGION_VERSION: return "the region was made by another version of Lagom; use one version on all ranks.";

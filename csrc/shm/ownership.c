@@ -211,8 +211,8 @@ static bool folder_fits(struct walk *walk, int fd, const char *folder)
 static bool log_fits(struct walk *walk, int fd, const char *name)
 {
     struct stat status;
-    bool ours = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() && status.st_nlink == 1;
-    return ours || refuse(walk, "no regular file of this user is", name);
+    bool plain = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink == 1;
+    return (plain && status.st_uid == geteuid()) || refuse(walk, "no regular file of this user is", name);
 }
 
 int lagom_open_guarded_log(const char *folder, const char *name, char *reason, size_t reason_bytes)

@@ -16,8 +16,8 @@
  * is trusted too; NULL = none. false with one clause in `reason`: what is wrong, and where. */
 bool lagom_path_is_guarded(const char *path, const char *beside, char *reason, size_t reason_bytes);
 
-/* Opens, or makes, the log file `name` in `folder` for appending: the folder is a trusted one's and not open to all, the
- * file a regular one of ours, reached by no link. -1 with one clause in `reason`. */
+/* Opens, or makes, the log file `name` in `folder` for appending: the folder is a trusted one's and not open to all,
+ * the file a regular one of ours, reached by no link. -1 with one clause in `reason`. */
 int lagom_open_guarded_log(const char *folder, const char *name, char *reason, size_t reason_bytes);
 
 #endif

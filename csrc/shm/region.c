@@ -30,11 +30,14 @@ struct request {
     enum lagom_clock clock;
 };
 
-void lagom_region_path(const char *job_key, char *out)
+bool lagom_region_path(const char *job_key, char *out)
 {
-    const char *dir = getenv("LAGOM_SHM_DIR");
-    snprintf(out, LAGOM_PATH_BYTES, "%s/lagom-%u-%016llx", dir != NULL && dir[0] != '\0' ? dir : "/dev/shm",
-             (unsigned)geteuid(), (unsigned long long)lagom_hash_text(job_key));
+    const char *named = getenv("LAGOM_SHM_DIR"), *dir = named != NULL && named[0] != '\0' ? named : "/dev/shm";
+    int length = snprintf(out, LAGOM_PATH_BYTES, "%s/lagom-%u-%016llx", dir, (unsigned)geteuid(),
+                          (unsigned long long)lagom_hash_text(job_key));
+    bool whole = length > 0 && (uint32_t)length < LAGOM_PATH_BYTES;
+    out[whole ? length : 0] = '\0';
+    return whole;
 }
 
 /* ---- Making one ------------------------------------------------------------------------------------------------- */
@@ -170,8 +173,8 @@ static enum lagom_region_fault open_as(struct lagom_mapping *mapping, const stru
     struct lagom_attachment *attachment = NULL;
     *mapping = (struct lagom_mapping){.fd = -1, .process = UINT32_MAX};
     lagom_attachments_lock();
-    errno = 0;
-    enum lagom_region_fault fault = attach(request, &attachment);
+    errno = request->path[0] == '\0' ? ENAMETOOLONG : 0;
+    enum lagom_region_fault fault = errno == 0 ? attach(request, &attachment) : LAGOM_REGION_SYSTEM;
     mapping->error = fault == LAGOM_REGION_SYSTEM ? errno : 0;
     if (fault == LAGOM_REGION_OK) {
         fill_mapping(mapping, attachment, request->path);

@@ -63,8 +63,8 @@ bool lagom_region_retire(struct lagom_mapping *mapping);
 /* Removes the file of a region of ours that nobody holds a lock on; OK, or why not. For doctor. */
 enum lagom_region_fault lagom_region_remove_stale(const char *path);
 
-/* Path of a job key's region (needs LAGOM_PATH_BYTES). */
-void lagom_region_path(const char *job_key, char *out);
+/* Path of a job key's region (needs LAGOM_PATH_BYTES). false, and empty, where LAGOM_SHM_DIR leaves no room for it. */
+bool lagom_region_path(const char *job_key, char *out);
 
 /* Whether somebody else holds that lock byte (F_GETLK). */
 bool lagom_region_is_locked(const struct lagom_mapping *mapping, uint32_t lock_byte);

@@ -167,7 +167,7 @@ int lagom_region_control(struct lagom_mapping *mapping, const char *job_key, boo
 int lagom_region_control_path(struct lagom_mapping *mapping, const char *path);
 int lagom_region_inspect(struct lagom_mapping *mapping, const char *path);
 void lagom_region_leave(struct lagom_mapping *mapping, bool unlink_file);
-void lagom_region_path(const char *job_key, char *out);
+bool lagom_region_path(const char *job_key, char *out);
 bool lagom_region_is_locked(const struct lagom_mapping *mapping, uint32_t lock_byte);
 bool lagom_region_controller_alive(const struct lagom_mapping *mapping);
 bool lagom_region_process_alive(const struct lagom_mapping *mapping, uint32_t process);

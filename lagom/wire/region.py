@@ -419,7 +419,8 @@ def job_key(first_comm_id: int = 0) -> str | None:
 
 
 def region_path(key: str) -> Path:
-    """Where the region of a job key lies."""
+    """Where the region of a job key lies; raises :class:`RegionRefused` where LAGOM_SHM_DIR is too long."""
     out = ffi.new(f"char[{PATH_BYTES}]")
-    library().lagom_region_path(os.fsencode(key), out)
+    if not library().lagom_region_path(os.fsencode(key), out):
+        raise RegionRefused("LAGOM_SHM_DIR is too long (230 bytes at most); name a shorter folder.")
     return Path(_name(out))

@@ -2,8 +2,8 @@
  *
  * Input: a first byte that says what may be damaged and whether a profile is replayed, then operations. In `anywhere`
  * mode any byte of the region may change: nothing may be read or written outside, and no config leaves but a sound one.
- * In `guarded` mode the words, acknowledgements and registrations stay as they are (they are guarded by the file's
- * owner and mode alone, csrc/README.md) and all else may change: then no two ranks may ever decide one call differently.
+ * In `guarded` mode the words, acknowledgements and registrations stay as they are (the file's owner and mode alone
+ * guard them, csrc/README.md) and all else may change: then no two ranks may ever decide one call differently.
  */
 #include "fuzz.h"
 

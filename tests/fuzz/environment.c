@@ -57,8 +57,8 @@ static void name_job(void)
     EXPECT(strnlen(key, LAGOM_PATH_BYTES) < LAGOM_PATH_BYTES && (named != 0) == (key[0] != '\0'));
     EXPECT(lagom_job_key(key, 0xabcdef) == 1 && lagom_job_key(again, 0xabcdef) == 1 && strcmp(key, again) == 0);
     EXPECT(strstr(key, "uid=") != NULL && strstr(key, "host=") != NULL); /* never cut off by a long name */
-    lagom_region_path(key, path);
-    EXPECT(strnlen(path, LAGOM_PATH_BYTES) < LAGOM_PATH_BYTES);
+    bool whole = lagom_region_path(key, path);
+    EXPECT(strnlen(path, LAGOM_PATH_BYTES) < LAGOM_PATH_BYTES && whole == (strstr(path, "/lagom-") != NULL));
     free(key);
     free(again);
     free(path);

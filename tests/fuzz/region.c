@@ -1,8 +1,8 @@
 /* region.c - attaching to a region's file as rank, controller and onlooker, whatever lies in it.
  *
  * Input: what the file looks like (size, mode, whether a living process holds it), a list of damaged places, then
- * operations: join, control, inspect, leave, sweep, enter, take a slot, damage again. Nothing may be touched outside the
- * mapping, nothing may stay attached, and no file of another shape may ever be mapped.
+ * operations: join, control, inspect, leave, sweep, enter, take a slot, damage again. Nothing may be touched outside
+ * the mapping, nothing may stay attached, and no file of another shape may ever be mapped.
  *
  * The damage is done through a mapping of our own whose descriptor stays open: closing it would drop this process's
  * locks. A child holds a lock where a living owner is wanted.

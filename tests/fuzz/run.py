@@ -123,18 +123,30 @@ def note(target: str, result: Slice) -> dict[str, Any]:
     return dict(entry)
 
 
-def fuzz(target: str, seconds: float) -> bool:
-    """Until the target has had so many CPU seconds without a crash; False at a crash."""
-    program = build(target, "libfuzzer")
-    while (had := float(load()["targets"].get(target, {}).get("cpu_seconds", 0.0))) < seconds:
-        result = run_slice(target, program, min(SLICE_S, max(1, int(seconds - had) + 1)))
-        entry = note(target, result)
-        if result.code != 0:
-            print(result.output[-6000:])
-            print(f"{target}: crashed; the input lies in {CRASHES}")
+def cpu_seconds(target: str) -> float:
+    """How long the target has been fuzzed since it last crashed."""
+    return float(load()["targets"].get(target, {}).get("cpu_seconds", 0.0))
+
+
+def fuzz(target: str, program: Path, seconds: float) -> bool:
+    """One slice, or what is missing; False at a crash."""
+    result = run_slice(target, program, min(SLICE_S, max(1, int(seconds - cpu_seconds(target)) + 1)))
+    entry = note(target, result)
+    if result.code != 0:
+        print(result.output[-6000:])
+        print(f"{target}: crashed; the input lies in {CRASHES}")
+        return False
+    had = entry["cpu_seconds"]
+    print(f"{target}: {had:.0f} of {seconds:.0f} CPU s, {entry['executions']} runs", flush=True)
+    return True
+
+
+def fuzz_in_turns(targets: list[str], seconds: float) -> bool:
+    """Slice by slice, so that a run which is cut short has seen all of them; False at the first crash."""
+    programs = {target: build(target, "libfuzzer") for target in targets}
+    while left := [target for target in targets if cpu_seconds(target) < seconds]:
+        if not all(fuzz(target, programs[target], seconds) for target in left):
             return False
-        had = entry["cpu_seconds"]
-        print(f"{target}: {had:.0f} of {seconds:.0f} CPU s, {entry['executions']} runs", flush=True)
     return True
 
 
@@ -153,7 +165,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    return 0 if all(fuzz(target, options.seconds) for target in options.targets) else 1
+    return 0 if fuzz_in_turns(options.targets, options.seconds) else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 /* timeline.c - CUPTI's records, its buffers in any order, kernel names and NCCL's launch notes, into spans.
  *
- * Input: operations on a CUPTI of our own making. It keeps what the real one promises (a record lies whole in its buffer,
- * a name is a string or NULL) and nothing else: times, ids, grids, names, order, foreign and repeated buffers are the
+ * Input: operations on a CUPTI of our own making. It keeps what the real one promises (a record lies whole in its
+ * buffer, a name is a string or NULL) and nothing else: times, ids, grids, names, order, foreign and repeated buffers are the
  * input's. The region's ring and table of names may be damaged meanwhile. Every span that comes out must name only what
  * exists.
  */
@@ -106,7 +106,7 @@ static void make_name(struct feed *feed)
 {
     static const char *const usual[] = {"ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
                                         "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", "ncclDevKernel_SendRecv",
-                                        "ncclSymkDevKernel_AllReduce", "void at::native::vectorized_elementwise_kernel"};
+                                        "ncclSymkDevKernel_AllReduce", "void at::native::elementwise_kernel"};
     uint32_t which = feed_u8(feed) % NAMES, how = feed_u8(feed);
     char text[NAME_ROOM + 1] = "";
     if (how % 8 < 5) {

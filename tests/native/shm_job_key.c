@@ -1,4 +1,6 @@
 /* shm_job_key.c - the name of a job: the same words, the same name; the order of preference; nothing two jobs share. */
+#include <errno.h>
+
 #include "shm/job_key.h"
 #include "tests/native/check.h"
 
@@ -100,6 +102,21 @@ static void the_path_is_short_and_plain(void)
     CHECK(strncmp(other, "/dev/shm/lagom-", 15) == 0);
 }
 
+/* Cut short it would be another job's, or no region's at all. */
+static void a_folder_too_long_for_a_path_is_refused(void)
+{
+    char folder[LAGOM_PATH_BYTES], path[LAGOM_PATH_BYTES] = "left over";
+    struct lagom_mapping mapping;
+    memset(folder, 'x', sizeof(folder));
+    memcpy(folder, "/tmp/", 5);
+    folder[LAGOM_PATH_BYTES - 1] = '\0';
+    setenv("LAGOM_SHM_DIR", folder, 1);
+    CHECK(!lagom_region_path("job", path) && path[0] == '\0');
+    CHECK_EQUAL(lagom_region_join(&mapping, "job", LAGOM_CLOCK_MONOTONIC), LAGOM_REGION_SYSTEM);
+    CHECK(mapping.region == NULL && mapping.error == ENAMETOOLONG);
+    unsetenv("LAGOM_SHM_DIR");
+}
+
 static void hashes_are_fnv(void)
 {
     CHECK_EQUAL(lagom_hash_text(""), 0xcbf29ce484222325ULL); /* the two published test values of FNV-1a 64 */
@@ -114,6 +131,7 @@ int main(void)
     RUN(nodes_on_one_host_differ);
     RUN(long_words_stay_apart);
     RUN(the_path_is_short_and_plain);
+    RUN(a_folder_too_long_for_a_path_is_refused);
     RUN(hashes_are_fnv);
     return 0;
 }
