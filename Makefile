@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.lagom-installed
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-gpu test-abi native lint asan ubsan tsan bench figures agreement plans kills soak readme fresh-clone clean
+.PHONY: help demo test test-full test-gpu test-abi native lint asan ubsan tsan bench bench-gpu figures agreement plans kills soak readme fresh-clone clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,15 @@ tsan: native ## native tests under ThreadSanitizer
 bench: native ## decision latency, and the simulator suite: every strategy on every workload (about 10 minutes)
 	$(PY) -m benchmarks.decision_latency
 	$(PY) -m benchmarks.sim_suite --json benchmarks/results/sim_suite_202611.json
+
+# The interpreter that has torch: not the virtual environment's, as a rule.
+GPU_PYTHON ?= python3
+GPUS       ?= $(shell nvidia-smi -L 2>/dev/null | wc -l)
+
+bench-gpu: native ## ten minutes on GPUs: the telling rows of the matrix (NCCL_230=/path/libnccl.so.2, GPU_PYTHON=python3)
+	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(GPU_PYTHON) -m benchmarks.matrix --quick --gpus $(GPUS) --budget 570 --out matrix_quick.json \
+		$(if $(NCCL_230),--nccl-230 $(NCCL_230))
+	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(GPU_PYTHON) -m benchmarks.matrix_page matrix_quick.json --table
 
 figures: $(STAMP) ## the paper's figures from the simulator, and the page that compares them (after: make bench)
 	$(PY) -m benchmarks.figures

@@ -13,7 +13,6 @@ import json
 from pathlib import Path
 
 from benchmarks.matrix.page import Data, headline, page
-from benchmarks.matrix.plots import draw
 
 
 def merge(parts: list[Path]) -> Data:
@@ -41,6 +40,8 @@ def main() -> None:
     if arguments.table:
         print("\n".join(headline(data)))
         return
+    from benchmarks.matrix.plots import draw  # matplotlib, which --table does without
+
     folder = arguments.results.parent
     pictures = draw(data, folder / "figures", arguments.results.stem)
     arguments.results.with_suffix(".md").write_text(page(data, [f"figures/{name}" for name in pictures]))
