@@ -20,6 +20,8 @@ FEWEST_CALLS, RUN_ITERATIONS = 128, 12
 LEFT_OUT = 0.02
 #: A longer period is an iteration, or a micro-batch of one; a shorter one may be a layer.
 PACED_CALLS = 8
+#: What repeats within a longer period is an iteration only if it takes so long (ns), and always about as long.
+SHORTEST_NS, STEADY = 10e6, 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Program:
     iterations_seen: int
     iteration_ns: float  # median, by the host's clock
     calls_seen: int = 0  # that it was found in
+    spread: float = 0.0  # of the iterations' lengths: median deviation over median
 
     def next_start(self, a_start: int, after_call: int) -> int:
         """The first position 0 at or after ``after_call`` if the job goes on so; ``a_start`` is any position 0."""
@@ -132,19 +135,29 @@ def is_transparent(function: int, size: int) -> bool:
 def find_program(history: CallHistory) -> Program | None:
     """The program behind a history, or ``None`` while it has none that can be believed.
 
-    Where something irregular lies in the history, the program of the unbroken run after it, if that is long.
+    Where something irregular lies in the history, the program of the unbroken run after it, if that is long. The same
+    where the period found holds many iterations and an evaluation; but layers within an iteration are no iterations:
+    they are short, and those of the backward pass take longer.
     """
     program = _program_of_all(history)
     inner = None if program is None else _inner_period(program)
     if (program is not None and inner is None) or len(history.numbers) < FEWEST_CALLS:
         return program
+    return _program_of_run(history, inner or MAX_POSITIONS) or program
+
+
+def _program_of_run(history: CallHistory, limit: int) -> Program | None:
+    """The program of the newest unbroken run of a period of at most ``limit`` calls, if the run is long and typical and
+    what repeats in it can be an iteration."""
     counting = _counting(history)
     shapes = [history.shapes[i] for i in counting]
-    run = unbroken_run(shapes, inner or MAX_POSITIONS)
+    run = unbroken_run(shapes, limit)
     if not run or not is_typical(shapes[-run:], shapes):
         return None
     recent = _program_of_all(history.newest(len(history.numbers) - counting[-run]))
-    return recent if recent is not None and recent.iterations_seen >= RUN_ITERATIONS else None
+    if recent is None or recent.iterations_seen < RUN_ITERATIONS:
+        return None
+    return recent if recent.iteration_ns >= SHORTEST_NS and recent.spread <= STEADY else None
 
 
 def _inner_period(program: Program) -> int | None:
@@ -188,6 +201,8 @@ def _phase_with_longest_pause(history: CallHistory, starts: list[int], multiple:
 
 def _program(history: CallHistory, starts: list[int], counting: set[int]) -> Program:
     lengths = np.diff([history.numbers[i] for i in starts])
+    durations = np.diff([history.times[i] for i in starts]).astype(float)
+    typical = float(np.median(durations))
     inside = range(starts[-2], starts[-1])
     positions = tuple((Function(history.shapes[i][0]), history.shapes[i][1]) for i in inside if i in counting)
     return Program(
@@ -196,6 +211,7 @@ def _program(history: CallHistory, starts: list[int], counting: set[int]) -> Pro
         calls_per_iteration=int(np.median(lengths)),
         steady=bool((lengths == lengths[-1]).all()),
         iterations_seen=len(starts) - 1,
-        iteration_ns=float(np.median(np.diff([history.times[i] for i in starts]))),
+        iteration_ns=typical,
         calls_seen=len(history.numbers),
+        spread=float(np.median(np.abs(durations - typical))) / typical if typical > 0 else 0.0,
     )

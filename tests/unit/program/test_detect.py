@@ -30,9 +30,9 @@ def iteration(layers: int = 3) -> list[tuple[int, int]]:
     return forward + [(GATHER, BIG), (SCATTER, BIG)] * layers + [(SCATTER, SMALL)]
 
 
-def history_of(shapes: list[tuple[int, int]], pause: int = 0) -> CallHistory:
+def history_of(shapes: list[tuple[int, int]], pause: int = 0, step_ns: int = 1000) -> CallHistory:
     history = CallHistory()
-    history.extend(records(shapes, pause=pause))
+    history.extend(records(shapes, pause=pause, step_ns=step_ns))
     return history
 
 
@@ -143,7 +143,7 @@ def test_a_job_that_evaluates_is_known_by_its_iteration() -> None:
     one = iteration()
     for spacing in ([45] * 8, [30, 47, 61, 33]):
         shapes = [call for iterations in spacing for call in (*one * iterations, *evaluation())]
-        program = find_program(history_of([*shapes, *one * 20]))
+        program = find_program(history_of([*shapes, *one * 20], step_ns=2_000_000))
         assert program is not None, spacing
         assert sorted(program.positions) == sorted((Function(f), size) for f, size in one)
         assert program.iterations_seen >= 12
@@ -155,3 +155,23 @@ def test_the_backward_pass_after_an_evaluation_is_not_taken_for_an_iteration() -
     assert find_program(history) is None
     training = history_of([*one * 8, *evaluation(40)])
     assert find_program(training) is None, "nor are the batches of the evaluation"
+
+
+def test_layers_within_an_iteration_are_no_iterations() -> None:
+    """Tensor parallelism with one large call that marks the iteration: short layers, longer ones on the way back."""
+    layer, mark = [(GATHER, SMALL), (SCATTER, SMALL)], (int(Function.ALL_REDUCE), 1 << 20)
+    one = [*layer * 64, mark]
+    for step_ns in (1_000_000, 20_000_000):
+        rows = records(one * 8, step_ns=step_ns)
+        backward = np.arange(len(rows)) % len(one) >= 64
+        rows["time_ns"] = np.cumsum(np.where(backward, 2 * step_ns, step_ns))
+        history = CallHistory()
+        history.extend(rows)
+        program = find_program(history)
+        assert program is not None
+        assert len(program.positions) == len(one), step_ns
+
+
+def test_the_layers_after_an_evaluation_are_no_iterations() -> None:
+    one = [*[(GATHER, SMALL), (SCATTER, SMALL)] * 64, (int(Function.ALL_REDUCE), 1 << 20)]
+    assert find_program(history_of([*one * 6, *evaluation(), *one[:120]], step_ns=1_000_000)) is None
