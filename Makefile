@@ -26,6 +26,11 @@ test-full: native ## the same tests with the long versions (100,000 plans, 1,000
 test-gpu: native ## tests that need NVIDIA GPUs and torch; each one skips and says why where there is none
 	$(PYTEST) tests/gpu --timeout 900
 
+GPU_EVIDENCE ?= $(CURDIR)/build/safety_gpu.json
+test-gpu-safety: native ## on GPUs: 2,000 configs a regime exact, kills, 8 minutes of FSDP under changing configs
+	LAGOM_TEST_FULL=1 LAGOM_TEST_EVIDENCE=$(GPU_EVIDENCE) $(PYTEST) tests/gpu/test_exact.py tests/gpu/test_faults.py \
+		tests/gpu/test_soak.py --timeout 1200
+
 lint: $(STAMP) ## ruff and mypy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy

@@ -19,14 +19,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from lagom.program import CallHistory, Program, find_program
+from lagom.program.detect import is_transparent
 from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol, Site
-from lagom.wire.layout import TRANSPARENT_BELOW_BYTES
+from lagom.wire.layout import MAX_RULES
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, Rule
 from lagom.wire.region import Capture, CommunicatorView, Publication, Region, Verdict, job_key
 from tests.gpu.jobs.operations import OPERATIONS
 
 FIRST_RANK_SECONDS = 60.0
+LEARN_SECONDS, LEARN_ITERATIONS = 60.0, 10
 STOCK_SECONDS = 1.0  # untouched at first, to see how many channels NCCL has built
 OFFER_SECONDS = 5.0
 DEFAULT_CHANNELS = 4  # where no kernel told how many there are
@@ -61,15 +64,33 @@ class Legal:
 class Mix:
     """The job's iteration as plans see it."""
 
-    world: int
-    shapes: list[tuple[Function, int]] = field(default_factory=list)
-    transparent: list[tuple[Function, int]] = field(default_factory=list)
+    shapes: list[tuple[Function, int]]  # that count, each once: the sites
+    positions: list[int]  # of an iteration, each an index into shapes
+    transparent: list[tuple[Function, int]]
+    period: int  # calls of an iteration, transparent ones included
+    a_start: int = 0  # a call that is position 0
 
-    def __post_init__(self) -> None:
+    @classmethod
+    def of_operations(cls, world: int) -> Mix:
+        """What mixed.py calls."""
+        shapes: list[tuple[Function, int]] = []
+        transparent: list[tuple[Function, int]] = []
         for operation in OPERATIONS:
-            shape = (BY_WORD[operation.function], operation.bytes(self.world))
-            apart = shape[0] in (Function.BROADCAST, Function.REDUCE) or shape[1] < TRANSPARENT_BELOW_BYTES
-            (self.transparent if apart else self.shapes).append(shape)
+            shape = (BY_WORD[operation.function], operation.bytes(world))
+            (transparent if is_transparent(*shape) else shapes).append(shape)
+        return cls(shapes, [*range(len(shapes))], transparent, len(OPERATIONS))
+
+    @classmethod
+    def learnt(cls, program: Program, history: CallHistory) -> Mix:
+        """What a job was seen to call."""
+        shapes = list(dict.fromkeys(program.positions))
+        small = {(Function(f), size) for f, size in history.shapes if is_transparent(f, size)}
+        positions = [shapes.index(position) for position in program.positions]
+        return cls(shapes, positions, sorted(small), program.calls_per_iteration, program.first_call)
+
+    def start_after(self, call: int) -> int:
+        """The first position 0 at or after a call."""
+        return self.a_start + -(-max(0, call - self.a_start) // self.period) * self.period
 
     def rule(self, shape: tuple[Function, int], legal: Legal, dice: random.Random) -> Rule:
         """A config for calls of exactly this shape."""
@@ -77,18 +98,19 @@ class Mix:
 
     def plan(self, start: int, legal: Legal, dice: random.Random) -> Plan:
         """Half of the plans are rules only; half are programs whose candidate alternates with an incumbent."""
+        small = self.transparent[:MAX_RULES]
         if dice.random() < 0.5:
-            return Plan(start, rules=tuple(self.rule(s, legal, dice) for s in self.shapes + self.transparent))
+            return Plan(start, rules=tuple(self.rule(s, legal, dice) for s in (self.shapes + small)[:MAX_RULES]))
         sites = tuple(Site(index, *shape) for index, shape in enumerate(self.shapes))
         incumbent, candidate = (Assignment(tuple(legal.config(dice, s.function) for s in sites)) for _ in range(2))
         return Plan(
             start,
             sites=sites,
-            positions=tuple(range(len(sites))),
+            positions=tuple(self.positions),
             incumbent=incumbent,
             candidate=candidate,
-            rules=tuple(self.rule(shape, legal, dice) for shape in self.transparent),
-            end_call=start + dice.randint(2, 8) * len(OPERATIONS),
+            rules=tuple(self.rule(shape, legal, dice) for shape in small),
+            end_call=start + dice.randint(2, 8) * self.period,
             alternate_iterations=1,
         )
 
@@ -100,13 +122,18 @@ class Witness:
     chosen: dict[int, bytes] = field(default_factory=dict)  # by call, of whichever rank told first
     configs: set[tuple[int, ...]] = field(default_factory=set)
     kinds: Counter[str] = field(default_factory=Counter)
+    by_function: dict[int, set[bytes]] = field(default_factory=dict)  # configs that were applied
     differing: list[int] = field(default_factory=list)
     channels: int = 0
+    history: CallHistory = field(default_factory=CallHistory)  # of the first rank
 
     def drain(self, region: Region, communicator: int) -> None:
         """Every waiting record of every rank."""
-        for slot in region.slots(communicator, also_gone=True):
-            for record in region.drain_calls(slot.index):
+        for place, slot in enumerate(region.slots(communicator, also_gone=True)):
+            records = region.drain_calls(slot.index)
+            if place == 0:
+                self.history.extend(records)
+            for record in records:
                 self.note(record)
         for process in region.processes():
             spans = region.drain_kernels(process.index)
@@ -122,6 +149,7 @@ class Witness:
         self.kinds["not offered by NCCL"] += bool(flags & UNAVAILABLE)
         if flags & APPLIED:
             self.configs.add((int(record["function"]), int(record["bytes"]), *map(int, record["chosen"].item())))
+            self.by_function.setdefault(int(record["function"]), set()).add(config)
         if self.chosen.setdefault(call, config) != config:
             self.differing.append(call)
 
@@ -131,7 +159,7 @@ class Storm:
 
     def __init__(self, region: Region, wanted: argparse.Namespace, plans: TextIO) -> None:
         self.region, self.wanted, self.plans = region, wanted, plans
-        self.mix, self.dice = Mix(wanted.world), random.Random(wanted.seed)
+        self.mix, self.dice = Mix.of_operations(wanted.world), random.Random(wanted.seed)
         self.witness, self.outcomes = Witness(), Counter[str]()
         self.refusals: Counter[str] = Counter()
         self.margin = 1
@@ -142,12 +170,24 @@ class Storm:
         self.region.set_capture(communicator, Capture.CALLS | Capture.KERNELS)
         self._look_for(communicator, STOCK_SECONDS)
         self.region.set_capture(communicator, Capture.CALLS)
+        if self.wanted.learn:
+            self.mix = self._learn(communicator)
         legal, began = self._legal(), time.monotonic()
         while self._goes_on(time.monotonic() - began):
             self._once(communicator, legal)
         seconds = time.monotonic() - began
         self._look_for(communicator, 0.2)
         return self._report(legal, seconds)
+
+    def _learn(self, communicator: int) -> Mix:
+        """The job's iteration, once it has been seen often enough."""
+        end = time.monotonic() + LEARN_SECONDS
+        while time.monotonic() < end and self.region.processes_alive() > 0:
+            self._look_for(communicator, 0.5)
+            program = find_program(self.witness.history)
+            if program is not None and program.iterations_seen >= LEARN_ITERATIONS:
+                return Mix.learnt(program, self.witness.history)
+        raise SystemExit(f"no iteration repeated {LEARN_ITERATIONS} times within {LEARN_SECONDS:.0f} s")
 
     def _goes_on(self, seconds: float) -> bool:
         """Until there were enough plans and it took long enough, or the time is over, or the ranks have gone."""
@@ -159,6 +199,9 @@ class Storm:
             "plans": dict(self.outcomes),
             "seconds": round(seconds, 1),
             "distinct function-size-config combinations run": len(self.witness.configs),
+            "distinct configs run, by function": {
+                Function(function).word: len(found) for function, found in sorted(self.witness.by_function.items())
+            },
             "calls": dict(self.witness.kinds),
             "calls compared between ranks": len(self.witness.chosen),
             "differing": self.witness.differing[:20],
@@ -191,9 +234,9 @@ class Storm:
         if not self.region.ready_to_publish(communicator):
             time.sleep(0.001)
             return
-        period = len(OPERATIONS)
         _, _, largest = self.region.counters(communicator)
-        plan = self.mix.plan((largest // period + 1 + self.margin) * period, legal, self.dice)
+        start = self.mix.start_after(largest + 1 + self.margin * self.mix.period)
+        plan = self.mix.plan(start, legal, self.dice)
         result, epoch = self.region.publish(communicator, plan)
         if result is not Publication.OK:
             self.outcomes[f"publish: {result.name.lower()}"] += 1
@@ -243,6 +286,7 @@ def main() -> None:
     parser.add_argument("--at-least-seconds", type=float, default=0.0, help="however soon those plans were agreed")
     parser.add_argument("--seconds", type=float, default=40.0, help="at most")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--learn", action="store_true", help="any job: watch its iteration first. Default: mixed.py")
     wanted = parser.parse_args()
     key = job_key()
     assert key is not None, "LAGOM_JOB_ID names the job"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -121,6 +122,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = join()
     checker = Checker(device)
+    say(rank=checker.rank, pid=os.getpid())
     with traced(arguments.trace):
         iterations, verdict = run(checker, arguments, device)
     if checker.rank == 0:

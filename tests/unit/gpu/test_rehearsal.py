@@ -23,12 +23,23 @@ COMM_ID, WORLD, SECONDS = 0xABC, 2, 90
 PLANS = 100
 
 
-def play(rank: int, stop: Path) -> None:
-    """One virtual rank that makes the calls of mixed.py until ``stop`` exists."""
+MIXED = [(BY_WORD[operation.function], operation.bytes(WORLD)) for operation in OPERATIONS]
+#: Two gathers forward, two gathers and two scatters backward, and the ranks agree to go on: training.py in small.
+TRAINING = [(Function.ALL_GATHER, 32 << 20)] * 3 + [
+    (Function.REDUCE_SCATTER, 64 << 20),
+    (Function.ALL_GATHER, 32 << 20),
+    (Function.REDUCE_SCATTER, 64 << 20),
+    (Function.ALL_REDUCE, 4),
+]
+JOBS = {"mixed": MIXED, "training": TRAINING}
+
+
+def play(rank: int, stop: Path, job: str) -> None:
+    """One virtual rank that makes the calls of mixed.py, or of training.py, until ``stop`` exists."""
     communicator = VirtualNccl(plugin_path(), nccl_version("2.30")).communicator(COMM_ID, WORLD, rank=rank)
     while not stop.exists():
-        for operation in OPERATIONS:
-            communicator.run([Collective(BY_WORD[operation.function], operation.bytes(WORLD))])
+        for function, size in JOBS[job]:
+            communicator.run([Collective(function, size)])
             sys.stdin.readline()  # in step with the other rank, as a GPU's queue would keep them
             print("called", flush=True)
     communicator.destroy()
@@ -51,12 +62,14 @@ def in_step(ranks: list[subprocess.Popen[str]]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS)
-def test_the_storm_finds_virtual_ranks_equal_at_every_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("job", [*JOBS])
+def test_the_storm_finds_virtual_ranks_equal_at_every_call(job: str, tmp_path: Path) -> None:
     with place(tmp_path) as spot:
         environment = spot.with_plugin(LAGOM_MODE="tune", LAGOM_CONTROLLER="none")
         line = [sys.executable, "-m", "tests.gpu.storm", str(spot.folder), "--world", str(WORLD)]
+        line += ["--learn"] * (job == "training")
         storm = subprocess.Popen([*line, "--plans", str(PLANS), "--seconds", "20"], env=environment, cwd=ROOT)
-        ranks = [_start(rank, spot, environment) for rank in range(WORLD)]
+        ranks = [_start(rank, spot, environment, job) for rank in range(WORLD)]
         try:
             in_step(ranks)
             assert storm.wait(20) == 0
@@ -73,8 +86,8 @@ def test_the_storm_finds_virtual_ranks_equal_at_every_call(tmp_path: Path) -> No
         assert (spot.folder / "plans.jsonl").read_text().count("\n") == report["plans"]["committed"]
 
 
-def _start(rank: int, spot: Place, environment: dict[str, str]) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "tests.unit.gpu.test_rehearsal", str(rank), str(spot.stop)]
+def _start(rank: int, spot: Place, environment: dict[str, str], job: str) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "tests.unit.gpu.test_rehearsal", str(rank), str(spot.stop), job]
     pipe = subprocess.PIPE
     return subprocess.Popen(line, env=environment, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
 
@@ -122,4 +135,4 @@ def test_a_failed_job_is_quoted_with_its_first_error() -> None:
 
 
 if __name__ == "__main__":
-    play(int(sys.argv[1]), Path(sys.argv[2]))
+    play(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
