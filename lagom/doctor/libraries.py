@@ -22,6 +22,8 @@ from lagom.doctor.nccl_versions import (
     version_text,
 )
 from lagom.doctor.wheels import LIBRARY, Torch, Wheel, nccl_wheels, torch_here
+from lagom.errors import LagomError
+from lagom.settings import read
 
 AREA = "nccl"
 ASK_VERSION = (
@@ -68,7 +70,7 @@ def describe(candidate: Candidate, environ: Mapping[str, str]) -> Finding:
         remedy = (
             "take NCCL >= 2.28 (2.27 with both variables): a newer torch, or a newer nvidia-nccl wheel of its CUDA."
         )
-        asked = able.replay != "" and environ.get("LAGOM_MODE") == "replay"
+        asked = able.replay != "" and _replay_is_asked(environ)
         return Finding(Level.NOTE if asked else Level.PROBLEM, AREA, text, f"to tune, {remedy}")
     if beyond_what_is_known(version):
         remedy = "if the plugin is not loaded, run `make test-abi` in a clone and report what it says."
@@ -77,6 +79,13 @@ def describe(candidate: Candidate, environ: Mapping[str, str]) -> Finding:
         remedy = "for chunk size too, take NCCL >= 2.30.3: the nvidia-nccl wheel of the same CUDA major, over torch's."
         return Finding(Level.NOTE, AREA, text, remedy)
     return Finding(Level.OK, AREA, text)
+
+
+def _replay_is_asked(environ: Mapping[str, str]) -> bool:
+    try:
+        return read("LAGOM_MODE", environ) == "replay"
+    except LagomError:  # a wrong word is a finding of its own
+        return False
 
 
 def _about_the_build(library: Path, version: Version) -> str:
