@@ -14,7 +14,7 @@ word                    kind       what runs
 ``autoccl``, ...                   in-job arm
 ``off``                 process    without the plugin
 ``env=A=1,B=2``         process    stock with these variables
-``headroom=NC``         process    ``lagom run --headroom NC`` tuning live
+``headroom=NC``, NC:NC  process    ``lagom run --headroom NC`` tuning live
 ``own:WORD``            process    any of the above, each in a process of its own
 ======================  =========  ================================================================================
 """
@@ -133,7 +133,7 @@ def _process(word: str, head: str, value: str) -> BenchArm:
     if head == "off":
         return BenchArm(word, Kind.PROCESS, plugin=False)
     if head == "headroom":
-        return BenchArm(word, Kind.PROCESS, strategy="lagom", options=("--headroom", str(_count(word, value))))
+        return BenchArm(word, Kind.PROCESS, strategy="lagom", options=("--headroom", _headroom(word, value)))
     return BenchArm(word, Kind.PROCESS, environ={**_no_controller(), **_variables(word, value)})
 
 
@@ -170,6 +170,16 @@ def _count(word: str, value: str) -> int:
     if not value.isdigit() or not 1 <= int(value) <= 64:
         raise BadArm(f"'{word}' needs a number of channels from 1 to 64.")
     return int(value)
+
+
+def _headroom(word: str, value: str) -> str:
+    """A number of channels, or two: built and stock's."""
+    from lagom.headroom import parse
+
+    if ":" in value:
+        parse(value)
+        return value
+    return str(_count(word, value))
 
 
 def _variables(word: str, value: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ import typer
 
 from lagom import __version__
 from lagom.cli import (
+    advise,
     bench,
     demo,
     doctor,
@@ -54,6 +55,7 @@ app.command("bench", context_settings=PREFIX)(bench.bench)
 app.command("profile")(profile.profile)
 app.command("report")(report.report)
 app.command("explain")(explain.explain)
+app.command("advise")(advise.advise)
 app.command("help")(help.show_help)
 manual.attach(app)
 

@@ -79,7 +79,7 @@ class Excerpts:
         elif isinstance(event, journal.Outcome):
             self._searching.discard(where)
             self._ranks.pop(where, None)
-        elif event.verdict in _KEPT and event.purpose != "final" and where in self._ranks:
+        elif event.verdict in _KEPT and event.purpose != "final" and event.ran is None and where in self._ranks:
             self._write(where, event, names)
 
     def _write(self, communicator: int, move: journal.Move, names: Mapping[int, str]) -> None:

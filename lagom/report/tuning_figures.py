@@ -167,12 +167,15 @@ def patterns(found: Patterns) -> Figure | None:
     shown = found.heaviest[:_MAX_PATTERNS]
     figure, rows = style.new_figure(12, 0.9 + 1.25 * len(shown), len(shown))
     place = np.arange(len(found.labels))
-    lines = (("x", style.COMMUNICATION["allgather"], "o"), ("y", style.COMPUTE["matmul"], "s"), ("z", style.INK, "D"))
+    lines = (("z", style.INK, "D", 7), ("x", style.COMMUNICATION["allgather"], "o", 4.5),
+             ("y", style.COMPUTE["matmul"], "s", 4))  # fmt: skip  # Y lies on Z where all of a pattern is compute
     for axes, pattern in zip(rows, shown, strict=True):
-        for key, colour, marker in lines:
+        for key, colour, marker, size in lines:
             values = np.array([getattr(one, key)[pattern] for one in found.times])
             if values[0] > 0:
-                axes.plot(place, values / values[0], color=colour, marker=marker, ms=4, lw=1.2, label=key.upper())
+                axes.plot(place, values / values[0], color=colour, marker=marker, ms=size, lw=1.2, label=key.upper())
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, 0.95), max(high, 1.05))
         axes.axhline(1.0, color=style.FAINT, lw=0.8, ls=(0, (4, 3)))
         length = found.times[0].z[pattern] / 1e6
         axes.set_title(f"{found.names[pattern]}   ({length:.1f} ms under stock)", fontsize=9)

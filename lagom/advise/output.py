@@ -1,0 +1,118 @@
+"""Advice as people and programs want it: text, export lines, a profile's environment, Megatron's communicator file."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lagom import environment
+from lagom.advise.model import Advice, Advices, Standing
+from lagom.errors import UsageError
+from lagom.profile_file import read_evidence, write_profile
+
+SCHEMA = 1
+#: How Megatron calls a process group in its communicator file, by the description it gives torch and so NCCL
+#: (megatron/core/parallel_state.py: create_group(..., group_desc=...), get_nccl_options(name)).
+MEGATRON = {
+    "DATA_PARALLEL_GROUP": "dp", "DATA_PARALLEL_GROUP_WITH_CP": "dp_cp", "CONTEXT_PARALLEL_GROUP": "cp",
+    "TENSOR_MODEL_PARALLEL_GROUP": "tp", "PIPELINE_MODEL_PARALLEL_GROUP": "pp", "MODEL_PARALLEL_GROUP": "mp",
+    "TENSOR_AND_DATA_PARALLEL_GROUP": "tp_dp", "TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP": "tp_dp_cp",
+    "TENSOR_AND_CONTEXT_PARALLEL_GROUP": "tp_cp", "EXPERT_MODEL_PARALLEL_GROUP": "ep",
+    "EXPERT_TENSOR_PARALLEL_GROUP": "ep_tp", "EXPERT_DATA_PARALLEL_GROUP": "ep_dp", "EMBEDDING_GROUP": "embd",
+}  # fmt: skip
+
+
+def lines(advices: Advices, command: str = "CMD") -> Iterator[str]:
+    """For a terminal: measured gains first, then what was measured in vain, then proposals with their command."""
+    for standing in Standing:
+        mine = [advice for advice in advices.all if advice.standing is standing]
+        if not mine:
+            continue
+        yield {
+            Standing.GAIN: "Measured to be worth it:",
+            Standing.NO_GAIN: "Measured, and not worth it:",
+            Standing.PROPOSAL: "Not measured; worth a try:",
+        }[standing]
+        for advice in mine:
+            yield f"  {advice.what}"
+            yield f"    {advice.evidence}"
+            if advice.environment and standing is not Standing.NO_GAIN:
+                yield f"    {' '.join(f'{name}={value}' for name, value in advice.environment.items())}"
+    if not advices.all:
+        yield "No advice: nothing that only a start can change shows in this log."
+    if arms := proposed_arms(advices):
+        yield f"To measure the proposals: {bench_command(arms, command)}"
+    yield from (f"Remark: {remark}" for remark in advices.remarks)
+
+
+def proposed_arms(advices: Advices) -> tuple[str, ...]:
+    """The arms of `lagom bench` that would measure every proposal, each once, but not those measured already."""
+    measured = {arm for advice in advices.all if advice.standing is not Standing.PROPOSAL for arm in advice.arms}
+    wanted = (arm for advice in advices.all if advice.standing is Standing.PROPOSAL for arm in advice.arms)
+    return tuple(arm for arm in dict.fromkeys(wanted) if arm not in measured)
+
+
+def bench_command(arms: tuple[str, ...], command: str) -> str:
+    """What to type."""
+    return f"lagom bench --arms {shlex.quote(','.join(('stock', *arms)))} -- {command}"
+
+
+def exports(advices: Advices) -> list[str]:
+    """``export NAME=VALUE`` lines of measured gains."""
+    return [f"export {name}={shlex.quote(value)}" for name, value in advices.environment().items()]
+
+
+def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, str]:
+    """A copy of a profile that also asks for the measured gains; returns what it asks for. Raises UsageError where
+    they contradict what it asks for already."""
+    from lagom.wire.profile import read_environment, read_profile
+
+    fingerprint, sections = read_profile(profile)
+    before, gained = read_environment(profile), advices.environment()
+    if clash := [name for name, value in gained.items() if before.get(name, value) != value]:
+        raise UsageError(f"{profile} asks for another {', '.join(clash)}; its configs were not measured with this one.")
+    wanted = environment.told_by({**before, **gained})
+    remark = f"environment by lagom advise, measured: {'; '.join(advice.evidence for advice in advices.gains)}"
+    write_profile(
+        out, fingerprint, sections, remark.replace("\n", " "), environment=wanted, evidence=read_evidence(profile)
+    )
+    return wanted
+
+
+def megatron(advices: Advices) -> str:
+    """The file of ``--nccl-communicator-config-path``: one entry a process group that Megatron has a name for."""
+    entries, remarks = [], []
+    for advice in advices.all:
+        for group in advice.groups:
+            name = MEGATRON.get(group.name)
+            if name is None:
+                remarks.append(f"# {group.name}: no group that Megatron configures; max_ctas {group.max_ctas}")
+                continue
+            off = "" if advice.is_measured_gain else "# "  # what was not measured is for the reader to switch on
+            entries.append(f"# {advice.standing.value}: {advice.evidence}")
+            entries += [f"{off}{name}:", f"{off}  max_ctas: {group.max_ctas}"]
+    if not entries and not remarks:
+        return ""
+    head = (
+        "# lagom advise: for --nccl-communicator-config-path of Megatron-LM. What a group does not name is NCCL's own."
+    )
+    return "\n".join([head, *entries, *remarks]) + "\n"
+
+
+def as_json(advices: Advices) -> dict[str, Any]:
+    """All of it for programs."""
+    return {
+        "schema": SCHEMA,
+        "source": advices.source,
+        "environment": advices.environment(),
+        "advice": [_plain(advice) for advice in advices.all],
+        "to_measure": list(proposed_arms(advices)),
+        "remarks": list(advices.remarks),
+    }
+
+
+def _plain(advice: Advice) -> dict[str, Any]:
+    return {**asdict(advice), "standing": advice.standing.value, "environment": dict(advice.environment)}

@@ -1,0 +1,141 @@
+"""``lagom advise``: what to start the next job with, measured or with the command that would measure it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lagom.errors import UsageError
+
+if TYPE_CHECKING:
+    from lagom.advise.model import Advices
+
+BENCH_FOLDER = "advise"  # in the log folder: what --try measured
+
+
+def advise(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[LOG] [-- CMD...]",
+            help="Log folder or decisions.jsonl, default: the newest ./lagom-*; with --try the job's command.",
+            show_default=False,
+        ),
+    ] = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="The log folder, where a command is given.", show_default=False)
+    ] = None,
+    bench: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Results of `lagom bench` (a folder); may be repeated. What --try measured is found.",
+            show_default=False,
+        ),
+    ] = None,
+    try_it: Annotated[
+        bool,
+        typer.Option("--try", help="Measure the proposals on the job (-- CMD), in shuffled processes, then advise."),
+    ] = False,
+    metric: Annotated[
+        str, typer.Option(help="As in `lagom bench`: where the job prints an iteration's time.", show_default=False)
+    ] = "",
+    rounds: Annotated[int, typer.Option(help="Processes of each proposal with --try.", min=1)] = 6,
+    budget: Annotated[
+        float | None, typer.Option(help="Seconds that --try may take.", min=1, show_default=False)
+    ] = None,
+    export: Annotated[
+        bool, typer.Option("--export", help="Only `export` lines, of what was measured to be worth it.")
+    ] = False,
+    megatron: Annotated[
+        Path | None,
+        typer.Option(help="Write a file for Megatron's --nccl-communicator-config-path.", show_default=False),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="Write the log's profile with the measured environment to this file.", show_default=False),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Advise on what only the start of a job can change: channels of AlltoAll and send/recv, head-room, caps, threads.
+
+    Measured advice comes with its numbers; everything else is a proposal, with the command that would measure it.
+
+    Example: lagom advise --try --metric "step time: ([0-9.]+)" -- torchrun --nproc-per-node 8 train.py
+    """
+    from lagom.advise import output
+
+    log, command = _what(words or [], directory, try_it)
+    found = gathered(log, bench or [])
+    if try_it:
+        _measure(found, log.parent / BENCH_FOLDER, command, metric, rounds, budget)
+        found = gathered(log, bench or [])
+    if megatron is not None:
+        _write(megatron, output.megatron(found) or "# lagom advise: no process group to cap.\n")
+    if profile is not None:
+        asked = output.write_into_profile(found, log.parent / "profile.lagom", profile)
+        print(f"lagom: {profile} asks for {asked or 'nothing'}", file=sys.stderr)
+    if as_json:
+        typer.echo(json.dumps(output.as_json(found), indent=1))
+    elif export:
+        typer.echo("\n".join(output.exports(found)) or "# nothing was measured to be worth it")
+    else:
+        typer.echo("\n".join(output.lines(found, shlex.join(command) or "CMD")))
+
+
+def _what(words: list[str], directory: Path | None, try_it: bool) -> tuple[Path, list[str]]:
+    """(the log, the job's command)."""
+    from lagom.journal import find_log
+
+    if try_it:
+        if not words:
+            raise UsageError("--try runs the job; give its command line after `--`.")
+        if shutil.which(words[0]) is None:
+            raise UsageError(f"the command '{words[0]}' is not found; give the job's command line after `--`.")
+        return find_log(directory), words
+    if len(words) > 1:
+        raise UsageError("one log at a time; a job's command goes with --try.")
+    return find_log(Path(words[0]) if words else directory), []
+
+
+def gathered(log: Path, bench: list[Path]) -> Advices:
+    """Everything that a log and benchmarks say; what --try measured before is found beside the log."""
+    from lagom.advise.from_bench import from_bench
+    from lagom.advise.from_log import from_log
+    from lagom.advise.model import Advices, joined
+    from lagom.bench.store import FILE
+    from lagom.journal import read
+
+    folders = [*bench, *([log.parent / BENCH_FOLDER] if (log.parent / BENCH_FOLDER / FILE).exists() else [])]
+    told = [from_bench(folder / FILE if folder.is_dir() else folder) for folder in folders]
+    measured = [advice for advices, _ in told for advice in advices]
+    remarks = tuple(remark for _, found in told for remark in found)
+    return Advices(str(log), joined(from_log(read(log)), measured), remarks)
+
+
+def _measure(found: Advices, folder: Path, command: list[str], metric: str, rounds: int, budget: float | None) -> None:
+    """The proposals' arms, by `lagom bench`; what is in the folder already is not measured again."""
+    from lagom.advise.output import proposed_arms
+    from lagom.bench import Request, parse_arms, run_bench
+
+    arms = proposed_arms(found)
+    if not arms:
+        print("lagom: there is no proposal to measure.", file=sys.stderr)
+        return
+    request = Request(
+        command=tuple(command), arms=parse_arms(["stock", *arms]), folder=folder.absolute(), metric=metric,
+        rounds=rounds, budget=budget,
+    )  # fmt: skip
+    run_bench(request, lambda text: print(f"lagom: {text}", file=sys.stderr, flush=True))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}); name another file.") from error
