@@ -27,7 +27,7 @@ def log_folder_of(seen: RegionGlance) -> Path | None:
     """Where the log of a region's job is: as its controller was told, as its ranks were, or one here that names it."""
     for folder in _candidates(seen):
         if region_of(folder) == seen.path:
-            return folder
+            return folder.absolute()
     return None
 
 
@@ -43,7 +43,8 @@ def _candidates(seen: RegionGlance) -> Iterator[Path]:
 def _told_to_controller(seen: RegionGlance) -> Path | None:
     """``--dir`` of its command line. The pid may be of another PID namespace: the line must speak of this region."""
     words = _words(seen.controller_pid, "cmdline")
-    if CONTROLLER not in words or not {seen.job_key, str(seen.path)} & set(words) or "--dir" not in words[:-1]:
+    is_it = any(CONTROLLER in word for word in words) and {seen.job_key, str(seen.path)} & set(words)
+    if not is_it or "--dir" not in words[:-1]:
         return None
     return _absolute(seen.controller_pid, words[words.index("--dir") + 1])
 

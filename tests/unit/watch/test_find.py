@@ -74,7 +74,7 @@ def test_a_job_that_goes_is_said_to_have_ended_with_its_logs_reason(tmp_path: Pa
     log = log_of(tmp_path / "lagom-b", held.path)
     watcher = Watcher()
     (job,) = watcher.look().running
-    assert (job.job, job.folder) == ("myjob", str(log.relative_to(tmp_path)))
+    assert (job.job, job.folder) == ("myjob", str(log))
     with journal.Journal(log) as journal_:
         journal_.write(journal.JobEnd(reason="the launcher has gone"))
     held.close(unlink=True)
@@ -122,11 +122,14 @@ def proc(folder: Path, pid: int, file: str, words: list[str], cwd: Path) -> None
     (folder / str(pid) / "cwd").symlink_to(cwd)
 
 
-def test_the_controllers_command_line_says_where_its_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("start", [["-m", "lagom.controller"], ["-c", "run_module('lagom.controller')", "/site"]])
+def test_the_controllers_command_line_says_where_its_log_is(
+    start: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(find, "PROC", tmp_path / "proc")
     seen = replace(region(group(slot(0))), path=tmp_path / "region")
     log = log_of(tmp_path / "deep" / "log", seen.path)
-    line = ["python", "-m", "lagom.controller", "--job-key", seen.job_key, "--dir", "log", "--mode", "tune"]
+    line = ["python", *start, "--job-key", seen.job_key, "--dir", "log", "--mode", "tune"]
     proc(tmp_path / "proc", seen.controller_pid, "cmdline", line, tmp_path / "deep")
     assert find.log_folder_of(seen) == log
     assert find.log_folder_of(replace(seen, job_key="another", path=tmp_path / "other")) is None
