@@ -48,11 +48,11 @@ def _git(*arguments: str) -> str:
 
 
 def machine() -> str:
-    """Cores, memory, kernel, and how busy it is."""
+    """Cores, memory, and how busy it is."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
     return (
-        f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()} {platform.machine()}, "
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.machine()}, "
         f"load average {load}, nice {os.nice(0)}"
     )
 

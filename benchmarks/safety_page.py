@@ -1,0 +1,194 @@
+"""The safety table: what was done to Lagom and what came of it, from the evidence files in ``benchmarks/results``.
+
+    python -m benchmarks.safety_page            # writes benchmarks/results/safety_202611.md
+
+The README's safety section holds the same rows (``make readme``). A row stands here only if its evidence does, and its
+numbers are those of the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = RESULTS / "safety_202611.md"
+Evidence = dict[str, Any]
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    done: str
+    seen: str
+    command: str
+
+
+def plans(found: Evidence) -> Iterator[Row]:
+    """The agreement storm."""
+    intruder = found["intruder"]
+    done = [
+        f"**{found['committed']:,} plans** agreed by {found['ranks']} virtual ranks on {found['communicators']} "
+        "communicators",
+        f"ranks paused {found['rank_pauses']:,} times, the publisher killed {found['publisher_kills']:,} times",
+        f"a second publisher without the lock: {intruder['published']:,} plans, {intruder['torn']:,} times noise over "
+        f"a plan, {intruder['stale']:,} swaps by words out of date",
+    ]
+    seen = [
+        f"{found['calls_compared']:,} calls compared, **{found['differences']} differences**",
+        f"{intruder['stale_won']} of those swaps went through",
+    ]
+    yield row(done, seen, "make plans")
+
+
+def kills(found: Evidence) -> Iterator[Row]:
+    """Controllers forked from a warm process."""
+    mines = sum(count for how, count in found["kills_by_how"].items() if how.startswith("mine"))
+    done = [
+        f"**{found['kills']:,} controllers killed -9** beside {found['ranks']} running ranks",
+        f"{mines:,} of them in the middle of publishing, committing, draining, logging",
+        f"{found['log']['offers_still_open_at_death']:,} died with an offer open",
+    ]
+    seen = [
+        f"{found['calls_compared']:,} calls compared, **{found['differences']} differences**",
+        f"a rank gave its processor away **{found['waits_in_a_call']} times** while the tuner had a call",
+    ]
+    yield row(done, seen, "make kills")
+
+
+def soak(found: Evidence) -> Iterator[Row]:
+    """Half an hour of everything."""
+    injected, seen = found["injected"], found["seen"]
+    hit = sum(injected[f"controllers {how}"] for how in ("killed", "stopped and restarted", "paused"))
+    done = [
+        f"**{found['seconds'] / 60:.0f} minutes** of tuning {seen['generations']} jobs of up to {found['ranks']} "
+        f"virtual ranks, {seen['generations cut off']} of them cut off by the death of a rank",
+        f"controllers killed, stopped or paused {hit:,} times, ranks paused {injected['ranks paused']:,} times",
+        f"{injected['writes of noise']:,} writes of noise over rings, headers, plans",
+    ]
+    came = [
+        f"{seen['plans in force']:,} plans in force, {seen['calls compared']:,} calls compared, "
+        f"**{len(found['violations'])} violations**",
+        f"{seen['calls as named']:,} calls ran what their plan names, {seen['calls past the end of a lease']:,} of "
+        "them past the end of a lease",
+        f"at most {found['largest'][CONTROLLERS_MEMORY] / 1e6:.0f} MB in a controller",
+    ]
+    yield row(done, came, "make soak")
+
+
+CONTROLLERS_MEMORY = "controller's memory"
+
+
+def fuzzers(found: Evidence) -> Iterator[Row]:
+    """Every C reader of what others wrote."""
+    targets = found["targets"]
+    least = min(target["cpu_seconds"] for target in targets.values()) / 60
+    crashes = sum(target["crashes_since"] for target in targets.values())
+    repaired = sum(len(target["crashes_found_and_repaired"]) for target in targets.values())
+    executions = sum(target["executions"] for target in targets.values())
+    done = [f"{len(targets)} fuzzers ({', '.join(sorted(targets))}), at least **{least:.0f} CPU minutes** each"]
+    seen = [f"{executions:,} inputs, **{crashes} crashes**; {repaired} found and repaired before"]
+    yield row(done, seen, "make fuzz")
+
+
+def gpus(found: Evidence) -> Iterator[Row]:
+    """What real NCCL on real GPUs said: one row a test, named by how its name begins."""
+    for test, one in found.items():
+        for beginning, make in GPU_TESTS.items():
+            if test.startswith(beginning):
+                yield make(one)
+
+
+def exact(one: Evidence) -> Row:
+    """Integer-valued data under random configs."""
+    nccl = "NCCL 2.30 and later" if one["legal"]["chunk"] else "torch's NCCL"
+    tried = one["distinct function-size-config combinations run"]
+    done = [
+        f"GPUs, {one['regime']}, {nccl}: {one['plans']['committed']:,} random legal plans, {tried:,} distinct configs"
+    ]
+    seen = [f"{one['iterations']:,} iterations of five collectives, every element right"]
+    return row(done, [*seen, f"{len(one['differing'])} differences between ranks"], "make test-gpu-safety")
+
+
+def training(one: Evidence) -> Row:
+    """FSDP for minutes."""
+    done = [f"GPUs, {one['regime']}: {one['seconds'] / 60:.0f} minutes of FSDP, {one['plans']['committed']:,} plans"]
+    seen = [f"{one['steps']:,} steps; loss at most {100 * one['largest_difference']:.2f} % from the job without us"]
+    return row(done, seen, "make test-gpu-safety")
+
+
+def dead_controller(one: Evidence) -> Row:
+    """Killed in mid-tune."""
+    done, seen = ["GPUs: the controller killed -9 while it tunes"], [f"{one['iterations']:,} iterations, all exact"]
+    return row(done, seen, "make test-gpu-safety")
+
+
+def dead_rank(one: Evidence) -> Row:
+    """One rank killed in mid-tune, against the same without us."""
+    ours, alone = one["tuned"], one["without_us"]
+    seen = [f"exit code {ours['code']} after {ours['seconds']} s", f"without us {alone['code']}, {alone['seconds']} s"]
+    return row(["GPUs: a rank killed -9 while its job is tuned"], seen, "make test-gpu-safety")
+
+
+GPU_TESTS = {
+    "test_results_are_exact": exact,
+    "test_training_goes_on": training,
+    "test_killed_controller": dead_controller,
+    "test_killed_rank": dead_rank,
+}
+
+
+def row(done: list[str], seen: list[str], command: str) -> Row:
+    """From its sentences."""
+    return Row("; ".join(done), "; ".join(seen), command)
+
+
+SOURCES: dict[str, Callable[[Evidence], Iterator[Row]]] = {
+    "agreement_1000000.json": plans,
+    "kills_10000.json": kills,
+    "soak_30min.json": soak,
+    "fuzz_202611.json": fuzzers,
+    "safety_gpu_202611.json": gpus,
+}
+
+
+def evidence() -> Iterator[tuple[str, Evidence]]:
+    """The evidence files there are."""
+    for name in SOURCES:
+        path = RESULTS / name
+        if path.exists():
+            yield name, json.loads(path.read_text())
+
+
+def rows() -> list[Row]:
+    """Of all evidence there is."""
+    return [one for name, found in evidence() for one in SOURCES[name](found)]
+
+
+def table() -> str:
+    """The table as Markdown."""
+    lines = ["| done | seen | again by |", "|---|---|---|"]
+    lines += [f"| {one.done} | {one.seen} | `{one.command}` |" for one in rows()]
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The table, and where each file comes from."""
+    lines = ["# Safety: what was done, and what came of it", "", table(), "", "## Sources", ""]
+    lines += ["| file | commit | date | machine |", "|---|---|---|---|"]
+    for name, found in evidence():
+        about = found.get("about", found)
+        facts = (about.get(key, "in the file") for key in ("commit", "date", "machine"))
+        lines.append(f"| [{name}]({name}) | " + " | ".join(map(str, facts)) + " |")
+    lines += [
+        "",
+        "Written by `python -m benchmarks.safety_page` from these files. What each run does and which promise it",
+    ]
+    return "\n".join([*lines, "checks: `tests/soak/README.md`, `tests/system/README.md`, `tests/fuzz/README.md`.", ""])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(PAGE)
