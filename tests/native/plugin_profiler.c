@@ -1,4 +1,4 @@
-/* plugin_profiler.c - the profiler half, v4..v6: rank and name reach the tuner, events become spans with effective
+/* plugin_profiler.c - the profiler half, v4..v7: rank and name reach the tuner, events become spans with effective
  * channels, threads and GPU times, the mask is raised when somebody measures and lowered again, pools end cleanly. */
 #include <pthread.h>
 
@@ -29,6 +29,8 @@ static struct profiled_rank make_profiled(int api, int rank, const char *name)
     struct profiled_rank made = {.api = api};
     if (api == 4) {
         CHECK(plugin.profiler_v4->init(&made.context, &mask, name, COMM, 1, 2, rank, NULL) == 0);
+    } else if (api == 7) {
+        CHECK(plugin.profiler_v7->init(&made.context, COMM, &mask, name, 1, 2, rank, NULL) == 0);
     } else {
         const struct nccl_profiler_v5 *profiler = api == 5 ? plugin.profiler_v5 : plugin.profiler_v6;
         CHECK(profiler->init(&made.context, COMM, &mask, name, 1, 2, rank, NULL) == 0);
@@ -49,12 +51,28 @@ static void pair_of(struct profiled_rank pair[2], int api)
     CHECK(communicator != UINT32_MAX);
 }
 
+/* v7's collective is longer; whether symmetric kernels do it lies in the part that is new. */
+static void *start_v7(const struct profiled_rank *from, uint64_t type, void *parent, const union nccl_event_body *body,
+                      bool symmetric)
+{
+    void *handle = (void *)(uintptr_t)0x1;
+    struct nccl_event_v7 event = {.type = type, .parent = parent, .body = *body};
+    if (type == COLL) {
+        event.coll = (struct nccl_event_coll_v7){.head = body->coll, .kernel = "", .symmetric = symmetric};
+    }
+    CHECK(plugin.profiler_v7->start_event(from->context, &handle, &event) == 0);
+    return handle;
+}
+
 /* A start event as that NCCL would send it; 0xcd where we must not look. */
 static void *start(const struct profiled_rank *from, uint64_t type, void *parent, const union nccl_event_body *body)
 {
     char space[512];
     void *handle = (void *)(uintptr_t)0x1;
     memset(space, 0xcd, sizeof(space));
+    if (from->api == 7) {
+        return start_v7(from, type, parent, body, false);
+    }
     if (from->api == 4) {
         struct nccl_event_v4 *event = (void *)space;
         *event = (struct nccl_event_v4){.type = (uint8_t)type, .parent = parent, .rank = 0, .body = *body};
@@ -75,6 +93,9 @@ static void stop_at(const struct profiled_rank *from, void *handle, uint64_t gpu
     if (from->api == 4) {
         CHECK(plugin.profiler_v4->record_event_state(handle, STOP, &args) == 0);
         CHECK(plugin.profiler_v4->stop_event(handle) == 0);
+    } else if (from->api == 7) {
+        CHECK(plugin.profiler_v7->record_event_state(handle, STOP, &args) == 0);
+        CHECK(plugin.profiler_v7->stop_event(handle) == 0);
     } else {
         CHECK(tail->record_event_state(handle, STOP, &args) == 0);
         CHECK(tail->stop_event(handle) == 0);
@@ -175,6 +196,30 @@ static void version_5(void)
 static void version_6(void)
 {
     names_ranks_and_spans(6);
+}
+
+static void version_7(void)
+{
+    names_ranks_and_spans(7);
+}
+
+/* They never asked the tuner: counted, and not taken for the launch of a call that did ask. */
+static void symmetric_kernels_are_counted_apart(void)
+{
+    struct profiled_rank pair[2];
+    struct lagom_kernel_span spans[8];
+    pair_of(pair, 7);
+    measure(&pair[0], LAGOM_CAPTURE_KERNELS);
+    uint64_t number = region->slots[0].calls;
+    call(&pair[0].rank, LAGOM_ALL_GATHER, 2 * 2 * MIB);
+    union nccl_event_body body = coll_of("AllGather", MIB, 3, 41);
+    CHECK(start_v7(&pair[0], COLL, NULL, &body, true) == NULL);
+    CHECK_EQUAL(drain(spans, 8), 0);
+    CHECK_EQUAL(region->slots[0].untunable_symmetric, 1);
+    CHECK(start_v7(&pair[0], COLL, NULL, &body, false) != NULL);
+    CHECK_EQUAL(drain(spans, 8), 1);
+    CHECK_EQUAL(spans[0].call, number);
+    CHECK_EQUAL(region->slots[0].untunable_symmetric, 1);
 }
 
 /* Only the first kernel of an iteration: the mask is up for the call at position 0, raised one call ahead. */
@@ -466,7 +511,7 @@ int main(void)
     int failures = 0;
     failures += RUN(version_4);
     failures += RUN(version_5);
-    failures += RUN(version_6);
+    failures += RUN(version_6) + RUN(version_7) + RUN(symmetric_kernels_are_counted_apart);
     failures += RUN(one_kernel_an_iteration);
     failures += RUN(captures_and_untunable_calls_are_noted);
     failures += RUN(p2p_is_counted_in_version_4);
