@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from lagom.journal import SiteRecord
 from lagom.journal.text import config_text, site_text
+from lagom.records import printable
 from lagom.watch.in_force import InForce, in_force
-from lagom.watch.printable import printable
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, Phase, SiteSnapshot, Speedup
 from lagom.watch.story import GroupStory, JobStory
 from lagom.wire.glance import GroupGlance, RegionGlance

@@ -7,8 +7,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from lagom.records import printable
 from lagom.watch import text
-from lagom.watch.printable import printable
 from lagom.watch.snapshot import GroupSnapshot, JobSnapshot, NodeSnapshot, Phase
 
 DECISIONS = 5

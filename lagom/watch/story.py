@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lagom import journal
 from lagom.journal.schema import Base
-from lagom.watch.printable import printable
+from lagom.records import printable
 
 #: Lines kept of what was decided.
 DECISIONS = 50
