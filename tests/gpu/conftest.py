@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.evidence import circumstances
 from tests.gpu.support import NO_MULTICAST, Kernel, Place, gpu_count, kernels, place, run, torchrun, why_not
 
 HERE = Path(__file__).parent
@@ -38,12 +39,23 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"evidence {name}: {json.dumps(found)}")
 
 
+def about() -> dict[str, Any]:
+    """How the evidence came to be."""
+    import torch
+
+    nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    gpus = f"{gpu_count()} x {torch.cuda.get_device_name(0)}, torch {torch.__version__}, its NCCL {nccl}"
+    head = circumstances("tests/gpu")
+    return {"commit": head["commit"], "date": head["date"], "machine": gpus}
+
+
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Keeps numbers for the end of the run, and for the file that LAGOM_TEST_EVIDENCE names."""
 
     def keep(**found: Any) -> None:
         kept = request.config.stash[EVIDENCE]
+        kept.setdefault("about", about())
         kept.setdefault(request.node.name, {}).update(found)
         if path := os.environ.get("LAGOM_TEST_EVIDENCE"):
             Path(path).write_text(json.dumps(kept, indent=1))
