@@ -1,0 +1,244 @@
+"""The matrix without GPUs: its rows can be run, stop in time, go on later, and become a page."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import matrix_page
+from benchmarks.matrix import __main__ as matrix
+from benchmarks.matrix import harmless, numerics, sweep
+from benchmarks.matrix.page import page
+from benchmarks.matrix.place import JOBS, Place
+from benchmarks.matrix.plots import draw
+from benchmarks.matrix.results import Results
+from benchmarks.matrix.rows import METRIC, QUICK, Row, rows
+from lagom import journal
+from lagom.bench import parse_arms
+
+ROWS = rows()
+#: What has been asked for by name.
+WANTED = (
+    "host-fsdp-16384", "host-fsdp-32768", "host228-fsdp-16384", "host228-fsdp-32768", "nvlink-fsdp-2048",
+    "nvlink-fsdp-4096", "nvlink-fsdp-8192", "nvlink-tp-8192", "nvlink-ep-16384", "nvlink-ddp-8192",
+    "nvlink-headroom-8192", "nvlink-positions-4096", "nvlink-zero-cta-4096", "numerics", "steady", "sockets-two-nodes",
+    "foreign-trainer", "mesh-fsdp-tp", "mesh-hsdp", "mesh-checkpointing", "mesh-compile", "fig3-library", "fig3-waves",
+    "fig5", "nt-host-16384", "oracle-host-16384", "tp4-dp2-nvlink",
+)  # fmt: skip
+
+
+def place(folder: Path, **fields: Any) -> Place:
+    return Place(**{"gpus": 8, "folder": folder, "nccl_230": "/opt/libnccl.so.2", **fields})
+
+
+def test_every_row_that_was_asked_for_is_there_and_can_be_started(tmp_path: Path) -> None:
+    names = [row.name for row in ROWS]
+    assert len(set(names)) == len(names)
+    assert set(WANTED) | set(QUICK) <= set(names)
+    assert sum(name.startswith("cell-") for name in names) == (3 * 2 + 2) * 2, "three models x FSDP, TP; two MoE x EP"
+    here = place(tmp_path)
+    for row in ROWS:
+        assert row.kind in matrix.KINDS
+        assert row.seconds <= 570, f"{row.name} does not fit into one command"
+        assert row.script.startswith("-m ") or (JOBS / row.script).exists()
+        assert parse_arms(list(row.arms))
+        assert here.why_not(row) == ""
+        line = here.command(row)
+        assert "torch.distributed.run" in line
+        assert line.count("--steps") == (0 if row.script.startswith("-m ") else 1)
+
+
+def test_a_regime_is_what_its_variables_say_and_what_is_missing_is_said(tmp_path: Path) -> None:
+    by_name = {row.name: row for row in ROWS}
+    host = place(tmp_path).environ(by_name["host-fsdp-16384"])
+    assert host["NCCL_P2P_DISABLE"] == "1"
+    assert host["LD_PRELOAD"] == "/opt/libnccl.so.2"
+    assert "LD_PRELOAD" not in place(tmp_path).environ(by_name["nvlink-fsdp-4096"])
+    assert place(tmp_path, nccl_230=None).why_not(by_name["host-fsdp-16384"]) == "needs --nccl-230"
+    assert "4 GPUs" in place(tmp_path, gpus=2).why_not(by_name["mesh-hsdp"])
+
+
+def test_the_jobs_own_times_are_found_by_the_metric() -> None:
+    found = re.search(METRIC, '{"step": 3, "ms": 123.456, "loss": 1.0}')
+    assert found is not None
+    assert found.group(1) == "123.456"
+
+
+def row(name: str, **fields: Any) -> Row:
+    return Row(name, "asks", "bench", "fsdp.py", **fields)
+
+
+def test_time_ends_it_a_failing_row_costs_no_other_and_the_next_call_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def fake(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[str, Any]:
+        ran.append(row.name)
+        if row.name == "b" and "error" not in earlier:
+            raise RuntimeError("broken at /home/somebody/secret/place/file")
+        return {"complete": True, "tokens": budget}
+
+    monkeypatch.setitem(matrix.KINDS, "bench", fake)
+    wanted = [row("a"), row("b"), row("c"), row("long", seconds=10_000)]
+    here, out = place(tmp_path, rehearse="gloo"), tmp_path / "out.json"
+    here_gpu = place(tmp_path)
+    matrix.run_rows(wanted[:3], here, Results(out, None, here, ["--x"]), 1000.0)
+    assert ran == ["a", "b", "c"]
+    text = out.read_text()
+    assert "secret/place/file" not in text, "paths are cut"
+    assert json.loads(text)["rows"]["b"]["complete"] is False
+    again = Results(out, None, here, ["--x"])
+    monkeypatch.setattr(Place, "versions", lambda self: {})
+    matrix.run_rows(wanted, here_gpu, again, 1000.0)
+    assert ran == ["a", "b", "c", "b"], "what is done is done; what is too long for the time is not begun"
+    assert again.is_done(wanted[1])
+    assert len(json.loads(out.read_text())["sessions"]) == 2
+
+
+def test_numerics_are_judged_by_what_two_stock_settings_do() -> None:
+    def arm(*losses: float, committed: int = 0) -> dict[str, Any]:
+        bits = [loss.hex() for loss in losses]
+        return {"losses": list(losses), "bits": bits, "exit": 0, "log": {"events": {"plan_committed": committed}}}
+
+    arms = {
+        "stock": arm(1.0, 2.0),
+        "stock again": arm(1.0, 2.0),
+        "stock, NCCL_MAX_NCHANNELS=2": arm(1.0, 2.01),
+        "stock, NCCL_MAX_NCHANNELS=3": arm(1.001, 2.0),
+        "tuned live": arm(1.0, 2.005, committed=9),
+        "allgather only": arm(1.0, 2.0),
+    }
+    good = numerics.verdict(arms)
+    assert good["tuned_within_two_stock_settings"]
+    assert good["allgather_only_identical"]
+    assert good["stock_repeats_itself"]
+    assert good["plans_committed_while_tuning"] == 9
+    bad = numerics.verdict({**arms, "tuned live": arm(1.0, 2.5), "allgather only": arm(1.0, 2.0000001)})
+    assert not bad["tuned_within_two_stock_settings"]
+    assert not bad["allgather_only_identical"]
+    assert harmless.largest_difference([], [1.0]) is None
+
+
+def test_a_sweep_counts_an_iteration_for_the_setting_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(sweep, "SETTLE_SECONDS", 0.02)
+    every = sweep.points(row("fig5"))[:3]
+    course = sweep.Course(every, tmp_path)
+    with journal.Journal(tmp_path) as log:
+        log.write(journal.Communicator(communicator=0, comm_id="0x1", ranks=2, nodes=1))
+        for _ in every:
+            course.look()
+            log.write(journal.PlanCommitted(communicator=0, epoch=1, start_call=1))
+            for _ in range(100):
+                before = len(course.spans)
+                course.look()
+                if len(course.spans) > before:
+                    break
+                time.sleep(0.01)
+    assert course.is_over
+    assert [point for point, _, _ in course.spans] == every
+    assert set(every[-1].rules) <= set((tmp_path / "pins").read_text().splitlines())
+    point, begin, end = course.spans[1]
+    middle = (begin + end) / 2
+    steps = [
+        {"x_ms": [1.0], "y_ms": 2.0, "ms": 1.0, "wall_ns": int(at * 1e9)} for at in (begin - 1, begin, middle, end + 1)
+    ]
+    assert sweep._visit(point, begin, end, steps)["iterations"] == 1, "begun and ended within"
+
+
+def test_figure_three_holds_the_papers_settings() -> None:
+    found = sweep.points(row("fig3-library"))
+    parts = {point.part.partition(":")[0] for point in found}
+    assert parts == {"stock", "stock again", "3a", "3b", "3c", "NT alone, NC = 8"}
+    assert {point.knobs["nt"] for point in found if point.part.startswith("3a")} == {128}
+    assert {point.knobs["chunk"] for point in found if point.part.startswith("3b")} == {16 << 10}
+    assert {point.knobs["nc"] for point in found if point.part.startswith("3c")} == {4}
+
+
+# -- the page
+
+
+def result(arm: str, value: float | None, **fields: Any) -> dict[str, Any]:
+    known = {"low": None, "high": None} if value is None else {"low": value - 0.01, "high": value + 0.01}
+    base = {"pairing": "within one job", "measured_by": "nccl kernels", "pairs": 24, "resolvable": 0.004, "note": ""}
+    return {"arm": arm, "speedup": value, "iteration": 1e8, "search": None, **base, **known, **fields}
+
+
+def entry(name: str, *results: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    told = next(row for row in ROWS if row.name == name)
+    known = {"script": told.script, "options": told.options, "regime": told.regime, "nccl": told.nccl, "name": name}
+    return {"row": {**known, "environ": told.environ}, "session": 0, "complete": True, "results": results, **fields}
+
+
+def fake_results() -> dict[str, Any]:
+    search = {"verdict": "improved", "speedup": 1.41, "low": 1.4, "high": 1.42, "configs": 12, "iterations": 150,
+              "lost": 4.2, "reason": ""}  # fmt: skip
+    stock_best = result("lagom", None, note="stock is best: the job is left with stock")
+    visit = [{"part": point.part, "knobs": point.knobs, "samples": [[[1.0], 2.0, 2.5]] * 3, "rules": point.rules}
+             for point in sweep.points(row("fig3-library"))]  # fmt: skip
+    two = [{**one, "samples": [[[1.0, 4.0], 2.0, 5.0]]} for one in
+           ({"part": p.part, "knobs": p.knobs, "rules": p.rules} for p in sweep.points(row("fig5")))]  # fmt: skip
+    return {
+        "format": 1,
+        "sessions": [{"began": "2026-11-20", "gpus": 8, "arguments": ["--gpus", "8"], "rehearsed": "", "gpu": "G"}],
+        "rows": {
+            "host-fsdp-16384": entry(
+                "host-fsdp-16384", result("stock", 1.0), result("lagom", 1.42, search=search), result("static", 1.16),
+                result("autoccl:proposed", 1.2),
+            ),
+            "host-fsdp-32768": entry(
+                "host-fsdp-32768", result("stock", 1.0), result("lagom", 1.03), result("autoccl:proposed", 0.87)
+            ),
+            "nvlink-fsdp-4096": entry("nvlink-fsdp-4096", result("stock", 0.999), stock_best),
+            "cell-tp-mpt_7b-host": entry("cell-tp-mpt_7b-host", result("stock", 1.0), result("lagom", 1.1)),
+            "fig3-library": entry("fig3-library", visits=visit),
+            "fig5": entry("fig5", visits=two),
+            "numerics": entry("numerics", verdict={"tuned_within_two_stock_settings": True}),
+        },
+    }  # fmt: skip
+
+
+def test_the_page_says_what_was_reached_what_was_not_and_what_is_missing(tmp_path: Path) -> None:
+    data = fake_results()
+    pictures = draw(data, tmp_path, "matrix")
+    assert len(pictures) == 3
+    assert all((tmp_path / name).stat().st_size > 5000 for name in pictures)
+    text = page(data, pictures)
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    targets = {line.split(" | ")[0].strip("| "): line for line in reversed(lines)}  # the first table wins
+    assert targets["host-fsdp-16384"].endswith("| yes |")
+    assert targets["host-fsdp-32768"].endswith("| **no**, 1.030 |")
+    assert "0.999" in targets["nvlink-fsdp-4096"], "stock was best: stock against stock is the measurement"
+    assert targets["nvlink-fsdp-4096"].endswith("| yes |")
+    assert "Reproduced in 1 of 2 rows: host-fsdp-32768 0.870 [0.860, 0.880]" in text
+    assert "| MPT-7B | TP | host path | 1.100 [1.090, 1.110] |" in text
+    assert "| MPT-7B | TP | NVLink | not measured |" in text
+    assert "tuned within two stock settings: True" in text
+    assert re.search(r"Rows without a measurement: .*nvlink-zero-cta-4096", text)
+    assert "| 3b: NC at C = 16 KiB | nc = 1, chunk = 16384 | 1.000 | 2.000 | 2.500 | 3 |" in text
+
+
+def test_a_rehearsal_is_called_one(tmp_path: Path) -> None:
+    data = fake_results()
+    data["sessions"][0]["rehearsed"] = "gloo"
+    assert "none of these numbers is of a GPU" in page(data, [])
+
+
+def test_parts_become_one_and_what_is_complete_stays(tmp_path: Path) -> None:
+    first, second = fake_results(), fake_results()
+    second["rows"] = {
+        "host-fsdp-16384": {**second["rows"]["host-fsdp-16384"], "complete": False},
+        "nvlink-fsdp-2048": {**entry("nvlink-fsdp-2048", result("stock", 1.0)), "complete": False},
+    }
+    for name, data in (("a.json", first), ("b.json", second)):
+        (tmp_path / name).write_text(json.dumps(data))
+    whole = matrix_page.merge([tmp_path / "a.json", tmp_path / "b.json"])
+    assert whole["rows"]["host-fsdp-16384"]["complete"]
+    assert whole["rows"]["nvlink-fsdp-2048"]["session"] == 1
+    assert len(whole["sessions"]) == 2
