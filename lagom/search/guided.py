@@ -32,7 +32,7 @@ CONFIGS = 4  # budget: this many configs, and as many more for each site
 ENOUGH = 0.006  # standard error of Z at which a window is known well enough
 MOST_PAIRS = 16  # or after so many pairs
 SLOW = 0.03  # this much behind the best, the exact figure is of no use
-HOPE = 0.001  # expected improvements below this fraction of Z are not worth a window
+HOPE = 0.002  # expected improvements below this fraction of Z are not worth a window: at 0.001 half as many again
 DRAWS = 6  # plausible parameter sets whose optima are in the running
 
 Believed = Generator[Proposal, Comparison, str | None]
