@@ -46,6 +46,8 @@ def read(text: str, topology: Topology | None) -> Reading:
             entry = Entry(f"line {number}", None, str(error))
         if entry is not None:
             reading.entries.append(entry)
+    if any(not entry.is_refused for entry in reading.entries):
+        reading.remarks.append(MISSES)
     return reading
 
 

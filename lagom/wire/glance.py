@@ -93,7 +93,7 @@ def glance(path: Path) -> RegionGlance:
     """Look at one region; never raises for what is in it, or for its going away meanwhile."""
     lib = library()
     mapping = ffi.new("struct lagom_mapping *")
-    fault = lib.lagom_region_inspect(mapping, str(path).encode())
+    fault = lib.lagom_region_inspect(mapping, os.fsencode(path))
     if fault != lib.LAGOM_REGION_OK:
         return RegionGlance(path, _text(lib.lagom_region_fault_text(fault)))
     try:
