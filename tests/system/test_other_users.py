@@ -295,23 +295,52 @@ def test_no_module_from_the_folder_the_job_runs_in(start: Callable[..., Rank], t
     assert not trace.exists(), trace.read_text()
 
 
+def trap_library(library: Path, trace: Path) -> None:
+    """A library that leaves a trace if it is ever loaded."""
+    source = trace.with_suffix(".c")
+    words = f'__attribute__((constructor)) static void run(void) {{ fclose(fopen("{trace}", "w")); }}'
+    source.write_text(f"#include <stdio.h>\n{words}\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+
+
 def test_no_timeline_library_that_another_user_put_beside_the_plugin(
     start: Callable[..., Rank], tmp_path: Path
 ) -> None:
     """A plugin that was copied alone, into a folder where everybody may write."""
-    folder = tmp_path / "open"
+    folder, trace = tmp_path / "open", tmp_path / "loaded"
     folder.mkdir()
     shutil.copy(plugin_path(), folder)
-    source, trace = tmp_path / "trap.c", tmp_path / "loaded"
-    source.write_text(
-        f'#include <stdio.h>\n__attribute__((constructor)) static void run(void) {{ fclose(fopen("{trace}", "w")); }}\n'
-    )
-    library = folder / "liblagom_timeline.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    trap_library(folder / "liblagom_timeline.so", trace)
     folder.chmod(0o1777)
-    os.chown(library, OTHER, OTHER)
+    os.chown(folder / "liblagom_timeline.so", OTHER, OTHER)
     start(folder / plugin_path().name, LAGOM_TIMELINE="1", LAGOM_CONTROLLER="none")
     assert never(trace)
+
+
+@pytest.mark.parametrize("owner", [0, OTHER])
+def test_no_cupti_that_another_user_put_near_the_cuda_runtime(owner: int, tmp_path: Path) -> None:
+    """Where CUPTI is looked for depends on where CUDA's runtime lies; our own copy there is loaded, to show it."""
+    runtime, cupti, trace = tmp_path / "libcudart.so.12", tmp_path / "libcupti.so.12", tmp_path / "loaded"
+    trap_library(runtime, tmp_path / "runtime")
+    trap_library(cupti, trace)
+    os.chown(cupti, owner, owner)
+    words = (
+        f"import ctypes; ctypes.CDLL({str(runtime)!r}); "
+        f"ctypes.CDLL({str(LIBRARY_FOLDER / 'liblagom_timeline.so')!r}).InitializeInjection()"
+    )
+    subprocess.run([sys.executable, "-c", words], env={**os.environ, "RANK": "0"}, check=True)
+    assert trace.exists() == (owner == 0)
+
+
+def test_no_word_of_the_environment_is_read_by_a_shell(start: Callable[..., Rank], tmp_path: Path) -> None:
+    trace = tmp_path / "ran"
+    words = f"x; touch {trace}; $(touch {trace}) `touch {trace}` \"'"
+    folder = tmp_path / words.replace("/", "_")
+    rank = start(LAGOM_JOB_ID=words, LAGOM_DIR=str(folder))
+    assert rank.remark == ""
+    _until(lambda: "lagom controller" in _text(folder / "controller.log"))
+    assert not trace.exists()
+    assert not list(tmp_path.glob("_*"))
 
 
 # ---- The log ---------------------------------------------------------------------------------------------------------
