@@ -28,6 +28,7 @@ static void *init(int api, size_t ranks, size_t nodes)
                   : api == 3 ? plugin.v3->init(ranks, nodes, log_nothing, &context)
                              : plugin.v4->init(ranks, nodes, log_nothing, &context);
     CHECK(failure == 0);
+    hold(NULL, context);
     return context;
 }
 
@@ -48,6 +49,7 @@ static void use(int api, const char *mode, const char *rules)
 
 static void end(int api, void *context)
 {
+    hold(context, NULL);
     CHECK((api == 2   ? plugin.v2->destroy(context)
            : api == 3 ? plugin.v3->destroy(context)
                       : plugin.v4->destroy(context)) == 0);
