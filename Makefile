@@ -51,8 +51,9 @@ ubsan: native ## native tests under UndefinedBehaviorSanitizer
 tsan: native ## native tests under ThreadSanitizer
 	LAGOM_SANITIZE=thread $(PYTEST) tests/native
 
-bench: native ## decision latency, and the simulator suite: every strategy on every workload (about 10 minutes)
+bench: native ## latency of a decision and of a switch, and the simulator suite: every strategy on every workload (about 10 minutes)
 	$(PY) -m benchmarks.decision_latency
+	$(PY) -m benchmarks.switch_latency
 	$(PY) -m benchmarks.sim_suite --json benchmarks/results/sim_suite_202611.json
 
 # The interpreter that has torch: not the virtual environment's, as a rule.

@@ -12,18 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
-import shlex
-import subprocess
 import sys
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PLUGIN = ROOT / "lagom" / "_lib" / "libnccl-tuner-lagom.so"
-FLAGS = "-std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -pthread -rdynamic -Icsrc -I."
+from benchmarks.native import PLUGIN, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +48,9 @@ class Target:
 TARGETS = (Target("mode off", 10.0, None), Target("program, calls recorded", 50.0, 250.0))
 
 
-def build(folder: Path) -> Path:
-    """Compiles the harness into ``folder``; raises ``CalledProcessError`` if gcc does not like it."""
-    sources = [path for path in sorted((ROOT / "csrc").rglob("*.c")) if path.name != "dump_layout.c"]
-    program = folder / "decision_latency"
-    command = [*shlex.split(os.environ.get("CC", "gcc")), *FLAGS.split(), "benchmarks/decision_latency.c"]
-    subprocess.run([*command, *map(str, sources), "-o", str(program), "-ldl"], cwd=ROOT, check=True)
-    return program
-
-
 def measure(plugin: Path) -> list[Row]:
     """Runs every scenario (about 10 s); raises ``CalledProcessError`` if the plugin does not do as it should."""
-    with tempfile.TemporaryDirectory(prefix="lagom-latency-") as folder:
-        program = build(Path(folder))
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("LAGOM_", "NCCL_"))}
-        environment |= {"LAGOM_SHM_DIR": folder, "LAGOM_DIR": folder, "LAGOM_JOB_ID": f"latency-{os.getpid()}"}
-        command = [str(program), str(plugin.absolute())]
-        result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    lines = run("decision_latency", plugin)
     verdicts = {(line["scenario"], line["api"]): line["system_calls"] for line in lines if "system_calls" in line}
     timed = [line for line in lines if "median_ns" in line]
     verdicts["getChunkSize", 6] = verdicts["program, calls recorded", 6]  # asked after every call there
