@@ -13,8 +13,8 @@ from lagom.bench.store import FILE
 from lagom.bench.table import as_json
 
 SAMPLES = 40
-#: Of a run that searches: a part of what is left, so that the comparison gets its share.
-SEARCH_SHARE = 0.35
+#: A tuning run may take this share of what is left, so that the others and the comparison get theirs; but no less than:
+SEARCH_SHARE, SEARCH_SECONDS = 0.28, 100.0
 REHEARSED = {"cycles": 2, "rounds": 2}
 
 
@@ -30,14 +30,10 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
         samples=SAMPLES,
         metric=place.metric() if any(arm.kind is Kind.PROCESS for arm in arms) else "",
         budget=budget,
-        run_limit=budget * (1.0 if len(arms) == 1 else max(SEARCH_SHARE, 1.0 / len(arms))) if _searches(arms) else None,
+        search_limit=max(SEARCH_SECONDS, SEARCH_SHARE * budget),
         environ=place.environ(row),
     )
     return measured(request, earlier, _say(row))
-
-
-def _searches(arms: tuple[Any, ...]) -> bool:
-    return sum(arm.kind is Kind.TUNING for arm in arms) > 1
 
 
 def measured(request: Request, earlier: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from lagom.journal.schema import Base
 from lagom.journal.tail import Tail
 
 LOOK_SECONDS = 0.1
-#: From SIGTERM to SIGKILL.
-GRACE_SECONDS = 30.0
+#: From SIGTERM to SIGKILL. Longer than a launcher gives its own ranks (torchrun: 30 s), or they would be left behind.
+GRACE_SECONDS = 60.0
 #: The profile is written just after the outcome: the job is not ended sooner.
 AFTERTHOUGHT_SECONDS = 1.0
 OUTPUT_LINES = 30

@@ -17,6 +17,7 @@ class Request:
     ``cycles``: of the in-job comparison, two pairs an arm each. ``jobs``: how often that is done in a new job.
     ``rounds``: processes of each process arm, each ended after ``samples`` steady samples. ``metric``: one group that
     matches a number in a line of the job's output, an iteration's time or (``higher_is_better``) its speed.
+    ``search_limit``: of a process that tunes, whose search then ends early enough for its final A/B.
     ``environ``: variables of every process. Times in seconds.
     """
 
@@ -31,6 +32,7 @@ class Request:
     higher_is_better: bool = False
     budget: float | None = None
     run_limit: float | None = None
+    search_limit: float | None = None
     communicators: int = 1
     seed: int = 0
     environ: Mapping[str, str] = field(default_factory=dict)

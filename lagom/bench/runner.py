@@ -25,7 +25,7 @@ LEAST_SECONDS = 20.0
 CLOSE = 0.9
 KEPT_LINES = 12
 #: Of a limited time, what start-up and the final A/B of a search are left.
-PROOF_SECONDS = 80.0
+PROOF_SECONDS = 60.0
 
 
 def run_bench(request: Request, say: Say = lambda text: None) -> Store:
@@ -54,7 +54,8 @@ def _needs(task: Task, store: Store) -> float:
 
 
 def _run(request: Request, task: Task, store: Store, time_left: float | None) -> RunRecord:
-    limits = [limit for limit in (time_left, request.run_limit) if limit is not None]
+    search_limit = request.search_limit if task.kind is Kind.TUNING else None
+    limits = [limit for limit in (time_left, request.run_limit, search_limit) if limit is not None]
     number = len(store.record.runs)
     start, rate = _start(request, task, store, number, min(limits, default=None))
     ended = run_process(start)

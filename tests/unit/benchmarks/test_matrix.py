@@ -26,7 +26,8 @@ ROWS = rows()
 WANTED = (
     "host-fsdp-16384", "host-fsdp-32768", "host228-fsdp-16384", "host228-fsdp-32768", "nvlink-fsdp-2048",
     "nvlink-fsdp-4096", "nvlink-fsdp-8192", "nvlink-tp-8192", "nvlink-ep-16384", "nvlink-ddp-8192",
-    "nvlink-headroom-8192", "nvlink-positions-4096", "nvlink-zero-cta-4096", "numerics", "steady", "sockets-two-nodes",
+    "nvlink-headroom-8192", "nvlink-positions-4096", "nvlink-zero-cta-4096", "nvlink-ep-p2p",
+    "numerics", "steady", "sockets-two-nodes",
     "foreign-trainer", "mesh-fsdp-tp", "mesh-hsdp", "mesh-checkpointing", "mesh-compile", "fig3-library", "fig3-waves",
     "fig5", "nt-host-16384", "oracle-host-16384", "tp4-dp2-nvlink",
 )  # fmt: skip
