@@ -42,7 +42,7 @@ def test_short_soak(tmp_path: Path) -> None:
     summary = json.loads(done.stdout)
     assert summary["violations"] == []
     assert summary["seen"]["generations"] >= 2
-    assert summary["injected"].keys() & {"controllers killed", "everybody killed"}
+    assert sum(summary["injected"].values()) > 5
 
 
 def plan() -> Plan:
