@@ -26,13 +26,13 @@ def build(name: str, folder: Path) -> Path:
     return program
 
 
-def run(name: str, plugin: Path) -> list[dict[str, Any]]:
+def run(name: str, plugin: Path, *arguments: str) -> list[dict[str, Any]]:
     """Builds and runs a program; the JSON objects it prints, a line each. Raises ``CalledProcessError`` if the plugin
     does not do as it should."""
     with tempfile.TemporaryDirectory(prefix="lagom-latency-") as folder:
         program = build(name, Path(folder))
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("LAGOM_", "NCCL_"))}
         environment |= {"LAGOM_SHM_DIR": folder, "LAGOM_DIR": folder, "LAGOM_JOB_ID": f"latency-{os.getpid()}"}
-        command = [str(program), str(plugin.absolute())]
+        command = [str(program), str(plugin.absolute()), *arguments]
         result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in result.stdout.splitlines()]

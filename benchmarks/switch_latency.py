@@ -74,9 +74,9 @@ class Result:
     live: list[Live]
 
 
-def measure(plugin: Path) -> Result:
-    """About 15 s; raises ``CalledProcessError`` if the plugin does not do as it should."""
-    lines = run("switch_latency", plugin)
+def measure(plugin: Path, share: int = 1) -> Result:
+    """About 15 s, or the ``share``-th part of it; raises ``CalledProcessError`` if the plugin does not do as it should."""
+    lines = run("switch_latency", plugin, str(share))
     return Result(
         [Moment(**line) for line in lines if "moment" in line],
         [Rounds(**line) for line in lines if "rounds" in line],

@@ -12,7 +12,7 @@ from benchmarks.native import PLUGIN
 def test_no_call_around_a_switch_waits() -> None:
     if not PLUGIN.exists():
         pytest.skip("the plugin is not built; run `make native`")
-    result = bench.measure(PLUGIN)
+    result = bench.measure(PLUGIN, share=4)
     assert bench.waited(result) == []
     assert {one.moment for one in result.moments} >= {bench.STEADY, bench.ACKNOWLEDGED, bench.ALONE, "start: in force"}
     assert all(one.samples > 0 for one in result.moments)
