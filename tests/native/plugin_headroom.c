@@ -58,17 +58,30 @@ static void offer_only(struct rank *rank, int algorithm, int protocol)
     rank->channels = 0;
 }
 
+static void expect_channels_at(struct rank *rank, struct nccl with, struct nccl without, int algorithm, int protocol,
+                               size_t bytes)
+{
+    offer_only(rank, algorithm, protocol);
+    ask(rank, LAGOM_ALL_REDUCE, bytes);
+    for (int only_lower = 0; only_lower < 2; only_lower++) {
+        CHECK_EQUAL(used_channels(with, algorithm, protocol, bytes, rank->channels, only_lower != 0),
+                    own_channels(without, algorithm, protocol, bytes));
+    }
+    CHECK(rank->table[algorithm][protocol] == 100);
+}
+
+/* Sizes of every order, and those around which NCCL takes one channel more. */
 static void expect_channels_of_stock(struct rank *rank, struct nccl with, struct nccl without)
 {
-    for (size_t bytes = 512; bytes <= (size_t)64 << 20; bytes += bytes / 3 + 1) {
-        for (int i = 0; i < 2 * PROTOCOLS * 2; i++) {
-            int algorithm = i % 2 == 0 ? LAGOM_RING : LAGOM_TREE, protocol = i / 2 % PROTOCOLS;
-            bool only_lower = i / 2 / PROTOCOLS != 0;
-            offer_only(rank, algorithm, protocol);
-            ask(rank, LAGOM_ALL_REDUCE, bytes);
-            CHECK_EQUAL(used_channels(with, algorithm, protocol, bytes, rank->channels, only_lower),
-                        own_channels(without, algorithm, protocol, bytes));
-            CHECK(rank->table[algorithm][protocol] == 100);
+    for (int i = 0; i < 2 * PROTOCOLS; i++) {
+        int algorithm = i % 2 == 0 ? LAGOM_RING : LAGOM_TREE, protocol = i / 2;
+        for (size_t bytes = 512; bytes <= (size_t)64 << 20; bytes += bytes / 3 + 1) {
+            expect_channels_at(rank, with, without, algorithm, protocol, bytes);
+        }
+        size_t a_channel = (size_t)(threads_of(with, algorithm, protocol) * threshold_of(algorithm, protocol));
+        for (size_t channels = 1; channels <= BUILT + 1; channels++) {
+            expect_channels_at(rank, with, without, algorithm, protocol, channels * a_channel - 1);
+            expect_channels_at(rank, with, without, algorithm, protocol, channels * a_channel);
         }
     }
 }
