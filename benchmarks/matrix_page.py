@@ -28,6 +28,15 @@ def merge(parts: list[Path]) -> Data:
     return whole
 
 
+def readme_table() -> str:
+    """The table of targets from the newest results in the repository, for the README's block ``matrix``."""
+    found = sorted((Path(__file__).parent / "results").glob("matrix_*.json"))
+    if not found:
+        return "Not measured yet."
+    rows = list(headline(json.loads(found[-1].read_text())))[2:]
+    return "\n".join([*rows, "", f"[Every row, interval and command](benchmarks/results/{found[-1].stem}.md)"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)

@@ -46,7 +46,7 @@ class Place:
     def why_not(self, row: Row) -> str:
         """Why a row cannot be run here; empty if it can."""
         if self.rehearse == "virtual":
-            return "" if row.kind == "bench" else "virtual ranks print nothing while they run"
+            return "" if row.kind in ("bench", "sweep") else "virtual ranks print nothing while they run"
         if row.nccl == "2.30" and self.nccl_230 is None and not self.rehearse:
             return "needs --nccl-230"
         if row.least_gpus > self.gpus:

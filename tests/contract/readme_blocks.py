@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from benchmarks import safety_page
+from benchmarks import matrix_page, safety_page
 from lagom import settings
 from lagom.doctor.nccl_versions import support_table
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-BLOCKS = {"settings": settings.table, "nccl": support_table, "safety": safety_page.table}
+BLOCKS = {"settings": settings.table, "nccl": support_table, "safety": safety_page.table, "matrix": matrix_page.readme_table}
 
 
 def filled(text: str) -> str:
