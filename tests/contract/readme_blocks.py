@@ -13,7 +13,12 @@ from lagom import settings
 from lagom.doctor.nccl_versions import support_table
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-BLOCKS = {"settings": settings.table, "nccl": support_table, "safety": safety_page.table, "matrix": matrix_page.readme_table}
+BLOCKS = {
+    "settings": settings.table,
+    "nccl": support_table,
+    "safety": safety_page.table,
+    "matrix": matrix_page.readme_table,
+}
 
 
 def filled(text: str) -> str:
