@@ -176,7 +176,7 @@ const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
         return "the plan sets threads (NT), which this rank cannot; set LAGOM_NT=1 on all ranks, or leave nt out.";
     case LAGOM_PLAN_MANY_CHANNELS:
         return "the plan gives AllGather more channels than are known to be built, and this NCCL would not check "
-               "(2.29.2 to 2.30); set NCCL_PROFILER_PLUGIN too, or NCCL_ALLGATHERV_ENABLE=0.";
+               "(2.29.2 to 2.30); NCCL_ALLGATHERV_ENABLE=0 lifts that, or NCCL_PROFILER_PLUGIN while tuning.";
     }
     return "the plan was refused for a reason this version does not know.";
 }
