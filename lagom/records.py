@@ -13,7 +13,7 @@ from enum import IntEnum
 
 def printable(text: str) -> str:
     """What a terminal or a text file may be given: names come from elsewhere and may hold control characters."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 class Function(IntEnum):

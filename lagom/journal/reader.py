@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from lagom.errors import JournalError
 from lagom.journal.schema import EVENT, SCHEMA, Base
 from lagom.journal.writer import LOG_NAME
+from lagom.records import printable
 
 FOLLOW_SECONDS = 0.2
 
@@ -72,7 +73,7 @@ def parse(line: str, number: int = 0) -> Base | None:
     """One line as an event; None if it is torn or garbage; raises :class:`JournalError` for another schema."""
     try:
         data: Any = json.loads(line)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # torn; or nested without end
         return None
     if not isinstance(data, dict):
         return None
@@ -82,10 +83,21 @@ def parse(line: str, number: int = 0) -> Base | None:
             "use the version of lagom that wrote the log."
         )
     try:
-        event: Base = EVENT.validate_python(data)
+        event: Base = EVENT.validate_python(_plain(data))
     except ValidationError:
         return None
     return event
+
+
+def _plain(value: Any) -> Any:
+    """With no control character in any text: names are the job's own, and readers put them on terminals and pages."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {printable(name): _plain(one) for name, one in value.items()}
+    return value
 
 
 def _lines(path: Path, follow: bool, stop: Callable[[], bool]) -> Iterator[tuple[int, str]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from lagom.journal import schema
 from lagom.journal.schema import Base, ConfigRecord, SiteRecord
-from lagom.records import format_bytes, printable
+from lagom.records import format_bytes
 
 
 def _clock(seconds: float) -> str:
@@ -44,7 +44,7 @@ class Formatter:
         if (self.site and not self._is_about_site(event)) or (self._is_routine(event) and not self.everything):
             return None
         say: Callable[[Any], str] = getattr(self, f"_{event.kind}", str)
-        return f"{_clock(event.t)} " + "\n".join(map(printable, say(event).split("\n")))
+        return f"{_clock(event.t)} {say(event)}"
 
     def _remember(self, event: Base) -> None:
         if isinstance(event, schema.Communicator):
