@@ -108,6 +108,16 @@ def test_a_log_that_served_another_job_before_is_not_believed(tmp_path: Path) ->
         held.close(unlink=True)
 
 
+def test_a_log_that_goes_over_to_another_job_is_not_believed_any_more(tmp_path: Path) -> None:
+    with Region.create("job-i") as held:
+        log = log_of(tmp_path / "lagom-i", held.path)
+        watcher = Watcher()
+        assert watcher.look().running[0].mode == "tune"
+        log_of(log, tmp_path / "another-region")
+        assert watcher.look().running[0].mode == ""
+        held.close(unlink=True)
+
+
 def test_the_last_job_of_a_log_names_its_region(tmp_path: Path) -> None:
     log_of(tmp_path / "lagom-h", tmp_path / "first")
     folder = log_of(tmp_path / "lagom-h", tmp_path / "second")

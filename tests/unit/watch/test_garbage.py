@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from lagom.metrics import exposition
+from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.watch.build import build_job, counts_of
 from lagom.watch.lines import Lines
 from lagom.watch.screen import page
@@ -18,6 +20,8 @@ from lagom.watch.snapshot import NodeSnapshot
 from lagom.watch.story import JobStory
 from lagom.wire.glance import TABLE_BYTES, _read
 from lagom.wire.layout import MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
+from lagom.wire.library import library
+from lagom.wire.plan import Plan, fill_plan
 
 
 def noise(seed: int) -> bytearray:
@@ -49,6 +53,31 @@ def test_random_tables_can_be_shown(seed: int) -> None:
     assert all(line.isprintable() for line in Lines().of(node))
     json.dumps(node.as_json())
     exposition(node)
+
+
+def laid_out() -> tuple[bytearray, Any]:
+    """Tables with one communicator and a whole plan in it."""
+    tables = bytearray(TABLE_BYTES)
+    region = ffi.cast("struct lagom_region *", ffi.from_buffer(tables))
+    communicator = region.communicators[0]
+    communicator.state, communicator.comm_id, communicator.rank_count = 2, 5, 2
+    site = Site(0, Function.ALL_GATHER, 1 << 20)
+    fill_plan(Plan(7, (site,), (0,), Assignment((CommConfig(channels=3),))), communicator.plan)
+    communicator.plan.epoch, communicator.plan.comm_id = 4, 5
+    communicator.plan.hash = library().lagom_plan_hash(ffi.addressof(communicator.plan))
+    return tables, region
+
+
+@pytest.mark.parametrize("field", ["hash", "start_call", "epoch", "comm_id", "site_count"])
+def test_a_plan_counts_only_whole(field: str) -> None:
+    tables, region = laid_out()
+    (group,) = _read(Path("/x"), region, set(), True).groups
+    assert group.plan is not None
+    assert group.plan.sites[0].incumbent == CommConfig(channels=3)
+    plan = region.communicators[0].plan
+    setattr(plan, field, getattr(plan, field) ^ 1)
+    assert _read(Path("/x"), region, set(), True).groups[0].plan is None
+    assert len(tables) == TABLE_BYTES
 
 
 def test_a_plan_that_is_half_written_is_no_plan() -> None:
