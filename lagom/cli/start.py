@@ -11,8 +11,10 @@ from typing import Any
 from lagom import headroom, journal
 from lagom.environment import differences, told_by
 from lagom.errors import JournalError, UsageError
-from lagom.explain.place import gpu_here
+from lagom.explain.place import gpu_here, nccl_here
 from lagom.headroom import Headroom, NoHeadroom
+
+FIRST_WITH_TABLE = 22200  # NCCL 2.22: from here on a tuner may set NC and leave the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,17 @@ def start_with(
             )
         return _as_wanted(wanted, environ)
     headroom.refuse_where_it_cannot_be(environ, command)
+    if 0 < nccl_here(environ) < FIRST_WITH_TABLE:
+        raise NoHeadroom(
+            "NCCL 2.21 takes channels from a tuner only with an algorithm; use 2.22 or later for head-room."
+        )
     found = _of_profile(asked, room, profile) if room is not None else _of_log(asked, source, environ)
     rest = {name: value for name, value in wanted.items() if name not in found.environment()}
     plain = _as_wanted(rest, environ)
+    more = found.built - found.stock
     remark = (
-        f"head-room: NCCL builds {found.built} channels, {found.built - found.stock} more than by itself; calls that "
-        f"are not tuned keep {found.stock}. It costs {_memory(found)} (computed from NCCL's default buffers, not measured)"
+        f"head-room: NCCL builds {found.built} channels, {more} more than by itself; calls that are not tuned keep "
+        f"{found.stock}. It costs {_memory(found)} (computed from NCCL's default buffers, not measured)"
     )
     return Start({**plain.variables, **found.environment(environ)}, (*plain.remarks, remark))
 

@@ -25,6 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("lagom.explain.place.GPUS", tmp_path / "gpus")
+    monkeypatch.setattr("lagom.cli.start.nccl_here", lambda environ: 0)
 
 
 def log(folder: Path, *built: int, threads: int = 512, gpu: str = "", **more: object) -> Path:
@@ -47,6 +48,13 @@ def profile(folder: Path, environment: dict[str, str], gpu: str = "") -> Path:
 def refused(because: str, *arguments: object, **environ: str) -> None:
     with pytest.raises(LagomError, match=because):
         start_with(*arguments, environ, JOB)  # type: ignore[arg-type]
+
+
+def test_an_nccl_whose_tuner_cannot_set_nc_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lagom.cli.start.nccl_here", lambda environ: 22105)
+    refused("NCCL 2.21", "32:24", None, None)
+    monkeypatch.setattr("lagom.cli.start.nccl_here", lambda environ: 22809)
+    assert start_with("32:24", None, None, {}, JOB).variables == ROOM
 
 
 def test_nothing_asked_nothing_set() -> None:
