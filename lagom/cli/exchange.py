@@ -32,7 +32,9 @@ def import_rules(
             autocompletion=one_of(FORMATS),
         ),
     ] = "",
-    ranks: Annotated[int, typer.Option(help="Ranks of the communicators that the rules are for.", min=0)] = 0,
+    ranks: Annotated[
+        int, typer.Option(help="Ranks of the communicators that the rules are for.", min=0, show_default=False)
+    ] = 0,
     nodes: Annotated[int, typer.Option(help="Nodes they span.", min=1)] = 1,
     profile: Annotated[
         Path | None,
@@ -80,7 +82,9 @@ def export_rules(
         list[str] | None,
         typer.Option("--set", help="Export these rules instead of a profile; may be repeated.", show_default=False),
     ] = None,
-    ranks: Annotated[int, typer.Option(help="With --set: only for communicators of that many ranks.", min=0)] = 0,
+    ranks: Annotated[
+        int, typer.Option(help="With --set: only for communicators of that many ranks.", min=0, show_default=False)
+    ] = 0,
     nodes: Annotated[int, typer.Option(help="With --set: and that many nodes.", min=1)] = 1,
     fill: Annotated[
         str, typer.Option(help="ALGO/PROTO where a rule leaves both to NCCL; default: NCCL's own pick, from the log.")

@@ -46,7 +46,12 @@ def _show(root: Any, topic: str) -> None:
 
     commands = getattr(root.command, "commands", {})
     if topic in commands:
-        commands[topic].main(["--help"], prog_name=f"lagom {topic}", standalone_mode=False)
+        commands[topic].main(
+            ["--help"],
+            prog_name=f"lagom {topic}",
+            standalone_mode=False,
+            help_option_names=root.help_option_names,
+        )
     elif topic.upper() in BY_NAME:
         typer.echo(setting_text(topic.upper()))
     elif (page := manual.page_of(topic)) is not None:
