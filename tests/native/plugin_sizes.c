@@ -384,6 +384,28 @@ static void long_texts_are_refused(void)
     CHECK(!lagom_size_rules_of_text("", &rules, reason, sizeof(reason)));
 }
 
+/* Bits of rules in any order, of any length: refused with a reason, or rules that could be in a plan. */
+static void any_text_is_survived(void)
+{
+    static const char *const bits[] = {"allgather", "any", ":", ":any:", ">=1M", "<=64K", "1M-16M", "nc=", "nc=4", "chunk=16K",
+                                       ",", ";", "#", "\n", " ", "\t", "=", "99999999999999999999", "proto=ll", "\xff"};
+    uint64_t state = 88172645463325252ULL;
+    int good = 0;
+    for (int i = 0; i < 50000; i++) {
+        char text[512] = "", reason[128];
+        for (int part = 0; part < 1 + i % 24; part++) {
+            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+            strcat(text, bits[state % (sizeof(bits) / sizeof(bits[0]))]);
+        }
+        struct lagom_pledge rules;
+        bool read = lagom_size_rules_of_text(text, &rules, reason, sizeof(reason));
+        CHECK(read == (rules.rule_count > 0) && lagom_pledge_is_sound(&rules));
+        CHECK(read || reason[0] != '\0');
+        good += read;
+    }
+    CHECK(good > 0);
+}
+
 int main(void)
 {
     int failures = RUN(with_a_table_v3) + RUN(with_a_table_v4) + RUN(misses_v3) + RUN(misses_v4);
@@ -401,6 +423,6 @@ int main(void)
     failures += RUN(the_first_reading_is_everybodys) + RUN(also_when_it_is_none) + RUN(also_for_one_that_did_not_ask);
     failures += RUN(an_equal_reading_is_no_news) + RUN(garbage_in_the_region_is_not_followed);
     failures += RUN(rules_of_a_profile_go_by_communicator_size) + RUN(what_cannot_be_told_apart_is_refused);
-    failures += RUN(chunk_and_threads_are_left_out) + RUN(long_texts_are_refused);
+    failures += RUN(chunk_and_threads_are_left_out) + RUN(long_texts_are_refused) + RUN(any_text_is_survived);
     return failures != 0;
 }
