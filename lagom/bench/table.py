@@ -34,7 +34,8 @@ def cells(result: Result) -> tuple[str, ...]:
     if result.ratio is None:
         return "-", "-", "-", "-", "-", how
     ratio = result.ratio
-    return f"{ratio.value:.3f}x", interval(ratio), str(ratio.pairs), f"{ratio.resolvable:.1%}", typical(result), how
+    seen = f"{ratio.resolvable:.1%}" if ratio.has_interval else "-"
+    return f"{ratio.value:.3f}x", interval(ratio), str(ratio.pairs), seen, typical(result), how
 
 
 def interval(ratio: Ratio) -> str:
@@ -95,7 +96,7 @@ def _json_of(result: Result) -> dict[str, Any]:
         "low": None if ratio is None or not ratio.has_interval else ratio.low,
         "high": None if ratio is None or not ratio.has_interval else ratio.high,
         "pairs": 0 if ratio is None else ratio.pairs,
-        "resolvable": None if ratio is None else ratio.resolvable,
+        "resolvable": None if ratio is None or not ratio.has_interval else ratio.resolvable,
         "iteration": result.typical,
         "note": result.note,
         "search": None
