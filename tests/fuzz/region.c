@@ -21,6 +21,7 @@
 #include "agreement/publisher.h"
 #include "shm/attachment.h"
 #include "shm/file_lock.h"
+#include "shm/pledge.h"
 #include "shm/region_file.h"
 #include "shm/ring.h"
 #include "timeline/kernel_name.h"
@@ -138,6 +139,7 @@ static void put_back(struct file *file)
     }
     EXPECT(fchmod(file->fd, 0600) == 0 && ftruncate(file->fd, sizeof(struct lagom_region)) == 0);
     memcpy(file->region, pristine, METADATA);
+    memset(&file->region->pledge, 0, sizeof(file->region->pledge));
 }
 
 static void damage(struct lagom_region *region, struct feed *feed)
@@ -154,8 +156,9 @@ static void damage(struct lagom_region *region, struct feed *feed)
         {region->slots, sizeof(region->slots)},
         {region->slots, 2 * sizeof(region->slots[0])},
         {region->names, sizeof(region->names)},
+        {&region->pledge, sizeof(region->pledge)},
     };
-    uint32_t area = feed_u8(feed) % 8;
+    uint32_t area = feed_u8(feed) % 9;
     size_t at = feed_u32(feed) % areas[area].bytes;
     size_t room = areas[area].bytes - at, length = feed_u8(feed) % 33;
     feed_bytes(feed, (char *)areas[area].start + at, length < room ? length : room);
@@ -216,6 +219,9 @@ static void take_part(struct lagom_mapping *mapping, struct feed *feed)
     if (feed_u8(feed) & 1) {
         lagom_slot_release(mapping, slot);
     }
+    struct lagom_pledge sizes = {.rule_count = 0};
+    lagom_pledge_settle(mapping, &sizes);
+    EXPECT(lagom_pledge_is_sound(&sizes));
 }
 
 /* What a controller does with its. */
