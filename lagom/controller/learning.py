@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
@@ -104,6 +105,8 @@ class Learning(Deaf):
         ground, contexts = self._ground, self._contexts
         assert contexts is not None
         tier = ground.evidence.tier(ground.slots)
+        if (known := ground.learned) is not None and known.tuned.program.positions == program.positions:
+            return self._learned_before(known, program, tier)
         hidden = contexts.hidden_shares(ground.history, program) if tier is Tier.TIMELINE else None
         if hidden is None and tier is Tier.TIMELINE and contexts.worth_waiting(program, now):
             return None
@@ -112,6 +115,13 @@ class Learning(Deaf):
         wanted = hidden is not None and wants_trace(ground.options)
         traced = traced_iteration(contexts, ground.history, tuned, problem) if wanted else None
         return Learned(tuned, problem, tier, traced)
+
+    def _learned_before(self, known: Learned, program: Program, tier: Tier) -> Learned:
+        """The same iteration again, after drift. Sites stay as they were cut: on stock's timeline, which is not the one
+        that runs now."""
+        tuned = replace(known.tuned, program=program)
+        problem = self._ground.evidence.problem(tuned, self._ground.region.processes(), self._ground.options.headroom)
+        return Learned(tuned, problem, tier, known.traced)
 
     def _profiling(self, program: Program, now: float) -> str:
         """`lagom profile`: whole iterations as they are, counted from when the timeline is on, or will not come on."""
