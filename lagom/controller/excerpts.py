@@ -74,6 +74,7 @@ class Excerpts:
         """A search begins, has made a move, or is over. OSError if the file cannot be written."""
         where = event.communicator
         if isinstance(event, journal.Program):
+            self._forget(where)
             if event.tier == Tier.TIMELINE.value:
                 self._searching.add(where)
         elif isinstance(event, journal.Outcome):
@@ -81,6 +82,14 @@ class Excerpts:
             self._ranks.pop(where, None)
         elif event.verdict in _KEPT and event.purpose != "final" and event.ran is None and where in self._ranks:
             self._write(where, event, names)
+
+    def _forget(self, communicator: int) -> None:
+        """A further search numbers its moves from the beginning."""
+        self._searching.discard(communicator)
+        self._ranks.pop(communicator, None)
+        self._files.pop(communicator, None)
+        for file in self._folder.glob(f"{communicator}-*.npz"):
+            file.unlink(missing_ok=True)
 
     def _write(self, communicator: int, move: journal.Move, names: Mapping[int, str]) -> None:
         rank = self._ranks[communicator]

@@ -25,7 +25,7 @@ from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.spec import JobSpec
 
 #: What a job's environment may say to its ranks.
-HEARD = ("LAGOM_", "NCCL_P2P_")
+HEARD = ("LAGOM_", "NCCL_P2P_", "NCCL_MIN_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

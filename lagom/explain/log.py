@@ -25,7 +25,8 @@ def explain(events: Iterable[Any], source: str) -> Explanation:
     pinned = _pinned(kept)
     parts = [
         _communicator(search, _program(kept, search.communicator), pinned.get(search.communicator, ()),
-                      untuned.told(not_asked.get(search.communicator), asides, search.communicator))
+                      untuned.told(not_asked.get(search.communicator), asides, search.communicator),
+                      headroom=started is not None and bool(started.headroom))
         for search in story.searches.values()
     ]  # fmt: skip
     return Explanation(
@@ -64,7 +65,12 @@ def _pinned(events: Sequence[Any]) -> dict[int, tuple[str, ...]]:
 
 
 def _communicator(
-    search: Search, program: journal.Program | None, rules: tuple[str, ...], not_tuned: tuple[Any, ...]
+    search: Search,
+    program: journal.Program | None,
+    rules: tuple[str, ...],
+    not_tuned: tuple[Any, ...],
+    *,
+    headroom: bool,
 ) -> CommunicatorStory:
     outcome, base = search.outcome, search.baseline
     return CommunicatorStory(
@@ -72,6 +78,7 @@ def _communicator(
         ranks=search.ranks,
         answer=_answer(search, program, rules),
         channels_built=program.channels_built if program is not None else None,
+        headroom=headroom,
         tier=program.tier if program is not None else "",
         period=search.period,
         z=base.z if base is not None else None,

@@ -75,6 +75,7 @@ class CommunicatorStory:
     ranks: int
     answer: str
     channels_built: int | None = None
+    headroom: bool = False  # then these are stock's, and more were built
     tier: str = ""
     period: int = 0
     z: float | None = None  # an iteration under stock, ns

@@ -68,7 +68,7 @@ def _communicator(part: CommunicatorStory, everything: bool) -> Iterator[Line]:
     known = [
         f"{part.period} calls an iteration" if part.period else "",
         f"{numbers.time(part.z)} under stock" if part.z else "",
-        f"{part.channels_built} channels built" if part.channels_built else "",
+        f"{part.channels_built} channels {'of stock' if part.headroom else 'built'}" if part.channels_built else "",
         f"measured by {part.tier}" if part.tier else "",
     ]
     if any(known):

@@ -81,7 +81,7 @@ def test_each_site_has_only_the_moves_that_were_about_it() -> None:
 def test_the_story_is_told_in_nccls_words() -> None:
     text = text_of(log.explain(events(), "here"))
     for wanted in (
-        "head-room 32:24", "started with: NCCL_BUFFSIZE=1", "24 channels built",
+        "head-room 32:24", "started with: NCCL_BUFFSIZE=1", "24 channels of stock",
         "site 0: AllGather 416M hidden, 12 calls an iteration",
         "NCCL:  Ring/Simple, 24 channels, 512 threads, chunk 2M (NCCL's rule, default buffers)",
         "Lagom: 6 channels; the rest as NCCL", "proof: 1.05x stock (p = 0.001)",

@@ -175,6 +175,17 @@ def test_the_overlap_before_and_after_comes_from_them(tmp_path: Path) -> None:
     assert (found.overlap.before.y, found.overlap.after.y) == (240 * US, 200 * US)
 
 
+def test_a_further_search_tells_only_itself(tmp_path: Path) -> None:
+    first = search(tmp_path)
+    (tmp_path / "kernels" / "0-29.npz").write_bytes(b"of the first")
+    second = search(tmp_path)
+    story = gather([*first[:-1], *second[1:]])
+    assert list(excerpts(tmp_path, 0)) == [1, 3]
+    assert [move.number for move in story.searches[0].moves] == [1, 2, 3, 4]
+    assert any("more than once" in remark for remark in story.remarks)
+    assert kernels(story.searches[0], tmp_path).overlap is not None
+
+
 def test_a_search_that_kept_stock_has_no_after(tmp_path: Path) -> None:
     events = [*search(tmp_path)[:-2], outcome("stock_is_best")]
     assert kernels(gather(events).searches[0], tmp_path).overlap is None
