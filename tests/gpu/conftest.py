@@ -51,16 +51,22 @@ def about() -> dict[str, Any]:
 
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Keeps numbers for the end of the run, and for the file that LAGOM_TEST_EVIDENCE names."""
+    """Keeps numbers for the end of the run, and for the file that LAGOM_TEST_EVIDENCE names. What other runs of the
+    same commit on the same GPUs have put there stays."""
 
     def keep(**found: Any) -> None:
         kept = request.config.stash[EVIDENCE]
         kept.setdefault("about", about())
         kept.setdefault(request.node.name, {}).update(found)
-        if path := os.environ.get("LAGOM_TEST_EVIDENCE"):
-            Path(path).write_text(json.dumps(kept, indent=1))
+        if name := os.environ.get("LAGOM_TEST_EVIDENCE"):
+            Path(name).write_text(json.dumps(_with_earlier(Path(name), kept), indent=1))
 
     return keep
+
+
+def _with_earlier(path: Path, kept: dict[str, Any]) -> dict[str, Any]:
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    return {**earlier, **kept} if earlier.get("about") == kept["about"] else kept
 
 
 @pytest.fixture
