@@ -158,6 +158,17 @@ def _rank_joined(story: TuningStory, event: journal.RankJoined) -> None:
     story.ranks += 1
     story.gpu, story.nccl = event.gpu or story.gpu, event.nccl or story.nccl
     if event.remark and event.remark not in story.remarks:
+        story.remarks.append(event.remark)
+
+
+def _communicator(story: TuningStory, event: journal.Communicator) -> None:
+    search = story.search(event.communicator)
+    search.name, search.ranks = event.name, event.ranks
+
+
+def _program(story: TuningStory, event: journal.Program) -> None:
+    search = story.search(event.communicator)
+    if search.moves:  # its iteration changed, or it drifted: numbers start anew, and so does the story
         who = search.name or f"communicator {event.communicator}"
         story.remarks.append(f"{who} was searched more than once; told is the last time, the log has all.")
         search = story.searches[event.communicator] = Search(event.communicator, search.name, search.ranks)
