@@ -44,7 +44,7 @@ static enum lagom_pledge_result take_or_make(struct lagom_pledge *there, struct 
         return LAGOM_PLEDGE_ALONE;
     }
     enum lagom_pledge_result result = same(&copy, mine) ? LAGOM_PLEDGE_SAME : LAGOM_PLEDGE_REPLACED;
-    (void)copy;
+    *mine = copy;
     return result;
 }
 
