@@ -144,8 +144,8 @@ def test_a_machine_that_slows_down_is_tuned_again(job: Job, tmp_path: Path) -> N
     spec = replace(SCENE.spec(), incidents=(Incident(CHANGES_AT, slower=1.25),))
     seen = play(spec, job, tmp_path, searches(2))
     (drift,) = seen.of(journal.Drift)
-    assert "25" in drift.reason
-    assert drift.z_now / drift.z_before == pytest.approx(1.25, abs=0.03)
+    assert "% longer than after the search" in drift.reason
+    assert drift.z_now / drift.z_before == pytest.approx(1.25, abs=0.06)  # what a block of some ten iterations resolves
     before, after = seen.of(journal.Outcome)
     assert after.verdict in ("improved", "stock_is_best")
     again = [move for move in seen.of(journal.Move) if move.t > drift.t]
