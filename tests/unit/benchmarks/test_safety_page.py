@@ -1,0 +1,61 @@
+"""The safety table says what its evidence says, and fits on a page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks import safety_page
+
+STORM = {
+    "plans": {"committed": 2100, "aborted": 30},
+    "seconds": 480.0,
+    "distinct function-size-config combinations run": 4321,
+    "differing": [],
+    "legal": {"channels": 24, "threads": True, "chunk": True},
+    "regime": "host",
+}
+GPU: dict[str, Any] = {
+    "about": {"commit": "abc", "date": "2026-11-20", "machine": "8 x GPU"},
+    "test_results_are_exact_while_configs_change[nvlink]": {**STORM, "iterations": 5000},
+    "test_training_goes_on_as_without_us_while_configs_change[host]": {
+        **STORM,
+        "steps": 6000,
+        "largest_difference": 0.0012,
+    },
+    "test_killed_controller_in_mid_tune_leaves_the_job_running_and_right": {"iterations": 700},
+    "test_killed_rank_in_mid_tune_ends_the_job_as_without_us": {
+        "without_us": {"code": 1, "seconds": 6.1},
+        "tuned": {"code": 1, "seconds": 6.4},
+    },
+}
+
+
+def test_every_file_of_evidence_makes_rows_and_all_fit() -> None:
+    rows = safety_page.rows()
+    assert 3 <= len(rows) <= 12
+    text = safety_page.table()
+    for name, found in safety_page.evidence():
+        if name.startswith("agreement"):
+            assert f"{found['committed']:,} plans" in text
+            assert found["differences"] == 0
+        elif name.startswith(("kills", "soak")):
+            assert found["violations"] == []
+
+
+def test_rows_of_gpus() -> None:
+    exact, training, controller, rank = safety_page.gpus(GPU)
+    assert "4,321 distinct configs" in exact.done
+    assert "8 minutes of FSDP" in training.done
+    assert "0.12 %" in training.seen
+    assert "700 iterations" in controller.seen
+    assert "exit code 1 after 6.4 s; without us 1, 6.1 s" in rank.seen
+
+
+@pytest.mark.parametrize(("seconds", "rows"), [(1439.0, 0), (1441.0, 1)])
+def test_fuzzers_stand_there_once_all_have_run_long_enough(seconds: float, rows: int) -> None:
+    target = {"cpu_seconds": seconds, "crashes_since": 0, "crashes_found_and_repaired": [], "executions": 10}
+    found = {"targets": {"text": {**target, "cpu_seconds": 9e3}, "region": target}}
+    assert len(list(safety_page.fuzzers(json.loads(json.dumps(found))))) == rows
