@@ -10,6 +10,8 @@
 
 #include "shm/region_file.h"
 
+#define HASH_DIGITS 16u
+
 /* Where locks of other hosts or machines may not show, nobody can be judged dead. */
 static bool is_local(const char *folder)
 {
@@ -33,14 +35,30 @@ static void remove_one(const char *folder, const char *name)
     }
 }
 
-static void remove_all(const char *folder)
+static bool is_hash(const char *text)
+{
+    return strspn(text, "0123456789abcdef") == HASH_DIGITS;
+}
+
+/* lagom-<uid>-<hash>, or that with .tmp.<hash> while it is made: a user's own file may be called almost like it. */
+static bool is_name_of_ours(const char *name)
 {
     char ours[32];
+    size_t length = (size_t)snprintf(ours, sizeof(ours), "lagom-%u-", (unsigned)geteuid());
+    if (strncmp(name, ours, length) != 0 || !is_hash(name + length)) {
+        return false;
+    }
+    const char *rest = name + length + HASH_DIGITS;
+    bool being_made = strncmp(rest, ".tmp.", 5) == 0 && is_hash(rest + 5);
+    return rest[being_made ? 5 + HASH_DIGITS : 0] == '\0';
+}
+
+static void remove_all(const char *folder)
+{
     const struct dirent *entry;
     DIR *files = opendir(folder);
-    snprintf(ours, sizeof(ours), "lagom-%u-", (unsigned)geteuid());
     while (files != NULL && (entry = readdir(files)) != NULL) {
-        if (strncmp(entry->d_name, ours, strlen(ours)) == 0) {
+        if (is_name_of_ours(entry->d_name)) {
             remove_one(folder, entry->d_name);
         }
     }

@@ -63,9 +63,9 @@ static void leave_behind(const char *job, char out[LAGOM_PATH_BYTES])
 
 static void the_next_job_clears_what_killed_ones_left(void)
 {
-    char killed[LAGOM_PATH_BYTES], living[LAGOM_PATH_BYTES], half_made[LAGOM_PATH_BYTES + 8];
+    char killed[LAGOM_PATH_BYTES], living[LAGOM_PATH_BYTES], half_made[LAGOM_PATH_BYTES + 32];
     leave_behind("killed", killed);
-    snprintf(half_made, sizeof(half_made), "%s.tmp.1", killed);
+    snprintf(half_made, sizeof(half_made), "%s.tmp.0123456789abcdef", killed);
     close(open(half_made, O_CREAT | O_RDWR, 0600));
     job_of_child = "living";
     pid_t child = child_that_stays(join_as_told);
@@ -95,10 +95,10 @@ static void what_a_power_cut_left_is_cleared(void)
 
 static void only_our_own_files_are_cleared(void)
 {
-    char linked[LAGOM_PATH_BYTES + 16], open_to_all[LAGOM_PATH_BYTES + 16], folder[LAGOM_PATH_BYTES + 16];
-    snprintf(linked, sizeof(linked), "%s-link", path);
-    snprintf(open_to_all, sizeof(open_to_all), "%s-0644", path);
-    snprintf(folder, sizeof(folder), "%s-folder", path);
+    char linked[LAGOM_PATH_BYTES + 32], open_to_all[LAGOM_PATH_BYTES + 32], folder[LAGOM_PATH_BYTES + 32];
+    snprintf(linked, sizeof(linked), "%s.tmp.00000000000000aa", path);
+    snprintf(open_to_all, sizeof(open_to_all), "%s.tmp.00000000000000ab", path);
+    snprintf(folder, sizeof(folder), "%s.tmp.00000000000000ac", path);
     CHECK(symlink("/etc/hostname", linked) == 0 && mkdir(folder, 0700) == 0);
     close(open(open_to_all, O_CREAT | O_RDWR, 0644));
     struct lagom_mapping mine = join_or_die("job");
@@ -303,7 +303,7 @@ static void two_users_share_nothing_but_the_folder(void)
     pid_t child = fork();
     if (child == 0) {
         as_nobody();
-        exit(0);
+        _exit(0);
     }
     CHECK_EQUAL(status_of(child), 0);
     CHECK(exists(path) && mine.region->header.magic == LAGOM_MAGIC);

@@ -175,6 +175,23 @@ def test_what_lies_about_under_names_like_ours_stays(
         made.close(unlink=True)
 
 
+@pytest.mark.parametrize(
+    ("ending", "stays"),
+    [("0123456789abcdef", False), ("0123456789abcdef.tmp.fedcba9876543210", False), ("notes", True)]
+    + [(f"0123456789abcdef{more}", True) for more in ("0", ".tmp", ".tmp.1234", ".tmp.fedcba9876543210.bak", ".txt")],
+)
+def test_only_names_that_we_make_are_cleared_away(
+    ending: str, stays: bool, common: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A private file of the user's own may be called almost like a region."""
+    monkeypatch.setenv("LAGOM_SHM_DIR", str(common))
+    file = common / f"lagom-{os.geteuid()}-{ending}"
+    file.touch(0o600)
+    with Region.create("sweeper") as made:
+        assert file.exists() == stays
+        made.close(unlink=True)
+
+
 def _key(job: str, shared: Path) -> str:
     return key_and_region({"LAGOM_JOB_ID": job, "LAGOM_SHM_DIR": str(shared)})[0]
 
