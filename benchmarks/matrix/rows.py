@@ -75,6 +75,11 @@ def _headline() -> Iterator[Row]:
         _fsdp(3, 8192), "host", "2.30", ("lagom", "static", *BY_HAND), cycles=6, seconds=230,
     )  # fmt: skip
     yield Row(
+        "host-timeline-8192", "with kernels recorded: sites told apart by what hides them; `guided` with its program: "
+        "<= 12 configs, <= 15 iterations lost", "bench", "fsdp.py", _fsdp(3, 8192), "host", "2.30", ("guided", "lagom"),
+        cycles=6, seconds=220, environ={"LAGOM_TIMELINE": "1"},
+    )  # fmt: skip
+    yield Row(
         "host228-fsdp-16384", ">= 1.10x stock without chunk sizes", "bench", "fsdp.py", _fsdp(3, 16384), "host",
         "bundled", ("lagom", "autoccl", *BASELINES), cycles=6, seconds=380, target=1.10,
     )  # fmt: skip
