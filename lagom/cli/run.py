@@ -67,7 +67,11 @@ def run(
     ] = None,
     search_seconds: Annotated[
         float | None,
-        typer.Option(help="Search this long at most, then only prove the result.", min=1, show_default=False),
+        typer.Option(
+            help="Search this long at most, all process groups together, then only prove the result.",
+            min=1,
+            show_default=False,
+        ),
     ] = None,
     record: Annotated[
         bool, typer.Option("--record", help="Keep the raw call and kernel records in the log folder.")

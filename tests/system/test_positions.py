@@ -79,6 +79,8 @@ def test_the_exposed_gather_and_the_hidden_ones_get_different_configs(strategy: 
     tuned = tune(spec, job, tmp_path, strategy)
     assert tuned.outcome.verdict == "improved", tuned.outcome.reason
     assert tuned.program.tier == "timeline"
+    assert tuned.moves[0].iteration is not None
+    assert tuned.moves[0].iteration > 20, "stable iterations first"
     by_context = {site.context: site.index for site in tuned.program.sites if site.bytes == 436207616}
     assert {"exposed", "hidden"} <= set(by_context)
     gathers = [at for at, config in enumerate(tuned.ran) if size_of(spec, at) == ("allgather", 436207616)]
