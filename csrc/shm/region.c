@@ -19,6 +19,7 @@
 
 #define ATTEMPTS 50u /* each loses to somebody who made or removed the file meanwhile */
 #define JUDGE_MILLISECONDS 2000u
+#define LEAVE_MILLISECONDS 100u /* others judge for microseconds; two that leave at once must not both give up */
 #define TEMPORARY_BYTES (LAGOM_PATH_BYTES + 32u)
 
 enum role { ROLE_RANK, ROLE_CONTROLLER };
@@ -79,6 +80,7 @@ static enum lagom_region_fault create(const struct request *request, struct lago
     }
     lagom_file_write_header(&(*out)->region->header, request->job_key, request->clock);
     fault = take_role(*out, request->role);
+    lagom_lock_drop((*out)->fd, LAGOM_LOCK_REGISTER);
     fault = fault == LAGOM_REGION_OK ? put_in_place(temporary, request->path) : fault;
     int failure = errno;
     if (fault != LAGOM_REGION_OK) {
@@ -238,7 +240,7 @@ static void give_back_role(struct lagom_attachment *attachment, const struct lag
 static void remove_file(struct lagom_attachment *attachment, const struct lagom_mapping *mapping)
 {
     if (attachment->joined == 0 && !attachment->controller) {
-        lagom_file_unlink_if_dead(attachment->fd, mapping->path);
+        lagom_file_unlink_if_dead(attachment->fd, mapping->path, LEAVE_MILLISECONDS);
     }
 }
 
@@ -248,7 +250,7 @@ bool lagom_region_retire(struct lagom_mapping *mapping)
     struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
     bool deserted = attachment != NULL && attachment->controller && attachment->joined == 0;
     if (deserted) {
-        deserted = lagom_file_unlink_if_dead(attachment->fd, mapping->path) != LAGOM_REGION_HELD;
+        deserted = lagom_file_unlink_if_dead(attachment->fd, mapping->path, 0) != LAGOM_REGION_HELD;
     }
     lagom_attachments_unlock();
     return deserted;

@@ -17,7 +17,6 @@
 
 #define REGION_BYTES sizeof(struct lagom_region)
 #define SHARE_OF_FREE_SPACE 4u /* we take at most a quarter of what is free */
-#define JUDGE_MILLISECONDS 100u /* others judge for microseconds; two that leave at once must not both give up */
 
 /* ---- Judging what lies there ------------------------------------------------------------------------------------ */
 
@@ -27,7 +26,7 @@ static bool anybody_alive(int fd)
            lagom_lock_elsewhere(fd, LAGOM_LOCK_PROCESS, LAGOM_MAX_PROCESSES);
 }
 
-/* Of a version whose lock bytes may be others. */
+/* Any byte: of a version whose bytes may be others, or of somebody who is just coming. */
 static bool anybody_holds_it(int fd)
 {
     return lagom_lock_elsewhere(fd, 0, 0);
@@ -112,10 +111,10 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
 
 /* Under the janitor byte. Whoever attaches takes a lock first and looks at this byte afterwards, so either we see the
  * lock, or it sees us and then finds the file gone. */
-enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path)
+enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path, uint32_t milliseconds)
 {
     struct stat mine, there;
-    if (anybody_alive(fd) || !lagom_lock_wait(fd, LAGOM_LOCK_JANITOR, JUDGE_MILLISECONDS)) {
+    if (anybody_alive(fd) || !lagom_lock_wait(fd, LAGOM_LOCK_JANITOR, milliseconds)) {
         return LAGOM_REGION_HELD;
     }
     enum lagom_region_fault fault = LAGOM_REGION_HELD;
@@ -141,7 +140,7 @@ enum lagom_region_fault lagom_file_remove_stale(const char *path)
     struct stat file;
     fault = fstat(fd, &file) == 0 ? check_owner(&file) : LAGOM_REGION_SYSTEM;
     if (fault == LAGOM_REGION_OK) {
-        fault = lagom_file_unlink_if_dead(fd, path);
+        fault = anybody_holds_it(fd) ? LAGOM_REGION_HELD : lagom_file_unlink_if_dead(fd, path, 0);
     }
     close(fd);
     return fault;
@@ -170,6 +169,7 @@ enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_atta
     if (fd < 0) {
         return errno == ENOSPC ? LAGOM_REGION_NO_SPACE : LAGOM_REGION_SYSTEM;
     }
+    lagom_lock_try(fd, LAGOM_LOCK_REGISTER); /* from now on nobody takes it for a leftover */
     enum lagom_region_fault fault = LAGOM_REGION_OK;
     int failure = 0;
     if (!leaves_room(fd) || (failure = posix_fallocate(fd, 0, (off_t)REGION_BYTES)) != 0) {

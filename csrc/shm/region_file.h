@@ -9,11 +9,12 @@
 /* Maps what lies at `path`, or hands out what this process has mapped already. Nothing is locked yet. */
 enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct lagom_attachment **out);
 
-/* HELD if somebody is alive in it, or somebody else is judging it. */
-enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path);
-enum lagom_region_fault lagom_file_remove_stale(const char *path);
+/* HELD if somebody is alive in it, or somebody else is judging it for longer than `milliseconds`. */
+enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path, uint32_t milliseconds);
+enum lagom_region_fault lagom_file_remove_stale(const char *path); /* HELD also if anybody holds any byte; no waiting */
 
-/* A new file under a temporary name, whole and mapped, without a header. Nothing is left behind if it fails. */
+/* A new file under a temporary name, whole and mapped, without a header, its register byte locked: whoever takes a role
+ * in it drops that. Nothing is left behind if it fails. */
 enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_attachment **out);
 void lagom_file_write_header(struct lagom_header *header, const char *job_key, enum lagom_clock clock);
 

@@ -307,7 +307,7 @@ static void come_and_go(void)
     for (int i = 0; i < 4; i++) {
         children[i] = fork();
         if (children[i] == 0) {
-            for (int round = 0; round < 300; round++) {
+            for (int round = 0; round < 100; round++) {
                 struct stat file, held;
                 struct lagom_mapping mapping = join_or_die("job");
                 CHECK(fstat(mapping.fd, &held) == 0 && stat(path, &file) == 0 && file.st_ino == held.st_ino);
