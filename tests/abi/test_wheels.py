@@ -155,8 +155,10 @@ def test_the_plugin_recognises_it(
     assert said["code"] == said["version"] == wheel.reading.wheel.code
     assert said["results"] == [0, 0]
     assert said["tuner"] == able.tuner
-    knobs = int(liblagom().LAGOM_KNOB_THREADS)
-    assert bool(said["knobs"] & knobs) == (able.online != "" and threads_known(version_from_code(said["code"])))
+    flags = liblagom()
+    assert bool(said["knobs"] & flags.LAGOM_KNOB_THREADS) == threads_known(version_from_code(said["code"]))
+    assert bool(said["knobs"] & flags.LAGOM_KNOB_ONLINE) == (able.online != "")
+    assert bool(said["knobs"] & flags.LAGOM_KNOB_CHUNK) == ("chunk" in able.knobs)
     assert said["context"] == (able.online != "")
     evidence(str(wheel.reading.wheel), {"plugin": {"knobs": said["knobs"], "remark": said["remark"]}})
 
