@@ -128,19 +128,14 @@ class WindowMeter:
         everywhere = set.intersection(*(set(rank.samples) for rank in self._ranks.values()))
         labels = self._first.labels
         blocks: dict[int, list[Sample]] = defaultdict(list)
+        of_candidate: dict[int, bool] = {}  # block -> whose turn it is, by any iteration of it that counts
         for iteration in sorted(everywhere):
             if self._counts(labels, iteration):
                 sample = _over_ranks([rank.samples[iteration] for rank in self._ranks.values()])
-                blocks[iteration // self.pacing.block].append(sample)
-        return tuple(self._paired(blocks, labels))
-
-    def _paired(self, blocks: dict[int, list[Sample]], labels: dict[int, bool]) -> list[tuple[Sample, Sample]]:
-        pairs = []
-        for first in sorted(block for block in blocks if block % 2 == 0 and block + 1 in blocks):
-            one, other = _mean(blocks[first]), _mean(blocks[first + 1])
-            candidate_first = labels[first * self.pacing.block]
-            pairs.append((other, one) if candidate_first else (one, other))
-        return pairs
+                block = iteration // self.pacing.block
+                blocks[block].append(sample)
+                of_candidate[block] = labels[iteration]
+        return tuple(_paired(blocks, of_candidate))
 
     def _counts(self, labels: dict[int, bool], iteration: int) -> bool:
         """Whether the iteration is far enough from a change of config, and from calls that are not the program's. A
@@ -187,6 +182,15 @@ class WindowMeter:
             y=busy_ns(compute) if self.tier is Tier.TIMELINE else None,
             x_by_site=_by_site(collectives, records, slot, self._sites) if len(collectives) > 1 else None,
         )
+
+
+def _paired(blocks: dict[int, list[Sample]], of_candidate: dict[int, bool]) -> list[tuple[Sample, Sample]]:
+    """(incumbent, candidate) of every even block and the one after it, where both are there."""
+    pairs = []
+    for first in sorted(block for block in blocks if block % 2 == 0 and block + 1 in blocks):
+        one, other = _mean(blocks[first]), _mean(blocks[first + 1])
+        pairs.append((other, one) if of_candidate[first] else (one, other))
+    return pairs
 
 
 def busy_ns(spans: NDArray[Any]) -> float:

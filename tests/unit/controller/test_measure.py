@@ -114,6 +114,15 @@ def test_host_times_count_only_inside_long_blocks() -> None:
     assert pairs[0][0].x is None
 
 
+def test_a_block_whose_first_record_was_dropped_is_still_known_as_the_candidates() -> None:
+    """The record of the block's first call did not fit into the ring: the next ones say whose turn it was."""
+    labels, block = window(4, Tier.HOST)
+    records = call_records(labels, starts_of(labels))
+    meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.HOST)
+    meter.add_calls(0, records[records["iteration"] != 2 * block])
+    assert [(incumbent.z, candidate.z) for incumbent, candidate in meter.pairs()] == [(1000, 800), (1000, 800)]
+
+
 def test_a_rank_that_said_nothing_yields_nothing() -> None:
     labels, _ = window(4, Tier.HOST)
     meter = WindowMeter(EPOCH, {0: 0, 1: 1}, 2, Tier.HOST)
