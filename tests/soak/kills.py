@@ -37,9 +37,9 @@ RANKS, COMMUNICATORS = 4, 2
 PAUSE_MICROSECONDS = 1000  # between two iterations of a rank
 #: Longest life of a controller in the time that one needs to attach, which is what a busy machine stretches: one that
 #: pins rules publishes at once, one that tunes has to learn first.
-PINNING_LIFE, TUNING_LIFE = 4.0, 12.0
-TUNING_SHARE = 0.25
-MINE_LIFE = 12.0  # for a mine that nobody steps on
+PINNING_LIFE, TUNING_LIFE = 4.0, 60.0
+TUNING_SHARE = 0.1
+MINE_LIFE = 12.0  # for a mine that nobody steps on, where rules are pinned
 STUCK_SECONDS = 20.0
 PREPARED, COMMITTED, READY, HAS_CANDIDATE = 1, 0, 2, 1  # lagom_protocol.h
 
@@ -105,8 +105,11 @@ class Executioner:
     def life(self, number: int, witness: Witness) -> None:
         """One controller from its birth to its end."""
         tunes = self._dice.random() < TUNING_SHARE
-        mine = Mine.somewhere(self._dice) if self._dice.random() < 0.5 else None
-        life = MINE_LIFE if mine else self._dice.random() * (TUNING_LIFE if tunes else PINNING_LIFE)
+        mine = Mine.somewhere(self._dice, tunes) if self._dice.random() < 0.5 else None
+        if mine is not None:
+            life = TUNING_LIFE if tunes else MINE_LIFE
+        else:
+            life = self._dice.random() * (TUNING_LIFE if tunes else PINNING_LIFE)
         child = Forked(self._main(mine), self._arguments(number, tunes), self._environ, self._log / "controller.log")
         self._await_end(child, life * self._attach_seconds, witness)
         stepped_on_it = mine is not None and child.poll() is not None

@@ -33,8 +33,9 @@ STEPS = {
 }
 #: How long such a call takes at most here; beyond it the kill lands behind it.
 MICROSECONDS = 60
-#: Calls that come many times before anything is published.
+#: Calls that come many times before anything is published, and, while a search goes on, those of its later plans.
 FREQUENT = {"lagom_call_ring_drain": 40, "lagom_publish_ready": 8, "lagom_publish_poll": 4, "log": 12}
+FREQUENT_IN_A_SEARCH = {**FREQUENT, "lagom_publish": 5, "lagom_publish_poll": 12, "lagom_capture_set": 5, "log": 30}
 
 _ffi = FFI()
 _ffi.cdef(
@@ -56,10 +57,10 @@ class Mine:
     microseconds: int
 
     @classmethod
-    def somewhere(cls, dice: random.Random) -> Mine:
+    def somewhere(cls, dice: random.Random, searching: bool) -> Mine:
         """At a step chosen by its weight."""
         (step,) = dice.choices([*STEPS], weights=[*STEPS.values()])
-        nth = dice.randint(1, FREQUENT.get(step, 1))
+        nth = dice.randint(1, (FREQUENT_IN_A_SEARCH if searching else FREQUENT).get(step, 1))
         return cls(step, nth, dice.choice([0, dice.randint(1, MICROSECONDS)]))
 
     def lay(self) -> None:
