@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lagom.controller.measure import (
     CALL_CANDIDATE,
     CALL_PROGRAM,
+    CALL_TRANSPARENT,
     SPAN_COLLECTIVE,
     SPAN_COMPUTE,
     Pacing,
@@ -121,6 +122,44 @@ def test_a_block_whose_first_record_was_dropped_is_still_known_as_the_candidates
     meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.HOST)
     meter.add_calls(0, records[records["iteration"] != 2 * block])
     assert [(incumbent.z, candidate.z) for incumbent, candidate in meter.pairs()] == [(1000, 800), (1000, 800)]
+
+
+@pytest.mark.parametrize("drained_at_once", [True, False])
+def test_an_iteration_with_other_calls_in_it_does_not_count_nor_does_the_next(drained_at_once: bool) -> None:
+    """An evaluation between iterations 4 and 5 of eight blocks; the times say nothing of it, only the calls do."""
+    labels, _ = window(8, Tier.KERNELS)
+    records = call_records(labels, np.zeros(len(labels), np.int64))
+    later = records["iteration"] >= 5
+    records["call"][later] += 2
+    odd = np.zeros(2, CALL_RECORD)
+    odd["call"], odd["epoch"] = records["call"][later][0] - 2 + np.arange(2), EPOCH
+    spans = kernel_spans(0, starts_of(labels))
+    own = spans["call"] != NO_CALL
+    spans["call"][own & (spans["call"] >= 100 + 5 * CALLS)] += np.uint64(2)
+    meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.KERNELS)
+    whole = np.concatenate([records[~later], odd, records[later]])
+    for part in [whole] if drained_at_once else np.split(whole, [5 * CALLS - 1, 5 * CALLS + 1, 5 * CALLS + 4]):
+        meter.add_calls(0, part)
+    meter.add_spans(0, spans)
+    assert len(meter.pairs()) == 3, "of four"
+    assert meter.discarded == 1
+    assert meter.candidate_iterations == sum(labels)
+    assert not {4, 5} & {i for i in range(len(labels)) if meter._counts(labels_of(meter), i)}
+
+
+def test_transparent_calls_break_nothing() -> None:
+    labels, _ = window(8, Tier.KERNELS)
+    records = call_records(labels, np.zeros(len(labels), np.int64))
+    small = np.zeros(1, CALL_RECORD)
+    small["call"], small["epoch"], small["flags"] = 100 + 5 * CALLS, EPOCH, CALL_TRANSPARENT
+    meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.KERNELS)
+    meter.add_calls(0, records[records["iteration"] < 5])
+    meter.add_calls(0, small)
+    assert meter.discarded == 0
+
+
+def labels_of(meter: WindowMeter) -> dict[int, bool]:
+    return meter._first.labels
 
 
 def test_a_rank_that_said_nothing_yields_nothing() -> None:
