@@ -15,16 +15,24 @@ bool lagom_lock_try(int fd, uint32_t byte)
     return fcntl(fd, F_SETLK, &lock) == 0;
 }
 
+static uint64_t milliseconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 bool lagom_lock_wait(int fd, uint32_t byte, uint32_t milliseconds)
 {
     const struct timespec pause = {.tv_nsec = 200 * 1000};
-    for (uint64_t tries = (uint64_t)milliseconds * 5 + 1; tries > 0; tries--) {
-        if (lagom_lock_try(fd, byte)) {
-            return true;
+    uint64_t end = milliseconds_now() + milliseconds; /* by the clock: on a busy machine a pause is longer than asked */
+    while (!lagom_lock_try(fd, byte)) {
+        if (milliseconds_now() >= end) {
+            return false;
         }
         nanosleep(&pause, NULL);
     }
-    return false;
+    return true;
 }
 
 void lagom_lock_drop(int fd, uint32_t byte)
