@@ -326,3 +326,47 @@ def test_a_dataloaders_worker_touches_nothing_and_keeps_nothing_alive(method: st
         rank.wait()
         rank.stdout.close()
         os.kill(int(pid), signal.SIGKILL)
+
+
+# -- ranks that have parted
+
+#: Two ranks of one communicator in one process, as with several GPUs; from some call on one makes another collective,
+#: which NCCL would not survive either.
+PARTED_JOB = """
+import sys, time
+from lagom.records import Function
+from lagom.sim.virtual.nccl import Collective, VirtualNccl
+from lagom.sim.virtual.versions import nccl_version
+from lagom.wire.library import plugin_path
+
+nccl = VirtualNccl(plugin_path(), nccl_version("2.30"))
+ranks = [nccl.communicator(0xAA, 2, rank=number) for number in range(2)]
+alike, other = Collective(Function.ALL_GATHER, 1 << 20), Collective(Function.ALL_REDUCE, 1 << 20)
+print("ready", flush=True)
+for number in range(100000):
+    for rank in range(2):
+        ranks[rank].run([other if number == int(sys.argv[1]) and rank == 1 else alike])
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("parts", [True, False])
+def test_the_log_tells_of_ranks_that_have_made_different_calls(parts: bool, job: Job, tmp_path: Path) -> None:
+    environ = {**os.environ, **job.environ, "PYTHONPATH": str(ROOT), "LAGOM_CLOCK": "simulated"}
+    with ControllerProcess(job.environ, job.folder) as controller:
+        controller.wait_for_region()
+        line = [sys.executable, "-c", PARTED_JOB, "50" if parts else "-1"]
+        ranks = subprocess.Popen(line, env=environ, stdout=subprocess.PIPE, text=True)
+        try:
+            assert ranks.stdout is not None
+            assert ranks.stdout.readline() == "ready\n"
+            log, found = Log(job.folder), False
+            deadline = time.monotonic() + (20 if parts else 3)
+            while time.monotonic() < deadline and not found:
+                found = any("made different calls" in note.text for note in log.all(journal.Note))  # type: ignore[attr-defined]
+                time.sleep(0.1)
+            assert found == parts
+        finally:
+            ranks.kill()
+            ranks.communicate()
