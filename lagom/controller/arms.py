@@ -92,9 +92,16 @@ def resolve(wishes: Sequence[ArmWish], problem: Problem, positions: Sequence[int
             remarks += [f"arm {arm.name}: {sentence}" for sentence in lost]
             if arm.assignment.is_stock and arm.name != "stock":
                 remarks.append(f"arm {arm.name} is left out: here it is the same as stock")
+            elif wish.cap is not None and (twin := _twin(arm, arms)):
+                remarks.append(f"arm {arm.name} is left out: here it is the same as {twin}")
             elif arm.name != "stock":
                 arms.append(arm)
     return arms, list(dict.fromkeys(remarks))
+
+
+def _twin(arm: Arm, others: Sequence[Arm]) -> str:
+    """The arm that sets just what this one sets; empty if there is none. Caps of several origins often are one."""
+    return next((other.name for other in others if other.assignment == arm.assignment), "")
 
 
 def _arms_of(wish: ArmWish, problem: Problem, positions: Sequence[int]) -> Iterator[tuple[Arm, list[CommConfig]]]:

@@ -43,6 +43,19 @@ def test_a_sweep_is_every_cap_below_what_nccl_takes() -> None:
     assert [arm.name for arm in arms] == [f"static={cap}" for cap in (16, 12, 8, 6, 4, 3, 2, 1)]
 
 
+def test_caps_that_come_to_the_same_are_measured_once_and_what_a_search_found_always() -> None:
+    wishes = [
+        ArmWish(name="static", sweep=True),
+        ArmWish(name="liger", cap=3),
+        ArmWish(
+            name="lagom", sites=tuple(SiteWish(function=s.function.word, bytes=s.bytes, channels=3) for s in SITES)
+        ),
+    ]
+    arms, remarks = resolve(wishes, problem(), POSITIONS)
+    assert [arm.name for arm in arms] == ["stock", "static=3", "static=2", "static=1", "lagom"]
+    assert remarks == ["arm liger is left out: here it is the same as static=3"]
+
+
 def test_a_grid_holds_every_cap_with_every_chunk_but_stock() -> None:
     arms, _ = only(ArmWish(name="grid", grid=True))
     assert len({arm.assignment for arm in arms}) == len(arms) == 4 * 7 - 1  # caps 3, 2, 1 and none; six chunks and none
