@@ -25,8 +25,12 @@ def from_record(record: BenchRecord, source: str) -> tuple[tuple[Advice, ...], t
     measured = [result for result in results if _environment(result.arm) or _is_start(result.arm)]
     judged = [(result, _judge(result, source)) for result in measured if result.ratio is not None]
     judged.sort(key=lambda pair: -(pair[0].ratio.value if pair[0].ratio is not None else 0.0))
-    missing = [f"{result.arm}: {result.note or 'nothing was measured'}" for result in measured if result.ratio is None]
-    return tuple(advice for _, advice in judged), tuple(missing)
+    notes = {result.arm: result.note for result in results}
+    seen = {result.arm for result, _ in judged}
+    missing = [arm for arm in record.arms if _is_start(arm) and arm not in seen]
+    return tuple(advice for _, advice in judged), tuple(
+        f"{arm} ({source}): {notes.get(arm) or 'nothing could be measured'}" for arm in missing
+    )
 
 
 def _is_start(arm: str) -> bool:

@@ -167,6 +167,14 @@ def test_too_few_pairs_stay_a_proposal() -> None:
     assert advices[0].standing is Standing.PROPOSAL
 
 
+def test_an_arm_that_brought_nothing_is_a_remark() -> None:
+    record = bench(**{"NCCL_NTHREADS=256": 1.0})
+    record = record.model_copy(update={"runs": [run for run in record.runs if run.arm == "own:stock"]})
+    advices, remarks = from_record(record, "b")
+    assert advices == ()
+    assert remarks == ("env=NCCL_NTHREADS=256 (b): nothing could be measured",)
+
+
 def test_a_proposal_that_was_measured_is_one_no_more() -> None:
     proposals = from_log(log([], channels(4, 8), send_recv=480))
     measured, _ = from_record(bench(**{"NCCL_MAX_P2P_NCHANNELS=16": 0.9}), "b")
