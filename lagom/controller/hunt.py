@@ -52,7 +52,12 @@ class Hunt:
     @property
     def is_waiting(self) -> bool:
         """Whether the job does something else, so that another communicator may have its turn."""
-        return self._interlude is not None and self._window is None
+        return self._stands_still if self._window is not None else self._interlude is not None
+
+    @property
+    def _stands_still(self) -> bool:
+        """Whether a window waits for ranks that make no calls at all."""
+        return self._window is not None and self._window.offer is not None and self._window.offer.waits
 
     def add_calls(self, slot: int, records: NDArray[Any]) -> None:
         if self._window is not None:
@@ -69,6 +74,8 @@ class Hunt:
             self.leave("a rank has left the communicator")
             return "ended"
         self._mind_the_time(now)
+        if self._stands_still and (self._ground.captured() or not self._ground.may_tune):
+            self._put_off()
         if self._window is None:
             return self._next_window(now)
         result = self._window.step(now)
@@ -107,6 +114,14 @@ class Hunt:
         if self._can_be_seen(self._request, now):
             self._window = self._open_window(self._request)
         return "tuning"
+
+    def _put_off(self) -> None:
+        """The window that waits is given up and asked for again, if ever: another communicator has its turn, or a graph
+        has taken the calls over."""
+        assert self._window is not None
+        assert self._window.offer is not None
+        self._window.offer.give_up()
+        self._window = self._request = None
 
     def _mind_the_time(self, now: float) -> None:
         """The limit counts the time in which this communicator had its turn."""

@@ -27,6 +27,8 @@ class Landing(Deaf):
             return "ended"
         self._offer = self._offer or self._new_offer()
         progress = self._offer.step(now)
+        if self._offer.waits and ground.captured():  # nobody will ever answer
+            progress = Progress.FAILED if self._offer.give_up() is not Progress.COMMITTED else Progress.COMMITTED
         if progress is Progress.PENDING:
             return "finishing"
         if progress is Progress.FAILED:

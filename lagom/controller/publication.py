@@ -13,7 +13,7 @@ from enum import Enum
 from lagom.wire.plan import Plan
 from lagom.wire.region import Publication, Refusal, Region, Verdict
 
-#: An offer nobody answers (the job is in a phase without calls) is withdrawn after this long.
+#: An offer that nobody answers though calls are made is withdrawn after this long. While none is made it stays open.
 OFFER_SECONDS = 20.0
 MAX_ATTEMPTS = 12
 #: What no further attempt can change.
@@ -78,12 +78,14 @@ class Offer:
     _open: bool = False
     _offered_at: float = 0.0
     _offered_call: int = 0
+    waits: bool = False  # no rank makes calls, so nobody can answer
     _begun_at: float = field(default=-1.0)
+    _seen_call: int = -1
 
     def step(self, now: float) -> Progress:
         """Do what can be done now; ``now`` is a monotonic clock in seconds."""
         if self._begun_at < 0:
-            self._begun_at = now
+            self._begun_at, self._seen_call = now, self._largest_call()
         return self._look(now) if self._open else self._offer(now)
 
     def give_up(self) -> Progress:
@@ -106,6 +108,7 @@ class Offer:
         result, self.epoch = self.region.publish(self.communicator, self.plan, self.comm_id)
         if result is Publication.OK:
             self._open, self._offered_at, self._offered_call = True, now, largest
+            self._seen_call, self.waits = largest, False
             self.attempts += 1
             self.on_event("plan_published", plan=self.plan, epoch=self.epoch)
             return Progress.PENDING
@@ -120,6 +123,9 @@ class Offer:
             self._open, self.failure = False, FATAL[Publication.REPLACED]  # what was decided is not our plan
             return Progress.FAILED
         if verdict is Verdict.OPEN and now - self._offered_at > OFFER_SECONDS:
+            if self._stands_still():
+                self._offered_at = now
+                return Progress.PENDING
             return self._decided(self.region.withdraw(self.communicator), "no rank answered in time")
         if verdict is Verdict.ABORTED and (refusal := self.region.refusal(self.communicator, self.epoch)) is not None:
             return self._refused(refusal)
@@ -134,7 +140,7 @@ class Offer:
     def _decided(self, verdict: Verdict, why_aborted: str) -> Progress:
         if verdict is Verdict.OPEN:
             return Progress.PENDING
-        self._open = False
+        self._open = self.waits = False
         if verdict is Verdict.COMMITTED:
             _, _, largest = self.region.counters(self.communicator)
             self.margin.committed(largest - self._offered_call)
@@ -146,8 +152,21 @@ class Offer:
         self.on_event("plan_aborted", plan=self.plan, epoch=self.epoch, reason=why_aborted)
         return Progress.PENDING
 
+    def _largest_call(self) -> int:
+        return self.region.counters(self.communicator)[2]
+
+    def _stands_still(self) -> bool:
+        """Whether no rank has made a call since the last such look: a checkpoint, an evaluation elsewhere. Whoever
+        calls first will answer, so there is no hurry."""
+        before, self._seen_call = self._seen_call, self._largest_call()
+        self.waits = before == self._seen_call
+        return self.waits
+
     def _expired(self, now: float, why: str) -> Progress:
         if now - self._begun_at <= OFFER_SECONDS:
+            return Progress.PENDING
+        if self._stands_still():
+            self._begun_at = now
             return Progress.PENDING
         self.failure = why
         return Progress.FAILED

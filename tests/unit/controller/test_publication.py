@@ -18,7 +18,7 @@ class FakeRegion:
     def __init__(self, verdicts: list[Verdict], results: list[Publication] | None = None) -> None:
         self.verdicts, self.results = verdicts, results or []
         self.starts: list[int] = []
-        self.calls = 100
+        self.calls, self.goes_on = 100, False
         self.ready = True
         self.refused: Refusal | None = None
         self.replaced = self.parted = False
@@ -27,6 +27,7 @@ class FakeRegion:
         return self.ready
 
     def counters(self, communicator: int) -> tuple[int, int, int]:
+        self.calls += self.goes_on
         return 2, self.calls - 1, self.calls
 
     def publish(self, communicator: int, plan: Plan, comm_id: int = 0) -> tuple[Publication, int]:
@@ -118,15 +119,32 @@ def test_a_rank_that_came_too_late_is_asked_again(offer: Any) -> None:
 
 def test_an_offer_nobody_answers_is_withdrawn(offer: Any) -> None:
     region = FakeRegion([Verdict.OPEN] * 1000)
+    region.goes_on = True
     one, told = offer(region)
     drive(one, 3, seconds=OFFER_SECONDS)
     assert "plan_aborted" in told
 
 
+@pytest.mark.parametrize("how", ["open", "not passed yet"])
+def test_while_no_rank_makes_a_call_an_offer_waits(offer: Any, how: str) -> None:
+    """A checkpoint of an hour is no reason to give up: the first call after it answers."""
+    region = FakeRegion([Verdict.OPEN] * 200)
+    region.ready = how == "open"
+    one, told = offer(region)
+    assert drive(one, 180, seconds=OFFER_SECONDS) is Progress.PENDING
+    assert one.waits
+    assert told == (["plan_published"] if how == "open" else [])
+    region.goes_on = region.ready = True
+    region.verdicts = [Verdict.COMMITTED]
+    end = drive(one, 3, seconds=0.01)
+    assert end is Progress.COMMITTED
+    assert not one.waits
+
+
 @pytest.mark.parametrize("why", ["ready", "irregular", "late"])
 def test_what_never_gets_possible_ends_with_its_reason(offer: Any, why: str) -> None:
     region = FakeRegion([], [Publication.LATE] * 100)
-    region.ready = why != "ready"
+    region.goes_on, region.ready = True, why != "ready"
     one, told = offer(region, (lambda call: None) if why == "irregular" else (lambda call: call))
     assert drive(one, 10, seconds=OFFER_SECONDS / 4) is Progress.FAILED
     assert one.failure
