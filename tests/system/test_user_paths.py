@@ -108,7 +108,7 @@ def test_with_variables_alone_a_rank_starts_the_controller_and_it_ends_with_the_
     time.sleep(0.5)
     finish(process, tmp_path)
     deadline = time.monotonic() + 20
-    while list((tmp_path / "shm").iterdir()):
+    while list((tmp_path / "shm").iterdir()) or not events(tmp_path, journal.JobEnd):
         assert time.monotonic() < deadline, "the controller did not end with the job"
         time.sleep(0.1)
     assert len(events(tmp_path, journal.RankJoined)) == 2
