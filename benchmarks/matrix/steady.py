@@ -22,7 +22,9 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
     )
     profiles = sorted(folder.glob("tuned/*/profile.lagom"))
     if not profiles:
-        return {"complete": True, "tuned": found, "skipped": "the search left stock as it is: there is no profile"}
+        left_stock = any((one["search"] or {}).get("verdict") == "stock_is_best" for one in found["results"])
+        why = "the search left stock as it is" if left_stock else "the search did not end in time"
+        return {"complete": left_stock, "tuned": found, "skipped": f"{why}: there is no profile"}
     arms = parse_arms([f"own:replay={profiles[0]}", "own:lagom"])
     request = Request(
         arms=arms, folder=folder / "replayed", rounds=rounds, metric=place.metric(), budget=budget / 2, **common

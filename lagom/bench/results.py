@@ -149,7 +149,7 @@ def _processes(record: BenchRecord) -> Iterator[Result]:
         values = [run.value for run in runs if run.arm == arm and run.value is not None]
         yield Result(
             arm,
-            f"{len(values)} processes in shuffled rounds",
+            f"{len(values)} process{'' if len(values) == 1 else 'es'} in shuffled rounds",
             " and ".join(dict.fromkeys(run.measure for run in runs if run.arm == arm)),
             ratio_of(logs),
             float(np.median(values)),

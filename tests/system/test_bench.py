@@ -59,8 +59,8 @@ def test_arms_that_need_processes_of_their_own_get_them(tmp_path: Path) -> None:
     found = results(done)
     assert {name: one["pairing"] for name, one in found.items()} == {
         "own:stock": "2 processes in shuffled rounds",
-        "off": "1 processes in shuffled rounds",
-        "own:static=1": "1 processes in shuffled rounds",
+        "off": "1 process in shuffled rounds",
+        "own:static=1": "1 process in shuffled rounds",
     }
     assert float(str(found["off"]["speedup"])) == pytest.approx(1.0, abs=0.02), "the plugin alone changes nothing"
     assert float(str(found["own:static=1"]["speedup"])) < 0.95

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import matrix_page
 from benchmarks.matrix import __main__ as matrix
-from benchmarks.matrix import harmless, numerics, sweep
+from benchmarks.matrix import compared, harmless, numerics, steady, sweep
 from benchmarks.matrix.page import page
 from benchmarks.matrix.place import JOBS, Place
 from benchmarks.matrix.plots import draw
@@ -160,6 +160,31 @@ def test_figure_three_holds_the_papers_settings() -> None:
     assert {point.knobs["nt"] for point in found if point.part.startswith("3a")} == {128}
     assert {point.knobs["chunk"] for point in found if point.part.startswith("3b")} == {16 << 10}
     assert {point.knobs["nc"] for point in found if point.part.startswith("3c")} == {4}
+
+
+@pytest.mark.parametrize(("verdict", "complete"), [("stock_is_best", True), ("stopped", False), ("improved", True)])
+def test_steady_replays_what_tuning_found(
+    verdict: str, complete: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def measured(request: Any, earlier: dict[str, Any], say: Any) -> dict[str, Any]:
+        asked.append([arm.name for arm in request.arms])
+        if verdict == "improved":
+            profile = request.folder / "00-tuning-lagom-00" / "profile.lagom"
+            profile.parent.mkdir(parents=True, exist_ok=True)
+            profile.write_text(
+                "lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule any 1048576 - nc=2\nend\n"
+            )
+        return {"complete": True, "results": [{"arm": "lagom", "search": {"verdict": verdict}}]}
+
+    monkeypatch.setattr(compared, "measured", measured)
+    found = steady.run(next(row for row in ROWS if row.name == "steady"), place(tmp_path), {}, 100.0)
+    assert found["complete"] is complete
+    assert len(asked) == (2 if verdict == "improved" else 1)
+    if verdict == "improved":
+        assert [name.partition("=")[0] for name in asked[1]] == ["stock", "own:stock", "own:replay", "own:lagom"]
+        assert "nc=2" in found["profile"]
 
 
 # -- the page
