@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -44,13 +45,14 @@ class Story:
         stops = sum(life.ended_by == "stopped" for life in lives)
         ends = [event for event in self.events if isinstance(event, JobEnd) and "SIGTERM" in event.reason]
         starts = sum(isinstance(event, JobStart) for event in self.events)
+        attached = len(re.findall(r"^lagom controller \d+:", said, re.MULTILINE))
         held = {
             f"plans were in force of which the log says nothing, or another first call: {untold[:5]}": not untold,
             # Killed between the commit and the line about it: one plan a kill at most.
             f"{len(unconfirmed)} plans in force are not told as agreed, after {kills} kills": len(unconfirmed) <= kills,
             f"{self.torn} lines are torn, after {kills} kills": self.torn <= kills,
             f"{stops} controllers were stopped, {len(ends)} said so": len(ends) >= stops,
-            f"{len(lives)} controllers, {starts} say that they began": kills + starts >= stops,
+            f"{attached} controllers took the region, {starts} say that they began": starts >= attached - kills,
             "a controller raised an exception; controller.log has it": "Traceback" not in said,
         }
         return [words for words, holds in held.items() if not holds]
