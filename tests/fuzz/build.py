@@ -1,16 +1,19 @@
 """Builds the fuzz targets: with clang's libFuzzer where it is installed, with gcc and ``standalone.c`` everywhere.
 
 Both under AddressSanitizer and UndefinedBehaviorSanitizer, without recovery. What a target is linked with stands in
-TARGETS; objects and programs are cached in ``build/fuzz/<engine>``.
+TARGETS; objects are cached in ``build/tests/<flags>``, programs in ``build/fuzz``.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -27,15 +30,14 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "timeline": (*CORE, "csrc/timeline"),
 }
 
-COMMON = ["-std=c11", "-D_GNU_SOURCE", "-g", "-fno-omit-frame-pointer", "-pthread", "-Icsrc", "-I.", "-Itests/fuzz"]
-COMMON += ["-Wall", "-Wextra", "-Werror", "-Wshadow", "-fno-sanitize-recover=all"]
+COMMON = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-Icsrc", "-I."]
+COMMON += ["-Wall", "-Wextra", "-Werror", "-Wshadow"]
+SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+#: engine -> compiler, flags of an object, flags of the program. gcc's are those of ``tests/native`` under both
+#: sanitizers, and the objects lie in the same folder: `make test` builds them once.
 ENGINES: dict[str, tuple[str, list[str], list[str]]] = {
-    "libfuzzer": (
-        "clang",
-        ["-O1", "-fsanitize=fuzzer-no-link,address,undefined"],
-        ["-fsanitize=fuzzer,address,undefined"],
-    ),
-    "standalone": ("gcc", ["-O2", "-fsanitize=address,undefined"], ["-fsanitize=address,undefined"]),
+    "libfuzzer": ("clang", [*COMMON, *SANITIZED, "-fsanitize=fuzzer-no-link"], [*SANITIZED, "-fsanitize=fuzzer"]),
+    "standalone": ("gcc", [*COMMON, *SANITIZED], SANITIZED),
 }
 
 
@@ -72,18 +74,28 @@ def newest_header() -> float:
 def compile_object(source: Path, engine: str, header: float) -> Path:
     """The object of one source, made anew when the source or any header is newer."""
     compiler, flags, _ = ENGINES[engine]
-    key = hashlib.sha256(" ".join([*COMMON, *flags]).encode()).hexdigest()[:8]
-    target = ROOT / "build" / "fuzz" / f"{engine}-{key}" / source.relative_to(ROOT).with_suffix(".o")
+    key = hashlib.sha256(" ".join(flags).encode()).hexdigest()[:8]
+    target = ROOT / "build" / "tests" / key / source.relative_to(ROOT).with_suffix(".o")
     if not target.exists() or target.stat().st_mtime < max(header, source.stat().st_mtime):
         target.parent.mkdir(parents=True, exist_ok=True)
-        call([compiler, *COMMON, *flags, "-c", str(source.relative_to(ROOT)), "-o", str(target)])
+        call([compiler, *flags, "-c", str(source.relative_to(ROOT)), "-o", str(target)])
     return target
+
+
+@contextmanager
+def build_lock() -> Iterator[None]:
+    """One builder at a time, also between parallel pytest workers."""
+    folder = ROOT / "build" / "fuzz"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def build(target: str, engine: str) -> Path:
     """The program of one target."""
     header = newest_header()
-    with ThreadPoolExecutor(2) as pool:
+    with build_lock(), ThreadPoolExecutor(2) as pool:
         objects = list(pool.map(lambda source: compile_object(source, engine, header), sources(target, engine)))
     program = ROOT / "build" / "fuzz" / f"{target}-{engine}"
     if not program.exists() or program.stat().st_mtime < max(path.stat().st_mtime for path in objects):
