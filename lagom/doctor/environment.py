@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lagom.doctor.finding import Finding, Level
 from lagom.errors import LagomError
+from lagom.headroom import parse
 from lagom.settings import SETTINGS
 
 AREA = "environment"
@@ -19,14 +20,15 @@ LIMITS = {
     "NCCL_ALGO": "fixes the algorithm; lagom leaves it alone",
     "NCCL_PROTO": "fixes the protocol; lagom leaves it alone",
     "NCCL_MAX_CTAS": "is the upper limit of channels for lagom too",
-    "NCCL_MIN_CTAS": "keeps lagom from going below that many channels",
+    "NCCL_MIN_CTAS": "makes NCCL build at least so many channels; lagom may use fewer, and no head-room",
     "NCCL_MAX_NCHANNELS": "is the upper limit of channels for lagom too",
-    "NCCL_MIN_NCHANNELS": "keeps lagom from going below that many channels",
+    "NCCL_MIN_NCHANNELS": "makes NCCL build at least so many channels; lagom may use fewer, and no head-room",
     "NCCL_NTHREADS": "fixes the threads of each channel",
     "NCCL_BUFFSIZE": "limits the chunk size for the whole process",
     "NCCL_CTA_POLICY": "may move collectives to the copy engines, which no tuner is asked about",
     "NCCL_TUNER_CONFIG_FILE": "configures NCCL's example tuner, not lagom",
 }
+HEADROOM = "LAGOM_HEADROOM"
 PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")
 OURS = "libnccl-tuner-lagom.so"
 
@@ -35,12 +37,14 @@ def examine(environ: Mapping[str, str], files: tuple[Path, ...] | None = None) -
     """Every setting that bears on tuning, with where it comes from."""
     conf_files = (Path("/etc/nccl.conf"), Path.home() / ".nccl.conf") if files is None else files
     found = settings_in_force(environ, conf_files)
+    ours = "NCCL_MIN_NCHANNELS" if environ.get(HEADROOM) else ""
     findings = [
         Finding(Level.NOTE, AREA, f"{name}={value} ({source}) {LIMITS[name]}", f"unset {name} to let lagom choose.")
         for name, (value, source) in found.items()
-        if name in LIMITS
+        if name in LIMITS and name != ours
     ]
     findings += [finding for name in PLUGINS if (finding := check_plugin_variable(name, found.get(name)))]
+    findings += check_headroom(environ, found)
     findings += check_own_settings(environ)
     return findings or [Finding(Level.OK, AREA, "nothing is set that stands in the way")]
 
@@ -74,6 +78,23 @@ def check_plugin_variable(name: str, setting: tuple[str, str] | None) -> Finding
         return Finding(Level.PROBLEM, AREA, text, f"unset {name}, or use `lagom run --replace-plugin`.")
     text = f"{name}={value} ({source}) holds NCCL's one profiler slot: no group names, no exact joins"
     return Finding(Level.NOTE, AREA, text, f"unset {name} if you can do without that profiler while tuning.")
+
+
+def check_headroom(environ: Mapping[str, str], found: Mapping[str, tuple[str, str]]) -> list[Finding]:
+    """Head-room set by hand: the channels NCCL builds and those that lagom puts back must be of one mind."""
+    try:
+        room = parse(environ.get(HEADROOM, ""))
+    except LagomError as error:
+        return [Finding(Level.PROBLEM, AREA, str(error), f"correct or unset {HEADROOM}.")]
+    if room is None:
+        return []
+    built = found.get("NCCL_MIN_NCHANNELS", ("", ""))[0]
+    if built != str(room.built):
+        text = f"{HEADROOM}={room} stands for {room.built} channels, and NCCL_MIN_NCHANNELS is {built or 'not set'}"
+        exports = " ".join(f"{name}={value}" for name, value in room.environment(environ).items())
+        return [Finding(Level.PROBLEM, AREA, text, f"export {exports}, or use `lagom run --headroom {room}`.")]
+    text = f"head-room {room}: NCCL builds {room.built} channels, calls that are not tuned keep {room.stock}"
+    return [Finding(Level.OK, AREA, text)]
 
 
 def check_own_settings(environ: Mapping[str, str]) -> list[Finding]:

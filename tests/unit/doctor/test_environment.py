@@ -105,3 +105,15 @@ def test_the_support_table_has_a_row_for_each_entry() -> None:
     assert "| 2.31 and later |" in table
     assert "| 2.27 to below 2.28 |" in table
     assert "| below 2.21 |" in table
+
+
+def test_head_room_by_hand_must_be_of_one_mind() -> None:
+    room = {"LAGOM_HEADROOM": "32:24"}
+    (problem,) = environment.examine(room, ())
+    assert problem.level is Level.PROBLEM
+    assert "NCCL_MIN_NCHANNELS is not set" in problem.text
+    assert "NCCL_MIN_NCHANNELS=32" in problem.remedy
+    (fine,) = environment.examine({**room, "NCCL_MIN_NCHANNELS": "32"}, ())
+    assert fine.level is Level.OK
+    (wrong, *_) = environment.examine({"LAGOM_HEADROOM": "24:32"}, ())
+    assert wrong.level is Level.PROBLEM
