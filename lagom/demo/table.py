@@ -34,11 +34,16 @@ def _table(story: Story) -> Table:
     return table
 
 
+def _pick(stock: journal.ConfigRecord) -> str:
+    """Without its threads, which the demo does not tune: a terminal has 100 columns."""
+    return config_text(stock.model_copy(update={"threads": None}))
+
+
 def _add_site(table: Table, result: SiteResult, *, improved: bool) -> None:
     after = result.x_after if improved else result.x_before
     table.add_row(
         f"{result.site.calls_per_iteration} x {site_text(result.site)}",
-        config_text(result.site.stock) if result.site.stock else "-",
+        _pick(result.site.stock) if result.site.stock else "-",
         _ours(result.chosen),
         *_change(result.x_before, after),
     )

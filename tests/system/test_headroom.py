@@ -3,6 +3,7 @@ the controller; only a plan goes above stock."""
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from dataclasses import replace
@@ -118,6 +119,8 @@ def test_nc_is_searched_above_stock_and_the_profile_asks_for_the_same_start(job:
         job, tmp_path / "refused", replace(spec, iterations=80), LAGOM_MODE="replay", LAGOM_PROFILE=str(profile)
     )
     assert {config.channels for config in refused[BIG, 0]} == {24}
+    said = json.loads((tmp_path / "refused" / "rank0.json").read_text())["log"]
+    assert any("which is not set here" in line for line in said), said
 
 
 def events(folder: Path) -> list[object]:
