@@ -49,31 +49,36 @@ static bool read_first_line(const char *path, char *out, size_t room)
 }
 
 /* A file that lies beside the library that this very code came from, if nobody else can have put it there. */
-static bool guarded_beside(const char *name, char path[PATH_MAX])
+static bool guarded_beside(const char *name, char path[PATH_MAX], char why[LAGOM_PATH_BYTES])
 {
     static const char here;
     Dl_info info;
-    char why[LAGOM_PATH_BYTES];
+    snprintf(why, LAGOM_PATH_BYTES, "nothing lies beside the plugin");
     if (dladdr(&here, &info) == 0 || info.dli_fname == NULL) {
         return false;
     }
     const char *slash = strrchr(info.dli_fname, '/');
     int folder = slash == NULL ? 0 : (int)(slash - info.dli_fname) + 1;
     int length = snprintf(path, PATH_MAX, "%.*s%s", folder, info.dli_fname, name);
-    return length > 0 && length < PATH_MAX && lagom_path_is_guarded(path, NULL, why, sizeof(why));
+    return length > 0 && length < PATH_MAX && lagom_path_is_guarded(path, NULL, why, LAGOM_PATH_BYTES);
 }
 
-static bool baked_python(char out[PATH_MAX])
+static bool baked_python(char out[PATH_MAX], char why[LAGOM_PATH_BYTES])
 {
     char path[PATH_MAX];
-    return guarded_beside("python_path", path) && read_first_line(path, out, PATH_MAX);
+    if (!guarded_beside("python_path", path, why)) {
+        return false;
+    }
+    snprintf(why, LAGOM_PATH_BYTES, "python_path beside the plugin is empty");
+    return read_first_line(path, out, PATH_MAX);
 }
 
 /* For a checkout that is not installed: then the package is found through this library. Empty = it is not there. */
 static void package_folder(char out[PATH_MAX])
 {
     static const char entry[] = "/lagom/controller/__main__.py";
-    bool found = guarded_beside("../../lagom/controller/__main__.py", out);
+    char why[LAGOM_PATH_BYTES];
+    bool found = guarded_beside("../../lagom/controller/__main__.py", out, why);
     out[found ? strlen(out) - strlen(entry) : 0] = '\0';
 }
 
@@ -91,9 +96,9 @@ static bool find_python(const char *wanted, char out[PATH_MAX], char *reason, si
     out[0] = '\0';
     if (wanted[0] != '\0') {
         snprintf(out, PATH_MAX, "%s", wanted);
-    } else if (!baked_python(out)) {
+    } else if (!baked_python(out, why)) {
         snprintf(reason, room,
-                 "no Python is known to start the controller with; set LAGOM_PYTHON, or use `lagom run`.");
+                 "no Python is known to start the controller with (%.120s); set LAGOM_PYTHON, or use `lagom run`.", why);
         return false;
     }
     if (out[0] != '/' || access(out, X_OK) != 0) {

@@ -293,6 +293,7 @@ def test_no_interpreter_that_another_user_wrote_down(start: Callable[..., Rank],
     os.chown(installed / "python_path", OTHER, OTHER)
     rank = start(installed / "libnccl-tuner-lagom.so", LAGOM_PYTHON="")
     assert "no Python is known" in rank.remark
+    assert f"another user ({OTHER}) owns" in rank.remark
     assert never(trace)
 
 
