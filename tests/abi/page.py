@@ -43,8 +43,7 @@ def page(evidence: dict[str, dict[str, Any]]) -> str:
     """The whole text."""
     rows = [row(wheel, found) for wheel, found in evidence.items()]
     seconds = sum(found["fetch_s"] + found["read_s"] for found in evidence.values())
-    busy = "two busy cores and a shared network"
-    foot = f"{len(rows)} wheels; {seconds:.0f} s to fetch and read them on {busy}. Every comparison held."
+    foot = f"{len(rows)} wheels; {seconds:.0f} s to fetch and read them. Every comparison held."
     return HEAD + "\n".join(rows) + f"\n\n{foot}\n"
 
 
