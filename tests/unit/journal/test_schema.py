@@ -71,7 +71,8 @@ FROZEN = {
     "move": {
         *("schema", "t", "event", "communicator", "phase", "iteration", "number", "purpose", "candidate", "verdict"),
         *("reason", "ratio", "ratio_low", "ratio_high", "h", "site", "x", "y", "z", "pairs", "discarded"),
-        *("resolvable", "lost_iterations", "incumbent", "ended_early", "samples", "stragglers", "iterations", "ran", "z_error"),
+        *("resolvable", "lost_iterations", "incumbent", "ended_early", "samples", "stragglers", "iterations"),
+        *("ran", "z_error"),
     },
     "outcome": {
         *("schema", "t", "event", "communicator", "verdict", "reason", "configs_chosen", "speedup", "speedup_low"),
