@@ -6,12 +6,14 @@
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define MOST_LINKS 40u /* as the kernel follows */
 #define OWNERS 5u
+#define PROGRAM "/proc/self/exe"
 
 /* ---- Who is trusted --------------------------------------------------------------------------------------------- */
 
@@ -28,14 +30,20 @@ static void trust_owner_of(struct trusted *trusted, const char *path)
     }
 }
 
-static struct trusted whom_we_trust(const char *beside)
+/* The library that this code is in; NULL = it is not known. */
+static const char *this_library(void)
 {
     static const char here;
     Dl_info info;
+    return dladdr(&here, &info) != 0 ? info.dli_fname : NULL;
+}
+
+static struct trusted whom_we_trust(const char *beside)
+{
     struct trusted trusted = {.owners = {0, geteuid()}, .count = 2};
     trust_owner_of(&trusted, "/");
-    trust_owner_of(&trusted, "/proc/self/exe");
-    trust_owner_of(&trusted, dladdr(&here, &info) != 0 ? info.dli_fname : NULL);
+    trust_owner_of(&trusted, PROGRAM);
+    trust_owner_of(&trusted, this_library());
     trust_owner_of(&trusted, beside);
     return trusted;
 }
@@ -79,12 +87,21 @@ static bool owner_fits(struct walk *walk, const char *path, const struct stat *e
     return refuse(walk, why, path);
 }
 
-/* Open to all is no harm in a sticky folder: what is in it can only be moved by its owner. */
+static bool came_through(const char *code, const char *folder)
+{
+    char real[PATH_MAX];
+    size_t length = strlen(folder);
+    return code != NULL && realpath(code, real) != NULL && strncmp(real, folder, length) == 0 && real[length] == '/';
+}
+
+/* Open to all is no harm in a sticky folder: what is in it can only be moved by its owner. Nor is it in one that the
+ * program or this library came through: whoever could change what lies there has had this process already. */
 static bool mode_fits(struct walk *walk, const char *path, const struct stat *entry)
 {
-    bool sticky = S_ISDIR(entry->st_mode) && (entry->st_mode & S_ISVTX) != 0;
     bool open_to_all = !S_ISLNK(entry->st_mode) && (entry->st_mode & S_IWOTH) != 0;
-    return !open_to_all || sticky || refuse(walk, "every user may write", path);
+    bool sticky = S_ISDIR(entry->st_mode) && (entry->st_mode & S_ISVTX) != 0;
+    return !open_to_all || sticky || came_through(PROGRAM, path) || came_through(this_library(), path) ||
+           refuse(walk, "every user may write", path);
 }
 
 static bool begin(struct walk *walk, const char *path)

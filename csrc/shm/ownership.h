@@ -11,9 +11,10 @@
 #include <stddef.h>
 
 /* Whether nobody but the trusted can change what `path` leads to: every folder on the way and every link belongs to one
- * of them and is not open to all (a sticky folder may be: what is in it stays its owner's), and at the end stands a
- * regular file of theirs. What was true stays true: only they could change it. `beside`: a library in use whose owner
- * is trusted too; NULL = none. false with one clause in `reason`: what is wrong, and where. */
+ * of them and is not open to all (a sticky folder may be, for what is in it stays its owner's; and one that the running
+ * program or this library lies in), and at the end stands a regular file of theirs. What was true stays true: only they
+ * could change it. `beside`: a library in use whose owner is trusted too; NULL = none. false with one clause in
+ * `reason`: what is wrong, and where. */
 bool lagom_path_is_guarded(const char *path, const char *beside, char *reason, size_t reason_bytes);
 
 /* Opens, or makes, the log file `name` in `folder` for appending: the folder is a trusted one's and not open to all,

@@ -80,6 +80,20 @@ static void a_folder_open_to_all_only_if_sticky(void)
     CHECK(chmod(in_folder("sub"), 0755) == 0);
 }
 
+/* Where the program itself can be replaced, nothing is gained by being strict: a whole disk may be open to all. */
+static void a_folder_that_the_program_lies_in_may_be_open(void)
+{
+    char program[PATH_MAX], command[3 * PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    CHECK(length > 0 && mkdir(in_folder("disk"), 0777) == 0 && chmod(in_folder("disk"), 0777) == 0);
+    program[length] = '\0';
+    make_file("disk/file");
+    CHECK(refused("disk/file", "every user may write"));
+    snprintf(command, sizeof(command), "cp '%s' '%s' && '%s' '%s'", program, in_folder("disk/program"),
+             in_folder("disk/program"), in_folder("disk/file"));
+    CHECK(system(command) == 0);
+}
+
 static void links_are_followed_and_judged(void)
 {
     CHECK(symlink("sub/file", in_folder("link")) == 0 && guarded("link"));
@@ -149,14 +163,18 @@ static void a_log_is_no_link_no_second_name_no_fifo(void)
     CHECK(log_in("sub") < 0);
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    if (count == 2) { /* as started by a_folder_that_the_program_lies_in_may_be_open */
+        return lagom_path_is_guarded(arguments[1], NULL, reason, sizeof(reason)) ? 0 : 1;
+    }
     CHECK(mkdtemp(folder) != NULL);
     RUN(our_own_are_guarded);
     RUN(relative_ways_count_from_here);
     RUN(only_a_regular_file_will_do);
     RUN(a_file_open_to_all_is_not);
     RUN(a_folder_open_to_all_only_if_sticky);
+    RUN(a_folder_that_the_program_lies_in_may_be_open);
     RUN(links_are_followed_and_judged);
     RUN(long_ways_are_refused);
     RUN(a_log_is_appended_to);
