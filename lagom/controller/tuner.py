@@ -139,6 +139,11 @@ class CommunicatorTuner:
         return self.phase == "tuning" or (self.phase == "learning" and self.traffic() > 0)
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether its calls have not told yet how busy it is."""
+        return self.phase in ("joining", "learning") and not self.traffic()
+
+    @property
     def is_idle(self) -> bool:
         """Whether it has the turn and cannot use it now: no program is found, or the job does something else."""
         return isinstance(self._phase, Learning | Hunt) and self._phase.is_waiting

@@ -15,6 +15,8 @@ from lagom.controller.tuner import CommunicatorTuner
 
 #: How long others wait for a program that is not found, or for a job that does something else.
 PATIENCE_SECONDS = 30.0
+#: How long the first one waits for those whose program is not known yet: they may be busier.
+FIRST_SECONDS = 5.0
 
 
 class Turns:
@@ -25,6 +27,7 @@ class Turns:
         self._turn: CommunicatorTuner | None = None
         self._idle_since: float | None = None
         self._began = 0.0
+        self._first_seen: float | None = None
         self._had: Counter[int] = Counter()  # turns by communicator
 
     def look(self, tuners: Collection[CommunicatorTuner], now: float) -> None:
@@ -33,13 +36,21 @@ class Turns:
             if self._keeps_it(self._turn, tuners, now):
                 return
             self._end(self._turn, now)
+            self._turn = None
         waiting = [tuner for tuner in tuners if tuner.wants_turn]
+        if waiting and self._should_wait_for_others(tuners, now):
+            return
         fewest_first = sorted(waiting, key=lambda tuner: (self._had[tuner.view.index], -tuner.traffic()))
         self._turn = next(iter(fewest_first), None)
         if self._turn is not None:
             self._begin(self._turn, len(waiting), now)
         else:
             self._left = self._limit
+
+    def _should_wait_for_others(self, tuners: Collection[CommunicatorTuner], now: float) -> bool:
+        """Before the first turn of all, for a moment."""
+        self._first_seen = now if self._first_seen is None else self._first_seen
+        return now - self._first_seen < FIRST_SECONDS and any(tuner.is_unknown for tuner in tuners)
 
     def _keeps_it(self, turn: CommunicatorTuner, tuners: Collection[CommunicatorTuner], now: float) -> bool:
         if turn.is_over or turn not in tuners:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from lagom.controller.turns import PATIENCE_SECONDS, Turns
+from lagom.controller.turns import FIRST_SECONDS, PATIENCE_SECONDS, Turns
 
 
 @dataclass(eq=False)
@@ -17,6 +17,7 @@ class Tuner:
     bytes: int
     is_over: bool = False
     is_idle: bool = False
+    is_unknown: bool = False
     wants_turn: bool = True
     seconds: float | None = -1.0
     has_turn: bool = False
@@ -55,6 +56,18 @@ def test_the_busiest_goes_first_and_each_has_its_turn() -> None:
         tuners[order[-1]].finish()
     assert order == [1, 2, 0]
     assert look(turns, tuners, 9.0) == []
+
+
+def test_the_first_turn_waits_a_moment_for_those_that_may_be_busier() -> None:
+    tuners = [Tuner(0, 10), Tuner(1, 0, wants_turn=False, is_unknown=True)]
+    turns = Turns(None)
+    assert look(turns, tuners, 0.0) == []
+    tuners[1].bytes, tuners[1].wants_turn, tuners[1].is_unknown = 30, True, False
+    assert look(turns, tuners, 1.0) == [1]
+    never = [Tuner(0, 10), Tuner(1, 0, wants_turn=False, is_unknown=True)]
+    turns = Turns(None)
+    assert look(turns, never, 0.0) == []
+    assert look(turns, never, FIRST_SECONDS + 0.1) == [0], "but not for ever"
 
 
 def test_one_that_never_settles_holds_nobody_up() -> None:
