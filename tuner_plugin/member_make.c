@@ -87,6 +87,13 @@ static void recognise(struct lagom_member *member, const struct lagom_membership
     }
 }
 
+/* A profile that says for which NCCL and how many ranks it was made, and fits, has had its channels run by a tuner that
+ * was held to the same bound. One that does not say is anybody's word. */
+static bool was_made_here(const struct lagom_profile *profile)
+{
+    return profile != NULL && profile->fingerprint.nccl_version != 0 && profile->fingerprint.ranks != 0;
+}
+
 /* A controller looks around every 0.1 s; the calls before it sees this communicator are part of the story too. */
 static void record_from_the_first_call(const struct lagom_member *member, const struct lagom_membership *membership)
 {
@@ -123,6 +130,9 @@ struct lagom_member *lagom_member_make(const struct lagom_membership *membership
     lagom_chunk_list_open(&member->chunks);
     lagom_agreement_init(&member->agreement, member->shared, member->slot, plan);
     recognise(member, membership, hello);
+    if (was_made_here(membership->profile)) {
+        member->channels.most = LAGOM_ANY_CHANNELS;
+    }
     member->agreement.no_threads = !member->threads.possible;
     member->agreement.most_all_gather_channels = &member->channels.most;
     if (plan == NULL) {

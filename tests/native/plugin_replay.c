@@ -65,11 +65,18 @@ struct worker {
 };
 static uint32_t ranks_in_force;
 
+static int most_calls(void)
+{
+    const char *most = getenv("TEST_CALLS_AT_MOST");
+    return most == NULL ? MOST_CALLS : atoi(most);
+}
+
 static void *work(void *argument)
 {
     struct worker *worker = argument;
+    int most = most_calls();
     worker->first_tuned = -1;
-    for (int step = 0; step < CALLS || (lagom_load_acquire(&ranks_in_force) < 2 && step < MOST_CALLS); step++) {
+    for (int step = 0; step < CALLS || (lagom_load_acquire(&ranks_in_force) < 2 && step < most); step++) {
         call(&worker->rank, function_at(step), bytes_at(step));
         worker->calls++;
         if (worker->rank.channels != 0 && worker->first_tuned < 0) {
@@ -129,6 +136,22 @@ static void auto_replays_a_profile_that_fits(void)
     two_workers(workers); /* LAGOM_MODE unset */
     CHECK(workers[0].first_tuned >= 0);
     CHECK_EQUAL(workers[0].first_tuned, workers[1].first_tuned);
+}
+
+/* NCCL 2.30 would take an AllGather's channels unchecked, and this build tells nobody how many there are. */
+static void nobodys_profile_is_held_to_what_is_known_to_be_built(void)
+{
+    struct worker workers[2];
+    write_profile("lagom-profile 1\n"
+                  "communicator ranks=2 nodes=1 ordinal=0\n"
+                  "rule allgather 1M - nc=3\n"
+                  "end\n");
+    setenv("LAGOM_MODE", "replay", 1);
+    setenv("TEST_CALLS_AT_MOST", "8000", 1);
+    two_workers(workers);
+    CHECK(workers[0].first_tuned < 0 && workers[1].first_tuned < 0);
+    const struct lagom_slot *slots = map_region()->slots;
+    CHECK(slots[0].refused_fault == LAGOM_PLAN_MANY_CHANNELS || slots[1].refused_fault == LAGOM_PLAN_MANY_CHANNELS);
 }
 
 static void refused(const char *mode, const char *reason, bool context_left)
@@ -244,7 +267,7 @@ int main(void)
 {
     int failures = 0;
     failures += RUN(replayed_from_one_call_on);
-    failures += RUN(auto_replays_a_profile_that_fits);
+    failures += RUN(auto_replays_a_profile_that_fits) + RUN(nobodys_profile_is_held_to_what_is_known_to_be_built);
     failures += RUN(no_profile_named);
     failures += RUN(no_such_file);
     failures += RUN(a_line_that_is_not_understood);
