@@ -116,13 +116,42 @@ static void a_truncated_file(void)
     expect_stock();
 }
 
-static void another_version(void)
+/* Held by a job of that version; were it not, ours would take its place. */
+static void put_another_version(void)
 {
     static struct lagom_region region;
     region.header = (struct lagom_header){.magic = LAGOM_MAGIC, .protocol_version = 99};
     put_file(&region, sizeof(region), 0600);
+}
+
+/* Somebody lives in it: it is theirs. */
+static void another_version(void)
+{
+    char path[LAGOM_PATH_BYTES];
+    int ready[2];
+    put_another_version();
+    region_path(path);
+    CHECK(pipe(ready) == 0);
+    pid_t holder = fork();
+    if (holder == 0) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LAGOM_LOCK_PROCESS, .l_len = 1};
+        CHECK(fcntl(open(path, O_RDWR), F_SETLK, &lock) == 0);
+        CHECK(write(ready[1], "r", 1) == 1);
+        pause();
+    }
+    char byte;
+    CHECK(read(ready[0], &byte, 1) == 1);
     expect_stock();
     CHECK(strstr(logged, "no tuning here") != NULL);
+    CHECK(kill(holder, SIGKILL) == 0 && waitpid(holder, NULL, 0) == holder);
+}
+
+/* Nobody does: it is what a job of an earlier version left, and goes. */
+static void another_version_that_nobody_holds(void)
+{
+    put_another_version();
+    expect_stock();
+    CHECK(strstr(logged, "loaded v") != NULL);
 }
 
 static void a_file_others_can_write(void)
@@ -306,6 +335,7 @@ int main(void)
     failures += RUN(a_file_of_random_bytes);
     failures += RUN(a_truncated_file);
     failures += RUN(another_version);
+    failures += RUN(another_version_that_nobody_holds);
     failures += RUN(a_file_others_can_write);
     failures += RUN(a_link_instead_of_a_file);
     failures += RUN(communicators_of_one_rank);
