@@ -169,8 +169,9 @@ def test_two_jobs_on_one_host_have_nothing_to_do_with_each_other(job: Job, tmp_p
             jobs.append((ranks, Log(one.folder)))
         for ranks, log in jobs:
             log.wait(journal.PlanCommitted, 1)
-            assert len(log.all(journal.RankJoined)) == 2
+            log.wait(journal.RankJoined, 2)
             end(ranks)
+            assert len(log.all(journal.RankJoined)) == 2
     assert channels_used(tmp_path / "3") & {3, 5} == {3}
     assert channels_used(tmp_path / "5") & {3, 5} == {5}
 
