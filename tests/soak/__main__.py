@@ -154,7 +154,7 @@ class Soak:
         self._bound("a rank's memory", max(map(resident_bytes, pids)), MOST_RESIDENT)
         self._bound("a rank's files", max(map(open_files, pids)), MOST_FILES)
         self._bound("regions", len([path for path in regions if ".tmp." not in path.name]), 1)
-        self._bound("bytes of a region", max((path.stat().st_size for path in regions), default=0), 8 << 20)
+        self._bound("bytes of a region", max(map(_size, regions), default=0), 8 << 20)
         self._bound("bytes of decisions.jsonl", _size(self._log / LOG_NAME), DEFAULT_MAX_BYTES)
         self._bound("bytes of controller.log", _size(said), MOST_SAID)
 
@@ -190,7 +190,11 @@ class Soak:
 
 
 def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    """Of a file that may go at any moment."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 @contextlib.contextmanager
