@@ -144,6 +144,7 @@ def test_a_restart_under_one_name_keeps_region_and_controller(job: Job, tmp_path
                 if life == 1:
                     kill_all(ranks)
                     continue
+                log.wait(journal.RankJoined, 8 if life == 2 else 3)
                 end(ranks)
                 assert 3 in channels_used(tmp_path / str(life), one.comm_id)
         controller.check()
