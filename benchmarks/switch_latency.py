@@ -75,7 +75,7 @@ class Result:
 
 
 def measure(plugin: Path, share: int = 1) -> Result:
-    """About 15 s, or the ``share``-th part of it; raises ``CalledProcessError`` if the plugin does not do as it should."""
+    """About 15 s, or a ``share``-th of it; raises ``CalledProcessError`` if the plugin does not do as it should."""
     lines = run("switch_latency", plugin, str(share))
     return Result(
         [Moment(**line) for line in lines if "moment" in line],
