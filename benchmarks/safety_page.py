@@ -49,7 +49,8 @@ def kills(found: Evidence) -> Iterator[Row]:
     done = [
         f"**{found['kills']:,} controllers killed -9** beside {found['ranks']} running ranks",
         f"{mines:,} of them in the middle of publishing, committing, draining, logging",
-        f"{found['log']['offers_still_open_at_death']:,} died with an offer open",
+        f"{found['log']['offers_still_open_at_death']:,} died with an offer open, "
+        f"{found['left_in_the_region'].get('a trial under way', 0):,} in a trial",
     ]
     seen = [
         f"{found['calls_compared']:,} calls compared, **{found['differences']} differences**",
