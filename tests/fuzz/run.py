@@ -12,13 +12,17 @@ its input lies in ``build/fuzz/crashes``, the count of that target begins anew, 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,7 @@ from tests.fuzz.build import CORPUS, HERE, ROOT, TARGETS, build, have_libfuzzer
 EVIDENCE = ROOT / "benchmarks" / "results" / "fuzz_202611.json"
 CRASHES = ROOT / "build" / "fuzz" / "crashes"
 SLICE_S = 60
+INTERRUPTED = {72, -signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL}  # 72: libFuzzer's own word for a signal
 LONGEST_INPUT = 16384
 ENVIRONMENT = {
     "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0:symbolize=1:allocator_may_return_null=1",
@@ -98,8 +103,21 @@ def load() -> dict[str, Any]:
     return {"command": "make fuzz", "engine": "libFuzzer, AddressSanitizer + UndefinedBehaviorSanitizer", "targets": {}}
 
 
+@contextmanager
+def evidence_lock() -> Iterator[None]:
+    """Several targets may be fuzzed side by side, each by a run of its own."""
+    with (ROOT / "build" / "fuzz" / "evidence.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
 def note(target: str, result: Slice) -> dict[str, Any]:
-    """Adds one slice to the evidence; a crash begins the count anew. Read and written at once: two may run."""
+    """Adds one slice to the evidence; a crash begins the count anew."""
+    with evidence_lock():
+        return _note(target, result)
+
+
+def _note(target: str, result: Slice) -> dict[str, Any]:
     evidence = load()
     entry = evidence["targets"].setdefault(target, {"crashes_found_and_repaired": [], "commits": []})
     if result.code != 0:
@@ -131,6 +149,9 @@ def cpu_seconds(target: str) -> float:
 def fuzz(target: str, program: Path, seconds: float) -> bool:
     """One slice, or what is missing; False at a crash."""
     result = run_slice(target, program, min(SLICE_S, max(1, int(seconds - cpu_seconds(target)) + 1)))
+    if result.code in INTERRUPTED:
+        print(f"{target}: interrupted; the next run goes on")
+        return False
     entry = note(target, result)
     if result.code != 0:
         print(result.output[-6000:])
