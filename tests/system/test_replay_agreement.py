@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.storm import CELLS, Control, Weather, difference_text
 from tests.system.support import FULL, Job
-from tests.system.test_agreement import CELLS, COMMUNICATORS, RANKS, Control, difference_text
 
 ROUNDS = 40 if FULL else 10
+RANKS = Weather.ranks
+COMMUNICATORS = Weather.communicators
 CALLS = 3 * CELLS  # of every rank on every communicator
 
 
@@ -31,7 +33,7 @@ def profile_text(channels: int) -> str:
 def play(programs: Path, plugin: Path, job: Job, folder: Path, profiles: list[Path | None], seed: int) -> Control:
     """One job: ranks start a random moment apart, and run until all have made enough calls."""
     control_path, dice = folder / f"control-{seed}", random.Random(seed)
-    control, ranks = Control(control_path, seed), []
+    control, ranks = Control(control_path, Weather(0, 0, seed=seed)), []
     for rank, profile in enumerate(profiles):
         environ = {**os.environ, **job.with_(LAGOM_MODE="replay", LAGOM_JOB_ID=f"{job.key[6:18]}-{seed}")}
         if profile is not None:
