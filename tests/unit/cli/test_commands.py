@@ -38,7 +38,7 @@ def test_help_is_quick() -> None:
     assert lagom("--help").returncode == 0
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime  # CPU time: others may keep us waiting
-    assert spent < 0.3, "a command file imports something heavy at its top"
+    assert spent < 0.6, "a command file imports something heavy at its top"
 
 
 def test_help_loads_nothing_heavy() -> None:
