@@ -2,7 +2,7 @@
 
 from lagom.bench.arms import BenchArm, Kind, parse_arms
 from lagom.bench.request import Request
-from lagom.bench.results import Result, results_of
+from lagom.bench.results import Ratio, Result, ratio_between, results_of
 from lagom.bench.runner import run_bench
 from lagom.bench.store import BenchRecord, RunRecord, Store
 
@@ -10,11 +10,13 @@ __all__ = [
     "BenchArm",
     "BenchRecord",
     "Kind",
+    "Ratio",
     "Request",
     "Result",
     "RunRecord",
     "Store",
     "parse_arms",
+    "ratio_between",
     "results_of",
     "run_bench",
 ]

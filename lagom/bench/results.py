@@ -8,16 +8,27 @@ noise is distributed, and fewer than six pairs give no 95 % interval at all, whi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.bench.store import BenchRecord, RunRecord, Window
+from lagom.bench.found import arms_of_search
+from lagom.bench.pairs import (
+    IN_JOB,
+    OWN_STOCK,
+    PROCESS,
+    TUNING,
+    Cycles,
+    cycles_of,
+    logs_between,
+    logs_of,
+    round_logs,
+    rounds_of,
+)
+from lagom.bench.store import BenchRecord, RunRecord
 from lagom.search import statistics
 
-IN_JOB, PROCESS, TUNING = "in job", "process", "tuning"
-OWN_STOCK = "own:stock"
 CERTAINTY = 2.0  # standard errors
 #: Sweeps: the arms they become begin with this.
 SWEEPS = {"static": "static=", "grid": "grid:"}
@@ -105,36 +116,42 @@ def ratio_of(logs: Sequence[float]) -> Ratio | None:
 
 def _in_job(record: BenchRecord) -> Iterator[Result]:
     runs = [run for run in record.runs_of(IN_JOB) if run.windows]
-    windows = [window for run in runs for window in run.windows]
-    by_arm: dict[str, list[Window]] = {}
-    for window in windows:
-        by_arm.setdefault(window.arm, []).append(window)
+    by_arm = cycles_of(record)
     tier = ", ".join(dict.fromkeys(run.measured_by for run in runs if run.measured_by))
     jobs = "one job" if len(runs) == 1 else f"{len(runs)} jobs"
     for arm, own in by_arm.items():
         note = "stock against stock: the noise" if arm == "stock" else ""
-        typical = float(np.median([z for window in own for _, z in window.z]))
-        yield Result(arm, f"within {jobs}", tier, ratio_of(_logs(own)), typical, note)
-    for word, prefix in SWEEPS.items():
-        if word in record.arms:
-            yield from _best_of(word, {arm: own for arm, own in by_arm.items() if arm.startswith(prefix)}, tier)
+        yield Result(arm, f"within {jobs}", tier, ratio_of(logs_of(own.values())), _typical(own), note)
+    for word in SWEEPS:
+        if word in record.arms and (best := _best_of(word, by_arm)) is not None:
+            rest = best.held_out
+            note = f"best of {best.among}: {best.arm}; chosen by half of its windows, measured by the other"
+            ratio = ratio_of(logs_of(rest.values()))
+            yield Result(word, f"within {jobs}, half of the windows", tier, ratio, _typical(rest), note)
 
 
-def _logs(windows: Iterable[Window]) -> list[float]:
-    return [math.log(arm / stock) for window in windows for stock, arm in window.z]
+def _typical(windows: Cycles) -> float:
+    return float(np.median([z for window in windows.values() for _, z in window.z]))
 
 
-def _best_of(word: str, arms: dict[str, list[Window]], tier: str) -> Iterator[Result]:
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The fastest ``arm`` ``among`` so many of a sweep, and its windows that had no say in that."""
+
+    arm: str
+    among: int
+    held_out: Cycles
+
+
+def _best_of(word: str, by_arm: Mapping[str, Cycles]) -> _Best | None:
     """The fastest of a sweep: chosen by every other window and measured by the rest, so that the best of many is not
     taken for better than it is."""
-    split = {arm: (own[::2], own[1::2]) for arm, own in arms.items() if len(own) >= 2}
-    if not split:
-        return
-    best = min(split, key=lambda arm: float(np.median(_logs(split[arm][0]))))
-    rest = split[best][1]
-    typical = float(np.median([z for window in rest for _, z in window.z]))
-    note = f"best of {len(split)}: {best}; chosen by half of its windows, measured by the other"
-    yield Result(word, "within one job, half of the windows", tier, ratio_of(_logs(rest)), typical, note)
+    arms = {arm: list(own.items()) for arm, own in by_arm.items() if arm.startswith(SWEEPS[word]) and len(own) >= 2}
+    if not arms:
+        return None
+    chosen_by = {arm: logs_of(window for _, window in own[::2]) for arm, own in arms.items()}
+    best = min(arms, key=lambda arm: float(np.median(chosen_by[arm])))
+    return _Best(best, len(arms), dict(arms[best][1::2]))
 
 
 # -- processes
@@ -143,9 +160,9 @@ def _best_of(word: str, arms: dict[str, list[Window]], tier: str) -> Iterator[Re
 def _processes(record: BenchRecord) -> Iterator[Result]:
     runs = [run for run in record.runs_of(PROCESS) if run.value is not None]
     arms = dict.fromkeys(run.arm for run in runs)
-    rounds = _rounds(runs)
+    rounds, sign = rounds_of(runs), _sign(record)
     for arm in arms:
-        logs = list(_round_logs(rounds, arm, record.higher_is_better))
+        logs = [sign * log for log in round_logs(rounds, arm)]
         values = [run.value for run in runs if run.arm == arm and run.value is not None]
         yield Result(
             arm,
@@ -157,25 +174,39 @@ def _processes(record: BenchRecord) -> Iterator[Result]:
         )
 
 
-def _rounds(runs: Iterable[RunRecord]) -> dict[int, dict[str, list[float]]]:
-    """round -> arm -> values, in the order run."""
-    rounds: dict[int, dict[str, list[float]]] = {}
-    for run in runs:
-        if run.value:
-            rounds.setdefault(run.round, {}).setdefault(run.arm, []).append(run.value)
-    return rounds
+def _sign(record: BenchRecord) -> float:
+    """Of a log, so that less is faster."""
+    return -1.0 if record.higher_is_better else 1.0
 
 
-def _round_logs(rounds: dict[int, dict[str, list[float]]], arm: str, higher_is_better: bool) -> Iterator[float]:
-    """ln(arm / stock) of each round that has both; of stock itself, of its two processes."""
-    sign = -1.0 if higher_is_better else 1.0
-    for values in rounds.values():
-        stock = values.get(OWN_STOCK, [])
-        if arm == OWN_STOCK:
-            if len(stock) >= 2:
-                yield sign * math.log(stock[1] / stock[0])
-        elif stock and values.get(arm):
-            yield sign * math.log(values[arm][0] / (sum(stock) / len(stock)))
+# -- two arms
+
+
+def ratio_between(record: BenchRecord, arm: str, other: str) -> Ratio | None:
+    """The speed-up of ``arm`` over ``other``, any two arms of :func:`results_of`; None if nothing pairs them.
+
+    Arms of one job are paired by cycle, each beside the stock of its own window; arms in processes of their own by
+    round. A sweep (``static``, ``grid``) is its best setting, in the cycles that had no say in which that is. A search
+    that left the job with stock is stock: then its own A/A windows stand for it.
+    """
+    by_arm = cycles_of(record)
+    ours, theirs = (_standing_for(record, name, by_arm) for name in (arm, other))
+    if ours and theirs:
+        return ratio_of(list(logs_between(ours, theirs)))
+    sign = _sign(record)
+    return ratio_of([sign * log for log in round_logs(rounds_of(record.runs), arm, other)])
+
+
+def _standing_for(record: BenchRecord, name: str, by_arm: Mapping[str, Cycles]) -> Cycles | None:
+    """The windows of an arm; of what a sweep chose, or of stock where a search kept it."""
+    if name in by_arm:
+        return by_arm[name]
+    if name in SWEEPS:
+        best = _best_of(name, by_arm)
+        return None if best is None else best.held_out
+    searches = [run for run in record.runs_of(TUNING, name) if run.outcome is not None]
+    kept_stock = searches and all(wish.name != name for run in searches for wish in arms_of_search(run))
+    return by_arm.get("stock") if kept_stock else None
 
 
 # -- tuning

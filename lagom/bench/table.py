@@ -8,7 +8,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from lagom.bench.results import OWN_STOCK, Ratio, Result, Search
+from lagom.bench.pairs import OWN_STOCK
+from lagom.bench.results import Ratio, Result, Search
 from lagom.bench.store import BenchRecord
 
 UNITS = {"calls": (1e3, "ms a call"), "wall": (1.0, "s a process"), "metric": (1.0, "")}
