@@ -1,17 +1,26 @@
-"""What a benchmark has measured of settings that only a start can change: its env=, static= and headroom= arms."""
+"""What a benchmark has measured of settings that only a start can change: its env= and headroom= arms.
+
+Only what a process was started with counts as measured. A cap within the job (``static=``, ``own:static=``) was a
+config of every call, not a variable of the start: of those the best becomes a proposal. Head-room runs under a search,
+so it is judged beside ``own:lagom``, the same search without it; beside stock it would be credited with the tuning.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from lagom.advise.model import Advice, Standing
+from lagom.advise.paired import Paired, believed, paired
 from lagom.bench.arms import parse_arms
-from lagom.bench.results import Result, results_of
+from lagom.bench.results import OWN_STOCK, Ratio, Result, results_of
 from lagom.bench.store import BenchRecord, read_record
 from lagom.headroom import NoHeadroom, parse
 
 #: A gain below this is not worth a setting that somebody has to remember.
 WORTH = 1.005
+OWN_LAGOM = "own:lagom"
+_NAMES = {OWN_STOCK: "stock", OWN_LAGOM: "lagom without head-room"}
 
 
 def from_bench(path: Path) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
@@ -22,50 +31,99 @@ def from_bench(path: Path) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
 def from_record(record: BenchRecord, source: str) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
     """The same of a record in memory."""
     results = results_of(record)
-    measured = [result for result in results if _environment(result.arm) or _is_start(result.arm)]
-    judged = [(result, _judge(result, source)) for result in measured if result.ratio is not None]
-    judged.sort(key=lambda pair: -(pair[0].ratio.value if pair[0].ratio is not None else 0.0))
+    starts = [arm for arm in record.arms if arm.startswith(("env=", "headroom="))]
+    found = [one for arm in starts if (one := paired(record, arm, _reference(arm))) is not None]
+    beyond_chance = believed(found)
+    judged = {one.arm: _judge(one, one.arm in beyond_chance, len(found), source) for one in found}
+    alone = {arm: _without_lagom_beside(record, arm, source) for arm in starts if arm not in judged}
+    advices = [advice for advice in (*judged.values(), *alone.values()) if advice is not None]
+    advices.sort(key=lambda advice: -advice.speedup)
     notes = {result.arm: result.note for result in results}
-    seen = {result.arm for result, _ in judged}
-    missing = [arm for arm in record.arms if _is_start(arm) and arm not in seen]
-    return tuple(advice for _, advice in judged), tuple(
-        f"{arm} ({source}): {notes.get(arm) or 'nothing could be measured'}" for arm in missing
-    )
+    missing = [arm for arm in starts if arm not in judged and alone[arm] is None]
+    remarks = (f"{arm} ({source}): {notes.get(arm) or 'nothing could be measured'}" for arm in missing)
+    return (*advices, *_cap(results, source)), tuple(remarks)
 
 
-def _is_start(arm: str) -> bool:
-    return arm.startswith(("env=", "headroom=", "static=", "own:static="))
+def _reference(arm: str) -> str:
+    """What an arm is held against: the same but for what it sets."""
+    return OWN_LAGOM if arm.startswith("headroom=") else OWN_STOCK
 
 
-def _judge(result: Result, source: str) -> Advice:
-    ratio = result.ratio
-    assert ratio is not None
-    interval = f" [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio.has_interval else ", too few pairs for an interval"
-    evidence = f"{ratio.value:.3f}× stock{interval} in {ratio.pairs} pairs of {result.pairing} ({source})"
-    gain = ratio.has_interval and ratio.low > 1.0 and ratio.value >= WORTH
-    standing = Standing.GAIN if gain else Standing.NO_GAIN if ratio.has_interval else Standing.PROPOSAL
-    if standing is Standing.NO_GAIN and ratio.low <= 1.0 <= ratio.high:
+def _judge(found: Paired, is_beyond_chance: bool, arms: int, source: str) -> Advice:
+    ratio = found.ratio
+    evidence = f"{_told(ratio, _NAMES[found.beside])} of rounds of processes ({source})"
+    standing = Standing.NO_GAIN if ratio.has_interval else Standing.PROPOSAL
+    if is_better(ratio):
+        standing = Standing.GAIN if is_beyond_chance else Standing.PROPOSAL
+        if not is_beyond_chance:
+            evidence += f"; the best of {arms} arms may look like that by chance: more --rounds would tell"
+    elif ratio.has_interval and ratio.low <= 1.0 <= ratio.high:
         evidence += f"; an effect of {100 * ratio.resolvable:.1f} % would have shown"
-    return Advice(_what(result.arm), standing, evidence, _environment(result.arm), arms=(result.arm,))
+    return Advice(_what(found.arm), standing, evidence, _environment(found.arm), arms=(found.arm,), speedup=ratio.value)
+
+
+def is_better(ratio: Ratio) -> bool:
+    """Whether the interval lies above 1 and the gain is worth a setting."""
+    return ratio.has_interval and ratio.low > 1.0 and ratio.value >= WORTH
+
+
+def _told(ratio: Ratio, beside: str) -> str:
+    interval = f" [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio.has_interval else ", too few pairs for an interval,"
+    return f"{ratio.value:.3f}× {beside}{interval} in {ratio.pairs} pairs"
+
+
+def _without_lagom_beside(record: BenchRecord, arm: str, source: str) -> Advice | None:
+    """Head-room that ran beside stock only: no measurement of head-room."""
+    found = paired(record, arm, OWN_STOCK) if _reference(arm) == OWN_LAGOM else None
+    if found is None:
+        return None
+    evidence = (
+        f"{_told(found.ratio, 'stock')} together with tuning ({source}); what of that is head-room's shows only beside "
+        f"{OWN_LAGOM}, which was not run with it"
+    )
+    return Advice(_what(arm), Standing.PROPOSAL, evidence, _environment(arm), arms=(arm,))
+
+
+def _cap(results: Iterable[Result], source: str) -> tuple[Advice, ...]:
+    """The fastest cap of those that calls were given one by one."""
+    better = [
+        (result.ratio.value, cap, result)
+        for result in results
+        if (cap := _cap_of(result.arm)) and result.ratio is not None and is_better(result.ratio)
+    ]
+    if not better:
+        return ()
+    _, cap, best = max(better, key=lambda one: one[0])
+    assert best.ratio is not None
+    evidence = (
+        f"{_told(best.ratio, 'stock')} {best.pairing} ({source}), as a config of every call; no process was started "
+        "with the variable"
+    )
+    return (
+        Advice(f"at most {cap} CTAs for everything", Standing.PROPOSAL, evidence, {"NCCL_MAX_CTAS": cap},
+               arms=(f"env=NCCL_MAX_CTAS={cap}",)),
+    )  # fmt: skip
+
+
+def _cap_of(arm: str) -> str:
+    word, _, value = arm.removeprefix("own:").partition("=")
+    return value if word == "static" else ""
 
 
 def _what(arm: str) -> str:
-    word, _, value = arm.removeprefix("own:").partition("=")
-    return {"static": f"at most {value} CTAs for everything", "headroom": f"head-room {value}"}.get(word, value)
+    word, _, value = arm.partition("=")
+    return f"head-room {value}, under lagom" if word == "headroom" else value
 
 
 def _environment(arm: str) -> dict[str, str]:
-    """What an arm would be as exports; empty where it is not one of the start."""
-    word, _, value = arm.removeprefix("own:").partition("=")
-    if word == "static" and value:
-        return {"NCCL_MAX_CTAS": value}
-    if word == "headroom" and ":" in value:
+    """What an arm is as exports: all that it set, or nothing."""
+    word, _, value = arm.partition("=")
+    if word == "headroom":
         try:
-            room = parse(value)
+            room = parse(value) if ":" in value else None
         except NoHeadroom:
-            return {}
+            room = None
         return {} if room is None else room.environment()
-    if word == "env":
-        found = next(one for one in parse_arms([arm]) if one.name == arm)
-        return {name: text for name, text in found.environ.items() if not name.startswith("LAGOM_")}
-    return {}
+    found = next(one for one in parse_arms([arm]) if one.name == arm)
+    asked = value.split(",")
+    return {name: text for name, text in found.environ.items() if f"{name}={text}" in asked}

@@ -1,7 +1,7 @@
 """What a decision log gives reason to try at the next start.
 
-A log measures configs of calls, not settings of a start: what follows from it is a proposal, except where the job ran
-with head-room, which is a setting of the start that the search has judged.
+A log measures configs of calls, not settings of a start: what follows from it is a proposal. One thing a job with
+head-room does settle: that its search tried the further channels and kept none.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ def from_log(events: Iterable[Any]) -> tuple[Advice, ...]:
     started = next((event for event in kept if isinstance(event, journal.JobStart)), None)
     room = parse(started.headroom) if started is not None else None
     built = {event.communicator: event.channels_built for event in kept if isinstance(event, journal.Program)}
+    alone = len({event.communicator for event in kept if isinstance(event, journal.Communicator)}) == 1
     found: list[Advice] = []
     for search in story.told:
-        found += _of_search(search, built.get(search.communicator), room)
+        found += _of_search(search, built.get(search.communicator), room, alone=alone)
     return (*found, *_send_recv(kept, max((count for count in built.values() if count), default=None)))
 
 
-def _of_search(search: Search, built: int | None, room: Headroom | None) -> list[Advice]:
+def _of_search(search: Search, built: int | None, room: Headroom | None, *, alone: bool) -> list[Advice]:
     outcome = search.outcome
     if outcome is None or outcome.verdict == "stopped":
         return []
     found = [_headroom_used(search, room)] if room is not None else _headroom_wanted(search, built)
-    return [*found, *_caps(search, built), *_threads(search)]
+    return [*found, *_caps(search, built, alone=alone), *_threads(search)]
 
 
 # -- head-room
@@ -102,9 +103,13 @@ def _headroom_used(search: Search, room: Headroom) -> Advice:
     above = [c.channels for c in outcome.configs_chosen if c.channels is not None and c.channels > room.stock]
     what = f"head-room {room}"
     if above and outcome.verdict == "improved" and outcome.speedup is not None:
-        evidence = f"the final A/B of a job with it: up to {max(above)} channels, {outcome.reason}"
-        return Advice(what, Standing.GAIN, evidence, room.environment(), arms=(f"headroom={room}",))
-    tried = {c.channels for move in search.moves for c in move.candidate if (c.channels or 0) > room.stock}
+        evidence = (
+            f"a job with it ended on up to {max(above)} channels, {outcome.reason}; that is tuning and head-room "
+            "together against stock, and what head-room adds to tuning was not measured"
+        )
+        return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=(f"headroom={room}",))
+    measured = [move for move in search.moves if move.verdict not in ("more", "missing")]
+    tried = {c.channels for move in measured for c in move.candidate if (c.channels or 0) > room.stock}
     if not tried:
         evidence = f"the job had it, and its search never went above stock's {room.stock} channels"
         return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=(f"headroom={room}",))
@@ -118,7 +123,7 @@ def _headroom_used(search: Search, room: Headroom) -> Advice:
 # -- caps and threads for a whole group
 
 
-def _caps(search: Search, built: int | None) -> list[Advice]:
+def _caps(search: Search, built: int | None, *, alone: bool) -> list[Advice]:
     """Every site that was tuned ended on fewer channels: a cap for the group would hold even without the tuner."""
     outcome = search.outcome
     assert outcome is not None
@@ -132,10 +137,10 @@ def _caps(search: Search, built: int | None) -> list[Advice]:
         f"every tuned site of {search.name or 'the communicator'} runs on at most {cap} channels, {outcome.reason}; "
         "that was measured with a config a call, not as one cap for the group"
     )
-    groups = (Group(search.name, cap),) if search.name else ()
+    groups = (Group(search.name, cap, alone),) if search.name else ()
     return [
         Advice(f"at most {cap} CTAs for {search.name or 'this process group'}, without the tuner", Standing.PROPOSAL,
-               evidence, {"NCCL_MAX_CTAS": str(cap)}, groups, (f"static={cap}",))
+               evidence, {"NCCL_MAX_CTAS": str(cap)}, groups, (f"env=NCCL_MAX_CTAS={cap}",))
     ]  # fmt: skip
 
 

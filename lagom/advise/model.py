@@ -21,12 +21,13 @@ class Group:
 
     name: str  # of the process group, as NCCL was told
     max_ctas: int
+    alone: bool = False  # the job's only one: then the variable and the group's own cap are the same
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
     """``environment`` is what would be exported; ``evidence`` what speaks for it (or against it), in one sentence.
-    ``arms`` of `lagom bench` that would measure it, or did."""
+    ``arms`` of `lagom bench` that would measure it, or did; ``speedup`` that they showed."""
 
     what: str
     standing: Standing
@@ -34,6 +35,7 @@ class Advice:
     environment: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
     arms: tuple[str, ...] = ()
+    speedup: float = 1.0
 
     @property
     def is_measured_gain(self) -> bool:
@@ -41,14 +43,21 @@ class Advice:
         return self.standing is Standing.GAIN
 
 
+#: Of two judgements of one arm the more careful one holds.
+_CAREFUL = (Standing.PROPOSAL, Standing.GAIN, Standing.NO_GAIN)
+
+
 def joined(proposals: Iterable[Advice], measured: Iterable[Advice]) -> tuple[Advice, ...]:
     """Proposals with what became of them where their arm was measured, and the rest of what was measured."""
-    by_arm = {arm: advice for advice in measured for arm in advice.arms}
-    found = []
+    ordered = sorted(measured, key=lambda advice: _CAREFUL.index(advice.standing))
+    by_arm = {arm: advice for advice in ordered for arm in advice.arms}
+    found, used = [], set()
     for advice in proposals:
-        mine = [by_arm.pop(arm) for arm in advice.arms if arm in by_arm]
-        found.append(replace(advice, standing=mine[0].standing, evidence=mine[0].evidence) if mine else advice)
-    return tuple(sorted([*by_arm.values(), *found], key=lambda advice: list(Standing).index(advice.standing)))
+        mine = next((by_arm[arm] for arm in advice.arms if arm in by_arm), advice)
+        used |= set(mine.arms) & set(by_arm)
+        found.append(replace(advice, standing=mine.standing, evidence=mine.evidence, speedup=mine.speedup))
+    rest = [advice for arm, advice in by_arm.items() if arm not in used]
+    return tuple(sorted([*rest, *found], key=lambda advice: (list(Standing).index(advice.standing), -advice.speedup)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +73,20 @@ class Advices:
         """Those that were measured to be worth it."""
         return tuple(advice for advice in self.all if advice.is_measured_gain)
 
+    @property
+    def exported(self) -> Advice | None:
+        """The greatest of them: each was measured alone, so two together would be a start that nobody has measured."""
+        return max((one for one in self.gains if one.environment), key=lambda one: one.speedup, default=None)
+
     def environment(self) -> dict[str, str]:
-        """What the next job should be started with: of measured gains only. Two that set one variable differently
-        cannot both be had; the first, which gained more, wins."""
+        """What the next job should be started with, exactly as it was measured."""
+        return {} if self.exported is None else dict(self.exported.environment)
+
+    def together(self) -> dict[str, str]:
+        """All gains of variables at once, the greater one's word where they differ; empty where that is nothing new."""
         merged: dict[str, str] = {}
-        for advice in self.gains:
-            if all(merged.get(name, value) == value for name, value in advice.environment.items()):
-                merged.update(advice.environment)
-        return merged
+        for advice in sorted(self.gains, key=lambda one: -one.speedup):
+            if all(arm.startswith("env=") for arm in advice.arms):
+                merged = {**merged, **{name: text for name, text in advice.environment.items() if name not in merged}}
+        known = [dict(advice.environment) for advice in self.all if advice.standing is not Standing.PROPOSAL]
+        return {} if merged in known else merged

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lagom import environment
+from lagom.advise.from_bench import OWN_LAGOM
 from lagom.advise.model import Advice, Advices, Standing
+from lagom.advise.paired import rounds_for
 from lagom.errors import UsageError
 from lagom.profile_file import read_evidence, write_profile
 
@@ -43,31 +45,44 @@ def lines(advices: Advices, command: str = "CMD") -> Iterator[str]:
                 yield f"    {' '.join(f'{name}={value}' for name, value in advice.environment.items())}"
     if not advices.all:
         yield "No advice: nothing that only a start can change shows in this log."
+    if len([one for one in advices.gains if one.environment]) > 1:
+        yield "Each of these was measured alone; exported is the greatest, by itself."
     if arms := proposed_arms(advices):
         yield f"To measure the proposals: {bench_command(arms, command)}"
     yield from (f"Remark: {remark}" for remark in advices.remarks)
 
 
 def proposed_arms(advices: Advices) -> tuple[str, ...]:
-    """The arms of `lagom bench` that would measure every proposal, each once, but not those measured already."""
+    """The arms of `lagom bench` that would measure every proposal, each once, but not those measured already; several
+    gains also at once, and head-room beside the same tuning without it."""
     measured = {arm for advice in advices.all if advice.standing is not Standing.PROPOSAL for arm in advice.arms}
-    wanted = (arm for advice in advices.all if advice.standing is Standing.PROPOSAL for arm in advice.arms)
-    return tuple(arm for arm in dict.fromkeys(wanted) if arm not in measured)
+    wanted = [arm for advice in advices.all if advice.standing is Standing.PROPOSAL for arm in advice.arms]
+    if both := advices.together():
+        wanted.append("env=" + ",".join(f"{name}={value}" for name, value in both.items()))
+    arms = [arm for arm in dict.fromkeys(wanted) if arm not in measured]
+    beside = [OWN_LAGOM] if any(arm.startswith("headroom=") for arm in arms) else []
+    return (*beside, *arms)
 
 
 def bench_command(arms: tuple[str, ...], command: str) -> str:
     """What to type."""
-    return f"lagom bench --arms {shlex.quote(','.join(('stock', *arms)))} -- {command}"
+    words = shlex.quote(",".join(("stock", *arms)))
+    return f"lagom bench --arms {words} --rounds {rounds_for(judged_arms(arms))} -- {command}"
+
+
+def judged_arms(arms: tuple[str, ...]) -> int:
+    """How many of them are compared: not what others are held against."""
+    return len([arm for arm in arms if arm != OWN_LAGOM])
 
 
 def exports(advices: Advices) -> list[str]:
-    """``export NAME=VALUE`` lines of measured gains."""
+    """``export NAME=VALUE`` lines of the greatest measured gain."""
     return [f"export {name}={shlex.quote(value)}" for name, value in advices.environment().items()]
 
 
 def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, str]:
-    """A copy of a profile that also asks for the measured gains; returns what it asks for. Raises UsageError where
-    they contradict what it asks for already."""
+    """A copy of a profile that also asks for the greatest measured gain; returns what it asks for. Raises UsageError
+    where it contradicts what the profile asks for already."""
     from lagom.wire.profile import read_environment, read_profile
 
     fingerprint, sections = read_profile(profile)
@@ -75,7 +90,8 @@ def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, 
     if clash := [name for name, value in gained.items() if before.get(name, value) != value]:
         raise UsageError(f"{profile} asks for another {', '.join(clash)}; its configs were not measured with this one.")
     wanted = environment.told_by({**before, **gained})
-    remark = f"environment by lagom advise, measured: {'; '.join(advice.evidence for advice in advices.gains)}"
+    evidence = "nothing" if advices.exported is None else advices.exported.evidence
+    remark = f"environment by lagom advise, measured without this profile's configs: {evidence}"
     write_profile(
         out, fingerprint, sections, remark.replace("\n", " "), environment=wanted, evidence=read_evidence(profile)
     )
@@ -91,7 +107,8 @@ def megatron(advices: Advices) -> str:
             if name is None:
                 remarks.append(f"# {group.name}: no group that Megatron configures; max_ctas {group.max_ctas}")
                 continue
-            off = "" if advice.is_measured_gain else "# "  # what was not measured is for the reader to switch on
+            # What was not measured is for the reader to switch on; a variable's gain is that of all groups together.
+            off = "" if advice.is_measured_gain and group.alone else "# "
             entries.append(f"# {advice.standing.value}: {advice.evidence}")
             entries += [f"{off}{name}:", f"{off}  max_ctas: {group.max_ctas}"]
     if not entries and not remarks:

@@ -45,7 +45,14 @@ def advise(
     metric: Annotated[
         str, typer.Option(help="As in `lagom bench`: where the job prints an iteration's time.", show_default=False)
     ] = "",
-    rounds: Annotated[int, typer.Option(help="Processes of each proposal with --try.", min=1)] = 6,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes of each proposal with --try; default: enough for so many to be told from chance.",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
     budget: Annotated[
         float | None, typer.Option(help="Seconds that --try may take.", min=1, show_default=False)
     ] = None,
@@ -118,9 +125,12 @@ def gathered(log: Path, bench: list[Path]) -> Advices:
     return Advices(str(log), joined(from_log(read(log)), measured), remarks)
 
 
-def _measure(found: Advices, folder: Path, command: list[str], metric: str, rounds: int, budget: float | None) -> None:
+def _measure(
+    found: Advices, folder: Path, command: list[str], metric: str, rounds: int | None, budget: float | None
+) -> None:
     """The proposals' arms, by `lagom bench`; what is in the folder already is not measured again."""
-    from lagom.advise.output import proposed_arms
+    from lagom.advise.output import judged_arms, proposed_arms
+    from lagom.advise.paired import rounds_for
     from lagom.bench import Request, parse_arms, run_bench
 
     arms = proposed_arms(found)
@@ -129,7 +139,7 @@ def _measure(found: Advices, folder: Path, command: list[str], metric: str, roun
         return
     request = Request(
         command=tuple(command), arms=parse_arms(["stock", *arms]), folder=folder.absolute(), metric=metric,
-        rounds=rounds, budget=budget,
+        rounds=rounds or rounds_for(judged_arms(arms)), budget=budget,
     )  # fmt: skip
     run_bench(request, lambda text: print(f"lagom: {text}", file=sys.stderr, flush=True))
 
