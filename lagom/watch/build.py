@@ -218,6 +218,7 @@ def _planned(group: GroupGlance) -> tuple[SiteRecord, ...]:
 def _site(site: SiteRecord, force: InForce, iterations_rate: float | None) -> SiteSnapshot:
     config, trial = force.config(site.index), force.tried(site.index)
     return SiteSnapshot(
+        index=site.index,
         name=site_text(site),
         function=site.function,
         bytes=site.bytes,

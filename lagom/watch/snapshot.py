@@ -44,8 +44,10 @@ class Agreement(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SiteSnapshot:
-    """Calls that share one config. Configs as text, ``stock`` where NCCL chooses; ``trial``: what is tried now."""
+    """Calls that share one config. Configs as text, ``stock`` where NCCL chooses; ``trial``: what is tried now.
+    ``index`` is the site's number in its program; two sites may have one name."""
 
+    index: int
     name: str
     function: str
     bytes: int

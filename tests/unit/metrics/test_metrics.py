@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lagom import metrics
 from lagom.errors import UsageError
+from lagom.metrics.families import Family
 from lagom.watch.build import build_job, counts_of
-from lagom.watch.snapshot import NodeSnapshot, Phase
+from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase, SiteSnapshot, Speedup
 from lagom.watch.story import JobStory
 from tests.unit.watch.pictures import SEARCH, group, plan, region, slot
 
@@ -44,11 +46,103 @@ def test_prometheus_reads_every_number(node: NodeSnapshot) -> None:
     assert series["lagom_calls_total"] == {job: 7.0}
     assert series["lagom_lost_seconds_total"] == {job: 0.25}
     assert series["lagom_speedup_low_ratio"] == {job: 1.08}
-    site = (*job, ("site", "allgather 416M hidden"))
+    site = (*job, ("site", "0 allgather 416M hidden"))
     assert series["lagom_site_channels"] == {tuple(sorted(site)): 3.0}
     phases = {dict(labels)["phase"]: value for labels, value in series["lagom_phase"].items()}
     assert {phase for phase, value in phases.items() if value} == {"tuned"}
     assert set(phases) == {phase.value for phase in Phase}
+
+
+def test_sites_of_one_name_are_two_series(node: NodeSnapshot) -> None:
+    (job,) = node.jobs
+    (shown,) = job.groups
+    first = shown.sites[0]
+    sites = (first, replace(first, index=4, channels=6, in_force="nc=6"))
+    twins = replace(node, jobs=(replace(job, groups=(replace(shown, sites=sites),)),))
+    series = parsed(metrics.exposition(twins))
+    by_site = {dict(labels)["site"]: value for labels, value in series["lagom_site_channels"].items()}
+    assert by_site == {"0 allgather 416M hidden": 3.0, "4 allgather 416M hidden": 6.0}
+    configs = {(dict(labels)["site"], dict(labels)["config"]) for labels in series["lagom_site_config_info"]}
+    assert configs == {("0 allgather 416M hidden", "nc=3"), ("4 allgather 416M hidden", "nc=6")}
+
+
+SITE = SiteSnapshot(2, "reduce 1K", "reduce", 1024, "", 73, None, "ring", "nc=3", "", channels=79, chunk_bytes=83)
+GROUP = GroupSnapshot(
+    index=0,
+    comm_id="0xa",
+    name="dp",
+    ranks=8,
+    here=4,
+    nodes=2,
+    phase=Phase.TUNED,
+    detail="",
+    agreement=Agreement.AGREED,
+    epoch=9,
+    calls=3,
+    calls_per_second=None,
+    iterations_per_second=5.5,
+    changed=7,
+    unrecorded=11,
+    suspensions=13,
+    graph_captured=False,
+    untunable={"p2p": 17, "copy_engine": 19},
+    stock_z_ns=23e9,
+    speedup=Speedup(1.29, 1.25, 1.31),
+    resolvable=0.037,
+    configs_tried=41,
+    lost_iterations=43.5,
+    lost_seconds=47.25,
+    plans_committed=53,
+    plans_aborted=59,
+    drifts=61,
+    sites=(SITE,),
+    rules=(),
+)
+JOB = JobSnapshot(
+    "j", "/r", "", "", "tune", "lagom", 42, 4, ("2.30.7",), "H200", 67.5, False, (), groups=(GROUP,), decisions=()
+)
+#: What each family must say of that job: by the label that tells its series apart, or of its one series.
+SAID: dict[str, float | dict[str, float]] = {
+    "lagom_look_timestamp_seconds": 71.5,
+    "lagom_jobs": 1,
+    "lagom_job_info": 1,
+    "lagom_job_start_timestamp_seconds": 67.5,
+    "lagom_ranks": 4,
+    "lagom_controller_up": 1,
+    "lagom_phase": {phase.value: float(phase is Phase.TUNED) for phase in Phase},
+    "lagom_calls_total": 3,
+    "lagom_calls_changed_total": 7,
+    "lagom_iterations_per_second": 5.5,
+    "lagom_stock_iteration_seconds": 23,
+    "lagom_speedup_ratio": 1.29,
+    "lagom_speedup_low_ratio": 1.25,
+    "lagom_speedup_high_ratio": 1.31,
+    "lagom_resolvable_effect_ratio": 0.037,
+    "lagom_trials_total": 41,
+    "lagom_lost_iterations_total": 43.5,
+    "lagom_lost_seconds_total": 47.25,
+    "lagom_plans_committed_total": 53,
+    "lagom_plans_aborted_total": 59,
+    "lagom_drifts_total": 61,
+    "lagom_program_suspensions_total": 13,
+    "lagom_call_records_dropped_total": 11,
+    "lagom_untunable_operations_total": {"p2p": 17, "copy_engine": 19},
+    "lagom_site_config_info": 1,
+    "lagom_site_channels": 79,
+    "lagom_site_chunk_bytes": 83,
+    "lagom_site_calls_per_iteration": 73,
+}
+SPLIT_BY = {"lagom_phase": "phase", "lagom_untunable_operations_total": "kind"}
+
+
+@pytest.mark.parametrize("family", metrics.FAMILIES, ids=lambda family: family.name)
+def test_every_family_says_the_value_that_its_name_means(family: Family) -> None:
+    series = parsed(metrics.exposition(NodeSnapshot(71.5, "host", (JOB,))))[family.series]
+    if family.series in SPLIT_BY:
+        assert {dict(labels)[SPLIT_BY[family.series]]: value for labels, value in series.items()} == SAID[family.series]
+    else:
+        assert list(series.values()) == [SAID[family.series]]
+    assert all({name for name, _ in labels} == set(family.labels) for labels in series)
 
 
 def test_every_family_has_help_type_and_a_name_with_its_unit(node: NodeSnapshot) -> None:
