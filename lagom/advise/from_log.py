@@ -21,8 +21,8 @@ _P2P_CHUNKS = {"NCCL_P2P_NVL_CHUNKSIZE": (262144, 1048576)}
 
 
 def from_log(events: Iterable[Any]) -> tuple[Advice, ...]:
-    """Proposals of a job's log, and its verdict on head-room."""
-    kept = list(events)
+    """Proposals of a log's newest job, and its verdict on head-room."""
+    kept = journal.last_job(events)
     story = gather(kept)
     started = next((event for event in kept if isinstance(event, journal.JobStart)), None)
     room = parse(started.headroom) if started is not None else None

@@ -107,20 +107,20 @@ def _of_log(asked: str, source: Path | None, environ: Mapping[str, str]) -> Head
 
 def _logs_here() -> list[Path]:
     """Logs in this folder, newest first; those of jobs with head-room tell nothing."""
-    logs = sorted(Path().glob(f"lagom-*/{journal.LOG_NAME}"), key=lambda log: log.stat().st_mtime, reverse=True)
+    logs = journal.own_logs(Path())
     return [log for log in logs if not any(isinstance(e, journal.JobStart) and e.headroom for e in _quietly(log))]
 
 
 def _quietly(file: Path) -> Iterator[Any]:
     try:
-        yield from journal.read(file)
+        yield from journal.last_job(journal.read(file))
     except JournalError:
         return
 
 
 def _fitting(file: Path, environ: Mapping[str, str]) -> list[Any]:
     """The events of a log; raises :class:`NoHeadroom` if its job ran on another GPU or with other NCCL settings."""
-    events = list(journal.read(file))
+    events = journal.last_job(journal.read(file))
     joined = [event for event in events if isinstance(event, journal.RankJoined)]
     for event in joined:
         if event.gpu != gpu_here():

@@ -13,7 +13,7 @@ from pathlib import Path
 from lagom.errors import JournalError
 from lagom.exchange.result import Entry
 from lagom.exchange.topology import Topology
-from lagom.journal import Communicator, Program, find_log, read
+from lagom.journal import Communicator, Program, find_log, last_job, read
 from lagom.profile_file import Section
 from lagom.records import STOCK, Assignment, CommConfig, Function, Site
 from lagom.wire.plan import Rule, format_rule
@@ -115,7 +115,7 @@ def picks_beside(profile: Path) -> Picks:
     picks: Picks = {}
     sizes: dict[int, Topology] = {}
     try:
-        for event in read(find_log(profile.parent)):
+        for event in last_job(read(find_log(profile.parent))):
             if isinstance(event, Communicator):
                 sizes[event.communicator] = Topology(event.ranks, event.nodes)
             elif isinstance(event, Program) and event.communicator in sizes:

@@ -14,8 +14,8 @@ from lagom.report.tuning_story import Search
 
 
 def explain(events: Iterable[Any], source: str) -> Explanation:
-    """The whole story of a log, told by communicator and site."""
-    kept = list(events)
+    """The whole story of a log's newest job, told by communicator and site."""
+    kept = journal.last_job(events)
     story = tuning_story.gather(kept)
     started = next((event for event in kept if isinstance(event, journal.JobStart)), None)
     joined = next((event for event in kept if isinstance(event, journal.RankJoined) and event.environment), None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lagom.journal.reader import find_log, read
+from lagom.journal.find import find_log, own_logs
+from lagom.journal.reader import last_job, read
 from lagom.journal.schema import (
     SCHEMA,
     Communicator,
@@ -54,5 +55,7 @@ __all__ = [
     "StandingAside",
     "find_log",
     "json_schema",
+    "last_job",
+    "own_logs",
     "read",
 ]

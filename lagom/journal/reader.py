@@ -8,36 +8,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from lagom.errors import JournalError
-from lagom.journal.schema import EVENT, SCHEMA, Base
+from lagom.files import open_regular
+from lagom.journal.schema import EVENT, SCHEMA, Base, JobStart
 from lagom.journal.writer import LOG_NAME
 from lagom.records import printable
 
 FOLLOW_SECONDS = 0.2
-
-
-def find_log(path: Path | str | None = None) -> Path:
-    """The log meant by a file, a folder, or nothing (the newest ``./lagom-*``); raises :class:`JournalError`."""
-    if path is None:
-        return _newest_log(Path())
-    path = Path(path)
-    log = path / LOG_NAME if path.is_dir() else path
-    if not log.is_file():
-        raise JournalError(f"there is no log at {log}; name a log folder (lagom-<job>) or a {LOG_NAME} file.")
-    return log
-
-
-def _newest_log(here: Path) -> Path:
-    logs = sorted(here.glob(f"lagom-*/{LOG_NAME}"), key=lambda log: log.stat().st_mtime)
-    if not logs:
-        raise JournalError(f"there is no lagom-*/{LOG_NAME} in {here.absolute()}; name the log folder of the job.")
-    return logs[-1]
 
 
 def read(
@@ -67,6 +50,17 @@ def read(
         yield event
     if number and not last:
         raise JournalError(f"{path} is no decision log of lagom; name a log folder (lagom-<job>) or its {LOG_NAME}.")
+
+
+def last_job(events: Iterable[Any]) -> list[Any]:
+    """The events of a log's newest job: a folder may hold several, one after the other, that number their ranks and
+    communicators anew. All events where no job_start is among them."""
+    found: list[Any] = []
+    for event in events:
+        if isinstance(event, JobStart):
+            found.clear()
+        found.append(event)
+    return found
 
 
 def parse(line: str, number: int = 0) -> Base | None:
@@ -104,7 +98,7 @@ def _lines(path: Path, follow: bool, stop: Callable[[], bool]) -> Iterator[tuple
     """Complete lines with their numbers. The last line counts only once its newline is there."""
     number, rest = 0, b""
     try:
-        file = path.open("rb")
+        file = open_regular(path)
     except OSError as error:
         raise JournalError(f"cannot read {path} ({error.strerror}); check the path and its permissions.") from error
     with file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from lagom.files import open_regular
 from lagom.journal import LOG_NAME
 from lagom.journal.reader import parse
 from lagom.journal.schema import Base
@@ -22,7 +23,7 @@ class Tail:
         has become shorter is another one, and is read from its start. Raises :class:`JournalError` for another schema.
         """
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 if os.fstat(file.fileno()).st_size < self._offset:
                     self._offset = 0
                 file.seek(self._offset)

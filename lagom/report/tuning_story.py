@@ -141,9 +141,9 @@ class TuningStory:
 
 
 def gather(events: Iterable[Any]) -> TuningStory:
-    """The story told by the events of a log, in order; events it does not know are passed over."""
+    """The story of a log's newest job, told by its events in order; events it does not know are passed over."""
     story = TuningStory()
-    for event in events:
+    for event in journal.last_job(events):
         take = _TAKERS.get(type(event))
         if take is not None:
             take(story, event)

@@ -137,6 +137,15 @@ def test_send_recv_is_proposed_with_its_count_and_never_as_measured() -> None:
     assert about(from_log(log([], channels(4, 8))), "send/recv") == []
 
 
+def test_of_two_jobs_in_one_log_the_newest_counts() -> None:
+    plain = log([move(2, channels(4, 16), "worse"), move(3, channels(4, None), "better")], channels(4, None))
+    raised = log([move(2, channels(28, None), "worse")], channels(8, 8), headroom="32:24")
+    (found,) = about(from_log([*plain, *raised]), "head-room")
+    assert found.standing is Standing.NO_GAIN, "the newest job tried it in vain"
+    (found,) = about(from_log([*raised, *plain]), "head-room")
+    assert found.standing is Standing.PROPOSAL
+
+
 # -- from a benchmark
 
 

@@ -118,6 +118,15 @@ def test_an_empty_log_and_a_running_one_are_told_too() -> None:
     assert all(site.ours == STOCK for site in running.sites)
 
 
+def test_of_two_jobs_in_one_log_the_newest_is_told() -> None:
+    second = [journal.JobStart(job="newer", mode="tune"), *events()[1:]]
+    story = log.explain([*events(), *second], "here")
+    assert dict(story.facts)["ranks"] == "1"
+    assert dict(story.facts)["job"] == "newer"
+    assert "head-room" not in dict(story.facts)
+    assert story.communicators == log.explain(second, "here").communicators
+
+
 def test_json_names_algorithms_as_nccl_does() -> None:
     value = json.loads(json.dumps(show.as_json(log.explain(events(), "here"))))
     site = value["communicators"][0]["sites"][0]

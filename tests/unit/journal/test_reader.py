@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lagom.errors import JournalError
-from lagom.journal import JobEnd, Journal, Note, find_log, read
+from lagom.journal import JobEnd, JobStart, Journal, Note, find_log, last_job, read
 
 
 def test_a_log_of_another_schema_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -90,3 +90,12 @@ def test_find_log_takes_file_folder_or_the_newest(tmp_path: Path, monkeypatch: p
     assert find_log(old / "decisions.jsonl") == old / "decisions.jsonl"
     with pytest.raises(JournalError, match="there is no log"):
         find_log(tmp_path / "nowhere")
+
+
+def test_the_newest_job_is_what_follows_the_last_job_start() -> None:
+    first, second = JobStart(job="a", mode="tune"), JobStart(job="b", mode="tune")
+    early, late, end = Note(text="early"), Note(text="late"), JobEnd(reason="over")
+    assert last_job([first, early, end, second, late]) == [second, late]
+    assert last_job([first]) == [first]
+    assert last_job([early, late]) == [early, late], "an excerpt without a start is told as it is"
+    assert last_job([]) == []

@@ -106,6 +106,11 @@ def test_the_page_tells_all_of_it_offline(story: TuningStory, tmp_path: Path) ->
     assert not re.findall(r'(?:src|href)="(?!#)[^"]*"|https?://\S+', without_names)
 
 
+def test_of_two_jobs_in_one_log_the_newest_is_told() -> None:
+    newest = events()
+    assert gather([*events(finished=False), *newest]) == gather(newest)
+
+
 def test_an_unfinished_search_says_so(tmp_path: Path) -> None:
     story = gather(events(finished=False))
     tuning_report.write_folder(story, tmp_path, "x")
