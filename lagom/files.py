@@ -8,6 +8,7 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 #: Never open to all, whatever the umask: what lies in a log folder is believed.
 FOLDER_MODE = 0o775
@@ -39,10 +40,34 @@ def open_append(path: Path) -> int:
     return _checked(path, os.open(path, flags, 0o644))
 
 
+def open_own(path: Path) -> int:
+    """A descriptor for reading; OSError where the file is a link, a FIFO or another user's."""
+    return _checked(path, os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def own_file(path: Path) -> os.stat_result | None:
+    """The status of a regular file of ours in a folder of ours, so that nobody else can have put it there or can put
+    another in its place; None for whatever else ``path`` may be. Nothing is opened."""
+    try:
+        status = path.stat()
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid in trusted_owners() and not not_ours(path.parent)
+    except OSError:
+        return None
+    return status if ours else None
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A file to read that somebody named, whoever owns it; OSError where it is none: a FIFO would be waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
 def read_own(path: Path) -> str:
     """The text of a small file; OSError where it is a link, another user's, or larger than a MiB."""
-    descriptor = _checked(path, os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
-    with os.fdopen(descriptor, "rb") as file:
+    with os.fdopen(open_own(path), "rb") as file:
         data = file.read(LARGEST_READ + 1)
     if len(data) > LARGEST_READ:
         raise OSError(errno.EFBIG, "it is larger than a MiB", str(path))
