@@ -54,12 +54,11 @@ def modes(incomplete: str) -> list[str]:
 
 def log_folders(incomplete: str) -> list[str]:
     """Folders with a log, newest first, below the folder that is being typed."""
-    from lagom.journal.writer import LOG_NAME
+    from lagom.journal import own_logs
 
     typed = Path(incomplete or ".")
     parent = typed if incomplete.endswith("/") else typed.parent
-    logs = sorted(parent.glob(f"*/{LOG_NAME}"), key=lambda log: -log.stat().st_mtime)
-    return one_of(str(log.parent) for log in logs)(incomplete)
+    return one_of(str(log.parent) for log in own_logs(parent, "*"))(incomplete)
 
 
 def sites(incomplete: str) -> list[str]:

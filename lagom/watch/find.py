@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lagom.errors import JournalError, UsageError
-from lagom.journal import LOG_NAME, JobStart, find_log
+from lagom.files import open_regular, own_file
+from lagom.journal import LOG_NAME, JobStart, find_log, own_logs
 from lagom.journal.reader import parse
 from lagom.settings import read
 from lagom.wire.glance import RegionGlance, glance
@@ -24,9 +25,10 @@ def regions() -> list[Path]:
 
 
 def log_folder_of(seen: RegionGlance) -> Path | None:
-    """Where the log of a region's job is: as its controller was told, as its ranks were, or one here that names it."""
+    """Where the log of a region's job is: as its controller was told, as its ranks were, or one here that names it.
+    Only a log of ours is believed: a process id may have gone to another user, and anybody may write down a region."""
     for folder in _candidates(seen):
-        if region_of(folder) == seen.path:
+        if own_file(folder / LOG_NAME) is not None and region_of(folder) == seen.path:
             return folder.absolute()
     return None
 
@@ -37,7 +39,7 @@ def _candidates(seen: RegionGlance) -> Iterator[Path]:
     for process in seen.processes:
         if (folder := _told_to_rank(process.pid)) is not None:
             yield folder
-    yield from sorted(Path().glob("lagom-*"), key=lambda path: -path.stat().st_mtime)
+    yield from (log.parent for log in own_logs(Path()))
 
 
 def _told_to_controller(seen: RegionGlance) -> Path | None:
@@ -74,7 +76,7 @@ def region_of(folder: Path) -> Path | None:
     """The region that the last job of a log used; ``None`` without a log, or where it does not say."""
     last = None
     try:
-        with (folder / LOG_NAME).open("rb") as file:
+        with open_regular(folder / LOG_NAME) as file:
             for line in file:
                 if b'"job_start"' in line[:256]:
                     last = line
@@ -90,7 +92,7 @@ def named_folder(job: str) -> Path:
     if path.exists():
         return find_log(path).parent
     beside = Path(f"lagom-{job}")
-    if (beside / LOG_NAME).is_file():
+    if own_file(beside / LOG_NAME) is not None:
         return beside
     running = [(seen, folder) for seen in map(glance, regions()) if (folder := log_folder_of(seen)) is not None]
     for seen, folder in running:

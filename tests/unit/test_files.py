@@ -11,7 +11,7 @@ import pytest
 from lagom import files
 from lagom.controller.options import Options
 from lagom.controller.pins import Pins
-from lagom.files import not_ours, open_append, read_own, write_whole
+from lagom.files import not_ours, open_append, open_regular, own_file, read_own, write_whole
 from lagom.journal import Journal, Note
 
 NOBODY = 65534
@@ -114,3 +114,42 @@ def test_pins_of_another_user_are_not_followed_and_said(tmp_path: Path) -> None:
     path.unlink()
     path.write_text("allgather:any:nc=2")
     assert [rule.config.channels for rule in pins.changed() or ()] == [2]
+
+
+def test_a_file_that_was_named_may_be_anybodys_but_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"text")
+    (tmp_path / "link").symlink_to("file")
+    with open_regular(tmp_path / "link") as file:
+        assert file.read() == b"text"
+    os.mkfifo(tmp_path / "fifo")
+    for other in (tmp_path / "fifo", tmp_path, Path("/dev/zero")):
+        with pytest.raises(OSError, match="no regular file"):
+            open_regular(other)
+
+
+def test_only_a_regular_file_in_a_folder_closed_to_others_is_ours(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").write_bytes(b"text")
+    os.mkfifo(folder / "fifo")
+    (folder / "gone").symlink_to("/nonexistent")
+    (tmp_path / "loop").symlink_to("loop")
+    status = own_file(folder / "file")
+    assert status is not None
+    assert status.st_size == 4
+    assert [own_file(folder / name) for name in ("fifo", "gone", "nowhere")] == [None] * 3
+    assert own_file(tmp_path / "loop" / "file") is None
+    folder.chmod(0o777)
+    assert own_file(folder / "file") is None
+
+
+@needs_root
+@pytest.mark.parametrize("theirs", ["file", "folder", "link"])
+def test_what_another_user_owns_is_not_ours(theirs: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_bytes(b"text")
+    (tmp_path / "link").symlink_to("folder")
+    assert own_file(tmp_path / "link" / "file") is not None
+    path = {"file": "folder/file", "folder": "folder", "link": "link"}[theirs]
+    os.chown(tmp_path / path, NOBODY, NOBODY, follow_symlinks=False)
+    assert own_file(tmp_path / "link" / "file") is None

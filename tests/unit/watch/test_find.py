@@ -159,3 +159,32 @@ def test_a_job_is_named_by_its_folder_or_its_name(tmp_path: Path) -> None:
     assert find.named_folder("night") == Path("lagom-night")
     with pytest.raises(UsageError, match="no job and no log folder 'day'"):
         find.named_folder("day")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "dangling"])
+def test_what_is_planted_beside_a_running_job_neither_hangs_nor_breaks_a_look(kind: str, tmp_path: Path) -> None:
+    if kind == "fifo":
+        (tmp_path / "lagom-x").mkdir()
+        os.mkfifo(tmp_path / "lagom-x" / "decisions.jsonl")
+        assert find.region_of(tmp_path / "lagom-x") is None
+    else:
+        (tmp_path / "lagom-gone").symlink_to("/nonexistent")
+    with Region.create("job-p") as held:
+        (job,) = Watcher().look().running
+        assert job.folder == ""
+        held.close(unlink=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("told", [False, True], ids=["lies here", "a pid gone to another user"])
+def test_another_users_log_that_names_our_region_is_not_believed(
+    told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "PROC", tmp_path / "proc")
+    seen = replace(region(group(slot(0)), controller=False), path=tmp_path / "region")
+    log = log_of(tmp_path / ("deep/log" if told else "lagom-evil"), seen.path)
+    if told:
+        proc(tmp_path / "proc", seen.processes[0].pid, "environ", [f"LAGOM_DIR={log}"], tmp_path)
+    assert find.log_folder_of(seen) == log
+    os.chown(log, 65534, 65534)
+    assert find.log_folder_of(seen) is None
