@@ -7,24 +7,33 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from lagom.cli.job import JobPlan
 from lagom.cli.supervise import Mask
 from lagom.errors import UsageError
-from lagom.files import open_append
+from lagom.files import FOLDER_MODE, not_ours, open_append
+from lagom.journal import LOG_NAME
+from lagom.journal.ending import write_death, write_end
 from lagom.settings import controller_program, read, split_rules
 from lagom.wire.inspect import unlink_if_unheld
 from lagom.wire.region import job_key, region_path
 
 LOG = "controller.log"
+REFUSED = 2  # the exit code with which the controller says why it does not run
 STARTED = "lagom controller "  # how its first line begins, before its pid
 STOP_SECONDS = 10.0
 #: The controller shall not load what the job preloads, nor look like a rank. NCCL_HOSTID is part of the job's name.
 SCRUBBED = ("LD_PRELOAD", "CUDA_", "NCCL_", "OMP_", "MKL_")
 KEPT = ("NCCL_HOSTID",)
+
+
+class NoLog(UsageError):
+    """The log cannot be written: a job that did not ask for it in so many words can do without."""
 
 
 class Controller:
@@ -35,6 +44,7 @@ class Controller:
         key = key_of_this_job()
         self.region = region_path(key)
         self._complained = False
+        self._began = time.monotonic()
         with log:
             self._process = subprocess.Popen(
                 command_line(plan, key),
@@ -52,11 +62,14 @@ class Controller:
         if code and not self._complained:
             self._complained = True
             reason = last_words(self.folder / LOG)
+            if code != REFUSED:  # then it has said so in the log itself
+                write_death(self.folder, f"(pid {self._process.pid}) {death(code)}{reason}")
             text = f"lagom: the controller ended with {code}{reason}; the job goes on with what was agreed so far."
             print(text, file=sys.stderr, flush=True)
 
-    def end(self) -> None:
-        """Stop the controller and leave no shared memory behind. It removes the region itself unless it was killed."""
+    def end(self, job_code: int | None) -> None:
+        """Stop the controller and leave no shared memory behind. It removes the region and ends its log itself unless it
+        was killed. ``job_code``: what the job's command ended with; None = it could not be started."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -65,6 +78,16 @@ class Controller:
                 self._process.kill()
                 self._process.wait()
         unlink_if_unheld(self.region)  # a killed controller leaves it
+        code = self._process.wait()
+        if code:
+            job = "cannot be started" if job_code is None else f"ended with {job_code}"
+            reason = f"the job's command {job}; its controller {death(code)}"
+            write_end(self.folder, reason, time.monotonic() - self._began)
+
+
+def death(code: int) -> str:
+    """How a process ended, in words: its exit code as :mod:`subprocess` tells it."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
 
 
 def command_line(plan: JobPlan, key: str) -> list[str]:
@@ -98,13 +121,50 @@ def open_log(folder: Path) -> BinaryIO:
     try:
         log = os.fdopen(open_append(folder / LOG), "ab")
     except OSError as error:
-        raise UsageError(f"the log folder {folder} cannot be written to ({error.strerror}); use --dir.") from error
+        raise NoLog(f"the log folder {folder} cannot be written to ({error.strerror}); use --dir.") from error
     try:
         fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         log.close()
         raise UsageError(f"another job writes to {folder} right now; name another folder with --dir.") from error
     return log
+
+
+def prepared(plan: JobPlan) -> tuple[JobPlan, BinaryIO | None]:
+    """The log folder made and controller.log opened, if this plan has a controller. Where that cannot be: refused if
+    the user named the folder with --dir, else the job goes without, and its plan says so. Mode off needs no folder."""
+    if plan.variables["LAGOM_MODE"] == "off" and not plan.insists:
+        return replace(plan, logs=False), None
+    try:
+        make_folder(plan.folder)
+        check_journal(plan.folder)
+        log = open_log(plan.folder) if plan.starts_controller else None
+    except NoLog as error:
+        if plan.insists:
+            raise
+        return plan.without_log(str(error)), None
+    return plan, log
+
+
+def make_folder(folder: Path) -> None:
+    """Raises :class:`NoLog` where it cannot be made, or others could write to it."""
+    try:
+        folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+        wrong = not_ours(folder)
+    except OSError as error:
+        raise NoLog(f"the log folder {folder} cannot be made ({error.strerror}); name another with --dir.") from error
+    if wrong:
+        raise NoLog(f"the log folder {folder} {wrong}; name one of your own with --dir.")
+
+
+def check_journal(folder: Path) -> None:
+    """Raises :class:`NoLog` where something lies in the decision log's place that cannot be appended to."""
+    log = folder / LOG_NAME
+    if os.path.lexists(log):
+        try:
+            os.close(open_append(log))
+        except OSError as error:
+            raise NoLog(f"the log {log} cannot be written ({error.strerror}); name another folder with --dir.") from error
 
 
 def last_words(log: Path) -> str:

@@ -52,6 +52,15 @@ class JobPlan:
     tunes: bool  # whether the controller is started here, or by the launcher of this node's first rank
     remarks: tuple[str, ...] = ()
     controller_options: tuple[str, ...] = ()
+    insists: bool = False  # the log folder was named with --dir: without it the job is not what was asked for
+    logs: bool = True
+
+    def without_log(self, reason: str) -> JobPlan:
+        """The same where nothing can be logged, and so nothing tuned. ``reason``: a sentence."""
+        rest = "The job runs without a controller: nothing is tuned." if self.tunes else "The job runs without a log."
+        variables = {**self.variables, "LAGOM_CONTROLLER": "none"}
+        remarks = (*self.remarks, f"{reason} {rest}")
+        return replace(self, variables=variables, remarks=remarks, starts_controller=False, logs=False)
 
     def started_with(self, variables: Mapping[str, str], remarks: tuple[str, ...]) -> JobPlan:
         """The same with more in its environment."""
@@ -90,7 +99,9 @@ def plan_job(wish: Wish, environ: Mapping[str, str], plugin: Path) -> JobPlan:
         variables["LAGOM_JOB_ID"] = job
     variables["LAGOM_MODE"] = mode
     remarks = _remarks(environ, variables, mode)
-    return JobPlan(job, folder, variables, tunes and rank in (None, 0), tunes, remarks, wish.controller_options)
+    starts = tunes and rank in (None, 0)
+    insists = wish.directory is not None
+    return JobPlan(job, folder, variables, starts, tunes, remarks, wish.controller_options, insists)
 
 
 def check_tuner_slot(environ: Mapping[str, str], plugin: Path, *, replace: bool) -> None:

@@ -39,6 +39,7 @@ def log(
 ) -> None:
     """Print what happened in a job and why: one line a decision."""
     from lagom import journal
+    from lagom.cli.unfinished import how_it_stands
 
     if schema:
         import json
@@ -47,15 +48,19 @@ def log(
         return
     formatter = journal.Formatter(site, everything=everything or as_json)
     damaged: list[int] = []
+    start, last = None, None
     for event in journal.read(
         journal.find_log(where), follow=follow, on_damage=lambda number, _: damaged.append(number)
     ):
+        start, last = event if isinstance(event, journal.JobStart) else start, event
         line = formatter.line(event)
         if line is not None:
             _print(event.model_dump_json(by_alias=True) if as_json else line)
     if site and not formatter.site_is_known:
         known = ", ".join(formatter.sites_known) or "none: no iteration was found"
         raise UsageError(f"there is no site '{site}' in this log; its sites are: {known}.")
+    if unfinished := how_it_stands(start, last):
+        print(f"lagom: {unfinished}", file=sys.stderr)
     if damaged:
         print(
             f"lagom: {len(damaged)} line(s) could not be read (first: line {damaged[0]}): torn by a crash.",

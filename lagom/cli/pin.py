@@ -64,6 +64,15 @@ def check_rules(rules: list[str]) -> list[str]:
     return single
 
 
+def wanted_rules(options: list[str] | None, variable: str) -> tuple[str, ...]:
+    """The rules of --set, else those of LAGOM_SET; one of them with no rule in it is refused, not taken for a search."""
+    rules = tuple(check_rules(options or [variable]))
+    if not rules and (options or variable):
+        name = "--set" if options else "LAGOM_SET"
+        raise UsageError(f"{name} holds no rule; write one like allgather:>=1M:nc=4, or leave it out to search.")
+    return rules
+
+
 def job_folder(directory: Path | None) -> Path:
     """The log folder of a running job; raises if it holds no log or the job has ended."""
     from lagom.journal import JobEnd, find_log, read

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -127,13 +126,12 @@ def _live(
 ) -> tuple[list[KernelTable], dict[int, dict[int, NDArray[Any]]], str]:
     """Run the job with the controller recording some iterations; its records. Raises LagomError where none came."""
     from lagom.cli.job import Wish, plan_job
-    from lagom.cli.run import say, supervise
+    from lagom.cli.run import check_command, say, supervise
     from lagom.errors import LagomError
     from lagom.timeline.records import has_records, load_records
     from lagom.wire.library import plugin_path
 
-    if shutil.which(command[0]) is None:
-        raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
+    check_command(command[0])
     options = ("--profile-iterations", str(iterations), "--stable-iterations", str(_SETTLED))
     wish = Wish(mode="tune", directory=out / "log", controller_options=options, timeline=True)
     plan = plan_job(wish, os.environ, plugin_path())

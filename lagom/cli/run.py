@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from lagom.cli import complete
-from lagom.cli.pin import check_rules
+from lagom.cli.pin import check_rules, wanted_rules
 from lagom.errors import UsageError
-from lagom.files import FOLDER_MODE, not_ours
 from lagom.settings import SETTINGS, read
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def run(
     from lagom.wire.library import plugin_path
 
     _check_settings(mode, strategy, profile)
-    pinned = tuple(check_rules(rules or [read("LAGOM_SET")]))
+    pinned = wanted_rules(rules, read("LAGOM_SET"))
     for_controller = _controller_options(
         compare or [], record, seed=seed, stable_iterations=stable_iterations, search_seconds=search_seconds
     )
@@ -120,8 +119,7 @@ def run(
     plan = plan_job(wish, os.environ, plugin_path()).started_with(start.variables, start.remarks)
     if compare and not plan.tunes:
         raise UsageError("--compare measures while the job runs; leave out --profile and any mode but tune.")
-    if shutil.which(command[0]) is None:
-        raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
+    check_command(command[0])
     raise typer.Exit(supervise(command, plan, quiet=quiet))
 
 
@@ -153,21 +151,31 @@ def _check_settings(mode: str, strategy: str, profile: Path | None) -> None:
         raise UsageError(f"there is no strategy '{name}'; choose one of: {', '.join(STRATEGIES)}.")
 
 
+def check_command(name: str) -> None:
+    """Refuse a job that cannot be started, before anything is made for it."""
+    if shutil.which(name) is not None:
+        return
+    if shutil.which(name, os.F_OK) is not None:
+        raise UsageError(f"'{name}' may not be executed; give it the permission (chmod +x), or name its interpreter.")
+    raise UsageError(f"the command '{name}' is not found; give the job's command line after `--`.")
+
+
 def supervise(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     """Run a planned job to its end, with what belongs beside it; returns its exit code. ``quiet``: how the search goes
     on is not told."""
-    from lagom.cli.beside import open_log
+    from lagom.cli.beside import prepared
 
+    plan, log = prepared(plan)
     os.environ.update(plan.variables)
-    _make_folder(plan.folder)
-    log = open_log(plan.folder) if plan.starts_controller else None
     for remark in plan.remarks:
         say(remark)
-    say(f"job {plan.job}, mode {plan.variables['LAGOM_MODE']}; log in {plan.folder}")
+    where = f"; log in {plan.folder}" if plan.logs else ""
+    say(f"job {plan.job}, mode {plan.variables['LAGOM_MODE']}{where}")
     started = time.time()
     code = _run_beside_controller(command, plan, log, None if quiet else started)
     took = f"after {time.time() - started:.0f} s"
-    say(f"job {plan.job} ended with {code} {took}{_result(plan.folder, started)}; log in {plan.folder}")
+    result = _result(plan.folder, started) if plan.logs else ""
+    say(f"job {plan.job} ended with {code} {took}{result}{where}")
     return code
 
 
@@ -175,31 +183,25 @@ def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | No
     """``told_since``: tell what the log gains from then on (wall clock, s); ``None`` = tell nothing."""
     from lagom.cli.beside import Controller
     from lagom.cli.progress import shown
+    from lagom.cli.replayed import replay_log
     from lagom.cli.supervise import run_command, signals_held
 
     with signals_held() as mask:
         controller = Controller(plan, mask, log) if log else None
         telling = shown(plan.folder, told_since) if controller and told_since else contextlib.nullcontext()
+        replay = replay_log(plan) if plan.logs else None
+        code = None
         try:
             with telling:
-                return run_command(command, os.environ, mask, controller.check if controller else lambda: None)
+                code = run_command(command, os.environ, mask, controller.check if controller else lambda: None)
+                return code
         except OSError as error:
             raise UsageError(f"'{command[0]}' cannot be started: {error.strerror}.") from error
         finally:
             if controller:
-                controller.end()
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-        wrong = not_ours(folder)
-    except OSError as error:
-        raise UsageError(
-            f"the log folder {folder} cannot be made ({error.strerror}); name another with --dir."
-        ) from error
-    if wrong:
-        raise UsageError(f"the log folder {folder} {wrong}; name one of your own with --dir.")
+                controller.end(code)
+            if replay:
+                replay.end(code)
 
 
 def _result(folder: Path, since: float) -> str:

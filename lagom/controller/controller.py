@@ -30,6 +30,7 @@ from lagom.controller.timeline import Timeline
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.controller.turns import Turns
 from lagom.environment import of_process, told_by
+from lagom.journal.ending import lacks_an_end
 from lagom.profile_file import Fingerprint, write_profile
 from lagom.wire.region import ProcessView, Region
 
@@ -238,6 +239,8 @@ class Controller:
             self.story.note(f"{self._recorder.dropped} raw records did not fit and were dropped", warning=True)
 
     def _say_start(self) -> None:
+        if lacks_an_end(self.story.log.path):
+            self.story.warn("the job before this line has no end in this log: its controller was killed, or still runs")
         self.story.log.write(
             journal.JobStart(
                 job=self.options.job,
@@ -249,6 +252,7 @@ class Controller:
                 region=str(self.region.path),
                 rules=self.options.rules,
                 headroom="" if self.options.headroom is None else str(self.options.headroom),
+                pid=os.getpid(),
             )
         )
 

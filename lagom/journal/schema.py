@@ -117,6 +117,7 @@ class JobStart(Base):
     region: str = ""
     rules: tuple[str, ...] = ()
     headroom: str = ""  # channels built : those of stock
+    pid: int = 0  # of the controller; 0 = there is none, or a lagom wrote this that did not say
 
 
 class RankJoined(Base):

@@ -145,7 +145,7 @@ def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: 
     )
     pid = controller_pid(place)
     os.kill(pid, signal.SIGSTOP)
-    controller.end()
+    controller.end(0)
     assert is_gone(pid)
     assert_nothing_left(place)
 
@@ -155,6 +155,9 @@ def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: 
     [
         (["--", "no-such-command"], {}, "the command 'no-such-command' is not found"),
         (["--set", "nonsense", "--", "true"], {}, ""),
+        (["--set", "", "--", "true"], {}, "--set holds no rule"),
+        (["--set", " ; ;", "--", "true"], {}, "--set holds no rule"),
+        (["--", "true"], {"LAGOM_SET": " ; ;"}, "LAGOM_SET holds no rule"),
         (["--strategy", "magic", "--", "true"], {}, "there is no strategy 'magic'; choose one of: "),
         (["--mode", "sometimes", "--", "true"], {}, "LAGOM_MODE=sometimes is not understood"),
         (["--", "true"], {"NCCL_TUNER_PLUGIN": "other.so"}, "NCCL_TUNER_PLUGIN=other.so is set already"),
@@ -231,3 +234,111 @@ def test_a_forbidden_controller_is_not_started(place: Path) -> None:
     assert "LAGOM_CONTROLLER=none: no controller is started" in err
     assert "LAGOM_NT=1 allows them" in err
     assert list(place.glob("lagom-*/controller.log")) == []
+
+
+def told(place: Path, *command: str) -> str:
+    """What a lagom command says, both streams."""
+    line = [sys.executable, "-m", "lagom", *command]
+    done = subprocess.run(line, cwd=place, env=environment(place), capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_a_killed_controller_is_in_the_log_with_the_end_of_the_job(place: Path) -> None:
+    process = start(place, "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done", LAGOM_JOB_ID="k")
+    pid = controller_pid(place)
+    log = place / "lagom-k" / "decisions.jsonl"
+    until(lambda: log.exists() and "job_start" in log.read_text(), "the first line")
+    assert f"this log has no end yet: its controller (pid {pid}) runs." in told(place, "log", "lagom-k")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: "was killed by SIGKILL" in log.read_text(), "the death in the log")
+    assert f"this log has no end: its controller (pid {pid}) was killed." in told(place, "log", "lagom-k")
+    (place / "go").touch()
+    finish(process)
+    beginning, death, end = journal.read(log)
+    assert isinstance(beginning, journal.JobStart)
+    assert beginning.pid == pid
+    assert isinstance(death, journal.StandingAside)
+    assert death.reason == (
+        f"the controller (pid {pid}) was killed by SIGKILL; the job goes on with what was agreed so far"
+    )
+    assert isinstance(end, journal.JobEnd)
+    assert end.reason == "the job's command ended with 0; its controller was killed by SIGKILL"
+    assert "no end" not in told(place, "log", "lagom-k")
+
+
+def test_a_log_without_an_end_says_so_where_nobody_watched(place: Path) -> None:
+    """As after a start by environment alone: in `log`, in `explain`, and by the next controller of the folder."""
+    folder = place / "lagom-bare"
+    begun = journal.JobStart(
+        job="bare", mode="tune", pid=1 << 22, region=str(place / "shm" / "gone"), host=os.uname().nodename
+    )
+    with journal.Journal(folder) as log:
+        log.write(begun)
+    for command in ("log", "explain"):
+        assert f"this log has no end: its controller (pid {1 << 22}) was killed." in " ".join(
+            told(place, command, "lagom-bare").split()
+        )
+    with journal.Journal(folder) as log:
+        log.write(begun.model_copy(update={"host": "elsewhere"}))
+    assert "was killed, or still runs on elsewhere." in told(place, "log", "lagom-bare")
+    wait = "while ! grep -q '\"rank_joined\\|tune.*lagom-bare' $LAGOM_DIR/decisions.jsonl; do sleep 0.05; done"
+    finish(start(place, "--dir", str(folder), "--", "sh", "-c", wait))
+    notes = [event.text for event in journal.read(folder / "decisions.jsonl") if isinstance(event, journal.Note)]
+    assert notes == ["the job before this line has no end in this log: its controller was killed, or still runs"]
+
+
+def cannot_be_made(place: Path) -> dict[str, str]:
+    return {"LAGOM_DIR": "/proc/nowhere"}
+
+
+def no_place_for_the_log(place: Path) -> dict[str, str]:
+    (place / "taken" / "decisions.jsonl").mkdir(parents=True)
+    return {"LAGOM_DIR": str(place / "taken")}
+
+
+def a_link_for_a_log(place: Path) -> dict[str, str]:
+    (place / "linked").mkdir()
+    (place / "linked" / "decisions.jsonl").symlink_to(place / "elsewhere")
+    return {"LAGOM_DIR": str(place / "linked")}
+
+
+def open_to_all(place: Path) -> dict[str, str]:
+    (place / "open").mkdir()
+    (place / "open").chmod(0o777)
+    return {"LAGOM_DIR": str(place / "open")}
+
+
+@pytest.mark.parametrize("hinder", [cannot_be_made, no_place_for_the_log, a_link_for_a_log, open_to_all])
+def test_a_log_that_cannot_be_written_costs_the_job_nothing(
+    place: Path, hinder: Callable[[Path], dict[str, str]]
+) -> None:
+    code, out, err = finish(start(place, "--", "sh", "-c", "echo ran $LAGOM_CONTROLLER", **hinder(place)))
+    assert (code, out) == (0, "ran none\n")
+    assert "The job runs without a controller: nothing is tuned." in err
+    assert "log in" not in err
+    assert not (place / "elsewhere").exists()
+    assert list(place.glob("*/controller.log")) == []
+    assert_nothing_left(place)
+
+
+def test_the_same_log_named_with_dir_is_refused(place: Path) -> None:
+    folder = no_place_for_the_log(place)["LAGOM_DIR"]
+    code, out, err = finish(start(place, "--dir", folder, "--", "echo", "ran"))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "decisions.jsonl cannot be written" in err
+
+
+def test_mode_off_needs_no_folder(place: Path) -> None:
+    code, out, err = finish(start(place, "--", "echo", "ran", LAGOM_MODE="off", LAGOM_DIR="/proc/nowhere"))
+    assert (code, out) == (0, "ran\n")
+    assert "cannot" not in err
+    assert finish(start(place, "--", "true", LAGOM_MODE="off"))[0] == 0
+    assert list(place.glob("lagom-*")) == []
+    assert_nothing_left(place)
+
+
+def test_a_command_without_permission_is_not_called_missing(place: Path) -> None:
+    (place / "job.sh").write_text("#!/bin/sh\n")
+    code, _, err = finish(start(place, "--", "./job.sh"))
+    assert code == 2
+    assert "'./job.sh' may not be executed" in err
