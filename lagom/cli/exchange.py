@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FORMATS = ("nccl", "ncclx-csv", "ncclx-json")
 REFUSED = 2
 PROFILE_NAME = "profile.lagom"
+EMPTY = "no rule is left to write, so nothing is written: a file without rules is no stand-in for none at all."
 
 
 def import_rules(
@@ -103,7 +104,7 @@ def export_rules(
     """Write a profile, or rules, as a file for NVIDIA's example tuner or for NCCLX.
 
     What the other format cannot say (places in the program, threads, chunks) is refused by name, and then nothing is
-    written unless --partial is given.
+    written unless --partial is given; nor is a file in which no rule is left.
     """
     from lagom import exchange
 
@@ -112,7 +113,10 @@ def export_rules(
     chosen, given = _format(form), _pair(fill)
     entries, picks = _from_rules(rules, _topology(ranks, nodes)) if rules else _from_profile(_profile(source))
     written = exchange.export_rules(_ready(entries, picks, given, without or []), chosen)
-    _report(written.remarks if written.lines else (), written.refused, partial=partial)
+    _report(written.remarks, written.refused, partial=partial)
+    if not written.lines:
+        _say(EMPTY)
+        raise typer.Exit(REFUSED)
     if out is None:
         sys.stdout.write(written.text)
     else:
@@ -247,4 +251,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"lagom: {text}", file=sys.stderr, flush=True)
+    """On stderr. Words of the other tuner's file are among these: none may steer the terminal."""
+    from lagom.records import printable
+
+    print(f"lagom: {printable(text)}", file=sys.stderr, flush=True)

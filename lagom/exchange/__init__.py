@@ -75,7 +75,7 @@ def export_rules(entries: Sequence[Entry], form: Format) -> Written:
         except NotSaid as error:
             refused.append(replace(entry, why=str(error)))
     taken = [Entry(line.where, line.rule, only=line.only) for line in lines]
-    remarks = (*form.remarks, *(_turned(remark) for remark in fallbacks(taken))) if lines else ()
+    remarks = (*form.remarks, *(_turned(remark) for remark in fallbacks(taken)))
     return Written(form.write(lines), len(lines), tuple(refused), remarks)
 
 

@@ -121,6 +121,44 @@ def test_sites_told_apart_by_their_place_are_refused_by_name(tmp_path: Path) -> 
     assert "reducescatter,1048576,1048576,nvls,simple,2,1,8,-1,-1" in out.read_text()
 
 
+@pytest.mark.parametrize("form", ["nccl", "ncclx-csv", "ncclx-json"])
+def test_a_file_without_a_single_rule_is_not_written(form: str, tmp_path: Path) -> None:
+    folder = tuned(tmp_path / "lagom-c", (CommConfig(chunk_bytes=131072),), ((Function.ALL_GATHER, 2 << 20),))
+    (folder / journal.LOG_NAME).unlink()  # which would know NCCL's own pick
+    out = tmp_path / "out.conf"
+    for where in ((), ("--out", out)):
+        done = lagom("export", folder, "--format", form, "--without", "chunk", "--partial", *where)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no rule is left to write" in done.stderr
+        assert "leaves everything to NCCL" in done.stderr
+        assert ("runs on ONE channel" in done.stderr) == (form == "nccl")
+    assert not out.exists()
+
+
+def test_a_profile_of_stock_alone_makes_no_file(tmp_path: Path) -> None:
+    folder = tuned(tmp_path / "lagom-d", (STOCK,), ((Function.ALL_GATHER, 2 << 20),))
+    done = lagom("export", folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "runs on ONE channel" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("nccl", "\x1b]0;pwned\x07\x1b[31mX,0,10,tree,simple,2,-1,-1"),
+        ("nccl", "allgather,0,10,tree,simple,\x9b31m,-1,-1"),
+        ("ncclx-csv", "\x1b[31mX,*,tree,simple,2,*,*"),
+        ("ncclx-json", json.dumps({"rules": [{"filter": {"\x1b[31m": 1}, "config": {}}]})),
+    ],
+)
+def test_no_word_of_a_file_steers_the_terminal(form: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "evil").write_text(text)
+    done = lagom("import", tmp_path / "evil", "--format", form)
+    assert done.returncode == 2
+    assert "refused:" in done.stderr
+    assert all(letter.isprintable() or letter == "\n" for letter in done.stdout + done.stderr)
+
+
 def test_communicators_of_one_size_must_agree(tmp_path: Path) -> None:
     file = tmp_path / "p.lagom"
     rule = Rule(Function.ALL_GATHER, 0, 9, CommConfig(Algorithm.RING, Protocol.LL, 2))
