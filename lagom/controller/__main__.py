@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from lagom import headroom
@@ -15,6 +16,7 @@ from lagom.controller.options import STABLE_ITERATIONS, Options
 from lagom.controller.speech import speak_as_far_as_possible
 from lagom.errors import LagomError
 from lagom.journal import Journal, StandingAside
+from lagom.records import readable_name
 from lagom.settings import read, split_rules
 from lagom.wire.region import Region
 
@@ -35,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(wanted: argparse.Namespace) -> None:
     options = Options(
         directory=wanted.dir,
-        job=wanted.job or wanted.job_key or wanted.region.name,
+        job=wanted.job,
         mode=wanted.mode,
         strategy=wanted.strategy or read("LAGOM_STRATEGY"),
         rules=tuple(wanted.set or split_rules(read("LAGOM_SET"))),
@@ -59,6 +61,7 @@ def _run(wanted: argparse.Namespace) -> None:
     )
     lower_priority()
     with attached as region, Journal(options.directory) as log:
+        options = replace(options, job=wanted.job or readable_name(region.job_key))
         controller = Controller(region, options, log)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, controller.stop)

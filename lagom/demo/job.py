@@ -5,7 +5,8 @@ ranks load the plugin, without it they do not. So `lagom run` and `lagom bench` 
 
     lagom run -- python -m lagom.demo.job --ranks 4 --layers 4
 
-It runs until SIGTERM or ``--iterations``, and then prints each iteration's length on the simulated clock.
+It runs until SIGTERM or ``--iterations``, and then prints each iteration's length on the simulated clock. What the
+ranks say on stderr, the plugin's remarks among it, comes out on this one's.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from lagom.demo.stage import ENDLESS, Scene
-from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.job import VirtualJob, spawned
 from lagom.sim.virtual.spec import JobSpec
 
 #: What a job's environment may say to its ranks.
@@ -35,8 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     environ = {name: value for name, value in os.environ.items() if name.startswith(HEARD)}
+    aloud = partial(spawned, aloud=True)
     with tempfile.TemporaryDirectory(prefix="lagom-job-") as scratch:
-        with VirtualJob(_spec(wanted), wanted.folder or Path(scratch), environ) as job:
+        with VirtualJob(_spec(wanted), wanted.folder or Path(scratch), environ, aloud) as job:
             while job.running() and not stop.is_set():
                 time.sleep(0.02)
             job.stop()

@@ -24,7 +24,7 @@ def explain(events: Iterable[Any], source: str) -> Explanation:
     not_asked = {record.communicator: record for end in ended for record in end.not_asked}
     pinned = _pinned(kept)
     parts = [
-        _communicator(search, _program(kept, search.communicator), pinned.get(search.communicator, ()),
+        _communicator(search, _program(kept, search.communicator), pinned.get(search.communicator),
                       untuned.told(not_asked.get(search.communicator), asides, search.communicator),
                       headroom=started is not None and bool(started.headroom))
         for search in story.searches.values()
@@ -52,13 +52,13 @@ def _program(events: Sequence[Any], communicator: int) -> journal.Program | None
     return next((event for event in found if event.communicator == communicator), None)
 
 
-def _pinned(events: Sequence[Any]) -> dict[int, tuple[str, ...]]:
-    """Rules put in force by hand, by communicator: of plans that were committed."""
-    offered: dict[tuple[int, int], tuple[str, ...]] = {}
-    found: dict[int, tuple[str, ...]] = {}
+def _pinned(events: Sequence[Any]) -> dict[int, journal.PlanPublished]:
+    """What was put in force by hand or from a profile, by communicator: the last plan that was committed."""
+    offered: dict[tuple[int, int], journal.PlanPublished] = {}
+    found: dict[int, journal.PlanPublished] = {}
     for event in events:
         if isinstance(event, journal.PlanPublished) and event.end_call is None:
-            offered[event.communicator, event.epoch] = event.rules
+            offered[event.communicator, event.epoch] = event
         elif isinstance(event, journal.PlanCommitted) and (event.communicator, event.epoch) in offered:
             found[event.communicator] = offered[event.communicator, event.epoch]
     return found
@@ -67,16 +67,17 @@ def _pinned(events: Sequence[Any]) -> dict[int, tuple[str, ...]]:
 def _communicator(
     search: Search,
     program: journal.Program | None,
-    rules: tuple[str, ...],
+    pinned: journal.PlanPublished | None,
     not_tuned: tuple[Any, ...],
     *,
     headroom: bool,
 ) -> CommunicatorStory:
     outcome, base = search.outcome, search.baseline
+    rules = pinned.rules if pinned is not None else ()
     return CommunicatorStory(
         name=search.name or f"communicator {search.communicator}",
         ranks=search.ranks,
-        answer=_answer(search, program, rules),
+        answer=_answer(search, program, pinned),
         channels_built=program.channels_built if program is not None else None,
         headroom=headroom,
         tier=program.tier if program is not None else "",
@@ -90,11 +91,13 @@ def _communicator(
     )
 
 
-def _answer(search: Search, program: journal.Program | None, rules: tuple[str, ...]) -> str:
+def _answer(search: Search, program: journal.Program | None, pinned: journal.PlanPublished | None) -> str:
     if search.moves or search.outcome is not None:
         return tuning_report.answer(search)
-    if rules:
-        return "Pinned by hand: " + "; ".join(rules) + "."
+    if pinned is not None and pinned.purpose == "replay":
+        return "Replayed from a profile, agreed by every rank; nothing was tried here."
+    if pinned is not None and pinned.rules:
+        return "Pinned by hand: " + "; ".join(pinned.rules) + "."
     if program is None:
         return "No iteration was found here, so nothing was tried; NCCL decides."
     return "Nothing was tried here; NCCL decides."

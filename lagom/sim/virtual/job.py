@@ -59,8 +59,10 @@ class Process(Protocol):
 Beginning = Callable[[Sequence[str], Mapping[str, str], Path, int], Process]
 
 
-def spawned(arguments: Sequence[str], environ: Mapping[str, str], said: Path, fd: int) -> Process:
-    """A rank as a fresh Python; what it says goes to a file, ``fd`` is passed on."""
+def spawned(
+    arguments: Sequence[str], environ: Mapping[str, str], said: Path, fd: int, *, aloud: bool = False
+) -> Process:
+    """A rank as a fresh Python; what it says goes to a file, or its stderr to ours (``aloud``). ``fd`` is passed on."""
     command = [sys.executable, "-m", "lagom.sim.virtual.rank", *arguments]
     with said.open("wb") as errors:
         # Its own process group: Ctrl-C is for the parent, which then stops the ranks in order.
@@ -69,7 +71,7 @@ def spawned(arguments: Sequence[str], environ: Mapping[str, str], said: Path, fd
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=errors,
-            stderr=errors,
+            stderr=None if aloud else errors,
             pass_fds=[fd],
             start_new_session=True,
         )

@@ -1,0 +1,162 @@
+"""The log of a job that replays a profile. No controller runs beside it, so the launcher writes down what the ranks did
+with the profile: agreed on it, or refused it and why. It looks at their shared memory now and then; it writes nothing
+there and takes no lock.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from dataclasses import replace
+
+from lagom import __version__, environment, journal
+from lagom.cli.job import JobPlan, local_rank
+from lagom.controller.story import Story, rule_text
+from lagom.records import format_bytes
+from lagom.wire.glance import GroupGlance, PlanGlance, RegionGlance, SitePlan, glance
+from lagom.wire.library import library
+from lagom.wire.region import job_key, region_path
+
+SOON, LATER = 0.1, 5.0  # seconds between two looks: until the ranks are settled, and then
+SETTLED = 10.0  # seconds without anything new
+PURPOSE = "replay"
+UNSEEN = "no rank of this job registered with lagom, so what became of the profile stands on the job's own stderr alone"
+NOT_AGREED = (
+    "nothing of the profile came into force here: it has no section for this communicator, or the job ended before all "
+    "ranks had agreed"
+)
+
+
+def replay_log(plan: JobPlan) -> ReplayLog | None:
+    """The log of a planned job that may replay; None where somebody else writes it, or nobody should."""
+    mode = plan.variables["LAGOM_MODE"]
+    may_replay = mode == "replay" or (mode == "auto" and os.environ.get("LAGOM_PROFILE"))
+    key = job_key() if may_replay else None
+    first = local_rank(os.environ) in (None, 0)
+    return ReplayLog(plan, key) if key is not None and first and not plan.starts_controller else None
+
+
+class ReplayLog:
+    """Looks from a thread of its own until :meth:`end`. In mode auto a profile that does not fit is the business of the
+    controller that the ranks then start: this log begins only once something is replayed."""
+
+    def __init__(self, plan: JobPlan, key: str) -> None:
+        self._plan, self._region = plan, region_path(key)
+        self._began = time.monotonic()
+        self._log = journal.Journal(plan.folder)
+        self._story = Story(self._log, lambda: None)
+        self._must = plan.variables["LAGOM_MODE"] == "replay"
+        self._started = False
+        self._remarks: dict[tuple[int, int], str] = {}  # by entry and pid
+        self._agreed: dict[tuple[int, int], bool] = {}  # by communicator and its id
+        self._over = threading.Event()
+        if self._must:
+            self._start()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="lagom-replay")
+        self._thread.start()
+
+    def end(self, code: int | None) -> None:
+        """The job is over: ``code`` is what its command ended with, None if it could not be started."""
+        self._over.set()
+        self._thread.join(LATER)
+        if self._started:
+            self._tell_end("cannot be started" if code is None else f"ended with {code}")
+        self._log.close()
+
+    def _tell_end(self, how: str) -> None:
+        if not self._remarks:
+            self._story.standing_aside(UNSEEN)
+        elif not any(self._remarks.values()):
+            for (communicator, _), agreed in self._agreed.items():
+                if not agreed:
+                    self._log.write(journal.StandingAside(reason=NOT_AGREED, communicator=communicator))
+        self._log.write(journal.JobEnd(reason=f"the job's command {how}", seconds=time.monotonic() - self._began))
+
+    # -- looking
+
+    def _watch(self) -> None:
+        changed = time.monotonic()
+        while not self._over.is_set():
+            before = self._state()
+            self._look(glance(self._region))
+            if self._state() != before:
+                changed = time.monotonic()
+            self._over.wait(LATER if before and time.monotonic() - changed > SETTLED else SOON)
+
+    def _state(self) -> int:
+        """Grows with everything that is learnt."""
+        return (
+            len(self._remarks) + sum(map(bool, self._remarks.values())) + len(self._agreed) + sum(self._agreed.values())
+        )
+
+    def _look(self, seen: RegionGlance) -> None:
+        if seen.fault:
+            return
+        if seen.controller_alive and not self._started:  # it tunes, and tells by itself
+            self._over.set()
+            return
+        in_force = [group for group in seen.groups if is_in_force(group)]
+        if in_force and not self._started:
+            self._start()
+        if self._started:
+            self._tell_ranks(seen)
+            for group in seen.groups:
+                self._tell_group(group)
+
+    def _start(self) -> None:
+        self._started = True
+        self._log.write(
+            journal.JobStart(
+                job=self._plan.job, mode=self._plan.variables["LAGOM_MODE"], lagom=__version__,
+                host=socket.gethostname(), folder=str(self._plan.folder.resolve()), region=str(self._region),
+                headroom=os.environ.get("LAGOM_HEADROOM", ""),
+            )
+        )  # fmt: skip
+        self._story.note(f"profile {os.environ.get('LAGOM_PROFILE', '')}")
+
+    # -- telling
+
+    def _tell_ranks(self, seen: RegionGlance) -> None:
+        """Each rank once, and each reason once: all ranks mostly have the same. A refusal is found after joining."""
+        for process in seen.processes:
+            key = process.index, process.pid
+            if key not in self._remarks:
+                known = {} if self._remarks else environment.told_by(os.environ)
+                self._story.rank_joined(replace(process, remark=""), None, known)
+            if process.remark and process.remark not in self._remarks.values():
+                self._story.standing_aside(process.remark)
+            self._remarks[key] = process.remark
+
+    def _tell_group(self, group: GroupGlance) -> None:
+        key = group.view.index, group.view.comm_id
+        if key not in self._agreed:
+            self._agreed[key] = False
+            self._story.communicator(group.view)
+        if not self._agreed[key] and group.plan is not None and is_in_force(group):
+            self._agreed[key] = True
+            self._tell_plan(group, group.plan)
+
+    def _tell_plan(self, group: GroupGlance, plan: PlanGlance) -> None:
+        rules = (*map(_site_text, plan.sites), *map(rule_text, plan.rules))
+        where, epoch, start = group.view.index, plan.epoch, plan.start_call
+        self._log.write(
+            journal.PlanPublished(communicator=where, epoch=epoch, start_call=start, purpose=PURPOSE, rules=rules)
+        )
+        self._log.write(journal.PlanCommitted(communicator=where, epoch=epoch, start_call=start))
+
+
+def is_in_force(group: GroupGlance) -> bool:
+    """Whether every rank of a communicator on this node runs the plan that lies there."""
+    ranks = group.view.rank_count if group.view.node_count == 1 else len(group.slots)
+    return (
+        group.plan is not None
+        and group.switch_state == library().LAGOM_COMMITTED
+        and len(group.slots) == ranks > 0
+        and {slot.active_epoch for slot in group.slots} == {group.plan.epoch}
+    )
+
+
+def _site_text(site: SitePlan) -> str:
+    return f"{site.function.word} {format_bytes(site.bytes)}: {site.incumbent}"
