@@ -68,8 +68,8 @@ class Controller:
             print(text, file=sys.stderr, flush=True)
 
     def end(self, job_code: int | None) -> None:
-        """Stop the controller and leave no shared memory behind. It removes the region and ends its log itself unless it
-        was killed. ``job_code``: what the job's command ended with; None = it could not be started."""
+        """Stop the controller and leave no shared memory behind. It removes the region and ends its log itself unless
+        it was killed. ``job_code``: what the job's command ended with; None = it could not be started."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -164,7 +164,7 @@ def check_journal(folder: Path) -> None:
         try:
             os.close(open_append(log))
         except OSError as error:
-            raise NoLog(f"the log {log} cannot be written ({error.strerror}); name another folder with --dir.") from error
+            raise NoLog(f"the log {log} cannot be written ({error.strerror}); name a folder with --dir.") from error
 
 
 def last_words(log: Path) -> str:

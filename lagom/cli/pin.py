@@ -65,7 +65,7 @@ def check_rules(rules: list[str]) -> list[str]:
 
 
 def wanted_rules(options: list[str] | None, variable: str) -> tuple[str, ...]:
-    """The rules of --set, else those of LAGOM_SET; one of them with no rule in it is refused, not taken for a search."""
+    """The rules of --set, else those of LAGOM_SET; what has no rule in it is refused, not taken for a search."""
     rules = tuple(check_rules(options or [variable]))
     if not rules and (options or variable):
         name = "--set" if options else "LAGOM_SET"

@@ -27,6 +27,6 @@ def _as_seen_here(region: Path, who: str, pid: int) -> str:
     seen = inspect(region)
     if seen.controller_alive and pid in (0, seen.controller_pid):
         return f"this log has no end yet: {who} runs."
-    ranks = len(seen.ranks_alive)
-    job = f"; {ranks} rank(s) of the job go on with what was agreed so far" if ranks and not seen.controller_alive else ""
+    ranks = 0 if seen.controller_alive else len(seen.ranks_alive)  # those of another controller are another job's
+    job = f"; {ranks} rank(s) of the job go on with what was agreed so far" if ranks else ""
     return f"this log has no end: {who} was killed{job}."
