@@ -16,6 +16,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
+def readable_name(job_key: str) -> str:
+    """``lagom.myjob uid=0 boot=... host=-`` -> ``myjob``: what a job is called where no log names it."""
+    return printable(job_key.split(" uid=", 1)[0].removeprefix("lagom.") or "?")[:60]
+
+
 class Function(IntEnum):
     """A collective that reaches NCCL's tuner."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lagom.journal import SiteRecord
 from lagom.journal.text import config_text, site_text
-from lagom.records import printable
+from lagom.records import printable, readable_name
 from lagom.watch.in_force import InForce, in_force
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, Phase, SiteSnapshot, Speedup
 from lagom.watch.story import GroupStory, JobStory
@@ -89,11 +89,6 @@ def build_ended(story: JobStory, folder: str, region: str, reason: str, last: Jo
         groups=(),
         decisions=tuple(story.decisions)[-SHOWN_DECISIONS:],
     )
-
-
-def readable_name(job_key: str) -> str:
-    """``lagom.myjob uid=0 boot=... host=-`` -> ``myjob``: what a job is called where no log names it."""
-    return printable(job_key.split(" uid=", 1)[0].removeprefix("lagom.") or "?")[:60]
 
 
 def version_text(code: int) -> str:

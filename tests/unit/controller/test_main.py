@@ -8,6 +8,7 @@ import pytest
 
 from lagom import journal
 from lagom.controller.__main__ import main
+from lagom.wire.region import job_key
 
 
 def run(place: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, **variables: str) -> list[object]:
@@ -41,3 +42,13 @@ def test_nobody_came_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.Mon
     assert isinstance(events[-1], journal.JobEnd)
     assert events[-1].reason == "no rank came"
     assert list((tmp_path / "shm").iterdir()) == []
+
+
+def test_a_job_that_nobody_named_for_people_is_called_what_its_ranks_call_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that starts the controller gives no name, and the file's is a number."""
+    monkeypatch.setenv("LAGOM_JOB_ID", "s")
+    start, *_ = run(tmp_path, monkeypatch, "--job-key", job_key() or "")
+    assert isinstance(start, journal.JobStart)
+    assert start.job == "s"
