@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from lagom.watch import NodeSnapshot, Watcher
+    from lagom.watch.find import Named
 
     View = Callable[[NodeSnapshot], object]
 
@@ -63,7 +64,7 @@ def watch(
 
     if job and directory is not None:
         raise UsageError("name the job once: as JOB or with --dir.")
-    watcher = Watcher(_folder(job, directory))
+    watcher = Watcher(_named(job, directory))
     with contextlib.ExitStack() as stack:
         views = [_screen(stack, once=once, as_json=as_json)]
         if prometheus is not None:
@@ -74,11 +75,11 @@ def watch(
             _follow(watcher, views, interval, until_end=bool(job or directory))
 
 
-def _folder(job: str, directory: Path | None) -> Path | None:
-    from lagom.watch.find import named_folder
+def _named(job: str, directory: Path | None) -> Named | None:
+    from lagom.watch.find import named_job
 
     wanted = str(directory) if directory is not None else job
-    return named_folder(wanted) if wanted else None
+    return named_job(wanted) if wanted else None
 
 
 def _look_once(watcher: Watcher, views: list[View]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.errors import JournalError, UsageError
@@ -11,11 +12,20 @@ from lagom.files import open_regular, own_file
 from lagom.journal import LOG_NAME, JobStart, find_log, own_logs
 from lagom.journal.reader import parse
 from lagom.settings import read
+from lagom.watch.build import readable_name
 from lagom.wire.glance import RegionGlance, glance
 
 PROC = Path("/proc")
 CONTROLLER = "lagom.controller"
 HEAD_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A job that was asked for. ``folder``: its log, if it has one; ``region``: where it runs, else the log says."""
+
+    folder: Path | None
+    region: Path | None = None
 
 
 def regions() -> list[Path]:
@@ -86,17 +96,16 @@ def region_of(folder: Path) -> Path | None:
     return Path(start.region) if isinstance(start, JobStart) and start.region else None
 
 
-def named_folder(job: str) -> Path:
-    """The log folder meant by a path or by a job's name; raises :class:`UsageError` where there is none."""
-    path = Path(job)
-    if path.exists():
-        return find_log(path).parent
-    beside = Path(f"lagom-{job}")
+def named_job(job: str) -> Named:
+    """The job meant by a path or by its name, as ``watch`` shows it; raises :class:`UsageError` where there is none."""
+    path, beside = Path(job), Path(f"lagom-{job}")
+    if path.is_file() or (path / LOG_NAME).exists():
+        return Named(find_log(path).parent)
+    running = [seen for seen in map(glance, regions()) if seen.processes or seen.controller_alive]
+    for seen in running:
+        if readable_name(seen.job_key) == readable_name(job):
+            return Named(log_folder_of(seen), seen.path)
     if own_file(beside / LOG_NAME) is not None:
-        return beside
-    running = [(seen, folder) for seen in map(glance, regions()) if (folder := log_folder_of(seen)) is not None]
-    for seen, folder in running:
-        if seen.job_key.startswith((f"lagom.{job} ", f"{job} ")):
-            return folder
-    known = ", ".join(str(folder) for _, folder in running) or "none is running here"
-    raise UsageError(f"there is no job and no log folder '{job}'; jobs with a log on this node: {known}.")
+        return Named(beside)
+    known = ", ".join(readable_name(seen.job_key) for seen in running) or "none is running here"
+    raise UsageError(f"there is no job and no log folder '{job}'; jobs on this node: {known}.")

@@ -13,7 +13,7 @@ from pathlib import Path
 from lagom.errors import JournalError
 from lagom.journal.tail import Tail
 from lagom.watch.build import Count, build_ended, build_job, counts_of
-from lagom.watch.find import log_folder_of, region_of, regions
+from lagom.watch.find import Named, log_folder_of, region_of, regions
 from lagom.watch.snapshot import JobSnapshot, NodeSnapshot
 from lagom.watch.story import JobStory
 from lagom.wire.glance import RegionGlance, glance
@@ -55,10 +55,11 @@ class _Followed:
 
 
 class Watcher:
-    """Every job of this user on this node, or the one of ``folder``."""
+    """Every job of this user on this node, or the one that was named."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._only = folder
+    def __init__(self, only: Named | None = None) -> None:
+        self._only = only
+        self._folder = only.folder if only is not None else None
         self._jobs: dict[Path, _Followed] = {}
 
     def look(self) -> NodeSnapshot:
@@ -82,13 +83,12 @@ class Watcher:
         running = [path for path, job in self._jobs.items() if job.ended_at is None]
         if running:
             return running
-        named = region_of(self._only)
-        return [named] if named is not None else []
+        return [named] if (named := _region_of(self._only)) is not None else []
 
     def _see(self, seen: RegionGlance, now: float) -> None:
         job = self._jobs.get(seen.path)
         if job is None or job.ended_at is not None:  # new, or another job under the old name
-            job = self._jobs[seen.path] = _Followed(seen.path, self._only)
+            job = self._jobs[seen.path] = _Followed(seen.path, self._folder)
         if job.folder is None and now - job.searched_at >= SEARCH_SECONDS:
             job.searched_at = now
             job.folder = log_folder_of(seen)
@@ -98,7 +98,7 @@ class Watcher:
         job.counts = counts
 
     def _end(self, path: Path, now: float) -> None:
-        job = self._jobs.setdefault(path, _Followed(path, self._only))
+        job = self._jobs.setdefault(path, _Followed(path, self._folder))
         if job.ended_at is not None:
             return
         job.ended_at = now
@@ -111,3 +111,9 @@ class Watcher:
         for path, job in list(self._jobs.items()):
             if job.ended_at is not None and now - job.ended_at > ENDED_SECONDS and self._only is None:
                 del self._jobs[path]
+
+
+def _region_of(only: Named) -> Path | None:
+    if only.region is not None or only.folder is None:
+        return only.region
+    return region_of(only.folder)

@@ -93,7 +93,7 @@ def test_a_job_that_vanishes_without_a_word_is_said_too() -> None:
 def test_one_named_folder_is_followed_alone_and_to_its_end(tmp_path: Path) -> None:
     one, other = Region.create("job-e"), Region.create("job-f")
     log = log_of(tmp_path / "lagom-e", one.path)
-    watcher = Watcher(log)
+    watcher = Watcher(find.Named(log))
     assert [job.region for job in watcher.look().jobs] == [str(one.path)]
     one.close(unlink=True)
     assert not watcher.look().running
@@ -155,10 +155,32 @@ def test_a_ranks_environment_says_it_too(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_job_is_named_by_its_folder_or_its_name(tmp_path: Path) -> None:
     folder = log_of(tmp_path / "lagom-night", tmp_path / "region")
-    assert find.named_folder(str(folder)) == folder
-    assert find.named_folder("night") == Path("lagom-night")
-    with pytest.raises(UsageError, match="no job and no log folder 'day'"):
-        find.named_folder("day")
+    assert find.named_job(str(folder)) == find.Named(folder)
+    assert find.named_job("night") == find.Named(Path("lagom-night"))
+    with pytest.raises(UsageError, match=r"no job and no log folder 'day'.*none is running here"):
+        find.named_job("day")
+
+
+def test_a_running_job_without_a_log_is_found_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "rep").mkdir()  # a folder of that name that is no log folder is not meant
+    with Region.create("lagom.rep uid=0 boot=1 host=-") as held, Region.create("lagom.other uid=0 boot=1") as other:
+        assert find.named_job("rep") == find.Named(None, held.path)
+        watcher = Watcher(find.named_job("rep"))
+        assert [(job.job, job.folder) for job in watcher.look().running] == [("rep", "")]
+        with pytest.raises(UsageError, match=r"jobs on this node: (rep, other|other, rep)\."):
+            find.named_job("day")
+        held.close(unlink=True)
+        assert [bool(job.ended) for job in watcher.look().jobs] == [True]
+        other.close(unlink=True)
+
+
+def test_a_running_job_is_meant_rather_than_a_log_of_its_name_that_lies_here(tmp_path: Path) -> None:
+    log_of(tmp_path / "lagom-rep", tmp_path / "another-region")
+    with Region.create("lagom.rep uid=0 boot=1 host=-") as held:
+        assert find.named_job("rep") == find.Named(None, held.path)
+        mine = log_of(tmp_path / "lagom-rep", held.path)
+        assert find.named_job("rep") == find.Named(mine, held.path)
+        held.close(unlink=True)
 
 
 @pytest.mark.parametrize("kind", ["fifo", "dangling"])
