@@ -20,7 +20,8 @@ def fill(run: RunRecord, events: Sequence[Base]) -> None:
     run.sites = [site.model_dump() for event in events if isinstance(event, journal.Program) for site in event.sites]
     run.measured_by = _tier(events)
     ranks = [event for event in events if isinstance(event, journal.RankJoined)]
-    run.nccl, run.gpu = (ranks[0].nccl, ranks[0].gpu) if ranks else ("", "")
+    first = min(ranks, key=lambda event: (event.rank is None, event.rank or 0), default=None)
+    run.nccl, run.gpu = (first.nccl, first.gpu) if first is not None else ("", "")
     outcomes = [event for event in events if isinstance(event, journal.Outcome)]
     run.outcome = outcomes[0].model_dump(mode="json") if outcomes else None
     warnings = [event.text for event in events if isinstance(event, journal.Note) and event.level == "warning"]

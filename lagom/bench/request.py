@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom.bench.arms import BenchArm, Kind
+from lagom.bench.surroundings import telling
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,12 @@ class Request:
         return "calls" if all(arm.plugin for arm in self.of(Kind.PROCESS)) else "wall"
 
     def key(self) -> dict[str, object]:
-        """What must be the same for two runs' samples to belong together."""
+        """What must be the same for two runs' samples to belong together. More cycles or rounds only add to them."""
         return {
             "command": list(self.command),
             "arms": [arm.name for arm in self.arms],
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
+            "communicators": self.communicators,
+            "environ": telling({**os.environ, **self.environ}),
         }

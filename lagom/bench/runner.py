@@ -49,7 +49,7 @@ def _time_left(request: Request, clock: float) -> float | None:
 
 def _needs(task: Task, store: Store) -> float:
     """What a process of this kind takes, as far as one was run."""
-    like = [run.seconds for run in store.record.runs_of(task.kind.value) if not run.failed]
+    like = [run.seconds for run in store.record.runs_of(task.kind.value) if not run.failed and not run.is_partial]
     return max(LEAST_SECONDS, CLOSE * statistics.median(like)) if like else LEAST_SECONDS
 
 
@@ -66,7 +66,8 @@ def _run(request: Request, task: Task, store: Store, time_left: float | None) ->
         began=ended.began,
         seconds=round(ended.seconds, 2),
         exit=ended.exit,
-        ended=ended.ended,
+        ended="budget" if ended.ended == "limit" and time_left == min(limits) else ended.ended,
+        cycles=task.cycles if task.kind is Kind.IN_JOB else None,
         log=start.name,
     )
     found.fill(run, ended.seen.events)
@@ -89,9 +90,11 @@ def _start(
             "--mode",
             "tune",
             "--seed",
-            str(request.seed + task.round),
+            str(
+                request.seed + len(store.record.runs_of(Kind.IN_JOB.value))
+            ),  # another order than that of an earlier part
             "--arms",
-            str(_arms_file(request, store, name)),
+            str(_arms_file(request, task.cycles, store, name)),
         ]
         return Start(
             request.command, request.folder, name, lagom, request.environ, limit, enough=_compared(request)
@@ -131,10 +134,10 @@ def _compared(request: Request) -> Callable[[Seen], bool]:
     return lambda seen: len(seen.outcomes()) >= request.communicators or seen.stands_aside()
 
 
-def _arms_file(request: Request, store: Store, name: str) -> Path:
+def _arms_file(request: Request, cycles: int, store: Store, name: str) -> Path:
     """What the controller is to compare: the arms asked for and those that tuning found."""
     arms = [arm.wish for arm in request.of(Kind.IN_JOB) if arm.wish is not None]
-    file = ArmsFile(arms=(*arms, *_tuned(store)), cycles=request.cycles)
+    file = ArmsFile(arms=(*arms, *_tuned(store)), cycles=cycles)
     path = request.folder / f"{name}.arms.json"
     request.folder.mkdir(parents=True, exist_ok=True)
     path.write_text(file.model_dump_json(indent=1, exclude_defaults=True) + "\n")
@@ -150,7 +153,7 @@ def _tuned(store: Store) -> Sequence[ArmWish]:
 
 def _words(task: Task) -> str:
     if task.kind is Kind.IN_JOB:
-        return "comparing the arms within one job"
+        return f"comparing the arms within one job, {task.cycles} cycle{'' if task.cycles == 1 else 's'}"
     assert task.arm is not None
     if task.kind is Kind.TUNING:
         return f"tuning with {task.arm.name}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lagom.bench.arms import BenchArm, Kind
 from lagom.bench.request import Request
-from lagom.bench.store import BenchRecord
+from lagom.bench.store import BenchRecord, RunRecord
 
 #: After so many failures of one thing it is not tried again.
 ATTEMPTS = 2
@@ -16,11 +17,13 @@ ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One process to run: a tuning run of an arm, the in-job comparison of all, or one process of an arm in a round."""
+    """One process to run: a tuning run of an arm, the in-job comparison of all (``cycles`` of it), or one process of an
+    arm in a round."""
 
     kind: Kind
     arm: BenchArm | None = None
     round: int = 0
+    cycles: int = 0
 
     @property
     def name(self) -> str:
@@ -35,7 +38,7 @@ def tasks(request: Request) -> Iterator[Task]:
         yield Task(Kind.TUNING, arm)
     if request.compares_in_job:
         for number in range(request.jobs):
-            yield Task(Kind.IN_JOB, None, number)
+            yield Task(Kind.IN_JOB, None, number, request.cycles)
     for number in range(request.rounds if request.of(Kind.PROCESS) else 0):
         yield from _round(request, number)
 
@@ -49,21 +52,35 @@ def _round(request: Request, number: int) -> Iterator[Task]:
 
 
 def left(request: Request, record: BenchRecord) -> list[Task]:
-    """The tasks that the record has no run for. What failed :data:`ATTEMPTS` times is not tried again."""
-    done: dict[tuple[str, str, int], int] = {}
-    failed: dict[tuple[str, str], int] = {}
-    for run in record.runs:
-        if run.failed or run.is_partial:
-            failed[run.kind, run.arm] = failed.get((run.kind, run.arm), 0) + 1
-        else:
-            key = (run.kind, run.arm, run.round)
-            done[key] = done.get(key, 0) + 1
+    """What is still wanted of :func:`tasks`. What failed :data:`ATTEMPTS` times is not tried again; what was cut off
+    is, however often."""
+    failed = Counter((run.kind, run.arm) for run in record.runs if run.failed)
+    done = Counter((run.kind, run.arm, run.round) for run in record.runs if not run.failed and not run.is_partial)
     waiting = []
     for task in tasks(request):
         name = "" if task.arm is None else task.arm.name
         key = (task.kind.value, name, task.round)
-        if done.get(key, 0) > 0:
+        if failed[key[:2]] >= ATTEMPTS:
+            continue
+        if task.kind is Kind.IN_JOB:
+            missing = task.cycles - _cycles_done(request, record, task.round)
+            waiting += [replace(task, cycles=missing)] if missing > 0 else []
+        elif done[key] > 0:
             done[key] -= 1
-        elif failed.get((task.kind.value, name), 0) < ATTEMPTS:
+        else:
             waiting.append(task)
     return waiting
+
+
+def _cycles_done(request: Request, record: BenchRecord, number: int) -> int:
+    """Of the comparison within job ``number``, over all the processes that it took."""
+    runs = [run for run in record.runs_of(Kind.IN_JOB.value) if run.round == number]
+    return sum(_cycles_of(run, request) for run in runs)
+
+
+def _cycles_of(run: RunRecord, request: Request) -> int:
+    """One that came to its end stands for all it was asked for, or a short job would be run for ever; one that was cut
+    off, or failed, for its windows of stock: every cycle holds one."""
+    if run.failed or run.is_partial:
+        return sum(window.arm == "stock" for window in run.windows) // request.communicators
+    return request.cycles if run.cycles is None else run.cycles

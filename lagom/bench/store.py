@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lagom import __version__
 from lagom.bench.request import Request
+from lagom.bench.surroundings import differences
 from lagom.errors import LagomError
 
 FILE = "bench.json"
@@ -42,7 +43,10 @@ class RunRecord(BaseModel):
     began: float = 0.0
     seconds: float = 0.0
     exit: int = 0
-    ended: str = "itself"  # itself | us (the measurement was complete) | limit (of time)
+    ended: str = (
+        "itself"  # itself | us (the measurement was complete) | limit (its own, of time) | budget (of the whole)
+    )
+    cycles: int | None = None  # of a comparison: how many it was asked for
     measure: str = ""
     value: float | None = None
     samples: list[float] = Field(default_factory=list)
@@ -58,8 +62,17 @@ class RunRecord(BaseModel):
 
     @property
     def failed(self) -> bool:
-        """Whether the job ended badly by itself, or gave nothing."""
+        """Whether the job ended badly by itself, or gave nothing in the time that one process may take."""
         return (self.exit != 0 and self.ended == "itself") or (self.ended == "limit" and not self.is_useful)
+
+    @property
+    def machine(self) -> str:
+        """What it ran on."""
+        return f"NCCL {self.nccl}, {self.gpu or 'no GPU known'}"
+
+    def ran_where(self, other: RunRecord) -> bool:
+        """Whether ``other`` had the same NCCL and GPU, as far as is known."""
+        return self.nccl == other.nccl and (self.gpu == other.gpu or not (self.gpu and other.gpu))
 
     @property
     def last_words(self) -> str:
@@ -69,8 +82,9 @@ class RunRecord(BaseModel):
 
     @property
     def is_partial(self) -> bool:
-        """Whether it was cut off in the midst of a comparison: what it measured counts, but more is wanted."""
-        return self.kind == "in job" and self.ended == "limit"
+        """Whether it was cut off, which is no fault of its own: what it measured counts, but more is wanted."""
+        cut = self.ended == "budget" or (self.ended == "limit" and not self.failed)
+        return cut and (self.kind == "in job" or not self.is_useful)
 
     @property
     def is_useful(self) -> bool:
@@ -88,6 +102,8 @@ class BenchRecord(BaseModel):
     arms: list[str]
     metric: str = ""
     higher_is_better: bool = False
+    communicators: int = 1
+    environ: dict[str, str] | None = None  # of what makes another job of the command; None: not known, of an older file
     runs: list[RunRecord] = Field(default_factory=list)
 
     def runs_of(self, kind: str, arm: str | None = None) -> list[RunRecord]:
@@ -110,17 +126,23 @@ class Store:
             self.record = self._continued(request)
 
     def _continued(self, request: Request) -> BenchRecord:
-        found = read_record(self.path)
-        for name, wanted in request.key().items():
-            if getattr(found, name) != wanted:
-                raise BadBench(
-                    f"{self.path} holds another benchmark (its {name} differs); name another folder with --out, or say "
-                    "--fresh to begin anew."
-                )
+        found, key = read_record(self.path), request.key()
+        differing = [f"its {name} differs" for name in key if name != "environ" and getattr(found, name) != key[name]]
+        if found.environ is not None and self.record.environ is not None:
+            differing += differences(found.environ, self.record.environ)
+        if differing:
+            raise self._another(f"holds another benchmark ({'; '.join(differing)})")
         return found
 
+    def _another(self, what: str) -> BadBench:
+        return BadBench(f"{self.path} {what}; name another folder with --out, or say --fresh to begin anew.")
+
     def add(self, run: RunRecord) -> None:
-        """One more run, on disk before anything else happens."""
+        """One more run, on disk before anything else happens; raises :class:`BadBench` if it ran on another NCCL or GPU
+        than those before it. An arm of variables may load another NCCL: that is what it is for."""
+        same = [one for one in self.record.runs if one.nccl and not one.arm.startswith("env=")]
+        if same and run.nccl and not run.arm.startswith("env=") and not same[0].ran_where(run):
+            raise self._another(f"was measured on {same[0].machine}, and this process ran on {run.machine}")
         self.record.runs.append(run)
         partial = self.path.with_suffix(f".{os.getpid()}.partial")
         partial.write_text(self.record.model_dump_json(indent=1) + "\n")

@@ -13,12 +13,14 @@ import pytest
 JOB = (sys.executable, "-m", "lagom.demo.job", "--layers", "2", "--noise", "0.004")
 
 
-def bench(place: Path, *options: str, job: tuple[str, ...] = JOB, code: int = 0) -> subprocess.CompletedProcess[str]:
+def bench(
+    place: Path, *options: str, job: tuple[str, ...] = JOB, code: int = 0, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """One call, in ``place``, with shared memory of its own."""
     shm = place / "shm"
     shm.mkdir(exist_ok=True)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
-    environ = clean | {"LAGOM_SHM_DIR": str(shm), "LAGOM_CLOCK": "simulated"}
+    environ = clean | {"LAGOM_SHM_DIR": str(shm), "LAGOM_CLOCK": "simulated"} | variables
     line = [sys.executable, "-m", "lagom", "bench", "--out", str(place / "out"), "--json", *options, "--", *job]
     done = subprocess.run(line, cwd=place, env=environ, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == code, done.stderr
@@ -48,13 +50,30 @@ def test_arms_alternate_with_stock_within_one_job_that_is_ended_when_enough_is_k
     assert results(again) == found
     other = bench(tmp_path, "--arms", "stock,static=3", code=2)
     assert "holds another benchmark" in other.stderr
+    elsewhere = bench(
+        tmp_path, "--arms", "stock,static=2,set=allgather:any:nc=1", "--cycles", "3", code=2, NCCL_P2P_DISABLE="1"
+    )
+    assert "NCCL_P2P_DISABLE was not set and is 1" in elsewhere.stderr, "and not the first one's table"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_comparison_that_is_cut_off_goes_on_until_all_its_cycles_are_there(tmp_path: Path) -> None:
+    asked = ("--arms", "stock,static=2", "--cycles")
+    cut = bench(tmp_path, *asked, "100000", "--run-limit", "10", "--budget", "21")
+    measured = int(str(results(cut)["stock"]["pairs"])) // 2
+    assert "1 of the processes left" in cut.stderr
+    done = bench(tmp_path, *asked, str(measured + 4))
+    assert "comparing the arms within one job, 4 cycles" in done.stderr, "no more than is missing"
+    assert int(str(results(done)["stock"]["pairs"])) == 2 * (measured + 4)
+    assert "comparing" not in bench(tmp_path, *asked, str(measured + 4)).stderr
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_arms_that_need_processes_of_their_own_get_them(tmp_path: Path) -> None:
     metric = r"iteration \d+: ([0-9.]+) ms"
-    job = (*JOB, "--iterations", "25")
+    job = (*JOB, "--iterations", "300")  # a pin is agreed on well before half of them are over
     done = bench(tmp_path, "--arms", "off,own:static=1", "--metric", metric, "--rounds", "1", job=job)
     found = results(done)
     assert {name: one["pairing"] for name, one in found.items()} == {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lagom.bench import Kind, Request, RunRecord, parse_arms
 from lagom.bench.schedule import ATTEMPTS, left, tasks
-from lagom.bench.store import BenchRecord, Window
+from lagom.bench.store import BadBench, BenchRecord, Store, Window
 
 
 def request(*words: str, **numbers: int) -> Request:
@@ -53,6 +55,71 @@ def test_what_keeps_failing_is_given_up() -> None:
     broken = RunRecord(kind="tuning", arm="lagom", exit=1)
     assert left(asked, record(asked, broken))[0].kind is Kind.TUNING
     assert left(asked, record(asked, *[broken] * ATTEMPTS))[0].kind is Kind.IN_JOB
+
+
+def comparison(windows: int, ended: str, **fields: object) -> RunRecord:
+    """A process that compared stock and one arm in so many cycles."""
+    pair = [Window(arm=arm, z=[(1.0, 1.0)]) for arm in ("stock", "static=2")]
+    return RunRecord.model_validate({"kind": "in job", "windows": pair * windows, "ended": ended, **fields})
+
+
+def cycles_left(asked: Request, *runs: RunRecord) -> list[int]:
+    return [task.cycles for task in left(asked, record(asked, *runs)) if task.kind is Kind.IN_JOB]
+
+
+def test_a_comparison_is_asked_for_the_cycles_it_still_lacks_however_often_it_was_cut_off() -> None:
+    asked = request("static=2", cycles=40)
+    cut = [comparison(10, "budget", cycles=40), comparison(9, "limit", cycles=30), comparison(6, "budget", cycles=21)]
+    assert [cycles_left(asked, *cut[:parts]) for parts in range(4)] == [[40], [30], [21], [15]]
+    assert cycles_left(asked, *cut, comparison(15, "us", cycles=15)) == []
+    crashed = comparison(15, "itself", cycles=15, exit=1)
+    assert cycles_left(asked, comparison(20, "budget", cycles=40), crashed) == [5], "what it measured counts"
+    short = comparison(3, "itself", cycles=40)
+    assert cycles_left(asked, short) == [], "a job that is over sooner would be so again"
+    assert cycles_left(request("static=2", cycles=50), *cut, comparison(15, "us", cycles=15)) == [10]
+    assert cycles_left(request("static=2", cycles=8, jobs=2), comparison(3, "budget", cycles=8)) == [5, 8]
+
+
+def test_what_the_budget_cut_off_has_not_failed() -> None:
+    asked = request("lagom,off", rounds=1)
+    cut = [RunRecord(kind=kind, arm=arm, ended="budget") for kind, arm in (("tuning", "lagom"), ("process", "off"))]
+    waiting = left(asked, record(asked, *cut * 5))
+    assert [task.kind for task in waiting] == [Kind.TUNING, Kind.IN_JOB, *[Kind.PROCESS] * 3]
+    too_slow = [RunRecord(kind="process", arm="off", ended="limit")] * ATTEMPTS
+    assert "off" not in {task.arm.name for task in left(asked, record(asked, *too_slow)) if task.arm}
+
+
+def test_samples_of_another_environment_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NCCL_P2P_DISABLE", "LD_PRELOAD", "LAGOM_NT"):
+        monkeypatch.delenv(name, raising=False)
+    asked = Request(("train",), parse_arms(["static=2"]), tmp_path)
+    Store(asked).add(comparison(8, "us", cycles=8))
+    for name in ("LAGOM_SHM_DIR", "LAGOM_JOB_ID", "NCCL_DEBUG_FILE", "EDITOR"):
+        monkeypatch.setenv(name, "elsewhere")
+    assert Store(asked).record.runs, "no other job for that"
+    for name in ("NCCL_P2P_DISABLE", "LD_PRELOAD", "LAGOM_NT"):
+        monkeypatch.setenv(name, "1")
+        with pytest.raises(BadBench, match=f"{name} was not set and is 1") as refused:
+            Store(asked)
+        monkeypatch.delenv(name)
+        assert "--out" in str(refused.value)
+        assert "--fresh" in str(refused.value)
+    with pytest.raises(BadBench, match="LAGOM_NT was not set and is 1"):
+        Store(Request(("train",), asked.arms, tmp_path, environ={"LAGOM_NT": "1"}))
+
+
+def test_samples_of_another_nccl_or_gpu_are_refused(tmp_path: Path) -> None:
+    store = Store(Request(("train",), parse_arms(["static=2,env=LD_PRELOAD=libnccl.so"]), tmp_path))
+    store.add(comparison(8, "us", nccl="2.28.9", gpu="H200"))
+    store.add(RunRecord(kind="process", arm="off"))
+    store.add(RunRecord(kind="process", arm="own:stock", nccl="2.28.9"))
+    store.add(RunRecord(kind="process", arm="env=LD_PRELOAD=libnccl.so", nccl="2.30.1", gpu="H200"))
+    for other in ({"nccl": "2.28.9", "gpu": "A40"}, {"nccl": "2.27.3", "gpu": "H200"}):
+        with pytest.raises(BadBench, match=r"was measured on NCCL 2\.28\.9, H200"):
+            store.add(comparison(8, "us", **other))
+    assert (
+        len(Store(Request(("train",), parse_arms(["static=2,env=LD_PRELOAD=libnccl.so"]), tmp_path)).record.runs) == 4
+    )
 
 
 def test_one_measure_for_all_process_arms() -> None:
