@@ -1,0 +1,81 @@
+"""``lagom run`` with a profile leaves a log that says what the ranks did with it, though no controller runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lagom import journal
+from lagom.explain import log as explained
+
+REFUSAL = "the profile was made for a number of ranks of 3 and this is 2"
+
+
+def profile(place: Path, ranks: int) -> Path:
+    path = place / "wanted.lagom"
+    path.write_text(
+        f"lagom-profile 1\nfingerprint ranks {ranks}\ncommunicator ranks={ranks} nodes=1 ordinal=0\n"
+        "rule allgather 1M - nc=4\nend\n"
+    )
+    return path
+
+
+def run(place: Path, *options: str, iterations: int = 300) -> tuple[list[Any], subprocess.CompletedProcess[str]]:
+    """The demo's job of two ranks to its end; (events of its log, what it said)."""
+    (place / "shm").mkdir()
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
+    environ = {**clean, "LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated"}
+    job = [sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "4", "--iterations", str(iterations)]
+    command = [sys.executable, "-m", "lagom", "run", *options, "--dir", str(place / "log"), "--", *job]
+    done = subprocess.run(command, cwd=place, env=environ, capture_output=True, text=True, timeout=120)
+    return list(journal.read(journal.find_log(place / "log"))), done
+
+
+def announced(done: subprocess.CompletedProcess[str]) -> str:
+    """The job's name, as `lagom run` says it first."""
+    return done.stderr.split("lagom: job ", 1)[1].split(",", 1)[0]
+
+
+def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> None:
+    events, done = run(tmp_path, "--mode", "replay", "--profile", str(profile(tmp_path, 2)))
+    assert done.returncode == 0
+    assert isinstance(events[0], journal.JobStart)
+    assert (events[0].mode, events[0].job) == ("replay", announced(done))
+    assert sum(isinstance(event, journal.RankJoined) for event in events) == 2
+    (plan,) = [event for event in events if isinstance(event, journal.PlanPublished)]
+    assert plan.purpose == "replay"
+    assert "nc=4" in plan.rules[0]
+    assert [event.epoch for event in events if isinstance(event, journal.PlanCommitted)] == [plan.epoch]
+    assert not [event for event in events if isinstance(event, journal.StandingAside)]
+    assert isinstance(events[-1], journal.JobEnd)
+    assert "ended with 0" in events[-1].reason
+    (part,) = explained.explain(events, "here").communicators
+    assert part.answer.startswith("Replayed from a profile")
+    assert not list((tmp_path / "shm").iterdir()), "looking at the region keeps nothing"
+
+
+def test_a_refused_replay_is_in_the_log_with_the_plugins_reason(tmp_path: Path) -> None:
+    events, done = run(tmp_path, "--mode", "replay", "--profile", str(profile(tmp_path, 3)))
+    assert done.returncode == 0
+    assert REFUSAL in done.stderr, "the demo's ranks are heard"
+    (aside,) = [event for event in events if isinstance(event, journal.StandingAside)]
+    assert REFUSAL in aside.reason
+    assert not [event for event in events if isinstance(event, journal.PlanCommitted)]
+    assert isinstance(events[-1], journal.JobEnd)
+    assert "ended with 0" in events[-1].reason
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_auto_has_one_job_of_the_announced_name(tmp_path: Path, ranks: int) -> None:
+    """Replayed: told by the launcher. Refused: tuned, and told by the controller that the ranks start."""
+    events, done = run(tmp_path, "--mode", "auto", "--profile", str(profile(tmp_path, ranks)), iterations=600)
+    starts = [event for event in events if isinstance(event, journal.JobStart)]
+    assert [start.job for start in starts] == [announced(done)]
+    assert starts[0].mode == ("auto" if ranks == 2 else "tune")
+    committed = {event.purpose for event in events if isinstance(event, journal.PlanPublished)}
+    assert ("replay" in committed) == (ranks == 2)
