@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lagom.doctor.finding import Finding, Level
+from lagom.doctor.values import check_values
 from lagom.errors import LagomError
 from lagom.headroom import parse
 from lagom.settings import SETTINGS
@@ -46,6 +47,7 @@ def examine(environ: Mapping[str, str], files: tuple[Path, ...] | None = None) -
     findings += [finding for name in PLUGINS if (finding := check_plugin_variable(name, found.get(name)))]
     findings += check_headroom(environ, found)
     findings += check_own_settings(environ)
+    findings += check_values(environ)
     return findings or [Finding(Level.OK, AREA, "nothing is set that stands in the way")]
 
 

@@ -6,6 +6,7 @@ import ctypes
 from pathlib import Path
 
 from lagom.doctor.finding import Finding, Level
+from lagom.doctor.values import interpreter_fault
 from lagom.errors import LagomError
 from lagom.settings import interpreter
 
@@ -69,4 +70,7 @@ def check_interpreter(folder: Path) -> Finding:
     if not noted.exists():
         text = f"{noted}, noted beside the plugin for the controller, is gone"
         return Finding(Level.PROBLEM, AREA, text, f"run `lagom env` once, or export LAGOM_PYTHON={interpreter()}.")
+    if fault := interpreter_fault(noted):
+        text = f"a rank would not start the controller with {noted}, noted beside the plugin: {fault}"
+        return Finding(Level.PROBLEM, AREA, text, "use `lagom run`, or export LAGOM_PYTHON=PATH of one that is safe.")
     return Finding(Level.OK, AREA, f"without `lagom run`, a rank starts the controller with {noted}")

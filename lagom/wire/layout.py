@@ -188,6 +188,7 @@ struct lagom_profile {
 };
 const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
                                        char *reason, size_t reason_bytes);
+bool lagom_path_is_guarded(const char *path, const char *beside, char *reason, size_t reason_bytes);
 int lagom_profile_load(const char *path, struct lagom_profile *out, char *error, size_t error_bytes);
 void lagom_profile_free(struct lagom_profile *profile);
 int lagom_rule_parse(const char *text, struct lagom_rule *out, char *error, size_t error_bytes);

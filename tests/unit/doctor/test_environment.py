@@ -117,3 +117,42 @@ def test_head_room_by_hand_must_be_of_one_mind() -> None:
     assert fine.level is Level.OK
     (wrong, *_) = environment.examine({"LAGOM_HEADROOM": "24:32"}, ())
     assert wrong.level is Level.PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "clause"),
+    [
+        ("LAGOM_PROFILE", "/nonexistent", "the profile /nonexistent cannot be used"),
+        ("LAGOM_PROFILE", "/etc/hostname", "the profile /etc/hostname cannot be used"),
+        ("LAGOM_SET", "garbage", "garbage"),
+        ("LAGOM_SET", " ; ;", "holds no rule"),
+        ("LAGOM_STRATEGY", "foo", "there is no strategy 'foo'; choose one of: "),
+        ("LAGOM_DIR", "/proc/x", "/proc cannot be written to"),
+        ("LAGOM_DIR", "/etc/hostname/log", "/etc/hostname is no folder"),
+        ("LAGOM_PYTHON", "python3", "an absolute path is wanted"),
+        ("LAGOM_PYTHON", "/nowhere/python", "it cannot be run"),
+    ],
+)
+def test_values_that_lead_nowhere_are_problems(name: str, value: str, clause: str) -> None:
+    (finding,) = environment.examine({name: value}, ())
+    assert finding.level is Level.PROBLEM
+    assert finding.text.startswith(f"{name}: ")
+    assert clause in finding.text
+    assert name in finding.remedy
+
+
+def test_values_that_work_are_none(tmp_path: Path) -> None:
+    good = {"LAGOM_SET": "allgather:>=1M:nc=4", "LAGOM_STRATEGY": "static", "LAGOM_DIR": str(tmp_path / "new" / "log")}
+    assert texts(good) == texts({})
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_others_could_replace_is_a_problem_beforehand(tmp_path: Path) -> None:
+    """An interpreter in a folder that is open to all, and a log folder that is."""
+    tmp_path.chmod(0o777)
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    interpreter, folder = texts({"LAGOM_DIR": str(tmp_path), "LAGOM_PYTHON": str(program)})[::-1]
+    assert interpreter.startswith(f"problem: LAGOM_PYTHON: a rank would not start the controller with {program}: ")
+    assert folder == f"problem: LAGOM_DIR: {tmp_path} may be written by every user; nothing would be logged."
