@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -93,6 +94,55 @@ def test_processes_are_paired_by_round_and_speeds_are_not_times() -> None:
     assert times[OWN_STOCK].ratio is not None
     assert times[OWN_STOCK].ratio.value == pytest.approx(1.0, abs=0.001), "the second is slower: no fault of stock's"
     assert "wider than within one job" in " ".join(remarks(record("stock"), list(times.values())))
+
+
+def test_the_best_of_many_that_are_all_stock_is_stock_on_as_many_machines_as_promised() -> None:
+    missed, machines = 0, 150
+    for seed in range(machines):
+        draw = random.Random(seed)
+        made = [window for cap in range(1, 11) for window in windows(f"static={cap}", 1.0, 8, draw)]
+        found = by_name(results_of(record("stock,static", RunRecord(kind="in job", windows=made))))
+        ratio = found["static"].ratio
+        assert ratio is not None
+        assert ratio.pairs == 8, "of the half that had no say"
+        missed += not ratio.low <= 1.0 <= ratio.high
+    assert missed <= 16, "7.5 at 95 %; if the half that chose were measured, most"
+
+
+def processes(draw: Callable[[], float], rounds: int, *arms: str) -> list[RunRecord]:
+    """Every arm once a round, stock twice, all drawn alike."""
+    return [
+        RunRecord(kind="process", arm=arm, round=number, value=draw(), measure="metric")
+        for number in range(rounds)
+        for arm in (OWN_STOCK, *arms, OWN_STOCK)
+    ]
+
+
+def test_an_arm_that_is_stock_is_not_faster_however_skewed_the_noise_of_processes_is() -> None:
+    draw, faster, slower, machines = random.Random(7), 0, 0, 400
+    for _ in range(machines):
+        held = record(f"stock,{OWN_STOCK},off", *processes(lambda: draw.paretovariate(3.0), 24, "off"))
+        ratio = by_name(results_of(held))["off"].ratio
+        assert ratio is not None
+        faster, slower = faster + (ratio.low > 1.0), slower + (ratio.high < 1.0)
+    assert faster <= 20, "10 of 400 are promised; against the mean of two stocks it is 40"
+    assert slower <= 20
+
+
+def test_stock_against_stock_in_processes_takes_no_side() -> None:
+    draw, missed = random.Random(8), 0
+    for _ in range(200):
+        runs = processes(lambda: draw.gauss(100.0, 2.0), 10)
+        ratio = by_name(results_of(record(f"stock,{OWN_STOCK}", *runs)))[OWN_STOCK].ratio
+        turned = [run for first, second in zip(runs[::2], runs[1::2], strict=True) for run in (second, first)]
+        other = by_name(results_of(record(f"stock,{OWN_STOCK}", *turned)))[OWN_STOCK].ratio
+        assert ratio is not None
+        assert other is not None
+        assert other.value == pytest.approx(1.0 / ratio.value), (
+            "the order of the two says which is which, not their size"
+        )
+        missed += not ratio.low <= 1.0 <= ratio.high
+    assert missed <= 20, "about 10 of 200"
 
 
 def test_two_arms_are_compared_with_each_other_cycle_by_cycle() -> None:
