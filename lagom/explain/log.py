@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lagom import environment, journal
-from lagom.explain import untuned
+from lagom.explain import evidence, untuned
 from lagom.explain.model import CommunicatorStory, Explanation, SiteStory, Trial
 from lagom.records import STOCK, CommConfig
 from lagom.report import tuning_report, tuning_story, words
@@ -114,6 +114,7 @@ def _cost(search: Search) -> str:
 
 def _sites(search: Search) -> tuple[SiteStory, ...]:
     chosen, moved = _in_force(search), _moved(search.moves)
+    proven = search.outcome is not None and search.outcome.verdict == "improved"
     times = {place: (change.stock_ns, change.tuned_ns) for place, change in enumerate(search.changes())}
     return tuple(
         SiteStory(
@@ -124,9 +125,10 @@ def _sites(search: Search) -> tuple[SiteStory, ...]:
             context=site.context,
             stock=_value(site.stock) if site.stock is not None else None,
             ours=_value(chosen[place]) if place < len(chosen) else STOCK,
-            trials=tuple(_trials(search, moved, place)),
+            trials=(trials := tuple(_trials(search, moved, place))),
             stock_ns=times[place][0],
             ours_ns=times[place][1],
+            evidence=evidence.of(_value(chosen[place]) if place < len(chosen) else STOCK, trials, proven=proven),
         )
         for place, site in enumerate(search.sites)
     )

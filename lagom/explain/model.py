@@ -55,6 +55,7 @@ class SiteStory:
     trials: tuple[Trial, ...] = ()
     stock_ns: float | None = None
     ours_ns: float | None = None
+    evidence: str = ""  # what speaks for ``ours`` here, where a log tells
 
 
 @dataclass(frozen=True, slots=True)

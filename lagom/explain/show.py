@@ -96,6 +96,8 @@ def _site(site: SiteStory, everything: bool) -> Iterator[Line]:
     if site.stock_ns and site.ours_ns is not None:
         times = f"{numbers.time(site.stock_ns)} -> {numbers.time(site.ours_ns)} an iteration"
         yield 4, Text(f"final A/B: its communication {times} ({numbers.times(site.ours_ns / site.stock_ns)})")
+    if site.evidence:
+        yield 4, Text(f"evidence: {site.evidence}")
     yield from _why(site, everything)
 
 

@@ -127,6 +127,35 @@ def test_of_two_jobs_in_one_log_the_newest_is_told() -> None:
     assert story.communicators == log.explain(second, "here").communicators
 
 
+def test_the_floor_in_force_is_told_as_what_it_is() -> None:
+    """One site stays where the search began: the only window with its config was worse, for all sites together."""
+    chosen = journal.Outcome(communicator=0, verdict="improved", reason="1.05x", configs_chosen=records_of(ONE_UP))
+    up = [move(8, "trial", OTHER_UP, "worse", "site 1: 2 to 4")]
+    first, second = log.explain([*events()[:-2], *up, chosen], "here").communicators[0].sites
+    assert first.evidence.startswith(
+        "kept by #3, better; moves away from it were kept, and not what was confirmed (#6)"
+    )
+    assert second.evidence == (
+        "the floor it grew from (#2 with other sites, worse in its own window); moves away from it were not kept (#5) "
+        "or worse (#8); proven with all sites together in the final A/B"
+    )
+    assert f"evidence: {second.evidence}" in text_of(log.explain([*events()[:-2], *up, chosen], "here"))
+    running = log.explain(events()[:-2], "here").communicators[0].sites[1]
+    assert "proven" not in running.evidence
+    stock = chosen.model_copy(update={"configs_chosen": records_of(Assignment.stock(2)), "verdict": "stock_is_best"})
+    assert {site.evidence for site in log.explain([*events()[:-2], stock], "here").communicators[0].sites} == {""}
+
+
+def test_a_replay_is_told_as_one() -> None:
+    put = journal.PlanPublished(communicator=0, epoch=1, start_call=9, purpose="replay", rules=("allgather: nc=4",))
+    agreed = journal.PlanCommitted(communicator=0, epoch=1, start_call=9)
+    (part,) = log.explain([*events()[:3], put, agreed], "here").communicators
+    assert part.answer.startswith("Replayed from a profile")
+    assert part.rules == ("allgather: nc=4",)
+    by_hand = put.model_copy(update={"purpose": "pin"})
+    assert log.explain([*events()[:3], by_hand, agreed], "here").communicators[0].answer.startswith("Pinned by hand")
+
+
 def test_json_names_algorithms_as_nccl_does() -> None:
     value = json.loads(json.dumps(show.as_json(log.explain(events(), "here"))))
     site = value["communicators"][0]["sites"][0]
