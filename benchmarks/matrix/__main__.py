@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.matrix import aside, compared, harmless, numerics, steady, sweep
 from benchmarks.matrix.place import Place
-from benchmarks.matrix.results import Results
+from benchmarks.matrix.results import OtherSetup, Results
 from benchmarks.matrix.rows import QUICK, Row, rows
 from lagom.bench.process import leave_in_order
 
@@ -109,6 +109,16 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def opened(arguments: argparse.Namespace, place: Place) -> Results:
+    """The file of results, to go on with; raises SystemExit where that would mix what does not belong together."""
+    if arguments.nccl_230 and not place.rehearse and not Path(arguments.nccl_230).is_file():
+        raise SystemExit(f"--nccl-230: there is no file {arguments.nccl_230}")
+    try:
+        return Results(arguments.out, arguments.resume, place, sys.argv[1:])
+    except OtherSetup as error:
+        raise SystemExit(str(error)) from None
+
+
 def main() -> None:
     arguments = options()
     leave_in_order()
@@ -119,7 +129,7 @@ def main() -> None:
         if arguments.list:
             print(listed(wanted, place))
             return
-        results = Results(arguments.out, arguments.resume, place, sys.argv[1:])
+        results = opened(arguments, place)
         run_rows(wanted, place, results, arguments.budget)
         print(f"{sum(map(results.is_done, wanted))} of {len(wanted)} rows complete in {arguments.out}")
 

@@ -13,6 +13,7 @@ from lagom.bench.store import FILE
 from lagom.bench.table import as_json
 
 SAMPLES = 40
+PRELOAD = "LD_PRELOAD"
 #: A tuning run may take this share of what is left, so that the others and the comparison get theirs; but no less than:
 SEARCH_SHARE, SEARCH_SECONDS = 0.28, 100.0
 REHEARSED = {"cycles": 2, "rounds": 2}
@@ -50,10 +51,13 @@ def measured(request: Request, earlier: dict[str, Any], say: Callable[[str], Non
 
 def _restore(request: Request, earlier: dict[str, Any]) -> None:
     """Put what an earlier session has measured where the benchmark looks for it. Another command line (other folders,
-    another Python) is no other job, so it is made to fit."""
+    another Python) is no other job, so it is made to fit; so is the path of the NCCL to preload, whose release the file
+    of results holds us to. Any other variable that differs is refused."""
     if "record" not in earlier or (request.folder / FILE).exists():
         return
-    record = BenchRecord.model_validate({**earlier["record"], **request.key()})
+    record = BenchRecord.model_validate({**earlier["record"], "command": list(request.command)})
+    if record.environ is not None and PRELOAD in request.environ:
+        record.environ[PRELOAD] = request.environ[PRELOAD]
     request.folder.mkdir(parents=True, exist_ok=True)
     (request.folder / FILE).write_text(record.model_dump_json())
 

@@ -89,4 +89,15 @@ class Place:
         )
         done = subprocess.run([self.python, "-c", asked], capture_output=True, text=True, check=False)
         found: dict[str, str] = json.loads(done.stdout) if done.returncode == 0 else {}
-        return {**found, "commit": os.environ.get("LAGOM_COMMIT", "")}
+        return {**found, "nccl_230": self._preloaded(), "commit": os.environ.get("LAGOM_COMMIT", "")}
+
+    def _preloaded(self) -> str:
+        """The release of the library to preload, as it tells itself; empty without one."""
+        if self.nccl_230 is None:
+            return ""
+        asked = (
+            "import ctypes, sys; n = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(n));"
+            "print(f'{n.value // 10000}.{n.value // 100 % 100}.{n.value % 100}')"
+        )
+        done = subprocess.run([self.python, "-c", asked, self.nccl_230], capture_output=True, text=True, check=False)
+        return done.stdout.strip()

@@ -16,7 +16,7 @@ from benchmarks.matrix import compared, harmless, numerics, steady, sweep
 from benchmarks.matrix.page import page
 from benchmarks.matrix.place import JOBS, Place
 from benchmarks.matrix.plots import draw
-from benchmarks.matrix.results import Results
+from benchmarks.matrix.results import OtherSetup, Results
 from benchmarks.matrix.rows import METRIC, QUICK, Row, rows
 from lagom import journal
 from lagom.bench import parse_arms
@@ -87,19 +87,68 @@ def test_time_ends_it_a_failing_row_costs_no_other_and_the_next_call_goes_on(
 
     monkeypatch.setitem(matrix.KINDS, "bench", fake)
     wanted = [row("a"), row("b"), row("c"), row("long", seconds=10_000)]
-    here, out = place(tmp_path, rehearse="gloo"), tmp_path / "out.json"
-    here_gpu = place(tmp_path)
+    here, out = place(tmp_path), tmp_path / "out.json"
+    monkeypatch.setattr(Place, "versions", lambda self: {"gpu": "G", "nccl": "2.28.9"})
     matrix.run_rows(wanted[:3], here, Results(out, None, here, ["--x"]), 1000.0)
     assert ran == ["a", "b", "c"]
     text = out.read_text()
     assert "secret/place/file" not in text, "paths are cut"
     assert json.loads(text)["rows"]["b"]["complete"] is False
     again = Results(out, None, here, ["--x"])
-    monkeypatch.setattr(Place, "versions", lambda self: {})
-    matrix.run_rows(wanted, here_gpu, again, 1000.0)
+    matrix.run_rows(wanted, here, again, 1000.0)
     assert ran == ["a", "b", "c", "b"], "what is done is done; what is too long for the time is not begun"
     assert again.is_done(wanted[1])
     assert len(json.loads(out.read_text())["sessions"]) == 2
+
+
+def results_file(folder: Path, monkeypatch: pytest.MonkeyPatch, **versions: str) -> Path:
+    monkeypatch.setattr(Place, "versions", lambda self: {"gpu": "H200", "nccl": "2.28.9", **versions})
+    here = place(folder)
+    results = Results(folder / "out.json", None, here, [])
+    results.put(row("a"), {"complete": True, "arms": {"x": 1}}, 10.0)
+    return folder / "out.json"
+
+
+@pytest.mark.parametrize(
+    ("here", "versions"),
+    [
+        ({"rehearse": "virtual"}, {}),
+        ({"rehearse": "gloo"}, {}),
+        ({"gpus": 4}, {}),
+        ({}, {"gpu": "H100"}),
+        ({}, {"nccl": "2.30.3"}),
+        ({}, {"nccl_230": "2.30.4"}),
+        ({}, {"torch": "2.11"}),
+    ],
+)
+def test_results_of_another_setup_are_refused_untouched(
+    here: dict[str, Any], versions: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = results_file(tmp_path, monkeypatch, nccl_230="2.30.3")
+    before = out.read_bytes()
+    told = {"gpu": "H200", "nccl": "2.28.9", "nccl_230": "2.30.3", **versions}
+    monkeypatch.setattr(Place, "versions", lambda self: told)
+    with pytest.raises(OtherSetup, match="name another file"):
+        Results(out, None, place(tmp_path, **here), [])
+    assert out.read_bytes() == before
+
+
+def test_the_same_setup_goes_on_and_a_row_defined_anew_is_measured_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = results_file(tmp_path, monkeypatch, nccl_230="2.30.3")
+    monkeypatch.setattr(Place, "versions", lambda self: {"gpu": "H200", "nccl": "2.28.9", "nccl_230": ""})
+    again = Results(out, None, place(tmp_path), [])
+    assert again.is_done(row("a", seconds=7.0)), "how long it is said to take changes nothing"
+    other = row("a", cycles=31)
+    assert not again.is_done(other)
+    assert again.of(other) == {}
+    again.put(other, {"complete": False}, 5.0)
+    kept = json.loads(out.read_text())
+    assert kept["superseded"][0]["arms"] == {"x": 1}, "nothing is lost"
+    assert kept["rows"]["a"]["seconds"] == 5.0
+    again.put(other, {"complete": True}, 5.0)
+    assert len(json.loads(out.read_text())["superseded"]) == 1
 
 
 def test_numerics_are_judged_by_what_two_stock_settings_do() -> None:
