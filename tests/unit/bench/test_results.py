@@ -97,7 +97,7 @@ def test_processes_are_paired_by_round_and_speeds_are_not_times() -> None:
 
 
 def test_the_best_of_many_that_are_all_stock_is_stock_on_as_many_machines_as_promised() -> None:
-    missed, machines = 0, 150
+    missed, faster, machines = 0, 0, 150
     for seed in range(machines):
         draw = random.Random(seed)
         made = [window for cap in range(1, 11) for window in windows(f"static={cap}", 1.0, 8, draw)]
@@ -105,8 +105,9 @@ def test_the_best_of_many_that_are_all_stock_is_stock_on_as_many_machines_as_pro
         ratio = found["static"].ratio
         assert ratio is not None
         assert ratio.pairs == 8, "of the half that had no say"
-        missed += not ratio.low <= 1.0 <= ratio.high
-    assert missed <= 16, "7.5 at 95 %; if the half that chose were measured, most"
+        missed, faster = missed + (not ratio.low <= 1.0 <= ratio.high), faster + (ratio.value > 1.0)
+    assert missed <= 16, "7.5 at 95 %"
+    assert 55 <= faster <= 95, "75; were the half measured that chose it, nearly all"
 
 
 def processes(draw: Callable[[], float], rounds: int, *arms: str) -> list[RunRecord]:
