@@ -137,7 +137,8 @@ def test_our_loader_finds_what_is_loaded_and_all_its_symbols(cupti: tuple[int, P
     source, program = tmp_path / "loader.c", tmp_path / "loader"
     source.write_text(LOADER)
     command = ["gcc", "-std=c11", "-D_GNU_SOURCE", f"-I{ROOT / 'csrc'}", str(source)]
-    subprocess.run([*command, str(ROOT / "csrc/timeline/cupti_loader.c"), "-ldl", "-o", str(program)], check=True)
+    parts = [str(ROOT / "csrc" / part) for part in ("timeline/cupti_loader.c", "shm/ownership.c")]
+    subprocess.run([*command, *parts, "-ldl", "-o", str(program)], check=True)
     environ = {**os.environ, "LD_LIBRARY_PATH": str(library.parent)}
     done = subprocess.run([program, str(library)], capture_output=True, text=True, timeout=60, check=False, env=environ)
     assert done.returncode == 0, done.stdout + done.stderr

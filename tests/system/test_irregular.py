@@ -138,7 +138,7 @@ def test_pauses_without_calls_prove_nothing(job: Job, tmp_path: Path) -> None:
 def test_other_shapes_are_learnt_anew(job: Job, tmp_path: Path) -> None:
     """Sequence lengths that change for good, in mid-search."""
     spec = replace(SCENE.spec(), incidents=(Incident(330, share=0.5),))
-    run = tune(spec, job, tmp_path, search_seconds=4)
+    run = tune(spec, job, tmp_path, search_seconds=12)
     assert [program.sites[0].bytes for program in run.programs] == [
         run.programs[0].sites[0].bytes,
         pytest.approx(0.5 * run.programs[0].sites[0].bytes, rel=0.01),

@@ -39,7 +39,8 @@ def read_until(terminal: int, words: bytes) -> bytes:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 0)])
 def test_a_terminal_is_given_back_as_it_was(number: signal.Signals, code: int, environ: dict[str, str]) -> None:
     ours, theirs = pty.openpty()
-    with subprocess.Popen(COMMAND, env=environ, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+    command = ["env", "--default-signal=INT", *COMMAND]  # a shell's background jobs, these tests too, may ignore it
+    with subprocess.Popen(command, env=environ, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         assert OWN_SCREEN in read_until(ours, b"no job of yours")
         process.send_signal(number)
