@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "shm/job_key.h"
 #include "shm/pledge.h"
@@ -38,15 +39,29 @@ static bool read_rules(struct lagom_job *job, const struct lagom_hello *hello, c
                         : refuse(reason, room, "LAGOM_MODE=replay, but neither LAGOM_PROFILE nor LAGOM_SET is set.");
 }
 
+static const char *withheld_rules(uint32_t withheld)
+{
+    if (withheld & LAGOM_WITHHELD_BY_USER) {
+        return " rules with an algorithm, whole, for NCCL_ALGO or NCCL_PROTO is set;";
+    }
+    return withheld & LAGOM_WITHHELD_BY_NCCL
+               ? " rules with an algorithm but plain ring and tree, whole, for this NCCL does not say what it offers;"
+               : "";
+}
+
 static void restrict_rules(struct lagom_job *job, const struct lagom_hello *hello)
 {
     bool user_chooses = variable("NCCL_ALGO") != NULL || variable("NCCL_PROTO") != NULL;
-    if (lagom_size_rules_restrict(&job->size_rules, hello->tuner_api, user_chooses)) {
-        lagom_job_remark(job, hello->tuner_api == 2
-                                  ? "of the size rules, chunk, threads, and algorithms but plain ring and tree are left "
-                                    "to this NCCL."
-                                  : "of the size rules, chunk and threads are left to this NCCL.");
+    uint32_t withheld = lagom_size_rules_restrict(&job->size_rules, hello->tuner_api, user_chooses);
+    if (withheld == 0) {
+        return;
     }
+    char text[LAGOM_PATH_BYTES];
+    snprintf(text, sizeof(text), "of the size rules, not in force here:%s%s",
+             withheld & LAGOM_WITHHELD_KNOBS ? " chunk and threads, which this NCCL takes from no tuner;" : "",
+             withheld_rules(withheld));
+    text[strlen(text) - 1] = '.';
+    lagom_job_remark(job, text);
 }
 
 static void say_what_holds(struct lagom_job *job, enum lagom_pledge_result result)

@@ -127,28 +127,34 @@ bool lagom_always_offered(uint32_t function, int algorithm, int protocol)
     return plain && (algorithm == LAGOM_RING || (algorithm == LAGOM_TREE && function == LAGOM_ALL_REDUCE));
 }
 
-static bool algorithm_fits(const struct lagom_rule *rule, uint32_t tuner_api, bool user_chooses_algorithm)
+/* Who withholds the algorithm of a rule, as enum lagom_withheld; 0 = nobody. */
+static uint32_t algorithm_withheld(const struct lagom_rule *rule, uint32_t tuner_api, bool user_chooses_algorithm)
 {
     const struct lagom_config *config = &rule->incumbent;
     if (tuner_api > 2 || !lagom_config_names_algorithm(config)) {
-        return true; /* from v3 on NCCL's table says for each call what it offers */
+        return 0; /* from v3 on NCCL's table says for each call what it offers */
     }
-    return !user_chooses_algorithm && lagom_always_offered(rule->function, config->algorithm, config->protocol);
+    if (user_chooses_algorithm) {
+        return LAGOM_WITHHELD_BY_USER;
+    }
+    bool offered = lagom_always_offered(rule->function, config->algorithm, config->protocol);
+    return offered ? 0 : LAGOM_WITHHELD_BY_NCCL;
 }
 
-bool lagom_size_rules_restrict(struct lagom_pledge *rules, uint32_t tuner_api, bool user_chooses_algorithm)
+uint32_t lagom_size_rules_restrict(struct lagom_pledge *rules, uint32_t tuner_api, bool user_chooses_algorithm)
 {
-    bool changed = false;
+    uint32_t withheld = 0;
     for (uint32_t i = 0; i < rules->rule_count; i++) {
         struct lagom_config *config = &rules->rules[i].incumbent;
-        changed |= config->threads != 0 || config->chunk_bytes != 0;
+        withheld |= config->threads != 0 || config->chunk_bytes != 0 ? LAGOM_WITHHELD_KNOBS : 0;
         config->threads = 0;
         config->chunk_bytes = 0;
-        if (!algorithm_fits(&rules->rules[i], tuner_api, user_chooses_algorithm)) {
+        uint32_t by = algorithm_withheld(&rules->rules[i], tuner_api, user_chooses_algorithm);
+        if (by != 0) {
             *config = LAGOM_CONFIG_STOCK;
-            changed = true;
+            withheld |= by;
         }
         rules->rules[i].candidate = *config;
     }
-    return changed;
+    return withheld;
 }

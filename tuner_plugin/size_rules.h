@@ -30,10 +30,16 @@ bool lagom_size_rules_of_profile(const struct lagom_profile *profile, struct lag
 /* The text of LAGOM_SET: `;` or a new line between rules, `#` begins a comment. */
 bool lagom_size_rules_of_text(const char *text, struct lagom_pledge *out, char *reason, size_t room);
 
+enum lagom_withheld {
+    LAGOM_WITHHELD_KNOBS = 1,   /* chunk or threads */
+    LAGOM_WITHHELD_BY_NCCL = 2, /* whole rules: tuner v2 is not told whether their algorithm is there */
+    LAGOM_WITHHELD_BY_USER = 4, /* whole rules: NCCL_ALGO or NCCL_PROTO has the choice */
+};
+
 /* Takes out what cannot be done here: chunk and threads always; algorithm and protocol with tuner v2 unless they are a
  * pair every communicator has and the user's NCCL_ALGO and NCCL_PROTO leave the choice. A rule that loses either of
- * these becomes a rule for stock: a config is one thing. true = something was taken out. */
-bool lagom_size_rules_restrict(struct lagom_pledge *rules, uint32_t tuner_api, bool user_chooses_algorithm);
+ * these becomes a rule for stock, channels and all: a config is one thing. What was taken out, as enum lagom_withheld. */
+uint32_t lagom_size_rules_restrict(struct lagom_pledge *rules, uint32_t tuner_api, bool user_chooses_algorithm);
 
 /* RING with LL or SIMPLE, and TREE with them for AllReduce: built and compiled for every type on every machine. Tuner v2
  * is not told what NCCL offers, and NCCL 2.21 does not check the answer. */

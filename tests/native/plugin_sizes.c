@@ -244,6 +244,17 @@ static void wrong_rules_are_none(void)
     CHECK(strstr(map_region()->processes[0].remark, "speed=9") != NULL);
 }
 
+static void what_the_user_withholds_is_remarked(void)
+{
+    use(2, "replay", "allreduce:any:algo=tree,proto=simple,nc=4,chunk=512K");
+    setenv("NCCL_ALGO", "ring", 1);
+    init(2, 2, 1);
+    const char *remark = map_region()->processes[0].remark;
+    CHECK(strstr(remark, "rules with an algorithm, whole, for NCCL_ALGO or NCCL_PROTO is set.") != NULL);
+    CHECK(strstr(remark, "chunk and threads") != NULL && strstr(remark, "plain ring and tree") == NULL);
+    unsetenv("NCCL_ALGO");
+}
+
 /* A rank that finds no room still does what the others do. */
 static void without_a_region_the_own_reading_holds(void)
 {
@@ -362,10 +373,26 @@ static void chunk_and_threads_are_left_out(void)
     struct lagom_pledge rules;
     char reason[256];
     CHECK(lagom_size_rules_of_text("any:any:nc=2,chunk=512K,nt=256", &rules, reason, sizeof(reason)));
-    CHECK(lagom_size_rules_restrict(&rules, 4, false));
-    CHECK(!lagom_size_rules_restrict(&rules, 4, false));
+    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 4, false), LAGOM_WITHHELD_KNOBS);
+    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 4, false), 0);
     struct lagom_config left_over = lagom_pledge_find(&rules, 8, LAGOM_REDUCE, 5);
     CHECK(left_over.channels == 2 && left_over.chunk_bytes == 0 && left_over.threads == 0);
+}
+
+/* Whether the algorithm is one of those always there, or the user has the choice, is told apart. */
+static void who_withholds_an_algorithm_is_told(void)
+{
+    static const char *const plain = "allreduce:any:algo=tree,proto=simple,nc=4";
+    static const char *const rare = "any:any:algo=nvls,proto=simple";
+    struct lagom_pledge rules;
+    char reason[256];
+    CHECK(lagom_size_rules_of_text(plain, &rules, reason, sizeof(reason)));
+    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 3, true), 0);
+    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 2, false), 0);
+    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 2, true), LAGOM_WITHHELD_BY_USER);
+    CHECK_EQUAL(lagom_pledge_find(&rules, 8, LAGOM_ALL_REDUCE, 5).channels, 0);
+    CHECK(lagom_size_rules_of_text(rare, &rules, reason, sizeof(reason)));
+    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 2, false), LAGOM_WITHHELD_BY_NCCL);
 }
 
 static void long_texts_are_refused(void)
@@ -423,6 +450,7 @@ int main(void)
     failures += RUN(the_first_reading_is_everybodys) + RUN(also_when_it_is_none) + RUN(also_for_one_that_did_not_ask);
     failures += RUN(an_equal_reading_is_no_news) + RUN(garbage_in_the_region_is_not_followed);
     failures += RUN(rules_of_a_profile_go_by_communicator_size) + RUN(what_cannot_be_told_apart_is_refused);
-    failures += RUN(chunk_and_threads_are_left_out) + RUN(long_texts_are_refused) + RUN(any_text_is_survived);
+    failures += RUN(chunk_and_threads_are_left_out) + RUN(who_withholds_an_algorithm_is_told) +
+                RUN(what_the_user_withholds_is_remarked) + RUN(long_texts_are_refused) + RUN(any_text_is_survived);
     return failures != 0;
 }
