@@ -202,6 +202,20 @@ static void another_boot_is_stale(void)
     CHECK_EQUAL(try_join(), LAGOM_REGION_OK);
 }
 
+/* As on a disk after a power cut, where a process of today happens to hold the same bytes. */
+static void another_boot_is_stale_whoever_holds_it(void)
+{
+    struct lagom_mapping mapping;
+    uint64_t boot = lagom_boot_hash() + 1;
+    pid_t child = child_that_stays(join_it);
+    CHECK_EQUAL(lagom_region_inspect(&mapping, path), LAGOM_REGION_OK);
+    lagom_region_leave(&mapping, false);
+    overwrite(offsetof(struct lagom_header, boot_hash), &boot, sizeof(boot));
+    CHECK_EQUAL(lagom_region_inspect(&mapping, path), LAGOM_REGION_STALE);
+    CHECK_EQUAL(lagom_region_control_path(&mapping, path), LAGOM_REGION_STALE);
+    kill_child(child);
+}
+
 static void remove_stale_removes_only_the_dead(void)
 {
     pid_t child = child_that_stays(join_it);
@@ -379,6 +393,7 @@ int main(void)
     RUN(another_version_is_refused_while_it_lives);
     RUN(a_stale_one_is_replaced);
     RUN(another_boot_is_stale);
+    RUN(another_boot_is_stale_whoever_holds_it);
     RUN(remove_stale_removes_only_the_dead);
     RUN(two_jobs_have_two_regions);
     RUN(one_controller_at_a_time);
