@@ -82,9 +82,14 @@ class Teller:
         return f"{e.purpose} {e.number}{z} {e.verdict}: {self._figures(e)}"
 
     def _figures(self, e: schema.Move) -> str:
-        best = "" if self._best is None else f", best so far {1.0 / self._best:.3f}x stock"
+        best = "" if self._best is None else f", {_best_text(1.0 / self._best)}"
         sees = "" if e.resolvable is None else f", sees effects from {100 * e.resolvable:.1f} %"
         return f"{len(self._configs)} configs{best}{sees}, {e.lost_iterations:.1f} iterations lost"
+
+
+def _best_text(speedup: float) -> str:
+    """Of the best trial so far; stock is one of them."""
+    return f"best so far {speedup:.3f}x stock" if speedup > 1.0 else "nothing faster than stock so far"
 
 
 def _after_colon(reason: str) -> str:

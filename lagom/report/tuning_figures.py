@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 #: Room a label of H takes, points.
 _LABEL_WIDTH, _LABEL_HEIGHT = 36.0, 11.0
+#: Where a label stands beside its point, points.
+_STOCK_OFF, _TUNED_OFF, _H_OFF = (8.0, 6.0), (8.0, -12.0), (6.0, 3.0)
 _MAX_PATTERNS = 6
+#: (step, offset of its label)
+Labels = list[tuple[int, tuple[float, float]]]
 
 
 @style.styled
@@ -39,8 +43,7 @@ def path(search: Search) -> Figure | None:
         mine = [place for place, step in enumerate(steps) if step.move.verdict == verdict]
         colour = style.VERDICT.get(verdict, style.FAINT)
         axes.scatter(x[mine], y[mine], s=26, color=colour, label=verdict, zorder=3, lw=0)
-    _ends(axes, steps, x, y)
-    _h_labels(axes, steps, x, y)
+    _h_labels(axes, steps, x, y, _ends(axes, steps, x, y))
     axes.set_title("Search path")
     axes.set_xlabel("communication time X, ms an iteration")
     axes.set_ylabel("compute time Y, ms an iteration")
@@ -64,28 +67,36 @@ def _bounds(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
         axes.text(middle, middle, "  X = Y", color=style.FAINT, fontsize=8, va="top")
 
 
-def _ends(axes: Axes, steps: list[Step], x: np.ndarray, y: np.ndarray) -> None:
+def _ends(axes: Axes, steps: list[Step], x: np.ndarray, y: np.ndarray) -> Labels:
+    """Marks stock and what the search ended on; where their labels stand."""
     axes.scatter(x[:1], y[:1], s=90, facecolor="none", edgecolor=style.VERDICT["baseline"], lw=1.6, zorder=4)
-    axes.annotate("stock", (x[0], y[0]), xytext=(8, 6), textcoords="offset points", fontsize=9, weight="bold")
+    axes.annotate("stock", (x[0], y[0]), xytext=_STOCK_OFF, textcoords="offset points", fontsize=9, weight="bold")
     final = [place for place, step in enumerate(steps) if step.move.purpose in ("final", "confirm")
              and step.move.verdict == "confirmed"]  # fmt: skip
+    labels = [(0, _STOCK_OFF)]
     if final:
         end = final[-1]
+        labels.append((end, _TUNED_OFF))
         axes.scatter(x[end], y[end], s=130, marker="*", color=style.VERDICT["confirmed"], zorder=5)
-        axes.annotate("tuned", (x[end], y[end]), xytext=(8, -12), textcoords="offset points", fontsize=9, weight="bold")
+        axes.annotate(
+            "tuned", (x[end], y[end]), xytext=_TUNED_OFF, textcoords="offset points", fontsize=9, weight="bold"
+        )
+    return labels
 
 
-def _h_labels(axes: Axes, steps: list[Step], x: np.ndarray, y: np.ndarray) -> None:
-    """Beside the moves that were kept, as far as there is room: a label too near another is left out."""
+def _h_labels(axes: Axes, steps: list[Step], x: np.ndarray, y: np.ndarray, taken: Labels) -> None:
+    """Beside the moves that were kept, as far as there is room: a label too near another one, or one that stands there
+    already (``taken``), is left out."""
     kept = [place for place, step in enumerate(steps) if step.move.h is not None and step.move.verdict == "better"]
     width, height = (4.6 * 72, 4.2 * 72)  # of the axes, points
     at = np.column_stack([(x - axes.get_xlim()[0]) / np.ptp(axes.get_xlim()) * width,
                           (y - axes.get_ylim()[0]) / np.ptp(axes.get_ylim()) * height])  # fmt: skip
-    labelled: list[int] = []
+    labelled = [at[place] + offset for place, offset in taken]
     for place in kept:
-        if all((np.abs(at[place] - at[other]) > (_LABEL_WIDTH, _LABEL_HEIGHT)).any() for other in labelled):
-            labelled.append(place)
-            axes.annotate(f"H {steps[place].move.h:.2g}", (x[place], y[place]), xytext=(6, 3),
+        mine = at[place] + _H_OFF
+        if all((np.abs(mine - other) > (_LABEL_WIDTH, _LABEL_HEIGHT)).any() for other in labelled):
+            labelled.append(mine)
+            axes.annotate(f"H {steps[place].move.h:.2g}", (x[place], y[place]), xytext=_H_OFF,
                           textcoords="offset points", fontsize=7.5, color=style.INK, zorder=6)  # fmt: skip
 
 

@@ -81,6 +81,14 @@ def test_key_events_are_told_at_once_and_the_rest_now_and_then() -> None:
     assert "sees effects from 1.2 %" in between[0]
 
 
+def test_as_long_as_nothing_is_faster_stock_is_the_best_so_far() -> None:
+    teller = Teller(10.0)
+    for event in (PROGRAM, BASELINE, move(2, ratio=1.414)):
+        teller.line(event, 0.0)
+    assert "nothing faster than stock so far" in teller.status
+    assert "0.707x" not in teller.status
+
+
 def test_what_went_wrong_is_told_and_remarks_are_not() -> None:
     teller = Teller(10.0)
     assert teller.line(journal.Note(text="a rank has a remark"), 0.0) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,19 @@ def test_the_page_tells_all_of_it_offline(story: TuningStory, tmp_path: Path) ->
         assert wanted in page, wanted
     without_names = re.sub(r'xmlns(:\w+)?="[^"]*"|<!DOCTYPE[^>]*>', "", page)
     assert not re.findall(r'(?:src|href)="(?!#)[^"]*"|https?://\S+', without_names)
+
+
+def test_no_label_of_the_path_lies_on_another(story: TuningStory) -> None:
+    search = story.search(0)
+    search.moves.insert(5, search.moves[4].model_copy(update={"y": 81.45e6, "h": -0.13}))  # under the word "tuned"
+    figure = tuning_figures.path(search)
+    assert figure is not None
+    figure.canvas.draw()
+    texts = [text for text in figure.axes[0].texts if text.get_text() and "X = Y" not in text.get_text()]
+    boxes = [text.get_window_extent() for text in texts]
+    assert {"stock", "tuned"} <= {text.get_text() for text in texts}
+    assert "H 0.2" in {text.get_text() for text in texts}
+    assert not [pair for pair in itertools.combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
 
 def test_of_two_jobs_in_one_log_the_newest_is_told() -> None:
