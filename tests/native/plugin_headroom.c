@@ -180,6 +180,23 @@ static void a_plan_may_go_above_stock(void)
     CHECK_EQUAL(both[0].channels, STOCK);
 }
 
+/* From the size on from which NCCL would use all of stock's channels they are written, below it NCCL's own rule holds. */
+static void written_from_the_threshold_on(void)
+{
+    setenv("LAGOM_HEADROOM", "32:24", 1);
+    struct rank rank = new_rank(6);
+    for (int i = 0; i < 2 * PROTOCOLS; i++) {
+        int algorithm = i % 2 == 0 ? LAGOM_RING : LAGOM_TREE, protocol = i / 2;
+        long enough = STOCK * threads_of((struct nccl){BUILT, 512}, algorithm, protocol) * threshold_of(algorithm, protocol);
+        for (int off = -1; off <= 1; off++) {
+            offer_only(&rank, algorithm, protocol);
+            ask(&rank, LAGOM_ALL_REDUCE, (size_t)(enough + off));
+            CHECK_EQUAL(rank.channels, off < 0 ? 0 : STOCK);
+        }
+    }
+    end_rank(&rank);
+}
+
 static void nvls_has_channels_of_its_own(void)
 {
     setenv("LAGOM_HEADROOM", "32:24", 1);
@@ -240,6 +257,7 @@ int main(void)
     failures += RUN(a_profile_that_does_not_fit);
     failures += RUN(no_place_in_the_region);
     failures += RUN(a_plan_may_go_above_stock);
+    failures += RUN(written_from_the_threshold_on);
     failures += RUN(nvls_has_channels_of_its_own);
     failures += RUN(a_table_that_offers_nothing_is_left_alone);
     failures += RUN(without_headroom_nothing_changes);
