@@ -32,7 +32,7 @@ KINDS: dict[str, Callable[[Row, Place, dict[str, Any], float], dict[str, Any]]] 
     "aside": aside.run,
 }
 #: A row is not begun with less than this; nor with less than so much of what it is said to take.
-LEAST_SECONDS, LEAST_SHARE = 60.0, 0.4
+LEAST_SECONDS, LEAST_SHARE = 100.0, 0.4
 
 
 def chosen(arguments: argparse.Namespace) -> list[Row]:
@@ -75,7 +75,9 @@ def run_rows(wanted: list[Row], place: Place, results: Results, budget: float | 
 
 
 def _seconds(row: Row, place: Place) -> float:
-    return 0.0 if place.rehearse else row.seconds
+    """What a row has to have at once. Those that go on arm by arm or process by process take any time there is."""
+    at_once = row.kind in ("bench", "sweep") and not row.spread
+    return row.seconds if at_once and not place.rehearse else 0.0
 
 
 def _run_row(row: Row, place: Place, results: Results, time_left: float | None) -> None:

@@ -1,35 +1,65 @@
-"""A job without us and the same job tuned live: both end well, with the same losses but for rounding, as fast."""
+"""A job without us and the same job tuned live: both end well, with the same losses but for rounding, as fast.
+
+A job that tells the length of no step is compared as a whole, start-up included, in rounds of an order of their own.
+"""
 
 from __future__ import annotations
 
+import math
+import random
 from typing import Any
 
+from benchmarks.matrix.once import Plan, run_arms
 from benchmarks.matrix.place import Place
-from benchmarks.matrix.plain import run_plain
 from benchmarks.matrix.rows import Row
+from lagom.bench.results import Ratio, ratio_of
+
+PLANS = {"off": Plan(None), "lagom": Plan(("--mode", "tune")), "off again": Plan(None)}
 
 
 def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[str, Any]:
-    """Without, with, without: what the machine does by itself is seen too."""
-    command, environ = place.command(row), place.environ(row)
-    arms: dict[str, Any] = dict(earlier.get("arms", {}))
-    plans = {"off": None, "lagom": ("--mode", "tune"), "off again": None}
-    for name, lagom in plans.items():
-        if name not in arms:
-            word = f"{row.name}-{name.replace(' ', '-')}"
-            arms[name] = run_plain(command, place.folder / row.name, word, lagom, environ, budget / len(plans))
-    return {"complete": all(arm["ended"] == "itself" for arm in arms.values()), "arms": arms, "verdict": verdict(arms)}
+    """Without, with, without, in each round: what the machine does by itself is seen too."""
+    plans = {named(name, number): PLANS[name] for number in range(row.repeats) for name in order(number)}
+    arms = run_arms(place.command(row), place.folder / row.name, plans, place.environ(row), earlier, budget)
+    complete = len(arms) == len(plans)
+    return {"complete": complete, "arms": arms, "verdict": verdict(arms, row.repeats) if complete else {}}
 
 
-def verdict(arms: dict[str, Any]) -> dict[str, Any]:
+def order(number: int) -> list[str]:
+    """The arms of one round; of the first, as they are written."""
+    return list(PLANS) if number == 0 else random.Random(number).sample(list(PLANS), len(PLANS))
+
+
+def named(name: str, number: int) -> str:
+    """An arm of one round."""
+    return name if number == 0 else f"{name}, round {number + 1}"
+
+
+def verdict(arms: dict[str, Any], repeats: int = 1) -> dict[str, Any]:
     """Exits, and how far the losses of the tuned job are from those of the one without us."""
     ours, off, again = arms["lagom"], arms["off"], arms["off again"]
-    return {
+    told = {
         "exits": [arm["exit"] for arm in arms.values()],
         "loss_difference": largest_difference(ours["losses"], off["losses"]),
         "loss_difference_off": largest_difference(again["losses"], off["losses"]),
         "speed": None if not (ours["median_ms"] and off["median_ms"]) else off["median_ms"] / ours["median_ms"],
     }
+    if repeats > 1:
+        told["speed_of_the_whole_process"] = _text(whole(arms, repeats, "lagom"))
+        told["off_against_itself"] = _text(whole(arms, repeats, "off again"))
+    return told
+
+
+def whole(arms: dict[str, Any], repeats: int, name: str) -> Ratio | None:
+    """The speed of whole processes over those of ``off``, paired by round; only of rounds in which both ended well."""
+    pairs = [(arms[named(name, number)], arms[named("off", number)]) for number in range(repeats)]
+    return ratio_of([math.log(a["seconds"] / b["seconds"]) for a, b in pairs if a["exit"] == b["exit"] == 0])
+
+
+def _text(found: Ratio | None) -> str:
+    if found is None or not found.has_interval:
+        return "too few pairs"
+    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}], n = {found.pairs}"
 
 
 def largest_difference(ones: list[float], others: list[float]) -> float | None:

@@ -10,31 +10,27 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.matrix.harmless import largest_difference
+from benchmarks.matrix.once import Plan, run_arms
 from benchmarks.matrix.place import Place
-from benchmarks.matrix.plain import run_plain
 from benchmarks.matrix.rows import Row
 
 DETERMINISTIC = "--deterministic"
-#: Arm: (options of `lagom run`, None = without it; further variables).
-ARMS: dict[str, tuple[tuple[str, ...] | None, dict[str, str]]] = {
-    "stock": (None, {}),
-    "stock again": (None, {}),
-    "stock, NCCL_MAX_NCHANNELS=2": (None, {"NCCL_MAX_NCHANNELS": "2"}),
-    "stock, NCCL_MAX_NCHANNELS=3": (None, {"NCCL_MAX_NCHANNELS": "3"}),
-    "tuned live": (("--mode", "tune", "--stable-iterations", "10"), {}),
-    "allgather only": (("--set", "allgather:>=1M:nc=2,chunk=256K"), {}),
+ARMS = {
+    "stock": Plan(None),
+    "stock again": Plan(None),
+    "stock, NCCL_MAX_NCHANNELS=2": Plan(None, {"NCCL_MAX_NCHANNELS": "2"}),
+    "stock, NCCL_MAX_NCHANNELS=3": Plan(None, {"NCCL_MAX_NCHANNELS": "3"}),
+    "tuned live": Plan(("--mode", "tune", "--stable-iterations", "10")),
+    "allgather only": Plan(("--set", "allgather:>=1M:nc=2,chunk=256K")),
 }
 
 
 def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[str, Any]:
     """Every arm once, deterministic kernels throughout, so that nothing but communication can differ."""
-    command, arms = place.command(row, DETERMINISTIC), dict(earlier.get("arms", {}))
-    for number, (name, (lagom, variables)) in enumerate(ARMS.items()):
-        if name not in arms:
-            environ = {**place.environ(row), **variables}
-            folder = place.folder / row.name
-            arms[name] = run_plain(command, folder, f"numerics-{number}", lagom, environ, budget / len(ARMS))
-    return {"complete": all(arm["exit"] == 0 for arm in arms.values()), "arms": arms, "verdict": verdict(arms)}
+    command = place.command(row, DETERMINISTIC)
+    arms = run_arms(command, place.folder / row.name, ARMS, place.environ(row), earlier, budget)
+    complete = len(arms) == len(ARMS)
+    return {"complete": complete, "arms": arms, "verdict": verdict(arms) if complete else {}}
 
 
 def verdict(arms: dict[str, Any]) -> dict[str, Any]:
@@ -45,6 +41,7 @@ def verdict(arms: dict[str, Any]) -> dict[str, Any]:
     tuned = apart["tuned live"]
     committed = arms["tuned live"]["log"]["events"].get("plan_committed", 0)
     return {
+        "exits": [arm["exit"] for arm in arms.values()],
         "largest_difference": apart,
         "stock_repeats_itself": bool(stock["bits"]) and stock["bits"] == arms["stock again"]["bits"],
         "tuned_within_two_stock_settings": tuned is not None and bool(settings) and tuned <= max(settings),

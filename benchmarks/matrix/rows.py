@@ -18,6 +18,12 @@ TUNERS = ("lagom", "guided", "autoccl")
 #: By hand, before there was a search: shared/chunk settings that gave most on the host path.
 BY_HAND = ("set=any:>=1M:chunk=256K", "set=any:>=1M:nc=3,chunk=512K")
 
+#: Stock is 32 channels and 512 KiB (NCCL's NCCL_P2P_NVL_CHUNKSIZE) on NVLink.
+EP_P2P = (
+    "env=NCCL_MAX_P2P_NCHANNELS=8", "env=NCCL_MAX_P2P_NCHANNELS=16", "env=NCCL_P2P_NVL_CHUNKSIZE=131072",
+    "env=NCCL_P2P_NVL_CHUNKSIZE=2097152", "env=NCCL_MAX_P2P_NCHANNELS=16,NCCL_P2P_NVL_CHUNKSIZE=2097152",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -39,6 +45,8 @@ class Row:
     environ: dict[str, str] = field(default_factory=dict)
     least_gpus: int = 2
     note: str = ""
+    repeats: int = 1  # rounds of a job that is compared as a whole
+    spread: bool = False  # longer than one command: process by process, or cycle by cycle, over several
 
     @property
     def regime_text(self) -> str:
@@ -63,16 +71,17 @@ def _headline() -> Iterator[Row]:
     """Where the gain is: the host path."""
     yield Row(
         "host-fsdp-16384", ">= 1.40x stock; hand-forced C = 256 KiB gave 1.396", "bench", "fsdp.py", _fsdp(3, 16384),
-        "host", "2.30", (*TUNERS, *BASELINES, *BY_HAND), cycles=5, seconds=540, target=1.40,
+        "host", "2.30", (*TUNERS, *BASELINES, *BY_HAND), cycles=8, seconds=720, target=1.40,
+        spread=True,
     )  # fmt: skip
     yield Row(
         "host-fsdp-32768", ">= 1.06x stock where compute is the bottleneck; ahead of comm-only and of the best cap",
-        "bench", "fsdp.py", _fsdp(2, 32768), "host", "2.30", ("lagom", "autoccl", *BASELINES, *BY_HAND), cycles=4,
-        seconds=560, target=1.06,
+        "bench", "fsdp.py", _fsdp(2, 32768), "host", "2.30", ("lagom", "autoccl", *BASELINES, *BY_HAND), cycles=8,
+        seconds=840, target=1.06, spread=True,
     )  # fmt: skip
     yield Row(
         "host-fsdp-8192", "the same with fewer tokens: where communication is the longer part", "bench", "fsdp.py",
-        _fsdp(3, 8192), "host", "2.30", ("lagom", "static", *BY_HAND), cycles=6, seconds=230,
+        _fsdp(3, 8192), "host", "2.30", ("lagom", "static", *BY_HAND), cycles=8, seconds=260,
     )  # fmt: skip
     yield Row(
         "host-timeline-8192", "with kernels recorded: sites told apart by what hides them; `guided` with its program: "
@@ -81,11 +90,11 @@ def _headline() -> Iterator[Row]:
     )  # fmt: skip
     yield Row(
         "host228-fsdp-16384", ">= 1.10x stock without chunk sizes", "bench", "fsdp.py", _fsdp(3, 16384), "host",
-        "bundled", ("lagom", "autoccl", *BASELINES), cycles=6, seconds=380, target=1.10,
+        "bundled", ("lagom", "autoccl", *BASELINES), cycles=8, seconds=440, target=1.10,
     )  # fmt: skip
     yield Row(
         "host228-fsdp-32768", ">= 1.04x stock without chunk sizes, compute-bound", "bench", "fsdp.py", _fsdp(2, 32768),
-        "host", "bundled", ("lagom", "autoccl", *BASELINES), cycles=5, seconds=420, target=1.04,
+        "host", "bundled", ("lagom", "autoccl", *BASELINES), cycles=8, seconds=560, target=1.04,
     )  # fmt: skip
 
 
@@ -98,7 +107,7 @@ def _proofs() -> Iterator[Row]:
     )  # fmt: skip
     yield Row(
         "steady", "after tuning the job runs as its replay does", "steady", "fsdp.py", _fsdp(3, 4096), "host", "2.30",
-        seconds=470, rounds=2,
+        seconds=1500, rounds=6, spread=True,
     )  # fmt: skip
 
 
@@ -129,13 +138,15 @@ def _harmless() -> Iterator[Row]:
     """Jobs of other kinds, and one whose loop nobody here wrote: they run as without us."""
     steps = ("--steps", "150")
     yield Row(
-        "foreign-trainer", "a training loop nobody here wrote (transformers.Trainer, FSDP2 through accelerate): "
-        "unchanged, tuned, compared", "bench", "trainer.py", _fsdp(3, 8192), "host", "2.30", ("lagom", "static"),
-        cycles=6, seconds=260,
+        "foreign-trainer", "the loop of transformers.Trainer (FSDP2 through accelerate), started by a script of "
+        "ours: tuned, compared", "bench", "trainer.py", _fsdp(3, 8192), "host", "2.30", ("lagom", "static"),
+        cycles=8, seconds=300,
     )  # fmt: skip
     yield Row(
-        "foreign-accelerate-test", "accelerate's own test of a distributed job, as its package ships it", "harmless",
-        "-m accelerate.test_utils.scripts.test_script", (), seconds=120, note="needs the wheels accelerate and psutil",
+        "foreign-accelerate-test", "accelerate's own test of a distributed job, as its package ships it: runs without "
+        "harm, as fast", "harmless",
+        "-m accelerate.test_utils.scripts.test_script", (), seconds=540, repeats=6, spread=True,
+        note="needs the wheels accelerate and psutil; tells no steps: compared as a whole, start-up included",
     )  # fmt: skip
     meshes = {
         "mesh-fsdp-tp": (_fsdp(4, 4096, "--mesh", "fsdp_tp"), 4),
@@ -157,12 +168,12 @@ def _contention() -> Iterator[Row]:
         yield Row(
             f"fig3-{gemm}", "AllReduce 32 MB beside a feed-forward layer: NC x C at NT = 128, NC at C = 16 KiB, "
             "C at NC = 4, NT alone", "sweep", "contention.py", ("--pattern", "ffn", "--gemm", gemm), "nvlink", "2.30",
-            seconds=130, cycles=2, environ={"LAGOM_NT": "1", "NCCL_MIN_CTAS": "32"},
+            seconds=210, cycles=6, environ={"LAGOM_NT": "1", "NCCL_MIN_CTAS": "32"},
             note="NCCL told to build 32 channels",
         )  # fmt: skip
     yield Row(
         "fig5", "two AllReduces beside seven products: NC of one at a time", "sweep", "contention.py",
-        ("--pattern", "two"), "nvlink", "2.30", seconds=90, cycles=2,
+        ("--pattern", "two"), "nvlink", "2.30", seconds=110, cycles=8,
     )  # fmt: skip
     yield Row(
         "nt-host-16384", "NT alone: negligible?", "bench", "fsdp.py", _fsdp(3, 16384), "host", "2.30",
@@ -174,6 +185,16 @@ def _contention() -> Iterator[Row]:
 def _alternatives() -> Iterator[Row]:
     """What else a user could do, and the best there is to find."""
     yield Row(
+        "literal-host-16384", "what DHelix and Liger export, literally, each in processes of its own",
+        "bench", "fsdp.py", _fsdp(3, 16384), "host", "2.30", ("own:dhelix", "own:liger", "own:lagom"), rounds=6,
+        seconds=1300, spread=True,
+    )  # fmt: skip
+    yield Row(
+        "nvlink-headroom-run-8192", "`lagom run --headroom`: 32 channels built where NCCL builds 24; beside tuning "
+        "without it", "bench", "fsdp.py", _fsdp(4, 8192), arms=("headroom=32:24", "own:lagom"), rounds=6, seconds=1500,
+        spread=True,
+    )  # fmt: skip
+    yield Row(
         "nvlink-headroom-8192", "is there a gain with more channels than NCCL builds by itself? stock is 32 here",
         "bench", "fsdp.py", _fsdp(4, 8192), arms=("static=24", "static=16"), cycles=16, seconds=120,
         environ={"NCCL_MIN_CTAS": "32"},
@@ -181,10 +202,11 @@ def _alternatives() -> Iterator[Row]:
     yield Row(
         "nvlink-zero-cta-4096", "AllGather by copy engines, no SMs (published: +2.4 %)", "bench", "fsdp.py",
         _fsdp(4, 4096), "nvlink", "2.30", ("env=FSDP_COPY_ENGINE=1,NCCL_CTA_POLICY=2",), rounds=6, seconds=560,
+        spread=True,
     )  # fmt: skip
     yield Row(
-        "nvlink-ep-p2p", "the AlltoAll's own channels, which only a start can set", "bench", "ep_two_batch.py",
-        ("--layers", "4", "--tokens", "16384"), arms=("env=NCCL_MAX_P2P_NCHANNELS=16",), rounds=6, seconds=540,
+        "nvlink-ep-p2p", "the AlltoAll's own channels and chunk, which only a start can set", "bench",
+        "ep_two_batch.py", ("--layers", "4", "--tokens", "16384"), arms=EP_P2P, rounds=6, seconds=1400, spread=True,
     )  # fmt: skip
     yield Row(
         "nvlink-positions-4096", "is there a gain with configs by position?", "bench", "fsdp.py", _fsdp(4, 4096),
@@ -192,11 +214,11 @@ def _alternatives() -> Iterator[Row]:
     )  # fmt: skip
     yield Row(
         "oracle-host-16384", "the best setting shared by all calls, of a grid", "bench", "fsdp.py", _fsdp(3, 16384),
-        "host", "2.30", ("grid",), cycles=3, seconds=330,
+        "host", "2.30", ("grid",), cycles=6, seconds=600, spread=True,
     )  # fmt: skip
     yield Row(
         "oracle-nvlink-4096", "the same on NVLink", "bench", "fsdp.py", _fsdp(4, 4096), "nvlink", "2.30", ("grid",),
-        cycles=4, seconds=220,
+        cycles=8, seconds=380,
     )  # fmt: skip
 
 
@@ -213,20 +235,20 @@ def _cells() -> Iterator[Row]:
         for model, (tokens, layers) in _DENSE.items():
             yield Row(
                 f"cell-fsdp-{model}-{regime}", "a cell of the paper's matrix", "bench", "fsdp.py",
-                _fsdp(layers, tokens, "--sequence", "0", "--vocab", "0", shape=model), regime, nccl, arms, cycles=6,
-                seconds=200,
+                _fsdp(layers, tokens, "--sequence", "0", "--vocab", "0", shape=model), regime, nccl, arms, cycles=8,
+                seconds=240,
             )  # fmt: skip
         for model in _DENSE:
             yield Row(
                 f"cell-tp-{model}-{regime}", "a cell of the paper's matrix", "bench", "tp_domino.py",
-                ("--shape", model, "--layers", "6", "--tokens", str(_TP_TOKENS[model])), regime, nccl, arms, cycles=6,
-                seconds=180, least_gpus=4,
+                ("--shape", model, "--layers", "6", "--tokens", str(_TP_TOKENS[model])), regime, nccl, arms, cycles=8,
+                seconds=220, least_gpus=4,
             )  # fmt: skip
         for model in _EXPERTS:
             yield Row(
                 f"cell-ep-{model}-{regime}", "a cell of the paper's matrix", "bench", "ep_two_batch.py",
-                ("--shape", model, "--layers", "4", "--tokens", "8192"), regime, nccl, ("lagom", "static"), cycles=6,
-                seconds=150,
+                ("--shape", model, "--layers", "4", "--tokens", "8192"), regime, nccl, ("lagom", "static"), cycles=8,
+                seconds=180,
             )  # fmt: skip
     yield Row(
         "tp4-dp2-nvlink", "TP-4 x DP-2, Domino", "bench", "tp_domino.py",

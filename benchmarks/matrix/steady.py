@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import time
 from typing import Any
 
 from benchmarks.matrix import compared
@@ -10,23 +12,50 @@ from benchmarks.matrix.rows import Row
 from lagom.bench import Request, parse_arms
 
 SAMPLES = 40
+REPLAY, LIVE = "own:replay=", "own:lagom"
 
 
 def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[str, Any]:
-    """Tune once for a profile; then that profile replayed, tuning live again (what comes after it counts), stock."""
-    folder = place.folder / row.name
-    rounds = 1 if place.rehearse else row.rounds
-    common = {"command": place.command(row), "environ": place.environ(row), "samples": SAMPLES}
-    found = compared.measured(
-        Request(arms=parse_arms(["lagom"]), folder=folder / "tuned", cycles=2, budget=budget / 2, **common), {}, print
-    )
-    profiles = sorted(folder.glob("tuned/*/profile.lagom"))
-    if not profiles:
-        left_stock = any((one["search"] or {}).get("verdict") == "stock_is_best" for one in found["results"])
+    """Tune once for a profile; then that profile replayed, tuning live again (what comes after it counts), stock.
+    Both halves go on where an earlier session ended."""
+    clock, folder = time.monotonic(), place.folder / row.name
+    tuned, profile = earlier.get("tuned", {}), earlier.get("profile", "")
+    if not profile:
+        tuned, profile = _tuned(row, place, tuned, budget / 2)
+    if not profile:
+        left_stock = any((one["search"] or {}).get("verdict") == "stock_is_best" for one in tuned["results"])
         why = "the search left stock as it is" if left_stock else "the search did not end in time"
-        return {"complete": left_stock, "tuned": found, "skipped": f"{why}: there is no profile"}
-    arms = parse_arms([f"own:replay={profiles[0]}", "own:lagom"])
+        return {"complete": left_stock, "tuned": tuned, "skipped": f"{why}: there is no profile"}
+    path = folder / "found.lagom"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(profile)
     request = Request(
-        arms=arms, folder=folder / "replayed", rounds=rounds, metric=place.metric(), budget=budget / 2, **common
-    )
-    return {**compared.measured(request, {}, print), "tuned": found, "profile": profiles[0].read_text()}
+        command=place.command(row), environ=place.environ(row), samples=SAMPLES, metric=place.metric(),
+        arms=parse_arms([f"{REPLAY}{path}", LIVE]), folder=folder / "replayed",
+        rounds=1 if place.rehearse else row.rounds, budget=budget - (time.monotonic() - clock),
+    )  # fmt: skip
+    found = compared.measured(request, renamed(earlier, f"{REPLAY}{path}"), print)
+    return {**found, "tuned": tuned, "profile": profile}
+
+
+def _tuned(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> tuple[dict[str, Any], str]:
+    """The tuning run's record, and the profile it left; empty if it left none."""
+    folder = place.folder / row.name / "tuned"
+    request = Request(
+        command=place.command(row), environ=place.environ(row), samples=SAMPLES, arms=parse_arms(["lagom"]),
+        folder=folder, cycles=2, budget=budget,
+    )  # fmt: skip
+    found = compared.measured(request, earlier, print)
+    profiles = sorted(folder.glob("*/profile.lagom"))
+    return found, profiles[0].read_text() if profiles else ""
+
+
+def renamed(earlier: dict[str, Any], replay: str) -> dict[str, Any]:
+    """An earlier record with its replay arm called as it is here: its name holds where the profile lay."""
+    if "record" not in earlier:
+        return earlier
+    record = copy.deepcopy(earlier["record"])
+    record["arms"] = [replay if arm.startswith(REPLAY) else arm for arm in record["arms"]]
+    for run in record.get("runs", []):
+        run["arm"] = replay if run.get("arm", "").startswith(REPLAY) else run.get("arm", "")
+    return {**earlier, "record": record}

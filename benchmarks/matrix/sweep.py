@@ -12,7 +12,7 @@ import itertools
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from lagom.bench.process import Start, run_process
 from lagom.cli.pin import write_pins
 from lagom.journal.tail import Tail
 
-HOLD_SECONDS = 1.0
+HOLD_SECONDS = 0.5
 #: From the agreement to the first iteration that counts: what the host had enqueued before is through by then.
 SETTLE_SECONDS = 0.25
 #: A setting that nobody agrees on in this time is passed over.
@@ -42,6 +42,7 @@ class Point:
     part: str
     knobs: dict[str, int]
     rules: tuple[str, ...]
+    cycle: int = 0
 
 
 def points(row: Row) -> list[Point]:
@@ -124,10 +125,9 @@ class Course:
 
 def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[str, Any]:
     """The whole course in one job."""
-    every = points(row)
-    order: list[Point] = []
-    for cycle in range(row.cycles):
-        order += random.Random(cycle).sample(every, len(every))
+    order = waiting(row, earlier)
+    if not order:
+        return {**earlier, "complete": True}
     folder = place.folder / row.name
     course = Course(order, folder / "sweep")
     first = ["--set", ";".join(order[0].rules)]
@@ -142,12 +142,23 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
         "complete": course.is_over,
         "exit": ended.exit,
         "ended": ended.ended,
-        "visits": visits,
-        "passed_over": [point.rules for point in course.passed_over],
+        "visits": [*earlier.get("visits", []), *visits],
+        "passed_over": [*earlier.get("passed_over", []), *([p.cycle, p.part, p.rules] for p in course.passed_over)],
         "log": told(ended.seen.events),
         "notes": [event.text for event in ended.seen.events if isinstance(event, journal.Note)],
         "output": ended.seen.lines[-12:] if not visits else [],
     }
+
+
+def waiting(row: Row, earlier: dict[str, Any]) -> list[Point]:
+    """Every setting once in each cycle, without those that earlier sessions have seen or passed over."""
+    seen = {(visit["cycle"], visit["part"], *visit["rules"]) for visit in earlier.get("visits", []) if visit["samples"]}
+    seen |= {(cycle, part, *rules) for cycle, part, rules in earlier.get("passed_over", [])}
+    every = points(row)
+    order = []
+    for cycle in range(row.cycles):
+        order += [replace(point, cycle=cycle) for point in random.Random(cycle).sample(every, len(every))]
+    return [point for point in order if (point.cycle, point.part, *point.rules) not in seen]
 
 
 def _visit(point: Point, begin: float, end: float, steps: list[dict[str, Any]]) -> dict[str, Any]:
@@ -156,6 +167,7 @@ def _visit(point: Point, begin: float, end: float, steps: list[dict[str, Any]]) 
     kept = inside[:: max(1, len(inside) // KEPT)]
     samples = [[s["x_ms"], s["y_ms"], s["ms"]] for s in kept]
     return {
+        "cycle": point.cycle,
         "part": point.part,
         "knobs": point.knobs,
         "rules": point.rules,

@@ -12,21 +12,22 @@ import pytest
 
 from benchmarks import matrix_page
 from benchmarks.matrix import __main__ as matrix
-from benchmarks.matrix import compared, harmless, numerics, steady, sweep
+from benchmarks.matrix import compared, harmless, numerics, once, steady, sweep
 from benchmarks.matrix.page import page
 from benchmarks.matrix.place import JOBS, Place
 from benchmarks.matrix.plots import draw
 from benchmarks.matrix.results import OtherSetup, Results
 from benchmarks.matrix.rows import METRIC, QUICK, Row, rows
 from lagom import journal
-from lagom.bench import parse_arms
+from lagom.bench import Kind, parse_arms
 
 ROWS = rows()
 #: What has been asked for by name.
 WANTED = (
     "host-fsdp-16384", "host-fsdp-32768", "host228-fsdp-16384", "host228-fsdp-32768", "nvlink-fsdp-2048",
     "nvlink-fsdp-4096", "nvlink-fsdp-8192", "nvlink-tp-8192", "nvlink-ep-16384", "nvlink-ddp-8192",
-    "nvlink-headroom-8192", "nvlink-positions-4096", "nvlink-zero-cta-4096", "nvlink-ep-p2p",
+    "nvlink-headroom-8192", "nvlink-headroom-run-8192", "literal-host-16384",
+    "nvlink-positions-4096", "nvlink-zero-cta-4096", "nvlink-ep-p2p",
     "numerics", "steady", "sockets-two-nodes",
     "foreign-trainer", "mesh-fsdp-tp", "mesh-hsdp", "mesh-checkpointing", "mesh-compile", "fig3-library", "fig3-waves",
     "fig5", "nt-host-16384", "oracle-host-16384", "tp4-dp2-nvlink",
@@ -45,7 +46,11 @@ def test_every_row_that_was_asked_for_is_there_and_can_be_started(tmp_path: Path
     here = place(tmp_path)
     for row in ROWS:
         assert row.kind in matrix.KINDS
-        assert row.seconds <= 570, f"{row.name} does not fit into one command"
+        assert row.seconds <= 570 or row.spread, f"{row.name} does not fit into one command"
+        if set(row.arms) & {"static", "grid"}:
+            assert row.cycles >= 6, f"{row.name}: half of its windows are too few pairs for an interval"
+        if any(arm.kind is Kind.PROCESS for arm in parse_arms(list(row.arms))) or row.kind == "steady":
+            assert row.rounds >= 6, f"{row.name}: too few rounds for an interval"
         assert row.script.startswith("-m ") or (JOBS / row.script).exists()
         assert parse_arms(list(row.arms))
         assert here.why_not(row) == ""
@@ -172,7 +177,76 @@ def test_numerics_are_judged_by_what_two_stock_settings_do() -> None:
     bad = numerics.verdict({**arms, "tuned live": arm(1.0, 2.5), "allgather only": arm(1.0, 2.0000001)})
     assert not bad["tuned_within_two_stock_settings"]
     assert not bad["allgather_only_identical"]
+    twice = numerics.verdict({**arms, "tuned live": arm(1.0, 2.02, committed=9)})
+    assert not twice["tuned_within_two_stock_settings"], "twice the settings' spread is outside of it"
     assert harmless.largest_difference([], [1.0]) is None
+
+
+@pytest.mark.parametrize("module", [numerics, harmless])
+def test_arms_that_time_cut_off_are_run_again_and_those_that_ended_are_not(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    cut = {"after": 2}
+
+    def fake(command: Any, folder: Path, name: str, lagom: Any, environ: Any, limit: float) -> dict[str, Any]:
+        ran.append(name)
+        ended = "itself" if len(ran) <= cut["after"] else "limit"
+        log = {"events": {}, "standing_aside": []}
+        return {"ended": ended, "exit": 0, "seconds": 10.0, "losses": [1.0], "bits": ["a"], "median_ms": 1.0,
+                "log": log}  # fmt: skip
+
+    monkeypatch.setattr(once, "run_plain", fake)
+    told = next(r for r in ROWS if r.name == ("numerics" if module is numerics else "mesh-hsdp"))
+    first = module.run(told, place(tmp_path), {}, 200.0)
+    assert not first["complete"]
+    assert first["verdict"] == {}, "nothing is judged by halves"
+    assert len(first["arms"]) == 2
+    ran.clear()
+    cut["after"] = 99
+    second = module.run(told, place(tmp_path), first, 200.0)
+    assert second["complete"]
+    assert not {"arm-00", "arm-01"} & set(ran)
+    assert module.run(told, place(tmp_path), {}, 20.0)["arms"] == {}, "too little time for any arm"
+
+
+def test_a_job_that_hangs_with_time_enough_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(once, "run_plain", lambda *_: {"ended": "limit", "exit": -15, "seconds": 240.0})
+    found = once.run_arms((), tmp_path, {"x": once.Plan(None)}, {}, {}, 1000.0)
+    assert found["x"]["ended"] == once.HUNG
+
+
+def test_a_sweep_goes_on_with_the_settings_it_has_not_seen() -> None:
+    told = row("fig5", cycles=2)
+    whole = sweep.waiting(told, {})
+    assert len(whole) == 2 * len(sweep.points(told))
+    seen = [{"cycle": p.cycle, "part": p.part, "rules": list(p.rules), "samples": [[[1.0], 1.0, 1.0]]} for p in whole]
+    over = [[p.cycle, p.part, list(p.rules)] for p in whole[5:6]]
+    rest = sweep.waiting(told, {"visits": seen[:5], "passed_over": over})
+    assert rest == whole[6:]
+    assert sweep.waiting(told, {"visits": seen}) == []
+    assert sweep.waiting(told, {"visits": [{**seen[0], "samples": []}]}) == whole, "no iteration fell into it"
+
+
+def test_steady_goes_on_by_the_profile_and_the_processes_of_an_earlier_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    def measured(request: Any, earlier: dict[str, Any], say: Any) -> dict[str, Any]:
+        given.append(earlier)
+        return {"complete": True, "results": []}
+
+    monkeypatch.setattr(compared, "measured", measured)
+    text = "lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule any 1048576 - nc=2\nend\n"
+    record = {"arms": ["stock", "own:replay=a/found.lagom"], "runs": [{"arm": "own:replay=a/found.lagom"}, {}]}
+    earlier = {"tuned": {"results": []}, "profile": text, "record": record}
+    told = next(row for row in ROWS if row.name == "steady")
+    found = steady.run(told, place(tmp_path), earlier, 100.0)
+    assert len(given) == 1, "nothing is tuned twice"
+    name = f"own:replay={tmp_path}/steady/found.lagom"
+    assert given[0]["record"]["arms"][1] == given[0]["record"]["runs"][0]["arm"] == name
+    assert found["profile"] == text
 
 
 def test_a_sweep_counts_an_iteration_for_the_setting_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

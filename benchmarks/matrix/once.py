@@ -1,0 +1,62 @@
+"""Arms that are one job each: run as far as the time goes, kept only if they ran to an end of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.matrix.plain import run_plain
+
+#: No arm is begun with less: starting up alone takes 20 to 30 s.
+LEAST_SECONDS = 45.0
+#: And not if those before took longer than what is left by this factor.
+CLOSE = 0.9
+#: A job that has not ended after so much time of its own hangs: that is a finding, and is kept as one.
+PATIENCE_SECONDS = 240.0
+HUNG = "hung"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``lagom``: options of ``lagom run``, None = without it. ``environ``: beside the row's own."""
+
+    lagom: Sequence[str] | None
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def finished(arms: Mapping[str, Any]) -> dict[str, Any]:
+    """The arms of an earlier session that need not be run again: those that time cut short say nothing."""
+    return {name: arm for name, arm in arms.items() if arm["ended"] in ("itself", HUNG)}
+
+
+def run_arms(
+    command: Sequence[str],
+    folder: Path,
+    plans: Mapping[str, Plan],
+    environ: Mapping[str, str],
+    earlier: Mapping[str, Any],
+    budget: float,
+) -> dict[str, Any]:
+    """The arms there are results of, earlier ones and new ones, in the order of ``plans``. Each new one may take all
+    the time there is: better one that ends than all of them cut off."""
+    found, clock = finished(earlier.get("arms", {})), time.monotonic()
+    for number, (name, plan) in enumerate(plans.items()):
+        left = budget - (time.monotonic() - clock)
+        if name in found:
+            continue
+        if left < needed(found):
+            break
+        limit = min(left, PATIENCE_SECONDS)
+        arm = run_plain(command, folder, f"arm-{number:02d}", plan.lagom, {**environ, **plan.environ}, limit)
+        if arm["ended"] != "itself" and limit == PATIENCE_SECONDS:
+            arm["ended"] = HUNG
+        found.update(finished({name: arm}))
+    return {name: found[name] for name in plans if name in found}
+
+
+def needed(found: Mapping[str, Any]) -> float:
+    """Seconds that the next arm has to have: what the longest of those before it took."""
+    return max(LEAST_SECONDS, CLOSE * max((arm["seconds"] for arm in found.values()), default=0.0))
