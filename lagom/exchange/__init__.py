@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from lagom.errors import UsageError
 from lagom.exchange import nccl_csv, ncclx, ncclx_csv, ncclx_json
+from lagom.exchange.claims import Claims
 from lagom.exchange.order import cut, each_function, fallbacks, same_place, settle
 from lagom.exchange.result import Entry, Line, Reading, Taken, Written
 from lagom.exchange.topology import Topology
@@ -85,7 +86,7 @@ def _lines(entry: Entry, before: list[Rule], form: Format, lines: list[Line]) ->
     if entry.is_refused:
         raise NotSaid(entry.why)
     _complete(entry.rule)
-    parts = [one for part in cut(entry.rule, before) for one in each_function(part)]
+    parts = [one for part in cut(entry.rule, Claims(before)) for one in each_function(part)]
     mine: list[Line] = []
     for part in parts:
         line = Line(entry.where, part, entry.only)

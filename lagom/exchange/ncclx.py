@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lagom.exchange import words
+from lagom.exchange.claims import Claims, pair_of
 from lagom.exchange.order import meet, same_place
 from lagom.exchange.result import Entry, Line, Reading
 from lagom.exchange.sizes import ANY, Interval, format_interval, parse_interval
@@ -53,6 +54,8 @@ def take(where: str, foreign: Foreign, topology: Topology | None, reading: Readi
         entry = Entry(where, None, str(error))
     if entry is not None:
         reading.entries.append(entry)
+        if entry.rule is not None and entry.rule.config.chunk_bytes is None:
+            reading.chunkless.setdefault(pair_of(entry.rule), Claims()).add(entry.rule)
 
 
 def _entry(where: str, foreign: Foreign, topology: Topology | None, reading: Reading) -> Entry | None:
@@ -121,8 +124,9 @@ def _remark_chunk(where: str, rule: Rule, reading: Reading) -> None:
         return
     if not Interval(rule.bytes_min, rule.bytes_max).is_everything and CHUNK_BESIDE_SIZES not in reading.remarks:
         reading.remarks.append(CHUNK_BESIDE_SIZES)
-    lender = next((e for e in reading.entries if e.rule is not None and _lends(rule, e.rule)), None)
-    if lender is not None:
+    chunkless = reading.chunkless.get(pair_of(rule))
+    if chunkless is not None and chunkless.meet(rule):
+        lender = next(e for e in reading.entries if e.rule is not None and _lends(rule, e.rule))
         reading.remarks.append(
             f"in NCCLX the chunkSize of {where} is also used for the calls that {lender.where} decides; here the first "
             "rule that matches says everything"
@@ -130,8 +134,7 @@ def _remark_chunk(where: str, rule: Rule, reading: Reading) -> None:
 
 
 def _lends(rule: Rule, earlier: Rule) -> bool:
-    pair = (rule.config.algorithm, rule.config.protocol) == (earlier.config.algorithm, earlier.config.protocol)
-    return pair and earlier.config.chunk_bytes is None and meet(rule, earlier)
+    return pair_of(rule) == pair_of(earlier) and earlier.config.chunk_bytes is None and meet(rule, earlier)
 
 
 # -- the other way

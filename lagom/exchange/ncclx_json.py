@@ -23,11 +23,12 @@ class NoRules(LagomError):
 def read(text: str, topology: Topology | None) -> Reading:
     """Every rule, in order; raises :class:`NoRules` if it is no JSON of that shape."""
     try:
-        rules = json.loads(text)["rules"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise NoRules(f'this is no rule file of NCCLX ({error}); it is written {{"rules": [...]}}.') from error
+    rules = found.get("rules") if isinstance(found, dict) else None
     if not isinstance(rules, list):
-        raise NoRules('"rules" is no array; it is written {"rules": [...]}.')
+        raise NoRules('this is no rule file of NCCLX: it is no object with an array "rules"; write {"rules": [...]}.')
     reading = Reading()
     for number, rule in enumerate(rules, 1):
         try:

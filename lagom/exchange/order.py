@@ -6,15 +6,18 @@ of a refused rule are cut out of those behind it: its calls are left to NCCL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from lagom.exchange.claims import Claims, Pair, functions_of, pair_of
 from lagom.exchange.result import Entry, Reading, Taken
 from lagom.exchange.sizes import Interval
 from lagom.exchange.topology import Topology
 from lagom.records import Function
 from lagom.wire.layout import MAX_RULES
 from lagom.wire.plan import BadRule, Rule, format_rule, parse_rule
+
+EVERY = set(Function)
 
 
 def sizes_of(rule: Rule) -> Interval:
@@ -35,23 +38,23 @@ def same_place(one: Topology | None, other: Topology | None) -> bool:
 
 def each_function(rule: Rule) -> list[Rule]:
     """``any`` as one rule a collective."""
-    functions = list(Function) if rule.function is None else [rule.function]
-    return [replace(rule, function=function) for function in functions]
+    return [replace(rule, function=function) for function in functions_of(rule)]
 
 
-def cut(rule: Rule, refused: Iterable[Rule]) -> list[Rule]:
+def cut(rule: Rule, refused: Claims) -> list[Rule]:
     """What of a rule no refused rule before it would have taken, one collective each if it was cut."""
-    clashing = [other for other in refused if meet(rule, other)]
-    if not clashing:
+    if not refused.meet(rule):
         return [rule]
-    return [part for single in each_function(rule) for part in _cut_one(single, clashing)]
+    return [part for single in each_function(rule) for part in _cut_one(single, refused)]
 
 
-def _cut_one(rule: Rule, refused: Sequence[Rule]) -> list[Rule]:
+def _cut_one(rule: Rule, refused: Claims) -> list[Rule]:
+    assert rule.function is not None
     parts = [sizes_of(rule)]
-    for other in refused:
-        if meet(rule, other):
-            parts = [left for part in parts for left in part.without(sizes_of(other))]
+    for taken in refused.within(rule, rule.function):
+        parts += parts.pop().without(taken)  # they come in order: only the last part can be met
+        if not parts or parts[-1].largest < taken.smallest:
+            break
     return [replace(rule, bytes_min=part.smallest, bytes_max=part.largest) for part in parts]
 
 
@@ -59,16 +62,19 @@ def settle(reading: Reading) -> Taken:
     """The rules of a reading in their order, fit to be put in force; what cannot be is refused by name."""
     rules: list[Rule] = []
     refused: list[Entry] = []
+    left = Claims()  # the calls of what was refused
     for entry in map(_sound, reading.entries):
-        parts = [] if entry.is_refused else _parts(entry, refused)
-        if not entry.is_refused and len(merged([*rules, *parts])) > MAX_RULES:
+        together = rules if entry.is_refused else _with(rules, entry, left)
+        if len(together) > MAX_RULES:
             entry = replace(entry, why=f"a job holds at most {MAX_RULES} rules, and this would be one more")
         if entry.is_refused:
             refused.append(entry)
+            if entry.rule is not None:
+                left.add(entry.rule)
         else:
-            rules += parts
+            rules = together
     remarks = (*reading.remarks, *fallbacks(reading.entries), *_blind(refused))
-    return Taken(tuple(merged(rules)), tuple(refused), remarks)
+    return Taken(tuple(rules), tuple(refused), remarks)
 
 
 def _blind(refused: Sequence[Entry]) -> list[str]:
@@ -79,9 +85,9 @@ def _blind(refused: Sequence[Entry]) -> list[str]:
     return [f"rules behind {', '.join(unread)} may take calls that were meant for it: it could not be read"]
 
 
-def _parts(entry: Entry, refused: Sequence[Entry]) -> list[Rule]:
+def _with(rules: Sequence[Rule], entry: Entry, left: Claims) -> list[Rule]:
     assert entry.rule is not None
-    return cut(entry.rule, [other.rule for other in refused if other.rule is not None])
+    return merged([*rules, *cut(entry.rule, left)])
 
 
 def _sound(entry: Entry) -> Entry:
@@ -101,8 +107,8 @@ def merged(rules: Sequence[Rule]) -> list[Rule]:
     for rule in rules:
         out.append(rule)
         tail = out[-len(Function) :]
-        alike = len({replace(one, function=None) for one in tail}) == 1
-        if alike and {one.function for one in tail} == set(Function):
+        every = {one.function for one in tail} == EVERY
+        if every and len({replace(one, function=None) for one in tail}) == 1:
             out[-len(Function) :] = [replace(rule, function=None)]
     return out
 
@@ -110,20 +116,30 @@ def merged(rules: Sequence[Rule]) -> list[Rule]:
 def fallbacks(entries: Sequence[Entry]) -> list[str]:
     """A remark where a later rule is also a second choice: the other tuners go on where NCCL does not offer a pair."""
     taken = [entry for entry in entries if entry.rule is not None and not entry.is_refused]
-    for index, later in enumerate(taken):
-        for earlier in taken[:index]:
-            if _is_fallback(earlier, later):
-                return [
-                    f"{later.where} begins where {earlier.where} also matches: where NCCL does not offer "
-                    f"{earlier.where}'s algorithm and protocol, the other tuner goes on to {later.where}, and Lagom "
-                    "leaves the call to NCCL"
-                ]
+    before: dict[tuple[Pair, Topology | None], Claims] = {}
+    for later in taken:
+        if _has_fallback(before, later):
+            earlier = next(one for one in taken if _is_fallback(one, later))
+            return [
+                f"{later.where} begins where {earlier.where} also matches: where NCCL does not offer "
+                f"{earlier.where}'s algorithm and protocol, the other tuner goes on to {later.where}, and Lagom "
+                "leaves the call to NCCL"
+            ]
+        assert later.rule is not None
+        before.setdefault((pair_of(later.rule), later.only), Claims()).add(later.rule)
     return []
+
+
+def _has_fallback(before: Mapping[tuple[Pair, Topology | None], Claims], later: Entry) -> bool:
+    rule = later.rule
+    assert rule is not None
+    others = (
+        claims for (pair, only), claims in before.items() if pair != pair_of(rule) and same_place(only, later.only)
+    )
+    return any(claims.meet(rule) for claims in others)
 
 
 def _is_fallback(earlier: Entry, later: Entry) -> bool:
     if earlier.rule is None or later.rule is None or not same_place(earlier.only, later.only):
         return False
-    one, other = earlier.rule.config, later.rule.config
-    another = (one.algorithm, one.protocol) != (other.algorithm, other.protocol)
-    return another and meet(earlier.rule, later.rule)
+    return pair_of(earlier.rule) != pair_of(later.rule) and meet(earlier.rule, later.rule)

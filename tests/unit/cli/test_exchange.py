@@ -169,6 +169,14 @@ def test_communicators_of_one_size_must_agree(tmp_path: Path) -> None:
     assert "another communicator of the same size as dp" in lagom("export", file).stderr
 
 
+@pytest.mark.parametrize("text", ["[]", '[{"filter": {}, "config": {}}]', '{"rules": {}}', '"rules"', "3", "{}"])
+def test_json_of_another_shape_is_told_in_words(text: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.json").write_text(text)
+    done = lagom("import", tmp_path / "rules.json", "--format", "ncclx-json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert 'it is no object with an array "rules"; write {"rules": [...]}' in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -1,0 +1,59 @@
+"""The calls that rules so far have spoken for: sizes by collective, as intervals that are disjoint and in order, so
+that a file of many thousand lines takes a moment and not an hour."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+from lagom.exchange.sizes import Interval
+from lagom.records import Algorithm, Function, Protocol
+from lagom.wire.plan import Rule
+
+Pair = tuple[Algorithm | None, Protocol | None]
+
+
+class Claims:
+    """Grows by rules; answers which sizes of another rule are taken."""
+
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        self._taken: dict[Function, list[Interval]] = {function: [] for function in Function}
+        for rule in rules:
+            self.add(rule)
+
+    def add(self, rule: Rule) -> None:
+        """Its calls are spoken for."""
+        sizes = Interval(rule.bytes_min, rule.bytes_max)
+        if not sizes.is_empty:
+            for function in functions_of(rule):
+                _unite(self._taken[function], sizes)
+
+    def meet(self, rule: Rule) -> bool:
+        """Whether some call of it is."""
+        return any(self.within(rule, function) for function in functions_of(rule))
+
+    def within(self, rule: Rule, function: Function) -> list[Interval]:
+        """What is taken of one collective where the rule has sizes, in order; the first and last may reach beyond."""
+        taken = self._taken[function]
+        return taken[_met(taken, Interval(rule.bytes_min, rule.bytes_max))]
+
+
+def pair_of(rule: Rule) -> Pair:
+    """The algorithm and protocol it sets."""
+    return rule.config.algorithm, rule.config.protocol
+
+
+def functions_of(rule: Rule) -> list[Function]:
+    """The collectives it is for."""
+    return list(Function) if rule.function is None else [rule.function]
+
+
+def _met(taken: list[Interval], sizes: Interval) -> slice:
+    first = bisect_left(taken, sizes.smallest, key=lambda one: one.largest)
+    return slice(first, max(first, bisect_right(taken, sizes.largest, key=lambda one: one.smallest)))
+
+
+def _unite(taken: list[Interval], sizes: Interval) -> None:
+    where = _met(taken, sizes)
+    united = [sizes, *taken[where]]
+    taken[where] = [Interval(min(one.smallest for one in united), max(one.largest for one in united))]
