@@ -2,7 +2,7 @@
 #include "plan/plan.h"
 
 #define MAX_CHANNELS 64u /* NCCL's MAXCHANNELS */
-#define MIN_THREADS 64u  /* two warps */
+#define MIN_THREADS 96u  /* three warps: with fewer no protocol is set (tuner_plugin/threads.c) */
 #define MAX_THREADS 640u /* NCCL_MAX_NTHREADS */
 #define WARP 32u
 #define MAX_CHUNK_BYTES (1u << 30)

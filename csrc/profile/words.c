@@ -149,7 +149,7 @@ static const struct knob {
     {"algo", read_algorithm, "algo is tree, ring, collnet_direct, collnet_chain, nvls, nvls_tree or pat"},
     {"proto", read_protocol, "proto is ll, ll128 or simple"},
     {"nc", read_channels, "nc is a number of channels from 1 to 64, or 0"},
-    {"nt", read_threads, "nt is a multiple of 32 from 64 to 640, or 0"},
+    {"nt", read_threads, "nt is a multiple of 32 from 96 to 640 (512 for ll and simple), or 0"},
     {"chunk", read_chunk, "chunk is a size from 16K to 1G, or 0"},
 };
 #define KNOBS (sizeof(knobs) / sizeof(knobs[0]))

@@ -87,7 +87,7 @@ static void configs(void)
     check_fault(LAGOM_PLAN_BAD_CONFIG);
     plan.rules[0].incumbent.threads = 100;
     check_fault(LAGOM_PLAN_BAD_CONFIG);
-    plan.rules[0].candidate.threads = 32;
+    plan.rules[0].candidate.threads = 64;
     check_fault(LAGOM_PLAN_BAD_CONFIG);
     plan.rules[0].candidate.chunk_bytes = 511;
     check_fault(LAGOM_PLAN_BAD_CONFIG);

@@ -229,7 +229,7 @@ def test_the_last_line_speaks_of_this_job_alone(place: Path) -> None:
 
 
 def test_a_forbidden_controller_is_not_started(place: Path) -> None:
-    code, _, err = finish(start(place, "--set", "any:any:nc=2,nt=64", "--", "true", LAGOM_CONTROLLER="none"))
+    code, _, err = finish(start(place, "--set", "any:any:nc=2,nt=128", "--", "true", LAGOM_CONTROLLER="none"))
     assert code == 0
     assert "LAGOM_CONTROLLER=none: no controller is started" in err
     assert "LAGOM_NT=1 allows them" in err
