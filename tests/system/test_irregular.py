@@ -31,6 +31,8 @@ CALLS = fsdp_like_calls(3, 128 << 20)
 COMM_ID = 0x5A4D
 SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.005)
 CAPTURED_AT = 1200  # iterations: learnt by then, and long before a search of the scene ends by itself
+#: Real time: some hundred iterations a second at most, so that an incident comes after the learning on any machine.
+UNHURRIED_US = 10_000.0
 LONG_S = 20.0  # simulated: forty iterations of the scene's job, thousands of the plain one's
 
 
@@ -137,8 +139,8 @@ def test_pauses_without_calls_prove_nothing(job: Job, tmp_path: Path) -> None:
 
 def test_other_shapes_are_learnt_anew(job: Job, tmp_path: Path) -> None:
     """Sequence lengths that change for good, in mid-search."""
-    spec = replace(SCENE.spec(), incidents=(Incident(330, share=0.5),))
-    run = tune(spec, job, tmp_path, search_seconds=12)
+    spec = replace(SCENE.spec(), incidents=(Incident(700, share=0.5),), skew_us=UNHURRIED_US)
+    run = tune(spec, job, tmp_path, search_seconds=15)
     assert [program.sites[0].bytes for program in run.programs] == [
         run.programs[0].sites[0].bytes,
         pytest.approx(0.5 * run.programs[0].sites[0].bytes, rel=0.01),
@@ -158,7 +160,7 @@ def test_micro_batches_without_synchronisation_are_one_iteration(job: Job, tmp_p
 
 def test_a_graph_capture_ends_the_trials(job: Job, tmp_path: Path) -> None:
     """From then on NCCL is not called any more: the search ends with the incumbent, and nothing hangs."""
-    spec = replace(SCENE.spec(), incidents=(Incident(CAPTURED_AT, captured=True),))
+    spec = replace(SCENE.spec(), incidents=(Incident(CAPTURED_AT, captured=True),), skew_us=UNHURRIED_US)
     run = tune(spec, job, tmp_path, search_seconds=60)
     assert run.outcomes[0].verdict == "stopped"
     assert "CUDA graph" in run.outcomes[0].reason
