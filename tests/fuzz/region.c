@@ -10,6 +10,7 @@
 #include "fuzz.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -40,7 +41,10 @@ struct file {
     int fd;
 };
 
-static char folder[] = "/dev/shm/lagom-fuzz-XXXXXX";
+#define PARENT "/dev/shm"
+#define PREFIX "lagom-fuzz-"
+
+static char folder[64];
 static struct file held, unheld;
 static struct lagom_region *pristine; /* metadata of a sound region */
 static pid_t holder;
@@ -49,18 +53,44 @@ static pid_t holder;
 
 static void remove_folder(void)
 {
-    DIR *files = opendir(folder);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) != 0 || status.st_uid != geteuid()) {
+        return; /* anybody may put a name like ours there */
+    }
+    DIR *files = fdopendir(fd);
     struct dirent *entry;
-    char path[512];
     while (files != NULL && (entry = readdir(files)) != NULL) {
-        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
-        unlink(path);
+        unlinkat(fd, entry->d_name, 0);
     }
     if (files != NULL) {
         closedir(files);
     }
     rmdir(folder);
+}
+
+static void clean_up(void)
+{
+    remove_folder();
     kill(holder, SIGKILL);
+}
+
+/* Of runs that were killed: their folder is named after their process, which is gone. */
+static void remove_leftovers(void)
+{
+    DIR *all = opendir(PARENT);
+    struct dirent *entry;
+    while (all != NULL && (entry = readdir(all)) != NULL) {
+        int pid;
+        if (sscanf(entry->d_name, PREFIX "%d-", &pid) == 1 && pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) {
+            snprintf(folder, sizeof(folder), PARENT "/%.48s", entry->d_name);
+            remove_folder();
+        }
+    }
+    if (all != NULL) {
+        closedir(all);
+    }
+    snprintf(folder, sizeof(folder), PARENT "/" PREFIX "%d-XXXXXX", (int)getpid());
 }
 
 static void make_file(struct file *file, const char *key)
@@ -114,8 +144,9 @@ static void prepare(void)
     if (pristine != NULL) {
         return;
     }
+    remove_leftovers();
     EXPECT(mkdtemp(folder) != NULL && setenv("LAGOM_SHM_DIR", folder, 1) == 0);
-    atexit(remove_folder);
+    atexit(clean_up);
     make_file(&held, "held");
     make_file(&unheld, "unheld");
     start_holder();

@@ -73,3 +73,20 @@ def test_every_target_has_a_corpus(target: str) -> None:
     files = list((CORPUS / target).iterdir())
     assert files
     assert sum(path.stat().st_size for path in files) < 200_000
+
+
+def test_what_a_killed_run_left_in_shared_memory_goes_with_the_next(tmp_path: Path) -> None:
+    """A folder named after a process that is gone; that of one that lives stays."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left, kept = (Path(f"/dev/shm/lagom-fuzz-{pid}-{tmp_path.name[-8:]}") for pid in (ended.pid, os.getpid()))
+    try:
+        for folder in (left, kept):
+            folder.mkdir()
+            (folder / "lagom-0-0").touch()
+        run([str(build("region", "standalone")), "-seconds=0"], {"LAGOM_FUZZ_INPUT": str(tmp_path / "input")})
+        assert not left.exists()
+        assert kept.exists()
+    finally:
+        for folder in (left, kept):
+            shutil.rmtree(folder, ignore_errors=True)
