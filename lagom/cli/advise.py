@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
 import shutil
@@ -118,7 +119,7 @@ def gathered(log: Path, bench: list[Path]) -> Advices:
     from lagom.bench.store import FILE
     from lagom.journal import read
 
-    folders = [*bench, *([log.parent / BENCH_FOLDER] if (log.parent / BENCH_FOLDER / FILE).exists() else [])]
+    folders = [*bench, *(file.parent for file in sorted(log.parent.glob(f"{BENCH_FOLDER}*/{FILE}")))]
     told = [from_bench(folder / FILE if folder.is_dir() else folder) for folder in folders]
     measured = [advice for advices, _ in told for advice in advices]
     remarks = tuple(remark for _, found in told for remark in found)
@@ -137,11 +138,27 @@ def _measure(
     if not arms:
         print("lagom: there is no proposal to measure.", file=sys.stderr)
         return
+    place, arms = _place_of(folder, arms)
     request = Request(
-        command=tuple(command), arms=parse_arms(["stock", *arms]), folder=folder.absolute(), metric=metric,
+        command=tuple(command), arms=parse_arms(["stock", *arms]), folder=place.absolute(), metric=metric,
         rounds=rounds or rounds_for(judged_arms(arms)), budget=budget,
     )  # fmt: skip
     run_bench(request, lambda text: print(f"lagom: {text}", file=sys.stderr, flush=True))
+
+
+def _place_of(folder: Path, arms: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+    """(where these arms are measured, all arms of that benchmark): the folder that has them all already, so that it
+    goes on, else the next that is free: proposals change with what is known, and a benchmark's arms do not."""
+    from lagom.bench.store import FILE, read_record
+
+    for number in itertools.count(1):
+        place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        if not (place / FILE).exists():
+            break
+        known = tuple(arm for arm in read_record(place / FILE).arms if arm not in ("stock", "own:stock"))
+        if set(arms) <= set(known):
+            return place, known
+    return place, arms
 
 
 def _write(path: Path, text: str) -> None:

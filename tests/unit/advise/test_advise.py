@@ -394,4 +394,15 @@ def test_try_measures_the_proposals_and_no_others(tmp_path: Path, monkeypatch: p
     assert request.folder == (job / "advise").absolute()
     assert "env=NCCL_MAX_P2P_NCHANNELS=16" in [arm.name for arm in request.arms]
     assert isinstance(run("--try", "--dir", str(job)).exception, UsageError)
+    (job / "advise").mkdir()
+    kept = BenchRecord(command=["true", "x"], arms=[arm.name for arm in request.arms])
+    (job / "advise" / "bench.json").write_text(kept.model_dump_json())
+    run("--try", "--dir", str(job), "--", "true", "x")
+    assert asked[-1].folder == request.folder, "it goes on where all of them are"
+    assert asked[-1].arms == request.arms
+    assert asked[-1].rounds > 6, "enough for so many arms"
+    other = BenchRecord(command=["true", "x"], arms=["stock", "own:stock", "env=A=1"])
+    (job / "advise" / "bench.json").write_text(other.model_dump_json())
+    run("--try", "--dir", str(job), "--", "true", "x")
+    assert asked[-1].folder == (job / "advise-2").absolute()
     assert isinstance(run("a", "b").exception, UsageError)
