@@ -67,6 +67,11 @@ class BenchArm:
         """Whether it changes while the job runs, so that only what comes after the search counts."""
         return bool(self.strategy)
 
+    @property
+    def pins(self) -> bool:
+        """Whether it is stock until its rules are agreed on."""
+        return "--set" in self.options
+
 
 def parse_arms(words: list[str]) -> tuple[BenchArm, ...]:
     """The arms of some ``--arms`` values; raises :class:`BadArm`. ``stock`` is always among them and comes first."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from lagom import journal
+from lagom.bench.arms import BenchArm
 from lagom.bench.process import Ended, Seen
 from lagom.bench.rates import CallRate
 
@@ -19,30 +21,49 @@ def steady(samples: Sequence[tuple[float, float]], since: float | None) -> list[
     return [value for _, value in samples[int(len(samples) * SETTLING_SHARE) :]]
 
 
-def is_enough(measure: str, seen: Seen, rate: CallRate | None, wanted: int, *, tunes: bool) -> bool:
-    """Whether a process has shown ``wanted`` samples that count, so that it may be ended. Wall time has no samples."""
-    if measure == "wall" or (tunes and settled_at(seen) is None):
-        return False
-    samples = seen.metric if measure == "metric" else rate.samples() if rate is not None else []
-    return len(steady(samples, settled_at(seen) if tunes else None)) >= wanted
+def is_enough(measure: str, seen: Seen, rate: CallRate | None, wanted: int, arm: BenchArm) -> bool:
+    """Whether a process has shown ``wanted`` samples that count, or never will, so that it may be ended. Wall time has
+    no samples."""
+    if (arm.tunes or arm.pins) and seen.stands_aside():
+        return True
+    return measure != "wall" and len(_counted(_samples(measure, seen, rate), seen, arm)) >= wanted
 
 
-def value_of(measure: str, ended: Ended, rate: CallRate | None, *, tunes: bool) -> tuple[float | None, list[float]]:
+def value_of(measure: str, ended: Ended, rate: CallRate | None, arm: BenchArm) -> tuple[float | None, list[float]]:
     """(typical iteration, what it was taken from) by ``measure``; None if the process gave none.
 
-    A run that tunes counts from the end of its search on; if that never came, it gives nothing.
+    A run that tunes counts from the end of its search on, one that pins rules from their agreement on; if that never
+    came, it gives nothing: it was stock.
     """
-    since = settled_at(ended.seen) if tunes else None
-    if tunes and since is None:
-        return None, []
     if measure == "wall":
-        whole = ended.exit == 0 and ended.ended == "itself" and not tunes
-        return (ended.seconds, [ended.seconds]) if whole else (None, [])
-    samples = ended.seen.metric if measure == "metric" else rate.samples() if rate is not None else []
-    counted = steady(samples, since)
+        whole = ended.exit == 0 and ended.ended == "itself" and not arm.tunes
+        agreed = not arm.pins or pinned_at(ended.seen) is not None
+        return (ended.seconds, [ended.seconds]) if whole and agreed else (None, [])
+    counted = _counted(_samples(measure, ended.seen, rate), ended.seen, arm)
     return (statistics.median(counted), counted) if counted else (None, [])
+
+
+def _samples(measure: str, seen: Seen, rate: CallRate | None) -> Sequence[tuple[float, float]]:
+    if measure == "metric":
+        return seen.metric
+    return [] if rate is None else rate.samples()
+
+
+def _counted(samples: Sequence[tuple[float, float]], seen: Seen, arm: BenchArm) -> list[float]:
+    """The values that are of the arm, and not of what ran before it came into force."""
+    if arm.tunes:
+        return [] if (settled := settled_at(seen)) is None else steady(samples, settled)
+    if arm.pins:
+        agreed = pinned_at(seen)
+        samples = [] if agreed is None else [sample for sample in samples if sample[0] > agreed]
+    return steady(samples, None)
 
 
 def settled_at(seen: Seen) -> float | None:
     """When the last search ended, wall clock."""
     return max((outcome.t for outcome in seen.outcomes()), default=None)
+
+
+def pinned_at(seen: Seen) -> float | None:
+    """When the ranks first agreed on a plan, wall clock: of a run that only pins rules, on these."""
+    return min((event.t for event in seen.events if isinstance(event, journal.PlanCommitted)), default=None)

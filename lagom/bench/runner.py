@@ -74,7 +74,7 @@ def _run(request: Request, task: Task, store: Store, time_left: float | None) ->
     if task.kind is Kind.PROCESS:
         assert task.arm is not None
         run.measure = request.measure
-        run.value, run.samples = value_of(request.measure, ended, rate, tunes=task.arm.tunes)
+        run.value, run.samples = value_of(request.measure, ended, rate, task.arm)
     if run.failed or not run.is_useful:
         run.output = ended.seen.lines[-KEPT_LINES:]
     return run
@@ -119,7 +119,7 @@ def _process_start(
     rate = CallRate(region_of(start.environment())) if request.measure == "calls" else None
 
     def enough(seen: Seen) -> bool:
-        return is_enough(request.measure, seen, rate, request.samples, tunes=arm.tunes)
+        return is_enough(request.measure, seen, rate, request.samples, arm)
 
     return replace(start, enough=enough, while_it_runs=rate.look if rate else start.while_it_runs), rate
 

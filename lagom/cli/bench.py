@@ -13,7 +13,7 @@ import typer
 from lagom.errors import UsageError
 
 if TYPE_CHECKING:
-    from lagom.bench import BenchRecord, Request, Result
+    from lagom.bench import BenchRecord, Result
 
 DEFAULT_ARMS = "stock,lagom,static"
 PIPE_COLUMNS = 140
@@ -79,6 +79,7 @@ def bench(
     Example: lagom bench --arms stock,lagom,static,off --metric "step time: ([0-9.]+)" -- torchrun train.py
     """
     from lagom.bench import Request, parse_arms, results_of, run_bench
+    from lagom.bench.course import expectations
     from lagom.bench.process import leave_in_order
     from lagom.bench.store import FILE
 
@@ -100,7 +101,8 @@ def bench(
     )
     if fresh:
         (request.folder / FILE).unlink(missing_ok=True)
-    _say_what_cannot_be_compared(request)
+    for sentence in expectations(request):
+        _say(sentence)
     leave_in_order()
     store = run_bench(request, _say)
     results = results_of(store.record)
@@ -119,16 +121,6 @@ def _check(command: list[str], metric: str) -> None:
         raise UsageError(f"--metric is no regular expression ({error}).") from error
     if metric and groups != 1:
         raise UsageError(f"--metric needs one group around the number and has {groups}, like 'step time: ([0-9.]+)'.")
-
-
-def _say_what_cannot_be_compared(request: Request) -> None:
-    from lagom.bench import Kind
-
-    if request.of(Kind.PROCESS) and request.measure == "wall":
-        _say(
-            "an arm runs without the plugin and there is no --metric: arms in processes of their own are compared by "
-            "the wall time of the whole process, start-up included."
-        )
 
 
 def _show(record: BenchRecord, results: list[Result], path: Path, *, as_json: bool) -> None:

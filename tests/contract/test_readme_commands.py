@@ -103,7 +103,7 @@ def test_commands_that_need_no_gpu_do_what_they_say(command: str, tmp_path: Path
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if "lagom " in c])
 def test_lagom_commands_and_options_exist(command: str) -> None:
-    for part in re.findall(r"(?:^|[\s(;])lagom ((?:[^;|)&]|\$\()*)", command):
+    for part in re.findall(r'(?:^|[\s(;])lagom ((?:"[^"]*"|[^;|)&]|\$\()*)', command):
         words = shlex.split(part.split(" -- ")[0].replace("...", ""))
         if not words or words[0].startswith("-"):
             continue
