@@ -16,12 +16,15 @@ from benchmarks.matrix.page import Data, headline, page
 
 
 def merge(parts: list[Path]) -> Data:
-    """One file of several: a row that is complete is not replaced by one that is not."""
+    """One file of several: a row that is complete is not replaced by one that is not. Raises SystemExit where one of
+    them is a rehearsal and another is not."""
     whole: Data = {"format": 1, "sessions": [], "rows": {}}
     for part in parts:
         data = json.loads(part.read_text())
         first = len(whole["sessions"])
         whole["sessions"] += data["sessions"]
+        if len({bool(session["rehearsed"]) for session in whole["sessions"]}) > 1:
+            raise SystemExit(f"{part}: a rehearsal and measurements are not put into one file")
         for name, entry in data["rows"].items():
             if entry.get("complete") or not whole["rows"].get(name, {}).get("complete"):
                 whole["rows"][name] = {**entry, "session": entry["session"] + first}

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.matrix.judged import against_others, in_processes, over_stock, reached, threads, told
 from benchmarks.matrix.rows import Row, rows
 
 Data = dict[str, Any]
@@ -22,8 +23,9 @@ MISSING = "not measured"
 def page(data: Data, pictures: list[str]) -> str:
     """The whole page."""
     parts = (
-        _head(data), headline(data), _pictures(pictures), _cells(data), _tuning(data), _comm_only(data),
-        _contention(data), _numbers(data), _each(data), _missing(data),
+        _head(data), headline(data), _pictures(pictures), against_others(data), _cells(data), _tuning(data),
+        _comm_only(data), in_processes(data), threads(data), _contention(data), _numbers(data), _each(data),
+        _missing(data),
     )  # fmt: skip
     return "\n".join(line for part in parts for line in (*part, "")).rstrip() + "\n"
 
@@ -46,22 +48,20 @@ def speed(found: Data | None) -> str:
     return f"{found['speedup']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
 
 
-def verdict(row: Row, found: Data | None) -> str:
-    """Whether a target was reached: by the value, or for "never slower" within the interval."""
-    if row.target is None or found is None or found["speedup"] is None:
-        return "–"
-    if found["low"] is None:
-        return "too few pairs"
-    reached = found["speedup"] >= row.target or (row.target < 1.0 and (found["high"] or 0.0) >= row.target)
-    return "yes" if reached else f"**no**, {found['speedup']:.3f}"
-
-
 def outcome_arm(data: Data, row: Row) -> Data | None:
     """The arm a target is for. A search that left stock in place is stock: its A/A arm is the measurement."""
     found = result(data, row.name, row.arm)
-    if found is not None and found["speedup"] is None and "stock is best" in found["note"]:
-        return result(data, row.name, "stock")
-    return found
+    return result(data, row.name, "stock") if _kept_stock(found) else found
+
+
+def _kept_stock(found: Data | None) -> bool:
+    return found is not None and found["speedup"] is None and "stock is best" in found["note"]
+
+
+def outcome(data: Data, row: Row) -> str:
+    """The number of the arm a target is for, marked where it is stock's own."""
+    mark = "stock is best (A/A): " if _kept_stock(result(data, row.name, row.arm)) else ""
+    return mark + speed(outcome_arm(data, row))
 
 
 # -- parts of the page
@@ -99,8 +99,8 @@ def headline(data: Data) -> Iterator[str]:
             continue
         found, noise = outcome_arm(data, row), result(data, row.name, "stock")
         pairs = found["pairs"] if found else 0
-        cells = (row.name, row.regime_text, _nccl(data, row), row.asks, f"`{row.arm}` {speed(found)}", str(pairs))
-        yield "| " + " | ".join(cells) + f" | {speed(noise)} | {verdict(row, found)} |"
+        cells = (row.name, row.regime_text, _nccl(data, row), row.asks, f"`{row.arm}` {outcome(data, row)}", str(pairs))
+        yield "| " + " | ".join(cells) + f" | {speed(noise)} | {reached(row, found, noise)} |"
 
 
 def _nccl(data: Data, row: Row) -> str:
@@ -129,7 +129,7 @@ def _cell(data: Data, model: str, name: str, parallelism: str, regime: str) -> s
     if name not in data["rows"]:
         return f"| {model} | {parallelism} | {where} | {MISSING} | | | |"
     row = next(row for row in rows() if row.name == name)
-    told = [speed(outcome_arm(data, row)), speed(comm_only(data, name)), speed(result(data, name, "static"))]
+    told = [outcome(data, row), speed(comm_only(data, name)), speed(result(data, name, "static"))]
     return f"| {model} | {parallelism} | {where} | {' | '.join(told)} | {speed(result(data, name, 'stock'))} |"
 
 
@@ -157,17 +157,21 @@ def _tuning(data: Data) -> Iterator[str]:
 
 def _comm_only(data: Data) -> Iterator[str]:
     found = [(name, comm_only(data, name)) for name in data["rows"]]
-    slower = [(name, one) for name, one in found if one is not None and (one["high"] or 1.0) < 1.0]
-    measured = sum(one is not None and one["speedup"] is not None for _, one in found)
+    known = [(name, one) for name, one in found if one is not None and one["low"] is not None]
+    slower = [(name, one) for name, one in known if one["high"] < 1.0]
+    unknown = sum(one is not None and one["speedup"] is not None and one["low"] is None for _, one in found)
+    measured = len(known)
     yield "## Does tuning communication alone lose to stock? (the paper: 0.87x where compute is the bottleneck)"
     yield ""
     if not measured:
         yield f"{MISSING.capitalize()}."
     elif slower:
-        told = "; ".join(f"{name} {speed(one)}" for name, one in slower)
-        yield f"Reproduced in {len(slower)} of {measured} rows: {told}."
+        words = "; ".join(f"{name} {speed(one)}" for name, one in slower)
+        yield f"Reproduced in {len(slower)} of {measured} rows: {words}."
     else:
         yield f"Not in any of {measured} rows measured here."
+    if unknown:
+        yield f"{unknown} more have too few pairs for an interval and say nothing."
 
 
 def _contention(data: Data) -> Iterator[str]:
@@ -180,9 +184,13 @@ def _contention(data: Data) -> Iterator[str]:
             continue
         yield f"### {name}"
         yield ""
-        yield "| part | setting | x, ms | y, ms | z, ms | iterations |"
-        yield "|---|---|---|---|---|---|"
-        yield from (_point(*point) for point in points_of(entry))
+        yield "Speed-ups over stock are paired by cycle; the setting `stock` is held to `stock again`."
+        yield ""
+        yield "| part | setting | x, ms | y, ms | z, ms | iterations | y over stock | z over stock |"
+        yield "|---|---|---|---|---|---|---|---|"
+        for part, knobs, samples in points_of(entry):
+            speeds = " | ".join(told(over_stock(entry, part, knobs, what)) for what in (1, 2))
+            yield f"{_point(part, knobs, samples)} {speeds} |"
 
 
 def points_of(entry: Data) -> list[tuple[str, Data, list[list[Any]]]]:
@@ -219,10 +227,10 @@ def _numbers(data: Data) -> Iterator[str]:
         entry = data["rows"].get(row.name)
         if row.kind in ("bench", "sweep") or entry is None:
             continue
-        told = entry.get("verdict") or entry.get("skipped") or entry.get("error") or {}
-        text = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in told.items()) if isinstance(
-            told, dict
-        ) else str(told)  # fmt: skip
+        said = entry.get("verdict") or entry.get("skipped") or entry.get("error") or {}
+        text = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in said.items()) if isinstance(
+            said, dict
+        ) else str(said)  # fmt: skip
         yield f"- **{row.name}** ({row.asks}): {text or 'see below'}."
 
 

@@ -1,0 +1,159 @@
+"""What a number amounts to: a claim holds where its whole interval does, so that noise never helps it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.matrix.rows import Row, rows
+from lagom.bench import BenchRecord, Ratio, ratio_between
+from lagom.bench.results import ratio_of
+
+Data = dict[str, Any]
+#: A difference wholly within this is called none.
+NEGLIGIBLE = 0.01
+STOCK = ("stock", "stock again")
+
+
+def reached(row: Row, found: Data | None, noise: Data | None) -> str:
+    """Whether a target was reached: with the whole interval, and a gain beyond what stock gains over itself."""
+    if row.target is None or found is None or found["speedup"] is None:
+        return "–"
+    if found["low"] is None:
+        return "too few pairs"
+    if found["high"] < row.target:
+        return f"**no**, {found['speedup']:.3f}"
+    if found["low"] < row.target:
+        return f"not resolved, {found['speedup']:.3f}"
+    if row.target <= 1.0:
+        return "yes"
+    if noise is None or noise["low"] is None:
+        return "no stock against stock to hold it to"
+    return "yes" if found["low"] > noise["high"] else "**no**: within stock against stock"
+
+
+def told(ratio: Ratio | None) -> str:
+    """``1.144 [1.137, 1.151], n = 24``, or what is missing."""
+    if ratio is None:
+        return "not measured"
+    if not ratio.has_interval:
+        return f"{ratio.value:.3f} (n = {ratio.pairs}: no interval)"
+    return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}], n = {ratio.pairs}"
+
+
+def ahead(ratio: Ratio | None) -> str:
+    """Whether one is faster than the other."""
+    if ratio is None or not ratio.has_interval:
+        return "–"
+    return "ahead" if ratio.low > 1.0 else "**behind**" if ratio.high < 1.0 else "not resolved"
+
+
+def same(ratio: Ratio | None) -> str:
+    """Whether two are as fast as each other."""
+    if ratio is None or not ratio.has_interval:
+        return "–"
+    if ratio.low >= 1.0 - NEGLIGIBLE and ratio.high <= 1.0 + NEGLIGIBLE:
+        return f"the same within {NEGLIGIBLE:.0%}"
+    return "**differs**" if ratio.low > 1.0 or ratio.high < 1.0 else "not resolved"
+
+
+def between(entry: Data, arm: str, other: str) -> Ratio | None:
+    """The speed-up of one arm over another, paired by cycle or by round."""
+    if "record" not in entry:
+        return None
+    return ratio_between(BenchRecord.model_validate(entry["record"]), arm, other)
+
+
+# -- sections of the page
+
+
+def against_others(data: Data) -> Iterator[str]:
+    """Lagom beside comm-only tuning and the best cap, directly."""
+    yield "## Lagom beside comm-only tuning and the best cap, directly"
+    yield ""
+    yield "Paired by cycle; the best cap was chosen in other cycles than it is measured in."
+    yield ""
+    yield "| row | lagom over comm-only | | lagom over the best cap | |"
+    yield "|---|---|---|---|---|"
+    for name, entry in data["rows"].items():
+        comm_only = between(entry, "lagom", "autoccl:proposed") or between(entry, "lagom", "autoccl")
+        cap = between(entry, "lagom", "static")
+        if comm_only or cap:
+            yield f"| {name} | {told(comm_only)} | {ahead(comm_only)} | {told(cap)} | {ahead(cap)} |"
+
+
+def in_processes(data: Data) -> Iterator[str]:
+    """Arms that need processes of their own, beside live tuning in processes of its own."""
+    yield "## In processes of their own, beside tuning live"
+    yield ""
+    yield "| row | arm | over own:lagom | n by rounds | |"
+    yield "|---|---|---|---|---|"
+    for name, entry in data["rows"].items():
+        arms = [one["arm"] for one in entry.get("results", [])]
+        if "own:lagom" not in arms:
+            continue
+        for arm in arms:
+            if arm.startswith(("own:", "headroom=")) and arm != "own:lagom":
+                ratio = between(entry, arm, "own:lagom")
+                word = same(ratio) if arm.startswith("own:replay=") else ahead(ratio)
+                yield f"| {name} | {arm.partition('=/')[0]} | {told(ratio)} | {ratio.pairs if ratio else 0} | {word} |"
+
+
+def threads(data: Data) -> Iterator[str]:
+    """Does NT matter: in a job, and in the sweep."""
+    yield "## NT alone"
+    yield ""
+    yield "| row | setting | speed-up | |"
+    yield "|---|---|---|---|"
+    for row in rows():
+        entry = data["rows"].get(row.name, {})
+        if row.name.startswith("nt-"):
+            for arm in row.arms:
+                ratio = between(entry, arm, "stock")
+                yield f"| {row.name} | {arm.removeprefix('set=')} | {told(ratio)} over stock | {same(ratio)} |"
+        elif entry.get("visits"):
+            yield from _threads_of_sweep(row.name, entry)
+
+
+def _threads_of_sweep(name: str, entry: Data) -> Iterator[str]:
+    """Each number of threads over 512, by cycle."""
+    found = by_cycle(entry)
+    threads = {key[1]: values for key, values in found.items() if key[0].startswith("NT alone")}
+    most = next((values for knobs, values in threads.items() if "'nt': 512" in knobs), None)
+    for knobs, values in threads.items() if most is not None else ():
+        if values is not most and most is not None:
+            ratio = _paired(most, values, 2)
+            yield f"| {name} | {knobs.strip('{}')} | {told(ratio)} over nt = 512 | {same(ratio)} |"
+
+
+# -- sweeps
+
+
+def by_cycle(entry: Data) -> dict[tuple[str, str], dict[int, tuple[float, float, float]]]:
+    """(part, knobs) -> cycle -> medians of (x, y, z), ms, of a sweep."""
+    found: dict[tuple[str, str], dict[int, tuple[float, float, float]]] = {}
+    for visit in entry["visits"]:
+        if samples := visit["samples"]:
+            median = (
+                statistics.median(sum(x) for x, _, _ in samples),
+                statistics.median(y for _, y, _ in samples),
+                statistics.median(z for _, _, z in samples),
+            )
+            found.setdefault((visit["part"], str(visit["knobs"])), {})[visit.get("cycle", 0)] = median
+    return found
+
+
+def over_stock(entry: Data, part: str, knobs: Data, what: int) -> Ratio | None:
+    """The speed-up of a setting over stock in x, y or z (0, 1, 2), paired by cycle; of stock itself, of its two."""
+    found = by_cycle(entry)
+    stock, again = (found.get((name, "{}"), {}) for name in STOCK)
+    return _paired(again if part == STOCK[0] else stock, found.get((part, str(knobs)), {}), what)
+
+
+def _paired(
+    base: dict[int, tuple[float, float, float]], ours: dict[int, tuple[float, float, float]], what: int
+) -> Ratio | None:
+    both = [(ours[cycle][what], base[cycle][what]) for cycle in sorted(ours) if cycle in base]
+    return ratio_of([math.log(a / b) for a, b in both if a > 0.0 and b > 0.0])
