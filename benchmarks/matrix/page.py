@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,7 @@ CELLS = {
     "DeepSeek-MoE-16B": ("ep-deepseek_moe_16b",),
 }
 MISSING = "not measured"
+TWIN = re.compile(r"arm (\S+) is left out: here it is the same as (\S+?)\.?$")
 
 
 def page(data: Data, pictures: list[str]) -> str:
@@ -250,7 +252,17 @@ def _each(data: Data) -> Iterator[str]:
         yield "|---|---|---|---|---|---|"
         for one in entry["results"]:
             yield _arm(one)
+        yield from twins(entry)
         yield from (f"\n- {remark}" for remark in entry.get("remarks", []))
+
+
+def twins(entry: Data) -> Iterator[str]:
+    """The arms that were left out for being another one, with its numbers."""
+    known = {one["arm"]: one for one in entry["results"]}
+    for remark in entry.get("remarks", []):
+        found = TWIN.search(remark)
+        if found is not None and found[2] in known:
+            yield _arm({**known[found[2]], "arm": f"{found[1]} (here the same as {found[2]})"})
 
 
 def _environ(row: Data) -> str:

@@ -135,7 +135,7 @@ def _nvlink() -> Iterator[Row]:
 
 
 def _harmless() -> Iterator[Row]:
-    """Jobs of other kinds, and one whose loop nobody here wrote: they run as without us."""
+    """Jobs of other kinds, a loop of others started by us, and a script of others: they run as without us."""
     steps = ("--steps", "150")
     yield Row(
         "foreign-trainer", "the loop of transformers.Trainer (FSDP2 through accelerate), started by a script of "

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import matrix_page
 from benchmarks.matrix import __main__ as matrix
 from benchmarks.matrix import compared, harmless, judged, numerics, once, steady, sweep
-from benchmarks.matrix.page import page
+from benchmarks.matrix.page import page, twins
 from benchmarks.matrix.place import JOBS, Place
 from benchmarks.matrix.plots import draw
 from benchmarks.matrix.results import OtherSetup, Results
@@ -407,6 +407,16 @@ def test_a_target_is_reached_with_the_whole_interval_and_beyond_the_noise(
     found = result("lagom", (low + high) / 2, low=low, high=high)
     assert judged.reached(row("r", target=target), found, result("stock", 1.0, low=0.99, high=noise)) == said
     assert judged.reached(row("r", target=target), {**found, "low": None, "high": None}, None) == "too few pairs"
+
+
+def test_an_arm_that_is_another_by_its_own_name_is_on_the_page() -> None:
+    found = entry("host-fsdp-16384", result("stock", 1.0), result("static=2", 0.87), remarks=[
+        "arm dhelix is left out: here it is the same as static=2.",
+        "arm liger is left out: here it is the same as stock"
+    ])  # fmt: skip
+    shown = list(twins(found))
+    assert shown[0].startswith("| dhelix (here the same as static=2) | 0.870 [0.860, 0.880] |")
+    assert shown[1].startswith("| liger (here the same as stock) | 1.000")
 
 
 def test_what_two_arms_are_to_each_other() -> None:
