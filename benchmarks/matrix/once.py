@@ -41,8 +41,12 @@ def run_arms(
     budget: float,
 ) -> dict[str, Any]:
     """The arms there are results of, earlier ones and new ones, in the order of ``plans``. Each new one may take all
-    the time there is: better one that ends than all of them cut off."""
+    the time there is: better one that ends than all of them cut off. The first is the job without us: if that fails (a
+    package is missing) nothing is learnt from the others, and the next session tries it again."""
     found, clock = finished(earlier.get("arms", {})), time.monotonic()
+    first = next(iter(plans))
+    if found.get(first, {}).get("exit", 0) != 0:
+        found = {}
     for number, (name, plan) in enumerate(plans.items()):
         left = budget - (time.monotonic() - clock)
         if name in found:
@@ -54,6 +58,8 @@ def run_arms(
         if arm["ended"] != "itself" and limit == PATIENCE_SECONDS:
             arm["ended"] = HUNG
         found.update(finished({name: arm}))
+        if name == first and arm["exit"] != 0:
+            break
     return {name: found[name] for name in plans if name in found}
 
 

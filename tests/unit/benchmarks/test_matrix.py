@@ -216,6 +216,16 @@ def test_a_job_that_hangs_with_time_enough_is_a_finding(tmp_path: Path, monkeypa
     assert found["x"]["ended"] == once.HUNG
 
 
+def test_a_job_that_fails_without_us_says_nothing_about_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exits = iter((1, 0, 1))
+    monkeypatch.setattr(once, "run_plain", lambda *_: {"ended": "itself", "exit": next(exits), "seconds": 1.0})
+    plans = {"off": once.Plan(None), "lagom": once.Plan(())}
+    first = once.run_arms((), tmp_path, plans, {}, {}, 1000.0)
+    assert list(first) == ["off"]
+    again = once.run_arms((), tmp_path, plans, {}, {"arms": first}, 1000.0)
+    assert [arm["exit"] for arm in again.values()] == [0, 1], "that ours alone fails is the finding"
+
+
 def test_a_sweep_goes_on_with_the_settings_it_has_not_seen() -> None:
     told = row("fig5", cycles=2)
     whole = sweep.waiting(told, {})
