@@ -37,7 +37,7 @@ def verdict(arms: dict[str, Any]) -> dict[str, Any]:
     """Largest difference of losses from stock, by arm; what was to be shown, as yes or no."""
     stock = arms["stock"]
     apart = {name: largest_difference(arm["losses"], stock["losses"]) for name, arm in arms.items() if name != "stock"}
-    settings = [apart[name] for name in apart if name.startswith("stock, ") and apart[name] is not None]
+    settings = [far for name, far in apart.items() if name.startswith("stock, ") and far is not None]
     tuned = apart["tuned live"]
     committed = arms["tuned live"]["log"]["events"].get("plan_committed", 0)
     return {

@@ -192,7 +192,7 @@ def test_arms_that_time_cut_off_are_run_again_and_those_that_ended_are_not(
     def fake(command: Any, folder: Path, name: str, lagom: Any, environ: Any, limit: float) -> dict[str, Any]:
         ran.append(name)
         ended = "itself" if len(ran) <= cut["after"] else "limit"
-        log = {"events": {}, "standing_aside": []}
+        log: dict[str, Any] = {"events": {}, "standing_aside": []}
         return {"ended": ended, "exit": 0, "seconds": 10.0, "losses": [1.0], "bits": ["a"], "median_ms": 1.0,
                 "log": log}  # fmt: skip
 
