@@ -15,6 +15,7 @@ from lagom import __version__, environment, journal
 from lagom.cli.job import JobPlan, local_rank
 from lagom.controller.story import Story, rule_text
 from lagom.records import format_bytes
+from lagom.settings import read
 from lagom.wire.glance import GroupGlance, PlanGlance, RegionGlance, SitePlan, glance
 from lagom.wire.library import library
 from lagom.wire.region import job_key, region_path
@@ -32,10 +33,10 @@ NOT_AGREED = (
 def replay_log(plan: JobPlan) -> ReplayLog | None:
     """The log of a planned job that may replay; None where somebody else writes it, or nobody should."""
     mode = plan.variables["LAGOM_MODE"]
-    may_replay = mode == "replay" or (mode == "auto" and os.environ.get("LAGOM_PROFILE"))
+    may_replay = mode == "replay" or (mode == "auto" and read("LAGOM_PROFILE"))
     key = job_key() if may_replay else None
     first = local_rank(os.environ) in (None, 0)
-    return ReplayLog(plan, key) if key is not None and first and not plan.starts_controller else None
+    return ReplayLog(plan, key) if key is not None and first and plan.logs and not plan.starts_controller else None
 
 
 class ReplayLog:
@@ -111,10 +112,10 @@ class ReplayLog:
             journal.JobStart(
                 job=self._plan.job, mode=self._plan.variables["LAGOM_MODE"], lagom=__version__,
                 host=socket.gethostname(), folder=str(self._plan.folder.resolve()), region=str(self._region),
-                headroom=os.environ.get("LAGOM_HEADROOM", ""),
+                headroom=read("LAGOM_HEADROOM"),
             )
         )  # fmt: skip
-        self._story.note(f"profile {os.environ.get('LAGOM_PROFILE', '')}")
+        self._story.note(f"profile {read('LAGOM_PROFILE')}")
 
     # -- telling
 

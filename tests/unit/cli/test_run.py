@@ -342,3 +342,14 @@ def test_a_command_without_permission_is_not_called_missing(place: Path) -> None
     code, _, err = finish(start(place, "--", "./job.sh"))
     assert code == 2
     assert "'./job.sh' may not be executed" in err
+
+
+def test_a_replay_without_a_log_folder_runs(place: Path) -> None:
+    profile = place / "p.lagom"
+    profile.write_text("lagom-profile 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
+    options = ["--profile", str(profile), "--mode", "replay"]
+    code, out, err = finish(start(place, *options, "--", "echo", "ran", LAGOM_DIR="/proc/nowhere"))
+    assert (code, out) == (0, "ran\n")
+    assert err.count("cannot be made") == 1
+    assert "The job runs without a log." in err
+    assert err.count("\n") == 3
