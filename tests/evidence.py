@@ -52,8 +52,7 @@ def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
     return (
-        f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.machine()}, "
-        f"load average {load}, nice {os.nice(0)}"
+        f"{os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.machine()}, load average {load}, nice {os.nice(0)}"
     )
 
 

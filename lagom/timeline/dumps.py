@@ -45,9 +45,7 @@ def _lines(path: Path) -> list[str]:
         raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def _table(
-    numbers: list[list[int]], names: list[str], rank: int, sms: int, source: str, malformed: int
-) -> KernelTable:
+def _table(numbers: list[list[int]], names: list[str], rank: int, sms: int, source: str, malformed: int) -> KernelTable:
     limit = 2**62
     columns = np.array([[value if abs(value) < limit else 0 for value in row] for row in numbers], np.int64)
     distinct = sorted(set(names))

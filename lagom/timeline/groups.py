@@ -105,18 +105,14 @@ def _in_order(table: KernelTable, steps: Steps) -> NDArray[np.int64]:
     return places[np.argsort(offset, kind="stable")]
 
 
-def _first_of_runs(
-    table: KernelTable, steps: Steps, places: NDArray[np.int64], tolerance_ns: int
-) -> NDArray[np.int64]:
+def _first_of_runs(table: KernelTable, steps: Steps, places: NDArray[np.int64], tolerance_ns: int) -> NDArray[np.int64]:
     rows = steps.index[:, places]
     reach = np.maximum.accumulate(table.end[rows], axis=1)
     gap = np.median(table.start[rows[:, 1:]] - reach[:, :-1], axis=0)
     return np.concatenate([[0], np.flatnonzero(gap > tolerance_ns) + 1])
 
 
-def _bounds(
-    table: KernelTable, steps: Steps, places: NDArray[np.int64], first: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _bounds(table: KernelTable, steps: Steps, places: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
     start = table.start[steps.index[:, places]]
     starts = np.minimum.reduceat(start, first, axis=1) if first.size else start[:, :0]
     bounds = np.hstack([starts, steps.end[:, None]])

@@ -174,8 +174,12 @@ def _collectives(table: KernelTable, rough: _Cut) -> tuple[NDArray[np.int64], tu
 
 
 def _cuts_at(
-    table: KernelTable, streams: list[_Stream], rough: _Cut, place: int, ticks: NDArray[np.int64], whole:
-    NDArray[np.bool_]
+    table: KernelTable,
+    streams: list[_Stream],
+    rough: _Cut,
+    place: int,
+    ticks: NDArray[np.int64],
+    whole: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Starts of the kernel at ``place`` in every step, one before the first tick and one after the last included."""
     lengths = np.array([length for _, length, _ in rough.edges])
