@@ -73,7 +73,7 @@ def test_a_comparison_that_is_cut_off_goes_on_until_all_its_cycles_are_there(tmp
 @pytest.mark.timeout(120)
 def test_arms_that_need_processes_of_their_own_get_them(tmp_path: Path) -> None:
     metric = r"iteration \d+: ([0-9.]+) ms"
-    job = (*JOB, "--iterations", "300")  # a pin is agreed on well before half of them are over
+    job = (*JOB, "--iterations", "2000")  # a pin is agreed on well before half of them are over
     done = bench(tmp_path, "--arms", "off,own:static=1", "--metric", metric, "--rounds", "1", job=job)
     found = results(done)
     assert {name: one["pairing"] for name, one in found.items()} == {
