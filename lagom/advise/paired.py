@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.bench.arms import Kind
+from lagom.bench.pairs import round_logs, rounds_of, sign_of
 from lagom.bench.results import Ratio, ratio_of
-from lagom.bench.store import BenchRecord, RunRecord
+from lagom.bench.store import BenchRecord
 from lagom.search import statistics
 
 LEVEL = 0.05  # of all comparisons of one record together, two-sided
@@ -30,11 +29,10 @@ class Paired:
 def paired(record: BenchRecord, arm: str, beside: str) -> Paired | None:
     """The arm against another, by rounds that have both; None where there is none.
 
-    Where the other ran twice in a round (stock does), its first and its second process take turns: a pair is then two
-    single processes, whose difference is symmetric if the arms are equal. Of a mean of two it would not be, as noise is
-    skewed.
+    A pair is two single processes, as everywhere in a benchmark (:func:`lagom.bench.pairs.round_logs`).
     """
-    logs = list(_logs(_by_round(record.runs_of(Kind.PROCESS.value)), arm, beside, record.higher_is_better))
+    sign = sign_of(record)
+    logs = [sign * log for log in round_logs(rounds_of(record.runs), arm, beside)]
     ratio = ratio_of(logs)
     return None if ratio is None else Paired(arm, beside, ratio, _p(logs))
 
@@ -54,25 +52,6 @@ def believed(found: Iterable[Paired], level: float = LEVEL) -> frozenset[str]:
 def rounds_for(arms: int) -> int:
     """Rounds in which one of so many arms can be shown to be better."""
     return statistics.fewest_pairs(LEVEL / 2 / max(arms, 1)) + SPARE
-
-
-def _by_round(runs: Iterable[RunRecord]) -> dict[int, dict[str, list[float]]]:
-    found: dict[int, dict[str, list[float]]] = {}
-    for run in runs:
-        if run.value:
-            found.setdefault(run.round, {}).setdefault(run.arm, []).append(run.value)
-    return found
-
-
-def _logs(
-    rounds: Mapping[int, Mapping[str, Sequence[float]]], arm: str, beside: str, higher_is_better: bool
-) -> Iterator[float]:
-    """ln(arm / beside) of times, below 0 = the arm is faster."""
-    sign = -1.0 if higher_is_better else 1.0
-    for number, values in rounds.items():
-        mine, others = values.get(arm), values.get(beside)
-        if mine and others:
-            yield sign * math.log(mine[0] / others[number % len(others)])
 
 
 def _p(logs: Sequence[float]) -> float:

@@ -74,3 +74,8 @@ def _one(number: int, values: Mapping[str, list[float]], arm: str) -> float | No
     """The process that stands for ``arm`` in a round."""
     own = values.get(arm, [])
     return own[number % 2] if len(own) > 1 else own[0] if own else None
+
+
+def sign_of(record: BenchRecord) -> float:
+    """Of a log of process values, so that less is faster."""
+    return -1.0 if record.higher_is_better else 1.0

@@ -25,6 +25,7 @@ from lagom.bench.pairs import (
     logs_of,
     round_logs,
     rounds_of,
+    sign_of,
 )
 from lagom.bench.store import BenchRecord, RunRecord
 from lagom.search import statistics
@@ -160,7 +161,7 @@ def _best_of(word: str, by_arm: Mapping[str, Cycles]) -> _Best | None:
 def _processes(record: BenchRecord) -> Iterator[Result]:
     runs = [run for run in record.runs_of(PROCESS) if run.value is not None]
     arms = dict.fromkeys(run.arm for run in runs)
-    rounds, sign = rounds_of(runs), _sign(record)
+    rounds, sign = rounds_of(runs), sign_of(record)
     for arm in arms:
         logs = [sign * log for log in round_logs(rounds, arm)]
         values = [run.value for run in runs if run.arm == arm and run.value is not None]
@@ -172,11 +173,6 @@ def _processes(record: BenchRecord) -> Iterator[Result]:
             float(np.median(values)),
             "stock against stock, in processes of their own" if arm == OWN_STOCK else "",
         )
-
-
-def _sign(record: BenchRecord) -> float:
-    """Of a log, so that less is faster."""
-    return -1.0 if record.higher_is_better else 1.0
 
 
 # -- two arms
@@ -193,7 +189,7 @@ def ratio_between(record: BenchRecord, arm: str, other: str) -> Ratio | None:
     ours, theirs = (_standing_for(record, name, by_arm) for name in (arm, other))
     if ours and theirs:
         return ratio_of(list(logs_between(ours, theirs)))
-    sign = _sign(record)
+    sign = sign_of(record)
     return ratio_of([sign * log for log in round_logs(rounds_of(record.runs), arm, other)])
 
 
