@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lagom.cli import complete
+from lagom.cli.pipe import put
 from lagom.errors import UsageError
 
 
@@ -55,7 +56,7 @@ def log(
         start, last = event if isinstance(event, journal.JobStart) else start, event
         line = formatter.line(event)
         if line is not None:
-            _print(event.model_dump_json(by_alias=True) if as_json else line)
+            put(event.model_dump_json(by_alias=True) if as_json else line)
     if site and not formatter.site_is_known:
         known = ", ".join(formatter.sites_known) or "none: no iteration was found"
         raise UsageError(f"there is no site '{site}' in this log; its sites are: {known}.")
@@ -66,12 +67,3 @@ def log(
             f"lagom: {len(damaged)} line(s) could not be read (first: line {damaged[0]}): torn by a crash.",
             file=sys.stderr,
         )
-
-
-def _print(line: str) -> None:
-    """At once, so that a pipe sees it; a closed pipe (`lagom log | head`) ends the command quietly."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]
-        raise typer.Exit from None

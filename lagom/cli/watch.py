@@ -15,6 +15,7 @@ import typer
 
 from lagom.cli import complete
 from lagom.cli.demo import check_writable
+from lagom.cli.pipe import put
 from lagom.errors import UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _screen(stack: contextlib.ExitStack, *, once: bool, as_json: bool) -> View:
     if as_json:
         import json
 
-        return lambda node: _print(json.dumps(node.as_json()))
+        return lambda node: put(json.dumps(node.as_json()))
     from rich.console import Console
 
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_COLUMNS)
@@ -155,7 +156,7 @@ def _lines() -> View:
 
     def view(node: NodeSnapshot) -> None:
         for line in lines.of(node):
-            _print(line)
+            put(line)
 
     return view
 
@@ -165,12 +166,3 @@ def _textfile(path: Path) -> View:
 
     check_writable(path)
     return lambda node: write_textfile(node, path)
-
-
-def _print(line: str) -> None:
-    """At once, so that a pipe sees it; a closed pipe ends the command quietly."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]
-        raise typer.Exit from None
