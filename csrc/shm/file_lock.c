@@ -15,7 +15,7 @@ bool lagom_lock_try(int fd, uint32_t byte)
     return fcntl(fd, F_SETLK, &lock) == 0;
 }
 
-static uint64_t milliseconds_now(void)
+uint64_t lagom_milliseconds_now(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -25,9 +25,9 @@ static uint64_t milliseconds_now(void)
 bool lagom_lock_wait(int fd, uint32_t byte, uint32_t milliseconds)
 {
     const struct timespec pause = {.tv_nsec = 200 * 1000};
-    uint64_t end = milliseconds_now() + milliseconds; /* by the clock: on a busy machine a pause is longer than asked */
+    uint64_t end = lagom_milliseconds_now() + milliseconds; /* by the clock: on a busy machine a pause is longer than asked */
     while (!lagom_lock_try(fd, byte)) {
-        if (milliseconds_now() >= end) {
+        if (lagom_milliseconds_now() >= end) {
             return false;
         }
         nanosleep(&pause, NULL);

@@ -26,18 +26,23 @@ static bool is_local(const char *folder)
     return false;
 }
 
-static void remove_one(const char *folder, const char *name)
+static enum lagom_region_fault remove_one(const char *folder, const char *name)
 {
     char path[LAGOM_PATH_BYTES + 64];
     int length = snprintf(path, sizeof(path), "%s/%s", folder, name);
-    if (length > 0 && (size_t)length < sizeof(path)) {
-        lagom_file_remove_stale(path);
-    }
+    bool whole = length > 0 && (size_t)length < sizeof(path);
+    return whole ? lagom_file_remove_stale(path) : LAGOM_REGION_MISSING;
 }
 
 static bool is_hash(const char *text)
 {
     return strspn(text, "0123456789abcdef") == HASH_DIGITS;
+}
+
+/* What follows the region's name while it is made: .tmp.<hash>. */
+static bool says_being_made(const char *rest)
+{
+    return strncmp(rest, ".tmp.", 5) == 0 && is_hash(rest + 5) && rest[5 + HASH_DIGITS] == '\0';
 }
 
 /* lagom-<uid>-<hash>, or that with .tmp.<hash> while it is made: a user's own file may be called almost like it. */
@@ -49,33 +54,36 @@ static bool is_name_of_ours(const char *name)
         return false;
     }
     const char *rest = name + length + HASH_DIGITS;
-    bool being_made = strncmp(rest, ".tmp.", 5) == 0 && is_hash(rest + 5);
-    return rest[being_made ? 5 + HASH_DIGITS : 0] == '\0';
+    return rest[0] == '\0' || says_being_made(rest);
 }
 
-static void remove_all(const char *folder)
+static bool remove_all(const char *folder, const char *region)
 {
     const struct dirent *entry;
+    bool made = false;
     DIR *files = opendir(folder);
     while (files != NULL && (entry = readdir(files)) != NULL) {
-        if (is_name_of_ours(entry->d_name)) {
-            remove_one(folder, entry->d_name);
+        const char *name = entry->d_name;
+        if (is_name_of_ours(name)) {
+            bool held = remove_one(folder, name) == LAGOM_REGION_HELD;
+            size_t length = strlen(region);
+            made = made || (held && strncmp(name, region, length) == 0 && says_being_made(name + length));
         }
     }
     if (files != NULL) {
         closedir(files);
     }
+    return made;
 }
 
-void lagom_leftovers_remove(const char *path)
+bool lagom_leftovers_remove(const char *path)
 {
     char folder[LAGOM_PATH_BYTES];
     snprintf(folder, sizeof(folder), "%s", path);
     char *slash = strrchr(folder, '/');
-    if (slash != NULL) {
-        *slash = '\0';
-        if (is_local(folder)) {
-            remove_all(folder);
-        }
+    if (slash == NULL) {
+        return false;
     }
+    *slash = '\0';
+    return is_local(folder) && remove_all(folder, slash + 1);
 }

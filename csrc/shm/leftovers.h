@@ -2,7 +2,10 @@
 #ifndef LAGOM_LEFTOVERS_H
 #define LAGOM_LEFTOVERS_H
 
-/* Removes, beside `path`, what jobs of this user left that were killed whole or ended by a power cut. */
-void lagom_leftovers_remove(const char *path);
+#include <stdbool.h>
+
+/* Removes, beside `path`, what jobs of this user left that were killed whole or ended by a power cut. Whether somebody
+ * alive is making the region of `path` itself. */
+bool lagom_leftovers_remove(const char *path);
 
 #endif

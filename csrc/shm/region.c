@@ -17,7 +17,8 @@
 #include "shm/region_file.h"
 #include "shm/region_table.h"
 
-#define ATTEMPTS 50u /* each loses to somebody who made or removed the file meanwhile */
+#define ATTEMPTS 50u             /* each loses to somebody who made or removed the file meanwhile */
+#define MAKER_MILLISECONDS 2000u /* a region is made in a few; one stopped at it is not waited for longer */
 #define JUDGE_MILLISECONDS 2000u
 #define LEAVE_MILLISECONDS 100u /* others judge for microseconds; two that leave at once must not both give up */
 #define TEMPORARY_BYTES (LAGOM_PATH_BYTES + 32u)
@@ -126,7 +127,23 @@ static enum lagom_region_fault attach_existing(const struct request *request, st
     return fault;
 }
 
-static enum lagom_region_fault attach_once(const struct request *request, struct lagom_attachment **out)
+/* One maker at a time: every rank of a job comes at the same moment, and where shared memory is small (64 MB in Docker)
+ * eight regions being made leave no room for one, nor for NCCL. MISSING = somebody else made or makes it. */
+static enum lagom_region_fault make(const struct request *request, bool patient, struct lagom_attachment **out)
+{
+    if (lagom_leftovers_remove(request->path) && patient) {
+        return LAGOM_REGION_MISSING;
+    }
+    enum lagom_region_fault fault = create(request, out);
+    if (fault != LAGOM_REGION_NO_SPACE || !patient) {
+        return fault;
+    }
+    /* Two may still have begun at once: the room is the other's, whose temporary name goes only once its region is there */
+    bool other = lagom_leftovers_remove(request->path) || access(request->path, F_OK) == 0;
+    return other ? LAGOM_REGION_MISSING : fault;
+}
+
+static enum lagom_region_fault attach_once(const struct request *request, bool patient, struct lagom_attachment **out)
 {
     enum lagom_region_fault fault = attach_existing(request, out);
     if (request->job_key == NULL) {
@@ -136,11 +153,7 @@ static enum lagom_region_fault attach_once(const struct request *request, struct
         lagom_file_remove_stale(request->path);
         return LAGOM_REGION_MISSING;
     }
-    if (fault != LAGOM_REGION_MISSING) {
-        return fault;
-    }
-    lagom_leftovers_remove(request->path);
-    return create(request, out);
+    return fault == LAGOM_REGION_MISSING ? make(request, patient, out) : fault;
 }
 
 static void pause_a_millisecond(void)
@@ -151,9 +164,12 @@ static void pause_a_millisecond(void)
 
 static enum lagom_region_fault attach(const struct request *request, struct lagom_attachment **out)
 {
+    uint64_t end = lagom_milliseconds_now() + MAKER_MILLISECONDS;
     enum lagom_region_fault fault = LAGOM_REGION_MISSING;
-    for (uint32_t i = 0; i < ATTEMPTS; i++) {
-        fault = attach_once(request, out);
+    bool patient = true;
+    for (uint32_t i = 0; i < ATTEMPTS; i += !patient) {
+        patient = lagom_milliseconds_now() < end;
+        fault = attach_once(request, patient, out);
         if (fault != LAGOM_REGION_MISSING || request->job_key == NULL) {
             break;
         }

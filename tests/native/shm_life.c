@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -141,6 +142,96 @@ static void two_that_leave_at_once_leave_nothing(void)
     }
 }
 
+static char being_made[LAGOM_PATH_BYTES + 32];
+
+static void hold_a_half_made_one(void)
+{
+    int fd = open(being_made, O_CREAT | O_RDWR, 0600);
+    CHECK(fd >= 0 && lagom_lock_try(fd, LAGOM_LOCK_REGISTER));
+}
+
+/* Who is making one is waited for; who was killed at it is not; who was stopped at it is for two seconds, no more. */
+static void a_maker_is_waited_for(void)
+{
+    snprintf(being_made, sizeof(being_made), "%s.tmp.0123456789abcdef", path);
+    pid_t maker = child_that_stays(hold_a_half_made_one), killer = fork();
+    if (killer == 0) {
+        usleep(200 * 1000);
+        kill(maker, SIGKILL);
+        _exit(0);
+    }
+    double began = seconds();
+    struct lagom_mapping mine = join_or_die("job");
+    CHECK(seconds() - began > 0.1 && seconds() - began < 1.5);
+    CHECK_EQUAL(files_of_ours(), 1);
+    lagom_region_leave(&mine, true);
+    CHECK(status_of(killer) == 0 && waitpid(maker, NULL, 0) == maker);
+
+    maker = child_that_stays(hold_a_half_made_one);
+    kill(maker, SIGSTOP);
+    began = seconds();
+    mine = join_or_die("job");
+    CHECK(seconds() - began > 1.5 && seconds() - began < 15);
+    kill_child(maker);
+    lagom_region_leave(&mine, true);
+    CHECK(unlink(being_made) == 0);
+}
+
+static int gate[2]; /* closed = everybody may go */
+
+static void join_at_the_gate(void)
+{
+    char byte;
+    close(gate[1]);
+    CHECK_EQUAL(read(gate[0], &byte, 1), 0);
+    struct lagom_mapping mapping = join_or_die("job");
+    while (mapping.region->header.processes_seen < 8) {
+        usleep(1000);
+    }
+    lagom_region_leave(&mapping, true);
+    _exit(0);
+}
+
+/* Eight ranks come at the same moment where there is room for one region and its reserve, not for two. */
+static void fill_a_small_memory(void)
+{
+    for (int round = 0; round < 300; round++) {
+        pid_t children[8];
+        CHECK(pipe(gate) == 0);
+        for (int i = 0; i < 8; i++) {
+            if ((children[i] = fork()) == 0) {
+                alarm(30);
+                join_at_the_gate();
+            }
+        }
+        close(gate[0]);
+        close(gate[1]);
+        for (int i = 0; i < 8; i++) {
+            CHECK_EQUAL(status_of(children[i]), 0);
+        }
+        CHECK_EQUAL(files_of_ours(), 0);
+    }
+}
+
+static void all_ranks_find_room_in_a_small_memory(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+            mount("none", getenv("LAGOM_SHM_DIR"), "tmpfs", 0, "size=32m") != 0) {
+            _exit(77);
+        }
+        fill_a_small_memory();
+        _exit(0);
+    }
+    int status = status_of(child);
+    if (status == 77) {
+        printf("  not seen: mounting in a namespace of one's own is not allowed here\n");
+    } else {
+        CHECK_EQUAL(status, 0);
+    }
+}
+
 /* An elastic restart: the last rank has gone, the next one comes while the controller makes up its mind. */
 static void a_controller_goes_only_where_no_rank_is(void)
 {
@@ -183,8 +274,6 @@ static void a_stopped_judge_holds_nobody_up(void)
 }
 
 /* ---- Containers -------------------------------------------------------------------------------------------------- */
-
-static int gate[2]; /* closed = everybody may go */
 
 /* In a PID namespace of its own, where it is process 1, as in a container; 77 = not allowed here. */
 static pid_t in_a_container(void (*body)(void))
@@ -327,6 +416,8 @@ int main(void)
     RUN(what_a_power_cut_left_is_cleared);
     RUN(only_our_own_files_are_cleared);
     RUN(two_that_leave_at_once_leave_nothing);
+    RUN(a_maker_is_waited_for);
+    RUN(all_ranks_find_room_in_a_small_memory);
     RUN(a_controller_goes_only_where_no_rank_is);
     RUN(a_stopped_judge_holds_nobody_up);
     RUN(ranks_in_containers_find_each_other);
