@@ -20,10 +20,14 @@ from lagom.wire.glance import GroupGlance, PlanGlance, RegionGlance, SitePlan, g
 from lagom.wire.library import library
 from lagom.wire.region import job_key, region_path
 
-SOON, LATER = 0.1, 5.0  # seconds between two looks: until the ranks are settled, and then
+#: Seconds between two looks: until the ranks are settled, and then. A region that is not there costs microseconds.
+SOON, LATER = 0.02, 5.0
 SETTLED = 10.0  # seconds without anything new
 PURPOSE = "replay"
-UNSEEN = "no rank of this job registered with lagom, so what became of the profile stands on the job's own stderr alone"
+UNSEEN = (
+    f"no rank of this job was seen registered with lagom (none was, or for less than the {SOON * 1e3:.0f} ms between "
+    "two looks), so what became of the profile stands on the job's own stderr alone"
+)
 NOT_AGREED = (
     "nothing of the profile came into force here: it has no section for this communicator, or the job ended before all "
     "ranks had agreed"

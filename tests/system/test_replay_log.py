@@ -25,8 +25,8 @@ def profile(place: Path, ranks: int) -> Path:
     return path
 
 
-def run(place: Path, *options: str, iterations: int = 300) -> tuple[list[Any], subprocess.CompletedProcess[str]]:
-    """The demo's job of two ranks to its end; (events of its log, what it said)."""
+def run(place: Path, *options: str, iterations: int = 8000) -> tuple[list[Any], subprocess.CompletedProcess[str]]:
+    """The demo's job of two ranks to its end, a second or so away; (events of its log, what it said)."""
     (place / "shm").mkdir()
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
     environ = {**clean, "LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated"}
@@ -73,7 +73,7 @@ def test_a_refused_replay_is_in_the_log_with_the_plugins_reason(tmp_path: Path) 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_auto_has_one_job_of_the_announced_name(tmp_path: Path, ranks: int) -> None:
     """Replayed: told by the launcher. Refused: tuned, and told by the controller that the ranks start."""
-    events, done = run(tmp_path, "--mode", "auto", "--profile", str(profile(tmp_path, ranks)), iterations=600)
+    events, done = run(tmp_path, "--mode", "auto", "--profile", str(profile(tmp_path, ranks)))
     starts = [event for event in events if isinstance(event, journal.JobStart)]
     assert [start.job for start in starts] == [announced(done)]
     assert starts[0].mode == ("auto" if ranks == 2 else "tune")
