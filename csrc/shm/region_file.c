@@ -17,6 +17,7 @@
 
 #define REGION_BYTES sizeof(struct lagom_region)
 #define SHARE_OF_FREE_SPACE 4u /* we take at most a quarter of what is free */
+#define JUDGE_MILLISECONDS 100u /* a judge of a new file takes microseconds; one stopped at it costs another name */
 
 /* ---- Judging what lies there ------------------------------------------------------------------------------------ */
 
@@ -111,20 +112,25 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
 
 /* Under the janitor byte. Whoever attaches takes a lock first and looks at this byte afterwards, so either we see the
  * lock, or it sees us and then finds the file gone. */
-enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path, uint32_t milliseconds)
+static enum lagom_region_fault unlink_unless(bool (*wanted)(int fd), int fd, const char *path, uint32_t milliseconds)
 {
     struct stat mine, there;
-    if (anybody_alive(fd) || !lagom_lock_wait(fd, LAGOM_LOCK_JANITOR, milliseconds)) {
+    if (wanted(fd) || !lagom_lock_wait(fd, LAGOM_LOCK_JANITOR, milliseconds)) {
         return LAGOM_REGION_HELD;
     }
     enum lagom_region_fault fault = LAGOM_REGION_HELD;
-    if (!anybody_alive(fd)) {
+    if (!wanted(fd)) {
         bool same = fstat(fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_dev == there.st_dev &&
                     mine.st_ino == there.st_ino;
         fault = same && unlink(path) == 0 ? LAGOM_REGION_OK : LAGOM_REGION_MISSING;
     }
     lagom_lock_drop(fd, LAGOM_LOCK_JANITOR);
     return fault;
+}
+
+enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path, uint32_t milliseconds)
+{
+    return unlink_unless(anybody_alive, fd, path, milliseconds);
 }
 
 enum lagom_region_fault lagom_file_remove_stale(const char *path)
@@ -140,7 +146,7 @@ enum lagom_region_fault lagom_file_remove_stale(const char *path)
     struct stat file;
     fault = fstat(fd, &file) == 0 ? check_owner(&file) : LAGOM_REGION_SYSTEM;
     if (fault == LAGOM_REGION_OK) {
-        fault = anybody_holds_it(fd) ? LAGOM_REGION_HELD : lagom_file_unlink_if_dead(fd, path, 0);
+        fault = unlink_unless(anybody_holds_it, fd, path, 0);
     }
     close(fd);
     return fault;
@@ -163,16 +169,29 @@ static bool leaves_room(int fd)
            (uint64_t)space.f_bavail * space.f_frsize >= (uint64_t)REGION_BYTES * SHARE_OF_FREE_SPACE;
 }
 
+/* From now on nobody takes it for a leftover. Somebody may have just before: then it has no name any more, and must not
+ * take room that nobody sees it take. */
+static bool take_name(int fd)
+{
+    struct stat file;
+    if (!lagom_lock_try(fd, LAGOM_LOCK_REGISTER) || !lagom_lock_wait(fd, LAGOM_LOCK_JANITOR, JUDGE_MILLISECONDS)) {
+        return false;
+    }
+    lagom_lock_drop(fd, LAGOM_LOCK_JANITOR);
+    return fstat(fd, &file) == 0 && file.st_nlink > 0;
+}
+
 enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_attachment **out)
 {
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) {
         return errno == ENOSPC ? LAGOM_REGION_NO_SPACE : LAGOM_REGION_SYSTEM;
     }
-    lagom_lock_try(fd, LAGOM_LOCK_REGISTER); /* from now on nobody takes it for a leftover */
     enum lagom_region_fault fault = LAGOM_REGION_OK;
     int failure = 0;
-    if (!leaves_room(fd) || (failure = posix_fallocate(fd, 0, (off_t)REGION_BYTES)) != 0) {
+    if (!take_name(fd)) {
+        fault = LAGOM_REGION_MISSING;
+    } else if (!leaves_room(fd) || (failure = posix_fallocate(fd, 0, (off_t)REGION_BYTES)) != 0) {
         fault = failure == 0 || failure == ENOSPC ? LAGOM_REGION_NO_SPACE : LAGOM_REGION_SYSTEM;
     } else if (fchmod(fd, 0600) != 0 || (*out = lagom_attachment_add(fd, true)) == NULL) {
         fault = LAGOM_REGION_SYSTEM;
