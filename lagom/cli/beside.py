@@ -20,8 +20,7 @@ from lagom.files import FOLDER_MODE, not_ours, open_append
 from lagom.journal import LOG_NAME
 from lagom.journal.ending import write_death, write_end
 from lagom.settings import controller_program, read, split_rules
-from lagom.wire.inspect import unlink_if_unheld
-from lagom.wire.region import job_key, region_path
+from lagom.wire.region import job_key, region_path, unlink_if_unheld
 
 LOG = "controller.log"
 REFUSED = 2  # the exit code with which the controller says why it does not run

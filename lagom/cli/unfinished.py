@@ -22,11 +22,11 @@ def how_it_stands(start: JobStart | None, last: Base | None) -> str:
 
 
 def _as_seen_here(region: Path, who: str, pid: int) -> str:
-    from lagom.wire.inspect import inspect
+    from lagom.wire.glance import glance
 
-    seen = inspect(region)
+    seen = glance(region)
     if seen.controller_alive and pid in (0, seen.controller_pid):
         return f"this log has no end yet: {who} runs."
-    ranks = 0 if seen.controller_alive else len(seen.ranks_alive)  # those of another controller are another job's
+    ranks = 0 if seen.controller_alive else len(seen.processes)  # those of another controller are another job's
     job = f"; {ranks} rank(s) of the job go on with what was agreed so far" if ranks else ""
     return f"this log has no end: {who} was killed{job}."

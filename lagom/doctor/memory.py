@@ -53,13 +53,14 @@ def check_regions(folder: Path, *, clean: bool) -> list[Finding]:
 
 
 def _check_region(path: Path, *, clean: bool) -> Finding:
-    from lagom.wire.inspect import inspect, unlink_if_unheld
+    from lagom.wire.glance import glance
+    from lagom.wire.region import unlink_if_unheld
 
-    view = inspect(path)
+    view = glance(path)
     if view.in_use:
         who = f"controller {view.controller_pid}" if view.controller_alive else "no controller"
-        text = f"{path} is live: job {view.job_key}, {len(view.ranks_alive)} rank(s), {who}"
-        libraries = sorted({rank.libnccl for rank in view.ranks_alive if rank.libnccl})
+        text = f"{path} is live: job {view.job_key}, {len(view.processes)} rank(s), {who}"
+        libraries = sorted({rank.libnccl for rank in view.processes if rank.libnccl})
         if len(libraries) > 1:
             text += f"; its ranks loaded different NCCLs: {', '.join(libraries)}"
             return Finding(Level.PROBLEM, AREA, text, "start every rank with the same Python environment.")

@@ -1,4 +1,5 @@
-"""What ``lagom watch`` sees of a region: a private copy of its tables, taken without a lock and without a write.
+"""A look at a region from outside (watch, doctor, the launcher): a private copy of its tables, taken without a lock and
+without a write.
 
 The rings are not touched: they have one consumer, the controller. What is copied may be half written or garbage; every
 index is clamped here, and a plan counts only if its own hash fits.
@@ -87,6 +88,11 @@ class RegionGlance:
     simulated_clock: bool = False
     processes: tuple[ProcessView, ...] = ()  # those alive
     groups: tuple[GroupGlance, ...] = ()
+
+    @property
+    def in_use(self) -> bool:
+        """Whether anybody holds it."""
+        return self.controller_alive or bool(self.processes)
 
 
 def glance(path: Path) -> RegionGlance:

@@ -424,3 +424,9 @@ def region_path(key: str) -> Path:
     if not library().lagom_region_path(os.fsencode(key), out):
         raise RegionRefused("LAGOM_SHM_DIR is too long (230 bytes at most); name a shorter folder.")
     return Path(_name(out))
+
+
+def unlink_if_unheld(path: Path) -> bool:
+    """Remove a region that no living process holds any lock on, whatever is in it; True if it is gone."""
+    library().lagom_region_remove_stale(os.fsencode(path))
+    return not path.exists()

@@ -22,7 +22,6 @@ from lagom.sim.virtual.control import key_and_region
 from lagom.sim.virtual.job import RankSummary, VirtualJob
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
 from lagom.wire.glance import glance
-from lagom.wire.inspect import inspect
 from tests.system.storm import CELLS, Control, Weather
 from tests.system.support import Job
 from tests.system.test_controller_faults import Log, tuning
@@ -187,8 +186,8 @@ def test_ranks_in_containers_of_their_own_agree(programs: Path, plugin: Path, jo
     end = time.monotonic() + weather.seconds
     while min(map(min, control.calls())) < CELLS and not control["stop"] and time.monotonic() < end:
         time.sleep(0.01)
-    pids = {rank.pid for rank in inspect(job.region).ranks_alive}
-    alive = len(inspect(job.region).ranks_alive)
+    pids = {rank.pid for rank in glance(job.region).processes}
+    alive = len(glance(job.region).processes)
     control["stop"] = 1
     assert [rank.wait(20) for rank in ranks] == [0] * weather.ranks
     assert (alive, pids) == (weather.ranks, {1})
@@ -244,8 +243,8 @@ def test_ranks_of_every_launcher_meet_in_one_region(launcher: str, tmp_path: Pat
     with VirtualJob(spec(), tmp_path / "ranks", {**environ, **per_rank}) as ranks:
         assert ranks.wait_iteration(3, 30)
         (region,) = shared.iterdir()
-        seen = inspect(region)
-        assert len(seen.ranks_alive) == 2, seen
+        seen = glance(region)
+        assert len(seen.processes) == 2, seen
         ranks.stop()
         ranks.finish(20)
     assert seen.job_key.startswith(f"{NAMES[launcher]} uid={os.getuid()} boot="), seen.job_key

@@ -11,8 +11,8 @@ import pytest
 
 from lagom.doctor import memory, plugin
 from lagom.doctor.finding import Level
-from lagom.wire.inspect import inspect, unlink_if_unheld
-from lagom.wire.region import Region, region_path
+from lagom.wire.glance import glance
+from lagom.wire.region import Region, region_path, unlink_if_unheld
 
 #: Holds a region as its controller until its stdin closes.
 HOLDER = """
@@ -73,7 +73,7 @@ def test_garbage_under_our_name_is_stale(folder: Path, content: bytes) -> None:
     path = folder / f"lagom-{os.getuid()}-0123456789abcdef"
     path.write_bytes(content)
     path.chmod(0o600)
-    assert inspect(path).fault
+    assert glance(path).fault
     (finding,) = memory.check_regions(folder, clean=True)
     assert finding.level is Level.OK
     assert not path.exists()
@@ -82,7 +82,7 @@ def test_garbage_under_our_name_is_stale(folder: Path, content: bytes) -> None:
 def test_inspecting_takes_nothing_away(folder: Path) -> None:
     with Region.create("the-job") as region:
         path = region.path
-    assert inspect(path).fault or not inspect(path).in_use
+    assert glance(path).fault or not glance(path).in_use
     with Region.create("the-job"):
         pass
 

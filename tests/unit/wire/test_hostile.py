@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lagom.profile_file import EVIDENCE, Fingerprint, Section, read_evidence, write_profile
 from lagom.records import CommConfig, Function
 from lagom.settings import split_rules
-from lagom.wire.inspect import inspect
+from lagom.wire.glance import glance
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
 from lagom.wire.plan import BadProfile, BadRule, Plan, Rule, check_profile, format_rule, parse_rule
 from lagom.wire.profile import read_environment, read_profile
@@ -237,4 +237,4 @@ def test_any_file_is_looked_at_without_harm(tmp_path: Path, content: bytes | int
     if isinstance(content, int):
         os.truncate(path, content)
     path.chmod(mode)
-    assert inspect(path).fault
+    assert glance(path).fault
