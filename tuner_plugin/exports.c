@@ -19,18 +19,26 @@ static bool inert(void)
 
 /* ---- Tuner ------------------------------------------------------------------------------------------------------ */
 
+/* What every version from 2.22 on asks, but for `registered`, which 2.22 and 2.23 do not tell. */
+static inline struct lagom_question question_of(int function, size_t bytes, int pipe_ops, float **costs, int algorithms,
+                                                int protocols, int registered, int *channels)
+{
+    return (struct lagom_question){.function = function,
+                                   .bytes = bytes,
+                                   .pipe_ops = pipe_ops,
+                                   .costs = costs,
+                                   .algorithms = algorithms,
+                                   .protocols = protocols,
+                                   .registered = registered,
+                                   .channels = channels};
+}
+
 static int get_coll_info(void *context, int function, size_t bytes, int pipe_ops, float **costs, int algorithms,
                          int protocols, int registered, int *channels)
 {
     if (context != NULL && !inert()) {
-        const struct lagom_question question = {.function = function,
-                                                .bytes = bytes,
-                                                .pipe_ops = pipe_ops,
-                                                .costs = costs,
-                                                .algorithms = algorithms,
-                                                .protocols = protocols,
-                                                .registered = registered,
-                                                .channels = channels};
+        const struct lagom_question question =
+            question_of(function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
         if (__builtin_expect(lagom_is_bystander(context), false)) {
             lagom_bystander_decide(context, &question);
         } else {
@@ -108,14 +116,8 @@ static int get_coll_info_v4(void *context, int function, size_t bytes, int pipe_
     if (context == NULL || inert() || !lagom_is_sized(context)) {
         return get_coll_info(context, function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
     }
-    const struct lagom_question question = {.function = function,
-                                            .bytes = bytes,
-                                            .pipe_ops = pipe_ops,
-                                            .costs = costs,
-                                            .algorithms = algorithms,
-                                            .protocols = protocols,
-                                            .registered = registered,
-                                            .channels = channels};
+    const struct lagom_question question =
+        question_of(function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
     lagom_sized_decide(context, &question);
     return NCCL_SUCCESS;
 }
