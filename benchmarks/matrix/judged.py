@@ -34,13 +34,20 @@ def reached(row: Row, found: Data | None, noise: Data | None) -> str:
     return "yes" if found["low"] > noise["high"] else "**no**: within stock against stock"
 
 
+def with_interval(value: float, low: float | None, high: float | None, pairs: int) -> str:
+    """``1.144 [1.137, 1.151]``; without an interval, of how few pairs it is."""
+    if low is None:
+        return f"{value:.3f} (n = {pairs}: no interval)"
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
 def told(ratio: Ratio | None) -> str:
     """``1.144 [1.137, 1.151], n = 24``, or what is missing."""
     if ratio is None:
         return "not measured"
     if not ratio.has_interval:
-        return f"{ratio.value:.3f} (n = {ratio.pairs}: no interval)"
-    return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}], n = {ratio.pairs}"
+        return with_interval(ratio.value, None, None, ratio.pairs)
+    return f"{with_interval(ratio.value, ratio.low, ratio.high, ratio.pairs)}, n = {ratio.pairs}"
 
 
 def ahead(ratio: Ratio | None) -> str:

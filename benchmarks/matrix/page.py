@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.matrix.judged import against_others, in_processes, over_stock, reached, threads, told
+from benchmarks.matrix.judged import against_others, in_processes, over_stock, reached, threads, told, with_interval
 from benchmarks.matrix.rows import Row, rows
 
 Data = dict[str, Any]
@@ -45,9 +45,7 @@ def speed(found: Data | None) -> str:
     """``1.144 [1.137, 1.151]``, or a dash."""
     if found is None or found["speedup"] is None:
         return "–"
-    if found["low"] is None:
-        return f"{found['speedup']:.3f} (n = {found['pairs']}: no interval)"
-    return f"{found['speedup']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+    return with_interval(found["speedup"], found["low"], found["high"], found["pairs"])
 
 
 def outcome_arm(data: Data, row: Row) -> Data | None:
