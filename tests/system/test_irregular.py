@@ -5,28 +5,23 @@ None of it may hang the job or the search, let two ranks differ, count as an ite
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lagom import journal
 from lagom.demo.stage import Scene
-from lagom.journal.tail import Tail
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.incidents import Incident, checkpoint, evaluation
-from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
 from lagom.wire.profile import read_profile
+from tests.system.play import Played, play, searches
 from tests.system.support import Job
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 
-SECONDS = 70.0
 CALLS = fsdp_like_calls(3, 128 << 20)
 COMM_ID = 0x5A4D
 SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.005)
@@ -36,61 +31,19 @@ UNHURRIED_US = 10_000.0
 LONG_S = 20.0  # simulated: forty iterations of the scene's job, thousands of the plain one's
 
 
-@dataclass
-class Run:
-    """What became of a job."""
-
-    moves: list[journal.Move] = field(default_factory=list)
-    outcomes: list[journal.Outcome] = field(default_factory=list)
-    programs: list[journal.Program] = field(default_factory=list)
-    drifts: list[journal.Drift] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    captures: list[int] = field(default_factory=list)
-    iterations: int = 0
-
-    def read(self, events: list[Any]) -> None:
-        kinds = {journal.Move: self.moves, journal.Outcome: self.outcomes, journal.Program: self.programs}
-        for event in events:
-            if isinstance(event, journal.Note):
-                self.notes.append(event.text)
-            elif isinstance(event, journal.Drift):
-                self.drifts.append(event)
-            elif type(event) in kinds:
-                kinds[type(event)].append(event)
-
-
 def plain(calls: tuple[tuple[int, int], ...] = CALLS, ranks: int = 2) -> JobSpec:
     """A job of nothing but communication: NCCL's own pick is the best there is."""
     one = CommunicatorSpec(COMM_ID, "shard", calls)
     return JobSpec(ranks=ranks, communicators=(one,), iterations=1 << 40, noise=0.005, logging_every=7)
 
 
-def tune(
-    spec: JobSpec, job: Job, folder: Path, search_seconds: int = 5, outcomes: int = 1, further_iterations: int = 60
-) -> Run:
-    """The job under the real controller until so many searches are over, and some iterations more."""
-    run = Run()
-    with ControllerProcess(job.environ, job.folder, ("--search-seconds", str(search_seconds))) as controller:
-        controller.wait_for_region()
-        with VirtualJob(spec, folder, job.environ) as ranks:
-            tail, end = Tail(job.folder), time.monotonic() + SECONDS
-            while len(run.outcomes) < outcomes and time.monotonic() < end:
-                run.read(tail.unread())
-                controller.check()
-                assert ranks.running()
-                time.sleep(0.03)
-            assert ranks.wait_iteration(ranks.iteration + further_iterations, 30)
-            run.iterations = ranks.iteration
-            ranks.stop()
-            ranks.finish(30)
-            assert ranks.differences() == []
-    run.read(tail.unread())
-    assert len(run.outcomes) >= outcomes, f"no outcome in {SECONDS:.0f} s: {run.notes}"
-    return run
+def tune(spec: JobSpec, job: Job, folder: Path, search_seconds: int = 5) -> Played:
+    """Until a search is over."""
+    return play(spec, job, folder, "--search-seconds", str(search_seconds), until=searches())
 
 
-def samples_ns(run: Run) -> list[float]:
-    return [sample.z for move in run.moves for pair in move.samples for sample in pair]
+def samples_ns(run: Played) -> list[float]:
+    return [sample.z for move in run.of(journal.Move) for pair in move.samples for sample in pair]
 
 
 def iterations_run(folder: Path, comm_id: int, calls: int) -> tuple[list[CommConfig], list[CommConfig]]:
@@ -116,15 +69,17 @@ def test_evaluations_and_checkpoints_are_no_iterations(job: Job, tmp_path: Path)
     )
     spec = replace(SCENE.spec(), incidents=incidents)
     run = tune(spec, job, tmp_path)
-    assert len(run.programs) == 1, "learnt once"
-    outcome = run.outcomes[0]
+    assert len(run.of(journal.Program)) == 1, "learnt once"
+    outcome = run.of(journal.Outcome)[0]
     assert outcome.verdict == "improved", outcome.reason
-    assert sum(move.discarded for move in run.moves) > 0, "no window met an incident: this test shows nothing"
-    baseline = run.moves[0].z
+    assert sum(move.discarded for move in run.of(journal.Move)) > 0, (
+        "no window met an incident: this test shows nothing"
+    )
+    baseline = run.of(journal.Move)[0].z
     assert baseline is not None
     assert max(samples_ns(run)) < LONG_S * 1e9 / 10, "a sample holds an evaluation"
-    assert not [move for move in run.moves if move.verdict == "missing"]
-    first, last = iterations_run(tmp_path, spec.communicators[0].comm_id, run.programs[0].period)
+    assert not [move for move in run.of(journal.Move) if move.verdict == "missing"]
+    first, last = iterations_run(tmp_path, spec.communicators[0].comm_id, run.of(journal.Program)[0].period)
     assert last == [chosen.over(stock) for chosen, stock in zip(configs_in(job.folder), first, strict=True)]
 
 
@@ -132,21 +87,21 @@ def test_pauses_without_calls_prove_nothing(job: Job, tmp_path: Path) -> None:
     """A recompilation, a garbage collection: one iteration a hundred times as long, now in this arm, now in that."""
     pauses = (Incident(37, every=41, pause_s=0.4), Incident(60, every=23, pause_s=0.1))
     run = tune(replace(plain(), incidents=pauses), job, tmp_path)
-    assert run.outcomes[0].verdict == "stock_is_best", run.outcomes[0].reason
-    assert not [move for move in run.moves if move.verdict == "confirmed"]
-    assert any(move.stragglers for move in run.moves), "no pause met a window: this test shows nothing"
+    assert run.of(journal.Outcome)[0].verdict == "stock_is_best", run.of(journal.Outcome)[0].reason
+    assert not [move for move in run.of(journal.Move) if move.verdict == "confirmed"]
+    assert any(move.stragglers for move in run.of(journal.Move)), "no pause met a window: this test shows nothing"
 
 
 def test_other_shapes_are_learnt_anew(job: Job, tmp_path: Path) -> None:
     """Sequence lengths that change for good, in mid-search."""
     spec = replace(SCENE.spec(), incidents=(Incident(700, share=0.5),), skew_us=UNHURRIED_US)
     run = tune(spec, job, tmp_path, search_seconds=15)
-    assert [program.sites[0].bytes for program in run.programs] == [
-        run.programs[0].sites[0].bytes,
-        pytest.approx(0.5 * run.programs[0].sites[0].bytes, rel=0.01),
+    assert [program.sites[0].bytes for program in run.of(journal.Program)] == [
+        run.of(journal.Program)[0].sites[0].bytes,
+        pytest.approx(0.5 * run.of(journal.Program)[0].sites[0].bytes, rel=0.01),
     ]
     assert any("the calls have been others" in note for note in run.notes)
-    assert run.outcomes[-1].verdict in ("improved", "stock_is_best")
+    assert run.of(journal.Outcome)[-1].verdict in ("improved", "stock_is_best")
 
 
 def test_micro_batches_without_synchronisation_are_one_iteration(job: Job, tmp_path: Path) -> None:
@@ -154,14 +109,14 @@ def test_micro_batches_without_synchronisation_are_one_iteration(job: Job, tmp_p
     gather, scatter = (int(Function.ALL_GATHER), 64 << 20), (int(Function.REDUCE_SCATTER), 64 << 20)
     calls = (gather,) * 6 * 3 + (gather,) * 3 + (gather, scatter) * 3
     run = tune(plain(calls), job, tmp_path, search_seconds=3)
-    assert [program.period for program in run.programs] == [len(calls)]
-    assert run.outcomes[0].verdict in ("improved", "stock_is_best")
+    assert [program.period for program in run.of(journal.Program)] == [len(calls)]
+    assert run.of(journal.Outcome)[0].verdict in ("improved", "stock_is_best")
 
 
 def test_a_graph_capture_ends_the_trials(job: Job, tmp_path: Path) -> None:
     """From then on NCCL is not called any more: the search ends with the incumbent, and nothing hangs."""
     spec = replace(SCENE.spec(), incidents=(Incident(CAPTURED_AT, captured=True),), skew_us=UNHURRIED_US)
     run = tune(spec, job, tmp_path, search_seconds=60)
-    assert run.outcomes[0].verdict == "stopped"
-    assert "CUDA graph" in run.outcomes[0].reason
+    assert run.of(journal.Outcome)[0].verdict == "stopped"
+    assert "CUDA graph" in run.of(journal.Outcome)[0].reason
     assert run.iterations > CAPTURED_AT

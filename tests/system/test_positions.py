@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,19 +9,16 @@ import pytest
 
 from lagom import journal
 from lagom.demo.stage import Scene
-from lagom.journal.tail import Tail
 from lagom.records import CommConfig
 from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.control import ControllerProcess
-from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.preset import build_simulator
 from lagom.sim.virtual.spec import JobSpec
 from lagom.wire.profile import read_profile
+from tests.system.play import play, searches
 from tests.system.support import Job
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
 
-SECONDS = 80.0
 SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.003)
 
 
@@ -41,31 +37,17 @@ class Tuned:
 
 def tune(spec: JobSpec, job: Job, folder: Path, strategy: str) -> Tuned:
     """Until the search is over by itself, and some iterations more."""
-    events: list[object] = []
-    with ControllerProcess(job.environ, job.folder, ("--strategy", strategy, "--search-seconds", "8")) as controller:
-        controller.wait_for_region()
-        with VirtualJob(spec, folder, job.environ) as ranks:
-            tail, end = Tail(job.folder), time.monotonic() + SECONDS
-            while not any(isinstance(event, journal.Outcome) for event in events):
-                assert time.monotonic() < end, "the search did not end"
-                events += tail.unread()
-                controller.check()
-                assert ranks.running()
-                time.sleep(0.03)
-            assert ranks.wait_iteration(ranks.iteration + 60, 30)
-            ranks.stop()
-            ranks.finish(30)
-            assert ranks.differences() == []
-    (program,) = [event for event in events if isinstance(event, journal.Program)]
-    (outcome,) = [event for event in events if isinstance(event, journal.Outcome)]
+    played = play(spec, job, folder, "--strategy", strategy, "--search-seconds", "8", until=searches())
+    (program,) = played.of(journal.Program)
+    (outcome,) = played.of(journal.Outcome)
     words = [unpack(word) for word in load(folder, spec.communicators[0].comm_id, 0)]
     _, sections = read_profile(job.folder / "profile.lagom")
     assert sections[0].program is not None
     return Tuned(
         program,
-        [event for event in events if isinstance(event, journal.Move)],
+        played.of(journal.Move),
         outcome,
-        [event.text for event in events if isinstance(event, journal.Note)],
+        played.notes,
         words[: program.period],
         words[-program.period :],
         sections[0].program.positions,

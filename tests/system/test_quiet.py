@@ -2,75 +2,34 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lagom import journal
 from lagom.demo.stage import Scene
-from lagom.journal.tail import Tail
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.incidents import Incident, evaluation
 from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.spec import JobSpec
 from lagom.wire.glance import TABLE_BYTES, glance
 from lagom.wire.layout import ffi
+from tests.system.play import Played, play, searches
 from tests.system.support import Job
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
 
-SECONDS = 80.0
 SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.005)
 CHANGES_AT = 3000  # iterations: long after a search of two seconds and the reference, at the pace of
 UNHURRIED_US = 10_000.0  # real time: two hundred iterations a second at most, on any machine
-Events = list[Any]
 
 
-@dataclass
-class Seen:
-    """A job while it ran."""
-
-    events: Events = field(default_factory=list)
-    looks: list[Any] = field(default_factory=list)
-
-    def of(self, kind: type) -> Events:
-        return [event for event in self.events if isinstance(event, kind)]
-
-
-def play(
-    spec: JobSpec, job: Job, folder: Path, until: Callable[[Seen, int], bool], look: Callable[[], Any] = lambda: None
-) -> Seen:
-    """The job under the real controller until ``until(what was seen, iteration)``; ``look`` once then, and again 200
-    iterations later."""
-    seen = Seen()
-    with ControllerProcess(job.environ, job.folder, ("--search-seconds", "2")) as controller:
-        controller.wait_for_region()
-        with VirtualJob(spec, folder, job.environ) as ranks:
-            tail, end = Tail(job.folder), time.monotonic() + SECONDS
-            while not until(seen, ranks.iteration):
-                assert time.monotonic() < end, f"not in {SECONDS:.0f} s: {[str(event) for event in seen.events][-4:]}"
-                seen.events += tail.unread()
-                controller.check()
-                assert ranks.running()
-                time.sleep(0.03)
-            for _ in range(2):
-                assert ranks.wait_iteration(ranks.iteration + 200, 30)
-                seen.looks.append(look())
-            ranks.stop()
-            ranks.finish(30)
-            assert ranks.differences() == []
-    seen.events += tail.unread()
-    return seen
-
-
-def searches(count: int) -> Callable[[Seen, int], bool]:
-    return lambda seen, _: len(seen.of(journal.Outcome)) >= count
+def tune(spec: JobSpec, job: Job, folder: Path, until: Callable[[Played], bool]) -> Played:
+    """A short search and what comes after it."""
+    return play(spec, job, folder, "--search-seconds", "2", until=until)
 
 
 def ring_heads(region: Path) -> tuple[list[int], list[int]]:
@@ -126,9 +85,16 @@ def last_calls(folder: Path, spec: JobSpec, count: int) -> list[CommConfig]:
 def test_a_tuned_job_is_in_the_state_of_a_replay(job: Job, tmp_path: Path) -> None:
     """Capture off, CUPTI not wanted, no record of any call: the same as where no controller ever was."""
     spec = replace(SCENE.spec(), logging_every=0)
-    seen = play(spec, job, tmp_path / "tuned", searches(1), lambda: State.of(job.region))
+    looks: list[State] = []
+
+    def look_twice(ranks: VirtualJob) -> None:
+        for _ in range(2):
+            assert ranks.wait_iteration(ranks.iteration + 200, 30)
+            looks.append(State.of(job.region))
+
+    seen = play(spec, job, tmp_path / "tuned", "--search-seconds", "2", until=searches(), afterwards=look_twice)
     assert seen.of(journal.Outcome)[0].verdict == "improved", seen.of(journal.Outcome)[0].reason
-    first, second = seen.looks
+    first, second = looks
     assert first == second, "something was recorded, or changed, in 200 quiet iterations"
     replay, _ = replayed(spec, job, tmp_path / "replayed", job.folder / "profile.lagom")
     assert (second.capture, second.timelines_wanted) == (replay.capture, replay.timelines_wanted) == (0, (0, 0))
@@ -143,7 +109,7 @@ def test_a_tuned_job_is_in_the_state_of_a_replay(job: Job, tmp_path: Path) -> No
 def test_a_machine_that_slows_down_is_tuned_again(job: Job, tmp_path: Path) -> None:
     """What held before is tried first, and the log says what happened."""
     spec = replace(SCENE.spec(), incidents=(Incident(CHANGES_AT, slower=1.25),), skew_us=UNHURRIED_US)
-    seen = play(spec, job, tmp_path, searches(2))
+    seen = tune(spec, job, tmp_path, searches(2))
     (drift,) = seen.of(journal.Drift)
     assert "% longer than after the search" in drift.reason
     assert drift.z_now / drift.z_before == pytest.approx(1.25, abs=0.06)  # what a block of some ten iterations resolves
@@ -165,6 +131,6 @@ def test_noise_pauses_and_evaluations_are_no_drift(job: Job, tmp_path: Path) -> 
         Incident(3500, slower=0.98),
     )
     spec = replace(SCENE.spec(), noise=0.02, incidents=incidents)
-    seen = play(spec, job, tmp_path, lambda seen, at: len(seen.of(journal.Outcome)) >= 1 and at > 8000)
+    seen = tune(spec, job, tmp_path, lambda seen: len(seen.of(journal.Outcome)) >= 1 and seen.iterations > 8000)
     assert not seen.of(journal.Drift)
     assert len(seen.of(journal.Outcome)) == 1

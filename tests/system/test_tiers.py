@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.demo.story import Story
-from lagom.journal.tail import Tail
-from lagom.sim.virtual.control import ControllerProcess
-from lagom.sim.virtual.job import VirtualJob
+from tests.system.play import play, searches
 from tests.system.support import Job
 
 SCENE = Scene(ranks=4, layers=3, tokens=4096, noise=0.005)
-SEARCH_SECONDS, ALL_SECONDS = 8, 60.0
 
 
 @pytest.mark.slow
@@ -31,23 +26,11 @@ def test_search_runs_to_its_end_on_what_can_be_seen(
 ) -> None:
     spec = replace(SCENE, version=version).spec()
     spec = replace(spec, timeline=timeline, profiler=timeline == "profiler")
-    story, notes = Story(), list[str]()
-    with ControllerProcess(job.environ, job.folder, ("--search-seconds", str(SEARCH_SECONDS))) as controller:
-        controller.wait_for_region()
-        with VirtualJob(spec, tmp_path, job.environ) as ranks:
-            tail, end = Tail(job.folder), time.monotonic() + ALL_SECONDS
-            while story.outcome is None and time.monotonic() < end:
-                events = tail.unread()
-                story.read(events)
-                notes += [event.text for event in events if isinstance(event, journal.Note)]
-                controller.check()
-                assert ranks.running()
-                time.sleep(0.05)
-            ranks.stop()
-            ranks.finish(20)
-            assert ranks.differences() == []
-    assert any(f"measured by {measured_by}" in note for note in notes), notes
-    assert story.outcome is not None, f"no outcome in {ALL_SECONDS:.0f} s: {notes}"
+    played = play(spec, job, tmp_path, "--search-seconds", "8", until=searches())
+    story = Story()
+    story.read(played.events)
+    assert any(f"measured by {measured_by}" in note for note in played.notes), played.notes
+    assert story.outcome is not None
     assert story.outcome.verdict in ("improved", "stock_is_best")
     empty = [move for move in story.moves if move.verdict == "missing"]
     assert not empty, f"windows that could not be measured: {[move.reason for move in empty]}"

@@ -1,0 +1,77 @@
+"""A virtual job under the real controller, watched until enough is seen: the loop that the tests of tuning share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lagom import journal
+from lagom.journal.tail import Tail
+from lagom.sim.virtual.control import ControllerProcess
+from lagom.sim.virtual.job import RankSummary, VirtualJob
+from lagom.sim.virtual.spec import JobSpec
+from tests.system.support import Job
+
+SECONDS = 75.0  # real time; what is waited for takes ten to thirty on two cores
+Event = TypeVar("Event")
+
+
+@dataclass
+class Played:
+    """What has been seen of a job so far."""
+
+    events: list[Any] = field(default_factory=list)
+    iterations: int = 0
+    summaries: list[RankSummary] = field(default_factory=list)  # what its ranks said at their end
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        """The events of one kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the controller remarked."""
+        return [note.text for note in self.of(journal.Note)]
+
+
+def searches(count: int = 1) -> Callable[[Played], bool]:
+    """Until so many searches are over."""
+    return lambda played: len(played.of(journal.Outcome)) >= count
+
+
+def some_more(ranks: VirtualJob) -> None:
+    """What was found last is in force by then."""
+    assert ranks.wait_iteration(ranks.iteration + 60, 30)
+
+
+def play(
+    spec: JobSpec,
+    job: Job,
+    folder: Path,
+    *options: str,
+    until: Callable[[Played], bool],
+    afterwards: Callable[[VirtualJob], None] = some_more,
+) -> Played:
+    """The job, its ranks' files in ``folder``, under a controller with ``options`` until ``until`` is satisfied, and
+    through ``afterwards``; then it ends in peace, and no two ranks have ever run different configs."""
+    played, tail, end = Played(), Tail(job.folder), time.monotonic() + SECONDS
+    with ControllerProcess(job.environ, job.folder, options) as controller:
+        controller.wait_for_region()
+        with VirtualJob(spec, folder, job.environ) as ranks:
+            while not until(played):
+                assert time.monotonic() < end, f"not in {SECONDS:.0f} s: {[str(event) for event in played.events[-4:]]}"
+                played.events += tail.unread()
+                played.iterations = ranks.iteration
+                controller.check()
+                assert ranks.running()
+                time.sleep(0.03)
+            afterwards(ranks)
+            played.iterations = ranks.iteration
+            ranks.stop()
+            played.summaries = ranks.finish(30)
+            assert ranks.differences() == []
+    played.events += tail.unread()
+    return played
