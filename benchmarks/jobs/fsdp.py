@@ -156,13 +156,13 @@ def be_deterministic() -> None:
 def start(arguments: argparse.Namespace) -> torch.device:
     """Device, seed and process group of this rank."""
     local = int(os.environ.get("LOCAL_RANK", 0))
-    device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", local % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if arguments.deterministic:
         be_deterministic()
     torch.manual_seed(arguments.seed)
-    on_gpu = device.type == "cuda"
     dist.init_process_group("nccl" if on_gpu else "gloo", device_id=device if on_gpu else None)
     return device
 

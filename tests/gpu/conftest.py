@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.evidence import circumstances
-from tests.gpu.support import NO_MULTICAST, Kernel, Place, gpu_count, kernels, place, run, torchrun, why_not
+from tests.gpu.support import NO_MULTICAST, SHARED_BY, Kernel, Place, kernels, place, rank_count, run, torchrun, why_not
 
 HERE = Path(__file__).parent
 EVIDENCE = pytest.StashKey[dict[str, Any]]()
@@ -44,7 +44,10 @@ def about() -> dict[str, Any]:
     import torch
 
     nccl = ".".join(map(str, torch.cuda.nccl.version()))
-    gpus = f"{gpu_count()} x {torch.cuda.get_device_name(0)}, torch {torch.__version__}, its NCCL {nccl}"
+    count = 1 if SHARED_BY else rank_count()
+    gpus = f"{count} x {torch.cuda.get_device_name(0)}, torch {torch.__version__}, its NCCL {nccl}"
+    if SHARED_BY:
+        gpus += f"; {SHARED_BY} ranks share it, under another NCCL: what is called nvlink never leaves the GPU"
     head = circumstances("tests/gpu")
     return {"commit": head["commit"], "date": head["date"], "machine": gpus}
 
@@ -79,7 +82,7 @@ def spot(tmp_path: Path) -> Iterator[Place]:
 @pytest.fixture(scope="session")
 def gpus() -> int:
     """How many ranks a job has here."""
-    return gpu_count()
+    return rank_count()
 
 
 @pytest.fixture(scope="session")

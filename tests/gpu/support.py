@@ -36,6 +36,12 @@ KEPT = ("NCCL_SOCKET", "NCCL_IB", "NCCL_DEBUG", "NCCL_HOSTID")
 FOREIGN = ("LAGOM_", "NCCL_", "SLURM_", "TORCHELASTIC")
 #: A hang ends in about a minute with a reason, not in ten.
 TALKATIVE = {"NCCL_DEBUG": "WARN", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "90"}
+#: Where there is one GPU, LAGOM_TEST_SHARED_GPU ranks may share it, with an NCCL that allows it (2.30 on). They take
+#: turns on it, so nothing can be learnt of speed; and what is called `nvlink` then never leaves the GPU.
+SHARED_BY = int(os.environ.get("LAGOM_TEST_SHARED_GPU", "0"))
+#: A libnccl.so.2 of release 2.30.3 or later: with it the chunk size is tried too.
+NCCL_230 = os.environ.get("LAGOM_TEST_NCCL_230", "")
+SHARING = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "LD_PRELOAD": NCCL_230} if SHARED_BY else {}
 SIGTERM_SECONDS = 15.0
 QUIET = ("OMP_NUM_THREADS", "FutureWarning", "return func(", "USDT", "****")
 
@@ -48,16 +54,18 @@ def why_not() -> str:
 
     if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
         return "needs torch with CUDA and NCCL, and this torch finds no GPU"
+    if SHARED_BY:
+        return "" if NCCL_230 else "LAGOM_TEST_SHARED_GPU needs LAGOM_TEST_NCCL_230: earlier NCCLs take one rank a GPU"
     if torch.cuda.device_count() < 2:
-        return f"needs at least 2 GPUs, and there is {torch.cuda.device_count()}"
+        return f"needs at least 2 GPUs, or LAGOM_TEST_SHARED_GPU=2, and there is {torch.cuda.device_count()}"
     return ""
 
 
-def gpu_count() -> int:
-    """How many GPUs the jobs use."""
+def rank_count() -> int:
+    """How many ranks a job has: one a GPU, or those that share one."""
     import torch
 
-    return min(MOST_GPUS, torch.cuda.device_count())
+    return SHARED_BY or min(MOST_GPUS, torch.cuda.device_count())
 
 
 @dataclass
@@ -89,7 +97,7 @@ class Place:
         multicast = {name: os.environ.get(name, value) for name, value in NO_MULTICAST.items()}
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         ours = {"LAGOM_SHM_DIR": str(self.shm), "PYTHONPATH": path}
-        return {**TALKATIVE, **clean, **multicast, **REGIMES[regime], **ours, **variables}
+        return {**TALKATIVE, **clean, **multicast, **REGIMES[regime], **SHARING, **ours, **variables}
 
     def with_plugin(self, regime: str = "nvlink", **variables: str) -> dict[str, str]:
         """The environment-only way: both variables, a name, a log folder."""

@@ -11,14 +11,12 @@ import pytest
 
 from lagom.records import Function
 from tests.gpu.storming import Strength, judge, storm_beside
-from tests.gpu.support import FULL, Place, torchrun
+from tests.gpu.support import FULL, NCCL_230, SHARING, Place, torchrun
 
 # Plans are agreed in milliseconds: many more than the number asked for fit into the time.
 STRENGTH = Strength(2000, 400, 60) if FULL else Strength(200, 40, 15)
 AT_LEAST_PLANS = STRENGTH.plans // 4  # on a slow machine
 AT_LEAST_CONFIGS = 2000 if FULL else 200  # distinct (function, size, A, P, NC, NT, C) that really ran
-#: A libnccl.so.2 of release 2.30.3 or later: with it the chunk size is tried too.
-NCCL_230 = os.environ.get("LAGOM_TEST_NCCL_230", "")
 #: compute-sanitizer, where it is not on PATH.
 SANITIZER = os.environ.get("LAGOM_TEST_SANITIZER", "") or shutil.which("compute-sanitizer") or ""
 SANITIZER_STRENGTH = Strength(20, 120, 20)
@@ -58,7 +56,7 @@ def test_no_illegal_memory_access_while_configs_change(
     ran, report = storm_beside(spot, 2, command, SANITIZER_STRENGTH, regime="host", **extra)
     wrong = [line for line in ran.lines if "ERROR SUMMARY" in line and "ERROR SUMMARY: 0 errors" not in line]
     assert not wrong, f"{wrong}; {ran.tail()}"
-    evidence(tool=SANITIZER, nccl=preload or "torch's", **report)
+    evidence(tool=SANITIZER, nccl=preload or SHARING.get("LD_PRELOAD", "torch's"), **report)
     assert report["calls"].get("applied", 0) > 0, f"no plan changed any call: {report}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.gpu.storming import Strength, judge, storm_beside
-from tests.gpu.support import FULL, Place, Ran, place, run, torchrun
+from tests.gpu.support import FULL, NCCL_230, Place, Ran, place, run, torchrun
 
 #: LAGOM_TEST_SOAK_MINUTES=8 for the full length alone.
 MINUTES = float(os.environ.get("LAGOM_TEST_SOAK_MINUTES", "8" if FULL else "0.7"))
@@ -18,7 +18,6 @@ COMPARED_STEPS = 100
 #: Chunks and channels change the order in which gradients are added, and so the last bits; the sums are float32, what
 #: is sent is not more than that.
 TOLERANCE = 0.02
-NCCL_230 = os.environ.get("LAGOM_TEST_NCCL_230", "")
 
 
 @pytest.mark.timeout(60 * MINUTES + 500)

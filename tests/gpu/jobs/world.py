@@ -19,7 +19,7 @@ def join() -> torch.device:
     if not torch.cuda.is_available():
         dist.init_process_group("gloo", timeout=TIMEOUT)
         return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", timeout=TIMEOUT, device_id=device)
     return device
