@@ -51,6 +51,7 @@ def test_no_illegal_memory_access_while_configs_change(
 ) -> None:
     """A short run of two ranks under memcheck: what is legal for us is within what NCCL's kernels can take."""
     memcheck = [SANITIZER, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", str(SANITIZER_FOUND)]
+    memcheck += ["--report-api-errors", "no"]  # NCCL asks CUDA for kernels that it was not built with, and copes
     extra = {"LD_PRELOAD": preload} if preload else {}
     command = [*memcheck, *job(spot, 2)]
     ran, report = storm_beside(spot, 2, command, SANITIZER_STRENGTH, regime="host", **extra)

@@ -45,6 +45,12 @@ def recorded_calls(folder: Path) -> dict[int, Any]:
     return {int(slot): rows[rows["slot"] == slot]["record"]["call"] for slot in np.unique(rows["slot"])}
 
 
+def fewer(stock: dict[str, list[Kernel]]) -> int:
+    """Fewer channels than NCCL takes for the large AllGather by itself: at most eight, taken as they are (asked
+    for 32 of 64 it took 31: data is shared out in whole cells)."""
+    return min(8, built(stock) // 2)
+
+
 def built(stock: dict[str, list[Kernel]]) -> int:
     """How many channels NCCL takes for the large AllGather by itself."""
     grids = {kernel.grid for launched in stock.values() for _, kernel in gathers(launched)}
@@ -67,7 +73,7 @@ def assert_switched(launched: dict[str, list[Kernel]], start: int, before: Kerne
 def test_channels_pinned_show_as_the_grid_from_the_agreed_call_on(
     spot: Place, stock: dict[str, list[Kernel]], gpus: int, evidence: Callable[..., None]
 ) -> None:
-    channels = built(stock) // 2
+    channels = fewer(stock)
     ran = pinned_run(spot, gpus, f"allgather:>=1M:nc={channels}")
     start, launched = committed_start(spot, ran), kernels(spot.traces)
     assert len(launched) == gpus
@@ -107,7 +113,7 @@ def test_a_profile_replays_without_a_controller(
     spot: Place, stock: dict[str, list[Kernel]], gpus: int, evidence: Callable[..., None]
 ) -> None:
     """The ranks agree among themselves: one switch, the same call on every rank, and never back."""
-    channels, profile = built(stock) // 2, spot.folder / "profile.lagom"
+    channels, profile = fewer(stock), spot.folder / "profile.lagom"
     rule = parse_rule(f"allgather:>=1M:nc={channels}")
     write_profile(profile, Fingerprint(ranks=gpus, nodes=1), [Section(gpus, 1, 0, rules=(rule,))])
     command = torchrun("mixed.py", gpus, "--iterations", "60", "--trace", str(spot.traces))
