@@ -50,7 +50,7 @@ STAYS = ("-Wl,-z,nodelete", "-ldl")
 LIBRARIES = {
     "liblagom.so": (CORE, "csrc/liblagom.map", ()),
     "libnccl-tuner-lagom.so": ((*CORE, "tuner_plugin"), "tuner_plugin/plugin.map", STAYS),
-    "liblagom_timeline.so": (("csrc/shm", "csrc/timeline"), "csrc/timeline/liblagom_timeline.map", STAYS),
+    "liblagom_timeline.so": ((*CORE, "csrc/timeline"), "csrc/timeline/liblagom_timeline.map", STAYS),
 }
 
 
