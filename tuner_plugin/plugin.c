@@ -106,8 +106,11 @@ static bool wants_timeline(void)
 /* The timeline's thread lives as long as there is a communicator: NCCL may let go of the plugin with the last one. */
 static struct lagom_member *count_in(struct lagom_member *member)
 {
-    if (member != NULL && plugin.members++ == 0 && wants_timeline()) {
-        lagom_kernels_open(plugin.job.mapping.region, plugin.job.mapping.process);
+    char reason[LAGOM_PATH_BYTES];
+    const struct lagom_mapping *mapping = &plugin.job.mapping;
+    if (member != NULL && plugin.members++ == 0 && wants_timeline() &&
+        !lagom_kernels_open(mapping->region, mapping->process, reason, sizeof(reason))) {
+        lagom_job_remark(&plugin.job, reason);
     }
     return member;
 }

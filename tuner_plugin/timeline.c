@@ -2,13 +2,11 @@
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "protocol/lagom_atomic.h"
 #include "shm/ownership.h"
-#include "tuner_plugin/log.h"
 #include "tuner_plugin/spans.h"
 
 #define FILE_NAME "liblagom_timeline.so"
@@ -52,16 +50,8 @@ static bool symbol(void *handle, const char *name, void *function)
     return address != NULL;
 }
 
-static bool load(void)
+static bool find_functions(void *handle)
 {
-    char path[PATH_MAX], why[LAGOM_PATH_BYTES] = "its folder is not known";
-    bool guarded = path_beside(path, sizeof(path)) && lagom_path_is_guarded(path, NULL, why, sizeof(why));
-    void *handle = guarded ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    if (handle == NULL) {
-        lagom_log(NCCL_LOG_INFO, "no kernel timeline: %s beside the plugin is not loaded: %s", FILE_NAME,
-                  guarded ? "it does not load here" : why);
-        return false;
-    }
     return symbol(handle, "lagom_timeline_attach", &library.attach) &&
            symbol(handle, "lagom_timeline_detach", &library.detach) &&
            symbol(handle, "lagom_timeline_launch_begins", &library.launch_begins) &&
@@ -70,16 +60,32 @@ static bool load(void)
            symbol(handle, "lagom_timeline_asked", &library.asked);
 }
 
-void lagom_kernels_open(struct lagom_region *region, uint32_t process)
+static bool load(char *reason, size_t room)
 {
-    if (attached) {
-        return;
+    char path[PATH_MAX], why[LAGOM_PATH_BYTES] = "its folder is not known";
+    bool guarded = path_beside(path, sizeof(path)) && lagom_path_is_guarded(path, NULL, why, sizeof(why));
+    void *handle = guarded ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    const char *failed = guarded && handle == NULL ? dlerror() : NULL;
+    if (handle != NULL && find_functions(handle)) {
+        return true;
     }
-    if (!tried) {
+    snprintf(reason, room, "no kernel timeline: %s beside the plugin is not loaded: %.150s.", FILE_NAME,
+             handle != NULL ? "it is of another version" : failed != NULL ? failed : why);
+    return false;
+}
+
+bool lagom_kernels_open(struct lagom_region *region, uint32_t process, char *reason, size_t room)
+{
+    reason[0] = '\0';
+    if (!attached && !tried) {
         tried = true;
-        lagom_store_release(&usable, load() ? &library : NULL); /* pairs with the launching threads' acquire */
+        lagom_store_release(&usable, load(reason, room) ? &library : NULL); /* pairs with the launching threads' acquire */
     }
-    attached = usable != NULL && library.attach(region, process, lagom_span_push) == 0;
+    attached = attached || (usable != NULL && library.attach(region, process, lagom_span_push) == 0);
+    if (!attached && reason[0] == '\0') {
+        snprintf(reason, room, "no kernel timeline: its thread could not be started.");
+    }
+    return attached;
 }
 
 void lagom_kernels_close(void)

@@ -4,10 +4,13 @@
 #ifndef LAGOM_PLUGIN_TIMELINE_H
 #define LAGOM_PLUGIN_TIMELINE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "protocol/lagom_protocol.h"
 
-/* Loads the library and starts its thread, once; why not is said in NCCL's log. */
-void lagom_kernels_open(struct lagom_region *region, uint32_t process);
+/* Loads the library and starts its thread, once; false with one sentence in `reason` if there is none. */
+bool lagom_kernels_open(struct lagom_region *region, uint32_t process, char *reason, size_t room);
 
 /* The last communicator has gone: ends the thread. */
 void lagom_kernels_close(void);

@@ -13,6 +13,7 @@ from lagom.wire.region import ProcessView, Region, TimelineState
 
 #: How long a window waits for the timeline to come on: its own warm-up is 0.1 s, and CUPTI's first start takes longer.
 PATIENCE_SECONDS = 10.0
+ABSENT = "no kernel timeline"  # how the native half begins its sentence about it
 
 
 class Timeline:
@@ -55,3 +56,5 @@ class Timeline:
             self._story.note(f"process {process.pid}: kernels are recorded; CUPTI took {first:.0f} ms to start")
         elif self._wanted and process.timeline == TimelineState.YIELDED:
             self._story.note(f"process {process.pid}: {process.remark or 'no kernel timeline: another tool profiles'}")
+        elif self._wanted and process.timeline == TimelineState.ABSENT and process.remark.startswith(ABSENT):
+            self._story.note(f"process {process.pid}: {process.remark}")
