@@ -34,7 +34,10 @@ def _module() -> str:
 
 
 def commit() -> str:
-    """The checkout's commit; with ``+`` if what is built or run here has been changed since."""
+    """The checkout's commit; with ``+`` if what is built or run here has been changed since. Where the tree travelled
+    without its history, LAGOM_COMMIT names it."""
+    if named := os.environ.get("LAGOM_COMMIT"):
+        return named
     try:
         head = _git("rev-parse", "--short", "HEAD")
         changed = _git("status", "--porcelain", "--untracked-files=no", "--", "csrc", "tuner_plugin", "lagom", "tests")
