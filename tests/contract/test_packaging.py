@@ -56,6 +56,19 @@ def test_without_a_compiler_one_sentence_says_what_to_install(source: Path) -> N
     assert said[-1].startswith("lagom: no C compiler: 'no-such-compiler' is not on PATH; install gcc")
 
 
+def test_a_compiler_that_cannot_optimise_at_link_time_will_do(source: Path, tmp_path: Path) -> None:
+    """Link-time optimisation drops what nobody calls, and so hides a symbol that is missing."""
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\ncase " $* " in *" -flto "*) exit 1 ;; esac\nexec gcc "$@"\n')
+    compiler.chmod(0o755)
+    command = [sys.executable, "setup.py", "--quiet", "native"]
+    done = subprocess.run(
+        command, cwd=source, env=os.environ | {"CC": str(compiler)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert {name for name in LIBRARIES if (source / "lagom" / "_lib" / name).exists()} == set(LIBRARIES)
+
+
 def test_the_libraries_need_nothing_but_libc() -> None:
     for name in LIBRARIES:
         done = subprocess.run(["ldd", str(ROOT / "lagom" / "_lib" / name)], capture_output=True, text=True, check=True)
