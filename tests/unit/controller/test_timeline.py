@@ -132,6 +132,19 @@ def test_it_is_told_when_it_comes_on_and_to_whom_it_yields() -> None:
     ]
 
 
+def test_why_there_is_none_is_told_and_other_remarks_are_not() -> None:
+    story = FakeStory()
+    timeline = Timeline(FakeRegion(), story)  # type: ignore[arg-type]
+    timeline.want(True, 0.0)
+    timeline.follow(
+        [
+            view(0, TimelineState.ABSENT, "no kernel timeline: libcupti.so.13 and .12 are not found."),
+            view(1, TimelineState.ABSENT, "NT is off: another build"),
+        ]
+    )
+    assert story.told == ["process 100: no kernel timeline: libcupti.so.13 and .12 are not found."]
+
+
 def test_a_window_waits_for_it_but_not_for_ever() -> None:
     region = FakeRegion({0: TimelineState.ON, 1: TimelineState.STARTING})
     timeline = Timeline(region, FakeStory())  # type: ignore[arg-type]
