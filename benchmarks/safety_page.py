@@ -9,6 +9,7 @@ numbers are those of the file.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,45 +100,63 @@ def fuzzers(found: Evidence) -> Iterator[Row]:
 
 def gpus(found: Evidence) -> Iterator[Row]:
     """What real NCCL on real GPUs said: one row a test, named by how its name begins."""
+    machine = found["about"]["machine"]
     for test, one in found.items():
         for beginning, make in GPU_TESTS.items():
             if test.startswith(beginning):
-                yield make(one)
+                yield make(one, machine)
 
 
-def exact(one: Evidence) -> Row:
+def where(one: Evidence, machine: str) -> str:
+    """The GPUs, and the way between them. On a GPU that ranks share, `nvlink` is a name only: nothing leaves it."""
+    gpus = machine.partition(",")[0]
+    shared = re.search(r"(\d+) ranks share it", machine)
+    host = one.get("regime") == "host"
+    way = "host memory" if host else "copies within it" if shared else "NVLink"
+    return f"{gpus} shared by {shared[1]} ranks, {way}" if shared else f"{gpus}, {way}"
+
+
+def exact(one: Evidence, machine: str) -> Row:
     """Integer-valued data under random configs."""
     nccl = "NCCL 2.30 and later" if one["legal"]["chunk"] else "torch's NCCL"
     tried = one["distinct function-size-config combinations run"]
-    done = [
-        f"GPUs, {one['regime']}, {nccl}: {one['plans']['committed']:,} random legal plans, {tried:,} distinct configs"
-    ]
-    seen = [f"{one['iterations']:,} iterations of five collectives, every element right"]
-    return row(done, [*seen, f"{len(one['differing'])} differences between ranks"], "make test-gpu-safety")
+    done = f"{where(one, machine)}, {nccl}: **{one['plans']['committed']:,} random legal plans**, {tried:,} configs"
+    seen = [f"{one['iterations']:,} iterations of five collectives, **every element right**"]
+    return row([done], [*seen, f"{len(one['differing'])} differences between ranks"], "make test-gpu-safety")
 
 
-def training(one: Evidence) -> Row:
+def sanitized(one: Evidence, machine: str) -> Row:
+    """The same, shorter, under memcheck."""
+    tried = one["distinct function-size-config combinations run"]
+    done = (
+        f"{where({'regime': 'host'}, machine)}: {one['plans']['committed']:,} plans, {tried:,} configs under memcheck"
+    )
+    return row([done], ["**0 errors**"], "make test-gpu-safety")
+
+
+def training(one: Evidence, machine: str) -> Row:
     """FSDP for minutes."""
-    done = [f"GPUs, {one['regime']}: {one['seconds'] / 60:.0f} minutes of FSDP, {one['plans']['committed']:,} plans"]
+    done = f"{where(one, machine)}: {one['seconds'] / 60:.0f} minutes of FSDP, {one['plans']['committed']:,} plans"
     seen = [f"{one['steps']:,} steps; loss at most {100 * one['largest_difference']:.2f} % from the job without us"]
-    return row(done, seen, "make test-gpu-safety")
+    return row([done], seen, "make test-gpu-safety")
 
 
-def dead_controller(one: Evidence) -> Row:
+def dead_controller(one: Evidence, machine: str) -> Row:
     """Killed in mid-tune."""
-    done, seen = ["GPUs: the controller killed -9 while it tunes"], [f"{one['iterations']:,} iterations, all exact"]
-    return row(done, seen, "make test-gpu-safety")
+    done = f"{where(one, machine)}: the controller killed -9 while it tunes"
+    return row([done], [f"{one['iterations']:,} iterations, all exact"], "make test-gpu-safety")
 
 
-def dead_rank(one: Evidence) -> Row:
+def dead_rank(one: Evidence, machine: str) -> Row:
     """One rank killed in mid-tune, against the same without us."""
-    ours, alone = one["tuned"], one["without_us"]
+    ours, alone = one["tuned"], one["stock"]
     seen = [f"exit code {ours['code']} after {ours['seconds']} s", f"without us {alone['code']}, {alone['seconds']} s"]
-    return row(["GPUs: a rank killed -9 while its job is tuned"], seen, "make test-gpu-safety")
+    return row([f"{where(one, machine)}: a rank killed -9 while its job is tuned"], seen, "make test-gpu-safety")
 
 
 GPU_TESTS = {
     "test_results_are_exact": exact,
+    "test_no_illegal_memory_access": sanitized,
     "test_training_goes_on": training,
     "test_killed_controller": dead_controller,
     "test_killed_rank": dead_rank,

@@ -18,7 +18,7 @@ STORM = {
     "regime": "host",
 }
 GPU: dict[str, Any] = {
-    "about": {"commit": "abc", "date": "2026-11-20", "machine": "8 x GPU"},
+    "about": {"commit": "abc", "date": "2026-11-20", "machine": "8 x GPU, torch 2, its NCCL 2.28.9"},
     "test_results_are_exact_while_configs_change[nvlink]": {**STORM, "iterations": 5000},
     "test_training_goes_on_as_without_us_while_configs_change[host]": {
         **STORM,
@@ -27,7 +27,7 @@ GPU: dict[str, Any] = {
     },
     "test_killed_controller_in_mid_tune_leaves_the_job_running_and_right": {"iterations": 700},
     "test_killed_rank_in_mid_tune_ends_the_job_as_without_us": {
-        "without_us": {"code": 1, "seconds": 6.1},
+        "stock": {"code": 1, "seconds": 6.1},
         "tuned": {"code": 1, "seconds": 6.4},
     },
 }
@@ -47,11 +47,22 @@ def test_every_file_of_evidence_makes_rows_and_all_fit() -> None:
 
 def test_rows_of_gpus() -> None:
     exact, training, controller, rank = safety_page.gpus(GPU)
-    assert "4,321 distinct configs" in exact.done
+    assert exact.done.startswith("8 x GPU, host memory, NCCL 2.30 and later")
+    assert "4,321 configs" in exact.done
+    assert training.done.startswith("8 x GPU, host memory")
     assert "8 minutes of FSDP" in training.done
     assert "0.12 %" in training.seen
     assert "700 iterations" in controller.seen
     assert "exit code 1 after 6.4 s; without us 1, 6.1 s" in rank.seen
+
+
+def test_a_gpu_that_ranks_share_is_no_nvlink() -> None:
+    shared = {"about": {"machine": "1 x GPU, torch 2; 2 ranks share it, under another NCCL"}}
+    (row,) = safety_page.gpus(
+        {**shared, "test_results_are_exact[nvlink]": {**STORM, "regime": "nvlink", "iterations": 5}}
+    )
+    assert row.done.startswith("1 x GPU shared by 2 ranks, copies within it, NCCL")
+    assert "NVLink" not in row.done
 
 
 @pytest.mark.parametrize(("seconds", "rows"), [(1439.0, 0), (1441.0, 1)])
