@@ -20,6 +20,7 @@ struct library {
     void (*launch_ends)(void);
     void (*launched)(const struct lagom_kernel_span *collective);
     void (*asked)(const struct lagom_kernel_span *call);
+    void (*unreported)(const struct lagom_kernel_span *call);
 };
 
 static struct library library;
@@ -57,7 +58,8 @@ static bool find_functions(void *handle)
            symbol(handle, "lagom_timeline_launch_begins", &library.launch_begins) &&
            symbol(handle, "lagom_timeline_launch_ends", &library.launch_ends) &&
            symbol(handle, "lagom_timeline_launched", &library.launched) &&
-           symbol(handle, "lagom_timeline_asked", &library.asked);
+           symbol(handle, "lagom_timeline_asked", &library.asked) &&
+           symbol(handle, "lagom_timeline_unreported", &library.unreported);
 }
 
 static bool load(char *reason, size_t room)
@@ -128,5 +130,12 @@ void lagom_kernels_asked(const struct lagom_kernel_span *call)
 {
     if (loaded() != NULL) {
         library.asked(call);
+    }
+}
+
+void lagom_kernels_unreported(const struct lagom_kernel_span *call)
+{
+    if (loaded() != NULL) {
+        library.unreported(call);
     }
 }

@@ -41,7 +41,8 @@ static void record(struct lagom_member *member, const struct lagom_question *que
     lagom_call_ring_push(member->region, member->slot_index, &call);
 }
 
-/* Without the profiler half nothing tells of launches; the question comes just before. */
+/* Without the profiler half nothing tells of launches; the question comes just before. With it, only of Broadcasts:
+ * NCCL tells nobody of those (seen in 2.28.9 and 2.30.7: no COLL event, no bracket around the launch). */
 static void note_asked(const struct lagom_member *member, const struct lagom_question *question,
                        const struct lagom_decision *decision)
 {
@@ -51,7 +52,11 @@ static void note_asked(const struct lagom_member *member, const struct lagom_que
                                            .function = (uint8_t)question->function,
                                            .algorithm = LAGOM_LEAVE,
                                            .protocol = LAGOM_LEAVE};
-    lagom_kernels_asked(&call);
+    if (member->profiled == NULL) {
+        lagom_kernels_asked(&call);
+    } else {
+        lagom_kernels_unreported(&call);
+    }
 }
 
 /* A full ring means that nobody reads it: a controller that died in a measuring window must not leave the job measured
@@ -85,7 +90,7 @@ void lagom_watch_call(struct lagom_member *member, uint32_t capture, const struc
     if ((capture & LAGOM_CAPTURE_CALLS) != 0) {
         record(member, question, decision, stock, flags);
     }
-    if (member->profiled == NULL) {
+    if (member->profiled == NULL || question->function == LAGOM_BROADCAST) {
         note_asked(member, question, decision);
     }
     if (member->measuring) { /* since the call before: this one was sampled */

@@ -65,3 +65,8 @@ void lagom_timeline_asked(const struct lagom_kernel_span *call)
 {
     note_call(LAGOM_NOTE_ASKED, call);
 }
+
+void lagom_timeline_unreported(const struct lagom_kernel_span *call)
+{
+    note_call(LAGOM_NOTE_UNREPORTED, call);
+}

@@ -4,7 +4,6 @@
 
 #include "timeline/kernel_name.h"
 
-#define CLOCKS_APART_NS 200000u /* CUPTI interpolates the GPU's clock: a kernel may seem to start before its launch */
 #define CALL_SLACK_NS 2000000u  /* a call alone says only about when its launch was */
 #define LOOK_AHEAD 8u           /* launches without a kernel that we believe in, after something went wrong */
 #define MOST_LOST 64u           /* the same, where the loss was told */
@@ -31,14 +30,14 @@ static void off_course(struct lagom_join *join, uint32_t search)
 }
 
 /* A launch that surely came before CUPTI recorded has no kernel. */
-static bool before_we_looked(const struct lagom_join *join, const struct lagom_launch *launch)
+static bool before_we_looked(const struct lagom_join *join, const struct lagom_note *note)
 {
-    return launch->note.end_ns <= join->on_begin_ns;
+    return note->end_ns <= join->on_begin_ns;
 }
 
 static void add_launch(struct lagom_join *join, const struct lagom_launch *launch)
 {
-    if (before_we_looked(join, launch)) {
+    if (before_we_looked(join, &launch->note)) {
         return;
     }
     if (waiting(join) == LAGOM_JOIN_LAUNCHES) { /* their kernels never came */
@@ -72,8 +71,12 @@ static struct lagom_launch *launch_of(struct lagom_join *join, const struct lago
 static void add_call(struct lagom_join *join, const struct lagom_note *call)
 {
     struct lagom_launch *launch = launch_of(join, call);
-    if (launch == NULL || launch->collectives++ > 0) {
-        return; /* launched before we looked, or one more of an aggregate: the first one names it */
+    if (launch == NULL) {
+        return; /* launched before we looked */
+    }
+    launch->last_call = call->span.call > launch->last_call ? call->span.call : launch->last_call;
+    if (launch->collectives++ > 0) {
+        return; /* one more of an aggregate: the first one names it */
     }
     launch->note.span = call->span;
 }
@@ -91,8 +94,84 @@ static void add_call_as_launch(struct lagom_join *join, const struct lagom_note 
     add_launch(join, &launch);
 }
 
+/* ---- What NCCL reports to no profiler --------------------------------------------------------------------------- */
+
+static void emit(struct lagom_join *join, const struct lagom_nccl_kernel *kernel, enum lagom_join_result result)
+{
+    struct lagom_kernel_span span = kernel->span;
+    span.join = (uint8_t)result;
+    join->counts[result]++;
+    join->emit(join->context, &span);
+}
+
+static void settle_unreported(struct lagom_join *join, bool last_chance)
+{
+    struct lagom_nccl_kernel kernel;
+    enum lagom_join_result result;
+    while (lagom_unreported_next(&join->unreported, last_chance, &kernel, &result)) {
+        emit(join, &kernel, result);
+    }
+}
+
+static void forget_unreported(struct lagom_join *join)
+{
+    lagom_unreported_forget(&join->unreported);
+    settle_unreported(join, true);
+}
+
+static void add_unreported(struct lagom_join *join, const struct lagom_note *ask)
+{
+    if (join->unreported.reported || before_we_looked(join, ask)) {
+        return;
+    }
+    if (!lagom_unreported_asked(&join->unreported, ask)) { /* their kernels never came, or are far behind */
+        forget_unreported(join);
+        lagom_unreported_asked(&join->unreported, ask);
+    }
+}
+
+static void hold_unreported(struct lagom_join *join, const struct lagom_nccl_kernel *kernel)
+{
+    if (!lagom_unreported_hold(&join->unreported, kernel)) {
+        forget_unreported(join);
+        lagom_unreported_hold(&join->unreported, kernel);
+    }
+}
+
+/* This NCCL reports Broadcasts after all: they have launches, and go in step with all others. */
+static void find_them_reported(struct lagom_join *join)
+{
+    struct lagom_nccl_kernel kernel;
+    join->unreported.reported = true;
+    while (lagom_unreported_take(&join->unreported, &kernel)) {
+        lagom_join_kernel(join, &kernel);
+    }
+    lagom_unreported_start(&join->unreported);
+}
+
+static void add_mark(struct lagom_join *join, const struct lagom_nccl_kernel *kernel, const struct lagom_launch *launch)
+{
+    bool known = launch->bracketed && launch->last_call != UINT64_MAX; /* else one of its calls is not known */
+    if (known && !join->unreported.reported) {
+        lagom_unreported_joined(&join->unreported, &(struct lagom_mark){.first_call = launch->note.span.call,
+                                                                        .last_call = launch->last_call,
+                                                                        .end_ns = launch->note.end_ns,
+                                                                        .slot = launch->note.span.slot,
+                                                                        .correlation = kernel->correlation});
+    }
+}
+
+/* ---- Notes ------------------------------------------------------------------------------------------------------ */
+
 void lagom_join_note(struct lagom_join *join, const struct lagom_note *note)
 {
+    if (note->kind == LAGOM_NOTE_UNREPORTED) {
+        add_unreported(join, note);
+        return;
+    }
+    if (note->kind == LAGOM_NOTE_CALL && note->span.function == LAGOM_BROADCAST && !join->unreported.reported) {
+        find_them_reported(join);
+    }
     if (note->kind == LAGOM_NOTE_LAUNCH) {
         join->bracketed = true;
         add_launch(join, &(struct lagom_launch){.note = *note, .bracketed = true});
@@ -117,21 +196,13 @@ static bool same_shape(const struct lagom_launch *launch, const struct lagom_ker
 static bool may_be(const struct lagom_launch *launch, const struct lagom_nccl_kernel *kernel)
 {
     bool timed = kernel->span.start_ns != 0;
-    if (timed && kernel->span.start_ns + CLOCKS_APART_NS < launch->note.begin_ns) {
+    if (timed && kernel->span.start_ns + LAGOM_CLOCKS_APART_NS < launch->note.begin_ns) {
         return false;
     }
     return launch->disputed || launch->collectives == 0 || same_shape(launch, &kernel->span);
 }
 
 /* ---- Going in step ---------------------------------------------------------------------------------------------- */
-
-static void emit(struct lagom_join *join, const struct lagom_nccl_kernel *kernel, enum lagom_join_result result)
-{
-    struct lagom_kernel_span span = kernel->span;
-    span.join = (uint8_t)result;
-    join->counts[result]++;
-    join->emit(join->context, &span);
-}
 
 static void emit_joined(struct lagom_join *join, struct lagom_nccl_kernel kernel, const struct lagom_launch *launch)
 {
@@ -152,6 +223,7 @@ static void emit_joined(struct lagom_join *join, struct lagom_nccl_kernel kernel
     kernel.span.protocol = said->protocol;
     kernel.span.sequence = said->sequence;
     emit(join, &kernel, said->call == UINT64_MAX ? LAGOM_JOIN_SLOT : LAGOM_JOIN_CALL);
+    add_mark(join, &kernel, launch);
 }
 
 static void pop_held(struct lagom_join *join)
@@ -275,22 +347,28 @@ void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on
     join->on_begin_ns = on_begin_ns;
     join->on_end_ns = on_end_ns;
     join->oldest = join->newest = 0;
-    join->held_count = 0;
+    lagom_join_drop(join);
     join->bracketed = false;
     join->on_course = false;
     join->starting = true;
     join->search = 0;
 }
 
-/* Kept in the order of the launches; the sequence is 32 bits wide and wraps. */
+/* Kept in the order of the launches. */
 static void hold(struct lagom_join *join, const struct lagom_nccl_kernel *kernel)
 {
     uint32_t at = join->held_count++;
-    while (at > 0 && (int32_t)(kernel->correlation - join->held[at - 1].correlation) < 0) {
+    while (at > 0 && lagom_launched_before(kernel->correlation, join->held[at - 1].correlation)) {
         join->held[at] = join->held[at - 1];
         at--;
     }
     join->held[at] = *kernel;
+}
+
+static void settle(struct lagom_join *join, bool last_chance)
+{
+    while (join->held_count > 0 && (join->on_course ? step(join) : find_course(join, last_chance))) {
+    }
 }
 
 void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *kernel)
@@ -303,8 +381,12 @@ void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *
         emit(join, kernel, LAGOM_JOIN_NO_LAUNCH); /* the tuner is never asked about it */
         return;
     }
+    if (join->bracketed && lagom_unreported_is(&join->unreported, &kernel->span)) {
+        hold_unreported(join, kernel);
+        return;
+    }
     if (join->held_count == LAGOM_JOIN_HELD) {
-        lagom_join_settle(join);
+        settle(join, false);
     }
     if (join->held_count == LAGOM_JOIN_HELD) {
         let_go(join, LAGOM_JOIN_NO_LAUNCH);
@@ -326,21 +408,18 @@ void lagom_join_exact(struct lagom_join *join, const struct lagom_nccl_kernel *k
     emit(join, kernel, LAGOM_JOIN_NO_LAUNCH);
 }
 
-static void settle(struct lagom_join *join, bool last_chance)
-{
-    while (join->held_count > 0 && (join->on_course ? step(join) : find_course(join, last_chance))) {
-    }
-}
-
 void lagom_join_settle(struct lagom_join *join)
 {
     settle(join, false);
+    settle_unreported(join, false);
+    lagom_unreported_tidy(&join->unreported);
 }
 
 void lagom_join_lost(struct lagom_join *join, uint64_t count)
 {
     uint64_t search = count + (join->on_course ? 0 : last_candidate(join));
     off_course(join, (uint32_t)(search < MOST_LOST ? search : MOST_LOST));
+    forget_unreported(join);
 }
 
 void lagom_join_finish(struct lagom_join *join)
@@ -349,4 +428,11 @@ void lagom_join_finish(struct lagom_join *join)
     while (join->held_count > 0) {
         let_go(join, LAGOM_JOIN_NO_LAUNCH);
     }
+    settle_unreported(join, true);
+}
+
+void lagom_join_drop(struct lagom_join *join)
+{
+    join->held_count = 0;
+    lagom_unreported_start(&join->unreported);
 }

@@ -11,6 +11,8 @@
 
 #include "protocol/lagom_protocol.h"
 #include "timeline/launches.h"
+#include "timeline/nccl_kernel.h"
+#include "timeline/unreported.h"
 
 #define LAGOM_JOIN_LAUNCHES 4096u /* noted and not yet met by their kernels: some iterations of run-ahead */
 #define LAGOM_JOIN_HELD 256u      /* kernels waiting until their place is certain */
@@ -18,14 +20,9 @@
 struct lagom_launch {
     struct lagom_note note;
     uint32_t collectives; /* of the plan; 0 = none: send and receive */
+    uint64_t last_call;   /* the largest of theirs */
     bool bracketed;
     bool disputed; /* another thread launched at the same time: which came first is not known */
-};
-
-struct lagom_nccl_kernel {
-    struct lagom_kernel_span span;
-    uint32_t correlation;
-    bool from_graph;
 };
 
 typedef void (*lagom_join_emit)(void *context, const struct lagom_kernel_span *span);
@@ -45,9 +42,10 @@ struct lagom_join {
     uint64_t counts[LAGOM_JOIN_RESULTS]; /* by enum lagom_join_result */
     struct lagom_launch launches[LAGOM_JOIN_LAUNCHES];
     struct lagom_nccl_kernel held[LAGOM_JOIN_HELD];
+    struct lagom_unreported unreported; /* Broadcasts, which have no launch */
 };
 
-/* CUPTI began to record between the two times. Forgets everything but the counts. */
+/* CUPTI began to record between the two times. Forgets all but the counts, and whether Broadcasts are reported. */
 void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on_end_ns);
 
 void lagom_join_note(struct lagom_join *join, const struct lagom_note *note);
@@ -66,5 +64,8 @@ void lagom_join_lost(struct lagom_join *join, uint64_t count);
 
 /* The window is over: what is still held goes out unjoined. */
 void lagom_join_finish(struct lagom_join *join);
+
+/* The window is given up: what is still held is forgotten. */
+void lagom_join_drop(struct lagom_join *join);
 
 #endif

@@ -10,9 +10,10 @@
 #include "protocol/lagom_protocol.h"
 
 enum lagom_note_kind {
-    LAGOM_NOTE_LAUNCH, /* a bracket around one kernel launch (profiler half, NCCL from 2.28.3 on) */
-    LAGOM_NOTE_CALL,   /* a collective of the plan that was just launched (profiler half) */
-    LAGOM_NOTE_ASKED,  /* NCCL asked the tuner; the launch follows (no profiler half) */
+    LAGOM_NOTE_LAUNCH,     /* a bracket around one kernel launch (profiler half, NCCL from 2.28.3 on) */
+    LAGOM_NOTE_CALL,       /* a collective of the plan that was just launched (profiler half) */
+    LAGOM_NOTE_ASKED,      /* NCCL asked the tuner; the launch follows (no profiler half) */
+    LAGOM_NOTE_UNREPORTED, /* NCCL asked the tuner and may report it to no profiler (beside the profiler half) */
 };
 
 struct lagom_note {

@@ -162,7 +162,9 @@ void lagom_reader_run(struct lagom_reader *reader)
             close_batch(reader);
         }
     }
-    lagom_join_settle(&reader->join);
+    if (reader->batch.records == NULL) { /* in the middle of one, kernels of earlier launches may still come */
+        lagom_join_settle(&reader->join);
+    }
 }
 
 bool lagom_reader_is_done(const struct lagom_reader *reader)
@@ -200,5 +202,5 @@ void lagom_reader_drop(struct lagom_reader *reader)
     }
     while (lagom_note_take(&note)) {
     }
-    reader->join.held_count = 0;
+    lagom_join_drop(&reader->join);
 }

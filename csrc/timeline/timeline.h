@@ -24,11 +24,13 @@ LAGOM_TIMELINE_ENTRY int lagom_timeline_attach(struct lagom_region *region, uint
 LAGOM_TIMELINE_ENTRY void lagom_timeline_detach(void);
 
 /* Notes of a launching thread: around the launch of one NCCL kernel, for each collective in it, or, where NCCL does not
- * report launches, when it asks the tuner. A load and a branch while nobody records. */
+ * report launches, when it asks the tuner; where it reports others, when it asks about one of those that it may not
+ * (unreported.h). A load and a branch while nobody records. */
 LAGOM_TIMELINE_ENTRY void lagom_timeline_launch_begins(uint32_t slot);
 LAGOM_TIMELINE_ENTRY void lagom_timeline_launch_ends(void);
 LAGOM_TIMELINE_ENTRY void lagom_timeline_launched(const struct lagom_kernel_span *collective);
 LAGOM_TIMELINE_ENTRY void lagom_timeline_asked(const struct lagom_kernel_span *call);
+LAGOM_TIMELINE_ENTRY void lagom_timeline_unreported(const struct lagom_kernel_span *call);
 
 /* CUDA calls it in every process if CUDA_INJECTION64_PATH names this library. */
 LAGOM_TIMELINE_ENTRY int InitializeInjection(void);

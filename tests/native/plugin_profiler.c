@@ -1,5 +1,6 @@
 /* plugin_profiler.c - the profiler half, v4..v7: rank and name reach the tuner, events become spans with effective
  * channels, threads and GPU times, the mask is raised when somebody measures and lowered again, pools end cleanly. */
+#include <limits.h>
 #include <pthread.h>
 
 #include "tests/native/plugin_harness.h"
@@ -496,6 +497,83 @@ static void threads_push_at_once(void)
     CHECK(kernels > 0);
 }
 
+/* ---- Notes for the kernel timeline ------------------------------------------------------------------------------ */
+
+struct fake_notes { /* tests/native/fakes/fake_timeline.c */
+    uint32_t asked;
+    uint32_t unreported;
+    struct lagom_kernel_span last;
+};
+
+/* The plugin looks for the timeline's library beside itself: a copy of it, beside one that counts. */
+static const struct fake_notes *load_beside_a_counting_timeline(void)
+{
+    static char path[PATH_MAX];
+    char command[2 * PATH_MAX];
+    snprintf(path, sizeof(path), "%s/libnccl-tuner-lagom.so", case_folder);
+    snprintf(command, sizeof(command),
+             "cp '%s' '%s' && gcc -std=c11 -O1 -shared -fPIC -Icsrc tests/native/fakes/fake_timeline.c "
+             "-o '%s/liblagom_timeline.so'",
+             plugin_path(), path, case_folder);
+    CHECK(system(command) == 0);
+    setenv("LAGOM_TEST_PLUGIN", path, 1);
+    setenv("LAGOM_TIMELINE", "1", 1);
+    plugin = load_plugin();
+    snprintf(path, sizeof(path), "%s/liblagom_timeline.so", case_folder);
+    void *timeline = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    CHECK(timeline != NULL);
+    return find_symbol(timeline, "fake_notes");
+}
+
+static void ask_of_all_functions(struct rank *rank)
+{
+    static const int functions[] = {LAGOM_ALL_GATHER, LAGOM_REDUCE_SCATTER, LAGOM_ALL_REDUCE, LAGOM_REDUCE};
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+        call(rank, functions[i], MIB);
+    }
+    call(rank, LAGOM_BROADCAST, 4);
+}
+
+/* NCCL tells the profiler half of all but Broadcasts: those alone are noted when it asks. */
+static void only_broadcasts_are_noted_when_asked(void)
+{
+    struct profiled_rank pair[2];
+    if (sanitized()) {
+        return; /* the plugin is in this program, and beside it is no place of ours */
+    }
+    const struct fake_notes *notes = load_beside_a_counting_timeline();
+    pair[0] = make_profiled(6, 0, "fsdp");
+    pair[1] = make_profiled(6, 1, "fsdp");
+    region = map_region();
+    communicator = find_communicator_of(region, COMM);
+    ask_of_all_functions(&pair[0].rank); /* nobody captures */
+    CHECK_EQUAL(notes->unreported, 0);
+    lagom_capture_set(region, communicator, LAGOM_CAPTURE_KERNELS, 0);
+    uint64_t number = region->slots[0].calls;
+    ask_of_all_functions(&pair[0].rank);
+    CHECK_EQUAL(notes->unreported, 1);
+    CHECK_EQUAL(notes->asked, 0);
+    CHECK_EQUAL(notes->last.function, LAGOM_BROADCAST);
+    CHECK_EQUAL(notes->last.call, number + 4);
+    CHECK_EQUAL(notes->last.bytes, 4);
+    CHECK_EQUAL(notes->last.slot, 0);
+}
+
+/* Nothing is told at all: every question is noted, Broadcasts like the others. */
+static void all_are_noted_without_the_profiler_half(void)
+{
+    if (sanitized()) {
+        return;
+    }
+    const struct fake_notes *notes = load_beside_a_counting_timeline();
+    struct rank rank = make_rank(&plugin, 6, COMM, 2, 1);
+    region = map_region();
+    lagom_capture_set(region, find_communicator_of(region, COMM), LAGOM_CAPTURE_KERNELS, 0);
+    ask_of_all_functions(&rank);
+    CHECK_EQUAL(notes->asked, 5);
+    CHECK_EQUAL(notes->unreported, 0);
+}
+
 static void off_gives_no_context(void)
 {
     setenv("LAGOM_MODE", "off", 1);
@@ -522,6 +600,8 @@ int main(void)
     failures += RUN(events_out_of_place_are_harmless);
     failures += RUN(nobody_listens);
     failures += RUN(threads_push_at_once);
+    failures += RUN(only_broadcasts_are_noted_when_asked);
+    failures += RUN(all_are_noted_without_the_profiler_half);
     failures += RUN(off_gives_no_context);
     return failures != 0;
 }

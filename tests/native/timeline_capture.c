@@ -120,6 +120,41 @@ static void asked_calls_stand_for_launches(void)
     leave();
 }
 
+/* Beside launches that are noted, NCCL says nothing of a Broadcast but that it asked about it. */
+static void a_broadcast_between_two_launches(bool external_ids)
+{
+    attach();
+    fake.set(216, external_ids, 0);
+    switch_on();
+    rest(5 * MS);
+    for (uint64_t call = 0; call < 9; call += 3) {
+        nccl_launch(GATHER, 4, call, 1, LAGOM_ALL_GATHER, 16);
+        struct lagom_kernel_span span = {.call = call + 1, .bytes = 4, .slot = 4, .function = LAGOM_BROADCAST};
+        timeline.unreported(&span);
+        uint64_t start = now_ns();
+        fake.launch(BROADCAST, 1, 7, start, start + 1000, 0);
+        nccl_launch(SCATTER, 4, call + 2, 1, LAGOM_REDUCE_SCATTER, 16);
+    }
+    await_spans(9);
+    for (uint32_t i = 0; i < 9; i++) {
+        CHECK_EQUAL(nccl_span(i)->join, LAGOM_JOIN_CALL);
+        CHECK_EQUAL(nccl_span(i)->slot, 4);
+        CHECK_EQUAL(nccl_span(i)->function == LAGOM_BROADCAST, nccl_span(i)->call % 3 == 1);
+        CHECK_EQUAL(nccl_span(i)->bytes, nccl_span(i)->call % 3 == 1 ? 4 : 4096);
+    }
+    leave();
+}
+
+static void broadcasts_are_joined_with_external_ids(void)
+{
+    a_broadcast_between_two_launches(true);
+}
+
+static void broadcasts_are_joined_by_order(void)
+{
+    a_broadcast_between_two_launches(false);
+}
+
 static void replayed_by_a_graph(void)
 {
     attach();
@@ -407,6 +442,8 @@ int main(void)
     CASE(records_of_cupti_13);
     CASE(external_ids_are_exact);
     CASE(asked_calls_stand_for_launches);
+    CASE(broadcasts_are_joined_with_external_ids);
+    CASE(broadcasts_are_joined_by_order);
     CASE(replayed_by_a_graph);
     CASE(useless_records_are_counted);
     CASE(two_buffers_and_many_kernels);

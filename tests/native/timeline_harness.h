@@ -15,6 +15,7 @@
 
 #define GATHER "_Z31ncclDevKernel_AllGather_RING_LL24ncclDevKernelArgsStorageILm4096EE"
 #define SCATTER "_Z44ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL24ncclDevKernelArgsStorageILm4096EE"
+#define BROADCAST "_Z31ncclDevKernel_Broadcast_RING_LL24ncclDevKernelArgsStorageILm4096EE"
 #define SEND "_Z22ncclDevKernel_SendRecv24ncclDevKernelArgsStorageILm4096EE"
 #define MATMUL "nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_TNT"
 #define MS 1000000u
@@ -26,6 +27,7 @@ struct timeline {
     void (*launch_ends)(void);
     void (*launched)(const struct lagom_kernel_span *);
     void (*asked)(const struct lagom_kernel_span *);
+    void (*unreported)(const struct lagom_kernel_span *);
 };
 struct fake {
     uint32_t (*launch)(const char *, uint32_t, uint32_t, uint64_t, uint64_t, uint64_t);
@@ -75,7 +77,8 @@ static inline void load_timeline(void)
     const char *sanitizer = getenv("LAGOM_SANITIZE");
     if (sanitizer != NULL && sanitizer[0] != '\0') {
         timeline = (struct timeline){lagom_timeline_attach,      lagom_timeline_detach,   lagom_timeline_launch_begins,
-                                     lagom_timeline_launch_ends, lagom_timeline_launched, lagom_timeline_asked};
+                                     lagom_timeline_launch_ends, lagom_timeline_launched, lagom_timeline_asked,
+                                     lagom_timeline_unreported};
         return;
     }
     void *library = dlopen("lagom/_lib/liblagom_timeline.so", RTLD_NOW | RTLD_LOCAL);
@@ -89,6 +92,7 @@ static inline void load_timeline(void)
     find(library, "lagom_timeline_launch_ends", &timeline.launch_ends);
     find(library, "lagom_timeline_launched", &timeline.launched);
     find(library, "lagom_timeline_asked", &timeline.asked);
+    find(library, "lagom_timeline_unreported", &timeline.unreported);
 }
 
 /* Builds the fakes once a run, beside the test's other files. */
