@@ -95,6 +95,13 @@ static bool is_call(const struct lagom_question *question, const struct lagom_pi
            question->function < LAGOM_FUNCTIONS;
 }
 
+/* NCCL 2.32 also asks what a collective would cost, to choose between its kernels and symmetric ones: of rounded bytes,
+ * and of no operation at all. The call itself is asked about afterwards. */
+static bool is_estimate(const struct lagom_question *question)
+{
+    return question->pipe_ops == 0;
+}
+
 static void prepare_first_call(struct lagom_member *member)
 {
     if (!member->threads.confirmed) {
@@ -111,6 +118,9 @@ void lagom_decide(struct lagom_member *member, const struct lagom_question *ques
         stock = lagom_cost_table_stock(&table);
     }
     lagom_threads_restore(&member->threads);
+    if (__builtin_expect(is_estimate(question), false)) {
+        return; /* stock's answer */
+    }
     if (__builtin_expect(!is_call(question, &stock), false)) {
         add_one(&member->slot->uncounted);
         return;

@@ -269,6 +269,31 @@ static void a_record_says_what_nccl_wanted_and_what_we_did(void)
     CHECK(region->slots[0].applied >= 1);
 }
 
+/* NCCL 2.32 asks ahead of a call what it would cost, of rounded bytes: no rank may count that, nor answer it. */
+static void an_estimate_is_no_call(void)
+{
+    struct rank pair[2];
+    struct lagom_config config = leave_all();
+    config.channels = 5;
+    pin(pair, 6, config);
+    uint64_t calls = region->slots[0].calls, uncounted = region->slots[0].uncounted;
+    float costs[ALGORITHMS * PROTOCOLS], before[ALGORITHMS * PROTOCOLS];
+    for (size_t i = 0; i < ALGORITHMS * PROTOCOLS; i++) {
+        costs[i] = before[i] = (float)(100 + i);
+    }
+    int channels = 0;
+    float **flat = (float **)(void *)costs;
+    CHECK(pair[0].plugin.v6->get_coll_info(pair[0].context, LAGOM_ALL_GATHER, BYTES, 0, flat, ALGORITHMS, PROTOCOLS, 0,
+                                           &channels) == 0);
+    CHECK(memcmp(costs, before, sizeof(costs)) == 0 && channels == 0);
+    CHECK_EQUAL(region->slots[0].calls, calls);
+    CHECK_EQUAL(region->slots[0].uncounted, uncounted);
+    CHECK(pair[0].plugin.v6->get_coll_info(pair[0].context, LAGOM_ALL_GATHER, BYTES, 1, flat, ALGORITHMS, PROTOCOLS, 0,
+                                           &channels) == 0);
+    CHECK_EQUAL(region->slots[0].calls, calls + 1);
+    CHECK_EQUAL(channels, 5);
+}
+
 static void a_plan_with_threads_is_refused_where_they_cannot_be_set(void)
 {
     struct rank pair[2];
@@ -322,6 +347,7 @@ int main(void)
     failures += RUN(unbounded_channels_are_never_set);
     failures += RUN(odd_tables_and_functions_are_survived);
     failures += RUN(a_record_says_what_nccl_wanted_and_what_we_did);
+    failures += RUN(an_estimate_is_no_call);
     failures += RUN(a_plan_with_threads_is_refused_where_they_cannot_be_set);
     failures += RUN(registered_buffers_are_noted);
     failures += RUN(a_process_says_what_it_can);
