@@ -127,12 +127,26 @@ static enum lagom_region_fault attach_existing(const struct request *request, st
     return fault;
 }
 
-/* One maker at a time: every rank of a job comes at the same moment, and where shared memory is small (64 MB in Docker)
- * eight regions being made leave no room for one, nor for NCCL. MISSING = somebody else made or makes it. */
-static enum lagom_region_fault make(const struct request *request, bool patient, struct lagom_attachment **out)
+/* Somebody else is making the region: he is waited for until `end`. */
+struct patience {
+    uint64_t end; /* milliseconds */
+    bool waiting;
+};
+
+static enum lagom_region_fault wait_for_maker(struct patience *patience)
 {
+    patience->waiting = true;
+    return LAGOM_REGION_MISSING;
+}
+
+/* One maker at a time: every rank of a job comes at the same moment, and where shared memory is small (64 MB in Docker)
+ * eight regions being made leave no room for one, nor for NCCL. */
+static enum lagom_region_fault make(const struct request *request, struct patience *patience,
+                                    struct lagom_attachment **out)
+{
+    bool patient = lagom_milliseconds_now() < patience->end;
     if (lagom_leftovers_remove(request->path) && patient) {
-        return LAGOM_REGION_MISSING;
+        return wait_for_maker(patience);
     }
     enum lagom_region_fault fault = create(request, out);
     if (fault != LAGOM_REGION_NO_SPACE || !patient) {
@@ -140,10 +154,11 @@ static enum lagom_region_fault make(const struct request *request, bool patient,
     }
     /* Two may still have begun at once: the room is the other's, whose temporary name goes only once its region is there */
     bool other = lagom_leftovers_remove(request->path) || access(request->path, F_OK) == 0;
-    return other ? LAGOM_REGION_MISSING : fault;
+    return other ? wait_for_maker(patience) : fault;
 }
 
-static enum lagom_region_fault attach_once(const struct request *request, bool patient, struct lagom_attachment **out)
+static enum lagom_region_fault attach_once(const struct request *request, struct patience *patience,
+                                           struct lagom_attachment **out)
 {
     enum lagom_region_fault fault = attach_existing(request, out);
     if (request->job_key == NULL) {
@@ -153,7 +168,7 @@ static enum lagom_region_fault attach_once(const struct request *request, bool p
         lagom_file_remove_stale(request->path);
         return LAGOM_REGION_MISSING;
     }
-    return fault == LAGOM_REGION_MISSING ? make(request, patient, out) : fault;
+    return fault == LAGOM_REGION_MISSING ? make(request, patience, out) : fault;
 }
 
 static void pause_a_millisecond(void)
@@ -164,12 +179,11 @@ static void pause_a_millisecond(void)
 
 static enum lagom_region_fault attach(const struct request *request, struct lagom_attachment **out)
 {
-    uint64_t end = lagom_milliseconds_now() + MAKER_MILLISECONDS;
+    struct patience patience = {.end = lagom_milliseconds_now() + MAKER_MILLISECONDS};
     enum lagom_region_fault fault = LAGOM_REGION_MISSING;
-    bool patient = true;
-    for (uint32_t i = 0; i < ATTEMPTS; i += !patient) {
-        patient = lagom_milliseconds_now() < end;
-        fault = attach_once(request, patient, out);
+    for (uint32_t i = 0; i < ATTEMPTS; i += !patience.waiting) {
+        patience.waiting = false;
+        fault = attach_once(request, &patience, out);
         if (fault != LAGOM_REGION_MISSING || request->job_key == NULL) {
             break;
         }
