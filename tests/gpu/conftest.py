@@ -34,6 +34,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         os.environ.setdefault(name, value)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Why a test failed, at once: pytest tells at the end, and a machine may be taken away before."""
+    name = os.environ.get("LAGOM_TEST_EVIDENCE")
+    if name and report.failed:
+        with Path(name).with_suffix(".failed.txt").open("a") as told:
+            told.write(f"{report.nodeid} ({report.when})\n{report.longreprtext}\n\n")
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     for name, found in config.stash[EVIDENCE].items():
         terminalreporter.write_line(f"evidence {name}: {json.dumps(found)}")
