@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.gpu.support import ROOT, JobRun, Place, Ran, until
 
-START_SECONDS = 60
+START_SECONDS = 120
 STORM = {"LAGOM_MODE": "tune", "LAGOM_CONTROLLER": "none", "LAGOM_NT": "1"}
 
 
