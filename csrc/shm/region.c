@@ -131,6 +131,7 @@ static enum lagom_region_fault attach_existing(const struct request *request, st
 struct patience {
     uint64_t end; /* milliseconds */
     bool waiting;
+    bool tried_again; /* once, where there was no room and nobody to be seen who took it */
 };
 
 static enum lagom_region_fault wait_for_maker(struct patience *patience)
@@ -152,8 +153,10 @@ static enum lagom_region_fault make(const struct request *request, struct patien
     if (fault != LAGOM_REGION_NO_SPACE || !patient) {
         return fault;
     }
-    /* Two may still have begun at once: the room is the other's, whose temporary name goes only once its region is there */
-    bool other = lagom_leftovers_remove(request->path) || access(request->path, F_OK) == 0;
+    /* Some may still have begun at once: the room is another's, whose temporary name goes only once its region is there,
+     * or nobody's any more, where all found too little and gave it back. */
+    bool other = lagom_leftovers_remove(request->path) || access(request->path, F_OK) == 0 || !patience->tried_again;
+    patience->tried_again = true;
     return other ? wait_for_maker(patience) : fault;
 }
 
