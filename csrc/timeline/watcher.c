@@ -299,6 +299,7 @@ void lagom_watcher_end(struct lagom_watcher *watcher)
         lagom_activity_disable(&watcher->cupti);
         watcher->cupti.flush_all(CUPTI_FLUSH_COMPLETE);
         lagom_reader_run(&watcher->reader);
+        lagom_reader_finish(&watcher->reader); /* what waits for a next kernel has none coming */
     }
     lagom_brackets_use(NULL);
     lagom_notes_want(false);
