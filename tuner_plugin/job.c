@@ -35,6 +35,15 @@ void lagom_job_remark(struct lagom_job *job, const char *text)
     }
 }
 
+void lagom_job_remark_also(struct lagom_job *job, const char *text)
+{
+    struct lagom_process *process = &job->mapping.region->processes[job->mapping.process];
+    lagom_log(NCCL_LOG_INFO, "%s", text);
+    if (process->remark[0] == '\0') {
+        snprintf(process->remark, sizeof(process->remark), "%s", text);
+    }
+}
+
 /* ---- Joining ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t knobs_of(const struct lagom_hello *hello)

@@ -43,4 +43,7 @@ const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_hel
 /* Why something is not possible here: kept for doctor and the controller, in NCCL's log, and once a node on stderr. */
 void lagom_job_remark(struct lagom_job *job, const char *text);
 
+/* The same of what is only missed by some: it does not take the place of another remark, and goes to NCCL's log alone. */
+void lagom_job_remark_also(struct lagom_job *job, const char *text);
+
 #endif

@@ -106,11 +106,12 @@ static bool wants_timeline(void)
 /* The timeline's thread lives as long as there is a communicator: NCCL may let go of the plugin with the last one. */
 static struct lagom_member *count_in(struct lagom_member *member)
 {
-    char reason[LAGOM_PATH_BYTES];
-    const struct lagom_mapping *mapping = &plugin.job.mapping;
-    if (member != NULL && plugin.members++ == 0 && wants_timeline() &&
-        !lagom_kernels_open(mapping->region, mapping->process, reason, sizeof(reason))) {
-        lagom_job_remark(&plugin.job, reason);
+    if (member != NULL && plugin.members++ == 0 && wants_timeline()) {
+        const struct lagom_mapping *mapping = &plugin.job.mapping;
+        const char *missing = lagom_kernels_open(mapping->region, mapping->process);
+        if (missing != NULL) {
+            lagom_job_remark_also(&plugin.job, missing);
+        }
     }
     return member;
 }

@@ -76,18 +76,19 @@ static bool load(char *reason, size_t room)
     return false;
 }
 
-bool lagom_kernels_open(struct lagom_region *region, uint32_t process, char *reason, size_t room)
+const char *lagom_kernels_open(struct lagom_region *region, uint32_t process)
 {
-    reason[0] = '\0';
-    if (!attached && !tried) {
+    static char not_loaded[LAGOM_PATH_BYTES];
+    if (!tried) {
         tried = true;
-        lagom_store_release(&usable, load(reason, room) ? &library : NULL); /* pairs with the launching threads' acquire */
+        bool found = load(not_loaded, sizeof(not_loaded));
+        lagom_store_release(&usable, found ? &library : NULL); /* pairs with the launching threads' acquire */
     }
-    attached = attached || (usable != NULL && library.attach(region, process, lagom_span_push) == 0);
-    if (!attached && reason[0] == '\0') {
-        snprintf(reason, room, "no kernel timeline: its thread could not be started.");
+    if (usable == NULL) {
+        return not_loaded;
     }
-    return attached;
+    attached = attached || library.attach(region, process, lagom_span_push) == 0;
+    return attached ? NULL : "no kernel timeline: its thread could not be started.";
 }
 
 void lagom_kernels_close(void)

@@ -9,8 +9,8 @@
 
 #include "protocol/lagom_protocol.h"
 
-/* Loads the library and starts its thread, once; false with one sentence in `reason` if there is none. */
-bool lagom_kernels_open(struct lagom_region *region, uint32_t process, char *reason, size_t room);
+/* Loads the library, once, and starts its thread. NULL, or why there is no timeline. */
+const char *lagom_kernels_open(struct lagom_region *region, uint32_t process);
 
 /* The last communicator has gone: ends the thread. */
 void lagom_kernels_close(void);

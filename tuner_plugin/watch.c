@@ -41,8 +41,14 @@ static void record(struct lagom_member *member, const struct lagom_question *que
     lagom_call_ring_push(member->region, member->slot_index, &call);
 }
 
-/* Without the profiler half nothing tells of launches; the question comes just before. With it, only of Broadcasts:
- * NCCL tells nobody of those (seen in 2.28.9 and 2.30.7: no COLL event, no bracket around the launch). */
+/* NCCL tells no profiler of Broadcasts (seen in 2.28.9 and 2.30.7: no COLL event, no bracket around the launch). */
+static bool is_unreported(const struct lagom_member *member, const struct lagom_question *question)
+{
+    bool captured = lagom_load_relaxed(&member->slot->capturing) != 0; /* into a graph: nothing is launched now */
+    return question->function == LAGOM_BROADCAST && !captured;
+}
+
+/* Where nothing tells of a launch, the question comes just before: of every call without the profiler half. */
 static void note_asked(const struct lagom_member *member, const struct lagom_question *question,
                        const struct lagom_decision *decision)
 {
@@ -90,7 +96,7 @@ void lagom_watch_call(struct lagom_member *member, uint32_t capture, const struc
     if ((capture & LAGOM_CAPTURE_CALLS) != 0) {
         record(member, question, decision, stock, flags);
     }
-    if (member->profiled == NULL || question->function == LAGOM_BROADCAST) {
+    if (member->profiled == NULL || is_unreported(member, question)) {
         note_asked(member, question, decision);
     }
     if (member->measuring) { /* since the call before: this one was sampled */
