@@ -57,7 +57,9 @@ def test_no_illegal_memory_access_while_configs_change(
     ran, report = storm_beside(spot, 2, command, SANITIZER_STRENGTH, regime="host", **extra)
     wrong = [line for line in ran.lines if "ERROR SUMMARY" in line and "ERROR SUMMARY: 0 errors" not in line]
     assert not wrong, f"{wrong}; {ran.tail()}"
-    evidence(tool=SANITIZER, nccl=preload or SHARING.get("LD_PRELOAD", "torch's"), **report)
+    evidence(
+        regime="host", errors=len(wrong), tool=SANITIZER, nccl=preload or SHARING.get("LD_PRELOAD", "torch's"), **report
+    )
     assert report["calls"].get("applied", 0) > 0, f"no plan changed any call: {report}"
 
 

@@ -48,7 +48,7 @@ def test_every_file_of_evidence_makes_rows_and_all_fit() -> None:
 def test_rows_of_gpus() -> None:
     exact, training, controller, rank = safety_page.gpus(GPU)
     assert exact.done.startswith("8 x GPU, host memory, NCCL 2.30 and later")
-    assert "4,321 configs" in exact.done
+    assert "4,321 combinations of function, size and config" in exact.done
     assert training.done.startswith("8 x GPU, host memory")
     assert "8 minutes of FSDP" in training.done
     assert "0.12 %" in training.seen
