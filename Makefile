@@ -51,7 +51,7 @@ ubsan: native ## native tests under UndefinedBehaviorSanitizer
 tsan: native ## native tests under ThreadSanitizer
 	LAGOM_SANITIZE=thread $(PYTEST) tests/native
 
-bench: native ## latency of a decision and of a switch, and the simulator suite: every strategy on every workload (about 10 minutes)
+bench: native ## latency of a decision and of a switch, and the simulator suite: every strategy on every workload (5 to 10 minutes)
 	$(PY) -m benchmarks.decision_latency
 	$(PY) -m benchmarks.switch_latency
 	$(PY) -m benchmarks.sim_suite --json benchmarks/results/sim_suite_202611.json
