@@ -90,13 +90,19 @@ def clocks() -> dict[str, int]:
     return {"at_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
 
 
+def own_device() -> torch.device:
+    """This rank's GPU, made current; more ranks than GPUs share them. The CPU where there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
 def start() -> torch.device:
     """Process group and device of this rank."""
-    local = int(os.environ.get("LOCAL_RANK", 0))
-    on_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", local % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
+    device = own_device()
     if device.type == "cuda":
-        torch.cuda.set_device(device)
         dist.init_process_group("nccl", device_id=device)
     else:
         dist.init_process_group("gloo")

@@ -17,7 +17,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from common import Profiles, add_profiler_options, clocks
+from common import Profiles, add_profiler_options, clocks, own_device
 from models import SHAPES, build, layers_of
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -155,14 +155,11 @@ def be_deterministic() -> None:
 
 def start(arguments: argparse.Namespace) -> torch.device:
     """Device, seed and process group of this rank."""
-    local = int(os.environ.get("LOCAL_RANK", 0))
-    on_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", local % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = own_device()
     if arguments.deterministic:
         be_deterministic()
     torch.manual_seed(arguments.seed)
+    on_gpu = device.type == "cuda"
     dist.init_process_group("nccl" if on_gpu else "gloo", device_id=device if on_gpu else None)
     return device
 
