@@ -116,22 +116,24 @@ def where(one: Evidence, machine: str) -> str:
     return f"{gpus} shared by {shared[1]} ranks, {way}" if shared else f"{gpus}, {way}"
 
 
+def combinations(one: Evidence) -> str:
+    """How much of what is legal has run."""
+    return f"{one['distinct function-size-config combinations run']:,} combinations of function, size and config"
+
+
 def exact(one: Evidence, machine: str) -> Row:
     """Integer-valued data under random configs."""
     nccl = "NCCL 2.30 and later" if one["legal"]["chunk"] else "torch's NCCL"
-    tried = one["distinct function-size-config combinations run"]
     done = f"{where(one, machine)}, {nccl}: **{one['plans']['committed']:,} random legal plans**"
-    what = f"{tried:,} combinations of function, size and config"
     seen = [f"{one['iterations']:,} iterations of five collectives, **every element right**"]
-    return row([done, what], [*seen, f"{len(one['differing'])} differences between ranks"], "make test-gpu-safety")
+    seen += [f"{len(one['differing'])} differences between ranks"]
+    return row([done, combinations(one)], seen, "make test-gpu-safety")
 
 
 def sanitized(one: Evidence, machine: str) -> Row:
     """The same, shorter, under memcheck."""
-    tried = one["distinct function-size-config combinations run"]
-    done = [f"{where(one, machine)}, under compute-sanitizer: {one['plans']['committed']:,} plans"]
-    what = f"{tried:,} combinations of function, size and config"
-    return row([*done, what], [f"**{one['errors']} errors**"], "make test-gpu-safety")
+    done = f"{where(one, machine)}, under compute-sanitizer: {one['plans']['committed']:,} plans"
+    return row([done, combinations(one)], [f"**{one['errors']} errors**"], "make test-gpu-safety")
 
 
 def training(one: Evidence, machine: str) -> Row:
