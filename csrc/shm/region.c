@@ -155,9 +155,10 @@ static enum lagom_region_fault make(const struct request *request, struct patien
     }
     /* Some may still have begun at once: the room is another's, whose temporary name goes only once its region is there,
      * or nobody's any more, where all found too little and gave it back. */
-    bool other = lagom_leftovers_remove(request->path) || access(request->path, F_OK) == 0 || !patience->tried_again;
+    bool other = lagom_leftovers_remove(request->path) || access(request->path, F_OK) == 0;
+    bool again = other || !patience->tried_again;
     patience->tried_again = true;
-    return other ? wait_for_maker(patience) : fault;
+    return again ? wait_for_maker(patience) : fault;
 }
 
 static enum lagom_region_fault attach_once(const struct request *request, struct patience *patience,

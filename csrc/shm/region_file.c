@@ -17,7 +17,7 @@
 
 #define REGION_BYTES sizeof(struct lagom_region)
 #define SHARE_OF_FREE_SPACE 4u /* we take at most a quarter of what is free */
-#define JUDGE_MILLISECONDS 100u /* a judge of a new file takes microseconds; one stopped at it costs another name */
+#define NEW_FILE_JUDGE_MILLISECONDS 100u /* it takes microseconds; one stopped at it costs another name */
 
 /* ---- Judging what lies there ------------------------------------------------------------------------------------ */
 
@@ -174,7 +174,8 @@ static bool leaves_room(int fd)
 static bool take_name(int fd)
 {
     struct stat file;
-    if (!lagom_lock_try(fd, LAGOM_LOCK_REGISTER) || !lagom_lock_wait(fd, LAGOM_LOCK_JANITOR, JUDGE_MILLISECONDS)) {
+    if (!lagom_lock_try(fd, LAGOM_LOCK_REGISTER) ||
+        !lagom_lock_wait(fd, LAGOM_LOCK_JANITOR, NEW_FILE_JUDGE_MILLISECONDS)) {
         return false;
     }
     lagom_lock_drop(fd, LAGOM_LOCK_JANITOR);
