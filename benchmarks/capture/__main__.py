@@ -2,9 +2,9 @@
 
     python -m benchmarks.capture --gpus 4 --out results.json --traces FOLDER [--only join,cost,beside,traces]
 
-One training job (FSDP2, benchmarks/jobs/fsdp.py, which knows nothing of us) runs from begin to end; this process
-is its controller, but only switches the timeline on and off. Steps end in ``loss.item()``, so the host's clock bounds
-each step's kernels. Results are written after every experiment. Two more jobs only leave Kineto traces behind.
+One training job (FSDP2, or --script; they know nothing of us) runs from begin to end; this process is its controller,
+but only switches the timeline on and off. Steps end in ``loss.item()``, so the host's clock bounds each step's kernels.
+Results are written after every experiment. Two more jobs only leave Kineto traces behind.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def one_job(arguments: argparse.Namespace, folder: Path, results: dict[str, Any]
     environment["LAGOM_TIMELINE"] = "1"
     if not arguments.no_profiler:
         environment["NCCL_PROFILER_PLUGIN"] = plugin
-    profile = ["--profile-steps", "0:5,0:5,0:5", "--profile-to", str(folder), "--wait-for", str(folder)]
-    shape = ["--layers", "3", "--tokens", str(arguments.tokens), "--steps", "1000000", *arguments.job]
+    profile = ["--profile-steps", "0:5,0:5,0:5:2,0:5", "--profile-to", str(folder), "--wait-for", str(folder)]
+    layers = "3" if arguments.script == "fsdp.py" else "6"
+    shape = ["--layers", layers, "--tokens", str(arguments.tokens), "--steps", "1000000", *arguments.job]
     began = time.monotonic()
-    job = start(torchrun(arguments.gpus, "fsdp.py", *shape, *profile), environment)
+    job = start(torchrun(arguments.gpus, arguments.script, *shape, *profile), environment)
     bench = Bench(job, Watch(region, job), folder, results, arguments.out)
     try:
         if not until(lambda: len(job.steps) >= 5, job, 120):
@@ -75,12 +76,14 @@ def main() -> None:
         "--no-profiler", action="store_true", help="without NCCL's profiler half: the join by questions"
     )
     parser.add_argument("--only", default="join,cost,beside,traces", help="in this order")
+    parser.add_argument("--script", choices=("fsdp.py", "ddp.py", "tp.py"), default="fsdp.py", help="the training job")
     parser.add_argument("--job", action="append", default=[], help="a further option of the job, for rehearsals")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
     for name, value in NO_MULTICAST.items():
         os.environ.setdefault(name, value)
     results: dict[str, Any] = {"command": sys.argv[1:], "gpus": arguments.gpus, "tokens": arguments.tokens}
+    results |= {"script": arguments.script, "nccl": os.environ.get("LD_PRELOAD", "torch's")}
     with tempfile.TemporaryDirectory(prefix="capture_") as scratch:
         folder = Path(scratch)
         if wanted := [name for name in names if name in EXPERIMENTS]:

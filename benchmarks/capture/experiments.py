@@ -187,7 +187,8 @@ def beside(bench: Bench) -> None:
     told["on_again_by_itself"] = until(lambda: bench.watch.in_state(TimelineState.ON), bench.job, 10)
     told["ours_after_yield"] = own_window(bench, 12)
     bench.tell("beside", told)
-    told["torch_after_ours"] = let_profile(bench, 2)
+    inside_warmed_up(bench, told)
+    told["torch_after_ours"] = let_profile(bench, 3)
     more_steps(bench.job, 3)
     first = len(bench.job.steps)
     more_steps(bench.job, 20)
@@ -195,6 +196,17 @@ def beside(bench: Bench) -> None:
     told["step_after_over_before"] = against(np.array(times_after), np.array(times_before))
     told["remarks"] = sorted(bench.watch.remarks)
     told["states"] = bench.watch.states
+    bench.tell("beside", told)
+
+
+def inside_warmed_up(bench: Bench, told: dict[str, Any]) -> None:
+    """Once more inside ours, with steps to warm up: what torch throws away of its beginning then holds the loss."""
+    bench.watch.set(ALL, True)
+    until(lambda: bench.watch.in_state(TimelineState.ON), bench.job, 10)
+    more_steps(bench.job, 4)
+    told["torch_warmed_up_inside_ours"] = let_profile(bench, 2)
+    bench.watch.set(Capture.NOTHING, False)
+    bench.watch.take()
     bench.tell("beside", told)
 
 

@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_profiler_options(parser: argparse.ArgumentParser) -> None:
     """When torch.profiler runs, as a user would start it."""
-    parser.add_argument("--profile-steps", default="", help="FIRST:COUNT, several separated by commas")
+    parser.add_argument("--profile-steps", default="", help="FIRST:COUNT[:WARM-UP], commas between")
     parser.add_argument("--profile-to", default="", help="folder: one trace a rank and window")
     parser.add_argument("--wait-for", default="", help="before each window: steps go on until FOLDER/go-<n> exists")
 
@@ -33,22 +33,20 @@ class Profiles:
     """Starts and stops torch.profiler at given steps, or when a file says so; ``step`` is called before each step."""
 
     def __init__(self, arguments: argparse.Namespace, device: torch.device) -> None:
-        windows = [tuple(map(int, part.split(":"))) for part in arguments.profile_steps.split(",") if part]
+        windows = [[int(word) for word in part.split(":")] for part in arguments.profile_steps.split(",") if part]
         self._windows, self._device = windows, device
         self._folder = Path(arguments.profile_to or ".")
         self._gate = Path(arguments.wait_for) if arguments.wait_for else None
-        self._number, self._left = 0, 0
+        self._number, self._left, self._warm_up = 0, 0, 0
         self._profile: torch.profiler.profile | None = None
 
     def step(self, number: int) -> None:
         """Before step ``number``."""
         if self._profile is not None:
-            self._left -= 1
-            if self._left <= 0:
-                self._stop()
+            self._go_on(self._profile)
         elif self._number < len(self._windows) and self._may_begin(number):
-            self._left = self._windows[self._number][1]
-            self._start()
+            _, self._left, *warm_up = self._windows[self._number]
+            self._start(sum(warm_up))
 
     def _may_begin(self, number: int) -> bool:
         if self._gate is None:
@@ -59,12 +57,27 @@ class Profiles:
         dist.broadcast(seen, 0)
         return bool(seen.item())
 
-    def _start(self) -> None:
+    def _start(self, warm_up: int) -> None:
+        """With steps to warm up as torch's documentation has it: recorded, and thrown away."""
         kind = torch.profiler.ProfilerActivity
         activities = [kind.CUDA] if self._device.type == "cuda" else [kind.CPU]
-        self._profile = torch.profiler.profile(activities=activities)
+        schedule = torch.profiler.schedule(wait=0, warmup=warm_up, active=self._left + 1) if warm_up else None
+        self._warm_up = warm_up
+        self._profile = torch.profiler.profile(activities=activities, schedule=schedule)
         self._profile.start()
-        _mark(self._folder, f"begun-{self._number}")
+        if not warm_up:
+            _mark(self._folder, f"begun-{self._number}")
+
+    def _go_on(self, profile: torch.profiler.profile) -> None:
+        if self._warm_up:
+            self._warm_up -= 1
+            profile.step()
+            if not self._warm_up:
+                _mark(self._folder, f"begun-{self._number}")
+            return
+        self._left -= 1
+        if self._left <= 0:
+            self._stop()
 
     def _stop(self) -> None:
         assert self._profile is not None

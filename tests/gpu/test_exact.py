@@ -14,7 +14,8 @@ from tests.gpu.storming import Strength, judge, storm_beside
 from tests.gpu.support import FULL, NCCL_230, SHARING, Place, torchrun
 
 # Plans are agreed in milliseconds: many more than the number asked for fit into the time.
-STRENGTH = Strength(2000, 400, 60) if FULL else Strength(200, 40, 15)
+MOST_SECONDS = float(os.environ.get("LAGOM_TEST_STORM_SECONDS", "400"))
+STRENGTH = Strength(2000, MOST_SECONDS, 60) if FULL else Strength(200, 40, 15)
 AT_LEAST_PLANS = STRENGTH.plans // 4  # on a slow machine
 AT_LEAST_CONFIGS = 2000 if FULL else 200  # distinct (function, size, A, P, NC, NT, C) that really ran
 #: compute-sanitizer, where it is not on PATH.
