@@ -217,6 +217,7 @@ void lagom_profiler_state(void *handle, int state, const union nccl_event_state_
         return;
     }
     if (lagom_measured_channel_stopped(handle, args->kernel_ch.gpu_ns, &span)) {
+        lagom_kernels_ran(&span);
         lagom_plugin_push_span(&span);
     }
 }

@@ -21,6 +21,7 @@ struct library {
     void (*launched)(const struct lagom_kernel_span *collective);
     void (*asked)(const struct lagom_kernel_span *call);
     void (*unreported)(const struct lagom_kernel_span *call);
+    void (*ran)(const struct lagom_kernel_span *collective);
 };
 
 static struct library library;
@@ -59,7 +60,8 @@ static bool find_functions(void *handle)
            symbol(handle, "lagom_timeline_launch_ends", &library.launch_ends) &&
            symbol(handle, "lagom_timeline_launched", &library.launched) &&
            symbol(handle, "lagom_timeline_asked", &library.asked) &&
-           symbol(handle, "lagom_timeline_unreported", &library.unreported);
+           symbol(handle, "lagom_timeline_unreported", &library.unreported) &&
+           symbol(handle, "lagom_timeline_ran", &library.ran);
 }
 
 static bool load(char *reason, size_t room)
@@ -138,5 +140,12 @@ void lagom_kernels_unreported(const struct lagom_kernel_span *call)
 {
     if (loaded() != NULL) {
         library.unreported(call);
+    }
+}
+
+void lagom_kernels_ran(const struct lagom_kernel_span *collective)
+{
+    if (loaded() != NULL) {
+        library.ran(collective);
     }
 }

@@ -21,5 +21,6 @@ void lagom_kernels_launch_ends(void);
 void lagom_kernels_launched(const struct lagom_kernel_span *collective);
 void lagom_kernels_asked(const struct lagom_kernel_span *call);
 void lagom_kernels_unreported(const struct lagom_kernel_span *call);
+void lagom_kernels_ran(const struct lagom_kernel_span *collective); /* of a thread of NCCL's */
 
 #endif

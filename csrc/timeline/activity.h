@@ -14,7 +14,7 @@
 /* Some 75 kernels: soon full, so it soon comes back; and what a profiler that takes over finds begun is little. */
 #define LAGOM_ACTIVITY_BUFFER_BYTES (16u << 10)
 #define LAGOM_ACTIVITY_BUFFERS 512u /* 8 MiB if all are out; then CUPTI drops, and says how many */
-#define LAGOM_ACTIVITY_PATIENCE_NS 300000000u
+#define LAGOM_ACTIVITY_PATIENCE_NS 2000000000u /* some steps through host memory or sockets */
 
 struct lagom_activity_batch {
     uint8_t *records;

@@ -81,6 +81,19 @@ static void add_call(struct lagom_join *join, const struct lagom_note *call)
     launch->note.span = call->span;
 }
 
+/* The kernel of an aggregate is longer than what NCCL times of each collective in it. */
+static void add_timing(struct lagom_join *join, const struct lagom_note *ran)
+{
+    for (uint64_t number = join->newest; number > join->oldest; number--) {
+        struct lagom_launch *launch = launch_at(join, number - 1);
+        if (launch->collectives == 1 && launch->note.span.slot == ran->span.slot &&
+            launch->note.span.call == ran->span.call) {
+            launch->ran = (struct lagom_ran){ran->span.start_ns, ran->span.end_ns};
+            return;
+        }
+    }
+}
+
 /* Without brackets a call stands for its launch. NCCL reports a collective just after it is launched, and asks the
  * tuner just before. */
 static void add_call_as_launch(struct lagom_join *join, const struct lagom_note *call)
@@ -169,6 +182,10 @@ void lagom_join_note(struct lagom_join *join, const struct lagom_note *note)
         add_unreported(join, note);
         return;
     }
+    if (note->kind == LAGOM_NOTE_RAN) {
+        add_timing(join, note);
+        return;
+    }
     if (note->kind == LAGOM_NOTE_CALL && note->span.function == LAGOM_BROADCAST && !join->unreported.reported) {
         find_them_reported(join);
     }
@@ -232,6 +249,13 @@ static void pop_held(struct lagom_join *join)
     memmove(join->held, join->held + 1, join->held_count * sizeof(join->held[0]));
 }
 
+static void add_pair(struct lagom_timing *timing, const struct lagom_launch *launch, const struct lagom_kernel_span *kernel)
+{
+    if (launch->collectives == 1 && launch->ran.end_ns != 0 && kernel->start_ns != 0) {
+        lagom_timing_add(timing, kernel, &launch->ran);
+    }
+}
+
 /* true = one kernel is off our hands. */
 static bool step(struct lagom_join *join)
 {
@@ -239,7 +263,8 @@ static bool step(struct lagom_join *join)
         return false;
     }
     struct lagom_launch *launch = launch_at(join, join->oldest);
-    if (!may_be(launch, &join->held[0])) {
+    add_pair(&join->course, launch, &join->held[0].span);
+    if (!may_be(launch, &join->held[0]) || lagom_timing_verdict(&join->course) == LAGOM_TIMING_IMPOSSIBLE) {
         off_course(join, LOOK_AHEAD);
         return true;
     }
@@ -278,20 +303,51 @@ static uint64_t last_candidate(struct lagom_join *join)
     return candidate;
 }
 
+static enum lagom_timing_verdict timing_at(struct lagom_join *join, uint64_t offset)
+{
+    struct lagom_timing timing = {.pairs = 0};
+    for (uint32_t i = 0; i < join->held_count; i++) {
+        add_pair(&timing, launch_at(join, join->oldest + offset + i), &join->held[i].span);
+    }
+    return lagom_timing_verdict(&timing);
+}
+
 struct finding {
     uint32_t count; /* places that fit */
     uint64_t first;
+    uint32_t alike; /* of these, by NCCL's own times */
+    uint32_t unlike;
+    uint64_t the_alike;
 };
 
 static struct finding find_places(struct lagom_join *join, uint64_t last)
 {
-    struct finding finding = {0, 0};
+    struct finding finding = {.count = 0};
     for (uint64_t offset = 0; offset <= last && offset < waiting(join); offset++) {
-        if (all_fit(join, offset)) {
-            finding.first = finding.count++ == 0 ? offset : finding.first;
+        enum lagom_timing_verdict verdict = all_fit(join, offset) ? timing_at(join, offset) : LAGOM_TIMING_IMPOSSIBLE;
+        if (verdict == LAGOM_TIMING_IMPOSSIBLE) {
+            continue;
         }
+        finding.first = finding.count++ == 0 ? offset : finding.first;
+        finding.unlike += verdict == LAGOM_TIMING_UNLIKE;
+        finding.alike += verdict == LAGOM_TIMING_ALIKE;
+        finding.the_alike = verdict == LAGOM_TIMING_ALIKE ? offset : finding.the_alike;
     }
     return finding;
+}
+
+/* A job repeats itself, so a place one iteration off fits as well, but for how long things took. */
+static bool timing_decides(const struct finding *found)
+{
+    return found->count > 1 && found->alike == 1 && found->unlike == found->count - 1;
+}
+
+static void go_on_from(struct lagom_join *join, uint64_t offset)
+{
+    join->oldest += offset;
+    join->on_course = true;
+    join->starting = false;
+    join->course = (struct lagom_timing){.pairs = 0};
 }
 
 static void let_go(struct lagom_join *join, enum lagom_join_result result)
@@ -317,10 +373,8 @@ static bool find_course(struct lagom_join *join, bool last_chance)
     struct finding found = find_places(join, last);
     bool full = join->held_count == LAGOM_JOIN_HELD;
     bool enough = join->starting ? last < waiting(join) : join->held_count >= EVIDENCE;
-    if (found.count == 1 && enough) {
-        join->oldest += found.first;
-        join->on_course = true;
-        join->starting = false;
+    if (enough && (found.count == 1 || timing_decides(&found))) {
+        go_on_from(join, found.count == 1 ? found.first : found.the_alike);
         return true;
     }
     if (found.count == 0 && waiting(join) > last) {

@@ -12,6 +12,7 @@
 #include "protocol/lagom_protocol.h"
 #include "timeline/launches.h"
 #include "timeline/nccl_kernel.h"
+#include "timeline/timing.h"
 #include "timeline/unreported.h"
 
 #define LAGOM_JOIN_LAUNCHES 4096u /* noted and not yet met by their kernels: some iterations of run-ahead */
@@ -21,6 +22,7 @@ struct lagom_launch {
     struct lagom_note note;
     uint32_t collectives; /* of the plan; 0 = none: send and receive */
     uint64_t last_call;   /* the largest of theirs */
+    struct lagom_ran ran; /* of the only one */
     bool bracketed;
     bool disputed; /* another thread launched at the same time: which came first is not known */
 };
@@ -34,6 +36,7 @@ struct lagom_join {
     uint64_t on_end_ns;
     bool on_course;
     bool bracketed;       /* launches are noted, not only calls */
+    struct lagom_timing course; /* of the pairs since it is on course */
     uint32_t search;      /* off course: how many launches from the oldest may be the first kernel's */
     bool starting;        /* off course because it has just begun: `search` follows from the times */
     uint64_t oldest;      /* launches: [oldest, newest) */

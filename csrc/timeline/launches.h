@@ -14,6 +14,7 @@ enum lagom_note_kind {
     LAGOM_NOTE_CALL,       /* a collective of the plan that was just launched (profiler half) */
     LAGOM_NOTE_ASKED,      /* NCCL asked the tuner; the launch follows (no profiler half) */
     LAGOM_NOTE_UNREPORTED, /* NCCL asked the tuner and may report it to no profiler (beside the profiler half) */
+    LAGOM_NOTE_RAN,        /* NCCL timed a collective's kernel, by the GPU's clock (profiler half) */
 };
 
 struct lagom_note {

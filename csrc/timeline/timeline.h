@@ -32,6 +32,9 @@ LAGOM_TIMELINE_ENTRY void lagom_timeline_launched(const struct lagom_kernel_span
 LAGOM_TIMELINE_ENTRY void lagom_timeline_asked(const struct lagom_kernel_span *call);
 LAGOM_TIMELINE_ENTRY void lagom_timeline_unreported(const struct lagom_kernel_span *call);
 
+/* NCCL timed the kernel of a collective itself (KernelCh): call, slot, and when it ran by the GPU's clock. Any thread. */
+LAGOM_TIMELINE_ENTRY void lagom_timeline_ran(const struct lagom_kernel_span *collective);
+
 /* CUDA calls it in every process if CUDA_INJECTION64_PATH names this library. */
 LAGOM_TIMELINE_ENTRY int InitializeInjection(void);
 

@@ -502,6 +502,7 @@ static void threads_push_at_once(void)
 struct fake_notes { /* tests/native/fakes/fake_timeline.c */
     uint32_t asked;
     uint32_t unreported;
+    uint32_t ran;
     struct lagom_kernel_span last;
 };
 

@@ -4,6 +4,7 @@
 struct fake_notes {
     uint32_t asked;
     uint32_t unreported;
+    uint32_t ran;
     struct lagom_kernel_span last;
 } fake_notes;
 
@@ -34,6 +35,12 @@ void lagom_timeline_asked(const struct lagom_kernel_span *call)
 {
     fake_notes.asked++;
     fake_notes.last = *call;
+}
+
+void lagom_timeline_ran(const struct lagom_kernel_span *collective)
+{
+    fake_notes.ran++;
+    fake_notes.last = *collective;
 }
 
 void lagom_timeline_unreported(const struct lagom_kernel_span *call)
