@@ -13,6 +13,7 @@ import numpy as np
 from lagom.wire.layout import NO_CALL
 
 CUPTI, COMPUTE, COLLECTIVE, P2P = 3, 0, 1, 2
+BY_NCCL = 2  # source of a span: NCCL's own timing, by the GPU's clock
 JOIN_WORDS = ("not tried", "call", "slot", "ambiguous", "mismatch", "disputed", "no launch", "graph")
 
 
@@ -105,4 +106,29 @@ def check_join(calls: np.ndarray, kernels: np.ndarray) -> dict[str, Any]:
     function = sum(int(span["function"]) == int(call["function"]) for span, call in pairs)
     causal = sum(int(span["start_ns"]) >= int(call["time_ns"]) for span, call in pairs)
     twice = len(spans) - len({(int(s["slot"]), int(s["call"])) for s in spans})
-    return {"compared": len(pairs), "same_function": function, "after_the_call": causal, "call_joined_twice": twice}
+    return {
+        "compared": len(pairs), "same_function": function, "after_the_call": causal, "call_joined_twice": twice,
+        **as_nccl_timed(kernels),
+    }  # fmt: skip
+
+
+def as_nccl_timed(kernels: np.ndarray) -> dict[str, Any]:
+    """How far joined kernels are from NCCL's own times of the calls they were joined with: by their lengths at most,
+    and by how much the two clocks seem to go apart in one process at most, us. A kernel joined with another iteration's
+    call would be off by milliseconds."""
+    pairs, lengths, apart = 0, 0.0, 0.0
+    for process in np.unique(kernels["process"]):
+        spans = kernels["span"][kernels["process"] == process]
+        timed = {(int(s["slot"]), int(s["call"])): s for s in spans[spans["source"] == BY_NCCL]}
+        ours = [s for s in spans if s["source"] == CUPTI and (int(s["slot"]), int(s["call"])) in timed]
+        if not ours:
+            continue
+        theirs = [timed[int(s["slot"]), int(s["call"])] for s in ours]
+        begins, ends = (
+            np.array([int(a[name]) - int(b[name]) for a, b in zip(ours, theirs, strict=True)])
+            for name in ("start_ns", "end_ns")
+        )
+        pairs += len(ours)
+        lengths = max(lengths, float(np.abs(ends - begins).max()) / 1e3)
+        apart = max(apart, float(begins.max() - begins.min()) / 1e3)
+    return {"timed_by_nccl": pairs, "lengths_apart_us": round(lengths, 1), "clocks_apart_us": round(apart, 1)}

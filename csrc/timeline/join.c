@@ -6,6 +6,8 @@
 
 #define CALL_SLACK_NS 2000000u  /* a call alone says only about when its launch was */
 #define LOOK_AHEAD 8u           /* launches without a kernel that we believe in, after something went wrong */
+#define COURSE_PAIRS 64u        /* compared with each other at most: the clocks drift apart */
+#define TIMES_LATE 64u          /* launches joined before NCCL's times of them came: these are looked at all the same */
 #define MOST_LOST 64u           /* the same, where the loss was told */
 #define EVIDENCE 8u             /* kernels that must fit in a row, after something went wrong */
 #define THREADS_BACK 16u
@@ -81,16 +83,48 @@ static void add_call(struct lagom_join *join, const struct lagom_note *call)
     launch->note.span = call->span;
 }
 
+/* Its number, or join->newest; also among those just passed. */
+static uint64_t launch_of_call(struct lagom_join *join, uint32_t slot, uint64_t call)
+{
+    uint64_t back = waiting(join) + TIMES_LATE < LAGOM_JOIN_LAUNCHES ? waiting(join) + TIMES_LATE : LAGOM_JOIN_LAUNCHES;
+    uint64_t first = back < join->newest ? join->newest - back : 0;
+    for (uint64_t number = join->newest; number > first; number--) {
+        const struct lagom_launch *launch = launch_at(join, number - 1);
+        if (launch->collectives > 0 && launch->note.span.slot == slot && launch->note.span.call == call) {
+            return number - 1;
+        }
+    }
+    return join->newest;
+}
+
 /* The kernel of an aggregate is longer than what NCCL times of each collective in it. */
+static void add_pair(struct lagom_timing *timing, const struct lagom_launch *launch, uint64_t start_ns, uint64_t end_ns)
+{
+    if (launch->collectives == 1 && !launch->disputed && launch->ran.end_ns != 0 && start_ns != 0) {
+        lagom_timing_add(timing, start_ns, end_ns, launch->note.span.slot, &launch->ran);
+    }
+}
+
+static void add_to_course(struct lagom_join *join, const struct lagom_launch *launch)
+{
+    if (join->course.pairs >= COURSE_PAIRS) {
+        join->course = (struct lagom_timing){.pairs = 0};
+    }
+    add_pair(&join->course, launch, launch->start_ns, launch->end_ns);
+}
+
 static void add_timing(struct lagom_join *join, const struct lagom_note *ran)
 {
-    for (uint64_t number = join->newest; number > join->oldest; number--) {
-        struct lagom_launch *launch = launch_at(join, number - 1);
-        if (launch->collectives == 1 && launch->note.span.slot == ran->span.slot &&
-            launch->note.span.call == ran->span.call) {
-            launch->ran = (struct lagom_ran){ran->span.start_ns, ran->span.end_ns};
-            return;
-        }
+    join->timed = true;
+    join->tick_ns = lagom_timing_tick(lagom_timing_tick(join->tick_ns, ran->span.start_ns), ran->span.end_ns);
+    uint64_t number = launch_of_call(join, ran->span.slot, ran->span.call);
+    if (number == join->newest) {
+        return;
+    }
+    struct lagom_launch *launch = launch_at(join, number);
+    launch->ran = (struct lagom_ran){ran->span.start_ns, ran->span.end_ns};
+    if (join->on_course && number >= join->course_from && number < join->oldest) { /* joined already: rightly? */
+        add_to_course(join, launch);
     }
 }
 
@@ -249,13 +283,6 @@ static void pop_held(struct lagom_join *join)
     memmove(join->held, join->held + 1, join->held_count * sizeof(join->held[0]));
 }
 
-static void add_pair(struct lagom_timing *timing, const struct lagom_launch *launch, const struct lagom_kernel_span *kernel)
-{
-    if (launch->collectives == 1 && launch->ran.end_ns != 0 && kernel->start_ns != 0) {
-        lagom_timing_add(timing, kernel, &launch->ran);
-    }
-}
-
 /* true = one kernel is off our hands. */
 static bool step(struct lagom_join *join)
 {
@@ -263,8 +290,10 @@ static bool step(struct lagom_join *join)
         return false;
     }
     struct lagom_launch *launch = launch_at(join, join->oldest);
-    add_pair(&join->course, launch, &join->held[0].span);
-    if (!may_be(launch, &join->held[0]) || lagom_timing_verdict(&join->course) == LAGOM_TIMING_IMPOSSIBLE) {
+    launch->start_ns = join->held[0].span.start_ns;
+    launch->end_ns = join->held[0].span.end_ns;
+    add_to_course(join, launch);
+    if (!may_be(launch, &join->held[0]) || lagom_timing_verdict(&join->course, join->tick_ns) == LAGOM_TIMING_UNLIKE) {
         off_course(join, LOOK_AHEAD);
         return true;
     }
@@ -307,39 +336,30 @@ static enum lagom_timing_verdict timing_at(struct lagom_join *join, uint64_t off
 {
     struct lagom_timing timing = {.pairs = 0};
     for (uint32_t i = 0; i < join->held_count; i++) {
-        add_pair(&timing, launch_at(join, join->oldest + offset + i), &join->held[i].span);
+        const struct lagom_kernel_span *kernel = &join->held[i].span;
+        add_pair(&timing, launch_at(join, join->oldest + offset + i), kernel->start_ns, kernel->end_ns);
     }
-    return lagom_timing_verdict(&timing);
+    return lagom_timing_verdict(&timing, join->tick_ns);
 }
 
 struct finding {
     uint32_t count; /* places that fit */
     uint64_t first;
-    uint32_t alike; /* of these, by NCCL's own times */
-    uint32_t unlike;
-    uint64_t the_alike;
+    bool alike; /* the first one, by NCCL's own times */
 };
 
+/* A job repeats itself: a place one iteration off fits as well, but for how long things took. */
 static struct finding find_places(struct lagom_join *join, uint64_t last)
 {
     struct finding finding = {.count = 0};
     for (uint64_t offset = 0; offset <= last && offset < waiting(join); offset++) {
-        enum lagom_timing_verdict verdict = all_fit(join, offset) ? timing_at(join, offset) : LAGOM_TIMING_IMPOSSIBLE;
-        if (verdict == LAGOM_TIMING_IMPOSSIBLE) {
-            continue;
+        enum lagom_timing_verdict verdict = all_fit(join, offset) ? timing_at(join, offset) : LAGOM_TIMING_UNLIKE;
+        if (verdict != LAGOM_TIMING_UNLIKE && finding.count++ == 0) {
+            finding.first = offset;
+            finding.alike = verdict == LAGOM_TIMING_ALIKE;
         }
-        finding.first = finding.count++ == 0 ? offset : finding.first;
-        finding.unlike += verdict == LAGOM_TIMING_UNLIKE;
-        finding.alike += verdict == LAGOM_TIMING_ALIKE;
-        finding.the_alike = verdict == LAGOM_TIMING_ALIKE ? offset : finding.the_alike;
     }
     return finding;
-}
-
-/* A job repeats itself, so a place one iteration off fits as well, but for how long things took. */
-static bool timing_decides(const struct finding *found)
-{
-    return found->count > 1 && found->alike == 1 && found->unlike == found->count - 1;
 }
 
 static void go_on_from(struct lagom_join *join, uint64_t offset)
@@ -348,6 +368,7 @@ static void go_on_from(struct lagom_join *join, uint64_t offset)
     join->on_course = true;
     join->starting = false;
     join->course = (struct lagom_timing){.pairs = 0};
+    join->course_from = join->oldest;
 }
 
 static void let_go(struct lagom_join *join, enum lagom_join_result result)
@@ -373,8 +394,9 @@ static bool find_course(struct lagom_join *join, bool last_chance)
     struct finding found = find_places(join, last);
     bool full = join->held_count == LAGOM_JOIN_HELD;
     bool enough = join->starting ? last < waiting(join) : join->held_count >= EVIDENCE;
-    if (enough && (found.count == 1 || timing_decides(&found))) {
-        go_on_from(join, found.count == 1 ? found.first : found.the_alike);
+    bool believed = found.alike || !join->timed || full || last_chance;
+    if (found.count == 1 && enough && believed) {
+        go_on_from(join, found.first);
         return true;
     }
     if (found.count == 0 && waiting(join) > last) {

@@ -22,7 +22,9 @@ struct lagom_launch {
     struct lagom_note note;
     uint32_t collectives; /* of the plan; 0 = none: send and receive */
     uint64_t last_call;   /* the largest of theirs */
-    struct lagom_ran ran; /* of the only one */
+    struct lagom_ran ran;    /* of the only one */
+    uint64_t start_ns;       /* of the kernel that it was joined with; 0 = none, or without times */
+    uint64_t end_ns;
     bool bracketed;
     bool disputed; /* another thread launched at the same time: which came first is not known */
 };
@@ -36,7 +38,10 @@ struct lagom_join {
     uint64_t on_end_ns;
     bool on_course;
     bool bracketed;       /* launches are noted, not only calls */
-    struct lagom_timing course; /* of the pairs since it is on course */
+    bool timed;           /* NCCL says how long its kernels took: no place is believed against that, or before */
+    uint64_t tick_ns;     /* of the clock by which it says so */
+    struct lagom_timing course; /* of pairs since it is on course */
+    uint64_t course_from;       /* the first launch since then */
     uint32_t search;      /* off course: how many launches from the oldest may be the first kernel's */
     bool starting;        /* off course because it has just begun: `search` follows from the times */
     uint64_t oldest;      /* launches: [oldest, newest) */

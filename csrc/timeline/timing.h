@@ -1,8 +1,8 @@
 /* timing.h - NCCL times its kernels itself (KernelCh): by the GPU's clock, which runs evenly, from a zero of its own.
  *
  * Kernels put side by side with launches are rightly put if all of them took as long by both clocks and the clocks are
- * equally far apart at each. Seen on 8xH200: 17 us at most between the two over 250 kernels where it was right, 2,400 us
- * and more of standard deviation where it was an iteration off.
+ * equally far apart at each. Seen on H200s: 41 us at most over 300 kernels and 10 s where it was right; some
+ * milliseconds where it was an iteration off.
  */
 #ifndef LAGOM_TIMING_H
 #define LAGOM_TIMING_H
@@ -11,25 +11,7 @@
 
 #include "protocol/lagom_protocol.h"
 
-#define LAGOM_TIMING_PAIRS 8u /* so many must agree, or differ */
-
-struct lagom_timing {
-    uint32_t pairs;
-    int64_t least; /* CUPTI's clock less the GPU's, over the pairs, ns */
-    int64_t most;
-    int64_t lengths_apart; /* at most, ns */
-    uint64_t first_ns;     /* CUPTI's clock */
-    uint64_t last_ns;
-};
-
-/* UNKNOWN: too few pairs, or between the two. IMPOSSIBLE: not even if the GPU's clock ticked by the millisecond, as some
- * do: then what is right may look UNLIKE, so that says something only beside what is ALIKE. */
-enum lagom_timing_verdict {
-    LAGOM_TIMING_UNKNOWN,
-    LAGOM_TIMING_ALIKE,
-    LAGOM_TIMING_UNLIKE,
-    LAGOM_TIMING_IMPOSSIBLE
-};
+#define LAGOM_TIMING_PAIRS 8u /* so many must agree */
 
 /* When NCCL says that a launch's kernel ran, by the GPU's clock; both 0 = it does not say. */
 struct lagom_ran {
@@ -37,9 +19,32 @@ struct lagom_ran {
     uint64_t end_ns;
 };
 
-/* One more pair: a kernel as CUPTI recorded it, and as NCCL timed that of the launch. */
-void lagom_timing_add(struct lagom_timing *timing, const struct lagom_kernel_span *kernel, const struct lagom_ran *ran);
+/* How the pairs agree; all zero = there are none yet. Of one communicator: another's GPU may have another clock. */
+struct lagom_timing {
+    uint32_t pairs;
+    uint32_t slot;
+    int64_t least; /* CUPTI's clock less the GPU's, over the pairs, ns */
+    int64_t most;
+    int64_t lengths_apart; /* at most, ns */
+    uint64_t first_ns;     /* CUPTI's clock */
+    uint64_t last_ns;
+};
 
-enum lagom_timing_verdict lagom_timing_verdict(const struct lagom_timing *timing);
+enum lagom_timing_verdict {
+    LAGOM_TIMING_UNKNOWN, /* too few pairs, or between the two */
+    LAGOM_TIMING_ALIKE,
+    LAGOM_TIMING_UNLIKE
+};
+
+/* One more pair: a kernel as CUPTI recorded it, and as NCCL timed that of the launch, which was on `slot`. Of another
+ * slot than the first pair's, it does not count. */
+void lagom_timing_add(struct lagom_timing *timing, uint64_t start_ns, uint64_t end_ns, uint32_t slot,
+                      const struct lagom_ran *ran);
+
+/* tick_ns: what the GPU's clock counts by; UNKNOWN if that is too coarse to say anything. */
+enum lagom_timing_verdict lagom_timing_verdict(const struct lagom_timing *timing, uint64_t tick_ns);
+
+/* The tick of a clock that counts by `tick_ns` as far as is known (0 = not at all) and has shown this, too. */
+uint64_t lagom_timing_tick(uint64_t tick_ns, uint64_t shown_ns);
 
 #endif

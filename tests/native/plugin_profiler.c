@@ -560,6 +560,32 @@ static void only_broadcasts_are_noted_when_asked(void)
     CHECK_EQUAL(notes->last.slot, 0);
 }
 
+/* When NCCL has timed the last channel of a kernel, the timeline is told, once. */
+static void kernels_that_ran_are_noted(void)
+{
+    struct profiled_rank pair[2];
+    if (sanitized()) {
+        return;
+    }
+    const struct fake_notes *notes = load_beside_a_counting_timeline();
+    pair[0] = make_profiled(6, 0, "fsdp");
+    pair[1] = make_profiled(6, 1, "fsdp");
+    region = map_region();
+    communicator = find_communicator_of(region, COMM);
+    measure(&pair[0], LAGOM_CAPTURE_KERNELS);
+    uint64_t number = region->slots[0].calls;
+    call(&pair[0].rank, LAGOM_ALL_GATHER, 2 * 2 * MIB);
+    union nccl_event_body body = coll_of("AllGather", MIB, 3, 41);
+    void *coll = start(&pair[0], COLL, NULL, &body);
+    CHECK_EQUAL(notes->ran, 0);
+    run_kernel(&pair[0], coll, 3, 5000);
+    CHECK_EQUAL(notes->ran, 1);
+    CHECK_EQUAL(notes->last.call, number);
+    CHECK_EQUAL(notes->last.slot, 0);
+    CHECK_EQUAL(notes->last.start_ns, 5000);
+    CHECK_EQUAL(notes->last.end_ns, 6002);
+}
+
 /* Nothing is told at all: every question is noted, Broadcasts like the others. */
 static void all_are_noted_without_the_profiler_half(void)
 {
@@ -601,6 +627,7 @@ int main(void)
     failures += RUN(events_out_of_place_are_harmless);
     failures += RUN(nobody_listens);
     failures += RUN(threads_push_at_once);
+    failures += RUN(kernels_that_ran_are_noted);
     failures += RUN(only_broadcasts_are_noted_when_asked);
     failures += RUN(all_are_noted_without_the_profiler_half);
     failures += RUN(off_gives_no_context);

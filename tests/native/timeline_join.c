@@ -1,34 +1,11 @@
 /* The join of kernels with launches, without CUPTI, clocks or threads: what is certain is joined, nothing is guessed. */
-#include "check.h"
-#include "timeline/join.h"
+#include "join_harness.h"
 #include "timeline/kernel_name.h"
 
-#define MOST 4096
-
-static struct lagom_join join;
-static struct lagom_kernel_span out[MOST];
-static uint32_t out_count;
-static uint64_t clock_ns;
-static uint64_t serial;
-static uint32_t correlation;
-
-static void emit(void *context, const struct lagom_kernel_span *span)
-{
-    CHECK(context == &out_count);
-    CHECK(out_count < MOST);
-    out[out_count++] = *span;
-}
-
-/* CUPTI was switched on between 1,000 and 2,000. */
 static void begin(void)
 {
-    memset(&join, 0, sizeof(join));
-    join.emit = emit;
-    join.context = &out_count;
-    out_count = 0;
-    clock_ns = 3000;
-    correlation = UINT32_MAX - 20; /* wraps in every test */
-    lagom_join_start(&join, 1000, 2000);
+    forget_everything();
+    begin_between(1000, 2000);
 }
 
 static struct lagom_kernel_span span_of(uint64_t call, uint8_t function, uint16_t channels)
@@ -76,8 +53,7 @@ static struct lagom_nccl_kernel make_kernel(uint8_t function, uint16_t channels)
 
 static void kernel(uint8_t function, uint16_t channels)
 {
-    struct lagom_nccl_kernel one = make_kernel(function, channels);
-    lagom_join_kernel(&join, &one);
+    deliver(make_kernel(function, channels));
 }
 
 static void expect(uint32_t which, uint64_t call, enum lagom_join_result result)

@@ -1,43 +1,22 @@
 /* Broadcasts, which NCCL asks about and reports to no profiler: joined by where they lie between kernels whose calls
  * are known, never guessed, and never in the way of the others. */
-#include "check.h"
-#include "timeline/join.h"
+#include "join_harness.h"
 #include "timeline/kernel_name.h"
 
-#define MOST 4096
 #define FSDP 3u
 #define OTHER 4u
 
-static struct lagom_join join;
-static struct lagom_kernel_span out[MOST];
-static uint32_t out_count;
-static uint64_t clock_ns;
-static uint64_t serial;
-static uint32_t correlation;
 static uint64_t next_call[8]; /* by slot: NCCL's questions, one after the other */
 
-static void emit(void *context, const struct lagom_kernel_span *span)
-{
-    CHECK(context == &out_count);
-    CHECK(out_count < MOST);
-    out[out_count++] = *span;
-}
-
-/* CUPTI was switched on between 1,000 and 2,000. */
 static void begin_window(void)
 {
-    out_count = 0;
-    clock_ns = 3000;
-    correlation = UINT32_MAX - 5; /* wraps in every test */
     memset(next_call, 0, sizeof(next_call));
-    lagom_join_start(&join, 1000, 2000);
+    begin_between(1000, 2000);
 }
 
 static void begin(void)
 {
-    memset(&join, 0, sizeof(join));
-    join.emit = emit;
-    join.context = &out_count;
+    forget_everything();
     begin_window();
 }
 
@@ -89,11 +68,6 @@ static struct lagom_nccl_kernel broadcast(uint32_t slot)
 {
     uint64_t call = ask(slot);
     return make_kernel(LAGOM_BROADCAST, call);
-}
-
-static void deliver(struct lagom_nccl_kernel kernel)
-{
-    lagom_join_kernel(&join, &kernel);
 }
 
 static void gather(uint32_t slot)

@@ -1,0 +1,283 @@
+/* NCCL's own times of its kernels tell which of several places is right: of a job that repeats itself, whose CUPTI took
+ * iterations to be switched on; and they tell when a pair is none. */
+#include "join_harness.h"
+
+#define MS 1000000u
+#define US 1000u
+#define SLOT 3u
+#define NO_TIMES UINT64_MAX
+#define GPU_ZERO 1795186421937000000u /* its clock's, less the host's */
+
+/* Of one job: what was launched when, and when it really ran. */
+#define CALLS 400u
+static struct {
+    uint8_t function;
+    uint64_t asked_ns; /* the launch began; it takes 10 us */
+    uint64_t start_ns;
+    uint64_t end_ns;
+} calls[CALLS];
+
+static uint64_t dice(void)
+{
+    static uint64_t state = 88172645463325252u;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+static uint64_t about(uint64_t length, uint64_t scatter)
+{
+    return length + dice() % scatter;
+}
+
+/* Steps of six collectives, or of equal ones; the host is `ahead` calls ahead at most. */
+static void make_job(bool equal, uint64_t length_ns, uint64_t ahead)
+{
+    uint64_t host = 10 * MS, gpu = 10 * MS;
+    for (uint32_t i = 0; i < CALLS; i++) {
+        host += about(100 * US, 50 * US);
+        if (i >= ahead && calls[i - ahead].end_ns > host) {
+            host = calls[i - ahead].end_ns;
+        }
+        gpu = (gpu > host ? gpu : host) + about(length_ns / 4 + (i % 6 == 5 ? 2 * length_ns : 0), length_ns / 4);
+        calls[i].function = !equal && i % 6 >= 4 ? LAGOM_REDUCE_SCATTER : equal ? LAGOM_ALL_REDUCE : LAGOM_ALL_GATHER;
+        calls[i].asked_ns = host;
+        calls[i].start_ns = gpu;
+        gpu += about(length_ns, length_ns / 10);
+        calls[i].end_ns = gpu;
+    }
+}
+
+static void note_launch(uint32_t i)
+{
+    uint64_t begin = calls[i].asked_ns, end = begin + 10 * US;
+    struct lagom_kernel_span call = {.call = i, .slot = SLOT, .function = calls[i].function, .channels = 16};
+    lagom_join_note(&join, &(struct lagom_note){.kind = LAGOM_NOTE_LAUNCH,
+                                                .thread = 1,
+                                                .serial = ++serial,
+                                                .begin_ns = begin,
+                                                .end_ns = end,
+                                                .span = {.slot = SLOT, .call = UINT64_MAX}});
+    lagom_join_note(&join, &(struct lagom_note){
+                               .kind = LAGOM_NOTE_CALL, .thread = 1, .begin_ns = end, .end_ns = end, .span = call});
+}
+
+static void note_ran(uint32_t i, uint64_t tick_ns)
+{
+    uint64_t start = (calls[i].start_ns + GPU_ZERO + dice() % (10 * US)) / tick_ns * tick_ns;
+    uint64_t end = (calls[i].end_ns + GPU_ZERO - dice() % (5 * US)) / tick_ns * tick_ns;
+    lagom_join_note(&join, &(struct lagom_note){.kind = LAGOM_NOTE_RAN,
+                                                .span = {.call = i, .slot = SLOT, .start_ns = start, .end_ns = end}});
+}
+
+/* Its stream says which call it really is. */
+static void run_kernel(uint32_t i)
+{
+    deliver((struct lagom_nccl_kernel){.span = {.start_ns = calls[i].start_ns,
+                                                .end_ns = calls[i].end_ns,
+                                                .call = UINT64_MAX,
+                                                .slot = LAGOM_UNKNOWN_RANK,
+                                                .stream = i,
+                                                .channels = 16,
+                                                .kind = LAGOM_SPAN_COLLECTIVE,
+                                                .function = calls[i].function},
+                                       .correlation = ++correlation});
+}
+
+struct course {
+    uint32_t recorded_from; /* CUPTI was being switched on when the first was launched; the first it recorded */
+    uint64_t tick_ns;       /* of NCCL's times, or NO_TIMES */
+    uint32_t note_lost;     /* these never came; CALLS = none */
+    uint32_t kernel_lost;
+    uint32_t times_late;    /* by so many calls more than usual: after the records */
+    bool quickly;           /* CUPTI was switched on within one launch, not since the first */
+};
+
+/* The job as it shows itself: launches, then, some calls later, times and records. */
+static void play(const struct course *course)
+{
+    forget_everything();
+    uint32_t before = course->quickly ? course->recorded_from : 0;
+    begin_between(calls[before].asked_ns - 1, calls[course->recorded_from].asked_ns + 5 * US);
+    for (uint32_t i = 0; i < CALLS + 20; i++) {
+        if (i < CALLS && i != course->note_lost) {
+            note_launch(i);
+        }
+        uint32_t timed = i - 10 - course->times_late;
+        if (timed < CALLS && course->tick_ns != NO_TIMES) {
+            note_ran(timed, course->tick_ns);
+        }
+        if (i >= 20 && i - 20 >= course->recorded_from && i - 20 != course->kernel_lost) {
+            run_kernel(i - 20);
+            lagom_join_settle(&join);
+        }
+    }
+    lagom_join_finish(&join);
+}
+
+static uint32_t joined_wrongly(void)
+{
+    uint32_t wrong = 0;
+    for (uint32_t i = 0; i < out_count; i++) {
+        wrong += out[i].join == LAGOM_JOIN_CALL && out[i].call != out[i].stream;
+    }
+    return wrong;
+}
+
+static uint32_t joined_rightly(void)
+{
+    uint32_t right = 0;
+    for (uint32_t i = 0; i < out_count; i++) {
+        right += out[i].join == LAGOM_JOIN_CALL && out[i].call == out[i].stream;
+    }
+    return right;
+}
+
+/* ---- Switched on for iterations --------------------------------------------------------------------------------- */
+
+static void the_right_iteration_is_found(void)
+{
+    static const uint32_t first[] = {0, 1, 6, 17, 30};
+    for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+        for (int equal = 0; equal < 2; equal++) {
+            make_job(equal, 2 * MS, 8);
+            play(&(struct course){first[i], 32, CALLS, CALLS, 0, false});
+            CHECK_EQUAL(joined_rightly(), CALLS - first[i]);
+            CHECK_EQUAL(out_count, CALLS - first[i]);
+        }
+    }
+}
+
+/* The case that the times are for: without them nothing can be said, and nothing is. */
+static void without_times_it_is_not_guessed(void)
+{
+    make_job(false, 2 * MS, 8);
+    play(&(struct course){30, NO_TIMES, CALLS, CALLS, 0, false});
+    CHECK_EQUAL(joined_rightly() + joined_wrongly(), 0);
+    CHECK_EQUAL(join.counts[LAGOM_JOIN_AMBIGUOUS], CALLS - 30);
+}
+
+/* A clock that counts by the millisecond says little of kernels of two, and enough of kernels of fifty. */
+static void a_coarse_clock_says_less(void)
+{
+    make_job(false, 2 * MS, 8);
+    play(&(struct course){30, MS, CALLS, CALLS, 0, false});
+    CHECK_EQUAL(joined_wrongly(), 0);
+    make_job(false, 50 * MS, 8);
+    play(&(struct course){30, MS, CALLS, CALLS, 0, false});
+    CHECK_EQUAL(joined_rightly(), CALLS - 30);
+}
+
+/* ---- When something is missing ---------------------------------------------------------------------------------- */
+
+/* One more kernel than launches: those after it would be taken for their successors; or one less, and they would be
+ * taken for their predecessors, which no clock of ours could tell. Not for longer than NCCL's times take. */
+static void what_was_lost_is_noticed(void)
+{
+    for (int which = 0; which < 8; which++) {
+        uint32_t late = which & 4 ? 24 : 0;
+        bool note = (which & 2) != 0;
+        make_job((which & 1) != 0, 2 * MS, 8);
+        play(&(struct course){0, 32, note ? 100 : CALLS, note ? CALLS : 100, late, false});
+        CHECK_EQUAL(out_count, note ? CALLS : CALLS - 1);
+        CHECK(joined_wrongly() <= late);
+        CHECK(joined_rightly() >= CALLS - 12 - late);
+    }
+}
+
+/* The first launch with a kernel was not noted: the one next to it, the only one that fits, is not believed. */
+static void lost_at_the_very_beginning(void)
+{
+    for (int equal = 0; equal < 2; equal++) {
+        make_job(equal, 2 * MS, 8);
+        play(&(struct course){3, 32, 3, CALLS, 0, true});
+        CHECK_EQUAL(joined_wrongly(), 0);
+        CHECK(joined_rightly() >= CALLS - 20);
+    }
+}
+
+/* NCCL has told times before, and tells none of these: what is held goes as it went without, when no more can be held. */
+static void times_that_never_come_are_not_waited_for(void)
+{
+    make_job(false, 2 * MS, 8);
+    forget_everything();
+    join.timed = true;
+    begin_between(1, 2);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        note_launch(i);
+    }
+    for (uint32_t i = 0; i < CALLS; i++) {
+        run_kernel(i);
+        lagom_join_settle(&join);
+    }
+    lagom_join_finish(&join);
+    CHECK_EQUAL(joined_rightly(), CALLS);
+}
+
+/* ---- The times themselves --------------------------------------------------------------------------------------- */
+
+static struct lagom_timing pairs(uint32_t count, int64_t last_start_off, int64_t last_end_off)
+{
+    struct lagom_timing timing = {.pairs = 0};
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t start = 50 * MS * (i + 1), end = start + 3 * MS;
+        bool last = i + 1 == count;
+        struct lagom_ran ran = {start + GPU_ZERO + (uint64_t)(last ? last_start_off : 0),
+                                end + GPU_ZERO + (uint64_t)(last ? last_end_off : 0)};
+        lagom_timing_add(&timing, start, end, SLOT, &ran);
+    }
+    return timing;
+}
+
+static enum lagom_timing_verdict verdict_of(uint32_t count, int64_t last_start_off, int64_t last_end_off, uint64_t tick)
+{
+    struct lagom_timing timing = pairs(count, last_start_off, last_end_off);
+    return lagom_timing_verdict(&timing, tick);
+}
+
+static void verdicts(void)
+{
+    CHECK_EQUAL(verdict_of(0, 0, 0, 32), LAGOM_TIMING_UNKNOWN);
+    CHECK_EQUAL(verdict_of(LAGOM_TIMING_PAIRS - 1, 0, 0, 32), LAGOM_TIMING_UNKNOWN);
+    CHECK_EQUAL(verdict_of(LAGOM_TIMING_PAIRS, 0, 0, 32), LAGOM_TIMING_ALIKE);
+    CHECK_EQUAL(verdict_of(LAGOM_TIMING_PAIRS, 40000, 30000, 32), LAGOM_TIMING_ALIKE);
+    CHECK_EQUAL(verdict_of(LAGOM_TIMING_PAIRS, 900000, 900000, 32), LAGOM_TIMING_UNLIKE); /* began at another time */
+    CHECK_EQUAL(verdict_of(2, 0, 900000, 32), LAGOM_TIMING_UNLIKE);                        /* took another time */
+    CHECK_EQUAL(verdict_of(LAGOM_TIMING_PAIRS, 900000, 900000, MS), LAGOM_TIMING_ALIKE);  /* one tick */
+    CHECK_EQUAL(verdict_of(LAGOM_TIMING_PAIRS, 0, 0, 5 * MS), LAGOM_TIMING_UNKNOWN);
+}
+
+/* Another communicator's GPU has another clock: its pairs say nothing about these. */
+static void one_communicator_at_a_time(void)
+{
+    struct lagom_timing timing = pairs(LAGOM_TIMING_PAIRS, 0, 0);
+    lagom_timing_add(&timing, 900 * MS, 905 * MS, SLOT + 1, &(struct lagom_ran){77, 78});
+    CHECK_EQUAL(timing.pairs, LAGOM_TIMING_PAIRS);
+    CHECK_EQUAL(lagom_timing_verdict(&timing, 32), LAGOM_TIMING_ALIKE);
+}
+
+static void the_tick_shows(void)
+{
+    uint64_t tick = 0;
+    for (int i = 0; i < 40; i++) {
+        tick = lagom_timing_tick(tick, (GPU_ZERO / 1024 + dice() % 100000) * 1024);
+    }
+    CHECK_EQUAL(tick, 1024);
+    CHECK_EQUAL(lagom_timing_tick(0, 96), 96);
+    CHECK_EQUAL(lagom_timing_tick(96, 64), 32);
+}
+
+int main(void)
+{
+    RUN(the_right_iteration_is_found);
+    RUN(without_times_it_is_not_guessed);
+    RUN(a_coarse_clock_says_less);
+    RUN(what_was_lost_is_noticed);
+    RUN(lost_at_the_very_beginning);
+    RUN(times_that_never_come_are_not_waited_for);
+    RUN(verdicts);
+    RUN(one_communicator_at_a_time);
+    RUN(the_tick_shows);
+    return 0;
+}
