@@ -100,11 +100,15 @@ def fuzzers(found: Evidence) -> Iterator[Row]:
 
 def gpus(found: Evidence) -> Iterator[Row]:
     """What real NCCL on real GPUs said: one row a test, named by how its name begins."""
-    machine = found["about"]["machine"]
     for test, one in found.items():
         for beginning, make in GPU_TESTS.items():
             if test.startswith(beginning):
-                yield make(one, machine)
+                yield make(one, one.get("machine", found["about"]["machine"]))
+
+
+def one_gpu(found: Evidence) -> Iterator[Row]:
+    """What several GPUs have not been asked."""
+    return gpus({test: one for test, one in found.items() if test == "about" or not test.startswith(SEEN_ON_SEVERAL)})
 
 
 def where(one: Evidence, machine: str) -> str:
@@ -123,8 +127,7 @@ def combinations(one: Evidence) -> str:
 
 def exact(one: Evidence, machine: str) -> Row:
     """Integer-valued data under random configs."""
-    nccl = "NCCL 2.30 and later" if one["legal"]["chunk"] else "torch's NCCL"
-    done = f"{where(one, machine)}, {nccl}: **{one['plans']['committed']:,} random legal plans**"
+    done = f"{where(one, machine)}, NCCL {one['nccl']}: **{one['plans']['committed']:,} random legal plans**"
     seen = [f"{one['iterations']:,} iterations of five collectives, **every element right**"]
     seen += [f"{len(one['differing'])} differences between ranks"]
     return row([done, combinations(one)], seen, "make test-gpu-safety")
@@ -156,6 +159,7 @@ def dead_rank(one: Evidence, machine: str) -> Row:
     return row([f"{where(one, machine)}: a rank killed -9 while its job is tuned"], seen, "make test-gpu-safety")
 
 
+SEEN_ON_SEVERAL = ("test_results_are_exact", "test_killed")
 GPU_TESTS = {
     "test_results_are_exact": exact,
     "test_no_illegal_memory_access": sanitized,
@@ -175,7 +179,8 @@ SOURCES: dict[str, Callable[[Evidence], Iterator[Row]]] = {
     "kills_10000.json": kills,
     "soak_30min.json": soak,
     "fuzz_202611.json": fuzzers,
-    "safety_gpu_202611.json": gpus,
+    "safety_gpu_h200x8_202611.json": gpus,
+    "safety_gpu_h200x1_202611.json": one_gpu,
 }
 
 

@@ -15,6 +15,7 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,6 +36,7 @@ OFFER_SECONDS = 5.0
 DEFAULT_CHANNELS = 4  # where no kernel told how many there are
 APPLIED, PROGRAM, CANDIDATE, UNAVAILABLE = 4, 1, 2, 16  # enum lagom_call_flags
 NCCL_EVENT = 1  # enum lagom_span_source
+CHUNKS = tuple(1 << power for power in range(14, 21))
 BY_WORD = {function.word: function for function in Function}
 
 
@@ -47,17 +49,30 @@ class Legal:
     chunk: bool
 
     def config(self, dice: random.Random, function: Function) -> CommConfig:
-        """Any config; now and then stock. TREE exists for AllReduce only, and its threads are not ours to set."""
-        algorithms = [None, Algorithm.RING] + [Algorithm.TREE] * (function == Function.ALL_REDUCE)
+        """Any config; now and then stock."""
         protocol = dice.choice([None, *Protocol])
-        algorithm = dice.choice(algorithms)
+        algorithm = dice.choice(algorithms_of(function))
         channels = dice.choice([None, dice.randint(1, self.channels)])
-        chunk = dice.choice([None, 1 << dice.randint(14, 20)]) if self.chunk else None
-        threads = None
-        if self.threads and algorithm == Algorithm.RING and protocol is not None and dice.random() < 0.5:
-            low, high = (160, 640) if protocol == Protocol.LL128 else (96, 512)
-            threads = dice.randrange(low, high + 1, 32)
+        chunk = dice.choice([None, dice.choice(CHUNKS)]) if self.chunk else None
+        counts = self.threads_of(algorithm, protocol)
+        threads = dice.choice(counts) if counts and dice.random() < 0.5 else None
         return CommConfig(algorithm, protocol, channels, threads, chunk)
+
+    def threads_of(self, algorithm: Algorithm | None, protocol: Protocol | None) -> range:
+        """The thread counts that are ours to set; TREE's are not."""
+        if not self.threads or algorithm != Algorithm.RING or protocol is None:
+            return range(0)
+        return range(160, 641, 32) if protocol == Protocol.LL128 else range(96, 513, 32)
+
+    def count(self, offered: Iterable[tuple[Algorithm | None, Protocol | None]]) -> int:
+        """How many configs there are of these algorithms and protocols, stock not among them."""
+        others = (self.channels + 1) * (len(CHUNKS) + 1 if self.chunk else 1)
+        return sum((len(self.threads_of(*pair)) + 1) * others - (pair == (None, None)) for pair in offered)
+
+
+def algorithms_of(function: Function) -> list[Algorithm | None]:
+    """TREE exists for AllReduce only."""
+    return [None, Algorithm.RING] + [Algorithm.TREE] * (function == Function.ALL_REDUCE)
 
 
 @dataclass
@@ -140,6 +155,14 @@ class Witness:
             spans = spans[spans["source"] == NCCL_EVENT]
             self.channels = max(self.channels, int(spans["channels"].max(initial=0)))
 
+    def there_are(self, legal: Legal) -> int:
+        """How many combinations of function, size and config there are of what NCCL offered (host memory: no LL128)."""
+        offered: dict[tuple[int, int], set[tuple[Algorithm | None, Protocol | None]]] = {}
+        for function, size, algorithm, protocol, *_ in self.configs:
+            pair = (Algorithm(algorithm) if algorithm >= 0 else None, Protocol(protocol) if protocol >= 0 else None)
+            offered.setdefault((function, size), set()).add(pair)
+        return sum(map(legal.count, offered.values()))
+
     def note(self, record: Any) -> None:
         """One call record (a row of CALL_RECORD)."""
         call, flags, config = int(record["call"]), int(record["flags"]), record["chosen"].tobytes()
@@ -199,6 +222,7 @@ class Storm:
             "plans": dict(self.outcomes),
             "seconds": round(seconds, 1),
             "distinct function-size-config combinations run": len(self.witness.configs),
+            "distinct combinations there are": self.witness.there_are(legal),
             "distinct configs run, by function": {
                 Function(function).word: len(found) for function, found in sorted(self.witness.by_function.items())
             },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import json
 import os
@@ -59,6 +60,18 @@ def why_not() -> str:
     if torch.cuda.device_count() < 2:
         return f"needs at least 2 GPUs, or LAGOM_TEST_SHARED_GPU=2, and there is {torch.cuda.device_count()}"
     return ""
+
+
+def nccl_release(preload: str = "") -> str:
+    """Which NCCL a job runs: that of the library which is preloaded, or torch's."""
+    import torch
+
+    library = preload or SHARING.get("LD_PRELOAD", "")
+    if not library:
+        return ".".join(map(str, torch.cuda.nccl.version()))
+    number = ctypes.c_int()
+    ctypes.CDLL(library).ncclGetVersion(ctypes.byref(number))
+    return f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"
 
 
 def rank_count() -> int:

@@ -16,6 +16,7 @@ STORM = {
     "differing": [],
     "legal": {"channels": 24, "threads": True, "chunk": True},
     "regime": "host",
+    "nccl": "2.30.7",
 }
 GPU: dict[str, Any] = {
     "about": {"commit": "abc", "date": "2026-11-20", "machine": "8 x GPU, torch 2, its NCCL 2.28.9"},
@@ -35,7 +36,7 @@ GPU: dict[str, Any] = {
 
 def test_every_file_of_evidence_makes_rows_and_all_fit() -> None:
     rows = safety_page.rows()
-    assert 3 <= len(rows) <= 12
+    assert 3 <= len(rows) <= 14
     text = safety_page.table()
     for name, found in safety_page.evidence():
         if name.startswith("agreement"):
@@ -47,7 +48,7 @@ def test_every_file_of_evidence_makes_rows_and_all_fit() -> None:
 
 def test_rows_of_gpus() -> None:
     exact, training, controller, rank = safety_page.gpus(GPU)
-    assert exact.done.startswith("8 x GPU, host memory, NCCL 2.30 and later")
+    assert exact.done.startswith("8 x GPU, host memory, NCCL 2.30.7")
     assert "4,321 combinations of function, size and config" in exact.done
     assert training.done.startswith("8 x GPU, host memory")
     assert "8 minutes of FSDP" in training.done
