@@ -111,6 +111,12 @@ static void add_to_course(struct lagom_join *join, const struct lagom_launch *la
         join->course = (struct lagom_timing){.pairs = 0};
     }
     add_pair(&join->course, launch, launch->start_ns, launch->end_ns);
+    bool known = launch->ran.end_ns != 0 && launch->start_ns != 0 && launch->note.span.slot == join->course.slot;
+    if (known && lagom_timing_verdict(&join->course, join->tick_ns) == LAGOM_TIMING_ALIKE) {
+        join->clocks = (struct lagom_apart){.apart_ns = (int64_t)(launch->start_ns - launch->ran.start_ns),
+                                            .at_ns = launch->start_ns,
+                                            .slot = launch->note.span.slot};
+    }
 }
 
 static void add_timing(struct lagom_join *join, const struct lagom_note *ran)
@@ -283,6 +289,12 @@ static void pop_held(struct lagom_join *join)
     memmove(join->held, join->held + 1, join->held_count * sizeof(join->held[0]));
 }
 
+static void set_times(struct lagom_launch *launch, const struct lagom_kernel_span *kernel)
+{
+    launch->start_ns = kernel == NULL ? 0 : kernel->start_ns;
+    launch->end_ns = kernel == NULL ? 0 : kernel->end_ns;
+}
+
 /* true = one kernel is off our hands. */
 static bool step(struct lagom_join *join)
 {
@@ -290,15 +302,51 @@ static bool step(struct lagom_join *join)
         return false;
     }
     struct lagom_launch *launch = launch_at(join, join->oldest);
-    launch->start_ns = join->held[0].span.start_ns;
-    launch->end_ns = join->held[0].span.end_ns;
+    set_times(launch, &join->held[0].span);
     add_to_course(join, launch);
     if (!may_be(launch, &join->held[0]) || lagom_timing_verdict(&join->course, join->tick_ns) == LAGOM_TIMING_UNLIKE) {
+        set_times(launch, NULL);
         off_course(join, LOOK_AHEAD);
         return true;
     }
     emit_joined(join, join->held[0], launch);
     join->oldest++;
+    pop_held(join);
+    return true;
+}
+
+/* ---- By NCCL's times alone --------------------------------------------------------------------------------------- */
+
+/* Of the launches that no kernel was joined with, passed or not, the only one that NCCL timed so; NULL = none, or two. */
+static struct lagom_launch *launch_timed_as(struct lagom_join *join, const struct lagom_nccl_kernel *kernel)
+{
+    struct lagom_launch *found = NULL;
+    uint64_t first = join->newest < LAGOM_JOIN_LAUNCHES ? 0 : join->newest - LAGOM_JOIN_LAUNCHES;
+    for (uint64_t number = first; number < join->newest; number++) {
+        struct lagom_launch *launch = launch_at(join, number);
+        bool usable = launch->collectives == 1 && launch->ran.end_ns != 0 && launch->start_ns == 0 &&
+                      launch->note.span.slot == join->clocks.slot && may_be(launch, kernel);
+        if (usable && lagom_timing_may_be(&join->clocks, kernel->span.start_ns, kernel->span.end_ns, &launch->ran,
+                                          join->tick_ns)) {
+            if (found != NULL) {
+                return NULL;
+            }
+            found = launch;
+        }
+    }
+    return found;
+}
+
+/* A kernel out of its order, or beside one that was lost: it is joined all the same if its times say with which. */
+static bool joined_by_times(struct lagom_join *join)
+{
+    struct lagom_nccl_kernel *kernel = &join->held[0];
+    struct lagom_launch *launch = kernel->span.start_ns == 0 ? NULL : launch_timed_as(join, kernel);
+    if (launch == NULL) {
+        return false;
+    }
+    set_times(launch, &kernel->span);
+    emit_joined(join, *kernel, launch);
     pop_held(join);
     return true;
 }
@@ -373,8 +421,10 @@ static void go_on_from(struct lagom_join *join, uint64_t offset)
 
 static void let_go(struct lagom_join *join, enum lagom_join_result result)
 {
-    emit(join, &join->held[0], result);
-    pop_held(join);
+    if (!joined_by_times(join)) {
+        emit(join, &join->held[0], result);
+        pop_held(join);
+    }
 }
 
 /* Several places fit and will go on fitting: half of what is held goes, so that the search is not done for each. */
@@ -401,7 +451,7 @@ static bool find_course(struct lagom_join *join, bool last_chance)
     }
     if (found.count == 0 && waiting(join) > last) {
         if (join->starting) {
-            off_course(join, LOOK_AHEAD);
+            off_course(join, (uint32_t)last + LOOK_AHEAD);
             return true;
         }
         let_go(join, LAGOM_JOIN_MISMATCH);

@@ -42,6 +42,7 @@ struct lagom_join {
     uint64_t tick_ns;     /* of the clock by which it says so */
     struct lagom_timing course; /* of pairs since it is on course */
     uint64_t course_from;       /* the first launch since then */
+    struct lagom_apart clocks;  /* when it was last surely on course */
     uint32_t search;      /* off course: how many launches from the oldest may be the first kernel's */
     bool starting;        /* off course because it has just begun: `search` follows from the times */
     uint64_t oldest;      /* launches: [oldest, newest) */

@@ -11,6 +11,23 @@ static int64_t absolute(int64_t value)
     return value < 0 ? -value : value;
 }
 
+static int64_t difference(uint64_t later, uint64_t earlier)
+{
+    return (int64_t)(later - earlier);
+}
+
+/* Beyond one part in LENGTH_PARTS. */
+static int64_t lengths_apart(uint64_t start_ns, uint64_t end_ns, const struct lagom_ran *ran)
+{
+    int64_t length = difference(end_ns, start_ns);
+    return absolute(length - difference(ran->end_ns, ran->start_ns)) - length / LENGTH_PARTS;
+}
+
+static int64_t allowed_with(uint64_t tick_ns)
+{
+    return APART_NS + 2 * (int64_t)tick_ns; /* a start and an end, each a tick off */
+}
+
 static void begin(struct lagom_timing *timing, uint64_t start_ns, uint32_t slot, int64_t apart)
 {
     timing->slot = slot;
@@ -24,13 +41,12 @@ void lagom_timing_add(struct lagom_timing *timing, uint64_t start_ns, uint64_t e
     if (timing->pairs > 0 && timing->slot != slot) {
         return;
     }
-    int64_t apart = (int64_t)(start_ns - ran->start_ns);
-    int64_t length = (int64_t)(end_ns - start_ns);
-    int64_t lengths_apart = absolute(length - (int64_t)(ran->end_ns - ran->start_ns)) - length / LENGTH_PARTS;
+    int64_t apart = difference(start_ns, ran->start_ns);
+    int64_t lengths = lengths_apart(start_ns, end_ns, ran);
     if (timing->pairs++ == 0) {
         begin(timing, start_ns, slot, apart);
     }
-    timing->lengths_apart = lengths_apart > timing->lengths_apart ? lengths_apart : timing->lengths_apart;
+    timing->lengths_apart = lengths > timing->lengths_apart ? lengths : timing->lengths_apart;
     timing->least = apart < timing->least ? apart : timing->least;
     timing->most = apart > timing->most ? apart : timing->most;
     timing->first_ns = start_ns < timing->first_ns ? start_ns : timing->first_ns;
@@ -42,14 +58,25 @@ enum lagom_timing_verdict lagom_timing_verdict(const struct lagom_timing *timing
     if (tick_ns > COARSE_NS) {
         return LAGOM_TIMING_UNKNOWN;
     }
-    int64_t allowed = APART_NS + 2 * (int64_t)tick_ns; /* a start and an end, each a tick off */
-    int64_t drift = (int64_t)(timing->last_ns - timing->first_ns) / DRIFT;
+    int64_t allowed = allowed_with(tick_ns);
+    int64_t drift = difference(timing->last_ns, timing->first_ns) / DRIFT;
     int64_t spread = timing->most - timing->least - drift;
     int64_t apart = spread > timing->lengths_apart ? spread : timing->lengths_apart;
     if (apart > FACTOR * allowed) {
         return LAGOM_TIMING_UNLIKE;
     }
     return timing->pairs >= LAGOM_TIMING_PAIRS && apart <= allowed ? LAGOM_TIMING_ALIKE : LAGOM_TIMING_UNKNOWN;
+}
+
+bool lagom_timing_may_be(const struct lagom_apart *apart, uint64_t start_ns, uint64_t end_ns, const struct lagom_ran *ran,
+                         uint64_t tick_ns)
+{
+    if (apart->at_ns == 0 || tick_ns > COARSE_NS) {
+        return false;
+    }
+    int64_t drift = absolute(difference(start_ns, apart->at_ns)) / DRIFT;
+    int64_t off = absolute(difference(start_ns, ran->start_ns) - apart->apart_ns) - drift;
+    return off <= allowed_with(tick_ns) && lengths_apart(start_ns, end_ns, ran) <= allowed_with(tick_ns);
 }
 
 /* The greatest common divisor: a few dozen times, and it is the tick. */

@@ -44,6 +44,17 @@ void lagom_timing_add(struct lagom_timing *timing, uint64_t start_ns, uint64_t e
 /* tick_ns: what the GPU's clock counts by; UNKNOWN if that is too coarse to say anything. */
 enum lagom_timing_verdict lagom_timing_verdict(const struct lagom_timing *timing, uint64_t tick_ns);
 
+/* Of pairs that are alike: how far apart the two clocks were when last seen. */
+struct lagom_apart {
+    int64_t apart_ns; /* CUPTI's less the GPU's */
+    uint64_t at_ns;   /* CUPTI's; 0 = never seen */
+    uint32_t slot;
+};
+
+/* Whether a kernel may be the one that NCCL timed so, the clocks being so far apart. */
+bool lagom_timing_may_be(const struct lagom_apart *apart, uint64_t start_ns, uint64_t end_ns, const struct lagom_ran *ran,
+                         uint64_t tick_ns);
+
 /* The tick of a clock that counts by `tick_ns` as far as is known (0 = not at all) and has shown this, too. */
 uint64_t lagom_timing_tick(uint64_t tick_ns, uint64_t shown_ns);
 
