@@ -2,27 +2,21 @@
 
 #include <string.h>
 
-#include "timeline/kernel_name.h"
 
-#define CALL_SLACK_NS 2000000u  /* a call alone says only about when its launch was */
-#define LOOK_AHEAD 8u           /* launches without a kernel that we believe in, after something went wrong */
-#define COURSE_PAIRS 64u        /* compared with each other at most: the clocks drift apart */
-#define TIMES_LATE 64u          /* launches joined before NCCL's times of them came: these are looked at all the same */
-#define MOST_LOST 64u           /* the same, where the loss was told */
-#define EVIDENCE 8u             /* kernels that must fit in a row, after something went wrong */
-#define THREADS_BACK 16u
+#define LOOK_AHEAD 8u    /* launches without a kernel that we believe in, after something went wrong */
+#define MOST_LOST 64u    /* the same, where the loss was told */
+#define EVIDENCE 8u      /* kernels that must fit in a row, after something went wrong */
+#define COURSE_PAIRS 64u /* compared with each other at most: the clocks drift apart */
 
 static struct lagom_launch *launch_at(struct lagom_join *join, uint64_t number)
 {
-    return &join->launches[number & (LAGOM_JOIN_LAUNCHES - 1)];
+    return lagom_launched_at(&join->launched, number);
 }
 
 static uint64_t waiting(const struct lagom_join *join)
 {
-    return join->newest - join->oldest;
+    return lagom_launched_waiting(&join->launched);
 }
-
-/* ---- Launches --------------------------------------------------------------------------------------------------- */
 
 static void off_course(struct lagom_join *join, uint32_t search)
 {
@@ -31,76 +25,11 @@ static void off_course(struct lagom_join *join, uint32_t search)
     join->search = search;
 }
 
-/* A launch that surely came before CUPTI recorded has no kernel. */
-static bool before_we_looked(const struct lagom_join *join, const struct lagom_note *note)
-{
-    return note->end_ns <= join->on_begin_ns;
-}
+/* ---- NCCL's own times ------------------------------------------------------------------------------------------- */
 
-static void add_launch(struct lagom_join *join, const struct lagom_launch *launch)
-{
-    if (before_we_looked(join, &launch->note)) {
-        return;
-    }
-    if (waiting(join) == LAGOM_JOIN_LAUNCHES) { /* their kernels never came */
-        join->oldest++;
-        off_course(join, LOOK_AHEAD);
-    }
-    if (waiting(join) > 0) {
-        struct lagom_launch *last = launch_at(join, join->newest - 1);
-        bool at_once = launch->bracketed && last->note.thread != launch->note.thread &&
-                       launch->note.begin_ns < last->note.end_ns;
-        last->disputed |= at_once;
-        *launch_at(join, join->newest) = *launch;
-        launch_at(join, join->newest++)->disputed = at_once;
-        return;
-    }
-    *launch_at(join, join->newest++) = *launch;
-}
-
-/* The launch whose plan this collective is in: the last one of the same thread and communicator. */
-static struct lagom_launch *launch_of(struct lagom_join *join, const struct lagom_note *call)
-{
-    for (uint64_t back = 1; back <= waiting(join) && back <= THREADS_BACK; back++) {
-        struct lagom_launch *launch = launch_at(join, join->newest - back);
-        if (launch->bracketed && launch->note.thread == call->thread && launch->note.span.slot == call->span.slot) {
-            return launch;
-        }
-    }
-    return NULL;
-}
-
-static void add_call(struct lagom_join *join, const struct lagom_note *call)
-{
-    struct lagom_launch *launch = launch_of(join, call);
-    if (launch == NULL) {
-        return; /* launched before we looked */
-    }
-    launch->last_call = call->span.call > launch->last_call ? call->span.call : launch->last_call;
-    if (launch->collectives++ > 0) {
-        return; /* one more of an aggregate: the first one names it */
-    }
-    launch->note.span = call->span;
-}
-
-/* Its number, or join->newest; also among those just passed. */
-static uint64_t launch_of_call(struct lagom_join *join, uint32_t slot, uint64_t call)
-{
-    uint64_t back = waiting(join) + TIMES_LATE < LAGOM_JOIN_LAUNCHES ? waiting(join) + TIMES_LATE : LAGOM_JOIN_LAUNCHES;
-    uint64_t first = back < join->newest ? join->newest - back : 0;
-    for (uint64_t number = join->newest; number > first; number--) {
-        const struct lagom_launch *launch = launch_at(join, number - 1);
-        if (launch->collectives > 0 && launch->note.span.slot == slot && launch->note.span.call == call) {
-            return number - 1;
-        }
-    }
-    return join->newest;
-}
-
-/* The kernel of an aggregate is longer than what NCCL times of each collective in it. */
 static void add_pair(struct lagom_timing *timing, const struct lagom_launch *launch, uint64_t start_ns, uint64_t end_ns)
 {
-    if (launch->collectives == 1 && !launch->disputed && launch->ran.end_ns != 0 && start_ns != 0) {
+    if (!launch->disputed && launch->ran.end_ns != 0 && start_ns != 0) {
         lagom_timing_add(timing, start_ns, end_ns, launch->note.span.slot, &launch->ran);
     }
 }
@@ -123,28 +52,10 @@ static void add_timing(struct lagom_join *join, const struct lagom_note *ran)
 {
     join->timed = true;
     join->tick_ns = lagom_timing_tick(lagom_timing_tick(join->tick_ns, ran->span.start_ns), ran->span.end_ns);
-    uint64_t number = launch_of_call(join, ran->span.slot, ran->span.call);
-    if (number == join->newest) {
-        return;
+    uint64_t number = lagom_launched_ran(&join->launched, ran);
+    if (join->on_course && number >= join->course_from && number < join->launched.oldest) { /* joined already: rightly? */
+        add_to_course(join, launch_at(join, number));
     }
-    struct lagom_launch *launch = launch_at(join, number);
-    launch->ran = (struct lagom_ran){ran->span.start_ns, ran->span.end_ns};
-    if (join->on_course && number >= join->course_from && number < join->oldest) { /* joined already: rightly? */
-        add_to_course(join, launch);
-    }
-}
-
-/* Without brackets a call stands for its launch. NCCL reports a collective just after it is launched, and asks the
- * tuner just before. */
-static void add_call_as_launch(struct lagom_join *join, const struct lagom_note *call)
-{
-    struct lagom_launch launch = {.note = *call, .collectives = 1};
-    if (call->kind == LAGOM_NOTE_CALL) {
-        launch.note.begin_ns -= CALL_SLACK_NS;
-    } else {
-        launch.note.end_ns += CALL_SLACK_NS;
-    }
-    add_launch(join, &launch);
 }
 
 /* ---- What NCCL reports to no profiler --------------------------------------------------------------------------- */
@@ -174,7 +85,7 @@ static void forget_unreported(struct lagom_join *join)
 
 static void add_unreported(struct lagom_join *join, const struct lagom_note *ask)
 {
-    if (join->unreported.reported || before_we_looked(join, ask)) {
+    if (join->unreported.reported || ask->end_ns <= join->launched.since_ns) {
         return;
     }
     if (!lagom_unreported_asked(&join->unreported, ask)) { /* their kernels never came, or are far behind */
@@ -229,34 +140,9 @@ void lagom_join_note(struct lagom_join *join, const struct lagom_note *note)
     if (note->kind == LAGOM_NOTE_CALL && note->span.function == LAGOM_BROADCAST && !join->unreported.reported) {
         find_them_reported(join);
     }
-    if (note->kind == LAGOM_NOTE_LAUNCH) {
-        join->bracketed = true;
-        add_launch(join, &(struct lagom_launch){.note = *note, .bracketed = true});
-    } else if (join->bracketed) {
-        add_call(join, note);
-    } else {
-        add_call_as_launch(join, note);
+    if (!lagom_launched_note(&join->launched, note)) {
+        off_course(join, LOOK_AHEAD);
     }
-}
-
-/* ---- Whether the two may be the same ---------------------------------------------------------------------------- */
-
-static bool same_shape(const struct lagom_launch *launch, const struct lagom_kernel_span *kernel)
-{
-    const struct lagom_kernel_span *said = &launch->note.span;
-    bool function = kernel->function == LAGOM_NO_FUNCTION || kernel->function == said->function;
-    bool channels = said->channels == 0 || kernel->channels == said->channels ||
-                    (launch->collectives > 1 && kernel->channels > said->channels);
-    return kernel->kind == LAGOM_SPAN_COLLECTIVE && function && channels;
-}
-
-static bool may_be(const struct lagom_launch *launch, const struct lagom_nccl_kernel *kernel)
-{
-    bool timed = kernel->span.start_ns != 0;
-    if (timed && kernel->span.start_ns + LAGOM_CLOCKS_APART_NS < launch->note.begin_ns) {
-        return false;
-    }
-    return launch->disputed || launch->collectives == 0 || same_shape(launch, &kernel->span);
 }
 
 /* ---- Going in step ---------------------------------------------------------------------------------------------- */
@@ -301,16 +187,16 @@ static bool step(struct lagom_join *join)
     if (waiting(join) == 0) {
         return false;
     }
-    struct lagom_launch *launch = launch_at(join, join->oldest);
+    struct lagom_launch *launch = launch_at(join, join->launched.oldest);
     set_times(launch, &join->held[0].span);
     add_to_course(join, launch);
-    if (!may_be(launch, &join->held[0]) || lagom_timing_verdict(&join->course, join->tick_ns) == LAGOM_TIMING_UNLIKE) {
+    if (!lagom_launch_may_be(launch, &join->held[0]) || lagom_timing_verdict(&join->course, join->tick_ns) == LAGOM_TIMING_UNLIKE) {
         set_times(launch, NULL);
         off_course(join, LOOK_AHEAD);
         return true;
     }
     emit_joined(join, join->held[0], launch);
-    join->oldest++;
+    join->launched.oldest++;
     pop_held(join);
     return true;
 }
@@ -321,11 +207,11 @@ static bool step(struct lagom_join *join)
 static struct lagom_launch *launch_timed_as(struct lagom_join *join, const struct lagom_nccl_kernel *kernel)
 {
     struct lagom_launch *found = NULL;
-    uint64_t first = join->newest < LAGOM_JOIN_LAUNCHES ? 0 : join->newest - LAGOM_JOIN_LAUNCHES;
-    for (uint64_t number = first; number < join->newest; number++) {
+    uint64_t first = join->launched.newest < LAGOM_LAUNCHED ? 0 : join->launched.newest - LAGOM_LAUNCHED;
+    for (uint64_t number = first; number < join->launched.newest; number++) {
         struct lagom_launch *launch = launch_at(join, number);
-        bool usable = launch->collectives == 1 && launch->ran.end_ns != 0 && launch->start_ns == 0 &&
-                      launch->note.span.slot == join->clocks.slot && may_be(launch, kernel);
+        bool usable = launch->ran.end_ns != 0 && launch->start_ns == 0 &&
+                      launch->note.span.slot == join->clocks.slot && lagom_launch_may_be(launch, kernel);
         if (usable && lagom_timing_may_be(&join->clocks, kernel->span.start_ns, kernel->span.end_ns, &launch->ran,
                                           join->tick_ns)) {
             if (found != NULL) {
@@ -360,7 +246,7 @@ static bool all_fit(struct lagom_join *join, uint64_t offset)
         return false;
     }
     for (uint32_t i = 0; i < join->held_count; i++) {
-        if (!may_be(launch_at(join, join->oldest + offset + i), &join->held[i])) {
+        if (!lagom_launch_may_be(launch_at(join, join->launched.oldest + offset + i), &join->held[i])) {
             return false;
         }
     }
@@ -374,7 +260,7 @@ static uint64_t last_candidate(struct lagom_join *join)
         return join->search;
     }
     uint64_t candidate = 0;
-    while (candidate < waiting(join) && launch_at(join, join->oldest + candidate)->note.begin_ns < join->on_end_ns) {
+    while (candidate < waiting(join) && launch_at(join, join->launched.oldest + candidate)->note.begin_ns < join->on_end_ns) {
         candidate++;
     }
     return candidate;
@@ -385,7 +271,7 @@ static enum lagom_timing_verdict timing_at(struct lagom_join *join, uint64_t off
     struct lagom_timing timing = {.pairs = 0};
     for (uint32_t i = 0; i < join->held_count; i++) {
         const struct lagom_kernel_span *kernel = &join->held[i].span;
-        add_pair(&timing, launch_at(join, join->oldest + offset + i), kernel->start_ns, kernel->end_ns);
+        add_pair(&timing, launch_at(join, join->launched.oldest + offset + i), kernel->start_ns, kernel->end_ns);
     }
     return lagom_timing_verdict(&timing, join->tick_ns);
 }
@@ -412,11 +298,11 @@ static struct finding find_places(struct lagom_join *join, uint64_t last)
 
 static void go_on_from(struct lagom_join *join, uint64_t offset)
 {
-    join->oldest += offset;
+    join->launched.oldest += offset;
     join->on_course = true;
     join->starting = false;
     join->course = (struct lagom_timing){.pairs = 0};
-    join->course_from = join->oldest;
+    join->course_from = join->launched.oldest;
 }
 
 static void let_go(struct lagom_join *join, enum lagom_join_result result)
@@ -433,7 +319,7 @@ static void let_many_go(struct lagom_join *join, uint32_t count)
     bool launches = waiting(join) > 0;
     for (uint32_t i = 0; i < count; i++) {
         let_go(join, launches ? LAGOM_JOIN_AMBIGUOUS : LAGOM_JOIN_NO_LAUNCH);
-        join->oldest += waiting(join) > 0; /* every kernel had one, whichever it was */
+        join->launched.oldest += waiting(join) > 0; /* every kernel had one, whichever it was */
     }
 }
 
@@ -470,11 +356,9 @@ static bool find_course(struct lagom_join *join, bool last_chance)
 
 void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on_end_ns)
 {
-    join->on_begin_ns = on_begin_ns;
     join->on_end_ns = on_end_ns;
-    join->oldest = join->newest = 0;
+    lagom_launched_start(&join->launched, on_begin_ns);
     lagom_join_drop(join);
-    join->bracketed = false;
     join->on_course = false;
     join->starting = true;
     join->search = 0;
@@ -503,11 +387,11 @@ void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *
         emit(join, kernel, LAGOM_JOIN_GRAPH); /* launched by replays, which NCCL tells nobody about */
         return;
     }
-    if (kernel->span.kind == LAGOM_SPAN_P2P && !join->bracketed) {
+    if (kernel->span.kind == LAGOM_SPAN_P2P && !join->launched.bracketed) {
         emit(join, kernel, LAGOM_JOIN_NO_LAUNCH); /* the tuner is never asked about it */
         return;
     }
-    if (join->bracketed && lagom_unreported_is(&join->unreported, &kernel->span)) {
+    if (join->launched.bracketed && lagom_unreported_is(&join->unreported, &kernel->span)) {
         hold_unreported(join, kernel);
         return;
     }
@@ -522,12 +406,12 @@ void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *
 
 void lagom_join_exact(struct lagom_join *join, const struct lagom_nccl_kernel *kernel, uint64_t serial)
 {
-    for (uint64_t number = join->oldest; number < join->newest; number++) {
+    for (uint64_t number = join->launched.oldest; number < join->launched.newest; number++) {
         struct lagom_launch *launch = launch_at(join, number);
         if (launch->note.serial == serial) {
             launch->disputed = false;
             emit_joined(join, *kernel, launch);
-            join->oldest = number + 1;
+            join->launched.oldest = number + 1;
             return;
         }
     }

@@ -10,47 +10,29 @@
 #include <stdbool.h>
 
 #include "protocol/lagom_protocol.h"
-#include "timeline/launches.h"
-#include "timeline/nccl_kernel.h"
-#include "timeline/timing.h"
+#include "timeline/launched.h"
 #include "timeline/unreported.h"
 
-#define LAGOM_JOIN_LAUNCHES 4096u /* noted and not yet met by their kernels: some iterations of run-ahead */
-#define LAGOM_JOIN_HELD 256u      /* kernels waiting until their place is certain */
-
-struct lagom_launch {
-    struct lagom_note note;
-    uint32_t collectives; /* of the plan; 0 = none: send and receive */
-    uint64_t last_call;   /* the largest of theirs */
-    struct lagom_ran ran;    /* of the only one */
-    uint64_t start_ns;       /* of the kernel that it was joined with; 0 = none, or without times */
-    uint64_t end_ns;
-    bool bracketed;
-    bool disputed; /* another thread launched at the same time: which came first is not known */
-};
+#define LAGOM_JOIN_HELD 256u /* kernels waiting until their place is certain */
 
 typedef void (*lagom_join_emit)(void *context, const struct lagom_kernel_span *span);
 
 struct lagom_join {
     lagom_join_emit emit;
     void *context;
-    uint64_t on_begin_ns; /* CUPTI was switched on in between */
-    uint64_t on_end_ns;
+    uint64_t on_end_ns; /* CUPTI was surely on by then */
     bool on_course;
-    bool bracketed;       /* launches are noted, not only calls */
-    bool timed;           /* NCCL says how long its kernels took: no place is believed against that, or before */
-    uint64_t tick_ns;     /* of the clock by which it says so */
+    bool starting;   /* off course because it has just begun: `search` follows from the times */
+    uint32_t search; /* off course: how many launches from the oldest may be the first kernel's */
+    uint32_t held_count;
+    bool timed;                 /* NCCL says when its kernels ran: no place is believed against that, or before */
+    uint64_t tick_ns;           /* of the clock by which it says so */
     struct lagom_timing course; /* of pairs since it is on course */
     uint64_t course_from;       /* the first launch since then */
     struct lagom_apart clocks;  /* when it was last surely on course */
-    uint32_t search;      /* off course: how many launches from the oldest may be the first kernel's */
-    bool starting;        /* off course because it has just begun: `search` follows from the times */
-    uint64_t oldest;      /* launches: [oldest, newest) */
-    uint64_t newest;
-    uint32_t held_count;
     uint64_t counts[LAGOM_JOIN_RESULTS]; /* by enum lagom_join_result */
-    struct lagom_launch launches[LAGOM_JOIN_LAUNCHES];
     struct lagom_nccl_kernel held[LAGOM_JOIN_HELD];
+    struct lagom_launched launched;
     struct lagom_unreported unreported; /* Broadcasts, which have no launch */
 };
 

@@ -83,7 +83,7 @@ static void read_kernel(struct lagom_reader *reader, const struct cupti_kernel *
     count(&process_of(reader)->timeline_records, 1);
     bool usable = lagom_kernel_record_read(record, &name, lagom_now_ns(), &kernel.span);
     count(&process_of(reader)->timeline_lost, !usable);
-    if (usable && kernel.span.start_ns < reader->join.on_begin_ns) {
+    if (usable && kernel.span.start_ns < reader->join.launched.since_ns) {
         return; /* of a window that was given up, in a buffer that came back late */
     }
     if (kernel.span.kind == LAGOM_SPAN_COLLECTIVE || kernel.span.kind == LAGOM_SPAN_P2P) {

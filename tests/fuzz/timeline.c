@@ -97,7 +97,7 @@ static void push(struct lagom_region *into, uint32_t process, const struct lagom
 static void expect_order(void)
 {
     EXPECT(reader.join.held_count <= LAGOM_JOIN_HELD);
-    EXPECT(reader.join.newest - reader.join.oldest <= LAGOM_JOIN_LAUNCHES);
+    EXPECT(lagom_launched_waiting(&reader.join.launched) <= LAGOM_LAUNCHED);
 }
 
 /* ---- What goes in ----------------------------------------------------------------------------------------------- */

@@ -220,7 +220,7 @@ static void a_kernel_cannot_run_before_its_launch(void)
     struct lagom_nccl_kernel early = make_kernel(LAGOM_ALL_GATHER, 16);
     early.span.start_ns = 1;
     early.span.end_ns = 2;
-    join.launches[0].note.begin_ns = join.launches[0].note.end_ns = 500000000;
+    join.launched.launches[0].note.begin_ns = join.launched.launches[0].note.end_ns = 500000000;
     lagom_join_kernel(&join, &early);
     lagom_join_finish(&join);
     CHECK_EQUAL(out_count, 1);
@@ -286,10 +286,10 @@ static void no_launch_was_ever_noted(void)
 static void launches_without_kernels_do_not_pile_up(void)
 {
     begin();
-    for (uint64_t call = 0; call < 3 * LAGOM_JOIN_LAUNCHES; call++) {
+    for (uint64_t call = 0; call < 3 * LAGOM_LAUNCHED; call++) {
         launched(call, LAGOM_ALL_GATHER, 16);
     }
-    CHECK(join.newest - join.oldest <= LAGOM_JOIN_LAUNCHES);
+    CHECK(lagom_launched_waiting(&join.launched) <= LAGOM_LAUNCHED);
     lagom_join_finish(&join);
 }
 
