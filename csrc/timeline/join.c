@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-
 #define LOOK_AHEAD 8u    /* launches without a kernel that we believe in, after something went wrong */
 #define MOST_LOST 64u    /* the same, where the loss was told */
 #define EVIDENCE 8u      /* kernels that must fit in a row, after something went wrong */
