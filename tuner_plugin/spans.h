@@ -8,4 +8,7 @@
  * neither room nor its turn is counted in process.kernel_drops. */
 void lagom_span_push(struct lagom_region *region, uint32_t process, const struct lagom_kernel_span *span);
 
+/* The same from a thread of ours that pushes thousands in a row and may wait: it lets the others go first. */
+void lagom_span_push_patiently(struct lagom_region *region, uint32_t process, const struct lagom_kernel_span *span);
+
 #endif

@@ -89,7 +89,7 @@ const char *lagom_kernels_open(struct lagom_region *region, uint32_t process)
     if (usable == NULL) {
         return not_loaded;
     }
-    attached = attached || library.attach(region, process, lagom_span_push) == 0;
+    attached = attached || library.attach(region, process, lagom_span_push_patiently) == 0;
     return attached ? NULL : "no kernel timeline: its thread could not be started.";
 }
 
