@@ -1,12 +1,13 @@
-"""``make fuzz``: every target for so many CPU seconds under libFuzzer, with the evidence written down as it grows.
+"""``make fuzz``: every target for so many CPU seconds under libFuzzer, and what came of it.
 
-    python -m tests.fuzz.run                                 # FUZZ_SECONDS (1440) CPU seconds a target
-    python -m tests.fuzz.run --seconds 60 profile timeline   # these two, a minute each
+    python -m tests.fuzz.run                              # FUZZ_SECONDS (1440) CPU seconds a target
+    python -m tests.fuzz.run --seconds 60 text timeline   # these two, a minute each
+    python -m tests.fuzz.run --evidence FILE              # only what FILE lacks of that, added to it as it grows
 
-CPU time is what counts, not wall time, so that a busy machine changes nothing. What is found on the way is kept in
-``build/fuzz/corpus/<target>`` and used again; a run that is interrupted goes on where it stopped. A crash ends the run:
-its input lies in ``build/fuzz/crashes``, the count of that target begins anew, and the input belongs into
-``tests/fuzz/corpus/<target>`` once the fault is repaired.
+CPU time is what counts, not wall time, so that a busy machine changes nothing. Every run fuzzes anew for all of it,
+unless it is asked to go on with an evidence file. Inputs found on the way are kept in ``build/fuzz/corpus/<target>``
+and used again. A crash ends the run: its input lies in ``build/fuzz/crashes``, the count of that target in the evidence
+begins anew, and the input belongs into ``tests/fuzz/corpus/<target>`` once the fault is repaired.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import math
 import os
 import platform
 import re
@@ -29,8 +31,8 @@ from typing import Any
 
 from tests.fuzz.build import CORPUS, HERE, ROOT, TARGETS, build, have_libfuzzer
 
-EVIDENCE = ROOT / "benchmarks" / "results" / "fuzz_202611.json"
 CRASHES = ROOT / "build" / "fuzz" / "crashes"
+SECONDS = "1440"
 SLICE_S = 60
 INTERRUPTED = {72, -signal.SIGTERM, -signal.SIGINT, -signal.SIGKILL}  # 72: libFuzzer's own word for a signal
 LONGEST_INPUT = 16384
@@ -50,6 +52,32 @@ class Slice:
     edges: int
     features: int
     output: str
+
+
+@dataclass
+class Course:
+    """What one target is to do in this run, and what it did."""
+
+    wanted: float
+    cpu_seconds: float = 0.0
+    executions: int = 0
+    crashes: int = 0
+
+    @property
+    def left(self) -> float:
+        """CPU seconds still to do."""
+        return self.wanted - self.cpu_seconds
+
+    def add(self, result: Slice) -> None:
+        """Counts one slice, also one that crashed or was interrupted."""
+        self.cpu_seconds += result.cpu_seconds
+        self.executions += result.executions
+        self.crashes += is_crash(result)
+
+
+def is_crash(result: Slice) -> bool:
+    """Whether the target found a fault: it neither came to its end nor was stopped."""
+    return result.code != 0 and result.code not in INTERRUPTED
 
 
 def numbers(pattern: str, output: str) -> list[int]:
@@ -96,11 +124,15 @@ def commit() -> str:
     return head.stdout.strip() + ("+" if dirty.returncode else "")
 
 
-def load() -> dict[str, Any]:
+def load(evidence: Path) -> dict[str, Any]:
     """The evidence so far."""
-    if EVIDENCE.exists():
-        return dict(json.loads(EVIDENCE.read_text()))
-    return {"command": "make fuzz", "engine": "libFuzzer, AddressSanitizer + UndefinedBehaviorSanitizer", "targets": {}}
+    if evidence.exists():
+        return dict(json.loads(evidence.read_text()))
+    return {
+        "command": "python -m tests.fuzz.run --evidence FILE",
+        "engine": "libFuzzer, AddressSanitizer + UndefinedBehaviorSanitizer",
+        "targets": {},
+    }
 
 
 @contextmanager
@@ -111,14 +143,14 @@ def evidence_lock() -> Iterator[None]:
         yield
 
 
-def note(target: str, result: Slice) -> dict[str, Any]:
+def note(file: Path, target: str, result: Slice) -> None:
     """Adds one slice to the evidence; a crash begins the count anew."""
     with evidence_lock():
-        return _note(target, result)
+        _note(file, target, result)
 
 
-def _note(target: str, result: Slice) -> dict[str, Any]:
-    evidence = load()
+def _note(file: Path, target: str, result: Slice) -> None:
+    evidence = load(file)
     entry = evidence["targets"].setdefault(target, {"crashes_found_and_repaired": [], "commits": []})
     if result.code != 0:
         summary = re.findall(r"(?:SUMMARY: .*|.*: not true: .*)", result.output)
@@ -135,50 +167,96 @@ def _note(target: str, result: Slice) -> dict[str, Any]:
     entry["crashes_since"] = 0
     evidence["date"] = time.strftime("%Y-%m-%d")
     evidence["machine"] = f"{platform.machine()}, {os.cpu_count()} cores, nice {os.nice(0)}"
-    fresh = EVIDENCE.with_suffix(f".{os.getpid()}")
+    fresh = file.with_suffix(f".{os.getpid()}")
     fresh.write_text(json.dumps(evidence, indent=2) + "\n")
-    fresh.replace(EVIDENCE)
-    return dict(entry)
+    fresh.replace(file)
 
 
-def cpu_seconds(target: str) -> float:
-    """How long the target has been fuzzed since it last crashed."""
-    return float(load()["targets"].get(target, {}).get("cpu_seconds", 0.0))
+def missing(target: str, seconds: float, evidence: Path | None) -> float:
+    """How long the target is to be fuzzed: for all of it, or for what the evidence lacks since the last crash."""
+    if evidence is None:
+        return seconds
+    had = float(load(evidence)["targets"].get(target, {}).get("cpu_seconds", 0.0))
+    print(f"{target}: {evidence} has {had:.0f} of {seconds:.0f} CPU s", flush=True)
+    return max(0.0, seconds - had)
 
 
-def fuzz(target: str, program: Path, seconds: float) -> bool:
-    """One slice, or what is missing; False at a crash."""
-    result = run_slice(target, program, min(SLICE_S, max(1, int(seconds - cpu_seconds(target)) + 1)))
+def fuzz(target: str, program: Path, course: Course, evidence: Path | None) -> bool:
+    """One slice, or what is missing; False where it crashed or was stopped."""
+    result = run_slice(target, program, min(SLICE_S, int(course.left) + 1))
+    course.add(result)
     if result.code in INTERRUPTED:
-        print(f"{target}: interrupted; the next run goes on")
+        print(f"{target}: interrupted")
         return False
-    entry = note(target, result)
-    if result.code != 0:
+    if evidence is not None:
+        note(evidence, target, result)
+    if is_crash(result):
         print(result.output[-6000:])
         print(f"{target}: crashed; the input lies in {CRASHES}")
         return False
-    had = entry["cpu_seconds"]
-    print(f"{target}: {had:.0f} of {seconds:.0f} CPU s, {entry['executions']} runs", flush=True)
+    print(f"{target}: {course.cpu_seconds:.0f} of {course.wanted:.0f} CPU s", flush=True)
     return True
 
 
-def fuzz_in_turns(targets: list[str], seconds: float) -> bool:
+def fuzz_in_turns(courses: dict[str, Course], evidence: Path | None) -> bool:
     """Slice by slice, so that a run which is cut short has seen all of them; False at the first crash."""
-    programs = {target: build(target, "libfuzzer") for target in targets}
-    while left := [target for target in targets if cpu_seconds(target) < seconds]:
-        if not all(fuzz(target, programs[target], seconds) for target in left):
+    programs = {target: build(target, "libfuzzer") for target, course in courses.items() if course.left > 0}
+    while left := [target for target, course in courses.items() if course.left > 0]:
+        if not all(fuzz(target, programs[target], courses[target], evidence) for target in left):
             return False
     return True
 
 
+def report(courses: dict[str, Course]) -> None:
+    """What this run did, a line a target."""
+    print("done in this run:")
+    for target, course in courses.items():
+        did = f"{course.cpu_seconds:.0f} CPU s, {course.executions:,} executions, {course.crashes} crash(es)"
+        print(f"  {target}: {did if course.wanted else 'nothing: the evidence has all that was asked for'}")
+
+
+def known_target(name: str) -> str:
+    """A target by its name."""
+    if name not in TARGETS:
+        raise argparse.ArgumentTypeError(f"there is no target '{name}'; choose one of: {', '.join(TARGETS)}.")
+    return name
+
+
+def some_seconds(text: str) -> float:
+    """A time that can be waited for."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of seconds above 0.")
+    return seconds
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Targets, time, evidence."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz.run",
+        usage="%(prog)s [--seconds N] [--evidence FILE] [TARGET ...]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("targets", nargs="*", type=known_target, help=f"of {', '.join(TARGETS)} (default: all)")
+    parser.add_argument(
+        "--seconds",
+        type=some_seconds,
+        default=os.environ.get("FUZZ_SECONDS") or SECONDS,
+        help=f"CPU seconds a target (default: FUZZ_SECONDS, else {SECONDS})",
+    )
+    parser.add_argument(
+        "--evidence", type=Path, metavar="FILE", help="fuzz only what this file lacks of that, and add it there"
+    )
+    return parser
+
+
 def main() -> int:
     """All targets named, else all there are."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("targets", nargs="*", default=list(TARGETS), help="targets (default: all)")
-    parser.add_argument(
-        "--seconds", type=float, default=float(os.environ.get("FUZZ_SECONDS", "1440")), help="CPU seconds a target"
-    )
-    options = parser.parse_args()
+    options = arguments().parse_args()
     if not have_libfuzzer():
         print(
             "make fuzz needs clang with libFuzzer (Debian, Ubuntu: apt install clang); "
@@ -186,7 +264,13 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    return 0 if fuzz_in_turns(options.targets, options.seconds) else 1
+    courses = {
+        target: Course(missing(target, options.seconds, options.evidence)) for target in options.targets or TARGETS
+    }
+    try:
+        return 0 if fuzz_in_turns(courses, options.evidence) else 1
+    finally:
+        report(courses)
 
 
 if __name__ == "__main__":
