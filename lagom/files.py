@@ -75,7 +75,18 @@ def read_own(path: Path) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write ``text`` beside ``path`` under a name nobody can guess, then put it in place in one step."""
+    """Write ``text`` beside ``path`` under a name nobody can guess, then put it in place in one step.
+
+    What takes text as it comes (a terminal, ``/dev/stdout``, a FIFO that is read) is written to, not replaced. OSError
+    where ``path`` names a folder, or is neither.
+    """
+    if not path.name:
+        raise OSError(errno.EISDIR, "it is a folder", str(path))
+    if _is_stream(path):
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "wb") as stream:
+            os.set_blocking(stream.fileno(), True)
+            stream.write(text.encode())
+        return
     fresh = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
@@ -85,6 +96,20 @@ def write_whole(path: Path, text: str) -> None:
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether it takes text as it comes. A link to one counts if it is ours or the system's; OSError for whatever is no
+    stream and must not be replaced either."""
+    try:
+        owner, status = path.lstat().st_uid, path.stat()
+    except OSError:
+        return False  # nothing there, or a link to nothing
+    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+        return False
+    if owner not in trusted_owners() or not (stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return True
 
 
 def _checked(path: Path, descriptor: int) -> int:

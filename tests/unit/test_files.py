@@ -87,6 +87,39 @@ def test_a_whole_file_takes_the_place_of_a_link_and_leaves_its_target(tmp_path: 
     assert stat.S_ISREG(path.lstat().st_mode)
 
 
+def test_what_takes_text_as_it_comes_is_written_to_and_stays(tmp_path: Path) -> None:
+    fifo, link = tmp_path / "fifo", tmp_path / "link"
+    os.mkfifo(fifo)
+    link.symlink_to(fifo)
+    for path in (fifo, link):
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        write_whole(path, "told")
+        assert os.read(reader, 10) == b"told"
+        os.close(reader)
+    assert stat.S_ISFIFO(fifo.lstat().st_mode)
+    assert link.is_symlink()
+
+
+def test_nobody_is_waited_for_and_no_device_is_replaced(tmp_path: Path) -> None:
+    fifo, device = tmp_path / "fifo", tmp_path / "null"
+    os.mkfifo(fifo)
+    with pytest.raises(OSError, match=str(fifo)):
+        write_whole(fifo, "to nobody")
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        device.open("wb").close()
+    except OSError:
+        pytest.skip("only root makes devices, and not everywhere")
+    write_whole(device, "told")
+    assert stat.S_ISCHR(device.lstat().st_mode)
+
+
+@pytest.mark.parametrize("name", [".", "", "/"])
+def test_a_folder_is_no_file(name: str) -> None:
+    with pytest.raises(OSError, match="it is a folder"):
+        write_whole(Path(name), "text")
+
+
 def test_nothing_is_left_where_writing_fails(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_whole(tmp_path / "file", "\ud800")
