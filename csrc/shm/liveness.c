@@ -67,7 +67,7 @@ const char *lagom_region_fault_text(enum lagom_region_fault fault)
     case LAGOM_REGION_NO_SPACE:
         return "it would take more than a quarter of the free space there; enlarge /dev/shm or set LAGOM_SHM_DIR.";
     case LAGOM_REGION_SYSTEM:
-        return "a system call failed (see errno); check the permissions of LAGOM_SHM_DIR or /dev/shm.";
+        return "the file could not be made or opened; check that this user may write to LAGOM_SHM_DIR or /dev/shm.";
     case LAGOM_REGION_HELD:
         return "a controller is already attached to it, or another process is using it; stop that one first.";
     case LAGOM_REGION_FULL:

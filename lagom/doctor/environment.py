@@ -40,7 +40,9 @@ def examine(environ: Mapping[str, str], files: tuple[Path, ...] | None = None) -
     found = settings_in_force(environ, conf_files)
     ours = "NCCL_MIN_NCHANNELS" if environ.get(HEADROOM) else ""
     findings = [
-        Finding(Level.NOTE, AREA, f"{name}={value} ({source}) {LIMITS[name]}", f"unset {name} to let lagom choose.")
+        Finding(
+            Level.NOTE, AREA, f"{name}={value} ({source}) {limit(name, value)}", f"unset {name} to let lagom choose."
+        )
         for name, (value, source) in found.items()
         if name in LIMITS and name != ours
     ]
@@ -49,6 +51,17 @@ def examine(environ: Mapping[str, str], files: tuple[Path, ...] | None = None) -
     findings += check_own_settings(environ)
     findings += check_values(environ)
     return findings or [Finding(Level.OK, AREA, "nothing is set that stands in the way")]
+
+
+def _unset(name: str) -> str:
+    return f"unset {name} to let lagom choose."
+
+
+def limit(name: str, value: str) -> str:
+    """What a variable takes away. A list behind ``^`` names what is not to be used; the rest is free."""
+    if name in ("NCCL_ALGO", "NCCL_PROTO") and value.startswith("^"):
+        return f"takes {value[1:]} away; lagom chooses among the others"
+    return LIMITS[name]
 
 
 def settings_in_force(environ: Mapping[str, str], files: tuple[Path, ...]) -> dict[str, tuple[str, str]]:
@@ -75,6 +88,9 @@ def check_plugin_variable(name: str, setting: tuple[str, str] | None) -> Finding
     if setting is None or Path(setting[0]).name == OURS:
         return None
     value, source = setting
+    if name == "NCCL_TUNER_PLUGIN" and value == "none":
+        text = f"{name}=none ({source}): NCCL is told to load no tuner"
+        return Finding(Level.PROBLEM, AREA, text, f"unset {name}, or use `lagom run --replace-plugin`.")
     if name == "NCCL_TUNER_PLUGIN":
         text = f"{name}={value} ({source}): NCCL loads one tuner, and this is another"
         return Finding(Level.PROBLEM, AREA, text, f"unset {name}, or use `lagom run --replace-plugin`.")

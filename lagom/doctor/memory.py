@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,6 +30,8 @@ def check_room(folder: Path) -> Finding:
     needed = ffi.sizeof("struct lagom_region")
     try:
         status = os.statvfs(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # it is a folder, and this user may make files there
     except OSError as error:
         text = f"{folder} cannot be used ({error.strerror})"
         return Finding(Level.PROBLEM, AREA, text, "mount a tmpfs there, or set LAGOM_SHM_DIR to a folder in memory.")
@@ -66,9 +70,20 @@ def _check_region(path: Path, *, clean: bool) -> Finding:
             return Finding(Level.PROBLEM, AREA, text, "start every rank with the same Python environment.")
         return Finding(Level.OK, AREA, text)
     reason = view.fault or f"nobody holds it; it was of job {view.job_key}"
+    if not _is_file_of_ours(path):
+        return Finding(Level.PROBLEM, AREA, f"{path} is no region: {reason}", "remove it by hand; it is in the way.")
     if clean and unlink_if_unheld(path):
         return Finding(Level.OK, AREA, f"{path} is removed: {reason}")
     if clean:
         remedy = "remove it by hand if no job of yours is running."
         return Finding(Level.PROBLEM, AREA, f"{path} cannot be removed: {reason}", remedy)
     return Finding(Level.NOTE, AREA, f"{path} is stale: {reason}", "`lagom doctor --clean` removes it.")
+
+
+def _is_file_of_ours(path: Path) -> bool:
+    """Nothing else under our name is ever removed by us: a link, a FIFO, a folder, another user's file."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()

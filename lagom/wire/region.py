@@ -429,4 +429,4 @@ def region_path(key: str) -> Path:
 def unlink_if_unheld(path: Path) -> bool:
     """Remove a region that no living process holds any lock on, whatever is in it; True if it is gone."""
     library().lagom_region_remove_stale(os.fsencode(path))
-    return not path.exists()
+    return not os.path.lexists(path)

@@ -51,6 +51,13 @@ def test_another_tuner_is_a_problem_and_another_profiler_a_note() -> None:
     assert texts({"NCCL_TUNER_PLUGIN": f"/x/{environment.OURS}"}) == texts({})
 
 
+def test_what_excludes_is_not_said_to_fix() -> None:
+    (found,) = texts({"NCCL_PROTO": "^LL128"})
+    assert found == "note: NCCL_PROTO=^LL128 (environment) takes LL128 away; lagom chooses among the others"
+    (found,) = texts({"NCCL_TUNER_PLUGIN": "none"})
+    assert found == "problem: NCCL_TUNER_PLUGIN=none (environment): NCCL is told to load no tuner"
+
+
 def test_misspelt_and_wrong_settings_of_ours_are_problems() -> None:
     misspelt, wrong = texts({"LAGOM_MOED": "off", "LAGOM_NT": "yes", "LAGOM_JOB_ID": "fine"})
     assert misspelt == "problem: LAGOM_MOED is no setting of lagom"

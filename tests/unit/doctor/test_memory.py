@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,25 @@ def test_a_live_region_is_left_alone_and_a_left_over_one_removed(folder: Path) -
     assert "--clean" in stale.remedy
     (removed,) = memory.check_regions(folder, clean=True)
     assert (removed.level, path.exists()) == (Level.OK, False)
+
+
+def test_a_place_where_no_file_can_be_made_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    finding = memory.check_room(tmp_path / "file")
+    assert finding.level is Level.PROBLEM
+    assert "cannot be used (Not a directory)" in finding.text
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/nonexist")])
+def test_what_is_no_file_of_ours_is_not_said_to_be_removable(folder: Path, make: Callable[[Path], object]) -> None:
+    path = folder / f"lagom-{os.getuid()}-0123456789abcdef"
+    make(path)
+    for clean in (False, True):
+        (finding,) = memory.check_regions(folder, clean=clean)
+        assert finding.level is Level.PROBLEM
+        assert "is no region" in finding.text
+        assert "by hand" in finding.remedy
+    assert os.path.lexists(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\0" * 4096])
