@@ -30,6 +30,7 @@ from lagom.errors import LagomError
 
 EXIT_PROBLEM = 1
 EXIT_REFUSED = 2
+INSTALL_COMPLETION = "--install-completion"  # typer's own; it writes below the home folder
 
 app = typer.Typer(
     help="Lagom tunes NCCL while your training job runs: just the right amount of communication.",
@@ -81,4 +82,10 @@ def main() -> None:
         app(prog_name="lagom")
     except LagomError as error:
         print(f"lagom: {error}", file=sys.stderr)
+        sys.exit(EXIT_REFUSED)
+    except OSError as error:
+        if INSTALL_COMPLETION not in sys.argv:
+            raise
+        why = f"{error.filename} cannot be written ({error.strerror})"
+        print(f"lagom: {why}; put what --show-completion prints where your shell finds it.", file=sys.stderr)
         sys.exit(EXIT_REFUSED)

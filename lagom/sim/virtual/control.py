@@ -126,4 +126,5 @@ class ControllerProcess:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self.region.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # whatever it is, it is not what went wrong
+            self.region.unlink(missing_ok=True)
