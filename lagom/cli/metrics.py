@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lagom.errors import UsageError
+
+if TYPE_CHECKING:
+    from lagom.watch.snapshot import NodeSnapshot
 
 #: Between two looks: a rate needs two.
 LOOK_SECONDS = 0.5
@@ -19,8 +22,8 @@ def metrics(
         Path | None,
         typer.Option("--out", help="Write to this file, in one step, instead of printing.", show_default=False),
     ] = None,
-    grafana: Annotated[bool, typer.Option("--grafana", help="Print the Grafana dashboard (JSON) instead.")] = False,
-    names: Annotated[bool, typer.Option("--list", help="Print the table of metrics instead.")] = False,
+    grafana: Annotated[bool, typer.Option("--grafana", help="The Grafana dashboard (JSON) instead.")] = False,
+    names: Annotated[bool, typer.Option("--list", help="The table of metrics instead.")] = False,
 ) -> None:
     """Print the state of this node's jobs once, in Prometheus' text format.
 
@@ -31,15 +34,20 @@ def metrics(
     if grafana and names:
         raise UsageError("ask for one thing: --grafana or --list.")
     if grafana or names:
-        typer.echo(exporter.dashboard() if grafana else exporter.table())
-        return
+        text = (exporter.dashboard() if grafana else exporter.table()).rstrip("\n") + "\n"
+    else:
+        text = exporter.exposition(_look())
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        exporter.write(text, out)
+
+
+def _look() -> NodeSnapshot:
+    """This node's jobs now, with their rates."""
     from lagom.watch import Watcher
 
     watcher = Watcher()
     watcher.look()
     time.sleep(LOOK_SECONDS)
-    node = watcher.look()
-    if out is None:
-        typer.echo(exporter.exposition(node), nl=False)
-    else:
-        exporter.write_textfile(node, out)
+    return watcher.look()

@@ -16,7 +16,7 @@ from lagom.files import write_whole
 from lagom.metrics.families import FAMILIES, table
 from lagom.watch.snapshot import NodeSnapshot
 
-__all__ = ["FAMILIES", "dashboard", "exposition", "table", "write_textfile"]
+__all__ = ["FAMILIES", "dashboard", "exposition", "table", "write", "write_textfile"]
 
 DASHBOARD = "grafana.json"
 
@@ -42,8 +42,13 @@ def exposition(node: NodeSnapshot) -> str:
 
 def write_textfile(node: NodeSnapshot, path: Path) -> None:
     """The same into a file, in one step: a collector never reads half of it. Raises :class:`UsageError`."""
+    write(exposition(node), path)
+
+
+def write(text: str, path: Path) -> None:
+    """A file in one step; raises :class:`UsageError` where that cannot be."""
     try:
-        write_whole(path, exposition(node))
+        write_whole(path, text)
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}); name another file.") from error
 

@@ -138,6 +138,17 @@ def test_plugin_path_notes_this_interpreter_beside_the_plugin() -> None:
     assert (folder / "python_path").read_text().strip() == sys.executable
 
 
+@pytest.mark.parametrize("what", ["--grafana", "--list"])
+def test_metrics_writes_into_a_file_whatever_it_is_asked_for(what: str, tmp_path: Path) -> None:
+    out = tmp_path / "written"
+    printed = RUNNER.invoke(app, ["metrics", what])
+    done = RUNNER.invoke(app, ["metrics", what, "--out", str(out)])
+    assert (done.exit_code, done.output) == (0, "")
+    assert out.read_text() == printed.output
+    done = RUNNER.invoke(app, ["metrics", what, "--out", str(tmp_path / "nowhere" / "written")])
+    assert isinstance(done.exception, UsageError)
+
+
 def test_set_writes_checked_rules_for_the_controller(job: Path) -> None:
     done = lagom("set", "--dir", str(job), "allgather:>=1M:nc=4,chunk=512K", "any:<=64K:nc=1")
     assert done.returncode == 0, done.stderr
