@@ -116,8 +116,18 @@ def check_profile(path: Path) -> None:
     """Raises :class:`BadProfile` with the reason, and the line, if the plugin could not read that profile."""
     profile, error = ffi.new("struct lagom_profile *"), ffi.new("char[256]")
     if library().lagom_profile_load(os.fsencode(path), profile, error, 256) != 0:
-        raise BadProfile(f"the profile {path} cannot be used: {ffi.string(error).decode(errors='replace')}")
+        raise bad_profile(path, error)
     library().lagom_profile_free(profile)
+
+
+def bad_profile(path: Path, error: Any) -> BadProfile:
+    """What the C side said of a profile it could not load, with the profile named once: some of it begins with that."""
+    said = ffi.string(error)
+    named = b"the profile " + os.fsencode(path) + b" "
+    reason = b"it " + said[len(named) :] if said.startswith(named) else said
+    if named.startswith(said):  # a long path, and the reason cut off
+        reason = b"it cannot be read."
+    return BadProfile(f"the profile {path} cannot be used: {reason.decode(errors='replace')}")
 
 
 def read_config(config: Any) -> CommConfig:

@@ -14,7 +14,7 @@ from lagom.program.sites import TunedProgram
 from lagom.records import Assignment, Function, Site
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
-from lagom.wire.plan import BadProfile, read_config, read_rule
+from lagom.wire.plan import bad_profile, read_config, read_rule
 
 
 def read_profile(path: Path) -> tuple[Fingerprint, tuple[Section, ...]]:
@@ -39,7 +39,7 @@ def read_environment(path: Path) -> dict[str, str]:
 def _loaded(path: Path) -> Iterator[Any]:
     profile, error = ffi.new("struct lagom_profile *"), ffi.new("char[256]")
     if library().lagom_profile_load(os.fsencode(path), profile, error, 256) != 0:
-        raise BadProfile(f"the profile {path} cannot be used: {ffi.string(error).decode(errors='replace')}")
+        raise bad_profile(path, error)
     try:
         yield profile
     finally:

@@ -55,6 +55,18 @@ def test_a_damaged_profile_is_refused_with_its_line_and_nothing_leaks(tmp_path: 
             read(file)
 
 
+@pytest.mark.parametrize("name", ["nowhere", "folder", "x" * 250])
+def test_a_profile_that_is_no_file_is_named_once(name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    file = tmp_path / name
+    for read in (read_profile, check_profile):
+        with pytest.raises(BadProfile) as refused:
+            read(file)
+        assert str(refused.value).startswith(f"the profile {file} cannot be used: it ")
+        assert str(refused.value).endswith(".")
+        assert str(refused.value).count("the profile") == 1
+
+
 @pytest.mark.parametrize(
     "rule", [*RULES, Rule(None, 7, NO_LIMIT, CommConfig()), Rule(None, 1 << 20, 3 << 20, CONFIGS[0])]
 )
