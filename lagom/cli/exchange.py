@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FORMATS = ("nccl", "ncclx-csv", "ncclx-json")
 REFUSED = 2
 PROFILE_NAME = "profile.lagom"
+LARGEST_MIB = 4  # of a file to import: tuners' files have some hundred lines
 EMPTY = "no rule is left to write, so nothing is written: a file without rules is no stand-in for none at all."
 
 
@@ -176,11 +177,14 @@ def _from_profile(path: Path) -> tuple[list[Entry], Picks]:
 
 
 def _profile(source: Path | None) -> Path:
-    from lagom.journal import find_log
+    """The profile meant by a file, a log folder, its log, or nothing; it may lie in a folder without a log."""
+    from lagom.journal import LOG_NAME, find_log
 
-    if source is not None and not source.is_dir():
+    if source is not None and not source.is_dir() and source.name != LOG_NAME:
         return source
-    path = (source if source is not None else find_log(None).parent) / PROFILE_NAME
+    if source is not None and (source / PROFILE_NAME).exists():
+        return source / PROFILE_NAME
+    path = find_log(source).parent / PROFILE_NAME
     if not path.exists():
         raise UsageError(f"there is no {path}: nothing was found there that is better than stock; name a profile.")
     return path
@@ -234,11 +238,17 @@ def _write_profile(path: Path, taken: Taken, origin: Path, ranks: int, nodes: in
 
 
 def _read(path: Path) -> str:
-    """The file, with or without the mark that spreadsheets put in front."""
+    """The file, with or without the mark that spreadsheets put in front, and whatever its lines end with."""
+    from lagom.files import open_regular
+
     try:
-        return path.read_text(encoding="utf-8-sig", errors="replace")
+        with open_regular(path) as file:
+            data = file.read((LARGEST_MIB << 20) + 1)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
+        raise UsageError(f"{path} cannot be read ({error.strerror}); check the path and its permissions.") from error
+    if len(data) > LARGEST_MIB << 20:
+        raise UsageError(f"{path} is larger than {LARGEST_MIB} MiB, and no tuner's rules are; check the path.")
+    return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _write(path: Path, text: str) -> None:

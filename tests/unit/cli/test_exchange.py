@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,6 +176,49 @@ def test_json_of_another_shape_is_told_in_words(text: str, tmp_path: Path) -> No
     done = lagom("import", tmp_path / "rules.json", "--format", "ncclx-json")
     assert (done.returncode, done.stdout) == (2, "")
     assert 'it is no object with an array "rules"; write {"rules": [...]}' in done.stderr
+
+
+def test_a_folder_that_is_no_log_folder_is_refused_as_such(tmp_path: Path) -> None:
+    folder = tmp_path / "lagom-e"
+    folder.mkdir()
+    done = lagom("export", folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == lagom("log", folder).stderr, "the other commands call it something else"
+    assert "there is no log at" in done.stderr
+    with journal.Journal(folder) as log:
+        log.write(journal.Note(text="nothing found"))
+    for source in (folder, folder / journal.LOG_NAME):
+        assert "nothing was found there that is better than stock" in lagom("export", source).stderr
+
+
+def test_the_log_of_a_folder_stands_for_its_profile(tmp_path: Path) -> None:
+    folder = tuned(tmp_path / "lagom-f", (CommConfig(channels=3),), ((Function.ALL_GATHER, 2 << 20),))
+    done = lagom("export", folder / journal.LOG_NAME)
+    assert (done.returncode, done.stdout) == (0, lagom("export", folder).stdout)
+
+
+@pytest.mark.timeout(30)
+def test_an_import_waits_for_no_fifo_and_reads_no_device(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for other in (tmp_path / "fifo", Path("/dev/null")):
+        done = lagom("import", other)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"lagom: {other} cannot be read (it is no regular file); ")
+
+
+def test_an_import_of_what_is_far_too_large_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tuner.csv"
+    with file.open("wb") as sparse:
+        sparse.truncate(5 << 20)
+    done = lagom("import", file)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"lagom: {file} is larger than 4 MiB, and no tuner's rules are; check the path.\n"
+
+
+def test_lines_may_end_as_another_system_ends_them(tmp_path: Path) -> None:
+    file = tmp_path / "tuner.csv"
+    file.write_bytes(b"\xef\xbb\xbfallgather,0,9,tree,ll,2,-1,-1\r\nreduce,0,9,ring,ll,0,-1,-1\r\n")
+    assert lagom("import", file).stdout == "allgather:<=9:algo=tree,proto=ll,nc=2\nreduce:<=9:algo=ring,proto=ll\n"
 
 
 @pytest.mark.parametrize(
