@@ -35,16 +35,11 @@ static void add_pair(struct lagom_timing *timing, const struct lagom_launch *lau
 
 static void add_to_course(struct lagom_join *join, const struct lagom_launch *launch)
 {
-    if (join->course.pairs >= COURSE_PAIRS) {
-        join->course = (struct lagom_timing){.pairs = 0};
+    if (lagom_timing_pairs(&join->course) >= COURSE_PAIRS) {
+        memset(&join->course, 0, sizeof(join->course));
     }
     add_pair(&join->course, launch, launch->start_ns, launch->end_ns);
-    bool known = launch->ran.end_ns != 0 && launch->start_ns != 0 && launch->note.span.slot == join->course.slot;
-    if (known && lagom_timing_verdict(&join->course, join->tick_ns) == LAGOM_TIMING_ALIKE) {
-        join->clocks = (struct lagom_apart){.apart_ns = (int64_t)(launch->start_ns - launch->ran.start_ns),
-                                            .at_ns = launch->start_ns,
-                                            .slot = launch->note.span.slot};
-    }
+    lagom_clocks_learn(&join->clocks, &join->course, launch->note.span.slot, join->tick_ns);
 }
 
 static void add_timing(struct lagom_join *join, const struct lagom_note *ran)
@@ -141,6 +136,7 @@ void lagom_join_note(struct lagom_join *join, const struct lagom_note *note)
     }
     if (!lagom_launched_note(&join->launched, note)) {
         off_course(join, LOOK_AHEAD);
+        join->doubtful = true;
     }
 }
 
@@ -202,24 +198,27 @@ static bool step(struct lagom_join *join)
 
 /* ---- By NCCL's times alone --------------------------------------------------------------------------------------- */
 
-/* Of the launches that no kernel was joined with, passed or not, the only one that NCCL timed so; NULL = none, or two. */
+/* Of the launches that no kernel was joined with, passed or not, the only one that NCCL timed so. NULL = none, or two, or
+ * one that NCCL has not timed yet may be the one. */
 static struct lagom_launch *launch_timed_as(struct lagom_join *join, const struct lagom_nccl_kernel *kernel)
 {
     struct lagom_launch *found = NULL;
     uint64_t first = join->launched.newest < LAGOM_LAUNCHED ? 0 : join->launched.newest - LAGOM_LAUNCHED;
     for (uint64_t number = first; number < join->launched.newest; number++) {
         struct lagom_launch *launch = launch_at(join, number);
-        bool usable = launch->ran.end_ns != 0 && launch->start_ns == 0 &&
-                      launch->note.span.slot == join->clocks.slot && lagom_launch_may_be(launch, kernel);
-        if (usable && lagom_timing_may_be(&join->clocks, kernel->span.start_ns, kernel->span.end_ns, &launch->ran,
-                                          join->tick_ns)) {
+        if (launch->start_ns != 0 || !lagom_launch_may_be(launch, kernel)) {
+            continue;
+        }
+        bool untimed = launch->collectives == 1 && launch->ran.end_ns == 0;
+        if (untimed || lagom_clocks_allow(&join->clocks, launch->note.span.slot, kernel->span.start_ns,
+                                          kernel->span.end_ns, &launch->ran, join->tick_ns)) {
             if (found != NULL) {
                 return NULL;
             }
             found = launch;
         }
     }
-    return found;
+    return found == NULL || found->ran.end_ns == 0 ? NULL : found;
 }
 
 /* A kernel out of its order, or beside one that was lost: it is joined all the same if its times say with which. */
@@ -265,20 +264,31 @@ static uint64_t last_candidate(struct lagom_join *join)
     return candidate;
 }
 
-static enum lagom_timing_verdict timing_at(struct lagom_join *join, uint64_t offset)
+struct place {
+    enum lagom_timing_verdict verdict;
+    uint32_t pairs;
+    bool has_times; /* NCCL times the kernel of some launch there, or will */
+};
+
+static struct place look_at(struct lagom_join *join, uint64_t offset)
 {
-    struct lagom_timing timing = {.pairs = 0};
-    for (uint32_t i = 0; i < join->held_count; i++) {
+    struct lagom_timing timing = {.of = {{.pairs = 0}}};
+    struct place place = {.verdict = all_fit(join, offset) ? LAGOM_TIMING_UNKNOWN : LAGOM_TIMING_UNLIKE};
+    for (uint32_t i = 0; i < join->held_count && place.verdict != LAGOM_TIMING_UNLIKE; i++) {
+        const struct lagom_launch *launch = launch_at(join, join->launched.oldest + offset + i);
         const struct lagom_kernel_span *kernel = &join->held[i].span;
-        add_pair(&timing, launch_at(join, join->launched.oldest + offset + i), kernel->start_ns, kernel->end_ns);
+        add_pair(&timing, launch, kernel->start_ns, kernel->end_ns);
+        place.has_times |= launch->collectives == 1 && !launch->disputed;
+        place.verdict = lagom_timing_verdict(&timing, join->tick_ns);
     }
-    return lagom_timing_verdict(&timing, join->tick_ns);
+    place.pairs = lagom_timing_pairs(&timing);
+    return place;
 }
 
 struct finding {
     uint32_t count; /* places that fit */
     uint64_t first;
-    bool alike; /* the first one, by NCCL's own times */
+    struct place there; /* the first one */
 };
 
 /* A job repeats itself: a place one iteration off fits as well, but for how long things took. */
@@ -286,21 +296,32 @@ static struct finding find_places(struct lagom_join *join, uint64_t last)
 {
     struct finding finding = {.count = 0};
     for (uint64_t offset = 0; offset <= last && offset < waiting(join); offset++) {
-        enum lagom_timing_verdict verdict = all_fit(join, offset) ? timing_at(join, offset) : LAGOM_TIMING_UNLIKE;
-        if (verdict != LAGOM_TIMING_UNLIKE && finding.count++ == 0) {
+        struct place place = look_at(join, offset);
+        if (place.verdict != LAGOM_TIMING_UNLIKE && finding.count++ == 0) {
             finding.first = offset;
-            finding.alike = verdict == LAGOM_TIMING_ALIKE;
+            finding.there = place;
         }
     }
     return finding;
+}
+
+/* Where NCCL tells times, they must agree; where it tells none of these, nothing else is waited for. */
+static bool believed(const struct lagom_join *join, const struct place *place, bool no_more_to_come)
+{
+    if (join->doubtful) {
+        return place->verdict == LAGOM_TIMING_ALIKE;
+    }
+    bool never_timed = !join->timed || (!place->has_times && join->held_count >= EVIDENCE);
+    bool not_timed = no_more_to_come && place->pairs < LAGOM_TIMING_PAIRS;
+    return place->verdict == LAGOM_TIMING_ALIKE || never_timed || not_timed;
 }
 
 static void go_on_from(struct lagom_join *join, uint64_t offset)
 {
     join->launched.oldest += offset;
     join->on_course = true;
-    join->starting = false;
-    join->course = (struct lagom_timing){.pairs = 0};
+    join->starting = join->doubtful = false;
+    memset(&join->course, 0, sizeof(join->course));
     join->course_from = join->launched.oldest;
 }
 
@@ -327,10 +348,9 @@ static bool find_course(struct lagom_join *join, bool last_chance)
 {
     uint64_t last = last_candidate(join);
     struct finding found = find_places(join, last);
-    bool full = join->held_count == LAGOM_JOIN_HELD;
+    bool full = join->held_count >= LAGOM_JOIN_PATIENT;
     bool enough = join->starting ? last < waiting(join) : join->held_count >= EVIDENCE;
-    bool believed = found.alike || !join->timed || full || last_chance;
-    if (found.count == 1 && enough && believed) {
+    if (found.count == 1 && enough && believed(join, &found.there, full || last_chance)) {
         go_on_from(join, found.first);
         return true;
     }
@@ -340,12 +360,12 @@ static bool find_course(struct lagom_join *join, bool last_chance)
             return true;
         }
         let_go(join, LAGOM_JOIN_MISMATCH);
-        join->search++; /* its launch may be among these all the same */
+        join->search += join->timed ? 2 : 1; /* its launch may be among these all the same; more than one was lost */
         return true;
     }
     if (full || last_chance) {
         off_course(join, (uint32_t)last);
-        let_many_go(join, full ? LAGOM_JOIN_HELD / 2 : join->held_count);
+        let_many_go(join, full ? LAGOM_JOIN_PATIENT / 2 : join->held_count);
         return true;
     }
     return false;
@@ -360,6 +380,7 @@ void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on
     lagom_join_drop(join);
     join->on_course = false;
     join->starting = true;
+    join->doubtful = false;
     join->search = 0;
 }
 
@@ -405,12 +426,15 @@ void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *
 
 void lagom_join_exact(struct lagom_join *join, const struct lagom_nccl_kernel *kernel, uint64_t serial)
 {
-    for (uint64_t number = join->launched.oldest; number < join->launched.newest; number++) {
+    struct lagom_launched *launched = &join->launched;
+    uint64_t first = launched->newest < LAGOM_LAUNCHED ? 0 : launched->newest - LAGOM_LAUNCHED;
+    for (uint64_t number = first; number < launched->newest; number++) {
         struct lagom_launch *launch = launch_at(join, number);
         if (launch->note.serial == serial) {
             launch->disputed = false;
+            set_times(launch, &kernel->span);
             emit_joined(join, *kernel, launch);
-            join->launched.oldest = number + 1;
+            launched->oldest = number < launched->oldest ? launched->oldest : number + 1;
             return;
         }
     }
@@ -428,6 +452,7 @@ void lagom_join_lost(struct lagom_join *join, uint64_t count)
 {
     uint64_t search = count + (join->on_course ? 0 : last_candidate(join));
     off_course(join, (uint32_t)(search < MOST_LOST ? search : MOST_LOST));
+    join->doubtful |= search > MOST_LOST;
     forget_unreported(join);
 }
 

@@ -13,7 +13,8 @@
 #include "timeline/launched.h"
 #include "timeline/unreported.h"
 
-#define LAGOM_JOIN_HELD 256u /* kernels waiting until their place is certain */
+#define LAGOM_JOIN_PATIENT 256u /* kernels that wait until their place is certain; */
+#define LAGOM_JOIN_HELD 384u    /* and one buffer's more: nothing is decided in the middle of one */
 
 typedef void (*lagom_join_emit)(void *context, const struct lagom_kernel_span *span);
 
@@ -23,20 +24,22 @@ struct lagom_join {
     uint64_t on_end_ns; /* CUPTI was surely on by then */
     bool on_course;
     bool starting;   /* off course because it has just begun: `search` follows from the times */
+    bool doubtful;   /* so much was lost that only NCCL's own times can tell the place */
     uint32_t search; /* off course: how many launches from the oldest may be the first kernel's */
     uint32_t held_count;
     bool timed;                 /* NCCL says when its kernels ran: no place is believed against that, or before */
     uint64_t tick_ns;           /* of the clock by which it says so */
     struct lagom_timing course; /* of pairs since it is on course */
     uint64_t course_from;       /* the first launch since then */
-    struct lagom_apart clocks;  /* when it was last surely on course */
+    struct lagom_clocks clocks; /* when it was last surely on course */
     uint64_t counts[LAGOM_JOIN_RESULTS]; /* by enum lagom_join_result */
     struct lagom_nccl_kernel held[LAGOM_JOIN_HELD];
     struct lagom_launched launched;
     struct lagom_unreported unreported; /* Broadcasts, which have no launch */
 };
 
-/* CUPTI began to record between the two times. Forgets all but the counts, and whether Broadcasts are reported. */
+/* CUPTI began to record between the two times. Forgets all but the counts, whether Broadcasts are reported, and what is
+ * known of NCCL's times and their clocks. */
 void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on_end_ns);
 
 void lagom_join_note(struct lagom_join *join, const struct lagom_note *note);

@@ -4,7 +4,7 @@
 
 #define CALL_SLACK_NS 2000000u /* a call alone says only about when its launch was */
 #define THREADS_BACK 16u
-#define PASSED_BACK 64u /* NCCL's times come late: also of launches that have been passed */
+#define PASSED_BACK 512u /* NCCL's times come late: also of launches that have been passed */
 
 void lagom_launched_start(struct lagom_launched *launched, uint64_t since_ns)
 {
@@ -21,6 +21,20 @@ static bool at_once(const struct lagom_launch *launch, const struct lagom_launch
            launch->note.begin_ns < before->note.end_ns;
 }
 
+/* Launches of several threads that overlap in time: which came first is not known. */
+static void dispute(struct lagom_launched *launched, struct lagom_launch *launch)
+{
+    for (uint64_t number = launched->newest; number > launched->oldest; number--) {
+        struct lagom_launch *before = lagom_launched_at(launched, number - 1);
+        if (before->note.end_ns <= launch->note.begin_ns) {
+            return;
+        }
+        bool disputed = at_once(launch, before);
+        launch->disputed |= disputed;
+        before->disputed |= disputed;
+    }
+}
+
 static bool add_launch(struct lagom_launched *launched, struct lagom_launch launch)
 {
     if (launch.note.end_ns <= launched->since_ns) {
@@ -28,11 +42,7 @@ static bool add_launch(struct lagom_launched *launched, struct lagom_launch laun
     }
     bool room = lagom_launched_waiting(launched) < LAGOM_LAUNCHED;
     launched->oldest += !room; /* their kernels never came */
-    if (lagom_launched_waiting(launched) > 0) {
-        struct lagom_launch *last = lagom_launched_at(launched, launched->newest - 1);
-        launch.disputed = at_once(&launch, last);
-        last->disputed |= launch.disputed;
-    }
+    dispute(launched, &launch);
     *lagom_launched_at(launched, launched->newest++) = launch;
     return room;
 }
@@ -57,6 +67,7 @@ static void add_call(struct lagom_launched *launched, const struct lagom_note *c
         return; /* launched before we looked */
     }
     launch->last_call = call->span.call > launch->last_call ? call->span.call : launch->last_call;
+    launch->ran = (struct lagom_ran){0, 0}; /* NCCL times each collective of an aggregate, which is less than its kernel */
     if (launch->collectives++ == 0) { /* the first one of an aggregate names it */
         launch->note.span = call->span;
     }
@@ -93,13 +104,13 @@ uint64_t lagom_launched_ran(struct lagom_launched *launched, const struct lagom_
 {
     uint64_t back = lagom_launched_waiting(launched) + PASSED_BACK;
     back = back < LAGOM_LAUNCHED ? back : LAGOM_LAUNCHED;
-    uint64_t first = back < launched->newest ? launched->newest - back : 0;
-    for (uint64_t number = launched->newest; number > first; number--) {
-        struct lagom_launch *launch = lagom_launched_at(launched, number - 1);
+    uint64_t number = back < launched->newest ? launched->newest - back : 0;
+    for (; ran->span.call != UINT64_MAX && number < launched->newest; number++) {
+        struct lagom_launch *launch = lagom_launched_at(launched, number);
         if (launch->collectives == 1 && launch->note.span.slot == ran->span.slot &&
             launch->note.span.call == ran->span.call) {
             launch->ran = (struct lagom_ran){ran->span.start_ns, ran->span.end_ns};
-            return number - 1;
+            return number;
         }
     }
     return launched->newest;

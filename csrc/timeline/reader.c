@@ -6,7 +6,7 @@
 #include "timeline/clock.h"
 #include "timeline/kernel_record.h"
 
-#define RING_SPARE 384u               /* what the join may let go at once, and NCCL's own events */
+#define RING_SPARE 640u               /* what the join may let go at once, and NCCL's own events */
 #define BATCH_RECORDS 2048u           /* a turn: then the thread looks around again */
 #define NOBODY_READS_NS 1000000000u   /* the ring stays full: the controller is gone */
 

@@ -2,7 +2,8 @@
  *
  * Kernels put side by side with launches are rightly put if all of them took as long by both clocks and the clocks are
  * equally far apart at each. Seen on H200s: 41 us at most over 300 kernels and 10 s where it was right; some
- * milliseconds where it was an iteration off.
+ * milliseconds where it was an iteration off. Each communicator is compared with itself: another's GPU may have
+ * another clock.
  */
 #ifndef LAGOM_TIMING_H
 #define LAGOM_TIMING_H
@@ -11,7 +12,8 @@
 
 #include "protocol/lagom_protocol.h"
 
-#define LAGOM_TIMING_PAIRS 8u /* so many must agree */
+#define LAGOM_TIMING_PAIRS 8u /* so many of one communicator must agree */
+#define LAGOM_TIMED_SLOTS 4u  /* communicators that are told apart at a time; pairs of others do not count */
 
 /* When NCCL says that a launch's kernel ran, by the GPU's clock; both 0 = it does not say. */
 struct lagom_ran {
@@ -19,15 +21,19 @@ struct lagom_ran {
     uint64_t end_ns;
 };
 
-/* How the pairs agree; all zero = there are none yet. Of one communicator: another's GPU may have another clock. */
+/* How the pairs agree; all zero = there are none yet. */
 struct lagom_timing {
-    uint32_t pairs;
-    uint32_t slot;
-    int64_t least; /* CUPTI's clock less the GPU's, over the pairs, ns */
-    int64_t most;
-    int64_t lengths_apart; /* at most, ns */
-    uint64_t first_ns;     /* CUPTI's clock */
-    uint64_t last_ns;
+    struct lagom_slot_timing {
+        uint32_t pairs;
+        uint32_t slot;
+        int64_t least; /* CUPTI's clock less the GPU's, over the pairs, ns */
+        int64_t most;
+        int64_t last;
+        int64_t steps_apart;   /* from one pair to the next at most, beyond what clocks drift meanwhile */
+        int64_t lengths_apart; /* at most, ns */
+        uint64_t first_ns;     /* CUPTI's clock */
+        uint64_t last_ns;
+    } of[LAGOM_TIMED_SLOTS];
 };
 
 enum lagom_timing_verdict {
@@ -36,24 +42,33 @@ enum lagom_timing_verdict {
     LAGOM_TIMING_UNLIKE
 };
 
-/* One more pair: a kernel as CUPTI recorded it, and as NCCL timed that of the launch, which was on `slot`. Of another
- * slot than the first pair's, it does not count. */
+/* One more pair: a kernel as CUPTI recorded it, and as NCCL timed that of the launch, which was on `slot`. */
 void lagom_timing_add(struct lagom_timing *timing, uint64_t start_ns, uint64_t end_ns, uint32_t slot,
                       const struct lagom_ran *ran);
 
-/* tick_ns: what the GPU's clock counts by; UNKNOWN if that is too coarse to say anything. */
+/* UNLIKE if one communicator's pairs are, ALIKE if one's are and none's are UNLIKE. tick_ns: what the GPU's clock counts
+ * by; UNKNOWN if that is too coarse to say anything. */
 enum lagom_timing_verdict lagom_timing_verdict(const struct lagom_timing *timing, uint64_t tick_ns);
 
-/* Of pairs that are alike: how far apart the two clocks were when last seen. */
-struct lagom_apart {
-    int64_t apart_ns; /* CUPTI's less the GPU's */
-    uint64_t at_ns;   /* CUPTI's; 0 = never seen */
-    uint32_t slot;
+/* Of the communicator that has most. */
+uint32_t lagom_timing_pairs(const struct lagom_timing *timing);
+
+/* How far apart each communicator's GPU's clock and CUPTI's were when that was last certain; at_ns 0 = it never was. */
+struct lagom_clocks {
+    struct lagom_apart {
+        int64_t apart_ns;
+        uint64_t at_ns;
+        uint32_t slot;
+    } of[LAGOM_TIMED_SLOTS];
 };
 
-/* Whether a kernel may be the one that NCCL timed so, the clocks being so far apart. */
-bool lagom_timing_may_be(const struct lagom_apart *apart, uint64_t start_ns, uint64_t end_ns, const struct lagom_ran *ran,
-                         uint64_t tick_ns);
+/* Takes over what this communicator's pairs say, if they are alike. */
+void lagom_clocks_learn(struct lagom_clocks *clocks, const struct lagom_timing *timing, uint32_t slot,
+                        uint64_t tick_ns);
+
+/* Whether a kernel may be the one that NCCL timed so on this slot. */
+bool lagom_clocks_allow(const struct lagom_clocks *clocks, uint32_t slot, uint64_t start_ns, uint64_t end_ns,
+                        const struct lagom_ran *ran, uint64_t tick_ns);
 
 /* The tick of a clock that counts by `tick_ns` as far as is known (0 = not at all) and has shown this, too. */
 uint64_t lagom_timing_tick(uint64_t tick_ns, uint64_t shown_ns);
