@@ -69,7 +69,8 @@ class Controller:
     def end(self, job_code: int | None) -> None:
         """Stop the controller and leave no shared memory behind. It removes the region and ends its log itself unless
         it was killed. ``job_code``: what the job's command ended with; None = it could not be started."""
-        if self._process.poll() is None:
+        asked = self._process.poll() is None
+        if asked:
             self._process.send_signal(signal.SIGTERM)
             try:
                 self._process.wait(STOP_SECONDS)
@@ -80,7 +81,8 @@ class Controller:
         code = self._process.wait()
         if code:
             job = "cannot be started" if job_code is None else f"ended with {job_code}"
-            reason = f"the job's command {job}; its controller {death(code)}"
+            unready = asked and code == -signal.SIGTERM  # it listens to that once it has begun
+            reason = f"the job's command {job}; its controller {'had not begun yet' if unready else death(code)}"
             write_end(self.folder, reason, time.monotonic() - self._began)
 
 

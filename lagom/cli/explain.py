@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lagom.files import open_regular
+
 if TYPE_CHECKING:
     from lagom.explain.model import Explanation
 
@@ -68,7 +70,7 @@ def load(what: Path | None) -> Explanation:
 def is_profile(path: Path) -> bool:
     """Whether a file is no log: a log's lines are JSON objects."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             first = file.read(4096).lstrip()
     except OSError:
         return False

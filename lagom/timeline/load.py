@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from lagom.files import open_regular
 from lagom.timeline import dumps, kineto
 from lagom.timeline.kineto import TraceError
 from lagom.timeline.spans import from_ring, from_simulator
@@ -44,7 +45,7 @@ def _first_byte(path: Path) -> bytes:
     if path.is_dir():
         raise TraceError(f"{path} is a folder; give the trace files in it.")
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:  # a FIFO would be waited for, and then read again
             head = file.read(64)
         if head[:2] == b"\x1f\x8b":
             with gzip.open(path) as packed:

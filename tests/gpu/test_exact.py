@@ -47,19 +47,20 @@ def test_results_are_exact_while_chunks_change(
 
 @pytest.mark.timeout(SANITIZER_STRENGTH.seconds + 400)
 @pytest.mark.skipif(not SANITIZER, reason="compute-sanitizer is not on PATH and LAGOM_TEST_SANITIZER does not name it")
+@pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize("preload", ["", NCCL_230] if NCCL_230 else [""], ids=lambda path: "2.30" if path else "torchs")
 def test_no_illegal_memory_access_while_configs_change(
-    preload: str, spot: Place, evidence: Callable[..., None]
+    preload: str, regime: str, spot: Place, evidence: Callable[..., None]
 ) -> None:
     """A short run of two ranks under memcheck: what is legal for us is within what NCCL's kernels can take."""
     memcheck = [SANITIZER, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", str(SANITIZER_FOUND)]
     memcheck += ["--report-api-errors", "no"]  # NCCL asks CUDA for kernels that it was not built with, and copes
     extra = {"LD_PRELOAD": preload} if preload else {}
     command = [*memcheck, *job(spot, 2)]
-    ran, report = storm_beside(spot, 2, command, SANITIZER_STRENGTH, regime="host", **extra)
+    ran, report = storm_beside(spot, 2, command, SANITIZER_STRENGTH, regime=regime, **extra)
     wrong = [line for line in ran.lines if "ERROR SUMMARY" in line and "ERROR SUMMARY: 0 errors" not in line]
     assert not wrong, f"{wrong}; {ran.tail()}"
-    evidence(regime="host", errors=len(wrong), tool=SANITIZER, nccl=nccl_release(preload), **report)
+    evidence(regime=regime, errors=len(wrong), tool=SANITIZER, nccl=nccl_release(preload), **report)
     assert report["calls"].get("applied", 0) > 0, f"no plan changed any call: {report}"
 
 

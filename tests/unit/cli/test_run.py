@@ -236,6 +236,14 @@ def test_a_forbidden_controller_is_not_started(place: Path) -> None:
     assert list(place.glob("lagom-*/controller.log")) == []
 
 
+def test_a_job_that_is_over_at_once_has_not_had_its_controller_killed(place: Path) -> None:
+    code, _, _ = finish(start(place, "--dir", "lagom-k", "--", "true"))
+    assert code == 0
+    end = list(journal.read(place / "lagom-k" / journal.LOG_NAME))[-1]
+    assert isinstance(end, journal.JobEnd)
+    assert "killed" not in end.reason
+
+
 def told(place: Path, *command: str) -> str:
     """What a lagom command says, both streams."""
     line = [sys.executable, "-m", "lagom", *command]

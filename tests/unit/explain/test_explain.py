@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from lagom import journal
+from lagom.cli.explain import is_profile
 from lagom.cli.main import app
 from lagom.explain import log, place, show, words
 from lagom.journal.schema import records_of
@@ -259,3 +261,8 @@ def test_what_is_neither_log_nor_profile_is_one_sentence(tmp_path: Path) -> None
     assert result.exit_code != 0
     assert "line 1" in str(result.exception)
     assert "there is no log" in str(CliRunner().invoke(app, ["explain", str(tmp_path / "nothing")]).exception)
+
+
+def test_a_fifo_is_no_profile_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert not is_profile(tmp_path / "fifo")

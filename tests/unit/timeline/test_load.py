@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,12 @@ def test_bad_files_get_one_sentence_with_their_name(tmp_path: Path, name: str, c
     assert name in str(caught.value)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(TraceError, match="it is no regular file"):
+        load(tmp_path / "fifo")
 
 
 def test_missing_folder_and_doubled_rank(tmp_path: Path) -> None:
