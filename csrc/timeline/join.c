@@ -47,6 +47,9 @@ static void add_timing(struct lagom_join *join, const struct lagom_note *ran)
     join->timed = true;
     join->tick_ns = lagom_timing_tick(lagom_timing_tick(join->tick_ns, ran->span.start_ns), ran->span.end_ns);
     uint64_t number = lagom_launched_ran(&join->launched, ran);
+    if (number < join->launched.newest && number >= join->timed_up_to) {
+        join->timed_up_to = number + 1;
+    }
     if (join->on_course && number >= join->course_from && number < join->launched.oldest) { /* joined already: rightly? */
         add_to_course(join, launch_at(join, number));
     }
@@ -176,13 +179,23 @@ static void set_times(struct lagom_launch *launch, const struct lagom_kernel_spa
     launch->end_ns = kernel == NULL ? 0 : kernel->end_ns;
 }
 
+/* NCCL is about to tell when this launch's kernel ran, and so whether this one is it. */
+static bool may_wait(const struct lagom_join *join, const struct lagom_launch *launch)
+{
+    bool will_be_timed = join->timed && launch->collectives == 1 && !launch->disputed && launch->ran.end_ns == 0;
+    return will_be_timed && join->launched.oldest >= join->timed_up_to && join->held_count < LAGOM_JOIN_PATIENT;
+}
+
 /* true = one kernel is off our hands. */
-static bool step(struct lagom_join *join)
+static bool step(struct lagom_join *join, bool last_chance)
 {
     if (waiting(join) == 0) {
         return false;
     }
     struct lagom_launch *launch = launch_at(join, join->launched.oldest);
+    if (!last_chance && may_wait(join, launch)) {
+        return false;
+    }
     set_times(launch, &join->held[0].span);
     add_to_course(join, launch);
     if (!lagom_launch_may_be(launch, &join->held[0]) || lagom_timing_verdict(&join->course, join->tick_ns) == LAGOM_TIMING_UNLIKE) {
@@ -268,17 +281,22 @@ struct place {
     enum lagom_timing_verdict verdict;
     uint32_t pairs;
     bool has_times; /* NCCL times the kernel of some launch there, or will */
+    bool by_clocks; /* the clocks are as far apart as they were: it is not only regular */
 };
 
 static struct place look_at(struct lagom_join *join, uint64_t offset)
 {
     struct lagom_timing timing = {.of = {{.pairs = 0}}};
-    struct place place = {.verdict = all_fit(join, offset) ? LAGOM_TIMING_UNKNOWN : LAGOM_TIMING_UNLIKE};
+    struct place place = {.verdict = all_fit(join, offset) ? LAGOM_TIMING_UNKNOWN : LAGOM_TIMING_UNLIKE,
+                          .by_clocks = true};
     for (uint32_t i = 0; i < join->held_count && place.verdict != LAGOM_TIMING_UNLIKE; i++) {
         const struct lagom_launch *launch = launch_at(join, join->launched.oldest + offset + i);
         const struct lagom_kernel_span *kernel = &join->held[i].span;
         add_pair(&timing, launch, kernel->start_ns, kernel->end_ns);
         place.has_times |= launch->collectives == 1 && !launch->disputed;
+        place.by_clocks &= launch->ran.end_ns == 0 || kernel->start_ns == 0 ||
+                           lagom_clocks_allow(&join->clocks, launch->note.span.slot, kernel->start_ns, kernel->end_ns,
+                                              &launch->ran, join->tick_ns);
         place.verdict = lagom_timing_verdict(&timing, join->tick_ns);
     }
     place.pairs = lagom_timing_pairs(&timing);
@@ -309,7 +327,7 @@ static struct finding find_places(struct lagom_join *join, uint64_t last)
 static bool believed(const struct lagom_join *join, const struct place *place, bool no_more_to_come)
 {
     if (join->doubtful) {
-        return place->verdict == LAGOM_TIMING_ALIKE;
+        return place->verdict == LAGOM_TIMING_ALIKE && place->by_clocks;
     }
     bool never_timed = !join->timed || (!place->has_times && join->held_count >= EVIDENCE);
     bool not_timed = no_more_to_come && place->pairs < LAGOM_TIMING_PAIRS;
@@ -382,6 +400,7 @@ void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on
     join->starting = true;
     join->doubtful = false;
     join->search = 0;
+    join->timed_up_to = 0;
 }
 
 /* Kept in the order of the launches. */
@@ -397,7 +416,7 @@ static void hold(struct lagom_join *join, const struct lagom_nccl_kernel *kernel
 
 static void settle(struct lagom_join *join, bool last_chance)
 {
-    while (join->held_count > 0 && (join->on_course ? step(join) : find_course(join, last_chance))) {
+    while (join->held_count > 0 && (join->on_course ? step(join, last_chance) : find_course(join, last_chance))) {
     }
 }
 

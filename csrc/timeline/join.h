@@ -31,6 +31,7 @@ struct lagom_join {
     uint64_t tick_ns;           /* of the clock by which it says so */
     struct lagom_timing course; /* of pairs since it is on course */
     uint64_t course_from;       /* the first launch since then */
+    uint64_t timed_up_to;       /* NCCL tells times in order: those of earlier launches will not come any more */
     struct lagom_clocks clocks; /* when it was last surely on course */
     uint64_t counts[LAGOM_JOIN_RESULTS]; /* by enum lagom_join_result */
     struct lagom_nccl_kernel held[LAGOM_JOIN_HELD];

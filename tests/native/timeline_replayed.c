@@ -1,4 +1,4 @@
-/* A window as 8xH200 gave it, through the join: CUPTI took 0.45 s to be switched on, eight iterations of the job. Before
+/* Windows as H200s gave them, through the join: on eight of them CUPTI took 0.45 s to be switched on, eight iterations. Before
  * NCCL's times were used, not one of its kernels could be joined; with notes lost, all were joined wrongly.
  * tests/data/README.md says what is in the files. */
 #include "join_harness.h"
@@ -100,6 +100,14 @@ static void notes_are_missing(void)
     CHECK_EQUAL(join.counts[LAGOM_JOIN_CALL], 246);
 }
 
+/* Nothing but equal calls, and switched on over several iterations; one note was lost. */
+static void tensor_parallel(void)
+{
+    CHECK_EQUAL(replay("tests/data/window_tp_h200x1_rank1.txt", true), 263);
+    CHECK_EQUAL(out_count, 264);
+    CHECK_EQUAL(join.counts[LAGOM_JOIN_CALL], 263);
+}
+
 static void without_times(void)
 {
     CHECK_EQUAL(replay("tests/data/first_window_h200x8_rank0.txt", false), 0);
@@ -109,6 +117,7 @@ int main(void)
 {
     RUN(each_kernel_finds_its_call);
     RUN(notes_are_missing);
+    RUN(tensor_parallel);
     RUN(without_times);
     return 0;
 }
