@@ -97,7 +97,7 @@ def test_half_of_dockers_shared_memory_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize(("options", "words"), [("size=16m", "a quarter of the free space"), ("ro", "Read-only file system")])
+@pytest.mark.parametrize(("options", "words"), [("size=16m", "a quarter of the free space"), ("ro", "Read-only")])
 def test_without_room_for_a_region_the_job_runs_stock(options: str, words: str, tmp_path: Path) -> None:
     assert words in runs_stock(tmp_path, behind(tmpfs("LAGOM_SHM_DIR", options)))
 
