@@ -17,6 +17,12 @@ static uint64_t waiting(const struct lagom_join *join)
     return lagom_launched_waiting(&join->launched);
 }
 
+/* NCCL says when its kernels ran: no place is believed against that, or before. */
+static bool is_timed(const struct lagom_join *join)
+{
+    return join->tick_ns != 0;
+}
+
 static void off_course(struct lagom_join *join, uint32_t search)
 {
     join->on_course = false;
@@ -44,7 +50,6 @@ static void add_to_course(struct lagom_join *join, const struct lagom_launch *la
 
 static void add_timing(struct lagom_join *join, const struct lagom_note *ran)
 {
-    join->timed = true;
     join->tick_ns = lagom_timing_tick(lagom_timing_tick(join->tick_ns, ran->span.start_ns), ran->span.end_ns);
     uint64_t number = lagom_launched_ran(&join->launched, ran);
     if (number < join->launched.newest && number >= join->timed_up_to) {
@@ -182,7 +187,7 @@ static void set_times(struct lagom_launch *launch, const struct lagom_kernel_spa
 /* NCCL is about to tell when this launch's kernel ran, and so whether this one is it. */
 static bool may_wait(const struct lagom_join *join, const struct lagom_launch *launch)
 {
-    bool will_be_timed = join->timed && launch->collectives == 1 && !launch->disputed && launch->ran.end_ns == 0;
+    bool will_be_timed = is_timed(join) && launch->collectives == 1 && !launch->disputed && launch->ran.end_ns == 0;
     return will_be_timed && join->launched.oldest >= join->timed_up_to && join->held_count < LAGOM_JOIN_PATIENT;
 }
 
@@ -216,8 +221,7 @@ static bool step(struct lagom_join *join, bool last_chance)
 static struct lagom_launch *launch_timed_as(struct lagom_join *join, const struct lagom_nccl_kernel *kernel)
 {
     struct lagom_launch *found = NULL;
-    uint64_t first = join->launched.newest < LAGOM_LAUNCHED ? 0 : join->launched.newest - LAGOM_LAUNCHED;
-    for (uint64_t number = first; number < join->launched.newest; number++) {
+    for (uint64_t number = lagom_launched_kept(&join->launched); number < join->launched.newest; number++) {
         struct lagom_launch *launch = launch_at(join, number);
         if (launch->start_ns != 0 || !lagom_launch_may_be(launch, kernel)) {
             continue;
@@ -329,7 +333,7 @@ static bool believed(const struct lagom_join *join, const struct place *place, b
     if (join->doubtful) {
         return place->verdict == LAGOM_TIMING_ALIKE && place->by_clocks;
     }
-    bool never_timed = !join->timed || (!place->has_times && join->held_count >= EVIDENCE);
+    bool never_timed = !is_timed(join) || (!place->has_times && join->held_count >= EVIDENCE);
     bool not_timed = no_more_to_come && place->pairs < LAGOM_TIMING_PAIRS;
     return place->verdict == LAGOM_TIMING_ALIKE || never_timed || not_timed;
 }
@@ -378,7 +382,7 @@ static bool find_course(struct lagom_join *join, bool last_chance)
             return true;
         }
         let_go(join, LAGOM_JOIN_MISMATCH);
-        join->search += join->timed ? 2 : 1; /* its launch may be among these all the same; more than one was lost */
+        join->search += is_timed(join) ? 2 : 1; /* its launch may be among these all the same; more than one was lost */
         return true;
     }
     if (full || last_chance) {
@@ -446,8 +450,7 @@ void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *
 void lagom_join_exact(struct lagom_join *join, const struct lagom_nccl_kernel *kernel, uint64_t serial)
 {
     struct lagom_launched *launched = &join->launched;
-    uint64_t first = launched->newest < LAGOM_LAUNCHED ? 0 : launched->newest - LAGOM_LAUNCHED;
-    for (uint64_t number = first; number < launched->newest; number++) {
+    for (uint64_t number = lagom_launched_kept(launched); number < launched->newest; number++) {
         struct lagom_launch *launch = launch_at(join, number);
         if (launch->note.serial == serial) {
             launch->disputed = false;

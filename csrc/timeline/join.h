@@ -27,8 +27,7 @@ struct lagom_join {
     bool doubtful;   /* so much was lost that only NCCL's own times can tell the place */
     uint32_t search; /* off course: how many launches from the oldest may be the first kernel's */
     uint32_t held_count;
-    bool timed;                 /* NCCL says when its kernels ran: no place is believed against that, or before */
-    uint64_t tick_ns;           /* of the clock by which it says so */
+    uint64_t tick_ns;           /* of the clock by which NCCL says when its kernels ran; 0 = it has never said so */
     struct lagom_timing course; /* of pairs since it is on course */
     uint64_t course_from;       /* the first launch since then */
     uint64_t timed_up_to;       /* NCCL tells times in order: those of earlier launches will not come any more */

@@ -102,9 +102,8 @@ bool lagom_launched_note(struct lagom_launched *launched, const struct lagom_not
 
 uint64_t lagom_launched_ran(struct lagom_launched *launched, const struct lagom_note *ran)
 {
-    uint64_t back = lagom_launched_waiting(launched) + PASSED_BACK;
-    back = back < LAGOM_LAUNCHED ? back : LAGOM_LAUNCHED;
-    uint64_t number = back < launched->newest ? launched->newest - back : 0;
+    uint64_t kept = lagom_launched_kept(launched);
+    uint64_t number = launched->oldest - kept < PASSED_BACK ? kept : launched->oldest - PASSED_BACK;
     for (; ran->span.call != UINT64_MAX && number < launched->newest; number++) {
         struct lagom_launch *launch = lagom_launched_at(launched, number);
         if (launch->collectives == 1 && launch->note.span.slot == ran->span.slot &&

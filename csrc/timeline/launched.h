@@ -39,6 +39,12 @@ static inline uint64_t lagom_launched_waiting(const struct lagom_launched *launc
     return launched->newest - launched->oldest;
 }
 
+/* The number of the oldest one that is still there, passed or not. */
+static inline uint64_t lagom_launched_kept(const struct lagom_launched *launched)
+{
+    return launched->newest < LAGOM_LAUNCHED ? 0 : launched->newest - LAGOM_LAUNCHED;
+}
+
 /* Nothing is noted; nothing was recorded before. */
 void lagom_launched_start(struct lagom_launched *launched, uint64_t since_ns);
 

@@ -55,10 +55,11 @@ void lagom_timing_add(struct lagom_timing *timing, uint64_t start_ns, uint64_t e
         return;
     }
     int64_t apart = difference(start_ns, ran->start_ns);
-    if (one->pairs++ == 0) {
-        *one = (struct lagom_slot_timing){.pairs = 1, .slot = slot, .least = apart, .most = apart, .last = apart,
+    if (one->pairs == 0) {
+        *one = (struct lagom_slot_timing){.slot = slot, .least = apart, .most = apart, .last = apart,
                                           .first_ns = start_ns, .last_ns = start_ns};
     }
+    one->pairs++;
     int64_t drift = absolute(difference(start_ns, one->last_ns)) / DRIFT;
     one->steps_apart = larger(one->steps_apart, absolute(apart - one->last) - drift);
     one->lengths_apart = larger(one->lengths_apart, lengths_apart(start_ns, end_ns, ran));

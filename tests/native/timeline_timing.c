@@ -295,7 +295,7 @@ static void times_that_never_come_are_not_waited_for(void)
     const struct course plain = {.tick_ns = 32};
     make_job(false, 2 * MS, 8);
     forget_everything();
-    join.timed = true;
+    join.tick_ns = 32;
     begin_between(1, 2);
     uint32_t first = correlation;
     for (uint32_t i = 0; i < CALLS; i++) {
