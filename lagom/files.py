@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from lagom.errors import UsageError
+
 #: Never open to all, whatever the umask: what lies in a log folder is believed.
 FOLDER_MODE = 0o775
 LARGEST_READ = 1 << 20
@@ -96,6 +98,14 @@ def write_whole(path: Path, text: str) -> None:
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
+
+
+def write_named(path: Path, text: str) -> None:
+    """The same to a file that a user named; raises :class:`UsageError` where that cannot be."""
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}); name another file.") from error
 
 
 def _is_stream(path: Path) -> bool:

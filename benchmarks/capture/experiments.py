@@ -180,14 +180,14 @@ def beside(bench: Bench) -> None:
     told["torch_before_ours"] = let_profile(bench, 0)
     told["ours_after_torch"] = own_window(bench, 12)
     bench.tell("beside", told)
-    bench.watch.set(ALL, True)
-    until(lambda: bench.watch.in_state(TimelineState.ON), bench.job, 10)
-    more_steps(bench.job, 4)
-    told["torch_inside_ours"] = let_profile(bench, 1)
+    told["torch_inside_ours"] = let_profile_inside(bench, 1)
     told["on_again_by_itself"] = until(lambda: bench.watch.in_state(TimelineState.ON), bench.job, 10)
     told["ours_after_yield"] = own_window(bench, 12)
     bench.tell("beside", told)
-    inside_warmed_up(bench, told)
+    told["torch_warmed_up_inside_ours"] = let_profile_inside(bench, 2)  # what torch throws away then holds the loss
+    bench.watch.set(Capture.NOTHING, False)
+    bench.watch.take()
+    bench.tell("beside", told)
     told["torch_after_ours"] = let_profile(bench, 3)
     more_steps(bench.job, 3)
     first = len(bench.job.steps)
@@ -199,15 +199,12 @@ def beside(bench: Bench) -> None:
     bench.tell("beside", told)
 
 
-def inside_warmed_up(bench: Bench, told: dict[str, Any]) -> None:
-    """Once more inside ours, with steps to warm up: what torch throws away of its beginning then holds the loss."""
+def let_profile_inside(bench: Bench, number: int) -> dict[str, Any]:
+    """Its next window, begun while one of ours is on."""
     bench.watch.set(ALL, True)
     until(lambda: bench.watch.in_state(TimelineState.ON), bench.job, 10)
     more_steps(bench.job, 4)
-    told["torch_warmed_up_inside_ours"] = let_profile(bench, 2)
-    bench.watch.set(Capture.NOTHING, False)
-    bench.watch.take()
-    bench.tell("beside", told)
+    return let_profile(bench, number)
 
 
 def own_window(bench: Bench, count: int) -> dict[str, Any]:

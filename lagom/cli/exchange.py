@@ -11,6 +11,7 @@ import typer
 
 from lagom.cli.complete import log_folders, one_of
 from lagom.errors import UsageError
+from lagom.files import open_regular, write_named
 
 if TYPE_CHECKING:
     from lagom.exchange import Entry, Taken, Topology
@@ -121,7 +122,7 @@ def export_rules(
     if out is None:
         sys.stdout.write(written.text)
     else:
-        _write(out, written.text)
+        write_named(out, written.text)
         _say(f"{out}: {written.lines} line(s)")
 
 
@@ -239,8 +240,6 @@ def _write_profile(path: Path, taken: Taken, origin: Path, ranks: int, nodes: in
 
 def _read(path: Path) -> str:
     """The file, with or without the mark that spreadsheets put in front, and whatever its lines end with."""
-    from lagom.files import open_regular
-
     try:
         with open_regular(path) as file:
             data = file.read((LARGEST_MIB << 20) + 1)
@@ -249,15 +248,6 @@ def _read(path: Path) -> str:
     if len(data) > LARGEST_MIB << 20:
         raise UsageError(f"{path} is larger than {LARGEST_MIB} MiB, and no tuner's rules are; check the path.")
     return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    from lagom.files import write_whole
-
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}); name another file.") from error
 
 
 def _say(text: str) -> None:

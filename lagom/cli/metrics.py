@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lagom.errors import UsageError
+from lagom.files import write_named
 
 if TYPE_CHECKING:
     from lagom.watch.snapshot import NodeSnapshot
@@ -40,7 +41,7 @@ def metrics(
     if out is None:
         typer.echo(text, nl=False)
     else:
-        exporter.write(text, out)
+        write_named(out, text)
 
 
 def _look() -> NodeSnapshot:

@@ -53,10 +53,6 @@ def examine(environ: Mapping[str, str], files: tuple[Path, ...] | None = None) -
     return findings or [Finding(Level.OK, AREA, "nothing is set that stands in the way")]
 
 
-def _unset(name: str) -> str:
-    return f"unset {name} to let lagom choose."
-
-
 def limit(name: str, value: str) -> str:
     """What a variable takes away. A list behind ``^`` names what is not to be used; the rest is free."""
     if name in ("NCCL_ALGO", "NCCL_PROTO") and value.startswith("^"):

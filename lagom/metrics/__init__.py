@@ -11,12 +11,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from lagom.errors import UsageError
-from lagom.files import write_whole
+from lagom.files import write_named
 from lagom.metrics.families import FAMILIES, table
 from lagom.watch.snapshot import NodeSnapshot
 
-__all__ = ["FAMILIES", "dashboard", "exposition", "table", "write", "write_textfile"]
+__all__ = ["FAMILIES", "dashboard", "exposition", "table", "write_textfile"]
 
 DASHBOARD = "grafana.json"
 
@@ -42,15 +41,7 @@ def exposition(node: NodeSnapshot) -> str:
 
 def write_textfile(node: NodeSnapshot, path: Path) -> None:
     """The same into a file, in one step: a collector never reads half of it. Raises :class:`UsageError`."""
-    write(exposition(node), path)
-
-
-def write(text: str, path: Path) -> None:
-    """A file in one step; raises :class:`UsageError` where that cannot be."""
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}); name another file.") from error
+    write_named(path, exposition(node))
 
 
 def dashboard() -> str:

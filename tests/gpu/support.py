@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lagom.doctor.nccl_builds import version_from_code
 from lagom.wire.library import plugin_path
 
 JOBS = Path(__file__).parent / "jobs"
@@ -71,7 +72,7 @@ def nccl_release(preload: str = "") -> str:
         return ".".join(map(str, torch.cuda.nccl.version()))
     number = ctypes.c_int()
     ctypes.CDLL(library).ncclGetVersion(ctypes.byref(number))
-    return f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"
+    return ".".join(map(str, version_from_code(number.value)))
 
 
 def rank_count() -> int:
