@@ -2,9 +2,10 @@
 
 #include <string.h>
 
+#include "timeline/place.h"
+
 #define LOOK_AHEAD 8u    /* launches without a kernel that we believe in, after something went wrong */
 #define MOST_LOST 64u    /* the same, where the loss was told */
-#define EVIDENCE 8u      /* kernels that must fit in a row, after something went wrong */
 #define COURSE_PAIRS 64u /* compared with each other at most: the clocks drift apart */
 
 static struct lagom_launch *launch_at(struct lagom_join *join, uint64_t number)
@@ -17,12 +18,6 @@ static uint64_t waiting(const struct lagom_join *join)
     return lagom_launched_waiting(&join->launched);
 }
 
-/* NCCL says when its kernels ran: no place is believed against that, or before. */
-static bool is_timed(const struct lagom_join *join)
-{
-    return join->tick_ns != 0;
-}
-
 static void off_course(struct lagom_join *join, uint32_t search)
 {
     join->on_course = false;
@@ -32,19 +27,12 @@ static void off_course(struct lagom_join *join, uint32_t search)
 
 /* ---- NCCL's own times ------------------------------------------------------------------------------------------- */
 
-static void add_pair(struct lagom_timing *timing, const struct lagom_launch *launch, uint64_t start_ns, uint64_t end_ns)
-{
-    if (!launch->disputed && launch->ran.end_ns != 0 && start_ns != 0) {
-        lagom_timing_add(timing, start_ns, end_ns, launch->note.span.slot, &launch->ran);
-    }
-}
-
 static void add_to_course(struct lagom_join *join, const struct lagom_launch *launch)
 {
     if (lagom_timing_pairs(&join->course) >= COURSE_PAIRS) {
         memset(&join->course, 0, sizeof(join->course));
     }
-    add_pair(&join->course, launch, launch->start_ns, launch->end_ns);
+    lagom_launch_pair(launch, launch->start_ns, launch->end_ns, &join->course);
     lagom_clocks_learn(&join->clocks, &join->course, launch->note.span.slot, join->tick_ns);
 }
 
@@ -187,8 +175,8 @@ static void set_times(struct lagom_launch *launch, const struct lagom_kernel_spa
 /* NCCL is about to tell when this launch's kernel ran, and so whether this one is it. */
 static bool may_wait(const struct lagom_join *join, const struct lagom_launch *launch)
 {
-    bool will_be_timed = is_timed(join) && launch->collectives == 1 && !launch->disputed && launch->ran.end_ns == 0;
-    return will_be_timed && join->launched.oldest >= join->timed_up_to && join->held_count < LAGOM_JOIN_PATIENT;
+    bool untimed = launch->collectives == 1 && !launch->disputed && launch->ran.end_ns == 0;
+    return lagom_join_is_timed(join) && untimed && join->launched.oldest >= join->timed_up_to && join->held_count < LAGOM_JOIN_PATIENT;
 }
 
 /* true = one kernel is off our hands. */
@@ -203,7 +191,8 @@ static bool step(struct lagom_join *join, bool last_chance)
     }
     set_times(launch, &join->held[0].span);
     add_to_course(join, launch);
-    if (!lagom_launch_may_be(launch, &join->held[0]) || lagom_timing_verdict(&join->course, join->tick_ns) == LAGOM_TIMING_UNLIKE) {
+    bool unlike = lagom_timing_verdict(&join->course, join->tick_ns) == LAGOM_TIMING_UNLIKE;
+    if (unlike || !lagom_launch_may_be(launch, &join->held[0])) {
         set_times(launch, NULL);
         off_course(join, LOOK_AHEAD);
         return true;
@@ -254,90 +243,6 @@ static bool joined_by_times(struct lagom_join *join)
 
 /* ---- Finding the place ------------------------------------------------------------------------------------------ */
 
-/* A launch is noted long before its kernel is delivered: each kernel held has its own. */
-static bool all_fit(struct lagom_join *join, uint64_t offset)
-{
-    if (offset + join->held_count > waiting(join)) {
-        return false;
-    }
-    for (uint32_t i = 0; i < join->held_count; i++) {
-        if (!lagom_launch_may_be(launch_at(join, join->launched.oldest + offset + i), &join->held[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Just begun: the first kernel's launch is at the latest the first one that began after CUPTI was on. */
-static uint64_t last_candidate(struct lagom_join *join)
-{
-    if (!join->starting) {
-        return join->search;
-    }
-    uint64_t candidate = 0;
-    while (candidate < waiting(join) && launch_at(join, join->launched.oldest + candidate)->note.begin_ns < join->on_end_ns) {
-        candidate++;
-    }
-    return candidate;
-}
-
-struct place {
-    enum lagom_timing_verdict verdict;
-    uint32_t pairs;
-    bool has_times; /* NCCL times the kernel of some launch there, or will */
-    bool by_clocks; /* the clocks are as far apart as they were: it is not only regular */
-};
-
-static struct place look_at(struct lagom_join *join, uint64_t offset)
-{
-    struct lagom_timing timing = {.of = {{.pairs = 0}}};
-    struct place place = {.verdict = all_fit(join, offset) ? LAGOM_TIMING_UNKNOWN : LAGOM_TIMING_UNLIKE,
-                          .by_clocks = true};
-    for (uint32_t i = 0; i < join->held_count && place.verdict != LAGOM_TIMING_UNLIKE; i++) {
-        const struct lagom_launch *launch = launch_at(join, join->launched.oldest + offset + i);
-        const struct lagom_kernel_span *kernel = &join->held[i].span;
-        add_pair(&timing, launch, kernel->start_ns, kernel->end_ns);
-        place.has_times |= launch->collectives == 1 && !launch->disputed;
-        place.by_clocks &= launch->ran.end_ns == 0 || kernel->start_ns == 0 ||
-                           lagom_clocks_allow(&join->clocks, launch->note.span.slot, kernel->start_ns, kernel->end_ns,
-                                              &launch->ran, join->tick_ns);
-        place.verdict = lagom_timing_verdict(&timing, join->tick_ns);
-    }
-    place.pairs = lagom_timing_pairs(&timing);
-    return place;
-}
-
-struct finding {
-    uint32_t count; /* places that fit */
-    uint64_t first;
-    struct place there; /* the first one */
-};
-
-/* A job repeats itself: a place one iteration off fits as well, but for how long things took. */
-static struct finding find_places(struct lagom_join *join, uint64_t last)
-{
-    struct finding finding = {.count = 0};
-    for (uint64_t offset = 0; offset <= last && offset < waiting(join); offset++) {
-        struct place place = look_at(join, offset);
-        if (place.verdict != LAGOM_TIMING_UNLIKE && finding.count++ == 0) {
-            finding.first = offset;
-            finding.there = place;
-        }
-    }
-    return finding;
-}
-
-/* Where NCCL tells times, they must agree; where it tells none of these, nothing else is waited for. */
-static bool believed(const struct lagom_join *join, const struct place *place, bool no_more_to_come)
-{
-    if (join->doubtful) {
-        return place->verdict == LAGOM_TIMING_ALIKE && place->by_clocks;
-    }
-    bool never_timed = !is_timed(join) || (!place->has_times && join->held_count >= EVIDENCE);
-    bool not_timed = no_more_to_come && place->pairs < LAGOM_TIMING_PAIRS;
-    return place->verdict == LAGOM_TIMING_ALIKE || never_timed || not_timed;
-}
-
 static void go_on_from(struct lagom_join *join, uint64_t offset)
 {
     join->launched.oldest += offset;
@@ -368,11 +273,11 @@ static void let_many_go(struct lagom_join *join, uint32_t count)
 /* true = worth another look. */
 static bool find_course(struct lagom_join *join, bool last_chance)
 {
-    uint64_t last = last_candidate(join);
-    struct finding found = find_places(join, last);
+    uint64_t last = lagom_place_last(join);
+    struct lagom_places found = lagom_places_find(join, last);
     bool full = join->held_count >= LAGOM_JOIN_PATIENT;
-    bool enough = join->starting ? last < waiting(join) : join->held_count >= EVIDENCE;
-    if (found.count == 1 && enough && believed(join, &found.there, full || last_chance)) {
+    bool enough = join->starting ? last < waiting(join) : join->held_count >= LAGOM_PLACE_EVIDENCE;
+    if (found.count == 1 && enough && lagom_place_believed(join, &found.there, full || last_chance)) {
         go_on_from(join, found.first);
         return true;
     }
@@ -382,7 +287,8 @@ static bool find_course(struct lagom_join *join, bool last_chance)
             return true;
         }
         let_go(join, LAGOM_JOIN_MISMATCH);
-        join->search += is_timed(join) ? 2 : 1; /* its launch may be among these all the same; more than one was lost */
+        /* Its launch may be among these all the same; more than one was lost. */
+        join->search += lagom_join_is_timed(join) ? 2 : 1;
         return true;
     }
     if (full || last_chance) {
@@ -472,7 +378,7 @@ void lagom_join_settle(struct lagom_join *join)
 
 void lagom_join_lost(struct lagom_join *join, uint64_t count)
 {
-    uint64_t search = count + (join->on_course ? 0 : last_candidate(join));
+    uint64_t search = count + (join->on_course ? 0 : lagom_place_last(join));
     off_course(join, (uint32_t)(search < MOST_LOST ? search : MOST_LOST));
     join->doubtful |= search > MOST_LOST;
     forget_unreported(join);

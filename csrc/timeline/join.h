@@ -38,6 +38,12 @@ struct lagom_join {
     struct lagom_unreported unreported; /* Broadcasts, which have no launch */
 };
 
+/* NCCL says when its kernels ran: no place is believed against that, or before. */
+static inline bool lagom_join_is_timed(const struct lagom_join *join)
+{
+    return join->tick_ns != 0;
+}
+
 /* CUPTI began to record between the two times. Forgets all but the counts, whether Broadcasts are reported, and what is
  * known of NCCL's times and their clocks. */
 void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on_end_ns);

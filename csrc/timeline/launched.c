@@ -134,3 +134,11 @@ bool lagom_launch_may_be(const struct lagom_launch *launch, const struct lagom_n
     }
     return launch->disputed || launch->collectives == 0 || same_shape(launch, &kernel->span);
 }
+
+void lagom_launch_pair(const struct lagom_launch *launch, uint64_t start_ns, uint64_t end_ns,
+                       struct lagom_timing *timing)
+{
+    if (!launch->disputed && launch->ran.end_ns != 0 && start_ns != 0) {
+        lagom_timing_add(timing, start_ns, end_ns, launch->note.span.slot, &launch->ran);
+    }
+}

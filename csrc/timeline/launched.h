@@ -55,6 +55,10 @@ bool lagom_launched_note(struct lagom_launched *launched, const struct lagom_not
  * kernel is longer. */
 uint64_t lagom_launched_ran(struct lagom_launched *launched, const struct lagom_note *ran);
 
+/* What NCCL's time and the times of its kernel say of each other, where both are known. */
+void lagom_launch_pair(const struct lagom_launch *launch, uint64_t start_ns, uint64_t end_ns,
+                       struct lagom_timing *timing);
+
 /* By function, channels and order in time. */
 bool lagom_launch_may_be(const struct lagom_launch *launch, const struct lagom_nccl_kernel *kernel);
 
