@@ -23,6 +23,7 @@
 #define STEADY_ROOM 2000000u
 #define DRAIN_EVERY 200u
 #define LIVE_NS 3000000000u
+#define LIVE_LIMIT_NS 20000000000ull
 #define LIVE_PAUSE_NS 2000u /* between calls, or no controller on two busy processors could keep up */
 #define SECCOMP_ROUNDS 20u
 
@@ -257,6 +258,13 @@ static void publish_for_ever(void)
     }
 }
 
+/* The ranks may have left the controller no processor: they go on until it has come to publish something. */
+static bool is_live_enough(uint64_t passed_ns, bool publishing)
+{
+    bool in_vain = publishing && __atomic_load_n(&region->header.reserved[0], __ATOMIC_RELAXED) == 0;
+    return passed_ns >= (in_vain ? LIVE_LIMIT_NS : LIVE_NS / share);
+}
+
 static void run_live(bool publishing)
 {
     uint64_t empty = empty_ticks();
@@ -274,7 +282,7 @@ static void run_live(bool publishing)
     long switches = voluntary_switches();
     uint64_t calls = pair[0].step;
     booked[STEADY].count = 0;
-    for (uint64_t start = monotonic_ns(); monotonic_ns() - start < LIVE_NS / share;) {
+    for (uint64_t start = monotonic_ns(); !is_live_enough(monotonic_ns() - start, publishing);) {
         both(STEADY);
         for (uint64_t pause = monotonic_ns(); monotonic_ns() - pause < LIVE_PAUSE_NS;) {
         }
