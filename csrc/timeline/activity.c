@@ -182,6 +182,17 @@ static bool may_be_read(const struct place *full, uint64_t now_ns)
     return out == NULL || full->number < out->number || now_ns - full->full_ns > LAGOM_ACTIVITY_PATIENCE_NS;
 }
 
+/* Between the newest one taken and this one. */
+static uint32_t passed_over_by(const struct place *full)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS; i++) {
+        const struct place *place = &table.places[i];
+        count += place->state == OUT && place->number > table.read_up_to && place->number < full->number;
+    }
+    return count;
+}
+
 bool lagom_activity_take(struct lagom_activity_batch *batch, uint64_t now_ns)
 {
     lock();
@@ -189,8 +200,11 @@ bool lagom_activity_take(struct lagom_activity_batch *batch, uint64_t now_ns)
     bool found = full != NULL && may_be_read(full, now_ns);
     if (found) {
         full->state = READING;
-        *batch = (struct lagom_activity_batch){full->memory, full->valid, (uint32_t)(full - table.places),
-                                               full->number < table.read_up_to};
+        *batch = (struct lagom_activity_batch){.records = full->memory,
+                                               .valid = full->valid,
+                                               .entry = (uint32_t)(full - table.places),
+                                               .passed_over = passed_over_by(full),
+                                               .late = full->number < table.read_up_to};
         table.read_up_to = full->number > table.read_up_to ? full->number : table.read_up_to;
     }
     unlock();

@@ -13,6 +13,7 @@
 
 /* Some 75 kernels: soon full, so it soon comes back; and what a profiler that takes over finds begun is little. */
 #define LAGOM_ACTIVITY_BUFFER_BYTES (16u << 10)
+#define LAGOM_ACTIVITY_BUFFER_KERNELS 80u /* at most: CUPTI 12 writes 208 bytes for one, CUPTI 13 216 */
 #define LAGOM_ACTIVITY_BUFFERS 512u /* 8 MiB if all are out; then CUPTI drops, and says how many */
 #define LAGOM_ACTIVITY_PATIENCE_NS 2000000000u /* some steps through host memory or sockets */
 
@@ -20,7 +21,8 @@ struct lagom_activity_batch {
     uint8_t *records;
     size_t valid;
     uint32_t entry;
-    bool late;
+    uint32_t passed_over; /* earlier buffers that are still out, and are waited for no longer */
+    bool late;            /* it was passed over itself */
 };
 
 /* NULL = it worked; else what CUPTI refused, in words. */
@@ -40,7 +42,7 @@ bool lagom_activity_clock_is_ours(const struct lagom_cupti *cupti);
 
 /* The filled buffer that CUPTI asked for first; false = none waits, or an earlier one is still out: CUPTI returns a
  * buffer when its last kernel has ended, which is not the order of the launches. An earlier one is waited for as long as
- * LAGOM_ACTIVITY_PATIENCE_NS; `late` says that this was too short. Each one taken is given back. */
+ * LAGOM_ACTIVITY_PATIENCE_NS. Each one taken is given back. */
 bool lagom_activity_take(struct lagom_activity_batch *batch, uint64_t now_ns);
 void lagom_activity_give_back(const struct lagom_activity_batch *batch);
 

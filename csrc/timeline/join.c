@@ -179,6 +179,13 @@ static bool may_wait(const struct lagom_join *join, const struct lagom_launch *l
     return lagom_join_is_timed(join) && untimed && join->launched.oldest >= join->timed_up_to && join->held_count < LAGOM_JOIN_PATIENT;
 }
 
+/* Notes are missing about here: perhaps this launch is one after them, and its kernel is still to come. */
+static bool is_doubted(const struct lagom_join *join, const struct lagom_launch *launch)
+{
+    uint64_t number = join->launched.oldest;
+    return number >= join->doubted_from && number < join->doubted_up_to && launch->ran.end_ns == 0;
+}
+
 /* true = one kernel is off our hands. */
 static bool step(struct lagom_join *join, bool last_chance)
 {
@@ -188,6 +195,11 @@ static bool step(struct lagom_join *join, bool last_chance)
     struct lagom_launch *launch = launch_at(join, join->launched.oldest);
     if (!last_chance && may_wait(join, launch)) {
         return false;
+    }
+    if (is_doubted(join, launch)) {
+        off_course(join, LOOK_AHEAD);
+        join->doubtful = true;
+        return true;
     }
     set_times(launch, &join->held[0].span);
     add_to_course(join, launch);
@@ -243,9 +255,12 @@ static bool joined_by_times(struct lagom_join *join)
 
 /* ---- Finding the place ------------------------------------------------------------------------------------------ */
 
-static void go_on_from(struct lagom_join *join, uint64_t offset)
+static void go_on_from(struct lagom_join *join, uint64_t offset, const struct lagom_place *place)
 {
     join->launched.oldest += offset;
+    if (place->verdict == LAGOM_TIMING_ALIKE && join->launched.oldest + place->timed > join->doubted_from) {
+        join->doubted_from = join->launched.oldest + place->timed; /* none is missing among these */
+    }
     join->on_course = true;
     join->starting = join->doubtful = false;
     memset(&join->course, 0, sizeof(join->course));
@@ -278,7 +293,7 @@ static bool find_course(struct lagom_join *join, bool last_chance)
     bool full = join->held_count >= LAGOM_JOIN_PATIENT;
     bool enough = join->starting ? last < waiting(join) : join->held_count >= LAGOM_PLACE_EVIDENCE;
     if (found.count == 1 && enough && lagom_place_believed(join, &found.there, full || last_chance)) {
-        go_on_from(join, found.first);
+        go_on_from(join, found.first, &found.there);
         return true;
     }
     if (found.count == 0 && waiting(join) > last) {
@@ -311,6 +326,7 @@ void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on
     join->doubtful = false;
     join->search = 0;
     join->timed_up_to = 0;
+    join->doubted_from = join->doubted_up_to = 0;
 }
 
 /* Kept in the order of the launches. */
@@ -381,6 +397,15 @@ void lagom_join_lost(struct lagom_join *join, uint64_t count)
     uint64_t search = count + (join->on_course ? 0 : lagom_place_last(join));
     off_course(join, (uint32_t)(search < MOST_LOST ? search : MOST_LOST));
     join->doubtful |= search > MOST_LOST;
+    forget_unreported(join);
+}
+
+void lagom_join_notes_lost(struct lagom_join *join, uint64_t newest)
+{
+    bool is_first = join->launched.oldest >= join->doubted_up_to;
+    join->doubted_from = is_first ? newest : join->doubted_from;
+    join->doubted_up_to = join->launched.newest + 1;
+    join->doubtful |= !join->on_course;
     forget_unreported(join);
 }
 

@@ -31,6 +31,8 @@ struct lagom_join {
     struct lagom_timing course; /* of pairs since it is on course */
     uint64_t course_from;       /* the first launch since then */
     uint64_t timed_up_to;       /* NCCL tells times in order: those of earlier launches will not come any more */
+    uint64_t doubted_from;      /* notes are missing somewhere from this launch on */
+    uint64_t doubted_up_to;     /* and before this one; 0 = none are */
     struct lagom_clocks clocks; /* when it was last surely on course */
     uint64_t counts[LAGOM_JOIN_RESULTS]; /* by enum lagom_join_result */
     struct lagom_nccl_kernel held[LAGOM_JOIN_HELD];
@@ -59,8 +61,11 @@ void lagom_join_exact(struct lagom_join *join, const struct lagom_nccl_kernel *k
 /* Joins what is certain by now. */
 void lagom_join_settle(struct lagom_join *join);
 
-/* Up to `count` kernels or notes are missing: the place must be found anew. */
+/* Up to `count` kernels are missing: the place must be found anew. */
 void lagom_join_lost(struct lagom_join *join, uint64_t count);
+
+/* Notes are missing, somewhere since this launch was the newest. Their kernels come later, and belong to no launch. */
+void lagom_join_notes_lost(struct lagom_join *join, uint64_t newest);
 
 /* The window is over: what is still held goes out unjoined. */
 void lagom_join_finish(struct lagom_join *join);

@@ -9,6 +9,7 @@
 struct lagom_place {
     enum lagom_timing_verdict verdict;
     uint32_t pairs;
+    uint32_t timed; /* launches up to the last one that NCCL timed */
     bool has_times; /* NCCL times the kernel of some launch there, or will */
     bool by_clocks; /* the clocks are as far apart as they were: it is not only regular */
 };

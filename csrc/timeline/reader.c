@@ -127,8 +127,8 @@ static bool have_batch(struct lagom_reader *reader)
     if (!lagom_activity_take(&reader->batch, lagom_now_ns())) {
         return false;
     }
-    if (reader->batch.late) { /* what came after it has been joined without it */
-        lagom_join_lost(&reader->join, 0);
+    if (reader->batch.late || reader->batch.passed_over > 0) { /* what comes now does not follow what came before */
+        lagom_join_lost(&reader->join, (uint64_t)reader->batch.passed_over * LAGOM_ACTIVITY_BUFFER_KERNELS);
     }
     return true;
 }
@@ -142,12 +142,13 @@ static bool next_record(struct lagom_reader *reader)
 static void take_notes(struct lagom_reader *reader)
 {
     struct lagom_note note;
+    uint64_t newest = reader->join.launched.newest;
     while (lagom_note_take(&note)) {
         lagom_join_note(&reader->join, &note);
     }
     uint64_t lost = lagom_notes_lost();
     if (lost != reader->notes_lost) {
-        lagom_join_lost(&reader->join, lost - reader->notes_lost);
+        lagom_join_notes_lost(&reader->join, newest);
         reader->notes_lost = lost;
     }
 }

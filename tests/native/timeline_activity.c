@@ -87,11 +87,70 @@ static void abandoned(void)
     free(region);
 }
 
+static struct lagom_activity_batch take_at(uint64_t now)
+{
+    struct lagom_activity_batch batch;
+    CHECK(lagom_activity_take(&batch, now));
+    lagom_activity_give_back(&batch);
+    return batch;
+}
+
+/* The first of three comes last: the others are kept for a while, then read, and it is said that one is missing. */
+static void passed_over(void)
+{
+    struct lagom_activity_batch batch;
+    open_both();
+    CHECK(lagom_activity_enable(&cupti) == NULL);
+    fake.launch(MATMUL, 1, 1, 1, 2, 0);
+    fake.delay();
+    fake.flush();
+    fake.launch(MATMUL, 1, 1, 1, 2, 0);
+    fake.delay(); /* in place of the first, which never comes */
+    fake.flush();
+    fake.launch(MATMUL, 1, 1, 1, 2, 0);
+    fake.flush(); /* the third, then the second */
+    uint64_t now = now_ns();
+    CHECK_EQUAL(lagom_activity_out(), 1);
+    CHECK(!lagom_activity_take(&batch, now));
+    now += 2ull * LAGOM_ACTIVITY_PATIENCE_NS;
+    batch = take_at(now);
+    CHECK_EQUAL(batch.passed_over, 1);
+    CHECK(!batch.late);
+    batch = take_at(now);
+    CHECK_EQUAL(batch.passed_over, 0); /* said once */
+    CHECK(!lagom_activity_take(&batch, now));
+    lagom_activity_disable(&cupti);
+    lagom_activity_close();
+    free(region);
+}
+
+/* The first of two comes last, but soon: nothing is missing. */
+static void in_order_again(void)
+{
+    open_both();
+    CHECK(lagom_activity_enable(&cupti) == NULL);
+    fake.launch(MATMUL, 1, 1, 1, 2, 0);
+    fake.delay();
+    fake.flush();
+    fake.launch(MATMUL, 1, 1, 1, 2, 0);
+    fake.launch(MATMUL, 1, 1, 1, 2, 0);
+    cupti.flush_all(CUPTI_FLUSH_COMPLETE); /* the second, then the first */
+    struct lagom_activity_batch first = take_at(now_ns());
+    CHECK_EQUAL(first.passed_over, 0);
+    CHECK(!first.late);
+    CHECK(!take_at(now_ns()).late);
+    lagom_activity_disable(&cupti);
+    lagom_activity_close();
+    free(region);
+}
+
 int main(void)
 {
     build_fakes();
     CASE(on_and_off_a_thousand_times);
     CASE(more_than_there_is);
     CASE(abandoned);
+    CASE(passed_over);
+    CASE(in_order_again);
     return 0;
 }

@@ -60,6 +60,7 @@ struct course {
     uint32_t drift_ppm;     /* the GPU's clock runs so much faster */
     bool a_stranger_first;  /* the first call is another communicator's */
     uint32_t unnamed;       /* from this call on the numbers of twelve are not known; 0 = of none */
+    uint32_t notes_lost;    /* so many from `note_lost` on, and this is told; 0 = it and nobody says so */
 };
 
 static uint32_t slot_of(const struct course *course, uint32_t i)
@@ -116,6 +117,12 @@ static void run_kernel(uint32_t i)
                                        .correlation = ++correlation});
 }
 
+/* Of the launch, and of what NCCL would tell of it meanwhile. */
+static bool is_unnoted(const struct course *course, uint32_t i)
+{
+    return i >= course->note_lost && i - course->note_lost < (course->notes_lost == 0 ? 1 : course->notes_lost);
+}
+
 static bool is_lost(const struct course *course, uint32_t i)
 {
     uint32_t count = course->kernels_lost == 0 ? 1 : course->kernels_lost;
@@ -129,12 +136,16 @@ static void play(const struct course *course)
     uint32_t before = course->quickly ? course->recorded_from : 0;
     begin_between(calls[before].asked_ns - 1, calls[course->recorded_from].asked_ns + 5 * US);
     for (uint32_t i = 0; i < CALLS + 20; i++) {
-        if (i < CALLS && i != course->note_lost) {
+        uint64_t newest = join.launched.newest;
+        if (i < CALLS && !is_unnoted(course, i)) {
             note_launch(course, i);
         }
         uint32_t timed = i - 10 - course->times_late;
-        if (timed < CALLS && course->tick_ns != NO_TIMES) {
+        if (timed < CALLS && course->tick_ns != NO_TIMES && !(course->notes_lost != 0 && is_unnoted(course, i))) {
             note_ran(course, timed);
+        }
+        if (course->notes_lost != 0 && is_unnoted(course, i)) {
+            lagom_join_notes_lost(&join, newest);
         }
         if (i >= 20 && i - 20 >= course->recorded_from && !is_lost(course, i - 20)) {
             run_kernel(i - 20);
@@ -211,6 +222,23 @@ static void what_was_lost_is_noticed(void)
         CHECK_EQUAL(out_count, note ? CALLS : CALLS - 1);
         CHECK_EQUAL(joined_wrongly(), 0);
         CHECK(joined_rightly() >= CALLS - 12);
+    }
+}
+
+/* What was launched before the loss is joined; after it nothing is taken for a launch that is still to run, nor an
+ * iteration for another. Where NCCL tells times, the place is found again. */
+static void notes_are_lost(void)
+{
+    static const uint32_t counts[] = {1, 5, 6, 7, 30, 120};
+    for (uint32_t which = 0; which < 24; which++) {
+        uint32_t count = counts[which / 4];
+        bool is_timed = (which & 2) != 0, is_equal = (which & 1) != 0;
+        make_job(is_equal, 2 * MS, 8);
+        play(&(struct course){0, is_timed ? 32 : NO_TIMES, 200, CALLS, .notes_lost = count});
+        CHECK_EQUAL(out_count, CALLS);
+        CHECK_EQUAL(joined_wrongly(), 0);
+        CHECK(joined_rightly() >= 200 || (is_equal && !is_timed)); /* of which nothing was certain before either */
+        CHECK(!is_timed || count > 30 || joined_rightly() >= CALLS - count - 40);
     }
 }
 
@@ -433,6 +461,7 @@ int main(void)
     RUN(without_times_it_is_not_guessed);
     RUN(a_coarse_clock_says_less);
     RUN(what_was_lost_is_noticed);
+    RUN(notes_are_lost);
     RUN(a_buffer_that_comes_late);
     RUN(short_kernels_are_not_guessed);
     RUN(no_call_has_two_kernels);
