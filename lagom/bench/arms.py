@@ -204,7 +204,7 @@ def _checked_rules(value: str) -> str:
 
 
 def _checked_profile(value: str) -> Path:
-    from lagom.wire.plan import check_profile
+    from lagom.wire.profile import check_profile
 
     path = Path(value).absolute()
     check_profile(path)

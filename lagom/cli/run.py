@@ -141,7 +141,7 @@ def _check_settings(mode: str, strategy: str, profile: Path | None) -> None:
         setting.read(environ)
     named = profile or read("LAGOM_PROFILE", environ)
     if named and read("LAGOM_MODE", environ) != "off":
-        from lagom.wire.plan import check_profile
+        from lagom.wire.profile import check_profile
 
         check_profile(Path(named))
     from lagom.search import STRATEGIES

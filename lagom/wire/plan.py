@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lagom.errors import LagomError
@@ -22,10 +20,6 @@ class PlanTooLarge(LagomError):
 
 class BadRule(LagomError):
     """A ``--set`` rule that cannot be read."""
-
-
-class BadProfile(LagomError):
-    """A profile that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,24 +104,6 @@ def read_rule(rule: Any) -> Rule:
     """A ``struct lagom_rule`` as a value: its incumbent."""
     function = None if rule.function == ANY_FUNCTION else Function(rule.function)
     return Rule(function, int(rule.bytes_min), int(rule.bytes_max), read_config(rule.incumbent))
-
-
-def check_profile(path: Path) -> None:
-    """Raises :class:`BadProfile` with the reason, and the line, if the plugin could not read that profile."""
-    profile, error = ffi.new("struct lagom_profile *"), ffi.new("char[256]")
-    if library().lagom_profile_load(os.fsencode(path), profile, error, 256) != 0:
-        raise bad_profile(path, error)
-    library().lagom_profile_free(profile)
-
-
-def bad_profile(path: Path, error: Any) -> BadProfile:
-    """What the C side said of a profile it could not load, with the profile named once: some of it begins with that."""
-    said = ffi.string(error)
-    named = b"the profile " + os.fsencode(path) + b" "
-    reason = b"it " + said[len(named) :] if said.startswith(named) else said
-    if named.startswith(said):  # a long path, and the reason cut off
-        reason = b"it cannot be read."
-    return BadProfile(f"the profile {path} cannot be used: {reason.decode(errors='replace')}")
 
 
 def read_config(config: Any) -> CommConfig:

@@ -8,13 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lagom.errors import LagomError
 from lagom.profile_file import Fingerprint, Section
 from lagom.program.detect import Program
 from lagom.program.sites import TunedProgram
 from lagom.records import Assignment, Function, Site
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
-from lagom.wire.plan import bad_profile, read_config, read_rule
+from lagom.wire.plan import read_config, read_rule
+
+
+class BadProfile(LagomError):
+    """A profile that cannot be read."""
 
 
 def read_profile(path: Path) -> tuple[Fingerprint, tuple[Section, ...]]:
@@ -35,15 +40,31 @@ def read_environment(path: Path) -> dict[str, str]:
         return {_text(entry.name): _text(entry.value) for entry in entries}
 
 
+def check_profile(path: Path) -> None:
+    """Raises :class:`BadProfile` with the reason, and the line, if the plugin could not read that profile."""
+    with _loaded(path):
+        pass
+
+
 @contextmanager
 def _loaded(path: Path) -> Iterator[Any]:
     profile, error = ffi.new("struct lagom_profile *"), ffi.new("char[256]")
     if library().lagom_profile_load(os.fsencode(path), profile, error, 256) != 0:
-        raise bad_profile(path, error)
+        raise _bad_profile(path, error)
     try:
         yield profile
     finally:
         library().lagom_profile_free(profile)
+
+
+def _bad_profile(path: Path, error: Any) -> BadProfile:
+    """What the C side said of a profile it could not load, with the profile named once: some of it begins with that."""
+    said = ffi.string(error)
+    named = b"the profile " + os.fsencode(path) + b" "
+    reason = b"it " + said[len(named) :] if said.startswith(named) else said
+    if named.startswith(said):  # a long path, and the reason cut off
+        reason = b"it cannot be read."
+    return BadProfile(f"the profile {path} cannot be used: {reason.decode(errors='replace')}")
 
 
 def _fingerprint(print_: Any) -> Fingerprint:

@@ -10,7 +10,8 @@ import pytest
 from lagom import environment
 from lagom.profile_file import Fingerprint, Section, read_evidence, write_profile
 from lagom.records import CommConfig
-from lagom.wire.plan import NO_LIMIT, Rule, check_profile
+from lagom.wire.plan import NO_LIMIT, Rule
+from lagom.wire.profile import check_profile
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = Section(8, 1, 0, rules=(Rule(None, 1 << 20, NO_LIMIT, CommConfig(channels=28)),))

@@ -17,8 +17,8 @@ from lagom.records import CommConfig, Function
 from lagom.settings import split_rules
 from lagom.wire.glance import glance
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
-from lagom.wire.plan import BadProfile, BadRule, Plan, Rule, check_profile, format_rule, parse_rule
-from lagom.wire.profile import read_environment, read_profile
+from lagom.wire.plan import BadRule, Plan, Rule, format_rule, parse_rule
+from lagom.wire.profile import BadProfile, check_profile, read_environment, read_profile
 from lagom.wire.region import Publication, Region, Verdict, communicators_in, processes_in, slots_in
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

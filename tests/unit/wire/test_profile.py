@@ -10,8 +10,8 @@ from lagom.profile_file import Fingerprint, Section, write_profile
 from lagom.program.detect import Program
 from lagom.program.sites import tuned_program
 from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol
-from lagom.wire.plan import NO_LIMIT, BadProfile, Rule, check_profile, format_rule, parse_rule
-from lagom.wire.profile import read_profile
+from lagom.wire.plan import NO_LIMIT, Rule, format_rule, parse_rule
+from lagom.wire.profile import BadProfile, check_profile, read_profile
 
 FINGERPRINT = Fingerprint(nccl_version=23007, ranks=16, nodes=2, gpu="NVIDIA H200", p2p=False)
 CALLS = ((Function.ALL_GATHER, 1 << 20), (Function.ALL_GATHER, 1 << 20), (Function.REDUCE_SCATTER, 3 << 20))
