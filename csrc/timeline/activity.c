@@ -179,7 +179,7 @@ static struct place *first_in(enum place_state state)
 static bool may_be_read(const struct place *full, uint64_t now_ns)
 {
     const struct place *out = first_in(OUT);
-    return out == NULL || full->number < out->number || now_ns - full->full_ns > LAGOM_ACTIVITY_PATIENCE_NS;
+    return out == NULL || full->number < out->number || lagom_elapsed_ns(now_ns, full->full_ns) > LAGOM_ACTIVITY_PATIENCE_NS;
 }
 
 /* Between the newest one taken and this one. */

@@ -18,4 +18,10 @@ static inline uint64_t lagom_now_ns(void)
     return lagom_clock_ns(CLOCK_MONOTONIC);
 }
 
+/* 0 where `since` is later: another thread may have stamped it after `now` was read. */
+static inline uint64_t lagom_elapsed_ns(uint64_t now, uint64_t since)
+{
+    return now > since ? now - since : 0;
+}
+
 #endif

@@ -35,7 +35,7 @@ static question ask_torch(const char *name)
 static bool a_thread_is_profiled(void)
 {
     uint64_t seen = lagom_load_relaxed(&last_seen_ns);
-    return seen != 0 && lagom_now_ns() - seen < THREAD_HOLDS_NS;
+    return seen != 0 && lagom_elapsed_ns(lagom_now_ns(), seen) < THREAD_HOLDS_NS;
 }
 
 static bool torch_is_profiling(void)

@@ -49,7 +49,7 @@ static bool must_wait(struct lagom_reader *reader)
     }
     uint64_t now = lagom_now_ns();
     reader->full_since_ns = reader->full_since_ns == 0 ? now : reader->full_since_ns;
-    return now - reader->full_since_ns < NOBODY_READS_NS;
+    return lagom_elapsed_ns(now, reader->full_since_ns) < NOBODY_READS_NS;
 }
 
 /* ---- One record ------------------------------------------------------------------------------------------------- */

@@ -70,9 +70,9 @@ static bool taker_has_gone(const struct lagom_watcher *watcher, uint64_t now)
 {
     uint64_t seen = lagom_profiling_last_seen_ns();
     if (seen >= watcher->since_ns) {
-        return now - seen > QUIET_NS;
+        return lagom_elapsed_ns(now, seen) > QUIET_NS;
     }
-    return now - watcher->since_ns > UNSEEN_NS;
+    return lagom_elapsed_ns(now, watcher->since_ns) > UNSEEN_NS;
 }
 
 /* ---- On --------------------------------------------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ static void record(struct lagom_watcher *watcher)
 
 static void flush(struct lagom_watcher *watcher, uint64_t now)
 {
-    if (now - watcher->flushed_ns >= FLUSH_EVERY_NS) {
+    if (lagom_elapsed_ns(now, watcher->flushed_ns) >= FLUSH_EVERY_NS) {
         watcher->cupti.flush_all(CUPTI_FLUSH_COMPLETE);
         watcher->flushed_ns = now;
     }
@@ -156,7 +156,7 @@ static bool nothing_comes(struct lagom_watcher *watcher, uint64_t now)
         watcher->notes = lagom_notes_written();
         watcher->heard_ns = now;
     }
-    return now - watcher->heard_ns > SILENCE_NS && lagom_notes_written() - watcher->notes >= LAUNCHES_HEARD;
+    return lagom_elapsed_ns(now, watcher->heard_ns) > SILENCE_NS && lagom_notes_written() - watcher->notes >= LAUNCHES_HEARD;
 }
 
 static void stop(struct lagom_watcher *watcher)
@@ -218,7 +218,7 @@ static void drain(struct lagom_watcher *watcher, uint64_t now)
         end_window(watcher);
         return;
     }
-    bool late = now - watcher->since_ns > DRAIN_NS;
+    bool late = lagom_elapsed_ns(now, watcher->since_ns) > DRAIN_NS;
     if (late) {
         watcher->cupti.flush_all(CUPTI_FLUSH_FORCED);
     } else {
@@ -253,7 +253,7 @@ static void start_or_not(struct lagom_watcher *watcher, bool wanted, uint64_t no
     if (!wanted) {
         lagom_notes_want(false);
         enter(watcher, LAGOM_TIMELINE_OFF);
-    } else if (now - watcher->since_ns >= (heard ? WARM_UP_NS : NO_LAUNCH_NS)) {
+    } else if (lagom_elapsed_ns(now, watcher->since_ns) >= (heard ? WARM_UP_NS : NO_LAUNCH_NS)) {
         record(watcher);
     }
 }
