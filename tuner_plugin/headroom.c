@@ -9,7 +9,6 @@
 #define LL128_THREADS 640u
 #define SMALL_THRESHOLD 8u /* bytes a thread, LL and LL128 */
 #define SIMPLE_THRESHOLD 64u
-#define SIZES 128u
 
 struct lagom_headroom lagom_headroom;
 
@@ -59,7 +58,7 @@ static uint64_t bytes_a_channel(const struct lagom_headroom *headroom, int algor
     }
 }
 
-/* NVLS has channels of its own, which NCCL_MIN_NCHANNELS does not touch; CollNet takes NC unchecked (decide.c). */
+/* NVLS has channels of its own, which NCCL_MIN_NCHANNELS does not touch; CollNet takes NC unchecked (apply.h). */
 static bool has_head_room(int algorithm)
 {
     return algorithm == LAGOM_RING || algorithm == LAGOM_TREE || algorithm == LAGOM_PAT;
@@ -83,15 +82,20 @@ void lagom_headroom_keep_stock(const struct lagom_question *question, const stru
     }
 }
 
+/* One a size: communicators come and go, and few sizes do. */
 void *lagom_bystander_for(uint32_t ranks)
 {
-    static struct lagom_bystander bystanders[SIZES + 1];
-    if (lagom_headroom.stock == 0) {
-        return NULL;
+    static struct lagom_bystander *all; /* under the plugin's lock */
+    struct lagom_bystander *mine = all;
+    while (mine != NULL && mine->ranks != ranks) {
+        mine = mine->next;
     }
-    struct lagom_bystander *mine = &bystanders[ranks < SIZES ? ranks : SIZES];
-    mine->ranks = ranks < SIZES ? ranks : SIZES; /* under the plugin's lock, and always the same */
-    return mine;
+    if (mine == NULL && lagom_headroom.stock != 0 && (mine = calloc(1, sizeof(*mine))) != NULL) {
+        mine->ranks = ranks;
+        mine->next = all;
+        all = mine;
+    }
+    return lagom_headroom.stock == 0 ? NULL : mine;
 }
 
 void lagom_bystander_decide(const struct lagom_bystander *bystander, const struct lagom_question *question)

@@ -45,6 +45,7 @@ void lagom_headroom_keep_stock(const struct lagom_question *question, const stru
 struct lagom_bystander {
     const void *region; /* NULL, where a member has its region */
     uint32_t ranks;
+    struct lagom_bystander *next;
 };
 
 static inline bool lagom_is_bystander(const void *context)
@@ -52,7 +53,7 @@ static inline bool lagom_is_bystander(const void *context)
     return ((const struct lagom_bystander *)context)->region == NULL;
 }
 
-/* NULL without head-room: then NCCL is not to call us at all. Never freed. */
+/* NULL without head-room (then NCCL is not to call us at all), or without memory. Never freed. */
 void *lagom_bystander_for(uint32_t ranks);
 void lagom_bystander_decide(const struct lagom_bystander *bystander, const struct lagom_question *question);
 

@@ -1,6 +1,7 @@
 /* plugin_headroom.c - head-room: every call that no plan speaks for runs with the channels NCCL would have used without
  * it, whatever became of region, mode and rank; and without head-room nothing changes. */
 #include "tests/native/plugin_harness.h"
+#include "tuner_plugin/headroom.h"
 
 #define COMM 0x5151u
 #define RANKS 8
@@ -247,9 +248,23 @@ static void what_cannot_be_read_is_no_headroom(void)
     }
 }
 
+/* Ranks that joined and ranks that could not reckon with the same size, however large. */
+static void bystanders_of_every_size(void)
+{
+    CHECK(lagom_bystander_for(8) == NULL);
+    lagom_headroom.stock = 24;
+    for (uint32_t ranks = 1; ranks <= 300; ranks++) {
+        const struct lagom_bystander *one = lagom_bystander_for(ranks);
+        CHECK_EQUAL(one->ranks, ranks);
+        CHECK(lagom_is_bystander(one));
+        CHECK(lagom_bystander_for(ranks) == one);
+    }
+}
+
 int main(void)
 {
     int failures = RUN(a_member);
+    failures += RUN(bystanders_of_every_size);
     failures += RUN(a_slow_path_has_fewer_threads);
     failures += RUN(mode_off);
     failures += RUN(no_region);
