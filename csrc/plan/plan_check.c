@@ -162,7 +162,7 @@ const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
                "alternates.";
     case LAGOM_PLAN_BAD_POSITION: return "a position of the program names a site that the plan does not have.";
     case LAGOM_PLAN_BAD_CONFIG:
-        return "a knob is out of range: nc is at most 64, nt a multiple of 32 from 64 to 640, chunk 16K to 1 "
+        return "a knob is out of range: nc is at most 64, nt a multiple of 32 from 96 to 640, chunk 16K to 1 "
                "GiB.";
     case LAGOM_PLAN_BAD_LEASE:
         return "the plan's calls are out of order: history < start < end is wanted, and a candidate needs an end.";
