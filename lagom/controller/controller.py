@@ -109,7 +109,9 @@ class Controller:
 
     def _meet_processes(self) -> None:
         ranks = {slot.process: slot.rank for slot in self.region.slots()}
-        for process in self.region.processes():
+        processes = self.region.processes()
+        self._notice_a_restart(processes)
+        for process in processes:
             known = self._known.get(process.index)
             if known is None or known.pid != process.pid:
                 self._known[process.index] = process
@@ -119,6 +121,18 @@ class Controller:
             elif process.remark and process.remark != known.remark:
                 self._known[process.index] = process
                 self.story.note(f"process {process.pid}: {process.remark}")
+
+    def _notice_a_restart(self, processes: list[ProcessView]) -> None:
+        """Every rank is another one: the job came again under its name, perhaps with fewer. What those before have
+        found stays in the profile until these have found something."""
+        known = {process.pid for process in self._known.values()}
+        if not processes or not known or not known.isdisjoint(process.pid for process in processes):
+            return
+        for tuner in self.tuners.values():
+            tuner.shut()
+        self.tuners.clear()
+        self._known.clear()
+        self._wrote_profile = False
 
     def _meet_communicators(self) -> None:
         for view in self.region.communicators():

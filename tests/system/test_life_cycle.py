@@ -24,6 +24,7 @@ from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
 from lagom.wire.glance import glance
+from lagom.wire.profile import read_profile
 from tests.system.support import Job
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -136,12 +137,12 @@ def test_a_restart_under_one_name_keeps_region_and_controller(job: Job, tmp_path
     with ControllerProcess(job.environ, job.folder, pin(3)) as controller:
         controller.wait_for_region()
         log = Log(job.folder)
-        for life, ranks_now in enumerate((3, 2, 3)):
+        for life, ranks_now in enumerate((3, 3, 2)):
             one = CommunicatorSpec(COMM_ID + life, "pg", CALLS)
             spec = replace(SPEC, ranks=ranks_now, communicators=(one,))
             with VirtualJob(spec, tmp_path / str(life), job.environ) as ranks:
                 log.wait(journal.PlanCommitted, life + 1)
-                log.wait(journal.RankJoined, (3, 5, 8)[life])
+                log.wait(journal.RankJoined, (3, 6, 8)[life])
                 if life == 1:
                     kill_all(ranks)
                     continue
@@ -150,6 +151,9 @@ def test_a_restart_under_one_name_keeps_region_and_controller(job: Job, tmp_path
         controller.check()
         until(lambda: not glance(job.region).processes, "the ranks to be gone")
     assert len(log.all(journal.RankJoined)) == 8
+    fingerprint, sections = read_profile(job.folder / "profile.lagom")
+    assert fingerprint.ranks == 2, "those of the last life"
+    assert [section.ranks for section in sections] == [2]
 
 
 # -- two jobs on one host
