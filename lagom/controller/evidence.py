@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.controller.measure import SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED, Tier
+from lagom.controller.measure import Tier
 from lagom.headroom import Headroom
 from lagom.program import TunedProgram
 from lagom.records import Algorithm, CommConfig, Protocol, Site
 from lagom.search import Knobs, Problem
-from lagom.wire.layout import NO_CALL
+from lagom.wire.layout import NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED
 from lagom.wire.library import library
 from lagom.wire.region import ProcessView
 

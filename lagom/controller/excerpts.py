@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from lagom import journal
 from lagom.controller.contexts import Newest
-from lagom.controller.measure import CALL_CANDIDATE, CALL_PROGRAM, SPAN_COLLECTIVE, Tier
+from lagom.controller.measure import Tier, kernel_starts
 from lagom.controller.recorder import CALL_ROW, KERNEL_ROW, tagged
-from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN
+from lagom.wire.layout import CALL_CANDIDATE, CALL_PROGRAM, CALL_RECORD, KERNEL_SPAN
 from lagom.wire.region import SlotView
 
 FOLDER = "kernels"
@@ -121,7 +121,7 @@ def excerpt(
     wanted = np.ones(len(starts) - 1, bool)
     if candidate is not None:
         wanted = ((starts["flags"] & CALL_CANDIDATE) != 0)[:-1] == candidate
-    begins, seen = _begin_of(starts["call"], spans, slot)
+    begins, seen = kernel_starts(spans, slot, starts["call"])
     wanted &= seen[:-1] & seen[1:]
     chosen = np.flatnonzero(wanted)[-ITERATIONS:]
     call, at = program["call"], spans["start_ns"].astype(np.int64)
@@ -130,13 +130,3 @@ def excerpt(
         in_calls |= (call >= starts["call"][one]) & (call <= starts["call"][one + 1])
         in_spans |= (at >= begins[one]) & (at <= begins[one + 1])
     return program[in_calls], spans[in_spans]
-
-
-def _begin_of(calls: NDArray[Any], spans: NDArray[Any], slot: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(when the kernel of each call started, whether it was seen)."""
-    ours = spans[(spans["kind"] == SPAN_COLLECTIVE) & (spans["slot"] == slot)]
-    ours = ours[np.argsort(ours["call"], kind="stable")]
-    if not len(ours):
-        return np.zeros(len(calls), np.int64), np.zeros(len(calls), bool)
-    place = np.minimum(np.searchsorted(ours["call"], calls), len(ours) - 1)
-    return ours["start_ns"][place].astype(np.int64), ours["call"][place] == calls

@@ -20,11 +20,19 @@ from numpy.typing import NDArray
 
 from lagom.records import Sample
 from lagom.timeline.intervals import merge
-from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
-
-CALL_PROGRAM, CALL_CANDIDATE, CALL_TRANSPARENT = 1, 2, 8
-SPAN_COMPUTE, SPAN_COLLECTIVE = 0, 1
-SPAN_NCCL_EVENT, SPAN_NCCL_KERNEL, SPAN_CUPTI, SPAN_SIMULATED = 1, 2, 3, 4
+from lagom.wire.layout import (
+    CALL_CANDIDATE,
+    CALL_PROGRAM,
+    CALL_RECORD,
+    CALL_TRANSPARENT,
+    KERNEL_SPAN,
+    NO_CALL,
+    SPAN_COLLECTIVE,
+    SPAN_COMPUTE,
+    SPAN_CUPTI,
+    SPAN_NCCL_KERNEL,
+    SPAN_SIMULATED,
+)
 
 
 class Tier(Enum):
@@ -168,7 +176,7 @@ class WindowMeter:
         """(when each position 0 started, whether that is known)."""
         if self.tier is Tier.HOST:
             return starts["time_ns"].astype(np.int64), np.ones(len(starts), bool)
-        return _kernel_starts(spans, slot, starts["call"])
+        return kernel_starts(spans, slot, starts["call"])
 
     def _sample(self, spans: NDArray[Any], records: NDArray[Any], slot: int, begin: int, end: int) -> Sample:
         inside = spans[(spans["start_ns"] >= begin) & (spans["start_ns"] < end)]
@@ -205,8 +213,8 @@ def _iterations_of(calls: NDArray[Any], starts: NDArray[Any], latest: int) -> li
     return [int(number) for number in before if number >= 0]
 
 
-def _kernel_starts(spans: NDArray[Any], slot: int, calls: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(start of each call's kernel, whether it was seen)."""
+def kernel_starts(spans: NDArray[Any], slot: int, calls: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(start of each call's kernel, ns, whether it was seen), from the spans of the process that has ``slot``."""
     ours = spans[(spans["kind"] == SPAN_COLLECTIVE) & (spans["slot"] == slot) & (spans["call"] != NO_CALL)]
     ours = ours[np.argsort(ours["call"], kind="stable")]
     index = np.minimum(np.searchsorted(ours["call"], calls), max(0, len(ours) - 1))

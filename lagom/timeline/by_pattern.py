@@ -20,8 +20,7 @@ from lagom.timeline.excerpts import starts_under
 from lagom.timeline.groups import describe
 from lagom.timeline.profile import Profile
 from lagom.timeline.table import KernelTable
-
-_PROGRAM = 1
+from lagom.wire.layout import CALL_PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def cut_of(stock: Profile, records: NDArray[Any]) -> Cut | None:
     rank = stock.rank
     groups = rank.groups
     rows = rank.steps.index[0, groups.places[groups.first]]
-    program = np.sort(records[(records["flags"] & _PROGRAM) != 0], order="call")
+    program = np.sort(records[(records["flags"] & CALL_PROGRAM) != 0], order="call")
     place = np.searchsorted(program["call"], rank.table.call[rows].astype(np.uint64))
     known = place < len(program)
     if not groups.count or not (known & (program["call"][np.minimum(place, len(program) - 1)] ==
@@ -82,7 +81,7 @@ def by_pattern(
 
 def _edges(table: KernelTable, records: NDArray[Any], ranges: NDArray[np.int64], cut: Cut) -> NDArray[np.int64]:
     """Iterations x (groups + 1): when each group starts, and the next iteration."""
-    program = np.sort(records[(records["flags"] & _PROGRAM) != 0], order="call")
+    program = np.sort(records[(records["flags"] & CALL_PROGRAM) != 0], order="call")
     seen = table.call >= 0
     start_of = dict(zip(table.call[seen].tolist(), table.start[seen].tolist(), strict=True))
     rows = []

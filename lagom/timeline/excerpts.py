@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from lagom.records import STOCK, CommConfig
 from lagom.timeline.table import KernelTable
+from lagom.wire.layout import CALL_APPLIED, CALL_PROGRAM, LEAVE
 
 #: Iterations taken at most, and at least: with fewer nothing can be told from noise.
 MOST, LEAST = 40, 4
-_LEAVE, _PROGRAM, _APPLIED = -1, 1, 4
 _ORIGIN = 1_000_000_000
 
 Ranges = NDArray[np.int64]  # iterations x (begin, end), ns
@@ -48,13 +48,13 @@ def under(
 def _tuned_slot(calls: Mapping[int, NDArray[Any]]) -> int | None:
     if len(calls) == 1:
         return next(iter(calls))
-    tuned = [slot for slot, records in calls.items() if (records["flags"] & _APPLIED).any()]
+    tuned = [slot for slot, records in calls.items() if (records["flags"] & CALL_APPLIED).any()]
     return tuned[0] if len(tuned) == 1 else None
 
 
 def starts_under(records: NDArray[Any], wanted: Sequence[CommConfig]) -> NDArray[np.int64]:
     """Call numbers (iterations x 2) of each wanted iteration's position 0 and of the next one's."""
-    records = np.sort(records[(records["flags"] & _PROGRAM) != 0], order="call")
+    records = np.sort(records[(records["flags"] & CALL_PROGRAM) != 0], order="call")
     starts = np.flatnonzero(records["position"] == 0)
     if starts.size < 2:
         return np.zeros((0, 2), np.int64)
@@ -77,8 +77,8 @@ def _fits(records: NDArray[Any], wanted: Sequence[CommConfig]) -> NDArray[np.boo
 
 
 def _key(config: CommConfig) -> tuple[int, ...]:
-    algorithm = _LEAVE if config.algorithm is None else int(config.algorithm)
-    protocol = _LEAVE if config.protocol is None else int(config.protocol)
+    algorithm = LEAVE if config.algorithm is None else int(config.algorithm)
+    protocol = LEAVE if config.protocol is None else int(config.protocol)
     return (algorithm, protocol, config.channels or 0, config.threads or 0, config.chunk_bytes or 0)
 
 

@@ -16,32 +16,30 @@ from numpy.typing import NDArray
 from lagom.records import Assignment, CommConfig, Function
 from lagom.timeline.classify import NO_FUNCTION, Kind
 from lagom.timeline.table import NO_CALL, KernelTable, build
+from lagom.wire import layout
 
 if TYPE_CHECKING:
     from lagom.sim import Simulator
     from lagom.sim.program import Span
 
-_SOURCE_EVENT = 1
-_UNKNOWN = 0xFFFFFFFF
-_NO_CALL = 0xFFFFFFFFFFFFFFFF
 SMALLEST_CHUNK = 32 << 10
 
 
 def from_ring(spans: NDArray[Any], names: Mapping[int, str] | None = None, rank: int = 0, sms: int = 0) -> KernelTable:
     """A table from ring records of one process. Kind and function are taken from the record, not from the name."""
-    spans = spans[spans["source"] != _SOURCE_EVENT]
+    spans = spans[spans["source"] != layout.SPAN_NCCL_EVENT]
     kind = np.where(spans["kind"] <= max(Kind), spans["kind"], Kind.OTHER)
     function = np.where(spans["function"] <= max(Function), spans["function"], NO_FUNCTION)
     hashes, index = np.unique(spans["name"], return_inverse=True)
     known = dict(names or {})
     spellings = [known.get(int(value), f"kernel#{value:08x}") for value in hashes]
-    bad = (spans["kind"] > max(Kind)) | (spans["source"] > 4)
+    bad = (spans["kind"] > max(Kind)) | (spans["source"] > layout.SPAN_SIMULATED)
     keep = np.flatnonzero(~bad)
     return build(
         spans["start_ns"][keep], spans["end_ns"][keep], spans["stream"][keep], spellings, index[keep],
         grid=_blocks(spans)[keep], block=spans["threads"][keep], channels=spans["channels"][keep],
         kind=kind[keep], function=np.where(kind == Kind.COLLECTIVE, function, NO_FUNCTION)[keep],
-        slot=_minus_one(spans["slot"], _UNKNOWN)[keep], call=_minus_one(spans["call"], _NO_CALL)[keep],
+        slot=_minus_one(spans["slot"], layout.UNKNOWN_RANK)[keep], call=_minus_one(spans["call"], layout.NO_CALL)[keep],
         size=spans["bytes"][keep], rank=rank, sms=sms, source="kernel ring", malformed=int(bad.sum()),
     )  # fmt: skip
 

@@ -29,6 +29,12 @@ ANY_FUNCTION = 255
 UNKNOWN_RANK = 0xFFFFFFFF
 NO_CALL = 0xFFFFFFFFFFFFFFFF
 
+# ``flags`` of a call record, ``source`` and ``kind`` of a kernel span, and the one fault of a plan that passes.
+CALL_PROGRAM, CALL_CANDIDATE, CALL_APPLIED, CALL_TRANSPARENT = 1, 2, 4, 8
+SPAN_NCCL_EVENT, SPAN_NCCL_KERNEL, SPAN_CUPTI, SPAN_SIMULATED = 1, 2, 3, 4
+SPAN_COMPUTE, SPAN_COLLECTIVE = 0, 1
+PLAN_LATE_HISTORY = 8
+
 STRUCTS = """
 struct lagom_config {
     int8_t algorithm; int8_t protocol; uint16_t channels; uint16_t threads; uint16_t reserved; uint32_t chunk_bytes;

@@ -19,8 +19,8 @@ from lagom.sim.virtual.host import Finished
 from lagom.sim.virtual.incidents import shaped
 from lagom.sim.virtual.nccl import VirtualCommunicator
 from lagom.sim.virtual.spec import JobSpec
-from lagom.sim.virtual.timing import COMPUTE, IterationTimes
-from lagom.wire.layout import UNKNOWN_RANK
+from lagom.sim.virtual.timing import IterationTimes
+from lagom.wire.layout import SPAN_COMPUTE, UNKNOWN_RANK
 
 PACE_SECONDS = 2.0  # real time a rank waits at most for a controller that does not read
 ANSWER_SECONDS = 0.05  # the same for the outcome of a plan
@@ -113,7 +113,7 @@ class Gallery:
         """The iteration's kernels on the simulated clock: compute varies in length, collectives in their start."""
         rows = times.rows.copy()
         start, length = rows["start_ns"] * scale, (rows["end_ns"] - rows["start_ns"]) * scale
-        compute = rows["kind"] == COMPUTE
+        compute = rows["kind"] == SPAN_COMPUTE
         shorter = np.abs(self._dice.normal(0.0, KERNEL_JITTER, len(rows)))
         length = np.where(compute, length * (1.0 - shorter), length)
         late = np.where(compute, 0.0, np.minimum(self._dice.random(len(rows)) * ARRIVAL_NS, length / 2))

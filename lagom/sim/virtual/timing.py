@@ -19,10 +19,8 @@ from lagom.records import CommConfig, Function
 from lagom.sim.virtual.nccl import Collective
 from lagom.sim.virtual.selection import block_threads, cost_table
 from lagom.sim.virtual.spec import JobSpec
-from lagom.wire.layout import KERNEL_SPAN, NO_CALL
+from lagom.wire.layout import KERNEL_SPAN, NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED
 
-SPAN_SIMULATED = 4
-COMPUTE, COLLECTIVE = 0, 1
 COMPUTE_STREAM, COMMUNICATION_STREAM = 7, 28
 
 
@@ -123,7 +121,7 @@ class SimulatedTiming:
 
 def _fill_collective(row: Any, collective: Collective, config: CommConfig, start: float, end: float) -> None:
     row["start_ns"], row["end_ns"] = int(start), int(end)
-    row["bytes"], row["stream"], row["kind"] = collective.bytes, COMMUNICATION_STREAM, COLLECTIVE
+    row["bytes"], row["stream"], row["kind"] = collective.bytes, COMMUNICATION_STREAM, SPAN_COLLECTIVE
     row["function"], row["source"] = int(collective.function), SPAN_SIMULATED
     row["algorithm"] = -1 if config.algorithm is None else int(config.algorithm)
     row["protocol"] = -1 if config.protocol is None else int(config.protocol)
@@ -135,7 +133,7 @@ def _fill_collective(row: Any, collective: Collective, config: CommConfig, start
 def _fill_compute(row: Any, span: Any) -> None:
     row["start_ns"], row["end_ns"] = int(span.start), int(span.end)
     row["call"], row["slot"], row["stream"] = NO_CALL, 0xFFFFFFFF, COMPUTE_STREAM
-    row["kind"], row["source"] = COMPUTE, SPAN_SIMULATED
+    row["kind"], row["source"] = SPAN_COMPUTE, SPAN_SIMULATED
     row["channels"], row["threads"] = min(span.grid, 0xFFFF), span.block
     row["algorithm"] = row["protocol"] = -1
 

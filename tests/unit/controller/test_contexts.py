@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from lagom.controller.contexts import SPANS_KEPT, Contexts, Newest
-from lagom.controller.measure import SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_NCCL_EVENT
 from lagom.program import CallHistory, Program, find_program, tuned_program
 from lagom.records import Function
-from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
+from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_NCCL_EVENT
 
 GATHER, BIG, TINY = int(Function.ALL_GATHER), 400 << 20, 8
 HIDDEN = (0.0, 1.0, 0.8)  # of an iteration's three gathers

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lagom.controller.measure import CALL_CANDIDATE, CALL_PROGRAM, Tier, WindowMeter
-from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN
+from lagom.controller.measure import Tier, WindowMeter
+from lagom.wire.layout import CALL_CANDIDATE, CALL_PROGRAM, CALL_RECORD, KERNEL_SPAN
 from lagom.wire.region import plausible
 
 EPOCH, SITES = 7, 2

@@ -8,18 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lagom.controller.measure import (
+from lagom.controller.measure import Pacing, Tier, WindowMeter, busy_ns
+from lagom.wire.layout import (
     CALL_CANDIDATE,
     CALL_PROGRAM,
+    CALL_RECORD,
     CALL_TRANSPARENT,
+    KERNEL_SPAN,
+    NO_CALL,
     SPAN_COLLECTIVE,
     SPAN_COMPUTE,
-    Pacing,
-    Tier,
-    WindowMeter,
-    busy_ns,
 )
-from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
 
 EPOCH = 7
 CALLS = 3  # positions an iteration

@@ -8,18 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.controller.evidence import Evidence
-from lagom.controller.measure import (
+from lagom.controller.measure import Tier, WindowMeter
+from lagom.controller.timeline import PATIENCE_SECONDS, Timeline
+from lagom.wire.layout import (
+    KERNEL_SPAN,
+    NO_CALL,
     SPAN_COLLECTIVE,
     SPAN_COMPUTE,
     SPAN_CUPTI,
     SPAN_NCCL_EVENT,
     SPAN_NCCL_KERNEL,
     SPAN_SIMULATED,
-    Tier,
-    WindowMeter,
 )
-from lagom.controller.timeline import PATIENCE_SECONDS, Timeline
-from lagom.wire.layout import KERNEL_SPAN, NO_CALL
 from lagom.wire.region import ProcessView, TimelineState
 
 SLOTS = {0: 0, 1: 1}  # slot -> process
