@@ -28,13 +28,14 @@ from lagom.wire.layout import (
     MAX_PROCESSES,
     MAX_SLOTS,
     PATH_BYTES,
+    PLAN_LATE_HISTORY,
     UNKNOWN_RANK,
     ffi,
 )
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, fill_plan
 
-LATE_HISTORY = 8  # LAGOM_PLAN_LATE_HISTORY, the one fault that passes
+_UNKNOWN_FAULT = 0xFF  # what the region says may be garbage: as much as C's enum is sure to hold
 
 
 class RegionRefused(LagomError):
@@ -303,7 +304,7 @@ class Region:
         for slot in self.slots(communicator):
             if slot.refused_epoch == epoch:
                 text = ffi.string(self._lib.lagom_plan_fault_text(slot.refused_fault)).decode()
-                return Refusal(text, slot.refused_fault == LATE_HISTORY)
+                return Refusal(text, slot.refused_fault == PLAN_LATE_HISTORY)
         return None
 
     def histories_differed(self, communicator: int, epoch: int) -> bool:
@@ -403,7 +404,7 @@ def _slot_view(index: int, slot: Any) -> SlotView:
         slot.active_start,
         slot.iterations,
         slot.refused_epoch,
-        slot.refused_fault,
+        min(slot.refused_fault, _UNKNOWN_FAULT),
         slot.untunable_p2p,
         slot.untunable_symmetric,
         slot.untunable_copy_engine,

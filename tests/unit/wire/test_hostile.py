@@ -17,6 +17,7 @@ from lagom.records import CommConfig, Function
 from lagom.settings import split_rules
 from lagom.wire.glance import glance
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
+from lagom.wire.library import library
 from lagom.wire.plan import BadRule, Plan, Rule, format_rule, parse_rule
 from lagom.wire.profile import BadProfile, check_profile, read_environment, read_profile
 from lagom.wire.region import Publication, Region, Verdict, communicators_in, processes_in, slots_in
@@ -226,6 +227,18 @@ def test_a_controller_in_a_damaged_region_goes_on(
         region.histories_differed(communicator, epoch)
         assert region.processes_alive() <= MAX_PROCESSES
         assert isinstance(region.job_key, str)
+
+
+@pytest.mark.parametrize("fault", [8, 200, 0xFFFFFFFF, 1 << 40, (1 << 64) - 1])
+def test_a_refusal_for_any_reason_is_a_sentence(tmp_path: Path, fault: int) -> None:
+    ready = library().LAGOM_READY
+    with region_in(tmp_path) as region:
+        values = {"state": (ready, 4), "refused_epoch": (7, 8), "refused_fault": (fault, 8)}
+        patches = [(field("slot", 0, name), value.to_bytes(size, "little")) for name, (value, size) in values.items()]
+        write_into(region, patches)
+        refusal = region.refusal(0, 7)
+    assert refusal is not None
+    assert refusal.text.endswith(".")
 
 
 @quick
