@@ -18,13 +18,17 @@ from numpy.typing import NDArray
 from lagom.timeline.kineto import TraceError
 from lagom.timeline.spans import from_ring
 from lagom.timeline.table import KernelTable
-from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN
+from lagom.wire.layout import (
+    CALL_RECORD,
+    KERNEL_SPAN,
+    SPAN_COMPUTE,
+    SPAN_CUPTI,
+    SPAN_NCCL_KERNEL,
+    SPAN_SIMULATED,
+)
 
 CALLS, KERNELS, NAMES = "calls.npy", "kernels.npy", "names.json"
 EXCERPTS = "kernels"
-_NCCL_KERNEL, _CUPTI, _SIMULATED = 2, 3, 4
-_COMPUTE = 0
-_UNKNOWN_SLOT = 0xFFFFFFFF
 
 Recorded = tuple[list[KernelTable], dict[int, dict[int, NDArray[Any]]]]
 
@@ -72,17 +76,17 @@ def _by_rank(kernels: NDArray[Any], calls: NDArray[Any], names: dict[int, str]) 
     for process in np.unique(kernels["process"]).tolist():
         spans = _one_source(kernels["span"][kernels["process"] == process])
         tables.append(from_ring(spans, names, rank=process))
-        slots = set(np.unique(spans["slot"]).tolist()) - {_UNKNOWN_SLOT}
-        by_rank[process] = {slot: calls["record"][calls["slot"] == slot] for slot in sorted(slots)}
+        slots = np.intersect1d(spans["slot"], calls["slot"]).tolist()  # an excerpt has the calls of one communicator
+        by_rank[process] = {slot: calls["record"][calls["slot"] == slot] for slot in slots}
     return tables, by_rank
 
 
 def _one_source(spans: NDArray[Any]) -> NDArray[Any]:
     """Spans of the best source that is there."""
-    for source in (_CUPTI, _SIMULATED):
-        if (spans["source"] == source).any() and (spans["kind"][spans["source"] == source] == _COMPUTE).any():
+    for source in (SPAN_CUPTI, SPAN_SIMULATED):
+        if (spans["source"] == source).any() and (spans["kind"][spans["source"] == source] == SPAN_COMPUTE).any():
             return np.asarray(spans[spans["source"] == source])
-    sources = [source for source in (_NCCL_KERNEL, _CUPTI, _SIMULATED) if (spans["source"] == source).any()]
+    sources = [source for source in (SPAN_NCCL_KERNEL, SPAN_CUPTI, SPAN_SIMULATED) if (spans["source"] == source).any()]
     return np.asarray(spans[spans["source"] == sources[0]] if sources else spans[:0])
 
 

@@ -87,7 +87,14 @@ def outcome(verdict: str = "improved") -> journal.Outcome:
     )
 
 
-def search(folder: Path, tier: str = "timeline") -> list[Any]:
+def of_another_communicator(spans: NDArray[Any]) -> NDArray[Any]:
+    """A collective beside each compute kernel."""
+    more = spans[spans["kind"] == 0].copy()
+    more["kind"], more["stream"], more["slot"], more["call"], more["function"] = 1, 29, 5, np.arange(len(more)), 2
+    return np.concatenate([spans, more])
+
+
+def search(folder: Path, tier: str = "timeline", *, others: bool = False) -> list[Any]:
     """A whole search: baseline, a worse move, a better one, final; the log's events."""
     folder.mkdir(exist_ok=True)
     keeper, job, events = Excerpts(folder), Job(), [journal.JobStart(job="j", mode="tune"), program(tier)]
@@ -100,7 +107,7 @@ def search(folder: Path, tier: str = "timeline") -> list[Any]:
     ):
         for calls, spans in job.iterations(ABBA * 3, tuned=tuned):
             keeper.add_calls(SLOT, calls)
-            keeper.add_spans(0, spans)
+            keeper.add_spans(0, of_another_communicator(spans) if others else spans)
         keeper.hear(event, {1: "gemm", 2: "norm"})
         events.append(event)
     keeper.hear(outcome(), {})
@@ -173,6 +180,15 @@ def test_the_overlap_before_and_after_comes_from_them(tmp_path: Path) -> None:
     assert found.overlap is not None
     assert (found.overlap.before.z, found.overlap.after.z) == (300 * US, 260 * US)
     assert (found.overlap.before.y, found.overlap.after.y) == (240 * US, 200 * US)
+
+
+def test_kernels_of_another_communicator_are_no_trouble(tmp_path: Path) -> None:
+    """Its spans are in the excerpt, since it keeps the SMs busy too; its calls are not."""
+    events = search(tmp_path, others=True)
+    found = kernels(gather(events).searches[0], tmp_path)
+    assert found.remark == ""
+    assert found.overlap is not None
+    assert (found.overlap.before.z, found.overlap.after.z) == (300 * US, 260 * US)
 
 
 def test_a_further_search_tells_only_itself(tmp_path: Path) -> None:
