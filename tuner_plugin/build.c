@@ -24,7 +24,7 @@ const char *lagom_build_fault_text(enum lagom_build_fault fault)
     switch (fault) {
     case LAGOM_BUILD_HOLDS: return "everything is in its place.";
     case LAGOM_BUILD_UNKNOWN:
-        return "this build of NCCL is not known to this version of lagom; NVIDIA's wheels from 2.27 to 2.32.3 are.";
+        return "this build of NCCL is not known to this version of lagom; NVIDIA's wheels from 2.21.5 to 2.32.3 are.";
     case LAGOM_BUILD_NO_ID: return "this NCCL does not tell a communicator's id, by which its memory is recognised.";
     case LAGOM_BUILD_NO_MEMORY: return "this is not a communicator of the NCCL that was expected.";
     case LAGOM_BUILD_OTHER: return "this build of NCCL has another layout than it had in NVIDIA's wheel.";

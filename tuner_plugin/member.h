@@ -53,9 +53,4 @@ struct lagom_hello {
     uint32_t tuner_api;
 };
 
-static inline uint64_t lagom_member_calls(const struct lagom_member *member)
-{
-    return member->agreement.calls;
-}
-
 #endif

@@ -1,4 +1,4 @@
-/* member_make.h - a member's beginning and end; between them, only decide.c and chunk.c look at it. */
+/* member_make.h - a member's beginning and end. */
 #ifndef LAGOM_MEMBER_MAKE_H
 #define LAGOM_MEMBER_MAKE_H
 

@@ -7,7 +7,6 @@ FIG3_COMPUTE_RATIO = 1.302  # 3.2: NC=32 over NC=16, communication "nearly ident
 FSDP = (1.10, 1.33)  # 4.2, Fig. 7a: over NCCL, both clusters
 TP = (1.08, 1.16)  # 4.2, Fig. 7b
 EP = (1.07, 1.08)  # 4.2, Fig. 7b
-AUTOCCL_TP_EP = (1.03, 1.09)  # 4.2
 PATTERN_1 = 1.35  # 4.3, Fig. 8a: AllGather from NC=8, C=2 MB to NC=2, C=684 KB
 PATTERN_1_CONFIG = (2, 684 << 10)
 PATTERN_1_AUTOCCL = 0.87  # AutoCCL's NC=61

@@ -28,7 +28,6 @@ from lagom.cli import (
 )
 from lagom.errors import LagomError
 
-EXIT_PROBLEM = 1
 EXIT_REFUSED = 2
 INSTALL_COMPLETION = "--install-completion"  # typer's own; it writes below the home folder
 

@@ -48,7 +48,7 @@ class Drift:
 
     @property
     def latest(self) -> float:
-        """ns: median of the blocks that voted last."""
+        """ns: median of the newest blocks, as many as can vote."""
         return float(np.median(self._recent)) if self._recent else math.nan
 
     def add(self, z: float) -> bool:

@@ -197,7 +197,6 @@ class Hunt:
             ground.tuned,
             request,
             tier,
-            (),
             ground.offer,
             self.session.should_cut,
         )

@@ -46,4 +46,4 @@ class Landing(Deaf):
 
     def _new_offer(self) -> Offer:
         tuned, assignment = self._ground.tuned, self._outcome.assignment
-        return self._ground.offer(lambda start: standing(tuned, assignment, (), start), "final")
+        return self._ground.offer(lambda start: standing(tuned, assignment, start), "final")

@@ -16,7 +16,7 @@ from lagom.controller.publication import Offer, Progress
 from lagom.program import TunedProgram
 from lagom.records import Assignment, Sample
 from lagom.search import WindowRequest, WindowResult
-from lagom.wire.plan import Plan, Rule
+from lagom.wire.plan import Plan
 from lagom.wire.region import Region
 
 LOOK_SECONDS = 0.03
@@ -29,7 +29,7 @@ Pairs = tuple[tuple[Sample, Sample], ...]
 NewOffer = Callable[[Callable[[int], Plan], str], Offer]
 
 
-def lease(tuned: TunedProgram, request: WindowRequest, pacing: Pacing, rules: tuple[Rule, ...], start: int) -> Plan:
+def lease(tuned: TunedProgram, request: WindowRequest, pacing: Pacing, start: int) -> Plan:
     """The plan of a window that starts at call ``start``: whole ABBA rounds, and one iteration to end the last."""
     blocks = 2 * (request.pairs + request.pairs % 2)
     iterations = blocks * pacing.block + 1
@@ -39,15 +39,14 @@ def lease(tuned: TunedProgram, request: WindowRequest, pacing: Pacing, rules: tu
         positions=tuned.positions,
         incumbent=tuned.widen(request.incumbent),
         candidate=tuned.widen(request.candidate),
-        rules=rules,
         end_call=start + iterations * tuned.program.calls_per_iteration,
         alternate_iterations=pacing.block,
     )
 
 
-def standing(tuned: TunedProgram, assignment: Assignment, rules: tuple[Rule, ...], start: int) -> Plan:
+def standing(tuned: TunedProgram, assignment: Assignment, start: int) -> Plan:
     """The open-ended plan that puts ``assignment`` in force."""
-    return Plan(start, tuned.sites, tuned.positions, tuned.widen(assignment), rules=rules)
+    return Plan(start, tuned.sites, tuned.positions, tuned.widen(assignment))
 
 
 @dataclass(slots=True)
@@ -60,7 +59,6 @@ class Window:
     tuned: TunedProgram
     request: WindowRequest
     tier: Tier
-    rules: tuple[Rule, ...]
     new_offer: NewOffer
     should_cut: Callable[[Pairs], bool]
     failure: str = ""
@@ -98,7 +96,7 @@ class Window:
         if self._offer is None:
             pacing = Pacing.of(self.tier)
             self._offer = self.new_offer(
-                lambda start: lease(self.tuned, self.request, pacing, self.rules, start), self.request.purpose
+                lambda start: lease(self.tuned, self.request, pacing, start), self.request.purpose
             )
         progress = self._offer.step(now)
         if progress is Progress.FAILED:
@@ -123,9 +121,7 @@ class Window:
             return self._result(pairs)
         if not ended and self.request.purpose == "trial" and self.should_cut(pairs):
             self._cut_pairs = pairs
-            self._cutting = self.new_offer(
-                lambda start: standing(self.tuned, self.request.incumbent, self.rules, start), "cut"
-            )
+            self._cutting = self.new_offer(lambda start: standing(self.tuned, self.request.incumbent, start), "cut")
         return None
 
     def _note_progress(self, now: float) -> bool:

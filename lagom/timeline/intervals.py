@@ -60,17 +60,6 @@ def intersect(a: IntervalSet, b: IntervalSet) -> IntervalSet:
     return IntervalSet(np.maximum(a.start[left], b.start[right]), np.minimum(a.end[left], b.end[right]))
 
 
-def subtract(a: IntervalSet, b: IntervalSet) -> IntervalSet:
-    """Time in ``a`` and not in ``b``."""
-    if not a.start.size:
-        return empty()
-    reach = np.array([min(a.start[0], b.start[0]) if b.start.size else a.start[0]])
-    close = np.array([max(a.end[-1], b.end[-1]) if b.end.size else a.end[-1]])
-    start, end = np.concatenate([reach, b.end]), np.concatenate([b.start, close])
-    real = end > start
-    return intersect(a, IntervalSet(start[real], end[real]))
-
-
 def before(intervals: IntervalSet, times: Times) -> Times:
     """How much of the set lies before each of ``times``: the primitive that makes every other length cheap.
 

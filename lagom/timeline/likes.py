@@ -118,7 +118,8 @@ def roles(codes: NDArray, table: KernelTable, steps: Steps, before: int, after: 
 
 
 def _joined_roles(candidates: list[NDArray[np.int64]], ever_quiet: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """One role a place: that of the first window under which some place of the role was ever quiet; -1 if none."""
+    """One role a place: that of the first window after the widest under which some place of the role was ever quiet; -1
+    if none."""
     base = candidates[1]
     heard = np.bincount(base, ever_quiet) > 0
     role = np.where(heard[base], base, -1)

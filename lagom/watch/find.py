@@ -17,7 +17,6 @@ from lagom.wire.glance import RegionGlance, glance
 
 PROC = Path("/proc")
 CONTROLLER = "lagom.controller"
-HEAD_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)

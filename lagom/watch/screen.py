@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -90,8 +90,3 @@ def _decisions(job: JobSnapshot) -> list[RenderableType]:
         Text(f"{text.clock(decision.t)} {decision.text}", style="dim", no_wrap=True, overflow="ellipsis")
         for decision in job.decisions[-DECISIONS:]
     ]
-
-
-def print_page(node: NodeSnapshot, console: Console) -> None:
-    """Once, to stay."""
-    console.print(page(node))

@@ -51,7 +51,6 @@ def test_killed_controller_in_mid_tune_leaves_the_job_running_and_right(
 
 
 KILLED_RANK = 1
-ENDED = ("code", "seconds")
 SECONDS_TO_END = 120.0  # NCCL's timeout is 60 s
 
 

@@ -87,7 +87,7 @@ class Soak:
             self._keeper.stop(pause=1e9)
             self._until(lambda: not self._keeper.is_running(), 30.0)
         self.faults += self._weather.faults
-        return self._summary(time.monotonic() - began, number)
+        return self._summary(time.monotonic() - began)
 
     # -- one generation
 
@@ -170,7 +170,7 @@ class Soak:
         words = f"{seconds:.0f} s: {number} generations, {plans} plans in force, {calls} calls compared"
         print(words, *self.faults, sep="; ", file=sys.stderr, flush=True)
 
-    def _summary(self, seconds: float, generations: int) -> dict[str, Any]:
+    def _summary(self, seconds: float) -> dict[str, Any]:
         story = Story(self._log)
         self.faults += story.faults(self._keeper.lives, self._in_force)
         if not self.seen["plans in force"]:

@@ -150,11 +150,6 @@ class VirtualCommunicator:
         if result != SUCCESS:
             raise PluginFailed(f"tuner init returned {result}; NCCL fails the creation of the communicator on this.")
 
-    @property
-    def has_context(self) -> bool:
-        """Whether the tuner gave this communicator a context (mode off leaves none)."""
-        return bool(self._context[0] != ffi.NULL)
-
     def run(self, group: Sequence[Collective]) -> list[Launched]:
         """One group of collectives, already aggregated: every getCollInfo first, then every getChunkSize."""
         if self.profiler is not None:

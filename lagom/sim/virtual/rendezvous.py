@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 
 COUNTER_BYTES = 64  # one cache line a rank
-STOP_OFFSET = 0  # line 0: the parent's wish
 
 
 class Rendezvous:

@@ -12,6 +12,7 @@ from statistics import mean, median
 
 import numpy as np
 import pytest
+from role_slowdowns import role_slowdowns
 from timeline_helpers import DATA, DUMP, dump
 
 from lagom.timeline import profile
@@ -19,7 +20,6 @@ from lagom.timeline.account import Busy
 from lagom.timeline.groups import find_groups, runs
 from lagom.timeline.likes import measure
 from lagom.timeline.steps import find_steps
-from lagom.timeline.sufferers import role_slowdowns
 from lagom.timeline.tax import summarise
 
 TOKENS = (2048, 4096)

@@ -31,7 +31,6 @@ def slot(index: int = 0, *, calls: int = 0, epoch: int = 0, iterations: int = 0)
         suspensions=0,
         capturing=False,
         active_epoch=epoch,
-        active_start=0,
         iterations=iterations,
         refused_epoch=0,
         refused_fault=0,

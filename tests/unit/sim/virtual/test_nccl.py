@@ -53,7 +53,6 @@ def test_init_of_v4_gives_no_id(recorder: Path, log: Callable[[], list[str]]) ->
     one = make(recorder, "2.27")
     assert log() == ["tuner init v4 ranks=8 nodes=1"]
     assert one.nccl.log == ["hello from the recorder"]
-    assert one.has_context
 
 
 def test_init_of_v5_and_v6_gives_id_domain_and_constants(recorder: Path, log: Callable[[], list[str]]) -> None:
