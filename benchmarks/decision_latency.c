@@ -102,7 +102,7 @@ static void prepare(struct rank pair[2], const struct scenario *scenario)
     if (scenario->state != NO_CONTROLLER) {
         put_plan_in_force(pair, scenario->state);
     }
-    lagom_capture_set(region, communicator, scenario->recording ? LAGOM_CAPTURE_CALLS : 0, POSITIONS);
+    lagom_capture_set(region, communicator, scenario->recording ? LAGOM_CAPTURE_CALLS : 0);
 }
 
 /* Untimed, and with everything NCCL does: from v6 on it asks for the chunk too. */

@@ -161,7 +161,7 @@ static void open_pair(void)
     pair[0] = open_rank(library_path, 6);
     pair[1] = open_rank(library_path, 6);
     map_region();
-    lagom_capture_set(region, communicator, LAGOM_CAPTURE_CALLS, shape->period);
+    lagom_capture_set(region, communicator, LAGOM_CAPTURE_CALLS);
     for (uint32_t i = 0; i < MOMENTS; i++) {
         booked[i] = make_samples(STEADY_ROOM);
     }

@@ -94,7 +94,7 @@ static void dump_communicator(void)
 {
     BEGIN(lagom_communicator);
     FIELD(T, comm_id), FIELD(T, state), FIELD(T, rank_count), FIELD(T, node_count), FIELD(T, ordinal), FIELD(T, name);
-    FIELD(T, entered), FIELD(T, taken), FIELD(T, pad0), FIELD(T, word), FIELD(T, capture), FIELD(T, iteration_hint);
+    FIELD(T, entered), FIELD(T, taken), FIELD(T, pad0), FIELD(T, word), FIELD(T, capture), FIELD(T, reserved);
     FIELD(T, publisher), FIELD(T, pad1), FIELD(T, plan), FIELD(T, pad2);
     END();
 }

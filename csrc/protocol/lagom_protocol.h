@@ -230,7 +230,7 @@ struct lagom_communicator {
     uint64_t pad0[4];
     uint64_t word;      /* CAS; the switch. Its own cache line with capture: all that the fast path reads */
     uint32_t capture;   /* C; enum lagom_capture */
-    uint32_t iteration_hint; /* C; calls an iteration, for people and for margins; 0 = unknown */
+    uint32_t reserved;
     uint64_t publisher; /* CAS 0 -> slot + 1: who publishes where no controller does (replay) */
     uint64_t pad1[5];
     struct lagom_plan plan; /* written by the publisher before PREPARED, stable until decided */

@@ -2,14 +2,12 @@
 
 #include "protocol/lagom_atomic.h"
 
-void lagom_capture_set(struct lagom_region *region, uint32_t communicator, uint32_t capture, uint32_t iteration_hint)
+void lagom_capture_set(struct lagom_region *region, uint32_t communicator, uint32_t capture)
 {
     if (communicator >= LAGOM_MAX_COMMUNICATORS) {
         return;
     }
-    struct lagom_communicator *entry = &region->communicators[communicator];
-    lagom_store_relaxed(&entry->iteration_hint, iteration_hint);
-    lagom_store_release(&entry->capture, capture); /* pairs with the ranks' load beside the word */
+    lagom_store_release(&region->communicators[communicator].capture, capture); /* pairs with the ranks' load */
 }
 
 void lagom_timeline_want(struct lagom_region *region, uint32_t process, uint32_t wanted)

@@ -4,9 +4,8 @@
 
 #include "protocol/lagom_protocol.h"
 
-/* capture: bits of enum lagom_capture. iteration_hint: calls an iteration, 0 = unknown. A rank sees it at its next
- * call. */
-void lagom_capture_set(struct lagom_region *region, uint32_t communicator, uint32_t capture, uint32_t iteration_hint);
+/* capture: bits of enum lagom_capture. A rank sees it at its next call. */
+void lagom_capture_set(struct lagom_region *region, uint32_t communicator, uint32_t capture);
 
 /* Ask one process to record its kernels (csrc/timeline), or to stop; it looks every few milliseconds. */
 void lagom_timeline_want(struct lagom_region *region, uint32_t process, uint32_t wanted);

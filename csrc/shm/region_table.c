@@ -95,7 +95,6 @@ void lagom_table_clear_communicator(struct lagom_communicator *entry)
     lagom_store_release(&entry->state, (uint32_t)LAGOM_FREE);
     lagom_store_release(&entry->word, (uint64_t)0); /* stock again; epochs go on, they belong to the region */
     lagom_store_relaxed(&entry->capture, 0u);
-    lagom_store_relaxed(&entry->iteration_hint, 0u);
     lagom_store_relaxed(&entry->publisher, (uint64_t)0);
     entry->entered = 0;
     entry->taken = 0;

@@ -71,7 +71,7 @@ struct lagom_process {
 struct lagom_communicator {
     uint64_t comm_id; uint32_t state; uint32_t rank_count; uint32_t node_count; uint32_t ordinal; char name[64];
     uint32_t entered; uint32_t taken;
-    uint64_t pad0[4]; uint64_t word; uint32_t capture; uint32_t iteration_hint; uint64_t publisher; uint64_t pad1[5];
+    uint64_t pad0[4]; uint64_t word; uint32_t capture; uint32_t reserved; uint64_t publisher; uint64_t pad1[5];
     struct lagom_plan plan; uint64_t pad2[7];
 };
 struct lagom_slot {
@@ -158,7 +158,7 @@ int lagom_publish_ready(struct lagom_region *region, uint32_t communicator);
 uint32_t lagom_counters(struct lagom_region *region, uint32_t communicator, uint64_t *smallest, uint64_t *largest);
 
 void lagom_timeline_want(struct lagom_region *region, uint32_t process, uint32_t wanted);
-void lagom_capture_set(struct lagom_region *region, uint32_t communicator, uint32_t capture, uint32_t iteration_hint);
+void lagom_capture_set(struct lagom_region *region, uint32_t communicator, uint32_t capture);
 
 int lagom_call_ring_push(struct lagom_region *region, uint32_t slot, const struct lagom_call_record *record);
 int lagom_kernel_ring_push(struct lagom_region *region, uint32_t process, const struct lagom_kernel_span *span);

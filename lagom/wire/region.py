@@ -116,7 +116,6 @@ class SlotView:
     suspensions: int
     capturing: bool
     active_epoch: int
-    active_start: int
     iterations: int
     refused_epoch: int
     refused_fault: int
@@ -252,9 +251,9 @@ class Region:
         count = self._lib.lagom_kernel_ring_drain(self._region, process, buffer, KERNEL_RING_CAPACITY)
         return self._kernel_buffer[:count].copy()
 
-    def set_capture(self, communicator: int, capture: int, iteration_hint: int = 0) -> None:
+    def set_capture(self, communicator: int, capture: int) -> None:
         """Ask the ranks of a communicator to record what the bits of :class:`Capture` say."""
-        self._lib.lagom_capture_set(self._region, communicator, capture, iteration_hint)
+        self._lib.lagom_capture_set(self._region, communicator, capture)
 
     def want_timeline(self, process: int, wanted: bool) -> None:
         """Ask a process to record its kernels through CUPTI, or to stop; it looks every few milliseconds."""
@@ -401,7 +400,6 @@ def _slot_view(index: int, slot: Any) -> SlotView:
         slot.suspensions,
         bool(slot.capturing),
         slot.active_epoch,
-        slot.active_start,
         slot.iterations,
         slot.refused_epoch,
         min(slot.refused_fault, _UNKNOWN_FAULT),

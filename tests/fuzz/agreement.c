@@ -207,7 +207,7 @@ static void operate(struct feed *feed, uint8_t pattern)
     case 9: use_call_ring(feed); break;
     case 10: use_kernel_ring(feed); break;
     case 11:
-        lagom_capture_set(&region, feed_u8(feed), operation, operation);
+        lagom_capture_set(&region, feed_u8(feed), operation);
         lagom_timeline_want(&region, feed_u8(feed), operation);
         lagom_publish_ready(&region, feed_u8(feed));
         break;

@@ -113,7 +113,7 @@ static void what_is_not_offered_is_left_alone(void)
     config.algorithm = LAGOM_COLLNET_DIRECT;
     config.channels = 2;
     pin(pair, 5, config);
-    lagom_capture_set(region, communicator, LAGOM_CAPTURE_CALLS, 0);
+    lagom_capture_set(region, communicator, LAGOM_CAPTURE_CALLS);
     call(&pair[0], LAGOM_ALL_GATHER, BYTES);
     CHECK(untouched(&pair[0])); /* not even the channels: the config is one thing */
     struct lagom_call_record record;
@@ -246,7 +246,7 @@ static void a_record_says_what_nccl_wanted_and_what_we_did(void)
     config.channels = 5;
     config.chunk_bytes = 1 << 18; /* not possible in v5 */
     pin(pair, 5, config);
-    lagom_capture_set(region, communicator, LAGOM_CAPTURE_CALLS, 0);
+    lagom_capture_set(region, communicator, LAGOM_CAPTURE_CALLS);
     uint64_t number = region->slots[0].calls;
     call(&pair[0], LAGOM_ALL_GATHER, BYTES);
     call(&pair[0], LAGOM_BROADCAST, 10);

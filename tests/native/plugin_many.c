@@ -115,7 +115,7 @@ static void threads_with_a_communicator_each(void)
             }
         }
         for (uint32_t c = 0; c < THREADS; c++) {
-            lagom_capture_set(region, c, i % 3 == 0 ? 0 : LAGOM_CAPTURE_CALLS | LAGOM_CAPTURE_KERNELS, 0);
+            lagom_capture_set(region, c, i % 3 == 0 ? 0 : LAGOM_CAPTURE_CALLS | LAGOM_CAPTURE_KERNELS);
         }
         usleep(200);
     }

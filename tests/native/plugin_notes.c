@@ -54,7 +54,7 @@ static void only_broadcasts_are_noted_when_asked(void)
     communicator = find_communicator_of(region, COMM);
     ask_of_all_functions(&pair[0].rank); /* nobody captures */
     CHECK_EQUAL(notes->unreported, 0);
-    lagom_capture_set(region, communicator, LAGOM_CAPTURE_KERNELS, 0);
+    lagom_capture_set(region, communicator, LAGOM_CAPTURE_KERNELS);
     uint64_t number = region->slots[0].calls;
     ask_of_all_functions(&pair[0].rank);
     CHECK_EQUAL(notes->unreported, 1);
@@ -100,7 +100,7 @@ static void all_are_noted_without_the_profiler_half(void)
     const struct fake_notes *notes = load_beside_a_counting_timeline();
     struct rank rank = make_rank(&plugin, 6, COMM, 2, 1);
     region = map_region();
-    lagom_capture_set(region, find_communicator_of(region, COMM), LAGOM_CAPTURE_KERNELS, 0);
+    lagom_capture_set(region, find_communicator_of(region, COMM), LAGOM_CAPTURE_KERNELS);
     ask_of_all_functions(&rank);
     CHECK_EQUAL(notes->asked, 5);
     CHECK_EQUAL(notes->unreported, 0);

@@ -106,7 +106,7 @@ static void one_kernel_an_iteration(void)
     lagom_counters(region, communicator, &smallest, &largest);
     plan.start_call = largest + 4;
     CHECK(lagom_publish(region, communicator, &plan) == LAGOM_PUBLISH_OK);
-    lagom_capture_set(region, communicator, LAGOM_CAPTURE_ITERATION, 4);
+    lagom_capture_set(region, communicator, LAGOM_CAPTURE_ITERATION);
     for (int i = 0; i < 4; i++) {
         call(&ranks[0], LAGOM_ALL_REDUCE, 1024);
         call(&ranks[1], LAGOM_ALL_REDUCE, 1024);

@@ -155,7 +155,7 @@ static void control_one(uint32_t communicator, uint64_t *seed)
             lagom_store_release(&commits, commits + 1);
         }
     }
-    lagom_capture_set(region, index, next_random(seed) % 2 == 0 ? LAGOM_CAPTURE_CALLS : 0, 5);
+    lagom_capture_set(region, index, next_random(seed) % 2 == 0 ? LAGOM_CAPTURE_CALLS : 0);
 }
 
 static void *be_the_controller(void *unused)

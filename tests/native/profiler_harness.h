@@ -134,7 +134,7 @@ static inline uint32_t drain(struct lagom_kernel_span *spans, uint32_t room)
 
 static inline void measure(struct profiled_rank *rank, uint32_t capture)
 {
-    lagom_capture_set(region, communicator, capture, 0);
+    lagom_capture_set(region, communicator, capture);
     call(&rank->rank, LAGOM_ALL_REDUCE, 1024);
 }
 

@@ -167,7 +167,7 @@ static void step(uint32_t which)
         offer(which, communicator);
     }
     if (dice(200) == 0) {
-        lagom_capture_set(mapping.region, communicator, dice(2) ? LAGOM_CAPTURE_CALLS : 0, 0);
+        lagom_capture_set(mapping.region, communicator, dice(2) ? LAGOM_CAPTURE_CALLS : 0);
     }
     if (dice(50) == 0) {
         drain(which);
