@@ -1,7 +1,6 @@
 #include "tuner_plugin/spawn.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -48,25 +47,10 @@ static bool read_first_line(const char *path, char *out, size_t room)
     return good && out[0] != '\0';
 }
 
-/* A file that lies beside the library that this very code came from, if nobody else can have put it there. */
-static bool guarded_beside(const char *name, char path[PATH_MAX], char why[LAGOM_PATH_BYTES])
-{
-    static const char here;
-    Dl_info info;
-    snprintf(why, LAGOM_PATH_BYTES, "nothing lies beside the plugin");
-    if (dladdr(&here, &info) == 0 || info.dli_fname == NULL) {
-        return false;
-    }
-    const char *slash = strrchr(info.dli_fname, '/');
-    int folder = slash == NULL ? 0 : (int)(slash - info.dli_fname) + 1;
-    int length = snprintf(path, PATH_MAX, "%.*s%s", folder, info.dli_fname, name);
-    return length > 0 && length < PATH_MAX && lagom_path_is_guarded(path, NULL, why, LAGOM_PATH_BYTES);
-}
-
 static bool baked_python(char out[PATH_MAX], char why[LAGOM_PATH_BYTES])
 {
     char path[PATH_MAX];
-    if (!guarded_beside("python_path", path, why)) {
+    if (!lagom_guarded_beside("python_path", path, why, LAGOM_PATH_BYTES)) {
         return false;
     }
     snprintf(why, LAGOM_PATH_BYTES, "python_path beside the plugin is empty");
@@ -78,7 +62,7 @@ static void package_folder(char out[PATH_MAX])
 {
     static const char entry[] = "/lagom/controller/__main__.py";
     char why[LAGOM_PATH_BYTES];
-    bool found = guarded_beside("../../lagom/controller/__main__.py", out, why);
+    bool found = lagom_guarded_beside("../../lagom/controller/__main__.py", out, why, sizeof(why));
     out[found ? strlen(out) - strlen(entry) : 0] = '\0';
 }
 

@@ -31,19 +31,6 @@ static struct library *usable; /* atomic; &library once it is loaded */
 
 /* ---- Loading ---------------------------------------------------------------------------------------------------- */
 
-/* Beside the file that this code is in. */
-static bool path_beside(char *path, size_t room)
-{
-    Dl_info info;
-    if (dladdr(&library, &info) == 0 || info.dli_fname == NULL) {
-        return false;
-    }
-    const char *slash = strrchr(info.dli_fname, '/');
-    int folder = slash == NULL ? 0 : (int)(slash - info.dli_fname) + 1;
-    int length = snprintf(path, room, "%.*s%s", folder, info.dli_fname, FILE_NAME);
-    return slash != NULL && length > 0 && (size_t)length < room;
-}
-
 /* POSIX makes this conversion work; ISO C has no cast for it. */
 static bool symbol(void *handle, const char *name, void *function)
 {
@@ -66,8 +53,8 @@ static bool find_functions(void *handle)
 
 static bool load(char *reason, size_t room)
 {
-    char path[PATH_MAX], why[LAGOM_PATH_BYTES] = "its folder is not known";
-    bool guarded = path_beside(path, sizeof(path)) && lagom_path_is_guarded(path, NULL, why, sizeof(why));
+    char path[PATH_MAX], why[LAGOM_PATH_BYTES];
+    bool guarded = lagom_guarded_beside(FILE_NAME, path, why, sizeof(why));
     void *handle = guarded ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     const char *failed = guarded && handle == NULL ? dlerror() : NULL;
     if (handle != NULL && find_functions(handle)) {

@@ -232,6 +232,18 @@ static bool log_fits(struct walk *walk, int fd, const char *name)
     return (plain && status.st_uid == geteuid()) || refuse(walk, "no regular file of this user is", name);
 }
 
+bool lagom_guarded_beside(const char *name, char *path, char *reason, size_t reason_bytes)
+{
+    const char *library = this_library(), *slash = library == NULL ? NULL : strrchr(library, '/');
+    int folder = slash == NULL ? 0 : (int)(slash - library) + 1;
+    int length = snprintf(path, PATH_MAX, "%.*s%s", folder, folder == 0 ? "" : library, name);
+    if (folder == 0 || length < 0 || length >= PATH_MAX) {
+        snprintf(reason, reason_bytes, "the plugin's own folder is not known");
+        return false;
+    }
+    return lagom_path_is_guarded(path, NULL, reason, reason_bytes);
+}
+
 int lagom_open_guarded_log(const char *folder, const char *name, char *reason, size_t reason_bytes)
 {
     struct walk walk = {.trusted = whom_we_trust(NULL), .reason = reason, .room = reason_bytes};

@@ -17,6 +17,10 @@
  * `reason`: what is wrong, and where. */
 bool lagom_path_is_guarded(const char *path, const char *beside, char *reason, size_t reason_bytes);
 
+/* The same of the file `name` beside the library that this very code is in; `path` has PATH_MAX bytes, and is set in any
+ * case. */
+bool lagom_guarded_beside(const char *name, char *path, char *reason, size_t reason_bytes);
+
 /* Opens, or makes, the log file `name` in `folder` for appending: the folder is a trusted one's and not open to all,
  * the file a regular one of ours, reached by no link. -1 with one clause in `reason`. */
 int lagom_open_guarded_log(const char *folder, const char *name, char *reason, size_t reason_bytes);

@@ -176,7 +176,8 @@ static void set_times(struct lagom_launch *launch, const struct lagom_kernel_spa
 static bool may_wait(const struct lagom_join *join, const struct lagom_launch *launch)
 {
     bool untimed = launch->collectives == 1 && !launch->disputed && launch->ran.end_ns == 0;
-    return lagom_join_is_timed(join) && untimed && join->launched.oldest >= join->timed_up_to && join->held_count < LAGOM_JOIN_PATIENT;
+    bool to_come = join->launched.oldest >= join->timed_up_to;
+    return lagom_join_is_timed(join) && untimed && to_come && join->held_count < LAGOM_JOIN_PATIENT;
 }
 
 /* Notes are missing about here: perhaps this launch is one after them, and its kernel is still to come. */
