@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lagom.cli import complete
+from lagom.cli.arguments import LogFolder
 from lagom.cli.pipe import put
 from lagom.errors import UsageError
 
 
 def log(
-    where: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Log folder or decisions.jsonl; default: the newest ./lagom-*.",
-            show_default=False,
-            autocompletion=complete.log_folders,
-        ),
-    ] = None,
+    where: LogFolder = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows, until the job ends.")] = False,
     site: Annotated[
         str,

@@ -7,18 +7,11 @@ from typing import Annotated
 
 import typer
 
-from lagom.cli import complete
+from lagom.cli.arguments import LogFolder
 
 
 def report(
-    where: Annotated[
-        Path | None,
-        typer.Argument(
-            help="Log folder or decisions.jsonl; default: the newest ./lagom-*.",
-            show_default=False,
-            autocompletion=complete.log_folders,
-        ),
-    ] = None,
+    where: LogFolder = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for report.html and pictures; default: beside the log.", show_default=False),

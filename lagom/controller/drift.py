@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lagom.search.statistics import scatter
+
 #: Blocks that give the reference: its median, and the scatter of one block.
 REFERENCE_BLOCKS = 12
 #: A change below this is no reason to search again: a search costs more than it would bring back.
@@ -26,7 +28,6 @@ LEAST = 0.05
 #: Standard deviations of one block beyond which it votes.
 BEYOND = 4.0
 VOTES = 12
-MAD_TO_SIGMA = 1.4826
 
 
 @dataclass(slots=True)
@@ -66,8 +67,7 @@ class Drift:
         return max(self._slower, self._faster) >= self.votes_needed
 
     def _set_reference(self) -> None:
-        """Median, and scatter from neighbouring blocks, which a slow change does not blow up."""
+        """Median, and scatter from neighbouring blocks."""
         self.reference = float(np.median(self._first))
         logs = np.log(np.asarray(self._first))
-        steps = np.abs(np.diff(logs)) if len(logs) > 1 else np.zeros(1)
-        self.sigma = MAD_TO_SIGMA * float(np.median(steps)) / math.sqrt(2.0)
+        self.sigma = scatter(np.abs(np.diff(logs)))

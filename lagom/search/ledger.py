@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lagom.records import Assignment
-from lagom.search.statistics import Estimate, Noise, estimate, straggler_mask
+from lagom.search.statistics import MAD_TO_SIGMA, Estimate, Noise, estimate, straggler_mask
 from lagom.search.window import Pairs
 
 
@@ -190,7 +190,7 @@ def _relative_error(values: list[float | None], sigma: float) -> float:
     seen = np.asarray([value for value in values if value is not None])
     if len(seen) == 0 or np.median(seen) <= 0.0:
         return math.inf
-    own = 1.4826 * float(np.median(np.abs(seen / np.median(seen) - 1.0)))
+    own = MAD_TO_SIGMA * float(np.median(np.abs(seen / np.median(seen) - 1.0)))
     return 1.2533 * max(own, sigma) / math.sqrt(len(seen))
 
 

@@ -124,9 +124,14 @@ class Noise:
     def sigma(self) -> float:
         """Standard deviation of one pair's difference."""
         if self._sigma is None:
-            steps = MAD_TO_SIGMA * float(np.median(self._steps)) / math.sqrt(2.0) if self._steps else 0.0
-            self._sigma = max(steps, NOISE_FLOOR)
+            self._sigma = max(scatter(self._steps), NOISE_FLOOR)
         return self._sigma
+
+
+def scatter(steps: Sequence[float] | np.ndarray) -> float:
+    """Standard deviation of single values from the sizes of the steps between neighbours, which a slow change does not
+    blow up; robust against the odd one. 0 without steps."""
+    return MAD_TO_SIGMA * float(np.median(steps)) / math.sqrt(2.0) if len(steps) else 0.0
 
 
 def straggler_mask(values: np.ndarray, sigma: float) -> np.ndarray:
