@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from lagom import __version__, environment, journal
 from lagom.cli.job import JobPlan, local_rank
+from lagom.cli.run import say
 from lagom.controller.story import Story, rule_text
 from lagom.records import format_bytes
 from lagom.settings import read
@@ -28,6 +29,9 @@ UNSEEN = (
     f"no rank of this job was seen registered with lagom (none was, or for less than the {SOON * 1e3:.0f} ms between "
     "two looks), so what became of the profile stands on the job's own stderr alone"
 )
+#: So many iterations' calls, and so many calls at least, without one iteration of the profile's program: it is for
+#: another job. Before its first iteration a job may broadcast its weights.
+UNMATCHED_ITERATIONS, UNMATCHED_CALLS = 5, 200
 NOT_AGREED = (
     "nothing of the profile came into force here: it has no section for this communicator, or the job ended before all "
     "ranks had agreed"
@@ -56,6 +60,7 @@ class ReplayLog:
         self._started = False
         self._remarks: dict[tuple[int, int], str] = {}  # by entry and pid
         self._agreed: dict[tuple[int, int], bool] = {}  # by communicator and its id
+        self._unmatched: set[tuple[int, int]] = set()
         self._over = threading.Event()
         if self._must:
             self._start()
@@ -93,7 +98,11 @@ class ReplayLog:
     def _state(self) -> int:
         """Grows with everything that is learnt."""
         return (
-            len(self._remarks) + sum(map(bool, self._remarks.values())) + len(self._agreed) + sum(self._agreed.values())
+            len(self._remarks)
+            + sum(map(bool, self._remarks.values()))
+            + len(self._agreed)
+            + sum(self._agreed.values())
+            + len(self._unmatched)
         )
 
     def _look(self, seen: RegionGlance) -> None:
@@ -142,6 +151,23 @@ class ReplayLog:
         if not self._agreed[key] and group.plan is not None and is_in_force(group):
             self._agreed[key] = True
             self._tell_plan(group, group.plan)
+        if self._agreed[key] and group.plan is not None and key not in self._unmatched:
+            self._tell_unless_it_matches(key, group, group.plan)
+
+    def _tell_unless_it_matches(self, key: tuple[int, int], group: GroupGlance, plan: PlanGlance) -> None:
+        """GPU, NCCL and ranks are those of the profile, and yet the job may make other calls: then all run as NCCL
+        would, and nobody else says so."""
+        calls = min((slot.calls for slot in group.slots), default=0) - plan.start_call
+        enough = max(UNMATCHED_CALLS, UNMATCHED_ITERATIONS * plan.calls_per_iteration)
+        if plan.calls_per_iteration == 0 or group.has_begun or calls < enough:
+            return
+        self._unmatched.add(key)
+        reason = (
+            f"the profile is for another job: not one iteration of its program ({plan.calls_per_iteration} calls) came "
+            f"up in {calls} calls, and its sites run as NCCL chooses; search anew with `lagom run --mode tune`"
+        )
+        self._log.write(journal.StandingAside(reason=reason, communicator=group.view.index))
+        say(reason)
 
     def _tell_plan(self, group: GroupGlance, plan: PlanGlance) -> None:
         rules = (*map(_site_text, plan.sites), *map(rule_text, plan.rules))

@@ -24,7 +24,7 @@ def explain(events: Iterable[Any], source: str) -> Explanation:
     not_asked = {record.communicator: record for end in ended for record in end.not_asked}
     pinned = _pinned(kept)
     parts = [
-        _communicator(search, _program(kept, search.communicator), pinned.get(search.communicator),
+        _communicator(search, _program(kept, search.communicator), _applied(pinned, asides, search.communicator),
                       untuned.told(not_asked.get(search.communicator), asides, search.communicator),
                       headroom=started is not None and bool(started.headroom))
         for search in story.searches.values()
@@ -62,6 +62,15 @@ def _pinned(events: Sequence[Any]) -> dict[int, journal.PlanPublished]:
         elif isinstance(event, journal.PlanCommitted) and (event.communicator, event.epoch) in offered:
             found[event.communicator] = offered[event.communicator, event.epoch]
     return found
+
+
+def _applied(
+    pinned: Mapping[int, journal.PlanPublished], asides: Iterable[journal.StandingAside], communicator: int
+) -> journal.PlanPublished | None:
+    """What stands in force there: not a profile of which it was said that nothing of it came up."""
+    plan = pinned.get(communicator)
+    said = any(aside.communicator == communicator for aside in asides)
+    return None if plan is not None and plan.purpose == "replay" and said else plan
 
 
 def _communicator(

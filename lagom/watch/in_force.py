@@ -47,9 +47,12 @@ def in_force(group: GroupGlance, story: GroupStory) -> InForce:
     epoch = max(epochs)
     calls = min(slot.calls for slot in group.slots)
     if group.plan is not None and group.plan.epoch == epoch:
-        return _from_region(group.plan, calls)
-    told = story.plans.get(epoch)
-    return _from_log(told, calls) if told is not None else UNKNOWN
+        found = _from_region(group.plan, calls)
+    elif (told := story.plans.get(epoch)) is not None:
+        found = _from_log(told, calls)
+    else:
+        return UNKNOWN
+    return found if group.has_begun else InForce(rules=found.rules)
 
 
 def _from_region(plan: PlanGlance, calls: int) -> InForce:

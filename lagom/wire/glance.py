@@ -52,6 +52,11 @@ class PlanGlance:
     sites: tuple[SitePlan, ...]
     rules: tuple[Rule, ...]
 
+    @property
+    def calls_per_iteration(self) -> int:
+        """Of its program; 0 = it has rules alone."""
+        return sum(site.positions for site in self.sites)
+
 
 @dataclass(frozen=True, slots=True)
 class Untunable:
@@ -73,6 +78,11 @@ class GroupGlance:
     plan: PlanGlance | None
     slots: tuple[SlotView, ...]
     untunable: Untunable
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the program in force has come up in some rank's calls: until then its sites run as NCCL would."""
+        return any(slot.iterations for slot in self.slots)
 
 
 @dataclass(frozen=True, slots=True)

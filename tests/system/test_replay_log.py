@@ -70,6 +70,23 @@ def test_a_refused_replay_is_in_the_log_with_the_plugins_reason(tmp_path: Path) 
     assert "ended with 0" in events[-1].reason
 
 
+def test_a_profile_of_another_job_is_not_said_to_be_in_force(tmp_path: Path) -> None:
+    """Made with this NCCL, on this GPU, with as many ranks: agreed, and not one call of it comes up."""
+    path = tmp_path / "wanted.lagom"
+    path.write_text(
+        "lagom-profile 2\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+        "site 0 allgather 123M nc=2\nprogram 3x0\nend\n"
+    )
+    events, done = run(tmp_path, "--mode", "replay", "--profile", str(path))
+    assert done.returncode == 0, done.stderr
+    (aside,) = [event for event in events if isinstance(event, journal.StandingAside)]
+    assert "not one iteration of its program (3 calls)" in aside.reason
+    assert aside.reason in done.stderr
+    (part,) = explained.explain(events, "here").communicators
+    assert not part.rules
+    assert "NCCL decides" in part.answer
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_auto_has_one_job_of_the_announced_name(tmp_path: Path, ranks: int) -> None:
     """Replayed: told by the launcher. Refused: tuned, and told by the controller that the ranks start."""

@@ -47,7 +47,7 @@ def built(seen: RegionGlance, *events: Base, before: RegionGlance | None = None)
 
 DRIFT = journal.Drift(t=6.0, communicator=0, reason="Z has been 9 % longer")
 BOTH = (slot(0, calls=60), slot(1, calls=61))
-AT_EPOCH_7 = (slot(0, calls=60, epoch=7), slot(1, calls=61, epoch=7))
+AT_EPOCH_7 = (slot(0, calls=60, epoch=7, iterations=3), slot(1, calls=61, epoch=7, iterations=3))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_in_force_is_what_the_ranks_say_they_run() -> None:
     during = built(region(group(*AT_EPOCH_7, epoch=7, held=lying)), START, PROGRAM)
     assert [(site.in_force, site.trial) for site in during.sites] == [("nc=3", "nc=6"), ("stock", "")]
     assert during.sites[0].channels == 3
-    over = (slot(0, calls=100, epoch=7), slot(1, calls=101, epoch=7))
+    over = (slot(0, calls=100, epoch=7, iterations=5), slot(1, calls=101, epoch=7, iterations=5))
     after = built(region(group(*over, epoch=7, held=lying)), START, PROGRAM)
     assert [(site.in_force, site.trial) for site in after.sites] == [("nc=3", ""), ("stock", "")]
 
@@ -111,6 +111,12 @@ def test_where_the_region_holds_a_later_plan_the_log_knows_the_one_in_force() ->
     assert built(committed, START, PROGRAM, older).agreement is Agreement.COMING
     aborted = region(group(*AT_EPOCH_7, epoch=8, state=2, held=plan(8)))
     assert built(aborted, START, PROGRAM, older).agreement is Agreement.AGREED
+
+
+def test_a_program_that_never_came_up_is_in_force_nowhere() -> None:
+    waiting = (slot(0, calls=60, epoch=7), slot(1, calls=61, epoch=7))
+    shown = built(region(group(*waiting, epoch=7, held=plan(7)), controller=False))
+    assert [site.in_force for site in shown.sites] == ["stock", "stock"]
 
 
 def test_in_replay_the_plan_names_the_sites() -> None:
