@@ -25,11 +25,13 @@ _ENOUGH_KERNELS = 400_000
 _PIPE_COLUMNS = 120
 #: Iterations that must look alike before a live job is recorded.
 _SETTLED = 5
+#: What would tune the job that is looked at.
+_AS_IT_IS = {"LAGOM_SET": "", "LAGOM_PROFILE": "", "LAGOM_STRATEGY": ""}
 
 
 def profile(
-    files: Annotated[
-        list[Path] | None,
+    words: Annotated[
+        list[str] | None,
         typer.Argument(
             metavar="[-- CMD...]",
             help="A job to run; or further traces, one a rank (with --trace).",
@@ -95,11 +97,14 @@ def profile(
     if quiet and simulate:
         raise UsageError("--quiet goes with --trace; a simulated job brings its own quiet recording.")
     calls = None
-    if _is_job(files or [], bool(trace), simulate):
-        tables, calls, source = _live([str(word) for word in files or []], iterations, out)
+    if json_file is not None:
+        page.check(json_file)
+    if words and _is_job(words, bool(trace), simulate):
+        tables, calls, source = _live(words, iterations, out)
         alone: list[KernelTable] = []
     else:
-        tables, alone, source = _tables([*(trace or []), *(files or [])], bool(trace), simulate, workload)
+        traces = [*(trace or []), *map(Path, words or [])]
+        tables, alone, source = _tables(traces, bool(trace), simulate, workload)
     if sms:
         tables = [replace(table, sms=sms) for table in tables]
     found = timeline.profile(tables, timeline.load_all(quiet) if quiet else alone, calls)
@@ -114,11 +119,9 @@ def profile(
     console.print("\nWritten: " + ", ".join(str(path) for path in written), highlight=False, soft_wrap=True)
 
 
-def _is_job(words: list[Path], traced: bool, simulate: str) -> bool:
+def _is_job(words: list[str], traced: bool, simulate: str) -> bool:
     """Whether the words after the options are a command, not traces somebody forgot to announce."""
-    if not words or traced or simulate:
-        return False
-    return not words[0].name.endswith((".json", ".json.gz"))
+    return not traced and not simulate and not words[0].endswith((".json", ".json.gz"))
 
 
 def _live(
@@ -126,27 +129,30 @@ def _live(
 ) -> tuple[list[KernelTable], dict[int, dict[int, NDArray[Any]]], str]:
     """Run the job with the controller recording some iterations; its records. Raises LagomError where none came."""
     from lagom.cli.job import Wish, plan_job
-    from lagom.cli.run import check_command, say, supervise
+    from lagom.cli.run import check_command, check_settings, say, supervise
     from lagom.errors import LagomError
-    from lagom.timeline.records import has_records, load_records
+    from lagom.timeline.records import forget_records, has_records, load_records
     from lagom.wire.library import plugin_path
 
     check_command(command[0])
+    check_settings({**os.environ, **_AS_IT_IS})
     options = ("--profile-iterations", str(iterations), "--stable-iterations", str(_SETTLED))
     wish = Wish(mode="tune", directory=out / "log", controller_options=options, timeline=True)
-    plan = plan_job(wish, os.environ, plugin_path())
+    left_out = [f"{name} is left out: NCCL is looked at as it is" for name in _AS_IT_IS if os.environ.get(name)]
+    plan = plan_job(wish, {**os.environ, **_AS_IT_IS}, plugin_path()).started_with(_AS_IT_IS, tuple(left_out))
     if not plan.tunes:
         raise UsageError(
             "another launcher runs this job; use `lagom run --record` there and `lagom report` afterwards."
         )
     say("kernels are recorded through CUPTI, which serves one user: a torch.profiler in this job would lose some.")
+    forget_records(plan.folder)
     code = supervise(command, plan)
     if code:
         raise typer.Exit(code)
     if not has_records(plan.folder):
         raise LagomError(f"the job ended before {iterations} iterations were recorded; see `lagom log {plan.folder}`.")
     tables, calls = load_records(plan.folder)
-    return tables, calls, f"{iterations} iterations of {' '.join(command[:4])}{' ...' if len(command) > 4 else ''}"
+    return tables, calls, f"{' '.join(command[:4])}{' ...' if len(command) > 4 else ''}"
 
 
 def _tables(

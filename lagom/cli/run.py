@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -15,6 +16,7 @@ import typer
 from lagom.cli import complete
 from lagom.cli.pin import check_rules, wanted_rules
 from lagom.errors import UsageError
+from lagom.headroom import parse as parse_headroom
 from lagom.settings import SETTINGS, read
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ def run(
     from lagom.cli.start import start_with
     from lagom.wire.library import plugin_path
 
-    _check_settings(mode, strategy, profile)
+    _check_start(mode, strategy, profile)
     pinned = wanted_rules(rules, read("LAGOM_SET"))
     for_controller = _controller_options(
         compare or [], record, seed=seed, stable_iterations=stable_iterations, search_seconds=search_seconds
@@ -134,11 +136,17 @@ def _controller_options(compare: list[str], record: bool, **numbers: float | Non
     return tuple(options)
 
 
-def _check_settings(mode: str, strategy: str, profile: Path | None) -> None:
-    """Refuse a wrong word, in options or environment, before anything is started."""
-    environ = {**os.environ, **({"LAGOM_MODE": mode} if mode else {})}
+def check_settings(environ: Mapping[str, str]) -> None:
+    """Refuse a wrong word in the environment, before anything is started."""
     for setting in SETTINGS:
         setting.read(environ)
+    parse_headroom(read("LAGOM_HEADROOM", environ))
+
+
+def _check_start(mode: str, strategy: str, profile: Path | None) -> None:
+    """The same with the options, and the files and words that they name."""
+    environ = {**os.environ, **({"LAGOM_MODE": mode} if mode else {})}
+    check_settings(environ)
     named = profile or read("LAGOM_PROFILE", environ)
     if named and read("LAGOM_MODE", environ) != "off":
         from lagom.wire.profile import check_profile

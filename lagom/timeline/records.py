@@ -38,6 +38,12 @@ def has_records(folder: Path) -> bool:
     return (folder / CALLS).is_file() and (folder / KERNELS).is_file()
 
 
+def forget_records(folder: Path) -> None:
+    """Remove those of an earlier job from a log folder, so that they are not taken for the next one's."""
+    for name in (CALLS, KERNELS, NAMES):
+        (folder / name).unlink(missing_ok=True)
+
+
 def load_records(folder: Path) -> Recorded:
     """Tables, one a process that recorded kernels, and rank -> slot -> calls. Raises TraceError with the reason."""
     kernels = _read(folder / KERNELS, "process", "span", KERNEL_SPAN)

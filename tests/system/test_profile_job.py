@@ -6,6 +6,7 @@ The job is virtual ranks: their simulated kernels take the way that CUPTI's woul
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,50 @@ def test_a_job_that_is_too_short_says_so(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert "ended before 20 iterations" in " ".join(done.stderr.split())
+
+
+def profile(place: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_"))}
+    (place / "shm").mkdir(exist_ok=True)
+    return subprocess.run(
+        [*LAGOM, "profile", "--out", str(place / "out"), *words], cwd=place, capture_output=True, text=True, timeout=60,
+        check=False, env={**clean, "LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated", **environ},
+    )  # fmt: skip
+
+
+def test_records_of_the_job_before_are_not_this_jobs(tmp_path: Path) -> None:
+    log = tmp_path / "out" / "log"
+    log.mkdir(parents=True)
+    for name in ("calls.npy", "kernels.npy"):
+        (log / name).write_bytes(b"of a job before")
+    done = profile(tmp_path, "--", "true")
+    assert done.returncode == 2
+    assert "ended before 20 iterations" in " ".join(done.stderr.split())
+
+
+def test_the_jobs_words_reach_it_as_they_are(tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text('#!/bin/sh\nprintf "[%s]" "$@" > words\n')
+    script.chmod(0o755)
+    profile(tmp_path, "--", "./job.sh", "s3://bucket//x", "", "a/", "./y")
+    assert (tmp_path / "words").read_text() == "[s3://bucket//x][][a/][./y]"
+
+
+def test_nothing_of_the_environment_tunes_the_job(tmp_path: Path) -> None:
+    done = profile(tmp_path, "--", "sh", "-c", 'echo "rules=[$LAGOM_SET]" > seen', LAGOM_SET="any:any:nc=1")
+    assert (tmp_path / "seen").read_text() == "rules=[]\n"
+    assert "LAGOM_SET is left out" in done.stderr
+
+
+def test_what_cannot_be_is_refused_before_the_job_runs(tmp_path: Path) -> None:
+    for words, environ in (
+        (("--json", "/nonexistent/numbers.json"), {}),
+        ((), {"LAGOM_NT": "7"}),
+        ((), {"LAGOM_HEADROOM": "abc"}),
+    ):
+        done = profile(tmp_path, *words, "--", "touch", "ran", **environ)
+        assert done.returncode == 2, done.stderr
+        assert not (tmp_path / "ran").exists()
 
 
 def test_traces_without_their_option_are_no_command(tmp_path: Path) -> None:
