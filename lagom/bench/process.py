@@ -8,6 +8,7 @@ to ``lagom run``, which passes it on: a launcher such as torchrun then ends its 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import signal
@@ -151,7 +152,9 @@ def _read(process: subprocess.Popen[str], start: Start, seen: Seen) -> None:
             seen.lines = [*seen.lines[1 - OUTPUT_LINES :], line.rstrip()[:400]]
             if start.pattern is not None and (found := start.pattern.search(line)) is not None:
                 with contextlib.suppress(ValueError, IndexError):
-                    seen.metric.append((time.time(), float(found.group(1))))
+                    value = float(found.group(1))
+                    if math.isfinite(value):
+                        seen.metric.append((time.time(), value))
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -153,5 +153,9 @@ def read_record(path: Path) -> BenchRecord:
     """A file of results; raises :class:`BadBench`."""
     try:
         return BenchRecord.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise BadBench(f"{path} is no benchmark of lagom's: {error}") from error
+    except OSError as error:
+        raise BadBench(f"{path} cannot be read: {error.strerror or error}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "its beginning"
+        raise BadBench(f"{path} is no benchmark of lagom's, or damaged (at {where}: {first['msg']}).") from error

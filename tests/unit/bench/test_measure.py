@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from lagom import journal
 from lagom.bench.arms import parse_arms
 from lagom.bench.measure import is_enough, steady, value_of
-from lagom.bench.process import Ended, Seen
+from lagom.bench.process import Ended, Seen, Start, _read
 
 ARMS = {arm.name: arm for arm in parse_arms(["own:stock,own:lagom,own:static=2"])}
 STOCK, TUNED, PINNED = ARMS["own:stock"], ARMS["own:lagom"], ARMS["own:static=2"]
@@ -76,3 +80,13 @@ def test_wall_time_is_that_of_a_whole_process_that_ended_well_by_itself() -> Non
     for bad in (ended(Seen(), 3), ended(Seen(), by="limit"), ended(Seen(), by="budget")):
         assert value_of("wall", bad, None, STOCK) == (None, [])
     assert value_of("wall", ended(Seen(events=[settled(1.0)])), None, TUNED) == (None, []), "the search is in it"
+
+
+def test_a_value_that_is_no_number_is_no_sample(tmp_path: Path) -> None:
+    """One NaN in the file of results, and it could never be read again."""
+    words = ["step 1.5", "step nan", "step -inf", "step what", "step 2.5"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["printf", "%s\\n", *words], stdout=pipe, text=True) as process:
+        seen = Seen()
+        _read(process, Start(["job"], tmp_path, "job", None, pattern=re.compile("step (.+)")), seen)
+    assert [value for _, value in seen.metric] == [1.5, 2.5]
