@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lagom.records import STOCK
 from lagom.report import page, style, tuning_figures, tuning_kernels, tuning_overlap
 from lagom.report.tuning_kernels import Patterns
 from lagom.report.tuning_overlap import Overlap
@@ -57,7 +58,9 @@ def answer(search: Search) -> str:
         tried = f"Stock NCCL is already best here: {outcome.configs} configs were tried"
         seen = outcome.resolvable
         return f"{tried}." if seen is None else f"{tried}, and a gain of {page.words.percent(seen)} would have shown."
-    return f"The search was stopped after {outcome.windows} windows; the job runs on the best confirmed configs."
+    found = any(record.config() != STOCK for record in outcome.configs_chosen)
+    goes_on = "the job runs on the best confirmed configs" if found else "the job runs as NCCL chooses"
+    return f"The search was stopped after {outcome.windows} windows; {goes_on}."
 
 
 def nothing(story: TuningStory) -> str:

@@ -54,7 +54,7 @@ class Outcome:
     speedup: float | None  # of the final A/B, stock over tuned
     speedup_low: float | None
     speedup_high: float | None
-    resolvable: float | None
+    resolvable: float | None  # None = nothing was measured
     configs: int
     windows: int
     iterations: int

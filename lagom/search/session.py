@@ -309,7 +309,7 @@ class TuningSession:
             speedup=math.exp(-found.value) if found else None,
             speedup_low=1.0 / high if high else None,
             speedup_high=1.0 / low if low else None,
-            resolvable=self._resolvable(proof),
+            resolvable=self._resolvable(proof) if self.ledger.noise.is_measured else None,
             configs=self.ledger.tried,
             windows=len(self._books.moves),
             iterations=self._books.iterations,

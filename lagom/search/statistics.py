@@ -121,6 +121,11 @@ class Noise:
         self._sigma = None
 
     @property
+    def is_measured(self) -> bool:
+        """Whether any two differences followed each other."""
+        return bool(self._steps)
+
+    @property
     def sigma(self) -> float:
         """Standard deviation of one pair's difference."""
         if self._sigma is None:

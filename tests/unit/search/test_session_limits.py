@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lagom.records import Sample
 from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy
+from lagom.search.testing import flat
 from lagom.sim import Simulator, machine, workloads
 
 ENOUGH = 9
@@ -32,3 +33,11 @@ def test_wrapped_up_session_goes_to_its_final_with_the_best_so_far() -> None:
     assert session.outcome is not None
     assert session.outcome.verdict == "improved"
     assert not session.outcome.assignment.is_stock
+
+
+def test_what_was_never_measured_resolves_nothing() -> None:
+    problem = flat(2, ceiling=4).problem()
+    session = TuningSession(make_strategy("lagom", problem), problem)
+    session.stop("the job ended")
+    assert session.outcome is not None
+    assert session.outcome.resolvable is None
