@@ -100,6 +100,16 @@ def write_whole(path: Path, text: str) -> None:
         raise
 
 
+def check_named(path: Path) -> None:
+    """Refuse a file that a user named and that could not be written, before time is spent on what shall be in it. It is
+    not touched. Raises :class:`UsageError`."""
+    reason = "it is a folder" if path.is_dir() else "there is no such folder" if not path.parent.is_dir() else ""
+    if not reason and not os.access(path if path.exists() else path.parent, os.W_OK):
+        reason = "it may not be"
+    if reason:
+        raise UsageError(f"{path} cannot be written ({reason}); name another file.")
+
+
 def write_named(path: Path, text: str) -> None:
     """The same to a file that a user named; raises :class:`UsageError` where that cannot be."""
     try:

@@ -77,6 +77,7 @@ def advise(
     Example: lagom advise --try --metric "step time: ([0-9.]+)" -- torchrun --nproc-per-node 8 train.py
     """
     from lagom.advise import output
+    from lagom.journal import is_of_an_earlier_job
 
     log, command = _what(words or [], directory, try_it)
     found = gathered(log, bench or [])
@@ -86,7 +87,10 @@ def advise(
     if megatron is not None:
         _write(megatron, output.megatron(found) or "# lagom advise: no process group to cap.\n")
     if profile is not None:
-        asked = output.write_into_profile(found, log.parent / "profile.lagom", profile)
+        mine = log.parent / "profile.lagom"
+        if is_of_an_earlier_job(mine, log):
+            print(f"lagom: note: {mine} is of an earlier job than the one that its log tells of", file=sys.stderr)
+        asked = output.write_into_profile(found, mine, profile)
         print(f"lagom: {profile} asks for {asked or 'nothing'}", file=sys.stderr)
     if as_json:
         typer.echo(json.dumps(output.as_json(found), indent=1))

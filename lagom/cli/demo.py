@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lagom.errors import UsageError
+from lagom.files import check_named
 
 
 def demo(
@@ -24,7 +24,7 @@ def demo(
     ones. Only the GPUs and the clock are simulated.
     """
     if json_file is not None:
-        check_writable(json_file)
+        check_named(json_file)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     from lagom.demo import run as run_demo
@@ -35,14 +35,3 @@ def demo(
 def _end(number: int, frame: FrameType | None) -> None:
     """Leave by the way of an exception, so that ranks, controller and their folder are cleaned up behind us."""
     raise SystemExit(128 + number)
-
-
-def check_writable(file: Path) -> None:
-    """Refuse a file that could not be written, before a minute is spent on what shall be in it."""
-    existed = file.exists()
-    try:
-        file.open("a").close()
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written ({error.strerror}); name another file.") from error
-    if not existed:
-        file.unlink()

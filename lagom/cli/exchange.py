@@ -179,13 +179,16 @@ def _from_profile(path: Path) -> tuple[list[Entry], Picks]:
 
 def _profile(source: Path | None) -> Path:
     """The profile meant by a file, a log folder, its log, or nothing; it may lie in a folder without a log."""
-    from lagom.journal import LOG_NAME, find_log
+    from lagom.journal import LOG_NAME, find_log, is_of_an_earlier_job
 
     if source is not None and not source.is_dir() and source.name != LOG_NAME:
         return source
-    if source is not None and (source / PROFILE_NAME).exists():
+    if source is not None and (source / PROFILE_NAME).exists() and not (source / LOG_NAME).exists():
         return source / PROFILE_NAME
-    path = find_log(source).parent / PROFILE_NAME
+    log = find_log(source)
+    path = log.parent / PROFILE_NAME
+    if is_of_an_earlier_job(path, log):
+        _say(f"note: {path} is of an earlier job than the one that its log tells of")
     if not path.exists():
         raise UsageError(f"there is no {path}: nothing was found there that is better than stock; name a profile.")
     return path

@@ -33,7 +33,7 @@ def log(
 ) -> None:
     """Print what happened in a job and why: one line a decision."""
     from lagom import journal
-    from lagom.cli.unfinished import how_it_stands
+    from lagom.cli.unfinished import Standing
 
     if schema:
         import json
@@ -42,18 +42,21 @@ def log(
         return
     formatter = journal.Formatter(site, everything=everything or as_json)
     damaged: list[int] = []
-    start, last = None, None
+    standing = Standing()
     for event in journal.read(
-        journal.find_log(where), follow=follow, on_damage=lambda number, _: damaged.append(number)
+        journal.find_log(where),
+        follow=follow,
+        stop=standing.has_died,
+        on_damage=lambda number, _: damaged.append(number),
     ):
-        start, last = event if isinstance(event, journal.JobStart) else start, event
+        standing.take(event)
         line = formatter.line(event)
         if line is not None:
             put(event.model_dump_json(by_alias=True) if as_json else line)
     if site and not formatter.site_is_known:
         known = ", ".join(formatter.sites_known) or "none: no iteration was found"
         raise UsageError(f"there is no site '{site}' in this log; its sites are: {known}.")
-    if unfinished := how_it_stands(start, last):
+    if unfinished := standing.sentence():
         print(f"lagom: {unfinished}", file=sys.stderr)
     if damaged:
         print(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import signal
 import sys
 from typing import Annotated
 
@@ -77,11 +79,16 @@ def options(
 
 def main() -> None:
     """The console script. A LagomError is one sentence on stderr and exit code 2; a bug keeps its traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter is no reason to end
     try:
         app(prog_name="lagom")
     except LagomError as error:
         print(f"lagom: {error}", file=sys.stderr)
         sys.exit(EXIT_REFUSED)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     except OSError as error:
         if INSTALL_COMPLETION not in sys.argv:
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from pathlib import Path
 from typing import Annotated
 
@@ -74,12 +73,21 @@ def wanted_rules(options: list[str] | None, variable: str) -> tuple[str, ...]:
 
 
 def job_folder(directory: Path | None) -> Path:
-    """The log folder of a running job; raises if it holds no log or the job has ended."""
-    from lagom.journal import JobEnd, find_log, read
+    """The log folder of a job whose controller runs; raises if there is none that would read the pins."""
+    from lagom.cli.unfinished import has_died
+    from lagom.journal import JobEnd, JobStart, find_log, last_job, read
 
     log = find_log(directory)
-    if isinstance(next(iter(deque(read(log), maxlen=1)), None), JobEnd):
+    events = last_job(read(log))
+    last, start = events[-1] if events else None, events[0] if events else None
+    if isinstance(last, JobEnd):
         raise UsageError(f"the job of {log.parent} has ended; name the folder of a running one with --dir.")
+    if not isinstance(start, JobStart):
+        return log.parent
+    if start.mode == "replay":
+        raise UsageError(f"the job of {log.parent} replays a profile, and no controller reads pins there.")
+    if has_died(start, last):
+        raise UsageError(f"the controller of the job of {log.parent} (pid {start.pid}) is gone: nobody reads its pins.")
     return log.parent
 
 

@@ -11,6 +11,7 @@ import typer
 
 from lagom.cli import complete
 from lagom.errors import UsageError
+from lagom.files import check_named
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,8 +98,8 @@ def profile(
     if quiet and simulate:
         raise UsageError("--quiet goes with --trace; a simulated job brings its own quiet recording.")
     calls = None
-    if json_file is not None:
-        page.check(json_file)
+    if json_file is not None and out not in json_file.parents:  # that folder will be made
+        check_named(json_file)
     if words and _is_job(words, bool(trace), simulate):
         tables, calls, source = _live(words, iterations, out)
         alone: list[KernelTable] = []

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -21,6 +21,8 @@ from lagom.settings import SETTINGS, read
 
 if TYPE_CHECKING:
     from lagom.cli.job import JobPlan
+
+REPLAYING_MODES = ("auto", "replay")
 
 
 def run(
@@ -115,14 +117,31 @@ def run(
     )
     if arms is not None:
         for_controller = (*for_controller, "--arms", str(arms.absolute()))
+    if compare and pinned:
+        raise UsageError("--compare measures rules in turn, --set and LAGOM_SET pin them; leave one of the two out.")
     wish = Wish(mode, strategy, pinned, profile, directory, not no_profiler, replace_plugin, for_controller)
-    named = profile or (Path(read("LAGOM_PROFILE")) if read("LAGOM_PROFILE") and read("LAGOM_MODE") != "off" else None)
+    given = profile or (Path(read("LAGOM_PROFILE")) if read("LAGOM_PROFILE") else None)
+    named = given if (mode or read("LAGOM_MODE")) in REPLAYING_MODES else None
     start = start_with(headroom, headroom_from, named, os.environ, command)
-    plan = plan_job(wish, os.environ, plugin_path()).started_with(start.variables, start.remarks)
+    remarks = (*start.remarks, *_left_out(given, named, search_seconds, stable_iterations, record=record, seed=seed))
+    plan = plan_job(wish, os.environ, plugin_path()).started_with(start.variables, remarks)
     if compare and not plan.tunes:
         raise UsageError("--compare measures while the job runs; leave out --profile and any mode but tune.")
     check_command(command[0])
     raise typer.Exit(supervise(command, plan, quiet=quiet))
+
+
+def _left_out(
+    given: Path | None, replayed: Path | None, *numbers: float | None, record: bool, seed: int
+) -> Iterator[str]:
+    """What was asked for and will not be: a sentence each."""
+    if given is not None and replayed is None:
+        yield f"this mode replays no profile: {given} is left alone."
+    if replayed is not None and (record or seed or any(number is not None for number in numbers)):
+        yield (
+            "should the profile not fit, the ranks start the controller themselves, without --record, --seed, "
+            "--search-seconds and --stable-iterations; --mode tune searches with them."
+        )
 
 
 def _controller_options(compare: list[str], record: bool, **numbers: float | None) -> tuple[str, ...]:

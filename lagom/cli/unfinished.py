@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.journal import JobEnd, JobStart
@@ -19,6 +20,33 @@ def how_it_stands(start: JobStart | None, last: Base | None) -> str:
         where = f" on {start.host}" if start is not None and start.host else ""
         return f"this log has no end: {who} was killed, or still runs{where}."
     return _as_seen_here(Path(start.region), who, start.pid)
+
+
+def has_died(start: JobStart | None, last: Base | None) -> bool:
+    """Whether nobody will ever write the end of such a log; False where that cannot be seen from here."""
+    if start is None or not start.pid or isinstance(last, JobEnd) or start.host != socket.gethostname():
+        return False
+    return not Path(f"/proc/{start.pid}").exists()
+
+
+@dataclass(slots=True)
+class Standing:
+    """The same of a log that is being read, event by event."""
+
+    start: JobStart | None = None
+    last: Base | None = None
+
+    def take(self, event: Base) -> None:
+        """One more event."""
+        self.start, self.last = event if isinstance(event, JobStart) else self.start, event
+
+    def has_died(self) -> bool:
+        """As far as it was read."""
+        return has_died(self.start, self.last)
+
+    def sentence(self) -> str:
+        """Empty if the log has its end."""
+        return how_it_stands(self.start, self.last)
 
 
 def _as_seen_here(region: Path, who: str, pid: int) -> str:

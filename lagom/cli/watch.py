@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lagom.cli import complete
-from lagom.cli.demo import check_writable
 from lagom.cli.pipe import put
 from lagom.errors import UsageError
+from lagom.files import check_named
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -164,5 +164,5 @@ def _lines() -> View:
 def _textfile(path: Path) -> View:
     from lagom.metrics import write_textfile
 
-    check_writable(path)
+    check_named(path)
     return lambda node: write_textfile(node, path)

@@ -18,6 +18,8 @@ from lagom.demo.display import make_display
 from lagom.demo.stage import Scene, on_stage
 from lagom.demo.story import Story
 from lagom.demo.table import show
+from lagom.errors import UsageError
+from lagom.files import FOLDER_MODE, write_named
 from lagom.journal.tail import Tail
 from lagom.settings import log_folder
 
@@ -48,6 +50,10 @@ def run(
     job = f"demo-{time.strftime('%H%M%S')}-{time.monotonic_ns() % 1000:03d}"
     log = folder or log_folder(job)
     story = Story()
+    try:
+        log.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{log} cannot be made ({error.strerror}); name another log folder in LAGOM_DIR.") from error
     console.print(_opening(scene, log), markup=False, highlight=False)
     try:
         differences = _play(scene, job, log, story, console, seconds, strategy)
@@ -59,7 +65,8 @@ def run(
     for difference in differences:
         console.print(f"two ranks differed: {difference}", markup=False)
     if json_file is not None:
-        json_file.write_text(json.dumps({**story.as_json(), "differences": differences, "log": str(log)}, indent=1))
+        document = {**story.as_json(), "differences": differences, "log": str(log)}
+        write_named(json_file, json.dumps(document, indent=1))
     return DISAGREED if differences else DONE
 
 

@@ -31,7 +31,8 @@ def status_of(story: Story, iterations: int) -> str:
     purpose = story.moves[-1].purpose if story.moves else "baseline"
     best = "" if story.best_ratio is None else f", best trial {(1 - story.best_ratio) * 100:+.1f} %"
     lost = f", regret {story.lost_iterations:.1f}" if story.moves else ""
-    return f"{purpose} {len(story.moves)}: {story.configs_tried} configs, {iterations} iterations{best}{lost}"
+    tried = f"{story.configs_tried} configs, {iterations} iterations of the job"
+    return f"{purpose} {len(story.moves)}: {tried}{best}{lost}"
 
 
 class TerminalDisplay:

@@ -8,6 +8,8 @@ from typing import Any
 
 from lagom.environment import differences
 from lagom.explain.model import Fit
+from lagom.headroom import VARIABLE as HEADROOM
+from lagom.headroom import parse as parse_headroom
 from lagom.profile_file import Fingerprint
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
@@ -30,7 +32,11 @@ def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int |
     if wanted.nccl_version and not here.nccl_version:
         unknown.append("the NCCL it loads")
     refusal = _mismatch(wanted, here, replace_unknown=not here.nccl_version)
-    if not refusal and (different := differences(read_environment(path), environ)):
+    asked = read_environment(path)
+    if not parse_headroom(asked.get(HEADROOM, "")):  # which is never set unasked: it costs memory
+        settable = [name for name in asked if not environ.get(name)]
+        unknown += [f"{name}={asked.pop(name)}, which `lagom run` sets" for name in settable]
+    if not refusal and (different := differences(asked, environ)):
         refusal = f"the profile asks for an environment that is another here: {'; '.join(different)}."
     return Fit(refusal, tuple(unknown))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lagom.journal.find import find_log, own_logs
-from lagom.journal.reader import last_job, read
+from lagom.journal.reader import is_of_an_earlier_job, last_job, read
 from lagom.journal.schema import (
     SCHEMA,
     Communicator,
@@ -54,6 +54,7 @@ __all__ = [
     "SiteRecord",
     "StandingAside",
     "find_log",
+    "is_of_an_earlier_job",
     "json_schema",
     "last_job",
     "own_logs",

@@ -63,6 +63,13 @@ def last_job(events: Iterable[Any]) -> list[Any]:
     return found
 
 
+def is_of_an_earlier_job(path: Path, log: Path) -> bool:
+    """Whether a file beside a log was written before its newest job began: a folder may hold several. Raises
+    :class:`JournalError` where the log cannot be read."""
+    start = next((event for event in last_job(read(log)) if isinstance(event, JobStart)), None)
+    return start is not None and path.exists() and path.stat().st_mtime < start.t
+
+
 def parse(line: str, number: int = 0) -> Base | None:
     """One line as an event; None if it is torn or garbage; raises :class:`JournalError` for another schema."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -41,12 +40,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(f"the folder {folder} cannot be made: {error.strerror or error}; choose another.") from error
-
-
-def check(path: Path) -> None:
-    """Refuse a file that cannot be written, before hours are spent on what it is for."""
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ReportError(f"{path} cannot be written; name a file in a folder that is there and yours.")
 
 
 def write(path: Path, text: str) -> None:

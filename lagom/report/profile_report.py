@@ -54,10 +54,10 @@ def more(profile: Profile) -> list[str]:
     """What else a reader wants to know first."""
     if not profile.x:
         return []
-    hidden = profile.x - profile.exposed
     lines = [
-        f"Overlap hides {words.time(max(hidden, 0.0))} of {words.time(profile.x)} communication; "
-        f"{words.time(profile.exposed)} ({words.percent(profile.exposed / profile.z)} of the step) stays exposed."
+        f"In the median step overlap hides {words.percent(profile.overlap_ratio, 0)} of {words.time(profile.x)} "
+        f"communication; {words.time(profile.exposed)} ({words.percent(profile.exposed / profile.z)} of the step) "
+        "stays exposed."
     ]
     if profile.y > profile.x:
         lines.append("The step is compute-bound (Y > X): communication has time to spare, so fewer channels may do.")

@@ -54,6 +54,8 @@ def overlap(story: TuningStory, folder: Path) -> tuple[Overlap | None, str]:
     """Before and after from the raw records in ``folder``; or None and why not (empty: there are no records)."""
     if not has_records(folder):
         return None, ""
+    if not has_records(folder, since=story.began):
+        return None, "the raw records beside this log are of a job before the one that it tells of."
     search = _only_tuned(story)
     if search is None or search.outcome is None:
         return None, "not exactly one communicator was tuned, so its kernels have no before and after."

@@ -121,6 +121,7 @@ class TuningStory:
     job: str = ""
     strategy: str = ""
     mode: str = ""
+    began: float = 0.0  # wall clock, s
     gpu: str = ""
     nccl: str = ""
     ranks: int = 0
@@ -151,7 +152,7 @@ def gather(events: Iterable[Any]) -> TuningStory:
 
 
 def _job_start(story: TuningStory, event: journal.JobStart) -> None:
-    story.job, story.strategy, story.mode = event.job, event.strategy, event.mode
+    story.job, story.strategy, story.mode, story.began = event.job, event.strategy, event.mode, event.t
 
 
 def _rank_joined(story: TuningStory, event: journal.RankJoined) -> None:

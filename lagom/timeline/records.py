@@ -33,9 +33,9 @@ EXCERPTS = "kernels"
 Recorded = tuple[list[KernelTable], dict[int, dict[int, NDArray[Any]]]]
 
 
-def has_records(folder: Path) -> bool:
-    """Whether a log folder holds raw records."""
-    return (folder / CALLS).is_file() and (folder / KERNELS).is_file()
+def has_records(folder: Path, since: float = 0.0) -> bool:
+    """Whether a log folder holds raw records, written since then (wall clock, s)."""
+    return all((folder / name).is_file() and (folder / name).stat().st_mtime >= since for name in (CALLS, KERNELS))
 
 
 def forget_records(folder: Path) -> None:

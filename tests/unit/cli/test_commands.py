@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -170,6 +172,37 @@ def test_set_refuses_a_job_that_has_ended(job: Path) -> None:
         log.write(journal.JobEnd(reason="all ranks left"))
     with pytest.raises(UsageError, match="has ended"):
         pin.set_rules(["any:any:nc=2"], job, False)
+
+
+def dead_job(folder: Path, **more: str) -> Path:
+    """The log of a job on this host whose controller is no more."""
+    with journal.Journal(folder) as log:
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        log.write(journal.JobStart(job="job", mode="tune", host=socket.gethostname(), pid=gone.pid, **more))
+    return folder
+
+
+def test_set_refuses_a_job_whose_controller_reads_no_pins(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is gone"):
+        pin.set_rules(["any:any:nc=2"], dead_job(tmp_path / "lagom-dead"), False)
+    with journal.Journal(tmp_path / "lagom-replay") as log:
+        log.write(journal.JobStart(job="job", mode="replay"))
+    with pytest.raises(UsageError, match="replays a profile"):
+        pin.set_rules(["any:any:nc=2"], tmp_path / "lagom-replay", False)
+
+
+def test_following_a_log_ends_where_nobody_will_write_its_end(tmp_path: Path) -> None:
+    done = lagom("log", "--follow", str(dead_job(tmp_path / "lagom-dead")), timeout=30)
+    assert done.returncode == 0
+    assert "this log has no end" in done.stderr
+
+
+def test_what_a_terminal_cannot_show_does_not_end_the_command(job: Path) -> None:
+    with journal.Journal(job) as log:
+        log.write(journal.Note(text="µs × ≤ ™"))
+    done = lagom("log", str(job), env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
 
 
 def test_version() -> None:

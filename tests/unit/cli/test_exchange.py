@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -195,6 +196,14 @@ def test_the_log_of_a_folder_stands_for_its_profile(tmp_path: Path) -> None:
     folder = tuned(tmp_path / "lagom-f", (CommConfig(channels=3),), ((Function.ALL_GATHER, 2 << 20),))
     done = lagom("export", folder / journal.LOG_NAME)
     assert (done.returncode, done.stdout) == (0, lagom("export", folder).stdout)
+
+
+def test_a_profile_of_an_earlier_job_in_the_folder_is_exported_with_a_word(tmp_path: Path) -> None:
+    folder = tuned(tmp_path / "lagom-g", (CommConfig(channels=3),), ((Function.ALL_GATHER, 2 << 20),))
+    assert "earlier job" not in lagom("export", folder).stderr
+    with journal.Journal(folder) as log:
+        log.write(journal.JobStart(job="second", mode="tune", t=time.time() + 60))
+    assert "is of an earlier job" in lagom("export", folder).stderr
 
 
 @pytest.mark.timeout(30)

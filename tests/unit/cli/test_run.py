@@ -361,3 +361,35 @@ def test_a_replay_without_a_log_folder_runs(place: Path) -> None:
     assert err.count("cannot be made") == 1
     assert "The job runs without a log." in err
     assert err.count("\n") == 3
+
+
+def test_what_cannot_go_together_is_refused(place: Path) -> None:
+    options = ["--compare", "any:>=1M:nc=2"]
+    for more, environ in ((["--set", "any:>=1M:nc=3"], {}), ([], {"LAGOM_SET": "any:>=1M:nc=3"})):
+        code, out, err = finish(start(place, *options, *more, "--", "echo", "ran", **environ))
+        assert (code, out) == (2, "")
+        assert "leave one of the two out" in err
+
+
+def test_the_mode_in_force_says_whether_a_profile_counts(place: Path) -> None:
+    """--mode wins over LAGOM_MODE, here too."""
+    profile = place / "p.lagom"
+    profile.write_text('lagom-profile 2\nenvironment NCCL_MAX_CTAS "16"\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n')
+    job = ["--", "sh", "-c", 'echo "[$NCCL_MAX_CTAS]"']
+    for mode, environ, wanted in (
+        ("replay", {"LAGOM_MODE": "off"}, "[16]\n"),
+        ("off", {}, "[]\n"),
+        ("tune", {}, "[]\n"),
+    ):
+        code, out, err = finish(start(place, "--mode", mode, "--profile", str(profile), *job, **environ))
+        assert (code, out) == (0, wanted), err
+        assert ("is left alone" in err) == (wanted == "[]\n")
+
+
+def test_options_that_a_rank_would_not_pass_on_are_told(place: Path) -> None:
+    profile = place / "p.lagom"
+    profile.write_text("lagom-profile 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
+    _, _, err = finish(start(place, "--profile", str(profile), "--record", "--", "true"))
+    assert "without --record" in err
+    _, _, err = finish(start(place, "--profile", str(profile), "--", "true"))
+    assert "without --record" not in err

@@ -119,7 +119,7 @@ def test_time_up_in_mid_search_says_so() -> None:
 def test_status_line_tells_where_the_search_is() -> None:
     assert status_of(told(), 7) == "0 ranks joined, 7 iterations: learning the program"
     line = status_of(told(program(), move("trial", 1), move("confirm", 2)), 99)
-    assert line == "confirm 2: 1 configs, 99 iterations, best trial +8.0 %, regret 1.5"
+    assert line == "confirm 2: 1 configs, 99 iterations of the job, best trial +8.0 %, regret 1.5"
 
 
 def test_plain_lines_come_at_most_every_few_seconds_and_only_with_news() -> None:

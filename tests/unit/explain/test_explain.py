@@ -213,12 +213,21 @@ def test_a_profile_of_another_gpu_is_refused_in_the_plugins_words(tmp_path: Path
 
 def test_a_profile_of_another_environment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = profile(tmp_path, Fingerprint(), environment={"NCCL_MIN_NCHANNELS": "32"})
-    monkeypatch.delenv("NCCL_MIN_NCHANNELS", raising=False)
+    monkeypatch.setenv("NCCL_MIN_NCHANNELS", "16")
     code, text = run(str(file))
     assert code == 1
-    assert "NCCL_MIN_NCHANNELS=32 (not set)" in text
+    assert "NCCL_MIN_NCHANNELS=32 (here 16)" in text
     monkeypatch.setenv("NCCL_MIN_NCHANNELS", "32")
     assert run(str(file))[0] == 0
+
+
+def test_what_lagom_run_sets_is_no_reason_to_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NCCL_MIN_NCHANNELS", raising=False)
+    code, text = run(str(profile(tmp_path, Fingerprint(), environment={"NCCL_MIN_NCHANNELS": "32"})))
+    assert code == 0
+    assert "NCCL_MIN_NCHANNELS=32, which `lagom run` sets" in " ".join(text.split())
+    asked = {"LAGOM_HEADROOM": "32:24", "NCCL_MIN_NCHANNELS": "32"}
+    assert run(str(profile(tmp_path, Fingerprint(), environment=asked)))[0] == 1, "it wants --headroom"
 
 
 def test_the_nccl_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ COUNTED = ("lagom_jobs", "lagom_ranks", "lagom_controller_up", "lagom_phase", "l
 @pytest.fixture
 def node() -> NodeSnapshot:
     """One tuned job."""
-    seen = region(group(slot(0, calls=7, epoch=7), slot(1, calls=9, epoch=7), epoch=7, held=plan(7)))
+    seen = region(
+        group(slot(0, calls=7, epoch=7, iterations=2), slot(1, calls=9, epoch=7, iterations=2), epoch=7, held=plan(7))
+    )
     story = JobStory()
     story.read(SEARCH)
     return NodeSnapshot(50.0, "host", (build_job(seen, story, "", {}, counts_of(seen, 1.0)),))
