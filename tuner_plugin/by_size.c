@@ -61,18 +61,15 @@ static void restrict_rules(struct lagom_job *job, const struct lagom_hello *hell
              withheld & LAGOM_WITHHELD_KNOBS ? " chunk and threads, which this NCCL takes from no tuner;" : "",
              withheld_rules(withheld));
     text[strlen(text) - 1] = '.';
-    lagom_job_remark(job, text);
+    lagom_job_remark(job, "%s", text);
 }
 
 static void say_what_holds(struct lagom_job *job, enum lagom_pledge_result result)
 {
-    char text[LAGOM_PATH_BYTES];
     switch (result) {
     case LAGOM_PLEDGE_REPLACED:
-        snprintf(text, sizeof(text),
-                 "another process of this node had read %u other size rules before; those hold here too.",
-                 job->size_rules.rule_count);
-        lagom_job_remark(job, text);
+        lagom_job_remark(job, "another process of this node had read %u other size rules before; those hold here too.",
+                         job->size_rules.rule_count);
         break;
     case LAGOM_PLEDGE_ALONE:
         lagom_job_remark(job, "the size rules could not be compared with those of the other ranks of this node.");
@@ -86,10 +83,7 @@ static void say_what_holds(struct lagom_job *job, enum lagom_pledge_result resul
 
 static enum lagom_standing stand_aside(struct lagom_job *job, const char *reason)
 {
-    char text[2 * LAGOM_PATH_BYTES];
-    snprintf(text, sizeof(text), "no size rules here, NCCL runs stock: %s", reason);
-    text[LAGOM_PATH_BYTES - 1] = '\0';
-    lagom_job_remark(job, text);
+    lagom_job_remark(job, "no size rules here, NCCL runs stock: %s", reason);
     return LAGOM_ASIDE;
 }
 

@@ -1,6 +1,7 @@
 #include "tuner_plugin/job.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,8 +24,13 @@ static bool speaks(const struct lagom_job *job)
     return job->mapping.region != NULL ? job->mapping.process == 0 : lagom_local_rank() == 0;
 }
 
-void lagom_job_remark(struct lagom_job *job, const char *text)
+void lagom_job_remark(struct lagom_job *job, const char *format, ...)
 {
+    char text[LAGOM_PATH_BYTES]; /* cut where the process's own is */
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof(text), format, values);
+    va_end(values);
     lagom_log(NCCL_LOG_WARN, "%s", text);
     if (job->mapping.region != NULL) {
         struct lagom_process *process = &job->mapping.region->processes[job->mapping.process];
@@ -85,13 +91,10 @@ bool lagom_job_join_region(struct lagom_job *job, const struct lagom_hello *hell
 static bool join_region(struct lagom_job *job, const struct lagom_hello *hello)
 {
     char reason[LAGOM_PATH_BYTES];
-    char text[2 * LAGOM_PATH_BYTES];
     if (lagom_job_join_region(job, hello, reason, sizeof(reason))) {
         return true;
     }
-    snprintf(text, sizeof(text), "no tuning here, NCCL runs stock: %s", reason);
-    text[LAGOM_PATH_BYTES - 1] = '\0';
-    lagom_job_remark(job, text);
+    lagom_job_remark(job, "no tuning here, NCCL runs stock: %s", reason);
     return false;
 }
 
@@ -129,7 +132,6 @@ const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_hel
 static bool choose_between_replay_and_tune(struct lagom_job *job, const struct lagom_hello *hello)
 {
     char reason[LAGOM_PATH_BYTES];
-    char text[2 * LAGOM_PATH_BYTES];
     bool must = job->settings.mode == LAGOM_MODE_REPLAY;
     if (job->settings.mode == LAGOM_MODE_TUNE || (!must && job->settings.profile[0] == '\0')) {
         return true;
@@ -138,10 +140,8 @@ static bool choose_between_replay_and_tune(struct lagom_job *job, const struct l
                                                        : lagom_job_load_profile(job, hello, reason, sizeof(reason));
     job->replaying = why == NULL;
     if (why != NULL) {
-        snprintf(text, sizeof(text), "profile not replayed, NCCL %s: %s",
-                 must ? "runs stock" : "starts stock and is tuned", why);
-        text[LAGOM_PATH_BYTES - 1] = '\0';
-        lagom_job_remark(job, text);
+        const char *instead = must ? "runs stock" : "starts stock and is tuned";
+        lagom_job_remark(job, "profile not replayed, NCCL %s: %s", instead, why);
     }
     return job->replaying || !must;
 }
@@ -168,7 +168,6 @@ static bool controller_is_mine_to_start(const struct lagom_job *job, const struc
 static void start_controller(struct lagom_job *job)
 {
     char reason[LAGOM_PATH_BYTES];
-    char text[2 * LAGOM_PATH_BYTES];
     const struct lagom_spawn spawn = {.python = job->settings.python,
                                       .region = job->mapping.path,
                                       .folder = job->folder,
@@ -181,9 +180,7 @@ static void start_controller(struct lagom_job *job)
     if (job->started_controller) {
         lagom_say("tuning this job's collectives; decisions in %s (read them with `lagom log`)", job->folder);
     } else {
-        snprintf(text, sizeof(text), "no tuning here, NCCL runs stock: %s", reason);
-        text[LAGOM_PATH_BYTES - 1] = '\0';
-        lagom_job_remark(job, text);
+        lagom_job_remark(job, "no tuning here, NCCL runs stock: %s", reason);
     }
 }
 

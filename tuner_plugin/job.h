@@ -41,7 +41,7 @@ bool lagom_job_join_region(struct lagom_job *job, const struct lagom_hello *hell
 const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room);
 
 /* Why something is not possible here: kept for doctor and the controller, in NCCL's log, and once a node on stderr. */
-void lagom_job_remark(struct lagom_job *job, const char *text);
+__attribute__((format(printf, 2, 3))) void lagom_job_remark(struct lagom_job *job, const char *format, ...);
 
 /* The same of what is only missed by some: it does not take the place of another remark, and goes to NCCL's log alone. */
 void lagom_job_remark_also(struct lagom_job *job, const char *text);
