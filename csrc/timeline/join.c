@@ -180,11 +180,16 @@ static bool may_wait(const struct lagom_join *join, const struct lagom_launch *l
     return lagom_join_is_timed(join) && untimed && to_come && join->held_count < LAGOM_JOIN_PATIENT;
 }
 
-/* Notes are missing about here: perhaps this launch is one after them, and its kernel is still to come. */
+/* Some were lost about here. */
+static bool notes_are_missing(const struct lagom_join *join)
+{
+    return join->launched.oldest >= join->doubted_from && join->launched.oldest < join->doubted_up_to;
+}
+
+/* Perhaps this launch is one after them, and its kernel is still to come. */
 static bool is_doubted(const struct lagom_join *join, const struct lagom_launch *launch)
 {
-    uint64_t number = join->launched.oldest;
-    return number >= join->doubted_from && number < join->doubted_up_to && launch->ran.end_ns == 0;
+    return notes_are_missing(join) && launch->ran.end_ns == 0;
 }
 
 /* true = one kernel is off our hands. */
@@ -282,7 +287,11 @@ static void let_many_go(struct lagom_join *join, uint32_t count)
     bool launches = waiting(join) > 0;
     for (uint32_t i = 0; i < count; i++) {
         let_go(join, launches ? LAGOM_JOIN_AMBIGUOUS : LAGOM_JOIN_NO_LAUNCH);
-        join->launched.oldest += waiting(join) > 0; /* every kernel had one, whichever it was */
+        if (notes_are_missing(join)) {
+            join->search += join->search < MOST_LOST; /* perhaps it had none */
+        } else {
+            join->launched.oldest += waiting(join) > 0; /* every kernel had one, whichever it was */
+        }
     }
 }
 
