@@ -19,7 +19,8 @@
 #define A_WHILE_US 1000u
 
 static struct lagom_region *region;
-static uint32_t over;
+static uint32_t over;     /* nobody pushes in bulk any more */
+static uint32_t all_said; /* nor anything else: what is in the ring is the rest */
 static uint64_t pushed_in_bulk, read_in_bulk;
 
 static void begin(void)
@@ -29,7 +30,7 @@ static void begin(void)
     }
     region = mmap(NULL, sizeof(*region), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(region != MAP_FAILED);
-    over = turn = hurried = 0;
+    over = all_said = turn = hurried = 0;
 }
 
 /* ---- Who goes first --------------------------------------------------------------------------------------------- */
@@ -130,7 +131,7 @@ static void *read_all(void *argument)
     static struct lagom_kernel_span spans[4096];
     uint64_t *launches = argument;
     for (bool last = false; !last;) {
-        last = lagom_load_acquire(&over) != 0;
+        last = lagom_load_acquire(&all_said) != 0;
         for (uint32_t count; (count = lagom_kernel_ring_drain(region, 0, spans, 4096)) > 0;) {
             for (uint32_t i = 0; i < count; i++) {
                 *launches += spans[i].source == LAGOM_SPAN_NCCL_EVENT;
@@ -160,6 +161,7 @@ static void launches_come_through(void)
     }
     lagom_store_release(&over, 1u);
     pthread_join(bulk, NULL);
+    lagom_store_release(&all_said, 1u);
     pthread_join(reader, NULL);
     printf("%lu of %u launches, %lu in bulk\n", launches, LAUNCHERS * LAUNCHES, pushed_in_bulk);
     CHECK(pushed_in_bulk > LAUNCHES);
