@@ -179,7 +179,7 @@ def _from_profile(path: Path) -> tuple[list[Entry], Picks]:
 
 def _profile(source: Path | None) -> Path:
     """The profile meant by a file, a log folder, its log, or nothing; it may lie in a folder without a log."""
-    from lagom.journal import LOG_NAME, find_log, is_of_an_earlier_job
+    from lagom.journal import LOG_NAME, find_log
 
     if source is not None and not source.is_dir() and source.name != LOG_NAME:
         return source
@@ -187,11 +187,21 @@ def _profile(source: Path | None) -> Path:
         return source / PROFILE_NAME
     log = find_log(source)
     path = log.parent / PROFILE_NAME
-    if is_of_an_earlier_job(path, log):
+    if _is_stale(path, log):
         _say(f"note: {path} is of an earlier job than the one that its log tells of")
     if not path.exists():
         raise UsageError(f"there is no {path}: nothing was found there that is better than stock; name a profile.")
     return path
+
+
+def _is_stale(path: Path, log: Path) -> bool:
+    from lagom.errors import JournalError
+    from lagom.journal import is_of_an_earlier_job
+
+    try:
+        return is_of_an_earlier_job(path, log)
+    except JournalError:
+        return False  # the profile is what is wanted
 
 
 def _ready(entries: list[Entry], picks: Picks, given: CommConfig, without: Sequence[str]) -> list[Entry]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.journal import JobEnd, JobStart
+from lagom.journal.ending import pid_namespace
 from lagom.journal.schema import Base
 
 
@@ -26,7 +27,8 @@ def has_died(start: JobStart | None, last: Base | None) -> bool:
     """Whether nobody will ever write the end of such a log; False where that cannot be seen from here."""
     if start is None or not start.pid or isinstance(last, JobEnd) or start.host != socket.gethostname():
         return False
-    return not Path(f"/proc/{start.pid}").exists()
+    is_ours = start.pid_namespace != 0 and start.pid_namespace == pid_namespace()
+    return is_ours and not Path(f"/proc/{start.pid}").exists()
 
 
 @dataclass(slots=True)

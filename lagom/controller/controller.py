@@ -30,7 +30,7 @@ from lagom.controller.timeline import Timeline
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.controller.turns import Turns
 from lagom.environment import of_process, told_by
-from lagom.journal.ending import lacks_an_end
+from lagom.journal.ending import lacks_an_end, pid_namespace
 from lagom.profile_file import Fingerprint, write_profile
 from lagom.wire.region import ProcessView, Region
 
@@ -267,6 +267,7 @@ class Controller:
                 rules=self.options.rules,
                 headroom="" if self.options.headroom is None else str(self.options.headroom),
                 pid=os.getpid(),
+                pid_namespace=pid_namespace(),
             )
         )
 

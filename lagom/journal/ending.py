@@ -14,6 +14,14 @@ from lagom.journal.writer import Journal
 LAST_BYTES = 64 << 10  # more than any line but a long move's; a job_end is far shorter
 
 
+def pid_namespace() -> int:
+    """Of this process, by the kernel's number; 0 where it is not told. In another one a pid is somebody else's."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
 def last_event(path: Path) -> Base | None:
     """The last line of a log file as an event; None if there is none, or it is torn or too long to be an end."""
     try:

@@ -118,6 +118,7 @@ class JobStart(Base):
     rules: tuple[str, ...] = ()
     headroom: str = ""  # channels built : those of stock
     pid: int = 0  # of the controller; 0 = there is none, or a lagom wrote this that did not say
+    pid_namespace: int = 0  # where that is its number: an inode; 0 = not said
 
 
 class RankJoined(Base):

@@ -17,6 +17,7 @@ from lagom import journal
 from lagom.cli import pin
 from lagom.cli.main import app
 from lagom.errors import UsageError
+from lagom.journal.ending import pid_namespace
 
 RUNNER = CliRunner()
 
@@ -174,12 +175,13 @@ def test_set_refuses_a_job_that_has_ended(job: Path) -> None:
         pin.set_rules(["any:any:nc=2"], job, False)
 
 
-def dead_job(folder: Path, **more: str) -> Path:
+def dead_job(folder: Path, **more: object) -> Path:
     """The log of a job on this host whose controller is no more."""
     with journal.Journal(folder) as log:
         gone = subprocess.Popen(["true"])
         gone.wait()
-        log.write(journal.JobStart(job="job", mode="tune", host=socket.gethostname(), pid=gone.pid, **more))
+        here = {"host": socket.gethostname(), "pid": gone.pid, "pid_namespace": pid_namespace()}
+        log.write(journal.JobStart(job="job", mode="tune", **{**here, **more}))
     return folder
 
 
@@ -196,6 +198,13 @@ def test_following_a_log_ends_where_nobody_will_write_its_end(tmp_path: Path) ->
     done = lagom("log", "--follow", str(dead_job(tmp_path / "lagom-dead")), timeout=30)
     assert done.returncode == 0
     assert "this log has no end" in done.stderr
+
+
+def test_a_job_in_another_pid_namespace_is_not_called_dead(tmp_path: Path) -> None:
+    for number, namespace in enumerate((0, pid_namespace() + 1)):
+        folder = dead_job(tmp_path / f"lagom-{number}", pid_namespace=namespace)
+        pin.set_rules(["any:any:nc=2"], folder, False)
+        assert pin.read_pins(folder) == ["any:any:nc=2"]
 
 
 def test_what_a_terminal_cannot_show_does_not_end_the_command(job: Path) -> None:
