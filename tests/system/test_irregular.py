@@ -68,7 +68,7 @@ def test_evaluations_and_checkpoints_are_no_iterations(job: Job, tmp_path: Path)
         checkpoint(150, every=90, pause_s=LONG_S),
     )
     spec = replace(SCENE.spec(), incidents=incidents)
-    run = tune(spec, job, tmp_path, search_seconds=10)
+    run = tune(spec, job, tmp_path)
     assert len(run.of(journal.Program)) == 1, "learnt once"
     outcome = run.of(journal.Outcome)[0]
     assert outcome.verdict == "improved", outcome.reason
