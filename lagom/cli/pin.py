@@ -74,19 +74,20 @@ def wanted_rules(options: list[str] | None, variable: str) -> tuple[str, ...]:
 
 def job_folder(directory: Path | None) -> Path:
     """The log folder of a job whose controller runs; raises if there is none that would read the pins."""
-    from lagom.cli.unfinished import has_died
-    from lagom.journal import JobEnd, JobStart, find_log, last_job, read
+    from lagom.cli.unfinished import Standing
+    from lagom.journal import JobEnd, find_log, read
 
-    log = find_log(directory)
-    events = last_job(read(log))
-    last, start = events[-1] if events else None, events[0] if events else None
-    if isinstance(last, JobEnd):
+    log, standing = find_log(directory), Standing()
+    for event in read(log):
+        standing.take(event)
+    start = standing.start
+    if isinstance(standing.last, JobEnd):
         raise UsageError(f"the job of {log.parent} has ended; name the folder of a running one with --dir.")
-    if not isinstance(start, JobStart):
+    if start is None:
         return log.parent
     if start.mode == "replay":
         raise UsageError(f"the job of {log.parent} replays a profile, and no controller reads pins there.")
-    if has_died(start, last):
+    if standing.has_died():
         raise UsageError(f"the controller of the job of {log.parent} (pid {start.pid}) is gone: nobody reads its pins.")
     return log.parent
 
