@@ -87,15 +87,18 @@ void *lagom_bystander_for(uint32_t ranks)
 {
     static struct lagom_bystander *all; /* under the plugin's lock */
     struct lagom_bystander *mine = all;
+    if (lagom_headroom.stock == 0) {
+        return NULL;
+    }
     while (mine != NULL && mine->ranks != ranks) {
         mine = mine->next;
     }
-    if (mine == NULL && lagom_headroom.stock != 0 && (mine = calloc(1, sizeof(*mine))) != NULL) {
+    if (mine == NULL && (mine = calloc(1, sizeof(*mine))) != NULL) {
         mine->ranks = ranks;
         mine->next = all;
         all = mine;
     }
-    return lagom_headroom.stock == 0 ? NULL : mine;
+    return mine;
 }
 
 void lagom_bystander_decide(const struct lagom_bystander *bystander, const struct lagom_question *question)
