@@ -101,19 +101,20 @@ void lagom_profiler_measure(struct lagom_profiled *profiled, bool on)
 /* ---- Events ----------------------------------------------------------------------------------------------------- */
 
 /* As getCollInfo counts: for AllGather and ReduceScatter, of all ranks. */
-static uint64_t bytes_asked(const struct lagom_member *member, int function, uint64_t bytes)
+static uint64_t bytes_asked(const struct lagom_member *member, int function, const struct nccl_event_coll *coll)
 {
     bool of_all_ranks = function == LAGOM_ALL_GATHER || function == LAGOM_REDUCE_SCATTER;
+    uint64_t bytes = coll->count * lagom_type_bytes(coll->type);
     return of_all_ranks ? bytes * member->ranks : bytes;
 }
 
 static struct lagom_kernel_span describe(struct lagom_member *member, const struct nccl_event_coll *coll)
 {
     int function = lagom_function_number(coll->function);
-    uint64_t bytes = coll->count * lagom_type_bytes(coll->type);
+    uint64_t bytes = bytes_asked(member, function, coll);
     uint64_t call = LAGOM_UNKNOWN_CALL;
     if (function >= 0 && bytes > 0) {
-        call = lagom_launch_order_match(&member->launches, (uint32_t)function, bytes_asked(member, function, bytes));
+        call = lagom_launch_order_match(&member->launches, (uint32_t)function, bytes);
     }
     return (struct lagom_kernel_span){
         .call = call,

@@ -2,11 +2,17 @@
 
 #include <string.h>
 
+#include "timeline/clock.h"
 #include "timeline/place.h"
 
 #define LOOK_AHEAD 8u    /* launches without a kernel that we believe in, after something went wrong */
 #define MOST_LOST 64u    /* the same, where the loss was told */
 #define COURSE_PAIRS 64u /* compared with each other at most: the clocks drift apart */
+
+/* CUPTI turns the GPU's clock into the host's by a rate of its own, so a kernel may seem to start before its launch.
+ * Seen on H200s: 63 us more for each second that CUPTI was on. */
+#define APART_NS 200000u
+#define DRIFT 8000u /* one part in so many */
 
 static struct lagom_launch *launch_at(struct lagom_join *join, uint64_t number)
 {
@@ -339,6 +345,12 @@ void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on
     join->doubted_from = join->doubted_up_to = 0;
 }
 
+static uint64_t launched_by(const struct lagom_join *join, const struct lagom_kernel_span *kernel)
+{
+    uint64_t on_for = lagom_elapsed_ns(kernel->start_ns, join->launched.since_ns);
+    return kernel->start_ns == 0 ? UINT64_MAX : kernel->start_ns + APART_NS + on_for / DRIFT;
+}
+
 /* Kept in the order of the launches. */
 static void hold(struct lagom_join *join, const struct lagom_nccl_kernel *kernel)
 {
@@ -356,18 +368,20 @@ static void settle(struct lagom_join *join, bool last_chance)
     }
 }
 
-void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *kernel)
+void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *recorded)
 {
-    if (kernel->from_graph) {
-        emit(join, kernel, LAGOM_JOIN_GRAPH); /* launched by replays, which NCCL tells nobody about */
+    struct lagom_nccl_kernel kernel = *recorded;
+    kernel.launched_by_ns = launched_by(join, &kernel.span);
+    if (kernel.from_graph) {
+        emit(join, &kernel, LAGOM_JOIN_GRAPH); /* launched by replays, which NCCL tells nobody about */
         return;
     }
-    if (kernel->span.kind == LAGOM_SPAN_P2P && !join->launched.bracketed) {
-        emit(join, kernel, LAGOM_JOIN_NO_LAUNCH); /* the tuner is never asked about it */
+    if (kernel.span.kind == LAGOM_SPAN_P2P && !join->launched.bracketed) {
+        emit(join, &kernel, LAGOM_JOIN_NO_LAUNCH); /* the tuner is never asked about it */
         return;
     }
-    if (join->launched.bracketed && lagom_unreported_is(&join->unreported, &kernel->span)) {
-        hold_unreported(join, kernel);
+    if (join->launched.bracketed && lagom_unreported_is(&join->unreported, &kernel.span)) {
+        hold_unreported(join, &kernel);
         return;
     }
     if (join->held_count == LAGOM_JOIN_HELD) {
@@ -376,7 +390,7 @@ void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *
     if (join->held_count == LAGOM_JOIN_HELD) {
         let_go(join, LAGOM_JOIN_NO_LAUNCH);
     }
-    hold(join, kernel);
+    hold(join, &kernel);
 }
 
 void lagom_join_exact(struct lagom_join *join, const struct lagom_nccl_kernel *kernel, uint64_t serial)

@@ -53,7 +53,7 @@ void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on
 void lagom_join_note(struct lagom_join *join, const struct lagom_note *note);
 
 /* A collective or P2P kernel. Kernels of one delivered buffer may come in any order before settle. */
-void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *kernel);
+void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *recorded);
 
 /* Its thread had pushed this launch's serial: exact, whatever the order. */
 void lagom_join_exact(struct lagom_join *join, const struct lagom_nccl_kernel *kernel, uint64_t serial);

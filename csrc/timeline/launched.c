@@ -128,8 +128,7 @@ static bool same_shape(const struct lagom_launch *launch, const struct lagom_ker
 
 bool lagom_launch_may_be(const struct lagom_launch *launch, const struct lagom_nccl_kernel *kernel)
 {
-    bool timed = kernel->span.start_ns != 0;
-    if (timed && kernel->span.start_ns + LAGOM_CLOCKS_APART_NS < launch->note.begin_ns) {
+    if (kernel->launched_by_ns < launch->note.begin_ns) {
         return false;
     }
     return launch->disputed || launch->collectives == 0 || same_shape(launch, &kernel->span);

@@ -6,10 +6,9 @@
 
 #include "protocol/lagom_protocol.h"
 
-#define LAGOM_CLOCKS_APART_NS 200000u /* CUPTI interpolates the GPU's clock: a kernel may seem to start too early */
-
 struct lagom_nccl_kernel {
     struct lagom_kernel_span span;
+    uint64_t launched_by_ns; /* its launch began before this, by the host's clock; UINT64_MAX = it has no times */
     uint32_t correlation;
     bool from_graph;
 };

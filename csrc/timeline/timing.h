@@ -1,9 +1,9 @@
 /* timing.h - NCCL times its kernels itself (KernelCh): by the GPU's clock, which runs evenly, from a zero of its own.
  *
  * Kernels put side by side with launches are rightly put if all of them took as long by both clocks and the clocks are
- * equally far apart at each. Seen on H200s: 41 us at most over 300 kernels and 10 s where it was right; some
- * milliseconds where it was an iteration off. Each communicator is compared with itself: another's GPU may have
- * another clock.
+ * equally far apart at each. Seen on H200s: 41 us at most over 300 kernels and 10 s where it was right, but on one rank
+ * CUPTI's clock ran off by an even 63 us a second; some milliseconds where it was an iteration off. Each communicator is
+ * compared with itself: another's GPU may have another clock.
  */
 #ifndef LAGOM_TIMING_H
 #define LAGOM_TIMING_H

@@ -125,8 +125,7 @@ static bool in_gap(const struct gap *gap, uint64_t call)
 static uint64_t asked_until(const struct lagom_unreported *unreported, const struct lagom_nccl_kernel *kernel)
 {
     const struct lagom_mark *next = mark_after(unreported, LAGOM_UNKNOWN_RANK, kernel->correlation);
-    uint64_t ran = kernel->span.start_ns == 0 ? UINT64_MAX : kernel->span.start_ns + LAGOM_CLOCKS_APART_NS;
-    return next != NULL && next->end_ns < ran ? next->end_ns : ran;
+    return next != NULL && next->end_ns < kernel->launched_by_ns ? next->end_ns : kernel->launched_by_ns;
 }
 
 static struct candidates candidates_of(const struct lagom_unreported *unreported,

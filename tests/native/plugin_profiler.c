@@ -29,7 +29,7 @@ static void names_ranks_and_spans(int api)
     CHECK_EQUAL(spans[1].source, LAGOM_SPAN_NCCL_KERNEL);
     for (int i = 0; i < 2; i++) {
         CHECK_EQUAL(spans[i].call, number);
-        CHECK_EQUAL(spans[i].bytes, 2 * MIB);
+        CHECK_EQUAL(spans[i].bytes, 2 * 2 * MIB); /* as the call */
         CHECK_EQUAL(spans[i].slot, 0);
         CHECK_EQUAL(spans[i].channels, 3);
         CHECK_EQUAL(spans[i].threads, 17 * 32);
