@@ -8,7 +8,7 @@ every step by the kernels' places, so that a gap that is 9 us in one step and 11
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -32,7 +32,8 @@ SAME_COMPUTE = 0.5
 @dataclass(frozen=True, slots=True)
 class SiteView:
     """Calls that play the same part. ``function`` is NO_FUNCTION for point-to-point; ``bytes`` 0 where unknown;
-    ``hidden`` the share of its time with compute beside it; ``context`` as in :class:`lagom.records.Site`."""
+    ``hidden`` the share of its time with compute beside it; ``context`` as in :class:`lagom.records.Site`; ``apart``
+    what tells it from others that read alike."""
 
     index: int
     function: int
@@ -42,10 +43,12 @@ class SiteView:
     compute: int
     calls: int
     hidden: float
+    apart: str = ""
 
     def __str__(self) -> str:
         word = "p2p" if self.function == NO_FUNCTION else Function(self.function).word
-        return " ".join(part for part in (word, format_bytes(self.bytes) if self.bytes else "", self.context) if part)
+        parts = (word, format_bytes(self.bytes) if self.bytes else "", self.context)
+        return " ".join(part for part in parts if part) + self.apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +170,13 @@ def _sites(
     )  # fmt: skip
     distinct = list(dict.fromkeys(keys))
     site_of = np.array([distinct.index(key) for key in keys])
-    contexts = _contexts(distinct)
+    contexts = _contexts(distinct) if table.is_compute.any() else [""] * len(distinct)  # else there is no telling
     sites = [
         SiteView(index, function, size, slot, contexts[index], behind, int((site_of == index).sum()),
                  float(hidden[site_of == index].mean()))
         for index, (function, size, slot, behind, _) in enumerate(distinct)
     ]  # fmt: skip
-    return tuple(sites), site_of
+    return _told_apart(sites), site_of
 
 
 def _contexts(keys: Sequence[tuple[int, int, int, int, bool]]) -> list[str]:
@@ -181,6 +184,18 @@ def _contexts(keys: Sequence[tuple[int, int, int, int, bool]]) -> list[str]:
     behind = list(dict.fromkeys(key[3] for key in keys if key[4]))
     letters = ["" if len(behind) < 2 else f" {chr(ord('a') + min(place, 25))}" for place in range(len(behind))]
     return [f"hidden{letters[behind.index(key[3])]}" if key[4] else "exposed" for key in keys]
+
+
+def _told_apart(sites: Sequence[SiteView]) -> tuple[SiteView, ...]:
+    """Those that would read alike with what tells them apart: the exact size, or the slot."""
+    sizes: dict[str, set[int]] = {}
+    slots: dict[str, set[int]] = {}
+    for site in sites:
+        sizes.setdefault(str(site), set()).add(site.bytes)
+        slots.setdefault(str(site), set()).add(site.slot)
+    by_size = [f" ({site.bytes:,} B)" if len(sizes[str(site)]) > 1 else "" for site in sites]
+    by_slot = [f" #{site.slot}" if len(slots[str(site)]) > 1 else "" for site in sites]
+    return tuple(replace(site, apart=size + slot) for site, size, slot in zip(sites, by_size, by_slot, strict=True))
 
 
 def describe(groups: Groups, pattern: int, most: int = 4) -> str:

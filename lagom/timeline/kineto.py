@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from lagom.errors import LagomError
+from lagom.files import write_result
 from lagom.records import Function
 from lagom.timeline.classify import NO_FUNCTION, Kind, function_of, kind_of
 from lagom.timeline.names import plain_name
@@ -29,6 +31,12 @@ class TraceError(LagomError):
     """A trace file that cannot be read as what it claims to be."""
 
 
+#: Rank of a table whose trace does not say it.
+NO_RANK = -1
+#: Larger numbers are damage: ns since 1970 reach it in the year 2116, and two of them still add up in 64 bits.
+_LARGEST = 2**62
+_LARGEST_RANK = 2**31 - 1
+_MOST_SMS = 1 << 20
 _GPU_CATEGORIES = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
 _ELEMENT_BYTES = {
     "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
@@ -38,16 +46,14 @@ _ELEMENT_BYTES = {
 
 
 def read(path: Path) -> list[KernelTable]:
-    """The kernels of a trace, one table a GPU; ``path`` may end in ``.gz``. Raises :class:`TraceError`."""
+    """The kernels of a trace, one table a GPU, of rank :data:`NO_RANK` if it does not say which; ``path`` may end in
+    ``.gz``. Raises :class:`TraceError`."""
     document = _document(path)
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list):
         raise TraceError(f"{path} is JSON but no Chrome trace: it has no list `traceEvents`; give a Kineto trace.")
     document = document if isinstance(document, dict) else {}
-    by_device: dict[int, list[dict[str, Any]]] = {}
-    for event in events:
-        if isinstance(event, dict) and event.get("cat") in _GPU_CATEGORIES and event.get("ph") == "X":
-            by_device.setdefault(_device(event), []).append(event)
+    by_device = _by_device(events)
     if not by_device:
         raise TraceError(f"{path} has no GPU kernels; record it with ProfilerActivity.CUDA among the activities.")
     alone = len(by_device) == 1
@@ -64,19 +70,41 @@ def _document(path: Path) -> Any:
         raise TraceError(f"{path} is a damaged gzip file ({error}); copy it again.") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise TraceError(f"{path} is not complete JSON ({error}); was the job killed while writing it?") from error
+    except (RecursionError, ValueError) as error:
+        raise TraceError(
+            f"{path} is JSON but no Chrome trace: it is nested too deeply or has numbers of thousands of digits; "
+            "give a Kineto trace."
+        ) from error
+
+
+def _by_device(events: list[Any]) -> dict[int, list[dict[str, Any]]]:
+    """The events of each GPU. One whose category is no text may be of any: the first gets it, where it is counted as
+    malformed."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    unreadable = []
+    for event in events:
+        if not isinstance(event, dict) or event.get("ph") != "X":
+            continue
+        category = event.get("cat", "")
+        if not isinstance(category, str):
+            unreadable.append(event)
+        elif category in _GPU_CATEGORIES:
+            found.setdefault(_device(event), []).append(event)
+    if found:
+        found[min(found)] += unreadable
+    return found
 
 
 def _device(event: dict[str, Any]) -> int:
     args = event.get("args")
     device = args.get("device", event.get("pid", 0)) if isinstance(args, dict) else event.get("pid", 0)
-    return device if isinstance(device, int) else 0
+    return device if isinstance(device, int) and 0 <= device <= _LARGEST_RANK else 0
 
 
 def _table(
     events: list[dict[str, Any]], document: dict[str, Any], device: int, alone: bool, source: str
 ) -> KernelTable:
-    base = document.get("baseTimeNanoseconds")
-    base = base if isinstance(base, int) else 0
+    base = _base(document, source)
     rows = [row for event in events if (row := _row(event, base)) is not None]
     names, ids = _intern([row[0] for row in rows])
     communicators, slots = _intern([row[7] for row in rows], keep_order=True)
@@ -93,8 +121,17 @@ def _table(
     )  # fmt: skip
 
 
+def _base(document: dict[str, Any], source: str) -> int:
+    base = document.get("baseTimeNanoseconds")
+    if isinstance(base, int) and abs(base) > _LARGEST:
+        raise TraceError(f"{source} has a damaged `baseTimeNanoseconds`, past the year 2116; record it again.")
+    return base if isinstance(base, int) else 0
+
+
 def _row(event: dict[str, Any], base: int) -> tuple[Any, ...] | None:
     """(name, start, end, stream, blocks, threads, bytes, process group, function, grid x), None if it is unusable."""
+    if not isinstance(event["cat"], str):
+        return None
     args = event.get("args")
     args = args if isinstance(args, dict) else {}
     try:
@@ -104,12 +141,17 @@ def _row(event: dict[str, Any], base: int) -> tuple[Any, ...] | None:
         block = [max(int(size), 1) for size in args.get("block", (0,))] or [1]
         stream = int(args.get("stream", event.get("tid", 0)))
         operation = str(args.get("Collective name", ""))
-        return (
-            str(event["name"]), start, end, stream, int(np.prod(grid)), int(np.prod(block)), _message_bytes(args),
-            str(args.get("Process Group Name", "")), function_of(operation), grid[0],
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError, OverflowError):
+        numbers = (start, end, stream, math.prod(grid), math.prod(block), _message_bytes(args))
+        group = str(args.get("Process Group Name", ""))
+        row = (_encodable(str(event["name"])), *numbers, group, function_of(operation), grid[0])
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
+    return row if max(map(abs, numbers)) <= _LARGEST else None
+
+
+def _encodable(name: str) -> str:
+    """Half a surrogate pair, which JSON may hold and no file or picture, is spelled out."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _message_bytes(args: dict[str, Any]) -> int:
@@ -126,21 +168,24 @@ def _intern(values: Sequence[str], keep_order: bool = False) -> tuple[tuple[str,
 
 
 def _rank(document: dict[str, Any], device: int, alone: bool) -> int:
+    """As the trace says it, else the GPU's number; of a lone GPU 0 that means nothing, each process may call its so."""
+    if not alone:
+        return device
     info = document.get("distributedInfo")
     rank = info.get("rank") if isinstance(info, dict) else None
-    return rank if alone and isinstance(rank, int) else device
+    return rank if isinstance(rank, int) and 0 <= rank <= _LARGEST_RANK else device or NO_RANK
 
 
 def _sms(document: dict[str, Any], device: int) -> int:
     known = document.get("deviceProperties")
     for entry in known if isinstance(known, list) else ():
         if isinstance(entry, dict) and entry.get("id") == device and isinstance(entry.get("numSms"), int):
-            return int(entry["numSms"])
+            return int(entry["numSms"]) if 0 < entry["numSms"] <= _MOST_SMS else 0
     return 0
 
 
 def write(table: KernelTable, path: Path, marks: Iterable[tuple[str, int, int]] = (), world_size: int = 1) -> None:
-    """``table`` as a Kineto-shaped trace (gzip if ``path`` ends in ``.gz``).
+    """``table`` as a Kineto-shaped trace (gzip if ``path`` ends in ``.gz``). Raises :class:`UsageError`.
 
     ``marks`` are named ranges (name, start, end in ns) shown as a track of their own: iterations and overlap groups.
     """
@@ -155,7 +200,7 @@ def write(table: KernelTable, path: Path, marks: Iterable[tuple[str, int, int]] 
         "traceEvents": events,
     }
     raw = json.dumps(document, separators=(",", ":")).encode()
-    path.write_bytes(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
+    write_result(path, gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
 
 
 def _metadata(rank: int) -> dict[str, Any]:

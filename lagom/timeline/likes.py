@@ -25,6 +25,8 @@ LOUD_FROM = 0.99
 #: How many kernels before and after must agree for two places to have one role. Tried in this order: the one-sided
 #: ones are for the first and the last layer, which have other neighbours on one side.
 WINDOWS = ((3, 3), (2, 2), (0, 4), (4, 0))
+#: Bits of a number that is sorted by: those of an int64 without its sign.
+_WIDEST = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,9 @@ def _references(
     found = np.full(duration.shape, np.nan)
     for medians_of in (_medians_in_step, _medians_ever) if steps.exact else (_medians_in_step,):
         for role in candidates:
-            found = np.where(np.isnan(found), medians_of(duration, quiet, role), found)
+            wanted = np.isin(role, role[np.isnan(found).any(axis=0)])  # the places of every role that one lacks
+            medians = medians_of(duration[:, wanted], quiet[:, wanted], role[wanted])
+            found[:, wanted] = np.where(np.isnan(found[:, wanted]), medians, found[:, wanted])
     return found, _joined_roles(candidates, np.asarray(quiet.any(axis=0)))
 
 
@@ -144,12 +148,21 @@ def _medians_ever(duration: Floats, quiet: NDArray[np.bool_], role: NDArray[np.i
 
 
 def _medians(values: Floats, group: NDArray[np.int64], count: int) -> Floats:
-    """The median of the values of each group 0 .. count-1; NaN for an empty one."""
-    order = np.lexsort([values, group])
-    values, sizes = values[order], np.bincount(group, minlength=count)
+    """The median of the values (whole ns, none below 0) of each group 0 .. count-1; NaN for an empty one."""
+    values, sizes = _sorted_by_group(values, group, count), np.bincount(group, minlength=count)
     first = np.cumsum(sizes) - sizes
     filled = sizes > 0
     low, high = first + (sizes - 1) // 2, first + sizes // 2
     medians = np.full(count, np.nan)
     medians[filled] = (values[low[filled]] + values[high[filled]]) / 2
     return medians
+
+
+def _sorted_by_group(values: Floats, group: NDArray[np.int64], count: int) -> Floats:
+    """The values of group 0, sorted, then those of group 1, ... Where both fit into one number that is sorted, which is
+    many times as fast as sorting by two keys."""
+    bits = int(values.max(initial=0)).bit_length()
+    if count.bit_length() + bits > _WIDEST:
+        return values[np.lexsort([values, group])]
+    both = np.sort((group << bits) | values.astype(np.int64))
+    return (both & ((1 << bits) - 1)).astype(float)

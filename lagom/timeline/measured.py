@@ -7,17 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from lagom.timeline.classify import Kind
 from lagom.timeline.join import join, tunable_share
+from lagom.timeline.period import find_period
 from lagom.timeline.table import KernelTable
+from lagom.wire.layout import CALL_RECORD
 
+NCCL_ALONE, HOST = "nccl kernels", "host"
 #: Tier -> what it can tell.
 TIERS = {
     "timeline": "compute and communication kernels: X, Y, Z, overlap and tax",
-    "nccl kernels": "communication kernels only: X and Z; overlap and tax cannot be seen",
+    NCCL_ALONE: "communication kernels only: X and Z; overlap and tax cannot be seen",
     "compute kernels": "compute kernels only: Y and Z",
+    HOST: "no kernels, only when calls are made: Z alone",
 }
 
 #: Rank -> communicator slot -> call records.
@@ -63,7 +68,18 @@ def measured(tables: Sequence[KernelTable], calls: Calls | None = None) -> Measu
     )
 
 
+def z_by_calls(calls: Calls) -> float | None:
+    """Z by the times alone at which the busiest communicator was called, ns: the last tier; ``None`` if its calls do
+    not repeat themselves three times."""
+    every = [records for of_rank in calls.values() for records in of_rank.values()]
+    records = np.sort(max(every, key=len, default=np.zeros(0, CALL_RECORD)), order="call")
+    codes = np.unique(records[["function", "bytes"]], return_inverse=True)[1]
+    period = find_period(codes) if codes.size else None
+    times = records["time_ns"].astype(np.int64)
+    return None if period is None else float(np.median(times[period:] - times[:-period]))
+
+
 def _tier(tables: Sequence[KernelTable]) -> str:
     compute = any((table.kind == Kind.COMPUTE).any() for table in tables)
     communication = any(table.is_communication.any() for table in tables)
-    return "timeline" if compute and communication else "nccl kernels" if communication else "compute kernels"
+    return "timeline" if compute and communication else NCCL_ALONE if communication else "compute kernels"

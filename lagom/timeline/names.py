@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 
 _LENGTH = re.compile(r"\d+")
+_LONGEST_LENGTH = 9  # digits; more are no length but damage
 _ANONYMOUS = re.compile(r"^_GLOBAL__N_")
 _FILE_OF_ANONYMOUS = re.compile(r"^_GLOBAL__N__[0-9a-f]+_\d+_(\w+?)_c(?:u|$)")
 _TRAILING_HASH = re.compile(r"[_.][0-9a-f]{8,}.*$")
@@ -50,7 +51,7 @@ def plain_name(name: str) -> str:
 
 def _identifiers(text: str, nested: bool) -> list[str]:
     parts: list[str] = []
-    while (match := _LENGTH.match(text)) is not None:
+    while (match := _LENGTH.match(text)) is not None and len(match.group()) <= _LONGEST_LENGTH:
         length = int(match.group())
         parts.append(text[match.end() : match.end() + length])
         text = text[match.end() + length :]
@@ -63,7 +64,7 @@ def _identifiers(text: str, nested: bool) -> list[str]:
 def label(name: str, width: int = 44) -> str:
     """A short spelling for tables and plots: no return type, arguments, template arguments or namespaces."""
     text = plain_name(name)
-    text = text.removeprefix("void ")
+    text = text.removeprefix("void ").replace("(anonymous namespace)::", "")
     text = text.split("(", 1)[0] if not text.startswith("(") else text
     text = text.split("<", 1)[0].split("::")[-1] or text
     if len(text) <= width:

@@ -2,7 +2,9 @@
 
 A period must explain at least three whole repeats, and *every* signature must be in (nearly) every repeat: otherwise
 ``AAAA…`` at the head of an FSDP pass, or a layer that occurs 32 times, would pass for the step. Among the lags that do,
-the best match wins, and among equals the shortest.
+the best match wins, and among equals the shortest. But what is done every third step or less often (a loss is logged,
+a flag is asked for) makes no longer step: if the best lag is some repeats of a shorter one and a few short kernels, the
+shorter one is the period.
 """
 
 from __future__ import annotations
@@ -21,6 +23,11 @@ _TIE = 0.002
 #: This share of the kernels may be of signatures that are not in every repeat (logging, a checkpoint).
 _MAX_RARE = 0.02
 _MAX_MULTIPLE = 128
+#: What is done every so many steps at most is no part of a step if it is so many kernels of a stream at most (an
+#: optimizer launches more, so micro-batches are no steps) and takes at most this share of the stream's time.
+_MAX_REPEATS, _MAX_EXTRA, _MAX_EXTRA_TIME = 10, 8, 0.01
+#: Fewer kernels may be layers.
+_MIN_STEP = 8
 
 
 class Word(NamedTuple):
@@ -32,12 +39,13 @@ class Word(NamedTuple):
 
 
 def signatures(table: KernelTable, exact: bool = True) -> NDArray[np.int64]:
-    """A code for each kernel, equal for equal (name, grid, grid's x, block); of communication: (name, message size),
-    because its grid and block are what tuning changes from one step to the next. Not ``exact``: the name alone."""
+    """A code for each kernel, equal for equal (name, grid, grid's x, block); of communication: (name, function,
+    message size), because its grid and block are what tuning changes from one step to the next, and NCCL's own events
+    tell no name. Not ``exact``: neither grids nor sizes count."""
     code = table.name.astype(np.int64)
     compute = ~table.is_communication
     shapes = (table.grid * compute, table.channels * compute, table.block * compute, table.bytes)
-    for column in shapes if exact else ():
+    for column in (table.function, *(shapes if exact else ())):
         _, dense = np.unique(column, return_inverse=True)
         code = code * (int(dense.max(initial=0)) + 1) + dense
     return np.unique(code, return_inverse=True)[1].astype(np.int64)
@@ -45,11 +53,41 @@ def signatures(table: KernelTable, exact: bool = True) -> NDArray[np.int64]:
 
 def find_period(codes: NDArray[np.int64]) -> int | None:
     """Kernels a repeat, or ``None``. Shape of ``codes``: one a kernel, in order of start."""
-    scored = [(lag, _match(codes, lag)) for lag in _candidates(codes) if _explains_all(codes, lag)]
+    counts = np.bincount(codes)
+    scored = [(lag, _match(codes, lag)) for lag in _candidates(codes) if _explains_all(counts, codes.size // lag)]
     best = max((match for _, match in scored), default=0.0)
     if best < _MIN_MATCH:
         return None
     return min(lag for lag, match in scored if match >= best - _TIE)
+
+
+def shorter_period(codes: NDArray[np.int64], duration: NDArray[np.int64], period: int) -> int:
+    """That of which ``period`` is some repeats and a few short kernels; ``period`` itself if there is none.
+    ``duration``: ns, one a kernel."""
+    for repeats in range(_MAX_REPEATS, 1, -1):
+        lag = one_of_several(codes[:period], duration[:period], repeats)
+        if lag is not None and lag >= _MIN_STEP and _match(codes, lag) >= _MIN_MATCH and _repeats_nothing(codes, lag):
+            return lag
+    return period
+
+
+def one_of_several(codes: NDArray[np.int64], duration: NDArray[np.int64], repeats: int) -> int | None:
+    """How many kernels each of the repeats has if the kernels of one period can be so many, and a few short ones
+    between them; else ``None``."""
+    if not 1 < repeats <= _MAX_REPEATS:
+        return None
+    counts = np.bincount(codes)
+    extra = counts % repeats
+    time = np.bincount(codes, duration) / np.maximum(counts, 1)
+    few = 0 < extra.sum() <= _MAX_EXTRA and (extra * time).sum() <= _MAX_EXTRA_TIME * duration.sum()
+    return int(codes.size - extra.sum()) // repeats if few else None
+
+
+def _repeats_nothing(codes: NDArray[np.int64], lag: int) -> bool:
+    """Whether the usual run of so many kernels is no repetition of a shorter one."""
+    begin = int(find_word(codes, lag).starts[0])
+    word = codes[begin : begin + lag]
+    return not any((word[part:] == word[:-part]).all() for part in range(1, lag // 2 + 1) if lag % part == 0)
 
 
 def _candidates(codes: NDArray[np.int64]) -> list[int]:
@@ -70,24 +108,22 @@ def _match(codes: NDArray[np.int64], lag: int) -> float:
     return float((codes[lag:] == codes[:-lag]).mean())
 
 
-def _explains_all(codes: NDArray[np.int64], lag: int) -> bool:
-    """True if nearly all kernels are of signatures that occur in every repeat."""
-    repeats = codes.size // lag
-    counts = np.bincount(codes)
-    rare = counts[counts < repeats - 1].sum()
-    return bool(rare <= _MAX_RARE * codes.size)
+def _explains_all(counts: NDArray[np.int64], repeats: int) -> bool:
+    """True if nearly all kernels are of signatures that occur in every repeat. ``counts``: kernels a signature."""
+    return bool(counts[counts < repeats - 1].sum() <= _MAX_RARE * counts.sum())
 
 
 def find_word(codes: NDArray[np.int64], length: int) -> Word:
     """The run of ``length`` codes that occurs most often, by a rolling hash modulo 2^64."""
-    hashes = _window_hashes(codes, length)
+    hashes = window_hashes(codes, length)
     values, first, votes = np.unique(hashes, return_index=True, return_counts=True)
     common = votes == votes.max()
     chosen = values[common][np.argmin(first[common])]
     return Word(length, _apart(np.flatnonzero(hashes == chosen), length), hashes)
 
 
-def _window_hashes(codes: NDArray[np.int64], length: int) -> NDArray[np.uint64]:
+def window_hashes(codes: NDArray[np.int64], length: int) -> NDArray[np.uint64]:
+    """A hash of the run of ``length`` codes that begins at each index, one entry for each index at which one does."""
     if length <= 0 or codes.size < length:
         return np.zeros(1, np.uint64)
     digits = np.random.default_rng(0).integers(1, 2**63, int(codes.max()) + 1, dtype=np.uint64)[codes]

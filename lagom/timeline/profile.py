@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lagom.timeline import likes, sufferers, tax
 from lagom.timeline.account import Busy
-from lagom.timeline.classify import NO_FUNCTION
+from lagom.timeline.classify import NO_FUNCTION, is_symmetric
 from lagom.timeline.groups import Groups, describe, find_groups
 from lagom.timeline.kineto import TraceError
 from lagom.timeline.likes import Contention
-from lagom.timeline.measured import Calls, Measured, measured
+from lagom.timeline.measured import HOST, NCCL_ALONE, TIERS, Calls, Measured, measured, z_by_calls
 from lagom.timeline.quiet import refer
 from lagom.timeline.ranks import Rank, Together, together
 from lagom.timeline.steps import find_steps
@@ -48,7 +49,8 @@ class PatternRow:
 
 @dataclass(frozen=True, slots=True)
 class SiteRow:
-    """One site: calls a step, communication time (minimum over ranks), and how much of it is exposed; ns a step."""
+    """One site: calls a step, communication time (minimum over ranks), and how much of that is exposed on the rank
+    shown; ns a step. ``exposed`` and ``hidden`` are NaN where no compute was recorded."""
 
     name: str
     calls: int
@@ -61,7 +63,9 @@ class SiteRow:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A job's timeline, digested. ``ranks[shown]`` is the rank that pictures and patterns are of: the one with the
-    median step. Times in ns; ``z``, ``x``, ``y`` are medians over steps of the ranks together; shares are of 1."""
+    median step. Times in ns; ``z``, ``x``, ``y`` are medians over steps of the ranks together, ``own_x``,
+    ``overlap_ratio``, ``exposed`` and ``idle`` of the rank shown; shares are of 1. What cannot be seen is NaN: without
+    compute kernels everything but Z and X."""
 
     ranks: tuple[Rank, ...]
     together: Together
@@ -71,6 +75,7 @@ class Profile:
     z: float
     x: float
     y: float
+    own_x: float
     overlap_ratio: float
     exposed: float
     idle: float
@@ -83,6 +88,11 @@ class Profile:
     contention: Contention
     measured: Measured
     notes: tuple[str, ...]
+
+    @property
+    def sees_compute(self) -> bool:
+        """Whether compute kernels were recorded, or at least no communication that they could hide."""
+        return self.measured.tier != NCCL_ALONE
 
     @property
     def rank(self) -> Rank:
@@ -104,7 +114,9 @@ def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), ca
     to say how many kernels can be told which call they belong to.
     """
     if not tables or not any(len(table) for table in tables):
-        raise TraceError("the traces hold no usable kernel record; record at least three iterations of a GPU job.")
+        z = z_by_calls(calls or {})
+        seen = "" if z is None else f", only calls, {z / 1e6:.3g} ms an iteration (tier {HOST}: {TIERS[HOST]})"
+        raise TraceError(f"there is no usable kernel record{seen}; record at least three iterations of a GPU job.")
     ranks = _ranks(sorted((table for table in tables if len(table)), key=lambda table: table.rank))
     losses = [likes.measure(rank.table, rank.steps, rank.busy) for rank in ranks]
     if quiet:
@@ -115,7 +127,7 @@ def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), ca
     lengths = [float(np.median(part.z)) for part in times]
     shown = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
     rank, contention = ranks[shown], losses[shown]
-    return Profile(
+    found = Profile(
         ranks=tuple(ranks),
         together=merged,
         shown=shown,
@@ -124,6 +136,7 @@ def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), ca
         z=_median([sample.z for sample in merged.samples]),
         x=_median([sample.x or 0.0 for sample in merged.samples]),
         y=_median([sample.y or 0.0 for sample in merged.samples]),
+        own_x=_median(times[shown].x),
         overlap_ratio=_median(times[shown].overlap_ratio),
         exposed=_median(times[shown].exposed),
         idle=_median(times[shown].idle),
@@ -137,6 +150,22 @@ def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), ca
         measured=measured([rank.table for rank in ranks], calls),
         notes=(*_notes(ranks, taxes, merged), *_quiet_notes(contention)),
     )
+    return found if found.sees_compute else _without_compute(found)
+
+
+def _without_compute(found: Profile) -> Profile:
+    """The same where only NCCL's kernels were recorded: what would take compute to know is not known, and not 0."""
+    nan = math.nan
+    unknown = Tax(nan, nan, nan, nan, nan, nan, nan)
+    return replace(
+        found, y=nan, overlap_ratio=nan, exposed=nan, idle=nan, tax=unknown,
+        taxes=(unknown,) * len(found.taxes),
+        patterns=tuple(
+            replace(row, y=nan, overlap=nan, exposed=nan, overlap_ratio=nan, oef=nan, oef_quiet=nan, tax=nan)
+            for row in found.patterns
+        ),
+        sites=tuple(replace(row, exposed=nan, hidden=nan) for row in found.sites),
+    )  # fmt: skip
 
 
 def _referred(ranks: Sequence[Rank], losses: Sequence[Contention], quiet: Sequence[KernelTable]) -> list[Contention]:
@@ -201,13 +230,15 @@ def _sites(rank: Rank, merged: Together) -> tuple[SiteRow, ...]:
     rows = rank.steps.index[:, groups.places]
     start, end = rank.table.start[rows], rank.table.end[rows]
     exposed = (end - start) - rank.busy.between(start, end).y
+    symmetric = np.array([is_symmetric(rank.table.names[name]) for name in rank.table.name[rows[0]]])
     found = []
     for site in groups.sites:
         mine = groups.site_of == site.index
         least = merged.x[:, mine] if merged.x.shape[1:] == mine.shape else (end - start)[:, mine]
+        x = _median(least.sum(axis=1))
         row = SiteRow(
-            name=str(site), calls=site.calls, x=_median(least.sum(axis=1)),
-            exposed=_median(exposed[:, mine].sum(axis=1)), hidden=site.hidden, tunable=site.function != NO_FUNCTION,
+            name=str(site), calls=site.calls, x=x, exposed=min(_median(exposed[:, mine].sum(axis=1)), x),
+            hidden=site.hidden, tunable=site.function != NO_FUNCTION and not symmetric[mine].any(),
         )  # fmt: skip
         found.append(row)
     return tuple(found)

@@ -32,7 +32,10 @@ Seen = tuple[KernelTable, Steps, Contention]
 def refer(loud: Seen, quiet: Seen) -> Contention:
     """The contention of ``loud`` with the gaps in its references filled from ``quiet``; both as ``likes.measure`` made
     them. Unchanged but for ``outside`` if the two do not run the same kernels."""
-    here, there, place = loud[2], quiet[2], _same_places(loud, quiet)
+    here, there = loud[2], quiet[2]
+    if not there.places.size:
+        return replace(here, outside=_nothing(here))
+    place = _same_places(loud, quiet)
     length = np.where(np.isnan(there.quiet), there.duration, there.quiet)
     alone, error = np.median(length, axis=0), _error_of_median(length)
     known = place >= 0
@@ -53,6 +56,12 @@ def refer(loud: Seen, quiet: Seen) -> Contention:
         compared=compared,
     )
     return replace(here, quiet=reference, outside=outside)
+
+
+def _nothing(here: Contention) -> Outside:
+    """What a recording without any compute is good for."""
+    used, error = np.zeros(here.duration.shape, bool), np.zeros(here.places.size)
+    return Outside(used, error, share=0.0, pressure=0.0, matched=0.0, pace=1.0, compared=0)
 
 
 def _pressure(contention: Contention) -> Floats:

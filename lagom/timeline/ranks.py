@@ -93,8 +93,9 @@ def _first_calls(steps: Steps, table: KernelTable) -> NDArray[np.int64] | None:
 
 
 def _by_time(steps: Sequence[Steps]) -> list[NDArray[np.int64]] | None:
-    """Rows by nearest start, if every rank has a step within half a step's length for at least half of the steps."""
-    base = steps[0]
+    """Rows by nearest start, if every rank has a step within half a step's length for at least half of those of the
+    rank that has fewest."""
+    base = min(steps, key=lambda one: one.count)
     half = np.median(base.end - base.begin) / 2
     nearest = [np.array([int(np.argmin(np.abs(one.begin - begin))) for begin in base.begin]) for one in steps]
     close = [np.abs(one.begin[rows] - base.begin) < half for one, rows in zip(steps, nearest, strict=True)]

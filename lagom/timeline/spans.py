@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lagom.records import Assignment, CommConfig, Function
 from lagom.timeline.classify import NO_FUNCTION, Kind
-from lagom.timeline.table import NO_CALL, KernelTable, build
+from lagom.timeline.table import KERNEL_RING, NO_CALL, KernelTable, build
 from lagom.wire import layout
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def from_ring(spans: NDArray[Any], names: Mapping[int, str] | None = None, rank:
     spans = spans[spans["source"] != layout.SPAN_NCCL_EVENT]
     kind = np.where(spans["kind"] <= max(Kind), spans["kind"], Kind.OTHER)
     function = np.where(spans["function"] <= max(Function), spans["function"], NO_FUNCTION)
-    hashes, index = np.unique(spans["name"], return_inverse=True)
-    known = dict(names or {})
-    spellings = [known.get(int(value), f"kernel#{value:08x}") for value in hashes]
+    spellings, index = _spelled(spans, function, dict(names or {}))
     bad = (spans["kind"] > max(Kind)) | (spans["source"] > layout.SPAN_SIMULATED)
     keep = np.flatnonzero(~bad)
     return build(
@@ -40,8 +38,22 @@ def from_ring(spans: NDArray[Any], names: Mapping[int, str] | None = None, rank:
         grid=_blocks(spans)[keep], block=spans["threads"][keep], channels=spans["channels"][keep],
         kind=kind[keep], function=np.where(kind == Kind.COLLECTIVE, function, NO_FUNCTION)[keep],
         slot=_minus_one(spans["slot"], layout.UNKNOWN_RANK)[keep], call=_minus_one(spans["call"], layout.NO_CALL)[keep],
-        size=spans["bytes"][keep], rank=rank, sms=sms, source="kernel ring", malformed=int(bad.sum()),
+        size=spans["bytes"][keep], rank=rank, sms=sms, source=KERNEL_RING, malformed=int(bad.sum()),
     )  # fmt: skip
+
+
+def _spelled(
+    spans: NDArray[Any], function: NDArray[Any], known: Mapping[int, str]
+) -> tuple[list[str], NDArray[np.int64]]:
+    """The names, and the index of each span's. NCCL's own events have none: such a collective is called by its
+    function, as NCCL's kernels are, so that whoever reads the name knows what it is."""
+    hashes, index = np.unique(spans["name"], return_inverse=True)
+    spellings = [known.get(int(value), f"kernel#{value:08x}") for value in hashes]
+    nameless = (spans["name"] == 0) & (spans["kind"] == Kind.COLLECTIVE) & (function != NO_FUNCTION)
+    for one in (one for one in Function if (nameless & (function == one)).any()):
+        index = np.where(nameless & (function == one), len(spellings), index)
+        spellings.append(f"ncclDevKernel_{one.name.title().replace('_', '')}")
+    return spellings, index.astype(np.int64)
 
 
 def _blocks(spans: NDArray[Any]) -> NDArray[Any]:

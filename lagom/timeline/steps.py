@@ -22,7 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Function
-from lagom.timeline.period import MIN_REPEATS, Word, find_period, find_word, signatures
+from lagom.timeline.period import (
+    MIN_REPEATS,
+    Word,
+    find_period,
+    find_word,
+    one_of_several,
+    shorter_period,
+    signatures,
+    window_hashes,
+)
 from lagom.timeline.table import KernelTable
 
 #: A stream with less of the rank's busy time has no say in what the period is.
@@ -63,11 +72,12 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """One stream's kernels: rows of the table in order of start, their signatures, starts."""
+    """One stream's kernels: rows of the table in order of start, their signatures, starts and durations."""
 
     rows: NDArray[np.int64]
     codes: NDArray[np.int64]
     start: NDArray[np.int64]
+    busy: NDArray[np.int64]
 
 
 def find_steps(table: KernelTable, like: Steps | None = None) -> Steps:
@@ -76,14 +86,16 @@ def find_steps(table: KernelTable, like: Steps | None = None) -> Steps:
     Where shapes change from step to step, kernels are told apart by their names alone; where nothing repeats, all is
     one step.
     """
-    return _find(table, like, exact=True) or _find(table, like, exact=False) or _one_step(table)
+    for exact in (True, False):
+        streams = _streams(table, signatures(table, exact))
+        for clock in _clocks(streams):
+            if (found := _cut_by(clock, table, streams, like, exact)) is not None:
+                return found
+    return _one_step(table)
 
 
-def _find(table: KernelTable, like: Steps | None, exact: bool) -> Steps | None:
-    streams = _streams(table, signatures(table, exact))
-    ticks, whole = _clock(table, streams)
-    if not ticks.size:
-        return None
+def _cut_by(clock: _Beat, table: KernelTable, streams: list[_Stream], like: Steps | None, exact: bool) -> Steps | None:
+    ticks, whole = _ticks(clock.stream, find_word(clock.stream.codes, clock.period))
     rough = _cut(streams, ticks, whole)
     if not rough.convincing:
         return None
@@ -98,18 +110,20 @@ def _find(table: KernelTable, like: Steps | None, exact: bool) -> Steps | None:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """All streams cut at the same times: the regular steps (``rows`` of the cuts), their kernels, their streams'
-    edges."""
+    """All streams cut at the same times: the regular steps (``rows`` of the cuts), of how many ``windows``, the
+    ``share`` of the time that they are, their kernels, their streams' edges."""
 
     rows: NDArray[np.int64]
+    windows: int
+    share: float
     index: NDArray[np.int64]
     edges: list[tuple[NDArray[np.int64], int, NDArray[np.bool_]]]
 
     @property
     def convincing(self) -> bool:
-        """True if it is steps that were found: at least two, with kernels, and most of the windows."""
-        windows = self.edges[0][0].size
-        return self.index.shape[1] > 0 and self.rows.size >= max(MIN_REPEATS - 1, windows / 2)
+        """True if it is steps that were found: at least two, with kernels, and most of the windows and of the time."""
+        enough = self.rows.size >= max(MIN_REPEATS - 1, self.windows / 2)
+        return self.index.shape[1] > 0 and enough and self.share >= 1 / 2
 
 
 def _cut(streams: list[_Stream], cuts: NDArray[np.int64], whole: NDArray[np.bool_]) -> _Cut:
@@ -119,7 +133,8 @@ def _cut(streams: list[_Stream], cuts: NDArray[np.int64], whole: NDArray[np.bool
         stream.rows[first[rows][:, None] + np.arange(length)]
         for stream, (first, length, _) in zip(streams, edges, strict=True)
     ]
-    return _Cut(rows, np.hstack(parts), edges)
+    share = float(np.diff(cuts)[rows].sum()) / max(int(cuts[-1] - cuts[0]), 1)
+    return _Cut(rows, int(whole.sum()), share, np.hstack(parts), edges)
 
 
 def _steps(cut: _Cut, cuts: NDArray[np.int64], word: tuple[tuple[str, int], ...], exact: bool) -> Steps:
@@ -129,7 +144,7 @@ def _steps(cut: _Cut, cuts: NDArray[np.int64], word: tuple[tuple[str, int], ...]
 
 def _streams(table: KernelTable, codes: NDArray[np.int64]) -> list[_Stream]:
     rows = [np.flatnonzero(table.stream == stream) for stream in np.unique(table.stream)]
-    return [_Stream(of, codes[of], table.start[of]) for of in rows]
+    return [_Stream(of, codes[of], table.start[of], table.duration[of]) for of in rows]
 
 
 def _one_step(table: KernelTable) -> Steps:
@@ -140,21 +155,55 @@ def _one_step(table: KernelTable) -> Steps:
     return Steps(order[None, :], np.array([begin]), np.array([end]), False)
 
 
-def _clock(table: KernelTable, streams: list[_Stream]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Times one period apart, from the stream whose repetition lasts longest, and for each but the last whether the
-    next one is its successor. Empty if no stream repeats itself three times."""
-    busy = table.duration
-    total = max(int(busy.sum()), 1)
-    longest, clock = 0.0, None
-    for stream in streams:
-        if busy[stream.rows].sum() < _MIN_STREAM_SHARE * total or (period := find_period(stream.codes)) is None:
-            continue
-        lasts = float(np.median(stream.start[period:] - stream.start[:-period]))
-        if clock is None or lasts > 1.5 * longest:
-            longest, clock = lasts, (stream, period)
-    if clock is None:
-        return np.empty(0, np.int64), np.empty(0, bool)
-    return _ticks(clock[0], find_word(clock[0].codes, clock[1]))
+@dataclass(frozen=True, slots=True)
+class _Beat:
+    """The repetition of one stream: ``period`` in kernels, which ``lasts`` so many ns."""
+
+    stream: _Stream
+    period: int
+    lasts: float
+
+    @classmethod
+    def of(cls, stream: _Stream, period: int) -> _Beat:
+        """The stream with the period that was found."""
+        return cls(stream, period, float(np.median(stream.start[period:] - stream.start[:-period])))
+
+    def shorter(self) -> _Beat:
+        """Without what is done every few steps only."""
+        period = shorter_period(self.stream.codes, self.stream.busy, self.period)
+        return self if period == self.period else _Beat.of(self.stream, period)
+
+    def is_several(self, other: _Beat) -> bool:
+        """Whether one period is some of the other stream's and what this stream alone does every few steps."""
+        repeats = round(self.lasts / max(other.lasts, 1.0))
+        in_time = abs(self.lasts - repeats * other.lasts) < 0.1 * other.lasts
+        one, lasts = self.stream.codes[: self.period], self.stream.busy[: self.period]
+        return in_time and one_of_several(one, lasts, repeats) is not None
+
+
+def _clocks(streams: list[_Stream]) -> list[_Beat]:
+    """What to cut by, in the order to try: the repetition that lasts longest, without what is done every few steps only
+    and then with it. None if the busiest stream does not repeat itself three times: on others, layers may."""
+    busy = [int(stream.busy.sum()) for stream in streams]
+    beats = [
+        _Beat.of(stream, period)
+        for stream, own in zip(streams, busy, strict=True)
+        if own >= _MIN_STREAM_SHARE * max(sum(busy), 1) and (period := find_period(stream.codes)) is not None
+    ]
+    shorter = [beat.shorter() for beat in beats]
+    busiest = next((beat for beat in shorter if int(beat.stream.busy.sum()) == max(busy)), None)
+    if busiest is None:
+        return []
+    plain, first = _longest(beats), _longest(shorter)
+    first = busiest if first.is_several(busiest) else first
+    return [first] if first is plain else [first, plain]
+
+
+def _longest(beats: list[_Beat]) -> _Beat:
+    longest = beats[0]
+    for beat in beats[1:]:
+        longest = beat if beat.lasts > 1.5 * longest.lasts else longest
+    return longest
 
 
 def _ticks(stream: _Stream, word: Word) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -249,25 +298,40 @@ def _edges(
     first = np.searchsorted(stream.start, cuts)
     counts = np.diff(first)[whole]
     length = int(np.median(counts)) if counts.size else 0
-    first = _steady(first, length, stream.codes)
+    runs = window_hashes(stream.codes, length)
+    first = _steady(first, length, stream.codes, runs, whole)
     ends = first[:-1] + length
-    free_from = np.concatenate([[0], np.maximum.accumulate(ends)[:-1]])  # no kernel is in two steps
+    taken = np.maximum.accumulate(np.where(whole, ends, 0))
+    free_from = np.concatenate([[0], np.maximum(taken, 0)[:-1]])  # no kernel is in two steps
     usable = whole & (first[:-1] >= free_from) & (ends <= stream.codes.size)
     if not length or not usable.any():
         return first[:-1], length, usable
-    sums = find_word(stream.codes, length).hashes
-    values = sums[np.minimum(first[:-1], sums.size - 1)]
-    kinds, votes = np.unique(values[usable], return_counts=True)
-    return first[:-1], length, usable & (values == kinds[np.argmax(votes)])
+    return first[:-1], length, usable & (_at(runs, first[:-1]) == _usual(runs, first[:-1][usable]))
 
 
-def _steady(first: NDArray[np.int64], length: int, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _steady(
+    first: NDArray[np.int64], length: int, codes: NDArray[np.int64], runs: NDArray[np.uint64], whole: NDArray[np.bool_]
+) -> NDArray[np.int64]:
     """First kernels with the jitter of single cuts taken out: a kernel that drifted over a cut goes back to its
-    step."""
-    residual = first - length * np.arange(first.size)
-    exact = length and codes.size > length and bool((codes[length:] == codes[:-length]).all())
-    if exact:
-        return length * np.arange(first.size) + int(np.median(residual))
-    padded = np.pad(residual, 2, mode="edge")
-    smooth = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1).astype(np.int64)
-    return length * np.arange(first.size) + smooth
+    step. Each step then begins where the usual run of kernels begins that is nearest to its cut."""
+    if not length or not whole.any():
+        return first
+    if codes.size > length and bool((codes[length:] == codes[:-length]).all()):  # then any run is the usual one
+        steps = np.where(whole, 1, np.round(np.diff(first) / length)).astype(np.int64)
+        before = length * np.concatenate([[0], np.cumsum(steps)])
+        return before + int(np.median(first - before))
+    places = np.flatnonzero(runs == _usual(runs, first[:-1][whole]))
+    after = np.searchsorted(places, first).clip(0, places.size - 1)
+    before = np.maximum(after - 1, 0)
+    nearest = np.where(np.abs(places[before] - first) < np.abs(places[after] - first), places[before], places[after])
+    return np.where(np.abs(nearest - first) <= length // 2, nearest, first)
+
+
+def _at(runs: NDArray[np.uint64], index: NDArray[np.int64]) -> NDArray[np.uint64]:
+    return runs[np.minimum(index, runs.size - 1)]
+
+
+def _usual(runs: NDArray[np.uint64], index: NDArray[np.int64]) -> np.uint64:
+    """The run that most often begins at one of these kernels."""
+    kinds, votes = np.unique(_at(runs, index), return_counts=True)
+    return np.uint64(kinds[np.argmax(votes)])

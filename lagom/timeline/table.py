@@ -20,6 +20,8 @@ _COLUMNS = (
 #: No kernel takes a minute; a longer one is a torn record.
 LONGEST_NS = 60_000_000_000
 NO_CALL = -1
+#: The source of what ranks recorded of themselves while they ran.
+KERNEL_RING = "kernel ring"
 
 
 @dataclass(frozen=True, slots=True)

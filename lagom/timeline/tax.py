@@ -9,6 +9,7 @@ stream), and a clock that drops because of the communication itself. Both are in
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +22,14 @@ from lagom.timeline.table import KernelTable
 
 #: A share of compute time that deserves a word.
 NOTEWORTHY = 0.02
+#: Half a 95 % interval in standard errors that are known, or rest on so many values that they are as good as known.
+_NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
 class Tax:
-    """The tax of a step: ns, and as shares of compute time; ``low``..``high`` is a 95 % interval of ``share``.
+    """The tax of a step: ns, and as shares of compute time; ``low``..``high`` is a 95 % interval of ``share``:
+    -inf..inf for a single step, which has no spread to judge by.
 
     ``under`` is the share of compute time with communication beside it; ``unmatched`` the share in kernels beside
     communication that have no quiet like: ``share`` is then a lower bound, and ``extrapolated`` what it would be if
@@ -57,16 +61,16 @@ def summarise(table: KernelTable, steps: Steps, contention: Contention) -> Tax:
     total = np.maximum(contention.duration.sum(axis=1), 1.0)
     share = contention.loss.sum(axis=1) / total
     reference = float(np.hypot(_reference_error(contention), _outside_error(contention)))
-    spread = float(np.hypot(_standard_error(share), reference / total.mean())) if share.size else 0.0
     mean = float(share.mean()) if share.size else 0.0
+    half = _half_interval(share, reference / float(total.mean()))
     under = contention.duration * contention.covered
     unmatched = float((contention.unmatched / total).mean())
     split = _split(table, steps, contention)
     return Tax(
         ns=float(contention.loss.sum(axis=1).mean()),
         share=mean,
-        low=mean - 1.96 * spread,
-        high=mean + 1.96 * spread,
+        low=mean - half,
+        high=mean + half,
         under=float((under.sum(axis=1) / total).mean()),
         unmatched=unmatched,
         extrapolated=mean + unmatched * _loss_rate(contention) + _still_hidden(contention) / float(total.mean()),
@@ -84,8 +88,19 @@ def _loss_rate(contention: Contention) -> float:
     return float(contention.loss[matched].sum()) / time if time else 0.0
 
 
-def _standard_error(values: Floats) -> float:
-    return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0
+def _half_interval(share: Floats, reference: float) -> float:
+    """Half of the 95 % interval of the steps' mean share; ``reference`` is the error of the references, one sigma.
+
+    Recordings are short, and 1.96 standard errors of 2, 3 or 4 steps hold the truth in only 70, 81 or 85 % of cases,
+    so the steps' part is Student's t with one degree of freedom fewer than there are steps (Student 1908, Biometrika
+    6(1)). A single step has no spread, so nothing is excluded: infinity. References rest on many kernels at once.
+    """
+    if share.size < 2:
+        return math.inf
+    from scipy.special import stdtrit  # 0.2 s that only a profile pays; scipy.stats would be more
+
+    steps = float(stdtrit(share.size - 1, 0.975)) * float(share.std(ddof=1)) / math.sqrt(share.size)
+    return math.hypot(steps, _NORMAL_95 * reference)
 
 
 def _reference_error(contention: Contention) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from timeline_helpers import calls, table
 from lagom.records import Function
 from lagom.timeline import join as joining
 from lagom.timeline.join import join
+from lagom.timeline.table import KERNEL_RING
 
 AG, RS = int(Function.ALL_GATHER), int(Function.REDUCE_SCATTER)
 GATHER, REDUCE = "ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"
@@ -95,6 +98,17 @@ def test_two_communicators_that_look_alike_stay_apart() -> None:
 def test_a_kernel_never_belongs_to_a_later_call() -> None:
     found = join(table((10, 20, 28, GATHER)), {0: calls((0, 15, 2, AG))})
     assert found.unjoined == {joining.TOO_EARLY: 1}
+
+
+def test_a_live_kernel_may_seem_to_start_before_its_call() -> None:
+    """CUPTI's clock runs off: 63 us in each second of a window were seen."""
+    second = 10**9
+    spans = ((at, at + 1000, 28, GATHER) for at in (9 * second, 19 * second - 600_000))
+    live = replace(table(*spans), source=KERNEL_RING)
+    made = calls((0, 9 * second, 2, AG), (1, 19 * second, 2, AG))
+    assert join(live, {0: made}).call.tolist() == [0, 1]
+    assert join(replace(live, source=""), {0: made}).unjoined == {joining.TOO_EARLY: 2}
+    assert join(live, {0: calls((0, 9 * second, 2, AG), (1, 20 * second, 2, AG))}).unjoined == {joining.TOO_EARLY: 2}
 
 
 def test_more_kernels_than_calls_without_sizes_are_not_guessed() -> None:

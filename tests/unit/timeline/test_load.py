@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from timeline_helpers import DATA, DUMP, dump, spans, table
 
+from lagom.errors import LagomError
 from lagom.records import Function
 from lagom.sim import Simulator, machine, workloads
 from lagom.timeline import TraceError, from_ring, from_simulator, load, load_all
@@ -157,3 +158,86 @@ def test_lines_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     (tmp_path / "d.txt").write_text("# x\n100 200 7 1 128 1 a\n100 two 7 1 128 1 a\n5 6\n\n300 400 7 1 128 1 b c\n")
     (found,) = load(tmp_path / "d.txt")
     assert (len(found), found.faults.malformed, found.names) == (2, 2, ("a", "b c"))
+
+
+KERNEL = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "ts": 5.0, "dur": 1.5, "args": {"stream": 7}}
+GATHER = {"Collective name": "allgather", "dtype": "Byte"}
+
+
+def trace(path: Path, *events: object, **more: object) -> Path:
+    """A Kineto trace of these events."""
+    path.write_text(json.dumps({"traceEvents": events, **more}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"ts": 1e16}, {"ts": 1e300}, {"dur": 1e300}, {"ts": 10**400}, {"dur": float("inf")},
+        {"cat": ["kernel"]}, {"cat": {}}, {"name": None, "args": {"stream": 10**30}},
+        {"args": {"stream": -(10**30)}}, {"args": {"stream": 7, "grid": [2**40, 2**40, 1]}},
+        {"args": {"stream": 7, **GATHER, "In msg nelems": 10**30}},
+        {"args": {"stream": 7, **GATHER, "Out msg nelems": 2**63}},
+    ],
+)  # fmt: skip
+def test_a_damaged_event_is_counted_and_the_others_are_read(damage: dict[str, object], tmp_path: Path) -> None:
+    (found,) = load(trace(tmp_path / "t.json", KERNEL, {**KERNEL, **damage}))
+    assert (len(found), found.faults.malformed) == (1, 1)
+
+
+def test_numbers_of_the_device_that_cannot_be_are_unknown(tmp_path: Path) -> None:
+    gpu = {"id": 0, "numSms": 10**30}
+    more = {"deviceProperties": [gpu], "distributedInfo": {"rank": 2**64}}
+    (found,) = load_all([trace(tmp_path / "t.json", {**KERNEL, "pid": 10**30}, **more)])
+    assert (len(found), found.rank, found.sms) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"traceEvents": [], "a": ' + "[" * 200_000 + "]" * 200_000 + "}", "nested too deeply"),
+        ('{"traceEvents": [' + "9" * 5000 + "]}", "thousands of digits"),
+        ('{"baseTimeNanoseconds": 1' + "0" * 30 + f', "traceEvents": [{json.dumps(KERNEL)}]}}', "baseTimeNanoseconds"),
+    ],
+)
+def test_a_document_that_no_profiler_writes_is_one_sentence(content: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.json").write_text(content)
+    with pytest.raises(TraceError) as caught:
+        load(tmp_path / "odd.json")
+    assert "odd.json" in str(caught.value)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_half_a_surrogate_pair_is_spelled_out(tmp_path: Path) -> None:
+    (found,) = load(trace(tmp_path / "t.json", {**KERNEL, "name": "gemm\ud800"}, {**KERNEL, "name": "gemmé\U0001f600"}))
+    assert set(found.names) == {"gemm\\ud800", "gemmé\U0001f600"}
+
+
+def test_rank_0_is_a_name_like_any_other(tmp_path: Path) -> None:
+    first = trace(tmp_path / "a.json", KERNEL, distributedInfo={"rank": 0})
+    second = trace(tmp_path / "b.json", {**KERNEL, "ts": 9.0}, distributedInfo={"rank": 0})
+    nameless = trace(tmp_path / "c.json", KERNEL)
+    for twice in ([first, first], [first, second], [first, nameless]):
+        with pytest.raises(TraceError, match="two traces are of rank 0"):
+            load_all(twice)
+    third = trace(tmp_path / "d.json", KERNEL, distributedInfo={"rank": 1})
+    assert [one.rank for one in load_all([third, first])] == [0, 1]
+    assert [one.rank for one in load_all([third, nameless])] == [0, 1]
+
+
+def test_traces_without_rank_count_as_ranks_in_order(tmp_path: Path) -> None:
+    paths = [trace(tmp_path / f"{name}.json", KERNEL) for name in "ab"]
+    assert [(one.rank, one.source) for one in load_all(paths)] == [(0, "a.json"), (1, "b.json")]
+    assert load(paths[1])[0].rank == 0
+    both = trace(tmp_path / "two.json", KERNEL, {**KERNEL, "pid": 1})
+    assert [one.rank for one in load_all([both])] == [0, 1]
+    with pytest.raises(TraceError, match="two traces are of rank 0"):
+        load_all([both, both])
+
+
+def test_a_trace_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "trace.json.gz").mkdir()
+    for path in (tmp_path / "trace.json.gz", Path("/dev/full")):
+        with pytest.raises(LagomError, match=f"^{path} cannot be written .*; .*another place.$"):
+            write(table((0, 1, 1, "gemm")), path)

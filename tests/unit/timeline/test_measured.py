@@ -9,9 +9,9 @@ import pytest
 from timeline_helpers import calls, table
 
 from lagom.records import Function
-from lagom.timeline import KernelTable, profile
+from lagom.timeline import KernelTable, TraceError, profile
 from lagom.timeline.join import NO_SUCH_CALL, P2P
-from lagom.timeline.measured import TIERS, measured
+from lagom.timeline.measured import TIERS, measured, z_by_calls
 
 GATHER, SEND = "ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_SendRecv"
 SIZE = 64 << 20
@@ -58,3 +58,19 @@ def test_tiers(kept: str, tier: str) -> None:
     rows = np.flatnonzero(kernels.name == kernels.names.index(kept))
     assert measured([kernels.only(rows)]).tier == tier
     assert tier in TIERS
+
+
+def test_the_last_tier_tells_z_by_when_calls_are_made() -> None:
+    """Four gathers and a reduction every 100 µs; another communicator is called less often."""
+    steps = [(5 * step + n, 100.0 * step + 10 * n, SIZE, int(function)) for step in range(6)
+             for n, function in enumerate([Function.ALL_GATHER] * 4 + [Function.REDUCE_SCATTER])]  # fmt: skip
+    seldom = calls((0, 0, 8, int(Function.ALL_REDUCE)), (1, 7, 8, int(Function.ALL_REDUCE)))
+    known = {0: {1: seldom, 6: calls(*steps)}}
+    assert z_by_calls(known) == 100_000
+    assert z_by_calls({}) is None
+    assert z_by_calls({0: {6: calls(*steps[:9])}}) is None, "less than three repeats prove nothing"
+    nothing = table()
+    with pytest.raises(TraceError, match=r"no usable kernel record, only calls, 0.1 ms an iteration \(tier host"):
+        profile([nothing], calls=known)
+    with pytest.raises(TraceError, match="no usable kernel record; record at least three"):
+        profile([nothing])

@@ -103,6 +103,14 @@ def test_another_job_is_no_reference() -> None:
     assert any("other kernels" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("name", [GATHER, "Memcpy DtoD (Device -> Device)"])
+def test_a_recording_without_compute_is_no_reference(name: str) -> None:
+    other = table(*[(100.0 * k, 100.0 * k + 50, 1, name) for k in range(40)])
+    found = profile([job(1.4)], [other])
+    assert found.tax == profile([job(1.4)]).tax
+    assert any("other kernels" in note for note in found.notes)
+
+
 def test_each_rank_has_its_own_reference_else_the_first() -> None:
     ranks = [job(1.4), replace(job(1.8), rank=1)]
     alone = job(1.0, gather=False)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from timeline_helpers import dump, table, training
 
 from lagom.timeline import KernelTable, build
-from lagom.timeline.period import find_period, find_word
+from lagom.timeline.period import find_period, find_word, shorter_period
 from lagom.timeline.steps import find_steps
 
 GATHER = "ncclDevKernel_AllGather_RING_LL"
@@ -18,6 +18,13 @@ REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 def codes(text: str) -> np.ndarray:
     return np.array([ord(letter) - ord("a") for letter in text])
+
+
+def period_of(sequence: np.ndarray, rare_ns: int = 1000) -> int | None:
+    """Where every kernel takes a microsecond, but those that are called x."""
+    period = find_period(sequence)
+    rare = np.where(sequence == ord("x") - ord("a"), rare_ns, 1000)
+    return None if period is None else shorter_period(sequence, rare, period)
 
 
 @pytest.mark.parametrize(
@@ -33,14 +40,32 @@ def codes(text: str) -> np.ndarray:
     ],
 )
 def test_period(sequence: str, period: int | None) -> None:
-    assert find_period(codes(sequence)) == period
+    assert period_of(codes(sequence)) == period
+
+
+STEP = "abcdefghijklmnopqrstuvw" * 2 + "bdfhjl"
+
+
+@pytest.mark.parametrize("every", [3, 5, 10])
+def test_what_is_done_every_few_steps_makes_no_longer_step(every: int) -> None:
+    """A flag that is asked for, a loss that is logged; not an optimizer after several micro-batches."""
+    logged = codes((STEP * every + "x") * 6)
+    assert period_of(logged, rare_ns=10) == len(STEP)
+    assert period_of(logged, rare_ns=10_000) == every * len(STEP) + 1
+    assert period_of(codes((STEP * every + "x" * 9) * 6), rare_ns=10) == every * len(STEP) + 9
+
+
+@pytest.mark.parametrize("step", ["a" * 100 + "x", "ab" * 20 + "x", "abc" * 4 + "x", STEP * 11 + "x"])
+def test_a_step_that_repeats_something_and_ends_with_something_short_stays_one(step: str) -> None:
+    """Layers, gathers of one size: they repeat, and are no steps. (The last: so often that it may be layers.)"""
+    assert period_of(codes(step * 5), rare_ns=10) == len(step)
 
 
 @given(st.text("abc", min_size=1, max_size=12), st.integers(3, 8), st.integers(0, 11))
 def test_any_cut_of_a_repeated_word_has_a_period_that_explains_it(word: str, repeats: int, cut: int) -> None:
     begin = cut % len(word)
     sequence = codes((word * (repeats + 1))[begin : begin + len(word) * repeats])
-    period = find_period(sequence)
+    period = period_of(sequence)
     assert period is not None
     assert len(word) % period == 0 or (sequence[period:] == sequence[:-period]).all()
 
@@ -58,6 +83,21 @@ def test_steps_of_a_regular_job() -> None:
     assert np.diff(steps.begin).tolist() == (steps.end - steps.begin).tolist()[:-1]
     assert np.unique(steps.index).size == 5 * kernels  # every kernel of five steps exactly once
     assert (np.sort(job.name[steps.index], axis=1) == np.sort(job.name[steps.index[0]])).all()
+
+
+@pytest.mark.parametrize("every", [5, 8])
+def test_steps_between_which_a_loss_is_logged(every: int) -> None:
+    steps, usual = find_steps(training(6 * every, log_every=every)), find_steps(training(6))
+    assert steps.places == usual.places
+    assert steps.count >= 5 * (every - 2)  # without those beside which it was logged
+    assert np.median(steps.end - steps.begin) == np.median(usual.end - usual.begin)
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_a_loss_that_is_logged_at_most_steps_belongs_to_a_longer_one(every: int) -> None:
+    steps = find_steps(training(6 * every, log_every=every))
+    assert (steps.periodic, steps.count) == (True, 5)
+    assert steps.places == every * find_steps(training(6)).places + 2
 
 
 def test_position_zero_is_the_first_gather_wherever_recording_began() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from timeline_helpers import table
@@ -68,6 +71,81 @@ def test_the_interval_covers_the_truth_under_noise() -> None:
         inside += tax.low <= truth <= tax.high  # type: ignore[attr-defined]
         assert tax.high - tax.low < 0.02  # type: ignore[attr-defined]
     assert inside >= 17
+
+
+def gemms(*quiet: float, steps: int) -> KernelTable:
+    """So many whole steps (one more is recorded, and lacks its end) of one GEMM of 140 µs beside a gather, then the
+    ``quiet`` ones, µs; all run the same problem."""
+    rows, now = [], 0.0
+    for _ in range(steps + 1):
+        rows += [(now, now + 140, 1, "gemm"), (now, now + 140, 2, GATHER)]
+        now += 150
+        for length in quiet:
+            rows.append((now, now + length, 1, "gemm"))
+            now += length + 10
+    return table(*rows)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7])
+def test_of_a_hundred_intervals_ninety_five_hold_the_truth(count: int) -> None:
+    """The loud GEMM of each step is 140 µs ± 2 %, its like 100 µs, so 40 / 240 of a step is lost. The reference is
+    exact, which leaves the steps' own spread. 2000 jobs: 0.95 ± 0.005, so 0.015 is three sigma. With 1.96 standard
+    errors 0.70, 0.81, 0.86 and 0.90 of them would hold the truth."""
+    of = gemms(100, steps=count)
+    steps = find_steps(of)
+    clean = measure(of, steps, Busy.of(of))
+    assert clean.duration.tolist() == [[140_000, 100_000]] * count
+    dice = np.random.default_rng(count)
+    inside = 0
+    for _ in range(2000):
+        noise = np.column_stack([0.02 * dice.standard_normal(count), np.zeros(count)])
+        tax = summarise(of, steps, replace(clean, duration=clean.duration * (1 + noise)))
+        inside += tax.low <= 40 / 240 <= tax.high
+    assert inside / 2000 == pytest.approx(0.95, abs=0.015)
+
+
+def test_two_steps_by_hand() -> None:
+    """140 and 150 µs beside communication, 100 µs quiet: 40 / 240 and 50 / 250 are lost, mean 11 / 60, and half their
+    difference, 1 / 60, is the standard error. Student's t of one degree of freedom is 12.7062."""
+    of = gemms(100, steps=2)
+    steps = find_steps(of)
+    longer = np.array([[140_000.0, 100_000.0], [150_000.0, 100_000.0]])
+    tax = summarise(of, steps, replace(measure(of, steps, Busy.of(of)), duration=longer))
+    assert tax.share == pytest.approx(11 / 60)
+    assert tax.high - tax.share == pytest.approx(12.7062 / 60, rel=1e-5)
+    assert tax.share - tax.low == pytest.approx(12.7062 / 60, rel=1e-5)
+
+
+def test_one_step_has_no_interval() -> None:
+    of = table((0, 140, 1, "gemm"), (0, 140, 2, GATHER), (150, 250, 1, "gemm"))
+    contention, tax = measured(of)
+    assert contention.duration.shape[0] == 1
+    assert tax.share == pytest.approx(40 / 240)  # type: ignore[attr-defined]
+    assert (tax.low, tax.high) == (-math.inf, math.inf)  # type: ignore[attr-defined]
+
+
+def test_the_noise_of_the_references_by_hand() -> None:
+    """Five equal steps, so nothing spreads but the likes: 99, 100 and 101 µs, median 100. Of the 15 ratios to it ten
+    are off by 0.01: s² = 10 * 1e-4 / 14. The error of a median is 1.25 s / √15; 100 µs of 440 a step hang on it."""
+    _, tax = measured(gemms(99, 100, 101, steps=5))
+    error = 1.25 * math.sqrt(10 * 1e-4 / 14 / 15) * 100 / 440
+    assert tax.share == pytest.approx(40 / 440)  # type: ignore[attr-defined]
+    assert tax.high - tax.share == pytest.approx(1.96 * error)  # type: ignore[attr-defined]
+    assert tax.share - tax.low == pytest.approx(1.96 * error)  # type: ignore[attr-defined]
+
+
+def test_two_loud_kernels_share_the_error_of_their_reference() -> None:
+    """As above with two GEMMs beside the gather: 200 µs of 580 a step hang on the one median, so their errors add up
+    and not the squares."""
+    rows, now = [], 0.0
+    for _ in range(6):
+        rows.append((now, now + 290, 2, GATHER))
+        for length in (140, 140, 99, 100, 101):
+            rows.append((now, now + length, 1, "gemm"))
+            now += length + 10
+    _, tax = measured(table(*rows))
+    error = 1.25 * math.sqrt(10 * 1e-4 / 14 / 15) * 200 / 580
+    assert tax.high - tax.share == pytest.approx(1.96 * error)  # type: ignore[attr-defined]
 
 
 def test_kernels_without_a_quiet_like_are_not_guessed() -> None:

@@ -44,12 +44,15 @@ def spans(*records: dict[str, int]) -> np.ndarray:
     return rows
 
 
-def training(steps: int, layers: int = 4, *, start: int = 0, pace: float = 1.0, rank: int = 0) -> KernelTable:
+def training(
+    steps: int, layers: int = 4, *, start: int = 0, pace: float = 1.0, rank: int = 0, log_every: int = 0
+) -> KernelTable:
     """A hand-made FSDP-like job in µs: a step is 100 µs a layer forward and back, gathers hidden behind the layer
-    before, and one optimizer kernel. ``start`` ns shifts all; ``pace`` stretches compute."""
+    before, and one optimizer kernel. ``start`` ns shifts all; ``pace`` stretches compute. ``log_every`` so many
+    steps a loss is summed up and written down."""
     rows: list[tuple[float, float, int, str]] = []
     now = 0.0
-    for _ in range(steps):
+    for step in range(steps):
         rows.append((now, now + 20, 2, "ncclDevKernel_AllGather_RING_LL"))
         now += 20
         for layer in range(layers):
@@ -64,6 +67,9 @@ def training(steps: int, layers: int = 4, *, start: int = 0, pace: float = 1.0, 
         now += 60
         rows.append((now, now + 40, 1, "adam"))
         now += 45
+        if log_every and step % log_every == log_every - 1:
+            rows += [(now, now + 2, 2, "ncclDevKernel_AllReduce_Sum_f32_RING_LL"), (now + 3, now + 4, 1, "fill")]
+            now += 5
     names = sorted({row[3] for row in rows})
     begin, end = (np.array([1_000_000_000 + start + round(row[at] * 1000) for row in rows]) for at in (0, 1))
     return build(begin, end, [r[2] for r in rows], names, [names.index(r[3]) for r in rows], rank=rank)
