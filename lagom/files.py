@@ -15,6 +15,7 @@ from lagom.errors import UsageError
 #: Never open to all, whatever the umask: what lies in a log folder is believed.
 FOLDER_MODE = 0o775
 LARGEST_READ = 1 << 20
+_LINKS = 8
 
 
 def trusted_owners() -> set[int]:
@@ -85,7 +86,8 @@ def write_whole(path: Path, text: str) -> None:
     if not path.name:
         raise OSError(errno.EISDIR, "it is a folder", str(path))
     if _is_stream(path):
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "wb") as stream:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "wb") as stream:
             os.set_blocking(stream.fileno(), True)
             stream.write(text.encode())
         return
@@ -118,18 +120,41 @@ def write_named(path: Path, text: str) -> None:
         raise UsageError(f"{path} cannot be written ({error.strerror}); name another file.") from error
 
 
+def write_result(path: Path, data: bytes) -> None:
+    """Write one of a command's results over what is there. Raises :class:`UsageError` where that cannot be: a folder of
+    that name, a full disk."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{path} cannot be written ({reason}); make room for it, or name another place.") from error
+
+
 def _is_stream(path: Path) -> bool:
-    """Whether it takes text as it comes. A link to one counts if it is ours or the system's; OSError for whatever is no
-    stream and must not be replaced either."""
+    """Whether it takes text as it comes. A link to one counts if it is ours or the system's; so does ``/dev/stdout``,
+    also where that is a file by now. OSError for whatever is no stream and must not be replaced either."""
     try:
         owner, status = path.lstat().st_uid, path.stat()
     except OSError:
         return False  # nothing there, or a link to nothing
-    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         return False
+    if stat.S_ISREG(status.st_mode):
+        return owner in trusted_owners() and _is_descriptor(path)
     if owner not in trusted_owners() or not (stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
     return True
+
+
+def _is_descriptor(path: Path) -> bool:
+    """Whether it is a name for what a process has open, like ``/dev/stdout`` and ``/dev/fd/1``."""
+    for _ in range(_LINKS):
+        if path.parent.resolve().match("/proc/*/fd"):
+            return True
+        if not path.is_symlink():
+            return False
+        path = path.parent / path.readlink()
+    return False
 
 
 def _checked(path: Path, descriptor: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,10 +14,9 @@ from lagom.errors import UsageError
 from lagom.files import check_named
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lagom.sim.machine import Machine
     from lagom.sim.program import Workload
+    from lagom.timeline.measured import Calls
     from lagom.timeline.table import KernelTable
 
 #: Simulated iterations: enough for medians, quick to draw; fewer, and of fewer ranks, where an iteration is huge.
@@ -41,7 +40,12 @@ def profile(
     ] = None,
     trace: Annotated[
         list[Path] | None,
-        typer.Option("--trace", help="A Kineto trace (.json or .json.gz); one file a rank.", show_default=False),
+        typer.Option(
+            "--trace",
+            help="A Kineto trace (.json or .json.gz), one file a rank; or the folder of an earlier recording "
+            "(lagom-profile, or a log of lagom run --record).",
+            show_default=False,
+        ),
     ] = None,
     quiet: Annotated[
         list[Path] | None,
@@ -97,18 +101,20 @@ def profile(
 
     if quiet and simulate:
         raise UsageError("--quiet goes with --trace; a simulated job brings its own quiet recording.")
-    calls = None
     if json_file is not None and out not in json_file.parents:  # that folder will be made
         check_named(json_file)
+    calls: Calls | None
+    code = 0
     if words and _is_job(words, bool(trace), simulate):
-        tables, calls, source = _live(words, iterations, out)
+        code, tables, calls, source = _live(words, iterations, out)
         alone: list[KernelTable] = []
     else:
         traces = [*(trace or []), *map(Path, words or [])]
-        tables, alone, source = _tables(traces, bool(trace), simulate, workload)
+        _check_kept([*traces, *(quiet or [])], out, json_file)
+        tables, calls, alone, source = _tables(traces, bool(trace), simulate, workload)
     if sms:
         tables = [replace(table, sms=sms) for table in tables]
-    found = timeline.profile(tables, timeline.load_all(quiet) if quiet else alone, calls)
+    found = timeline.profile(tables, _read(quiet)[0] if quiet else alone, calls)
     written = profile_report.write_folder(found, out, source)
     if json_file is not None:
         page.write(json_file, json.dumps(profile_report.to_json(found, source), indent=2) + "\n")
@@ -118,17 +124,26 @@ def profile(
         console.width = max(console.width, _PIPE_COLUMNS)
     profile_report.show(found, console)
     console.print("\nWritten: " + ", ".join(str(path) for path in written), highlight=False, soft_wrap=True)
+    if code:
+        raise typer.Exit(code)
+
+
+def _check_kept(inputs: list[Path], out: Path, json_file: Path | None) -> None:
+    """Raises UsageError if what is read would be written over."""
+    written = [out / "trace.json.gz", *([json_file] if json_file else [])]
+    for path in written:
+        if path.exists() and any(given.exists() and given.samefile(path) for given in inputs):
+            raise UsageError(f"{path} is read and would be written over; give another --out or --json.")
 
 
 def _is_job(words: list[str], traced: bool, simulate: str) -> bool:
     """Whether the words after the options are a command, not traces somebody forgot to announce."""
-    return not traced and not simulate and not words[0].endswith((".json", ".json.gz"))
+    return not traced and not simulate and not words[0].endswith((".json", ".json.gz", ".txt", ".txt.gz"))
 
 
-def _live(
-    command: list[str], iterations: int, out: Path
-) -> tuple[list[KernelTable], dict[int, dict[int, NDArray[Any]]], str]:
-    """Run the job with the controller recording some iterations; its records. Raises LagomError where none came."""
+def _live(command: list[str], iterations: int, out: Path) -> tuple[int, list[KernelTable], Calls, str]:
+    """Run the job with the controller recording some iterations; its exit code and records. Raises LagomError where
+    none came, or Exit if the job failed before that."""
     from lagom.cli.job import Wish, plan_job
     from lagom.cli.run import check_command, check_settings, say, supervise
     from lagom.errors import LagomError
@@ -146,33 +161,45 @@ def _live(
             "another launcher runs this job; use `lagom run --record` there and `lagom report` afterwards."
         )
     say("kernels are recorded through CUPTI, which serves one user: a torch.profiler in this job would lose some.")
+    say(f"{iterations} iterations are recorded; the report is made when the job ends, and it may be ended then.")
     forget_records(plan.folder)
     code = supervise(command, plan)
-    if code:
+    recorded = has_records(plan.folder)
+    if code and not recorded:
         raise typer.Exit(code)
-    if not has_records(plan.folder):
+    if not recorded:
         raise LagomError(f"the job ended before {iterations} iterations were recorded; see `lagom log {plan.folder}`.")
     tables, calls = load_records(plan.folder)
-    return tables, calls, f"{' '.join(command[:4])}{' ...' if len(command) > 4 else ''}"
+    return code, tables, calls, f"{' '.join(command[:4])}{' ...' if len(command) > 4 else ''}"
 
 
 def _tables(
     paths: list[Path], traced: bool, simulate: str, workload: str
-) -> tuple[list[KernelTable], list[KernelTable], str]:
-    """The kernels to look at, those of a quiet recording if there is one, and where they come from in words."""
-    from lagom import timeline
-
+) -> tuple[list[KernelTable], Calls | None, list[KernelTable], str]:
+    """The kernels to look at, their calls if these were recorded, the kernels of a quiet recording if there is one, and
+    where they come from in words."""
     if bool(paths) == bool(simulate):
         raise UsageError("say what to profile: --trace FILE... (a Kineto trace a rank) or --simulate PRESET, not both.")
     if paths and not traced:
         raise UsageError(f"put --trace before the traces: lagom profile --trace {paths[0]} ...")
     if paths:
         named = ", ".join(path.name for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
-        return timeline.load_all(paths), [], named
+        return *_read(paths), [], named
     return _simulated(_machine(simulate), _workload(workload))
 
 
-def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable], list[KernelTable], str]:
+def _read(paths: list[Path]) -> tuple[list[KernelTable], Calls | None]:
+    """Traces, or what a live job recorded of itself; only the latter knows its calls. Raises TraceError."""
+    from lagom import timeline
+    from lagom.timeline.records import has_records, load_records
+
+    for folder in (paths[0], paths[0] / "log"):
+        if len(paths) == 1 and has_records(folder):
+            return load_records(folder)
+    return timeline.load_all(paths), None
+
+
+def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable], None, list[KernelTable], str]:
     from lagom import timeline
     from lagom.errors import LagomError
     from lagom.sim import Simulator
@@ -187,7 +214,7 @@ def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable],
     ranks = range(max(1, min(workload.ranks, 8, _ENOUGH_KERNELS // (kernels * iterations))))
     tables = [timeline.from_simulator(simulator, iterations, rank=rank) for rank in ranks]
     alone = timeline.from_simulator(simulator, _MIN_ITERATIONS, throttled(simulator), seed=1)
-    return tables, [alone], f"simulated: {workload.name} on {machine.name} ({workload.note})"
+    return tables, None, [alone], f"simulated: {workload.name} on {machine.name} ({workload.note})"
 
 
 def _machine(name: str) -> Machine:

@@ -64,7 +64,9 @@ class Teller:
         return (self._formatter.line(e) or "").partition(" ")[2]
 
     def _note(self, e: schema.Note) -> str | None:
-        return f"warning: {e.text}" if e.level == "warning" else None
+        if e.level == "warning":
+            return f"warning: {e.text}"
+        return e.text if e.level == "notice" else None
 
     # -- the search as it goes on
 

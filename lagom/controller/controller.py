@@ -194,7 +194,8 @@ class Controller:
         if not self._profiled and any(tuner.phase == "profiled" for tuner in self.tuners.values()):
             self._profiled = True
             self._write_records()
-            self.story.note(f"profiled {self.options.profile_iterations} iterations; nothing is recorded any more")
+            done = f"profiled {self.options.profile_iterations} iterations; nothing is recorded any more"
+            self.story.note(done, notice=True)
 
     def _wants_timeline(self) -> bool:
         return any(tuner.wants_timeline for tuner in self.tuners.values())

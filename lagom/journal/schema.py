@@ -288,11 +288,11 @@ class StandingAside(Base):
 
 
 class Note(Base):
-    """Anything else a reader should know."""
+    """Anything else a reader should know; a ``notice`` is told at once to whoever watches the job, like a warning."""
 
     event: Literal["note"] = "note"
     text: str
-    level: Literal["info", "warning"] = "info"
+    level: Literal["info", "notice", "warning"] = "info"
 
 
 class Dropped(Base):

@@ -9,11 +9,12 @@ from markupsafe import Markup
 
 from lagom import __version__
 from lagom.errors import LagomError
+from lagom.files import write_result
 from lagom.report import words
 
 
 class ReportError(LagomError):
-    """A report that cannot be written."""
+    """A report that has no place to go to."""
 
 
 def render(template: str, **values: object) -> str:
@@ -43,8 +44,6 @@ def make_folder(folder: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file; one clear sentence if that cannot be."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ReportError(f"{path} cannot be written: {error.strerror or error}.") from error
+    """Write a text file; what is no letter (a file's name may be any bytes) is spelled out. Raises
+    :class:`UsageError`."""
+    write_result(path, text.encode(errors="backslashreplace"))

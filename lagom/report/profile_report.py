@@ -25,6 +25,8 @@ SCHEMA = 1
 #: Below this share of compute time the tax is called none.
 _NEGLIGIBLE = 0.005
 _TERMINAL_ROWS = 8
+#: A share that rounds to all of it.
+_ALL = 0.995
 _WIDE = 110
 #: A browser shows this many kernels without complaint.
 MAX_TRACE_KERNELS = 120_000
@@ -33,12 +35,16 @@ MAX_TRACE_KERNELS = 120_000
 def answer(profile: Profile) -> str:
     """Is NCCL slowing my matmuls, and by how much: one sentence."""
     tax, matmul = profile.tax, _family(profile, "matmul")
-    if not profile.x:
+    if not profile.own_x and not any(rank.table.is_communication.any() for rank in profile.ranks):
         return "There is no communication in this trace, so nothing slows your compute."
+    if not profile.sees_compute:
+        return "Unknown: only NCCL's own kernels were recorded, so what computes beside them cannot be seen."
     if tax.under < _NEGLIGIBLE:
         return "No: compute and communication never run at the same time here, so neither can slow the other."
     if tax.unmatched >= tax.under and not tax.share:
         return "Unknown: every kernel beside communication always has communication beside it; none was seen quiet."
+    if not math.isfinite(tax.high):
+        return f"Perhaps: overlap costs {words.percent(tax.share)} of compute time in the one step seen; record more."
     cost = f"{words.time(tax.ns)} of each {words.time(profile.z)} step, {words.percent(tax.share)} of compute time"
     interval = f"95 % interval {100 * tax.low:.1f} to {words.percent(tax.high)}"
     if tax.high < _NEGLIGIBLE or tax.low <= 0:
@@ -52,10 +58,12 @@ def answer(profile: Profile) -> str:
 
 def more(profile: Profile) -> list[str]:
     """What else a reader wants to know first."""
-    if not profile.x:
+    if not profile.own_x:
         return []
+    if not profile.sees_compute:
+        return [f"In the median step {words.time(profile.own_x)} of {words.time(profile.z)} are communication."]
     lines = [
-        f"In the median step overlap hides {words.percent(profile.overlap_ratio, 0)} of {words.time(profile.x)} "
+        f"In the median step overlap hides {words.percent(profile.overlap_ratio, 0)} of {words.time(profile.own_x)} "
         f"communication; {words.time(profile.exposed)} ({words.percent(profile.exposed / profile.z)} of the step) "
         "stays exposed."
     ]
@@ -64,15 +72,22 @@ def more(profile: Profile) -> list[str]:
     else:
         lines.append("The step is communication-bound (X > Y): what slows communication down slows the step down.")
     if profile.tax.sm is not None and profile.tax.share > 0:
-        lines.append(
-            f"Of the tax, {words.percent(profile.tax.sm / profile.tax.share, 0)} is what SMs taken from matmul and "
-            "attention kernels can explain; the rest is memory bandwidth and cache."
-        )
+        lines.append(_by_sms(profile.tax.sm / profile.tax.share))
     if profile.tax.is_lower_bound:
         never = "the kernels never seen quiet suffer as the others do"
         guess = never if profile.tax.unmatched > NOTEWORTHY else "loss is in proportion to communication pressure"
         lines.append(f"If {guess}, the tax is {words.percent(profile.tax.extrapolated)} of compute time.")
     return lines
+
+
+def _by_sms(share: float) -> str:
+    """What of the tax is that; an estimate, so it may come out larger than the tax."""
+    if share >= _ALL:
+        return "The SMs taken from matmul and attention kernels can explain all of the tax."
+    return (
+        f"Of the tax, {words.percent(share, 0)} is what SMs taken from matmul and attention kernels can explain; "
+        "the rest is memory bandwidth and cache."
+    )
 
 
 def how_measured(profile: Profile) -> list[str]:
@@ -183,7 +198,7 @@ def _pattern_cells(row: PatternRow) -> tuple[str, ...]:
 
 def _step_cells(profile: Profile) -> tuple[str, ...]:
     return (
-        "the step", str(sum(row.groups for row in profile.patterns)), words.time(profile.z), words.time(profile.x),
+        "the step", str(sum(row.groups for row in profile.patterns)), words.time(profile.z), words.time(profile.own_x),
         words.time(profile.y), words.percent(profile.overlap_ratio, 0), words.time(profile.exposed), "",
         words.time(profile.tax.ns), words.percent(profile.tax.share),
     )  # fmt: skip
@@ -211,7 +226,7 @@ def _kernel_table(profile: Profile) -> Table:
 
 def to_json(profile: Profile, source: str) -> dict[str, Any]:
     """Everything as plain values; times in ns, shares of 1, unknown numbers null."""
-    numbers = ("steps", "irregular", "z", "x", "y", "overlap_ratio", "exposed", "idle")
+    numbers = ("steps", "irregular", "z", "x", "y", "own_x", "overlap_ratio", "exposed", "idle")
     document = {
         "schema": SCHEMA,
         "source": source,
@@ -244,7 +259,9 @@ def groups(profile: Profile) -> list[dict[str, Any]]:
     times = rank.group_times()
     columns = {"z": times.z, "x": times.x, "y": times.y, "overlap": times.overlap, "exposed": times.exposed,
                "overlap_ratio": times.overlap_ratio, "oef": times.oef()}  # fmt: skip
-    medians = {name: np.median(values, axis=0).tolist() for name, values in columns.items()}
+    seen = columns if profile.sees_compute else {name: columns[name] for name in ("z", "x")}
+    unseen = dict.fromkeys(columns.keys() - seen.keys(), [math.nan] * rank.groups.count)
+    medians = {name: np.median(values, axis=0).tolist() for name, values in seen.items()} | unseen
     patterns = rank.groups.pattern_of.tolist()
     return [
         {"pattern": patterns[index], **{name: values[index] for name, values in medians.items()}}
@@ -257,7 +274,9 @@ def by_rank(profile: Profile) -> list[dict[str, Any]]:
     rows = []
     for rank, wait, tax in zip(profile.ranks, profile.together.wait_ns, profile.taxes, strict=True):
         times = rank.step_times().typical()
-        numbers = {"z": float(times.z), "x": float(times.x), "y": float(times.y), "exposed": float(times.exposed)}
+        numbers = {"z": float(times.z), "x": float(times.x)}
+        hidden = {"y": float(times.y), "exposed": float(times.exposed)}
+        numbers |= hidden if profile.sees_compute else dict.fromkeys(hidden, math.nan)
         rows.append({"rank": rank.table.rank, "steps": rank.steps.count, **numbers, "wait": wait, "tax": tax.share})
     return rows
 

@@ -13,6 +13,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lagom.files import write_result
+
 INK = "#22272e"
 FAINT = "#8a929c"
 GRID = "#e6e8eb"
@@ -94,9 +96,11 @@ def new_figure(width: float, height: float, rows: int = 1) -> tuple[Figure, list
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """The figure as a PNG at 150 dpi."""
+    """The figure as a PNG at 150 dpi. Raises :class:`UsageError`."""
+    buffer = io.BytesIO()
     with mpl.rc_context(_RC):
-        figure.savefig(path, dpi=150)
+        figure.savefig(buffer, format="png", dpi=150)
+    write_result(path, buffer.getvalue())
 
 
 def to_svg(figure: Figure) -> str:

@@ -44,6 +44,21 @@ def test_a_job_is_profiled_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "profile.html").exists()
 
 
+def test_a_job_that_is_ended_or_fails_has_its_profile_all_the_same(tmp_path: Path) -> None:
+    process = start(
+        tmp_path, *LAGOM, "profile", "--iterations", "6", "--out", str(tmp_path / "out"), "--",
+        "sh", "-c", '"$@"; exit 3', "job",
+    )  # fmt: skip
+    until(lambda: "profiled 6 iterations" in notes(tmp_path), "the profile", process)
+    out, told = finish(process, tmp_path, code=3)
+    assert "compute time" in out
+    assert "nothing is recorded any more" in told
+    assert (tmp_path / "out" / "profile.html").exists()
+    again = profile(tmp_path, "--trace", str(tmp_path / "out"))
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[0] == next(line for line in out.splitlines() if "compute time" in line)
+
+
 def test_a_job_that_is_too_short_says_so(tmp_path: Path) -> None:
     done = subprocess.run(
         [*LAGOM, "profile", "--out", str(tmp_path / "out"), "--", "true"],

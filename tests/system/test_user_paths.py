@@ -54,11 +54,11 @@ def end_with_us() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def finish(process: subprocess.Popen[str], place: Path) -> tuple[str, str]:
-    """Ends the job in peace; what it said."""
+def finish(process: subprocess.Popen[str], place: Path, code: int = 0) -> tuple[str, str]:
+    """Ends the job in peace; what it said. ``code``: what it is to exit with."""
     (place / "ranks" / "stop").touch()
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    assert process.returncode == code, err
     assert "the job is over" in out
     return out, err
 

@@ -100,6 +100,19 @@ def test_what_takes_text_as_it_comes_is_written_to_and_stays(tmp_path: Path) -> 
     assert link.is_symlink()
 
 
+def test_what_is_open_is_written_to_and_its_name_stays(tmp_path: Path) -> None:
+    """``/dev/stdout`` of a command whose output goes to a file; root could replace it."""
+    with (tmp_path / "output").open("w+") as output:
+        print("before", file=output, flush=True)
+        name, stdout = tmp_path / "fd", tmp_path / "stdout"
+        name.symlink_to(f"/proc/self/fd/{output.fileno()}")
+        stdout.symlink_to(name)
+        for path in (name, stdout):
+            write_whole(path, "told\n")
+            assert path.is_symlink()
+    assert (tmp_path / "output").read_text() == "before\ntold\ntold\n"
+
+
 def test_nobody_is_waited_for_and_no_device_is_replaced(tmp_path: Path) -> None:
     fifo, device = tmp_path / "fifo", tmp_path / "null"
     os.mkfifo(fifo)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -20,6 +21,7 @@ from lagom.sim import Simulator, machine, workloads
 from lagom.timeline import Profile, kineto
 from lagom.timeline.measured import Measured
 from lagom.timeline.spans import throttled
+from lagom.wire.layout import KERNEL_SPAN, NO_CALL
 
 DUMP = Path(__file__).resolve().parents[2] / "data" / "kernels_fsdp_6x_llama8b_layer_T4096_h200x8_rank0.txt.gz"
 PNG = b"\x89PNG\r\n"
@@ -143,6 +145,7 @@ def test_every_kind_of_workload_can_be_simulated(workload: str, tmp_path: Path) 
         (("a.json",), "put --trace before"),
         (("--trace", "nowhere.json"), "cannot be read"),
         (("--trace", "."), "is a folder"),
+        (("kernels.txt.gz",), "put --trace before"),
         (("--simulate", "a40-pcie", "--json", "/nowhere/at/all.json"), "cannot be written"),
         (("--simulate", "a40-pcie", "--out", "/proc/nothing"), "cannot be made"),
     ],
@@ -153,6 +156,65 @@ def test_wrong_use_is_one_sentence(arguments: tuple[str, ...], words_wanted: str
     assert isinstance(ran.exception, LagomError), ran.output
     assert words_wanted in str(ran.exception)
     assert "\n" not in str(ran.exception)
+
+
+def test_what_is_read_is_never_written_over(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json.gz"
+    kineto.write(timeline.load(DUMP)[0], trace, [], 1)
+    before = trace.read_bytes()
+    for arguments in (("--out", str(tmp_path)), ("--out", str(tmp_path / "o"), "--json", str(trace))):
+        ran = run("profile", "--trace", str(trace), *arguments)
+        assert isinstance(ran.exception, LagomError), ran.output
+        assert "is read and would be written over" in str(ran.exception)
+        assert trace.read_bytes() == before
+
+
+def ring(compute: bool) -> Profile:
+    """Eight steps of gathers and reductions of one size, as NCCL's own events tell them: without names."""
+    kinds = ([2] * 6 + [2, 3] * 6) * 8  # AllGather, ReduceScatter
+    rows = np.zeros(len(kinds), KERNEL_SPAN)
+    rows["start_ns"] = 10**9 + 1000 * np.arange(len(kinds))
+    rows["end_ns"] = rows["start_ns"] + 800
+    rows["kind"], rows["source"], rows["function"], rows["bytes"], rows["call"] = 1, 2, kinds, 100, NO_CALL
+    gemms = rows.copy()
+    gemms["kind"], gemms["source"], gemms["stream"], gemms["name"], gemms["bytes"] = 0, 3, 7, 1, 0
+    return timeline.profile([timeline.from_ring(np.concatenate([rows, gemms]) if compute else rows)])
+
+
+def test_without_compute_kernels_nothing_is_said_of_what_they_cost() -> None:
+    """NCCL's own events are there where CUPTI is not. They have no names, and a step is found all the same."""
+    found = ring(compute=False)
+    assert (found.rank.steps.count, found.rank.steps.places) == (7, 18)
+    assert profile_report.answer(found).startswith("Unknown: only NCCL's own kernels were recorded")
+    assert not any("hides" in line or "bound" in line for line in profile_report.more(found))
+    document = profile_report.to_json(found, "ring")
+    unknown = [document[name] for name in ("y", "overlap_ratio", "exposed", "idle")]
+    unknown += [document["tax"][name] for name in ("share", "low", "high", "under")]
+    unknown += [row[name] for row in document["by_rank"] for name in ("y", "exposed", "tax")]
+    unknown += [row[name] for row in document["groups"] for name in ("y", "overlap", "exposed", "oef")]
+    unknown += [row[name] for row in document["sites"] for name in ("exposed", "hidden")]
+    assert unknown == [None] * len(unknown)
+    assert document["x"] == document["own_x"] > 0
+    assert [row["name"] for row in document["sites"]] == ["allgather 100", "reducescatter 100"]
+    used = {found.rank.table.names[name] for name in found.rank.table.name.tolist()}
+    assert used == {"ncclDevKernel_AllGather", "ncclDevKernel_ReduceScatter"}
+    assert profile_report.answer(ring(compute=True)).startswith(("Yes", "No", "Unknown: every kernel"))
+
+
+def test_what_a_rank_hides_and_exposes_adds_up_to_its_own_communication() -> None:
+    """Rank 0 computes twice as long, so the others wait in communication: X over ranks is another number."""
+    simulator = Simulator(workloads.fsdp("llama3_8b", layers=4), machine.A40_NVLINK)
+    tables = [timeline.from_simulator(simulator, 5, rank=rank) for rank in range(2)]
+    comm = tables[1].is_communication
+    slow = replace(
+        tables[1], end=np.where(comm, tables[1].start + (tables[1].end - tables[1].start) // 4, tables[1].end)
+    )
+    found = timeline.profile([tables[0], slow])
+    own = found.rank.step_times()
+    assert found.own_x == float(np.median(own.x))
+    assert found.exposed <= found.own_x
+    assert words.time(found.own_x) in profile_report.more(found)[0]
+    assert all(site.exposed <= site.x for site in found.sites)
 
 
 @pytest.mark.parametrize("arguments", [("--sms", "many"), ("--sms", "-1"), ("--iterations", "3")])
