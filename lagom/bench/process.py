@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,11 @@ LOOK_SECONDS = 0.1
 GRACE_SECONDS = 60.0
 #: The profile is written just after the outcome: the job is not ended sooner.
 AFTERTHOUGHT_SECONDS = 1.0
-OUTPUT_LINES = 30
+#: Of what the job prints: enough to hold an error of its own and a launcher's account of it (torchrun's: 40 lines).
+OUTPUT_LINES = 200
+TOLD_LINES = 12
+#: An exception as Python ends a traceback with it, also where torch names the rank first.
+PYTHONS_ERROR = re.compile(r"^(\[\w+\]:\s?)?[\w.]*(Error|Exception|Interrupt)\b: \S")
 #: Variables of the caller that would be the job's: each process is given its own.
 OURS = ("LAGOM_MODE", "LAGOM_PROFILE", "LAGOM_DIR", "LAGOM_JOB_ID", "LAGOM_SET", "LAGOM_STRATEGY", "LAGOM_CONTROLLER")
 PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")
@@ -75,7 +80,14 @@ class Seen:
 
     events: list[Base] = field(default_factory=list)
     metric: list[tuple[float, float]] = field(default_factory=list)  # (wall clock, value)
-    lines: list[str] = field(default_factory=list)  # the last ones
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=OUTPUT_LINES))  # the last ones
+
+    def last_lines(self) -> list[str]:
+        """The few lines that say how the job ended: up to the first error that Python told of, since what a launcher
+        says of it later does not hold the reason; else the last ones."""
+        lines = list(self.lines)
+        errors = [number for number, line in enumerate(lines, 1) if PYTHONS_ERROR.match(line)]
+        return lines[: errors[0] if errors else len(lines)][-TOLD_LINES:]
 
     def outcomes(self) -> list[journal.Outcome]:
         """How the searches, or the comparison, ended."""
@@ -149,7 +161,7 @@ def _read(process: subprocess.Popen[str], start: Start, seen: Seen) -> None:
         for line in process.stdout:
             kept.write(line)
             kept.flush()
-            seen.lines = [*seen.lines[1 - OUTPUT_LINES :], line.rstrip()[:400]]
+            seen.lines.append(line.rstrip()[:400])
             if start.pattern is not None and (found := start.pattern.search(line)) is not None:
                 with contextlib.suppress(ValueError, IndexError):
                     value = float(found.group(1))

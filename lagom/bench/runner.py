@@ -23,7 +23,6 @@ Say = Callable[[str], None]
 LEAST_SECONDS = 20.0
 #: And not if processes like it took longer than what is left by this factor.
 CLOSE = 0.9
-KEPT_LINES = 12
 #: Of a limited time, what start-up and the final A/B of a search are left.
 PROOF_SECONDS = 60.0
 
@@ -76,7 +75,7 @@ def _run(request: Request, task: Task, store: Store, time_left: float | None) ->
         run.measure = request.measure
         run.value, run.samples = value_of(request.measure, ended, rate, task.arm)
     if run.failed or not run.is_useful:
-        run.output = ended.seen.lines[-KEPT_LINES:]
+        run.output = ended.seen.last_lines()
     return run
 
 

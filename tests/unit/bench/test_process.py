@@ -1,0 +1,33 @@
+"""What is kept of a process that failed."""
+
+from __future__ import annotations
+
+from lagom.bench.process import OUTPUT_LINES, TOLD_LINES, Seen
+
+LAUNCHERS = [
+    "W1122 torch/distributed/elastic/multiprocessing/api.py:1012] Sending process 2798 closing signal SIGTERM",
+    "Traceback (most recent call last):",
+    '  File "<frozen runpy>", line 198, in _run_module_as_main',
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    *["  exitcode  : 1 (pid: 2799)"] * 30,
+    "  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html",
+    "============================================================",
+]
+
+
+def said(*lines: str) -> list[str]:
+    seen = Seen()
+    seen.lines.extend(lines)
+    return seen.last_lines()
+
+
+def test_an_error_of_the_job_is_told_not_its_launchers_account() -> None:
+    own = ["Traceback (most recent call last):", '  File "train.py", line 3', "TypeError: 'set' object is no list"]
+    assert said("step 1", *own, *own, *LAUNCHERS) == ["step 1", *own]
+    assert said("[rank1]: torch.OutOfMemoryError: CUDA out of memory", *LAUNCHERS)[-1].startswith("[rank1]: torch.Out")
+
+
+def test_without_one_the_last_lines_are_told() -> None:
+    assert said("Error handling is on", "step 1", "killed") == ["Error handling is on", "step 1", "killed"]
+    assert said(*map(str, range(OUTPUT_LINES + 5))) == [str(n) for n in range(OUTPUT_LINES + 5)][-TOLD_LINES:]
+    assert said() == []
