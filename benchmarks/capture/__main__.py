@@ -1,10 +1,14 @@
 """Kernel capture on GPUs: is it right, what does it cost, does it live beside torch.profiler?
 
     python -m benchmarks.capture --gpus 4 --out results.json --traces FOLDER [--only join,cost,beside,traces]
+    python -m benchmarks.capture --gpus 2 --out drift.json --only drift --pairs 96     # can `cost` be believed?
+    python -m benchmarks.capture --gpus 2 --out launches.json --only cost --script launches.py # by launch, on the host
+    python -m benchmarks.capture --gpus 2 --out twins.json --only twins --pairs 32    # what stays when it is off
 
 One training job (FSDP2, or --script; they know nothing of us) runs from begin to end; this process is its controller,
 but only switches the timeline on and off. Steps end in ``loss.item()``, so the host's clock bounds each step's kernels.
-Results are written after every experiment. Two more jobs only leave Kineto traces behind.
+Results are written after every experiment. ``twins`` starts two jobs (fsdp.py, launches.py) that take turns, see
+``twins.py``; ``traces`` and ``tp`` are jobs that only leave Kineto traces behind.
 """
 
 from __future__ import annotations
@@ -16,35 +20,29 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.capture.experiments import EXPERIMENTS, Bench, never_on
-from benchmarks.capture.job import NO_MULTICAST, start, torchrun, until
+from benchmarks.capture.job import NO_MULTICAST, Job, start, torchrun, until
 from benchmarks.capture.keep import TRACED, traces
+from benchmarks.capture.twins import Twin, twins
 from benchmarks.capture.watch import Watch
 from lagom.wire.library import plugin_path
 from lagom.wire.region import Region, job_key
 
+#: ``launches.py``: its --tokens are launches a step.
+SCRIPTS = ("fsdp.py", "ddp.py", "tp.py", "launches.py")
+
 
 def one_job(arguments: argparse.Namespace, folder: Path, results: dict[str, Any], names: list[str]) -> None:
     """Start the job, watch it, run the experiments in order, end it."""
-    os.environ["LAGOM_JOB_ID"] = f"capture-{os.getpid()}"
-    key = job_key()
-    assert key is not None
-    region = Region.create(key)
-    plugin = str(plugin_path())
-    environment = {**os.environ, "NCCL_TUNER_PLUGIN": plugin, "LAGOM_CONTROLLER": "none", "LAGOM_MODE": "tune"}
-    environment["LAGOM_TIMELINE"] = "1"
-    if not arguments.no_profiler:
-        environment["NCCL_PROFILER_PLUGIN"] = plugin
     profile = ["--profile-steps", "0:5,0:5,0:5:2,0:5", "--profile-to", str(folder), "--wait-for", str(folder)]
-    layers = "3" if arguments.script == "fsdp.py" else "6"
-    shape = ["--layers", layers, "--tokens", str(arguments.tokens), "--steps", "1000000", *arguments.job]
     began = time.monotonic()
-    job = start(torchrun(arguments.gpus, arguments.script, *shape, *profile), environment)
-    bench = Bench(job, Watch(region, job), folder, results, arguments.out)
-    try:
+    with controlled(arguments, "capture", profile) as (job, watch):
+        bench = Bench(job, watch, folder, results, arguments.out, arguments.pairs)
         if not until(lambda: len(job.steps) >= 5, job, 120):
             bench.tell("failed", {"output": job.other[-30:], "exit": job.process.poll()})
             return
@@ -56,14 +54,45 @@ def one_job(arguments: argparse.Namespace, folder: Path, results: dict[str, Any]
         results["job_alive_at_the_end"] = job.runs
         results["seconds"] = round(time.monotonic() - began, 1)
         results["job_said"] = job.other[-8:]
+
+
+def two_jobs(arguments: argparse.Namespace, folder: Path, results: dict[str, Any]) -> None:
+    """Start two jobs alike that take turns; capture one of them."""
+    names = ("captured", "never")
+    for name in names:
+        (folder / name).write_text("0")
+    with ExitStack() as stack:
+        began = {n: stack.enter_context(controlled(arguments, n, ["--turns", str(folder / n)])) for n in names}
+        (job, watch), (other, _) = (began[name] for name in names)
+        bench = Bench(job, watch, folder, results, arguments.out, arguments.pairs)
+        twins(bench, *(Twin(one, folder / name) for one, name in zip((job, other), names, strict=True)))
+
+
+@contextmanager
+def controlled(arguments: argparse.Namespace, name: str, more: list[str]) -> Iterator[tuple[Job, Watch]]:
+    """A running job with our plugin, and its watch as its only controller; both are ended."""
+    os.environ["LAGOM_JOB_ID"] = f"{name}-{os.getpid()}"
+    key = job_key()
+    assert key is not None
+    region = Region.create(key)
+    plugin = str(plugin_path())
+    environment = {**os.environ, "NCCL_TUNER_PLUGIN": plugin, "LAGOM_CONTROLLER": "none", "LAGOM_MODE": "tune"}
+    environment["LAGOM_TIMELINE"] = "1"
+    if not arguments.no_profiler:
+        environment["NCCL_PROFILER_PLUGIN"] = plugin
+    layers = "3" if arguments.script == "fsdp.py" else "6"
+    shape = ["--layers", layers, "--tokens", str(arguments.tokens), "--steps", "1000000", *arguments.job]
+    job = start(torchrun(arguments.gpus, arguments.script, *shape, *more), environment)
+    watch = Watch(region, job)
+    try:
+        yield job, watch
     finally:
         job.process.terminate()
         try:
             job.process.wait(20)
         except subprocess.TimeoutExpired:
             job.process.kill()
-        bench.watch.close()
-        arguments.out.write_text(json.dumps(results, indent=1))
+        watch.close()
 
 
 def main() -> None:
@@ -75,8 +104,9 @@ def main() -> None:
     parser.add_argument(
         "--no-profiler", action="store_true", help="without NCCL's profiler half: the join by questions"
     )
+    parser.add_argument("--pairs", type=int, default=24, help="of `cost` and `drift`: blocks of steps of each kind")
     parser.add_argument("--only", default="join,cost,beside,traces", help="in this order")
-    parser.add_argument("--script", choices=("fsdp.py", "ddp.py", "tp.py"), default="fsdp.py", help="the training job")
+    parser.add_argument("--script", choices=SCRIPTS, default="fsdp.py", help="the job")
     parser.add_argument("--job", action="append", default=[], help="a further option of the job, for rehearsals")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
@@ -88,6 +118,8 @@ def main() -> None:
         folder = Path(scratch)
         if wanted := [name for name in names if name in EXPERIMENTS]:
             one_job(arguments, folder, results, wanted)
+        if "twins" in names:
+            two_jobs(arguments, folder, results)
         out = arguments.traces or folder / "small"
         if "traces" in names:
             results["traces"] = traces(arguments.gpus, folder, out, TRACED)

@@ -25,7 +25,9 @@ from benchmarks.capture.watch import Watch
 from lagom.bench.results import ratio_of
 from lagom.wire.region import Capture, TimelineState
 
-PAIRS, BLOCK = 24, 6
+BLOCK = 6
+#: Steps are timed before anything was ever on for one block in so many of the cost run's pairs, and for no fewer than:
+NEVER_SHARE, NEVER_LEAST = 3, 8
 ALL = Capture.CALLS | Capture.KERNELS
 
 
@@ -38,6 +40,7 @@ class Bench:
     folder: Path
     results: dict[str, Any]
     out: Path
+    pairs: int = 24
 
     def tell(self, name: str, result: dict[str, Any]) -> None:
         """Keep one experiment's result."""
@@ -89,40 +92,71 @@ def join(bench: Bench) -> None:
 
 def cost(bench: Bench) -> None:
     """Blocks of steps with and without capture, in turn; the steps before anything was ever on; NCCL's events alone."""
-    arms: dict[str, tuple[int, bool]] = {
-        "off": (Capture.NOTHING, False),
-        "on": (ALL, True),
-        "events": (ALL, False),
-    }
-    medians: dict[str, list[float]] = {name: [] for name in arms}
-    for number in range(PAIRS):
-        order = ("off", "on", "events") if number % 2 == 0 else ("events", "on", "off")
-        for name in order:
-            bench.watch.set(*arms[name])
-            if name == "on":
-                until(lambda: bench.watch.in_state(TimelineState.ON, TimelineState.YIELDED), bench.job, 5)
-            more_steps(bench.job, 3)  # also lets the last buffers of the arm before drain
-            first = len(bench.job.steps)
-            more_steps(bench.job, BLOCK)
-            medians[name].append(float(np.median([s["ms"] for s in bench.job.steps[first:]])))
-        bench.watch.take()
-    bench.watch.set(Capture.NOTHING, False)
-    off = np.array(medians["off"])
-    halves = (off[: len(off) // 2 * 2].reshape(-1, 2)).tolist()
+    medians = blocks_in_turn(bench, {"off": (Capture.NOTHING, False), "on": (ALL, True), "events": (ALL, False)})
     bench.tell(
         "cost",
         {
-            "pairs": len(off),
-            "off_ms": float(np.median(off)),
             "on_over_off": ratio(medians["on"], medians["off"]),
             "events_over_off": ratio(medians["events"], medians["off"]),
-            "a_over_a": ratio([a for a, _ in halves], [b for _, b in halves]),
-            "off_after_on_over_never_on": against(off, np.array(bench.results["never_on"]["blocks_ms"])),
-            "ring_drops": [p.kernel_drops for p in bench.watch.processes()],
-            "lost": [p.timeline_lost for p in bench.watch.processes()],
-            "blocks_ms": medians,
+            "off_after_on_over_never_on": against_never_on(bench, medians["off"]),
+            **told_of(bench, medians),
         },
     )
+
+
+def drift(bench: Bench) -> None:
+    """The same blocks at the same times with everything off: what `cost` would find if capture cost nothing at all."""
+    nothing = (Capture.NOTHING, False)
+    medians = blocks_in_turn(bench, {"off": nothing, "off, as on": nothing, "off, as events": nothing})
+    bench.tell(
+        "drift",
+        {
+            "as_on_over_off": ratio(medians["off, as on"], medians["off"]),
+            "later_over_first": against_never_on(bench, medians["off"]),
+            **told_of(bench, medians),
+        },
+    )
+
+
+def blocks_in_turn(bench: Bench, arms: dict[str, tuple[int, bool]]) -> dict[str, list[float]]:
+    """Each arm's blocks, in ms a step (the median of a block); every second cycle runs the arms backwards."""
+    medians: dict[str, list[float]] = {name: [] for name in arms}
+    for number in range(bench.pairs):
+        for name in list(arms) if number % 2 == 0 else reversed(arms):
+            bench.watch.set(*arms[name])
+            if arms[name][1]:
+                until(lambda: bench.watch.in_state(TimelineState.ON, TimelineState.YIELDED), bench.job, 5)
+            more_steps(bench.job, 3)  # also lets the last buffers of the arm before drain
+            medians[name].append(block(bench))
+        bench.watch.take()
+    bench.watch.set(Capture.NOTHING, False)
+    return medians
+
+
+def block(bench: Bench) -> float:
+    """The median of the next few steps, in ms."""
+    first = len(bench.job.steps)
+    more_steps(bench.job, BLOCK)
+    return float(np.median([step["ms"] for step in bench.job.steps[first : first + BLOCK]]))
+
+
+def told_of(bench: Bench, medians: dict[str, list[float]]) -> dict[str, Any]:
+    """What both say of their blocks; stock against itself, and every block."""
+    off = medians["off"]
+    pairs = list(zip(off[::2], off[1::2], strict=False))
+    return {
+        "pairs": len(off),
+        "off_ms": float(np.median(off)),
+        "a_over_a": ratio([a for a, _ in pairs], [b for _, b in pairs]),
+        "ring_drops": [p.kernel_drops for p in bench.watch.processes()],
+        "lost": [p.timeline_lost for p in bench.watch.processes()],
+        "blocks_ms": medians,
+    }
+
+
+def against_never_on(bench: Bench, off: list[float]) -> dict[str, float]:
+    """Blocks of steps over those before anything was ever on: not paired, minutes apart."""
+    return against(np.array(off), np.array(bench.results["never_on"]["blocks_ms"]))
 
 
 def ratio(ones: list[float], others: list[float]) -> dict[str, float]:
@@ -144,11 +178,8 @@ def against(ones: np.ndarray, others: np.ndarray) -> dict[str, float]:
 def never_on(bench: Bench) -> None:
     """Step times before anything was ever switched on."""
     more_steps(bench.job, 10)
-    first = len(bench.job.steps)
-    more_steps(bench.job, 8 * BLOCK)
-    times = np.array([s["ms"] for s in bench.job.steps[first : first + 8 * BLOCK]])
-    blocks = np.median(times[: len(times) // BLOCK * BLOCK].reshape(-1, BLOCK), axis=1)
-    bench.tell("never_on", {"blocks_ms": blocks.tolist()})
+    blocks = [block(bench) for _ in range(max(NEVER_LEAST, bench.pairs // NEVER_SHARE))]
+    bench.tell("never_on", {"blocks_ms": blocks})
 
 
 def let_profile(bench: Bench, number: int) -> dict[str, Any]:
@@ -219,4 +250,9 @@ def own_window(bench: Bench, count: int) -> dict[str, Any]:
     }
 
 
-EXPERIMENTS: dict[str, Callable[[Bench], None]] = {"join": join, "cost": cost, "beside": beside}
+EXPERIMENTS: dict[str, Callable[[Bench], None]] = {
+    "join": join,
+    "cost": cost,
+    "drift": drift,
+    "beside": beside,
+}

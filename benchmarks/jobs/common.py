@@ -29,6 +29,23 @@ def add_profiler_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait-for", default="", help="before each window: steps go on until FOLDER/go-<n> exists")
 
 
+def add_turns_option(parser: argparse.ArgumentParser) -> None:
+    """When steps wait, for jobs that take turns on the same GPUs."""
+    parser.add_argument("--turns", default="", help="FILE: holds the number of the first step that waits; may change")
+
+
+class Turns:
+    """Makes a step wait as long as the file says so. Ranks stop before the same step, so none waits in a kernel."""
+
+    def __init__(self, file: str) -> None:
+        self._file = Path(file) if file else None
+
+    def wait(self, step: int) -> None:
+        """Before step ``step``."""
+        while self._file is not None and step >= int(self._file.read_text()):
+            time.sleep(0.0005)
+
+
 class Profiles:
     """Starts and stops torch.profiler at given steps, or when a file says so; ``step`` is called before each step."""
 

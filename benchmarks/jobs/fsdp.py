@@ -17,7 +17,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from common import Profiles, add_profiler_options, clocks, own_device
+from common import Profiles, Turns, add_profiler_options, add_turns_option, clocks, own_device
 from models import SHAPES, build, layers_of
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -101,8 +101,9 @@ def train(model: nn.Module, arguments: argparse.Namespace, device: torch.device)
     shape = (arguments.tokens // sequence, sequence)
     vocab = arguments.vocab or SHAPES[arguments.shape][1]
     times = []
-    profiles = Profiles(arguments, device)
+    profiles, turns = Profiles(arguments, device), Turns(arguments.turns)
     for step in range(arguments.steps):
+        turns.wait(step)
         profiles.step(step)
         began = time.perf_counter()
         tokens = torch.randint(vocab, shape, generator=generator).to(device)
@@ -141,6 +142,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--deterministic", action="store_true", help="deterministic kernels, for bitwise comparisons")
     parser.add_argument("--trace", help="folder for torch.profiler traces of the whole run, one a rank")
     add_profiler_options(parser)
+    add_turns_option(parser)
     return parser.parse_args()
 
 

@@ -14,8 +14,9 @@ from lagom.bench.table import as_json
 
 SAMPLES = 40
 PRELOAD = "LD_PRELOAD"
-#: A tuning run may take this share of what is left, so that the others and the comparison get theirs; but no less than:
-SEARCH_SHARE, SEARCH_SECONDS = 0.28, 100.0
+#: A tuning run may take this share of what is left, so that the others and the comparison get theirs; more where those
+#: may follow in a later command; but no less than:
+SEARCH_SHARE, SPREAD_SHARE, SEARCH_SECONDS = 0.28, 0.45, 100.0
 REHEARSED = {"cycles": 2, "rounds": 2}
 
 
@@ -31,7 +32,7 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
         samples=SAMPLES,
         metric=place.metric() if any(arm.kind is Kind.PROCESS for arm in arms) else "",
         budget=budget,
-        search_limit=max(SEARCH_SECONDS, SEARCH_SHARE * budget),
+        search_limit=max(SEARCH_SECONDS, (SPREAD_SHARE if row.spread else SEARCH_SHARE) * budget),
         environ=place.environ(row),
     )
     return measured(request, earlier, _say(row))

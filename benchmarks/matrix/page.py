@@ -19,6 +19,7 @@ CELLS = {
     "DeepSeek-MoE-16B": ("ep-deepseek_moe_16b",),
 }
 MISSING = "not measured"
+ASKED_GPUS = 8
 TWIN = re.compile(r"arm (\S+) is left out: here it is the same as (\S+?)\.?$")
 
 
@@ -86,6 +87,8 @@ def _head(data: Data) -> Iterator[str]:
     yield "shuffled in each cycle, over ranks the slowest; Hodges-Lehmann medians of paired ratios and signed-rank 95 %"
     yield "intervals, n pairs. `NCCL_NVLS_ENABLE=0`. Raw samples are in the JSON file of the same name; this page is"
     yield "made from it by `python -m benchmarks.matrix_page`."
+    if any(session["gpus"] != ASKED_GPUS for session in data["sessions"]):
+        yield f"What is asked is asked of {ASKED_GPUS} GPUs: with fewer, less is communicated."
 
 
 def headline(data: Data) -> Iterator[str]:
@@ -228,10 +231,15 @@ def _numbers(data: Data) -> Iterator[str]:
         if row.kind in ("bench", "sweep") or entry is None:
             continue
         said = entry.get("verdict") or entry.get("skipped") or entry.get("error") or {}
-        text = "; ".join(f"{key.replace('_', ' ')}: {value}" for key, value in said.items()) if isinstance(
-            said, dict
-        ) else str(said)  # fmt: skip
+        text = _in_words(said) if isinstance(said, dict) else str(said)
         yield f"- **{row.name}** ({row.asks}): {text or 'see below'}."
+
+
+def _in_words(verdict: Data) -> str:
+    said = {key.replace("_", " "): value for key, value in verdict.items()}
+    return "; ".join(
+        f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}" for key, value in said.items()
+    )
 
 
 def _each(data: Data) -> Iterator[str]:

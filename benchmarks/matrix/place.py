@@ -26,6 +26,7 @@ TINY = {
     "trainer.py": ("--shape", "tiny_llama", "--layers", "2", "--tokens", "64", "--sequence", "64", "--vocab", "512"),
     "tp_domino.py": ("--shape", "tiny", "--layers", "2", "--tokens", "256"),
     "ep_two_batch.py": ("--shape", "tiny", "--layers", "2", "--tokens", "256"),
+    "launches.py": ("--tokens", "64"),
     "ddp.py": ("--layers", "1", "--tokens", "64"),
     "contention.py": ("--bytes", "65536", "--tokens", "64", "--width", "64", "--inner", "128", "--gemm", "library"),
 }

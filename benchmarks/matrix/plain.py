@@ -35,7 +35,7 @@ def run_plain(
         "losses": [step["loss"] for step in steps if "loss" in step],
         "bits": [step["bits"] for step in steps if "bits" in step],
         "log": told(ended.seen.events),
-        "output": ended.seen.lines[-12:] if ended.exit else [],
+        "output": ended.seen.last_lines() if ended.exit else [],
     }
 
 

@@ -146,7 +146,7 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
         "passed_over": [*earlier.get("passed_over", []), *([p.cycle, p.part, p.rules] for p in course.passed_over)],
         "log": told(ended.seen.events),
         "notes": [event.text for event in ended.seen.events if isinstance(event, journal.Note)],
-        "output": ended.seen.lines[-12:] if not visits else [],
+        "output": ended.seen.last_lines() if not visits else [],
     }
 
 

@@ -15,6 +15,9 @@ from tests.gpu.support import LAGOM, JobRun, Kernel, Place, kernels, run, torchr
 
 ITERATIONS = 8
 CUPTI, COMPUTE, COLLECTIVE = 3, 0, 1
+#: CUPTI turns the GPU's clock into the host's at a rate of its own: seen to go 63 us apart in a second on one rank
+#: (capture_h200x2_202611.md). A kernel of another iteration is milliseconds off.
+CLOCKS_APART_NS = 300_000
 
 
 def notes(spot: Place) -> str:
@@ -59,7 +62,7 @@ def assert_right(joined: np.ndarray[Any, Any], calls: np.ndarray[Any, Any]) -> N
     assert compared
     wrong = [int(call["call"]) for span, call in compared if span["function"] != call["function"]]
     assert not wrong, f"another function than the call's: {wrong[:5]}"
-    early = sum(int(span["start_ns"]) < int(call["time_ns"]) for span, call in compared)
+    early = sum(int(span["start_ns"]) + CLOCKS_APART_NS < int(call["time_ns"]) for span, call in compared)
     assert early == 0, f"{early} kernels ran before their calls"
 
 

@@ -32,6 +32,7 @@ LONG = (
     "contention.py --pattern two",
     "trainer.py",
     "ddp.py",
+    "launches.py",
     "two_nodes.py",
 )
 
