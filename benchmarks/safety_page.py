@@ -135,7 +135,7 @@ def exact(one: Evidence, machine: str) -> Row:
 
 def sanitized(one: Evidence, machine: str) -> Row:
     """The same, shorter, under memcheck."""
-    done = f"{where(one, machine)}, under compute-sanitizer: {one['plans']['committed']:,} plans"
+    done = f"{where(one, machine)}, NCCL {one['nccl']}, under compute-sanitizer: {one['plans']['committed']:,} plans"
     return row([done, combinations(one)], [f"**{one['errors']} errors**"], "make test-gpu-safety")
 
 
@@ -180,6 +180,7 @@ SOURCES: dict[str, Callable[[Evidence], Iterator[Row]]] = {
     "soak_30min.json": soak,
     "fuzz_202611.json": fuzzers,
     "safety_gpu_h200x8_202611.json": gpus,
+    "safety_gpu_h200x2_202611.json": gpus,
     "safety_gpu_h200x1_202611.json": one_gpu,
 }
 
