@@ -72,8 +72,9 @@ class _Rank:
     spans: list[NDArray[Any]] = field(default_factory=list)
     samples: dict[int, Sample] = field(default_factory=dict)
     labels: dict[int, bool] = field(default_factory=dict)  # iteration -> was it the candidate's
-    broken: set[int] = field(default_factory=set)  # iterations with calls that are not the program's
+    broken: set[int] = field(default_factory=set)  # iterations that are not the program's calls under one config
     latest: int = -1  # iteration
+    measured_to: int = 0  # call: the iterations before it are samples, or will never be
 
 
 class WindowMeter:
@@ -102,8 +103,8 @@ class WindowMeter:
         starts = ours[ours["position"] == 0]
         rank.broken.update(_iterations_of(foreign["call"], starts, rank.latest))
         if len(ours):
-            candidates = (starts["flags"] & CALL_CANDIDATE) != 0
-            rank.labels.update(zip(starts["iteration"].tolist(), candidates.tolist(), strict=True))
+            rank.labels.update(_labels(starts))
+            rank.broken.update(number for number, label in _labels(ours) if rank.labels.get(number, label) != label)
             rank.calls.append(ours)
             rank.latest = int(ours["iteration"][-1])
 
@@ -128,6 +129,10 @@ class WindowMeter:
     def _first(self) -> _Rank:
         """Any of the ranks: their calls are the same."""
         return next(iter(self._ranks.values()))
+
+    def has_measured(self, call: int) -> bool:
+        """Whether no pair of iterations before ``call`` is still to come, as far as the last :meth:`pairs` saw."""
+        return all(rank.measured_to >= call for rank in self._ranks.values())
 
     def pairs(self) -> tuple[tuple[Sample, Sample], ...]:
         """(incumbent, candidate) of every block pair that is complete on all ranks, in order."""
@@ -167,7 +172,8 @@ class WindowMeter:
                 rank.samples[numbers[index]] = self._sample(spans, records, slot, begin, end)
                 done = index + 1
         if done:
-            rank.calls = [records[records["call"] >= starts["call"][done]]]
+            rank.measured_to = int(starts["call"][done])
+            rank.calls = [records[records["call"] >= rank.measured_to]]
             rank.spans = [spans[spans["start_ns"] >= times[done]]]
 
     def _start_times(
@@ -193,12 +199,19 @@ class WindowMeter:
 
 
 def _paired(blocks: dict[int, list[Sample]], of_candidate: dict[int, bool]) -> list[tuple[Sample, Sample]]:
-    """(incumbent, candidate) of every even block and the one after it, where both are there."""
+    """(incumbent, candidate) of every even block and the one after it, where both are there. Behind the lease's end
+    all blocks are the incumbent's: those are no pairs."""
     pairs = []
     for first in sorted(block for block in blocks if block % 2 == 0 and block + 1 in blocks):
-        one, other = _mean(blocks[first]), _mean(blocks[first + 1])
-        pairs.append((other, one) if of_candidate[first] else (one, other))
+        if of_candidate[first] != of_candidate[first + 1]:
+            one, other = _mean(blocks[first]), _mean(blocks[first + 1])
+            pairs.append((other, one) if of_candidate[first] else (one, other))
     return pairs
+
+
+def _labels(records: NDArray[Any]) -> set[tuple[int, bool]]:
+    """(iteration, was the candidate's config in force) of the calls."""
+    return set(zip(records["iteration"].tolist(), ((records["flags"] & CALL_CANDIDATE) != 0).tolist(), strict=True))
 
 
 def busy_ns(spans: NDArray[Any]) -> float:

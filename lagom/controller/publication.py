@@ -1,7 +1,8 @@
 """Getting one plan agreed: choose a start far enough ahead, offer it, look until the ranks have decided, try again.
 
-Nobody waits for anybody: a rank that arrives at the start before the decision aborts the offer, and the next attempt
-leaves twice the room. What is far enough is learnt from the round trips of this very communicator.
+Nobody waits for anybody: a rank that arrives at the start before the decision aborts the offer, and one that was there
+before the offer has it refused. The next attempt leaves twice the room. What is far enough is learnt from the round
+trips of this very communicator.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Progress(Enum):
 class Margin:
     """How many calls ahead of the fastest rank a plan must start. Kept over a communicator's life.
 
-    At least one iteration; at least four measured round trips, in calls; doubled after each abort and eased again by
-    each success.
+    At least one iteration; at least four measured round trips, in calls; doubled each time that a rank came first and
+    eased again by each success.
     """
 
     round_trip_calls: float = 4.0
@@ -53,8 +54,8 @@ class Margin:
         self.round_trip_calls += 0.25 * (calls - self.round_trip_calls)
         self.factor = max(1, self.factor // 2)
 
-    def aborted(self) -> None:
-        """A rank arrived before the decision."""
+    def too_small(self) -> None:
+        """A rank arrived before the decision, or even before the offer was there."""
         self.factor = min(self.factor * 2, 1 << 12)
 
 
@@ -115,6 +116,8 @@ class Offer:
         if result in FATAL:
             self.failure = FATAL[result]
             return Progress.FAILED
+        if result is Publication.LATE:
+            self.margin.too_small()
         return self._expired(now, f"publishing was refused: {result.name.lower()}")
 
     def _look(self, now: float) -> Progress:
@@ -146,7 +149,7 @@ class Offer:
             self.margin.committed(largest - self._offered_call)
             self.on_event("plan_committed", plan=self.plan, epoch=self.epoch)
             return Progress.COMMITTED
-        self.margin.aborted()
+        self.margin.too_small()
         self.failure = why_aborted
         self._begun_at = -1.0
         self.on_event("plan_aborted", plan=self.plan, epoch=self.epoch, reason=why_aborted)

@@ -116,13 +116,21 @@ class Window:
         pairs = self._meter.pairs()
         if len(pairs) >= self.request.pairs:
             return self._result(pairs[: self.request.pairs])
-        if (ended and now - self._moved_at > TAIL_SECONDS) or now - self._moved_at > STALLED_SECONDS:
+        if self._no_more_comes(now, ended):
             self.failure = "" if pairs else "no iteration could be measured"
             return self._result(pairs)
         if not ended and self.request.purpose == "trial" and self.should_cut(pairs):
             self._cut_pairs = pairs
             self._cutting = self.new_offer(lambda start: standing(self.tuned, self.request.incumbent, start), "cut")
         return None
+
+    def _no_more_comes(self, now: float, ended: bool) -> bool:
+        """Whether pairs that irregular calls have spoilt leave the window short."""
+        assert self._meter is not None
+        rested = now - self._moved_at
+        return (
+            ended and (self._meter.has_measured(self._end_call) or rested > TAIL_SECONDS)
+        ) or rested > STALLED_SECONDS
 
     def _note_progress(self, now: float) -> bool:
         """Whether every rank has passed the end of the lease."""

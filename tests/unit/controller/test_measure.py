@@ -146,6 +146,47 @@ def test_an_iteration_with_other_calls_in_it_does_not_count_nor_does_the_next(dr
     assert not {4, 5} & {i for i in range(len(labels)) if meter._counts(labels_of(meter), i)}
 
 
+@pytest.mark.parametrize("blocks", [4, 6])
+def test_iterations_behind_the_leases_end_are_nobodys_pairs(blocks: int) -> None:
+    """An irregular call has spoilt the second block. Behind the lease the plan stays in force, with the incumbent: such
+    iterations must not stand in for what is missing."""
+    labels, _ = window(blocks, Tier.KERNELS)
+    labels += [False] * 20
+    records = call_records(labels, np.zeros(len(labels), np.int64))
+    records["flags"][records["call"] == 100 + 2 * CALLS + 1] = 0
+    meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.KERNELS)
+    meter.add_calls(0, records)
+    meter.add_spans(0, kernel_spans(0, starts_of(labels)))
+    assert [(a.z, b.z) for a, b in meter.pairs()] == [(1000, 800)] * (blocks // 2 - 1)
+
+
+def test_an_iteration_in_which_the_lease_ends_does_not_count() -> None:
+    """Irregular calls have moved the iterations: the last call of iteration 3 runs with the incumbent again."""
+    labels, _ = window(2, Tier.KERNELS)
+    records = call_records(labels, np.zeros(len(labels), np.int64))
+    records["flags"][records["call"] == 100 + 4 * CALLS - 1] &= ~np.uint8(CALL_CANDIDATE)
+    meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.KERNELS)
+    for part in np.split(records, [4 * CALLS - 1]):
+        meter.add_calls(0, part)
+    meter.add_spans(0, kernel_spans(0, starts_of(labels)))
+    assert meter.pairs() == ()
+
+
+def test_a_window_is_measured_once_every_rank_has_told_the_iterations_of_its_lease() -> None:
+    labels, _ = window(4, Tier.KERNELS)
+    records, spans = call_records(labels, np.zeros(len(labels), np.int64)), kernel_spans(0, starts_of(labels))
+    end = 100 + 8 * CALLS
+    meter = WindowMeter(EPOCH, {0: 0, 1: 1}, 2, Tier.KERNELS)
+    for slot in (0, 1):
+        assert not meter.has_measured(end)
+        spans["slot"] = slot
+        meter.add_calls(slot, records)
+        meter.add_spans(slot, spans)
+        meter.pairs()
+    assert meter.has_measured(end)
+    assert not meter.has_measured(end + CALLS + 1)
+
+
 def test_transparent_calls_break_nothing() -> None:
     labels, _ = window(8, Tier.KERNELS)
     records = call_records(labels, np.zeros(len(labels), np.int64))

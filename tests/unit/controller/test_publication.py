@@ -92,6 +92,16 @@ def test_each_abort_doubles_the_room(offer: Any) -> None:
     assert told.count("plan_aborted") == 2
 
 
+def test_an_offer_that_came_too_late_doubles_the_room_too(offer: Any) -> None:
+    """A job of 2,000 iterations a second was past every start before it was published, for 14 seconds."""
+    region = FakeRegion([Verdict.COMMITTED], [Publication.LATE] * 3)
+    one, told = offer(region)
+    assert drive(one, 10) is Progress.COMMITTED
+    room = [start - region.calls for start in region.starts]
+    assert room == [room[0] * factor for factor in (1, 2, 4, 8)]
+    assert told == ["plan_published", "plan_committed"]
+
+
 def test_a_job_that_keeps_aborting_is_left_alone(offer: Any) -> None:
     region = FakeRegion([Verdict.ABORTED] * 100)
     one, _ = offer(region)
