@@ -77,25 +77,26 @@ def read_own(path: Path) -> str:
     return data.decode()
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write ``text`` beside ``path`` under a name nobody can guess, then put it in place in one step.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write ``content`` beside ``path`` under a name nobody can guess, then put it in place in one step.
 
     What takes text as it comes (a terminal, ``/dev/stdout``, a FIFO that is read) is written to, not replaced. OSError
     where ``path`` names a folder, or is neither.
     """
     if not path.name:
         raise OSError(errno.EISDIR, "it is a folder", str(path))
+    data = content if isinstance(content, bytes) else content.encode()
     if _is_stream(path):
         flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         with os.fdopen(os.open(path, flags), "wb") as stream:
             os.set_blocking(stream.fileno(), True)
-            stream.write(text.encode())
+            stream.write(data)
         return
     fresh = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
         fresh.replace(path)
     except BaseException:
         fresh.unlink(missing_ok=True)
@@ -112,22 +113,14 @@ def check_named(path: Path) -> None:
         raise UsageError(f"{path} cannot be written ({reason}); name another file.")
 
 
-def write_named(path: Path, text: str) -> None:
-    """The same to a file that a user named; raises :class:`UsageError` where that cannot be."""
+def write_named(path: Path, content: str | bytes) -> None:
+    """The same to a file that a user named, or that is a command's result; raises :class:`UsageError` where that cannot
+    be: a folder of that name, a full disk."""
     try:
-        write_whole(path, text)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror}); name another file.") from error
-
-
-def write_result(path: Path, data: bytes) -> None:
-    """Write one of a command's results over what is there. Raises :class:`UsageError` where that cannot be: a folder of
-    that name, a full disk."""
-    try:
-        path.write_bytes(data)
+        write_whole(path, content)
     except OSError as error:
         reason = error.strerror or error
-        raise UsageError(f"{path} cannot be written ({reason}); make room for it, or name another place.") from error
+        raise UsageError(f"{path} cannot be written ({reason}); make room for it, or name another file.") from error
 
 
 def _is_stream(path: Path) -> bool:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from lagom import __version__
 from lagom.errors import LagomError
-from lagom.files import write_result
+from lagom.files import write_named
 from lagom.report import words
 
 
@@ -46,4 +46,4 @@ def make_folder(folder: Path) -> None:
 def write(path: Path, text: str) -> None:
     """Write a text file; what is no letter (a file's name may be any bytes) is spelled out. Raises
     :class:`UsageError`."""
-    write_result(path, text.encode(errors="backslashreplace"))
+    write_named(path, text.encode(errors="backslashreplace"))

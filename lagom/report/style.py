@@ -13,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lagom.files import write_result
+from lagom.files import write_named
 
 INK = "#22272e"
 FAINT = "#8a929c"
@@ -100,7 +100,7 @@ def save_png(figure: Figure, path: Path) -> None:
     buffer = io.BytesIO()
     with mpl.rc_context(_RC):
         figure.savefig(buffer, format="png", dpi=150)
-    write_result(path, buffer.getvalue())
+    write_named(path, buffer.getvalue())
 
 
 def to_svg(figure: Figure) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lagom.errors import LagomError
-from lagom.files import write_result
+from lagom.files import write_named
 from lagom.records import Function
 from lagom.timeline.classify import NO_FUNCTION, Kind, function_of, kind_of
 from lagom.timeline.names import plain_name
@@ -200,7 +200,7 @@ def write(table: KernelTable, path: Path, marks: Iterable[tuple[str, int, int]] 
         "traceEvents": events,
     }
     raw = json.dumps(document, separators=(",", ":")).encode()
-    write_result(path, gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
+    write_named(path, gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
 
 
 def _metadata(rank: int) -> dict[str, Any]:

@@ -239,5 +239,5 @@ def test_traces_without_rank_count_as_ranks_in_order(tmp_path: Path) -> None:
 def test_a_trace_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "trace.json.gz").mkdir()
     for path in (tmp_path / "trace.json.gz", Path("/dev/full")):
-        with pytest.raises(LagomError, match=f"^{path} cannot be written .*; .*another place.$"):
+        with pytest.raises(LagomError, match=f"^{path} cannot be written .*; .*another file.$"):
             write(table((0, 1, 1, "gemm")), path)
