@@ -147,9 +147,8 @@ class VirtualJob:
         self.processes[rank].send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Ends the job a few iterations from now, at the same iteration on every rank."""
-        if not self.meeting.stop:
-            self.meeting.stop_at(max(self.meeting.counts()) + self.spec.run_ahead + 2)
+        """Ends the job, at the same iteration on every rank."""
+        self.meeting.stop_soon()
 
     def finish(self, seconds: float = STOP_SECONDS) -> list[RankSummary]:
         """Waits for the ranks to end by themselves; raises :class:`RankFailed` if one does not or ends badly."""

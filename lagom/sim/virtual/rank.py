@@ -75,7 +75,7 @@ class Rank:
     def run(self) -> None:
         """Every iteration until the spec's last, the parent's wish, or the parent's death."""
         number = 0
-        while number < (self.meeting.stop or self.spec.iterations):
+        while number < self._end():
             if not self.meeting.wait_for(number - self.spec.run_ahead, self.parent_alive):
                 return
             self.gallery.wait_for_reader(self.parent_alive)
@@ -85,6 +85,11 @@ class Rank:
             number += 1
             self.meeting.arrive(self.rank, number)
         self.gallery.show(self.host.finished(all_of_them=True))
+
+    def _end(self) -> int:
+        """The iteration to end before, as it is known by now."""
+        named = self.meeting.end(self.parent_alive)
+        return self.spec.iterations if named is None else min(named, self.spec.iterations)
 
     def _save(self) -> None:
         self.log.save()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 COUNTER_BYTES = 64  # one cache line a rank
+HELD = (1 << 64) - 1  # instead of an iteration: it is about to be named
 
 
 class Rendezvous:
@@ -29,14 +30,21 @@ class Rendezvous:
         os.ftruncate(fd, (ranks + 1) * COUNTER_BYTES)
         return cls(fd, ranks)
 
-    def stop_at(self, iteration: int) -> None:
-        """Parent: every rank ends before this iteration; 0 takes the wish back."""
-        self._words[0] = iteration
+    def stop_soon(self) -> None:
+        """Parent: every rank ends before the same iteration, one that none has begun. They are held while it is chosen:
+        meanwhile each ends the iteration it is at, and begins no other."""
+        if not self._words[0]:
+            self._words[0] = HELD
+            self._words[0] = max(self.counts()) + 1
 
-    @property
-    def stop(self) -> int:
-        """The iteration to end before; 0 = none named."""
-        return self._words[0]
+    def end(self, alive: Callable[[], bool]) -> int | None:
+        """Rank: the iteration to end before, None = the parent has named none. At once if ``alive`` says so while
+        ranks are held."""
+        while self._words[0] == HELD:
+            if not alive():
+                return 0
+            time.sleep(20e-6)
+        return self._words[0] or None
 
     def arrive(self, rank: int, count: int) -> None:
         """Rank: ``count`` iterations are enqueued."""
