@@ -17,7 +17,7 @@ _Static_assert(sizeof(void *) == sizeof(uint64_t), "a handle holds a generation"
 
 struct place {
     uint64_t state; /* generation | busy (bit 0) */
-    uint64_t begun; /* how many had begun when this one did */
+    uint64_t begun; /* the count when this one did */
     uint64_t start_ns;
     uint64_t stop_ns;
     uint32_t stopped;
@@ -26,7 +26,7 @@ struct place {
 };
 
 static struct place places[LAGOM_MEASURED_PLACES];
-static uint64_t begun_count;
+static uint64_t begun_count; /* and places that were passed over */
 
 static void *handle_of(enum handle_kind kind, uint64_t place, uint64_t state)
 {
@@ -79,6 +79,9 @@ void *lagom_measured_begin(const struct lagom_kernel_span *span)
         uint64_t at = (now + i) & (LAGOM_MEASURED_PLACES - 1);
         struct place *place = &places[at];
         if (claim(place, now)) {
+            if (i > 0) { /* the next one looks behind it: one that never ends must not push all others on for ever */
+                lagom_fetch_add(&begun_count, i);
+            }
             lagom_store_relaxed(&place->begun, now);
             lagom_store_relaxed(&place->start_ns, UINT64_MAX);
             lagom_store_relaxed(&place->stop_ns, 0);
