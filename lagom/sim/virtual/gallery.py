@@ -9,24 +9,48 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from lagom.records import CommConfig
 from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.host import Finished
 from lagom.sim.virtual.incidents import shaped
-from lagom.sim.virtual.nccl import VirtualCommunicator
+from lagom.sim.virtual.nccl import Collective, VirtualCommunicator
 from lagom.sim.virtual.spec import JobSpec
-from lagom.sim.virtual.timing import IterationTimes
-from lagom.wire.layout import SPAN_COMPUTE, UNKNOWN_RANK
+from lagom.sim.virtual.timing import IterationTimes, fill_collective
+from lagom.wire.layout import KERNEL_SPAN, SPAN_COMPUTE, UNKNOWN_RANK
 
 PACE_SECONDS = 2.0  # real time a rank waits at most for a controller that does not read
 ANSWER_SECONDS = 0.05  # the same for the outcome of a plan
 ARRIVAL_NS = 4_000.0  # ranks reach a collective this far apart
 KERNEL_JITTER = 0.002
 CAPTURE_ITERATION, CAPTURE_KERNELS = 2, 4  # enum lagom_capture
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A call that is no part of the iteration after it: number ``call`` of communicator ``index``. Its kernel runs from
+    ``start`` to ``end`` on the GPU, ns."""
+
+    index: int
+    call: int
+    collective: Collective
+    config: CommConfig
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """An iteration that is enqueued: ``times`` stretched by ``scale``, its first call on each communicator."""
+
+    times: IterationTimes
+    scale: float
+    first_calls: list[int]
+    asides: Sequence[Aside]
 
 
 class Gallery:
@@ -47,27 +71,33 @@ class Gallery:
         self._comm_ids = [communicator.comm_id for communicator in communicators]
         self._places = [{operation: place for place, operation in enumerate(operations)} for operations in mine]
         self._dice = np.random.default_rng([spec.seed, rank])
-        self._expected: dict[int, tuple[IterationTimes, float, list[int]]] = {}
+        self._expected: dict[int, _Expected] = {}
 
     def expect(
-        self, number: int, times: IterationTimes, scale: float, first_calls: list[int], share: float = 1.0
+        self,
+        number: int,
+        times: IterationTimes,
+        scale: float,
+        first_calls: list[int],
+        asides: Sequence[Aside] = (),
+        share: float = 1.0,
     ) -> None:
         """Iteration ``number`` is enqueued: ``times``, stretched by ``scale``; its first call on each communicator;
-        what share of their usual bytes the collectives have."""
+        what was called before it; what share of their usual bytes the collectives have."""
         rows = times.rows.copy()
         rows["bytes"] = np.where(rows["bytes"] > 0, shaped(rows["bytes"].astype(float), share), 0)
-        self._expected[number] = (replace(times, rows=rows), scale, first_calls)
+        self._expected[number] = _Expected(replace(times, rows=rows), scale, first_calls, asides)
 
     def show(self, finished: Sequence[Finished]) -> None:
         """The GPU has run these iterations."""
         for iteration in finished:
             if iteration.number not in self._expected:
                 continue  # a graph's replay: nobody was asked, nothing is named
-            times, scale, first_calls = self._expected.pop(iteration.number)
+            one = self._expected.pop(iteration.number)
             if self._spec.timeline == "spans" and self._entry:
-                self._push_spans(self._entry, iteration.gpu_start, times, scale, first_calls)
+                self._push_spans(self._entry, iteration.gpu_start, one)
             elif self._spec.timeline == "profiler":
-                self._end_kernels(iteration.gpu_start, times, scale, first_calls)
+                self._end_kernels(iteration.gpu_start, one)
 
     # -- waiting
 
@@ -88,7 +118,7 @@ class Gallery:
     def _has_room(self, entry: ProcessEntry) -> bool:
         """For the spans of everything enqueued, and the calls of one more iteration with a small one."""
         kernels, calls = entry.room(self._comm_ids)
-        spans = sum(len(times.rows) for times, _, _ in self._expected.values())
+        spans = sum(len(one.times.rows) + len(one.asides) for one in self._expected.values())
         return kernels >= spans and calls >= max(map(len, self._mine), default=0) + 2
 
     def _capture(self, entry: ProcessEntry) -> int:
@@ -99,15 +129,27 @@ class Gallery:
 
     # -- the timeline's spans
 
-    def _push_spans(
-        self, entry: ProcessEntry, origin: int, times: IterationTimes, scale: float, first_calls: list[int]
-    ) -> None:
+    def _push_spans(self, entry: ProcessEntry, origin: int, one: _Expected) -> None:
         capture = self._capture(entry)
         if not capture & (CAPTURE_KERNELS | CAPTURE_ITERATION):
             return
-        rows = self._jittered(origin, times, scale)
-        self._name_calls(entry, rows, times, first_calls)
-        entry.push_spans(rows if capture & CAPTURE_KERNELS else rows[times.operations == 0])
+        rows = self._jittered(origin, one.times, one.scale)
+        self._name_calls(entry, rows, one.times, one.first_calls)
+        if capture & CAPTURE_KERNELS:
+            entry.push_spans(np.concatenate([self._asides(entry, one.asides), rows]))
+        else:
+            entry.push_spans(rows[one.times.operations == 0])
+
+    def _asides(self, entry: ProcessEntry, asides: Sequence[Aside]) -> Any:
+        rows = np.zeros(len(asides), KERNEL_SPAN)
+        for row, aside in zip(rows, asides, strict=True):
+            fill_collective(row, aside.collective, aside.config, aside.start, aside.end)
+            row["call"], row["slot"] = aside.call, self._slot(entry, aside.index)
+        return rows
+
+    def _slot(self, entry: ProcessEntry, index: int) -> int:
+        slot = entry.slot_of(self._comm_ids[index])
+        return UNKNOWN_RANK if slot is None else slot
 
     def _jittered(self, origin: int, times: IterationTimes, scale: float) -> Any:
         """The iteration's kernels on the simulated clock: compute varies in length, collectives in their start."""
@@ -123,18 +165,21 @@ class Gallery:
     def _name_calls(self, entry: ProcessEntry, rows: Any, times: IterationTimes, first_calls: list[int]) -> None:
         """Which call of which slot each collective was: what the launch brackets of the profiler half tell."""
         for index, places in enumerate(self._places):
-            slot = entry.slot_of(self._comm_ids[index])
+            slot = self._slot(entry, index)
             for row in np.flatnonzero(np.isin(times.operations, self._mine[index])):
                 rows[row]["call"] = first_calls[index] + places[int(times.operations[row])]
-                rows[row]["slot"] = UNKNOWN_RANK if slot is None else slot
+                rows[row]["slot"] = slot
 
     # -- NCCL's kernel events
 
-    def _end_kernels(self, origin: int, times: IterationTimes, scale: float, first_calls: list[int]) -> None:
+    def _end_kernels(self, origin: int, one: _Expected) -> None:
         for index, operations in enumerate(self._mine):
             profiler = self._communicators[index].profiler
             if profiler is not None:
-                rows = times.rows[np.isin(times.operations, operations)]
-                starts = (origin + rows["start_ns"] * scale).astype(int).tolist()
-                ends = (origin + rows["end_ns"] * scale).astype(int).tolist()
-                profiler.kernels_ran(dict(enumerate(zip(starts, ends, strict=True), first_calls[index])))
+                rows = one.times.rows[np.isin(one.times.operations, operations)]
+                starts = (origin + rows["start_ns"] * one.scale).astype(int).tolist()
+                ends = (origin + rows["end_ns"] * one.scale).astype(int).tolist()
+                profiler.kernels_ran(
+                    {aside.call: (aside.start, aside.end) for aside in one.asides if aside.index == index}
+                )
+                profiler.kernels_ran(dict(enumerate(zip(starts, ends, strict=True), one.first_calls[index])))

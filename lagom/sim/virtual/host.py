@@ -48,6 +48,11 @@ class HostAndGpu:
         self.now = max(self.now, self._gpu_end) + int(nanoseconds)
         self._gpu_end = self.now
 
+    @property
+    def idle_from(self) -> int:
+        """When the GPU has run all that is enqueued, if it has not by now."""
+        return max(self.now, self._gpu_end)
+
     def stamp(self, done: int, of: int) -> int:
         """The time of call ``done`` of ``of`` in this iteration."""
         self.now = self._begun + int(self._span * (done + 1) / (of + 1))

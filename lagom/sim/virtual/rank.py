@@ -23,14 +23,14 @@ from pathlib import Path
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.agreement import CallLog
 from lagom.sim.virtual.entry import ProcessEntry
-from lagom.sim.virtual.gallery import Gallery
+from lagom.sim.virtual.gallery import Aside, Gallery
 from lagom.sim.virtual.host import HostAndGpu
 from lagom.sim.virtual.incidents import Incident, Script
 from lagom.sim.virtual.nccl import Collective, VirtualCommunicator, VirtualNccl
 from lagom.sim.virtual.plan_log import PlanLog
 from lagom.sim.virtual.rendezvous import Rendezvous
 from lagom.sim.virtual.spec import JobSpec
-from lagom.sim.virtual.timing import Timing, timing_of
+from lagom.sim.virtual.timing import Timing, length_alone, timing_of
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.library import plugin_path
 
@@ -103,13 +103,11 @@ class Rank:
     # -- one iteration
 
     def _iteration(self, number: int) -> None:
-        for incident in self.script.before(number):
-            self._interrupt(incident)
+        asides = [aside for incident in self.script.before(number) for aside in self._interrupt(incident)]
+        if self.spec.logging_every and number % self.spec.logging_every == self.spec.logging_every - 1:
+            asides.append(self._aside(0, LOGGING_CALL))
         self.host.begin()
         first_calls = [self._counted(c.comm_id) for c in self.communicators]
-        if self.spec.logging_every and number % self.spec.logging_every == self.spec.logging_every - 1:
-            self._run(0, [LOGGING_CALL])
-            first_calls[0] += 1
         if self.script.is_replayed(number):
             self._replay_graph()
             return
@@ -117,7 +115,7 @@ class Rank:
         times = self.timing.of(configs)
         scale = self.script.slower * (1.0 + self._common.gauss(0.0, self.spec.noise))
         self.host.end(times.z * scale)
-        self.gallery.expect(number, times, scale, first_calls, self.script.share)
+        self.gallery.expect(number, times, scale, first_calls, asides, self.script.share)
         self.lengths.append(int(times.z * scale))
         self.gallery.show(self.host.finished())
 
@@ -130,14 +128,24 @@ class Rank:
         self._show_time(self.host.now)
         time.sleep(REPLAY_SECONDS)
 
-    def _interrupt(self, incident: Incident) -> None:
+    def _interrupt(self, incident: Incident) -> list[Aside]:
         """Calls that are no part of the iteration, spread over the pause that goes with them."""
-        calls = incident.collectives
+        calls, asides = incident.collectives, []
         for one in calls:
             self.host.pause(incident.pause_s * 1e9 / (len(calls) + 1))
             self._show_time(self.host.now)
-            self._run(incident.communicator, [one])
+            asides.append(self._aside(incident.communicator, one))
+            self.host.pause(asides[-1].end - asides[-1].start)
         self.host.pause(incident.pause_s * 1e9 / (len(calls) + 1))
+        return asides
+
+    def _aside(self, communicator: int, collective: Collective) -> Aside:
+        """One such call; it runs when the GPU has nothing else to do."""
+        call = self._counted(self.communicators[communicator].comm_id)
+        config = self._run(communicator, [collective])[0]
+        length = length_alone(collective, config, self.spec.ranks, self.spec.fabric)
+        start = self.host.idle_from
+        return Aside(communicator, call, collective, config, start, start + int(length))
 
     def _counted(self, comm_id: int) -> int:
         return self.entry.calls(comm_id) if self.entry else self.log.count(comm_id)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.nccl import Collective
-from lagom.sim.virtual.selection import block_threads, cost_table
+from lagom.sim.virtual.selection import Fabric, block_threads, cost_table
 from lagom.sim.virtual.spec import JobSpec
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED
 
@@ -73,18 +73,10 @@ class PlainTiming:
         rows = np.zeros(len(configs), KERNEL_SPAN)
         now = 0.0
         for index, (operation, config) in enumerate(zip(self.operations, configs, strict=True)):
-            length = self._length(operation.collective, config)
-            _fill_collective(rows[index], operation.collective, config, now, now + length)
+            length = length_alone(operation.collective, config, self._ranks, self._fabric)
+            fill_collective(rows[index], operation.collective, config, now, now + length)
             now += length + 1000.0
         return IterationTimes(now, rows, np.arange(len(configs)))
-
-    def _length(self, collective: Collective, config: CommConfig) -> float:
-        """Predicted time of the pick, scaled by the channels it got."""
-        table = cost_table(collective.function, collective.bytes, self._ranks, self._fabric)
-        assert config.algorithm is not None
-        assert config.protocol is not None
-        channels = config.channels or self._fabric.channels
-        return table[config.algorithm * 3 + config.protocol] * 1e3 * self._fabric.channels / channels
 
 
 class SimulatedTiming:
@@ -112,14 +104,24 @@ class SimulatedTiming:
             if span.site >= 0:
                 operations[index] = span.op
                 collective = self.operations[span.op].collective
-                _fill_collective(rows[index], collective, configs[span.op], span.start, span.end)
+                fill_collective(rows[index], collective, configs[span.op], span.start, span.end)
             else:
                 _fill_compute(rows[index], span)
             rows[index]["name"] = zlib.crc32(span.name.encode())
         return IterationTimes(iteration.z, rows, operations)
 
 
-def _fill_collective(row: Any, collective: Collective, config: CommConfig, start: float, end: float) -> None:
+def length_alone(collective: Collective, config: CommConfig, ranks: int, fabric: Fabric) -> float:
+    """How long a collective with nothing beside it takes, ns: the predicted time of the pick, scaled by the channels it
+    got."""
+    table = cost_table(collective.function, collective.bytes, ranks, fabric)
+    assert config.algorithm is not None
+    assert config.protocol is not None
+    return table[config.algorithm * 3 + config.protocol] * 1e3 * fabric.channels / (config.channels or fabric.channels)
+
+
+def fill_collective(row: Any, collective: Collective, config: CommConfig, start: float, end: float) -> None:
+    """The span of one collective's kernel, by any clock; ``call`` and ``slot`` stay to be filled."""
     row["start_ns"], row["end_ns"] = int(start), int(end)
     row["bytes"], row["stream"], row["kind"] = collective.bytes, COMMUNICATION_STREAM, SPAN_COLLECTIVE
     row["function"], row["source"] = int(collective.function), SPAN_SIMULATED
