@@ -188,8 +188,8 @@ class Hunt:
 
     def _open_window(self, request: WindowRequest) -> Window:
         ground, tier = self._ground, self._window_tier(request)
-        seen = Capture.KERNELS if request.purpose != "confirm" or tier is Tier.TIMELINE else Capture.ITERATION
-        ground.record(Capture.CALLS | seen)
+        starts_only = request.purpose == "confirm" and tier is not Tier.TIMELINE
+        ground.record(Capture.CALLS | (Capture.ITERATION if starts_only else Capture.KERNELS))
         return Window(
             ground.region,
             ground.view.index,
@@ -199,4 +199,5 @@ class Hunt:
             tier,
             ground.offer,
             self.session.should_cut,
+            starts_only,
         )

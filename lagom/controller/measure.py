@@ -80,13 +80,15 @@ class _Rank:
 class WindowMeter:
     """Collects what the ranks recorded under one plan and turns it into pairs.
 
-    ``slots`` maps each rank's slot to its process; ``sites`` is how many sites are tuned. Kernels are digested as soon
-    as their iteration is over, so that a long window of a busy job needs no more memory than a short one.
+    ``slots`` maps each rank's slot to its process; ``sites`` is how many sites are tuned; ``starts_only``: the ranks
+    were asked for the kernels of position 0 alone, so Z is known and X is not. Kernels are digested as soon as their
+    iteration is over, so that a long window of a busy job needs no more memory than a short one.
     """
 
-    def __init__(self, epoch: int, slots: dict[int, int], sites: int, tier: Tier) -> None:
+    def __init__(self, epoch: int, slots: dict[int, int], sites: int, tier: Tier, *, starts_only: bool = False) -> None:
         self.epoch = epoch
         self.tier = tier
+        self._starts_only = starts_only
         self.pacing = Pacing.of(tier)
         self._sites = sites
         self._slots = slots
@@ -186,15 +188,15 @@ class WindowMeter:
 
     def _sample(self, spans: NDArray[Any], records: NDArray[Any], slot: int, begin: int, end: int) -> Sample:
         inside = spans[(spans["start_ns"] >= begin) & (spans["start_ns"] < end)]
-        if not len(inside):
+        if not len(inside) or self._starts_only:
             return Sample(float(end - begin))
         collectives = inside[inside["kind"] == SPAN_COLLECTIVE]
         compute = inside[inside["kind"] == SPAN_COMPUTE]
         return Sample(
             z=float(end - begin),
-            x=busy_ns(collectives) if len(collectives) > 1 else None,
+            x=busy_ns(collectives),
             y=busy_ns(compute) if self.tier is Tier.TIMELINE else None,
-            x_by_site=_by_site(collectives, records, slot, self._sites) if len(collectives) > 1 else None,
+            x_by_site=_by_site(collectives, records, slot, self._sites),
         )
 
 

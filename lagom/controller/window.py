@@ -61,6 +61,7 @@ class Window:
     tier: Tier
     new_offer: NewOffer
     should_cut: Callable[[Pairs], bool]
+    starts_only: bool = False  # what the ranks record of kernels: see WindowMeter
     failure: str = ""
     _offer: Offer | None = None
     _meter: WindowMeter | None = None
@@ -103,7 +104,9 @@ class Window:
             self.failure = f"the ranks could not agree: {self._offer.failure}"
             return WindowResult(())
         if progress is Progress.COMMITTED and self._offer.plan is not None:
-            self._meter = WindowMeter(self._offer.epoch, self.slots, self.tuned.tuned, self.tier)
+            self._meter = WindowMeter(
+                self._offer.epoch, self.slots, self.tuned.tuned, self.tier, starts_only=self.starts_only
+            )
             self._end_call, self._moved_at = self._offer.plan.end_call, now
         return None
 

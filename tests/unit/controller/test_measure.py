@@ -90,6 +90,18 @@ def test_kernels_are_forgotten_once_their_iteration_is_a_sample() -> None:
     assert [(a.z, b.z) for a, b in meter.pairs()] == [(1000, 800)] * 20
 
 
+def test_where_only_starts_are_recorded_communication_is_not_known() -> None:
+    """A small call before position 0 may be recorded with it: these two are not the iteration's communication."""
+    labels, _ = window(4, Tier.KERNELS)
+    spans = kernel_spans(0, starts_of(labels))
+    spans = spans[np.arange(len(spans)) % 4 < 2]
+    meter = WindowMeter(EPOCH, {0: 0}, 2, Tier.KERNELS, starts_only=True)
+    meter.add_calls(0, call_records(labels, np.zeros(len(labels), np.int64)))
+    meter.add_spans(0, spans)
+    assert [(a.z, b.z) for a, b in meter.pairs()] == [(1000, 800)] * 2
+    assert all(one.x is None and one.x_by_site is None for pair in meter.pairs() for one in pair)
+
+
 def test_over_ranks_communication_is_the_least_and_the_rest_the_most() -> None:
     labels, _ = window(4, Tier.TIMELINE)
     meter = WindowMeter(EPOCH, {0: 0, 1: 1}, 2, Tier.TIMELINE)
