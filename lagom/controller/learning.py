@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -13,13 +14,15 @@ from lagom.controller.ground import Deaf, Ground, Learned
 from lagom.controller.measure import Tier
 from lagom.controller.traced import traced_iteration
 from lagom.program import Program, find_program, tuned_program
-from lagom.program.detect import HISTORY_CALLS
+from lagom.program.detect import FEWEST_CALLS, HISTORY_CALLS
 from lagom.records import Function
 from lagom.wire.region import Capture
 
 LOOK_SECONDS = 0.25
 #: A program that has changed so often while it was learnt does not settle.
 CHANGES = 12
+#: After so long without an iteration whoever watches is told why nothing happens.
+LATE_SECONDS = 30.0
 
 
 class Learning(Deaf):
@@ -36,6 +39,7 @@ class Learning(Deaf):
         self._suspected_at = 0
         self._changes = 0
         self._found = True
+        self._began: float | None = None  # when it was first looked for
         ground.record_everything()
 
     @property
@@ -71,6 +75,7 @@ class Learning(Deaf):
         self._contexts = self._contexts or Contexts(ground.slots, now)
         program = self._believed_program()
         if program is None:
+            self._say_if_late(now)
             return "learning"
         if ground.captured():
             ground.story.standing_aside("a CUDA graph was captured here: NCCL no longer asks per call", ground.view)
@@ -99,6 +104,17 @@ class Learning(Deaf):
             self._changes += 1
         settled = seen >= min(2 * self._suspected_at, HISTORY_CALLS) or seen < len(self._ground.history.numbers)
         return program if settled and program.iterations_seen >= self._ground.options.stable_iterations else None
+
+    def _say_if_late(self, now: float) -> None:
+        """Not of a communicator that has made next to no calls: that is no mystery."""
+        self._began = now if self._began is None else self._began
+        ground, calls = self._ground, len(self._ground.history.numbers)
+        if now - self._began >= LATE_SECONDS and calls >= FEWEST_CALLS:
+            ground.story.warn(
+                f"communicator {ground.view.index}: nothing can be tried yet: its last {calls} calls do not show an "
+                f"iteration {ground.options.stable_iterations} times; it is still being watched"
+            )
+            self._began = math.inf
 
     def _conclude(self, program: Program, now: float) -> Learned | None:
         """What is to be tuned and how it can be measured; ``None`` while the timeline may still say more."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Program:
     first_call: int  # call number of a position 0
     calls_per_iteration: int
     steady: bool
-    iterations_seen: int
+    iterations_seen: int  # in the calls it was found in; of a run after something irregular, in all
     iteration_ns: float  # median, by the host's clock
     calls_seen: int = 0  # that it was found in
     spread: float = 0.0  # of the iterations' lengths: median deviation over median
@@ -157,7 +158,19 @@ def _program_of_run(history: CallHistory, limit: int) -> Program | None:
     recent = _program_of_all(history.newest(len(history.numbers) - counting[-run]))
     if recent is None or recent.iterations_seen < RUN_ITERATIONS:
         return None
-    return recent if recent.iteration_ns >= SHORTEST_NS and recent.spread <= STEADY else None
+    if recent.iteration_ns < SHORTEST_NS or recent.spread > STEADY:
+        return None
+    return replace(recent, iterations_seen=max(recent.iterations_seen, _occurrences(shapes, recent.positions)))
+
+
+def _occurrences(shapes: Sequence[tuple[int, int]], positions: Sequence[tuple[int, int]]) -> int:
+    """How many whole iterations the calls hold, also before something irregular."""
+    wanted, found, at = list(positions), 0, 0
+    while at + len(wanted) <= len(shapes):
+        is_one = shapes[at] == wanted[0] and shapes[at : at + len(wanted)] == wanted
+        found += is_one
+        at += len(wanted) if is_one else 1
+    return found
 
 
 def _inner_period(program: Program) -> int | None:

@@ -149,6 +149,16 @@ def test_a_job_that_evaluates_is_known_by_its_iteration() -> None:
         assert program.iterations_seen >= 12
 
 
+def test_iterations_between_irregular_calls_count_together() -> None:
+    """A job that is interrupted every 13 to 19 iterations never makes 20 in a row."""
+    one = iteration()
+    shapes = [call for iterations in (13, 19, 14, 17) for call in (*evaluation(1), *one * iterations)]
+    program = find_program(history_of(shapes, step_ns=2_000_000))
+    assert program is not None
+    assert sorted(program.positions) == sorted((Function(f), size) for f, size in one)
+    assert 13 + 19 + 14 + 17 - 4 <= program.iterations_seen <= 13 + 19 + 14 + 17
+
+
 def test_the_backward_pass_after_an_evaluation_is_not_taken_for_an_iteration() -> None:
     one = iteration(layers=60)
     history = history_of([*one * 8, *evaluation(), *one[: 61 + 2 * 45]])
