@@ -46,6 +46,11 @@ class Schedule:
             (r.function, r.bytes_min, r.bytes_max, read_config(r.incumbent), read_config(r.candidate)) for r in rules
         ]
 
+    def iteration(self, *, candidate: bool) -> list[tuple[Shape, CommConfig]]:
+        """The calls of an iteration from position 0 on, and what the plan names for them in that turn."""
+        configs = (self._sites[position][candidate] for position in self._positions)
+        return list(zip(self._pattern, configs, strict=True))
+
     def names(self, shapes: Sequence[Shape]) -> Iterator[Named]:
         """For each call from :attr:`start` on, in order."""
         armed = bool(self._pattern) and not self._searching

@@ -16,10 +16,10 @@ from lagom.records import CommConfig, Function
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.incidents import Incident, checkpoint, evaluation
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
-from lagom.sim.virtual.timing import timing_of
 from lagom.wire.profile import read_profile
 from tests.system.play import Played, play, searches
 from tests.system.support import Job
+from tests.system.truth import wrong_samples
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 
@@ -59,25 +59,6 @@ def iterations_run(folder: Path, comm_id: int, calls: int) -> tuple[list[CommCon
     return [unpack(word) for word in words[:calls]], [unpack(word) for word in words[-6 * calls :]]
 
 
-def is_what_it_costs(run: Played, spec: JobSpec, folder: Path, stock: list[CommConfig], tolerance: float) -> bool:
-    """Whether each sample of a window is the length of an iteration under just the configs that it is credited to.
-    ``stock``: what the calls of an iteration run without us."""
-    _, sections = read_profile(folder / "profile.lagom")
-    assert sections[0].program is not None
-    sites, timing = sections[0].program.positions, timing_of(spec)
-
-    def cost(assignment: tuple[journal.ConfigRecord, ...]) -> float:
-        return timing.of([assignment[site].config().over(own) for site, own in zip(sites, stock, strict=True)]).z
-
-    return all(
-        sample.z == pytest.approx(cost(assignment), rel=tolerance)
-        for move in run.of(journal.Move)
-        for pair in move.samples
-        for sample, assignment in zip(pair, (move.incumbent, move.ran or move.candidate), strict=True)
-        if assignment is not None
-    )
-
-
 def configs_in(folder: Path) -> list[CommConfig]:
     """What each call of an iteration should run, by the profile."""
     _, sections = read_profile(folder / "profile.lagom")
@@ -93,7 +74,7 @@ def test_evaluations_and_checkpoints_are_no_iterations(job: Job, tmp_path: Path)
         evaluation(10, every=47, batches=3, calls=gathers, pause_s=LONG_S),
         checkpoint(150, every=90, pause_s=LONG_S),
     )
-    spec = replace(SCENE.spec(), incidents=incidents)
+    spec = replace(SCENE.spec(), incidents=incidents, keep_plans=True)
     run = tune(spec, job, tmp_path, search_seconds=40)
     assert len(run.of(journal.Program)) == 1, "learnt once"
     outcome = run.of(journal.Outcome)[0]
@@ -109,7 +90,7 @@ def test_evaluations_and_checkpoints_are_no_iterations(job: Job, tmp_path: Path)
     first, last = iterations_run(tmp_path, spec.communicators[0].comm_id, run.of(journal.Program)[0].period)
     chosen = [config.over(stock) for config, stock in zip(configs_in(job.folder), first, strict=True)]
     assert is_run(chosen, last)
-    assert is_what_it_costs(run, spec, job.folder, first, tolerance=0.03)  # six standard deviations of its noise
+    assert wrong_samples(run, spec, tmp_path, tolerance=0.03) == []  # six standard deviations of an iteration's length
 
 
 def test_pauses_without_calls_prove_nothing(job: Job, tmp_path: Path) -> None:

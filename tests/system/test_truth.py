@@ -1,0 +1,65 @@
+"""What a window says of a config is what that config costs, whatever else the job does meanwhile."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lagom import journal
+from lagom.demo.stage import Scene
+from lagom.records import Function
+from lagom.sim.virtual.incidents import Incident, checkpoint, evaluation
+from lagom.sim.virtual.spec import JobSpec
+from tests.system.play import play, searches
+from tests.system.support import FULL, Job
+from tests.system.truth import wrong_samples
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
+
+GATHER, REDUCE = int(Function.ALL_GATHER), int(Function.ALL_REDUCE)
+TOLERANCE = 0.03  # six standard deviations of an iteration's length
+SEEDS = range(60) if FULL else range(2)
+
+
+def restless_job(dice: random.Random, timeline: str) -> JobSpec:
+    """Some layers of a model on some machine, interrupted every now and then by something."""
+    scene = Scene(
+        ranks=dice.choice([2, 4]),
+        layers=dice.choice([2, 3, 4]),
+        tokens=dice.choice([2048, 4096, 8192]),
+        machine=dice.choice(["a40_nvlink", "a40_pcie", "h200_host"]),
+        noise=0.005,
+    )
+    size = dice.choice([64, 100, 416]) << 20
+    kinds = [
+        lambda at, every: evaluation(at, every=every, batches=2, calls=((GATHER, size),) * 5, pause_s=20.0),
+        lambda at, every: checkpoint(at, every=every, pause_s=dice.choice([0.01, 20.0])),
+        lambda at, every: Incident(at, every=every, pause_s=0.5),
+        lambda at, every: Incident(at, every=every, calls=((REDUCE, 2 << 20),)),
+        lambda at, every: Incident(at, every=every, calls=((GATHER, size),)),
+        lambda at, every: Incident(at, every=every, calls=((REDUCE, 512),) * 3),
+    ]
+    incidents = [dice.choice(kinds)(dice.randrange(5, 300), dice.choice([29, 47, 90, 153])) for _ in range(3)]
+    return replace(
+        scene.spec(),
+        timeline=timeline,
+        incidents=tuple(incidents),
+        logging_every=dice.choice([0, 7, 10]),
+        run_ahead=dice.choice([1, 2, 3]),
+        seed=dice.randrange(1000),
+        keep_plans=True,
+    )
+
+
+@pytest.mark.parametrize("timeline", ["spans", "profiler"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_sample_is_what_its_config_costs(seed: int, timeline: str, job: Job, tmp_path: Path) -> None:
+    dice = random.Random(seed)
+    spec = restless_job(dice, timeline)
+    strategy = dice.choice(["lagom", "guided"])
+    played = play(spec, job, tmp_path, "--search-seconds", "20", "--strategy", strategy, until=searches())
+    assert wrong_samples(played, spec, tmp_path, tolerance=TOLERANCE) == []
+    assert sum(len(move.samples) for move in played.of(journal.Move)) > 20, "next to nothing was measured"
