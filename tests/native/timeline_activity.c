@@ -153,5 +153,6 @@ int main(void)
     CASE(abandoned);
     CASE(passed_over);
     CASE(in_order_again);
+    end_cases();
     return 0;
 }

@@ -471,5 +471,6 @@ int main(void)
     CASE(on_and_off_again);
     CASE(ends_with_the_process);
     CASE(a_forked_child_is_let_alone);
+    end_cases();
     return 0;
 }

@@ -245,9 +245,44 @@ static inline int threads_of_ours(void)
     return count;
 }
 
-/* A case in a child; true = it ended as it should. */
+/* Cases mostly wait: some of them run side by side, each in a child with a region of its own. */
+#define SIDE_BY_SIDE 4u
+
+static struct {
+    const char *name; /* NULL = free */
+    pid_t child;
+} cases[SIDE_BY_SIDE];
+
+static inline void await_a_case(void)
+{
+    int status = 0;
+    pid_t ended = wait(&status);
+    CHECK(ended > 0);
+    for (uint32_t i = 0; i < SIDE_BY_SIDE; i++) {
+        if (cases[i].name != NULL && cases[i].child == ended) {
+            if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+                fprintf(stderr, "%s: ended with status %d\n", cases[i].name, status);
+                exit(1);
+            }
+            cases[i].name = NULL;
+        }
+    }
+}
+
+static inline uint32_t running_cases(void)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < SIDE_BY_SIDE; i++) {
+        count += cases[i].name != NULL;
+    }
+    return count;
+}
+
 static inline void run_case(const char *name, void (*body)(void))
 {
+    if (running_cases() == SIDE_BY_SIDE) {
+        await_a_case();
+    }
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
@@ -255,13 +290,20 @@ static inline void run_case(const char *name, void (*body)(void))
         body();
         exit(0);
     }
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        fprintf(stderr, "%s: ended with status %d\n", name, status);
-        exit(1);
+    uint32_t place = 0;
+    while (cases[place].name != NULL) {
+        place++;
     }
+    cases[place].name = name;
+    cases[place].child = child;
 }
 #define CASE(body) run_case(#body, body)
+
+static inline void end_cases(void)
+{
+    while (running_cases() > 0) {
+        await_a_case();
+    }
+}
 
 #endif
