@@ -92,10 +92,12 @@ def write_whole(path: Path, content: str | bytes) -> None:
             os.set_blocking(stream.fileno(), True)
             stream.write(data)
         return
-    fresh = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    fresh = path.with_name(f".lagom-{os.urandom(8).hex()}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            if path.is_file() and not path.is_symlink():
+                os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))  # as open to others as what it replaces
             file.write(data)
         fresh.replace(path)
     except BaseException:
@@ -107,20 +109,26 @@ def check_named(path: Path) -> None:
     """Refuse a file that a user named and that could not be written, before time is spent on what shall be in it. It is
     not touched. Raises :class:`UsageError`."""
     reason = "it is a folder" if path.is_dir() else "there is no such folder" if not path.parent.is_dir() else ""
-    if not reason and not os.access(path if path.exists() else path.parent, os.W_OK):
+    if not reason and not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
         reason = "it may not be"
     if reason:
         raise UsageError(f"{path} cannot be written ({reason}); name another file.")
 
 
 def write_named(path: Path, content: str | bytes) -> None:
-    """The same to a file that a user named, or that is a command's result; raises :class:`UsageError` where that cannot
-    be: a folder of that name, a full disk."""
+    """The same to a file that a user named, or that is a command's result, also where it is a link of theirs; raises
+    :class:`UsageError` where that cannot be: a folder of that name, a full disk."""
     try:
-        write_whole(path, content)
+        write_whole(_followed(path), content)
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"{path} cannot be written ({reason}); make room for it, or name another file.") from error
+
+
+def _followed(path: Path) -> Path:
+    """Where a link to a file leads, if it is ours or the system's."""
+    is_link = path.is_symlink() and path.lstat().st_uid in trusted_owners()
+    return path.resolve() if is_link and path.is_file() and not _is_descriptor(path) else path
 
 
 def _is_stream(path: Path) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from lagom import files
 from lagom.controller.options import Options
 from lagom.controller.pins import Pins
-from lagom.files import not_ours, open_append, open_regular, own_file, read_own, write_whole
+from lagom.files import not_ours, open_append, open_regular, own_file, read_own, write_named, write_whole
 from lagom.journal import Journal, Note
 
 NOBODY = 65534
@@ -85,6 +85,20 @@ def test_a_whole_file_takes_the_place_of_a_link_and_leaves_its_target(tmp_path: 
     write_whole(path, "new")
     assert (path.read_text(), target.read_text()) == ("new", "as it was")
     assert stat.S_ISREG(path.lstat().st_mode)
+
+
+def test_a_result_goes_where_the_users_own_link_leads_and_is_as_open_as_it_was(tmp_path: Path) -> None:
+    folder, path = tmp_path / "www", tmp_path / ("n" * 245)
+    folder.mkdir()
+    target = folder / "report.html"
+    target.write_text("as it was")
+    target.chmod(0o600)
+    path.symlink_to(target)
+    write_named(path, b"new")
+    assert path.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert list(folder.iterdir()) == [target]
 
 
 def test_what_takes_text_as_it_comes_is_written_to_and_stays(tmp_path: Path) -> None:
