@@ -6,7 +6,7 @@
 #include "protocol/lagom_atomic.h"
 
 #define TRIES 16u                             /* places looked at before giving up */
-#define GIVEN_UP (4u * LAGOM_MEASURED_PLACES) /* begun since: then nobody waits for this one any more */
+#define GIVEN_UP (4u * LAGOM_MEASURED_PLACES) /* counted since: then nobody waits for this one any more */
 
 /* A handle: what it names | place | generation. Never NULL. */
 enum handle_kind { COLLECTIVE = 1, CHANNEL = 2 };
@@ -61,15 +61,17 @@ static void read_span(const struct place *place, struct lagom_kernel_span *span)
     memcpy(span, words, sizeof(words));
 }
 
-static bool claim(struct place *place, uint64_t now)
+/* The place's new state, 0 = it is somebody else's. Signed: whoever has it may have begun after us. */
+static uint64_t claim(struct place *place, uint64_t now)
 {
     uint64_t state = lagom_load_acquire(&place->state);
-    if ((state & 1u) != 0 && now - lagom_load_relaxed(&place->begun) < GIVEN_UP) {
-        return false;
+    int64_t since = (int64_t)(now - lagom_load_relaxed(&place->begun));
+    if ((state & 1u) != 0 && since < (int64_t)GIVEN_UP) {
+        return 0;
     }
     /* Odd to odd or even to odd: always another generation, so the old one's handles are void at once. */
     uint64_t busy = ((state >> 1) + 1) << 1 | 1u;
-    return lagom_compare_exchange(&place->state, state, busy);
+    return lagom_compare_exchange(&place->state, state, busy) ? busy : 0;
 }
 
 void *lagom_measured_begin(const struct lagom_kernel_span *span)
@@ -78,7 +80,8 @@ void *lagom_measured_begin(const struct lagom_kernel_span *span)
     for (uint64_t i = 0; i < TRIES; i++) {
         uint64_t at = (now + i) & (LAGOM_MEASURED_PLACES - 1);
         struct place *place = &places[at];
-        if (claim(place, now)) {
+        uint64_t state = claim(place, now);
+        if (state != 0) {
             if (i > 0) { /* the next one looks behind it: one that never ends must not push all others on for ever */
                 lagom_fetch_add(&begun_count, i);
             }
@@ -88,9 +91,8 @@ void *lagom_measured_begin(const struct lagom_kernel_span *span)
             lagom_store_relaxed(&place->stopped, 0u);
             lagom_store_relaxed(&place->channels, (uint32_t)span->channels);
             write_span(place, span);
-            uint64_t state = lagom_load_relaxed(&place->state);
-            lagom_store_release(&place->state, state); /* the same again: whoever reads it sees the filled place */
-            return handle_of(COLLECTIVE, at, state);
+            /* The same again: whoever reads it sees the filled place. Unless it was taken for given up meanwhile. */
+            return lagom_compare_exchange(&place->state, state, state) ? handle_of(COLLECTIVE, at, state) : NULL;
         }
     }
     return NULL;

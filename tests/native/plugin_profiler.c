@@ -270,6 +270,9 @@ static void lost_kernels_cost_no_others(void)
         void **oldest = &colls[i % IN_FLIGHT];
         if (*oldest != NULL) {
             run_kernel(&pair[0], *oldest, 2, 1000);
+            CHECK_EQUAL(drain(spans, 16), 1);
+            CHECK_EQUAL(spans[0].source, LAGOM_SPAN_NCCL_KERNEL);
+            CHECK_EQUAL(spans[0].sequence, i - IN_FLIGHT);
         }
         union nccl_event_body body = coll_of("AllReduce", MIB, 2, (uint64_t)i);
         *oldest = start(&pair[0], COLL, NULL, &body);
