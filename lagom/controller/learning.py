@@ -22,7 +22,7 @@ LOOK_SECONDS = 0.25
 #: A program that has changed so often while it was learnt does not settle.
 CHANGES = 12
 #: After so long without an iteration whoever watches is told why nothing happens.
-LATE_SECONDS = 30.0
+LATE_SECONDS = 25.0  # before others have their turn (turns.py)
 
 
 class Learning(Deaf):
@@ -106,10 +106,10 @@ class Learning(Deaf):
         return program if settled and program.iterations_seen >= self._ground.options.stable_iterations else None
 
     def _say_if_late(self, now: float) -> None:
-        """Not of a communicator that has made next to no calls: that is no mystery."""
+        """Not where an iteration is in sight and being counted, nor of next to no calls: that is no mystery."""
         self._began = now if self._began is None else self._began
         ground, calls = self._ground, len(self._ground.history.numbers)
-        if now - self._began >= LATE_SECONDS and calls >= FEWEST_CALLS:
+        if now - self._began >= LATE_SECONDS and self.is_waiting and calls >= FEWEST_CALLS:
             ground.story.warn(
                 f"communicator {ground.view.index}: nothing can be tried yet: its last {calls} calls do not show an "
                 f"iteration {ground.options.stable_iterations} times; it is still being watched"

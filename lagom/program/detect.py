@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.program.period import inner_loop, is_typical, smallest_period, stationary_multiple, unbroken_run
+from lagom.program.period import (
+    MIN_REPEATS,
+    inner_loop,
+    is_typical,
+    smallest_period,
+    stationary_multiple,
+    unbroken_run,
+)
 from lagom.records import Function
 from lagom.wire.layout import MAX_POSITIONS, TRANSPARENT_BELOW_BYTES
 
@@ -160,17 +167,21 @@ def _program_of_run(history: CallHistory, limit: int) -> Program | None:
         return None
     if recent.iteration_ns < SHORTEST_NS or recent.spread > STEADY:
         return None
-    return replace(recent, iterations_seen=max(recent.iterations_seen, _occurrences(shapes, recent.positions)))
+    return replace(recent, iterations_seen=max(recent.iterations_seen, _seen_between(shapes, recent.positions)))
 
 
-def _occurrences(shapes: Sequence[tuple[int, int]], positions: Sequence[tuple[int, int]]) -> int:
-    """How many whole iterations the calls hold, also before something irregular."""
-    wanted, found, at = list(positions), 0, 0
+def _seen_between(shapes: Sequence[tuple[int, int]], positions: Sequence[tuple[int, int]]) -> int:
+    """How many whole iterations the calls hold, other ones between them; 0 unless those came :data:`MIN_REPEATS` times:
+    by then it has shown that they do not come with each iteration, of which ``positions`` are a micro-batch."""
+    wanted, found, breaks, at = list(positions), 0, 0, 0
+    was_one = False
     while at + len(wanted) <= len(shapes):
         is_one = shapes[at] == wanted[0] and shapes[at : at + len(wanted)] == wanted
+        breaks += was_one and not is_one
         found += is_one
         at += len(wanted) if is_one else 1
-    return found
+        was_one = is_one
+    return found if breaks >= MIN_REPEATS else 0
 
 
 def _inner_period(program: Program) -> int | None:

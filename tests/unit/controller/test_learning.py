@@ -49,5 +49,11 @@ def test_a_job_whose_calls_do_not_repeat_is_told_once_that_nothing_is_tried() ->
     )
 
 
+def test_a_job_of_long_iterations_is_being_counted() -> None:
+    """One of 3 s has not been seen 20 times after half a minute: it will be."""
+    iteration = [(1 << 20) + 4096 * n for n in range(45)]
+    assert looks(iteration * 10, [1.0, 1.0 + LATE_SECONDS, 9.0 * LATE_SECONDS]) == []
+
+
 def test_a_job_that_has_hardly_begun_is_no_mystery() -> None:
     assert looks([1 << 20] * 5, [1.0, 1.0 + LATE_SECONDS]) == []

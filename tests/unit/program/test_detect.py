@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from lagom.program import CallHistory, find_program, latest_start, positions_seen, tuned_program
@@ -157,6 +158,22 @@ def test_iterations_between_irregular_calls_count_together() -> None:
     assert program is not None
     assert sorted(program.positions) == sorted((Function(f), size) for f, size in one)
     assert 13 + 19 + 14 + 17 - 4 <= program.iterations_seen <= 13 + 19 + 14 + 17
+
+
+@pytest.mark.parametrize("micro_batches", [13, 16, 19])
+def test_micro_batches_are_not_believed_before_the_step_is_known(micro_batches: int) -> None:
+    """Gradients are reduced in each, the parameters gathered after the last: 20 micro-batches in all, in two or three
+    steps, are no 20 iterations."""
+    reduce, gather = [
+        [(function, BIG + 4096 * n) for n in range(12)] for function in (int(Function.ALL_REDUCE), GATHER)
+    ]
+    one = [*reduce * micro_batches, *gather]
+    shapes = one * 5
+    for calls in range(6 * len(reduce), len(shapes), 12):
+        program = find_program(history_of(shapes[:calls], step_ns=2_000_000))
+        assert program is None or len(program.positions) == len(one) or program.iterations_seen < 20, calls
+    assert program is not None
+    assert len(program.positions) == len(one)
 
 
 def test_the_backward_pass_after_an_evaluation_is_not_taken_for_an_iteration() -> None:
