@@ -143,7 +143,7 @@ class WindowMeter:
         everywhere = set.intersection(*(set(rank.samples) for rank in self._ranks.values()))
         labels = self._first.labels
         blocks: dict[int, list[Sample]] = defaultdict(list)
-        of_candidate: dict[int, bool] = {}  # block -> whose turn it is, by any iteration of it that counts
+        of_candidate: dict[int, bool] = {}  # block -> whose turn it is, by its last iteration that counts
         for iteration in sorted(everywhere):
             if self._counts(labels, iteration):
                 sample = _over_ranks([rank.samples[iteration] for rank in self._ranks.values()])

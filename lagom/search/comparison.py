@@ -45,16 +45,14 @@ class _Kept:
 
     pairs: list[tuple[Sample, Sample]] = field(default_factory=list)
     logs: list[float] = field(default_factory=list)
-    windows: int = 0
 
     def add(self, pairs: Pairs) -> None:
         self.pairs += pairs
         self.logs += [math.log(candidate.z / incumbent.z) for incumbent, candidate in pairs]
-        self.windows += bool(pairs)
 
     @property
     def is_slow(self) -> bool:
-        return self.windows >= SLOW_CYCLES and float(np.median(self.logs)) > math.log1p(SLOW_ABOVE)
+        return len(self.logs) >= SLOW_CYCLES * PAIRS and float(np.median(self.logs)) > math.log1p(SLOW_ABOVE)
 
 
 class ComparisonSession:

@@ -36,7 +36,7 @@ from lagom.search.policy import LIVE, Policy
 from lagom.search.problem import Knobs, Problem
 from lagom.search.proof import Proof
 from lagom.search.settling import Settling
-from lagom.search.window import WindowRequest, WindowResult
+from lagom.search.window import WindowRequest, WindowResult, roomier
 
 __all__ = ["Knobs", "Move", "Outcome", "Policy", "Problem", "TuningSession", "WindowRequest", "WindowResult"]
 
@@ -136,13 +136,14 @@ class TuningSession:
 
     def _baseline(self) -> Generator[WindowRequest, WindowResult, bool]:
         stock, why = self.ledger.stock, "stock against itself: noise and reference levels"
-        for _ in range(self.policy.retries + 1):
-            result = yield self._books.ask("baseline", stock, stock, self.policy.pairs_baseline, why)
-            if len(result.pairs) >= 2:
+        wanted = self.policy.pairs_baseline
+        for attempt in range(self.policy.retries + 1):
+            result = yield self._books.ask("baseline", stock, stock, roomier(wanted, attempt), why)
+            if len(result.pairs) >= (wanted // 2 if attempt < self.policy.retries else 2):
                 level = self.ledger.set_baseline(result.pairs)
                 self._books.write("baseline", _describe_baseline(level, self.ledger.noise.sigma))
                 return True
-            self._books.write(MISSING, "the window came back empty")
+            self._books.write(MISSING, f"the window came back with {len(result.pairs)} of {wanted} pairs")
         return False
 
     def _search(self) -> Generator[WindowRequest, WindowResult, Answer]:
@@ -185,7 +186,9 @@ class TuningSession:
             pairs = self._settling.pairs_for(target, old, proposal.cautious)
             if self._books.unwritten:
                 self._books.write("more", f"not decided yet, measured again: {proposal.why}", site=proposal.site)
-            result = yield self._books.ask("trial", self.incumbent, target, pairs, proposal.why, about=new)
+            result = yield self._books.ask(
+                "trial", self.incumbent, target, roomier(pairs, empty), proposal.why, about=new
+            )
             if result.pairs:
                 empty = 0
                 self.ledger.add(target, self.incumbent, result.pairs)
@@ -242,7 +245,8 @@ class TuningSession:
         """Windows of fresh pairs until the claim stands or falls; a proven candidate becomes the incumbent."""
         empty = 0
         while proof.open:
-            result = yield self._books.ask(proof.purpose, proof.against, proof.candidate, proof.pairs_wanted, why)
+            pairs = roomier(proof.pairs_wanted, empty)
+            result = yield self._books.ask(proof.purpose, proof.against, proof.candidate, pairs, why)
             if result.pairs:
                 empty = 0
                 self.ledger.add(proof.candidate, proof.against, result.pairs)

@@ -42,3 +42,9 @@ class WindowResult:
     def candidate_iterations(self) -> int:
         """Iterations that ran with the candidate in force."""
         return self.iterations or len(self.pairs) + self.discarded
+
+
+def roomier(pairs: int, empty: int) -> int:
+    """How many pairs to ask for after ``empty`` windows in a row came back without any: a job that is interrupted often
+    leaves nothing of a short window, but something of a longer one."""
+    return pairs << empty

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.records import Function
 from lagom.sim.virtual.incidents import Incident, checkpoint, evaluation
 from lagom.sim.virtual.spec import JobSpec
 from tests.system.play import play, searches
 from tests.system.support import FULL, Job
-from tests.system.truth import wrong_samples
+from tests.system.truth import judge
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 
@@ -61,5 +60,8 @@ def test_every_sample_is_what_its_config_costs(seed: int, timeline: str, job: Jo
     spec = restless_job(dice, timeline)
     strategy = dice.choice(["lagom", "guided"])
     played = play(spec, job, tmp_path, "--search-seconds", "20", "--strategy", strategy, until=searches())
-    assert wrong_samples(played, spec, tmp_path, tolerance=TOLERANCE) == []
-    assert sum(len(move.samples) for move in played.of(journal.Move)) > 20, "next to nothing was measured"
+    judged, wrong = judge(played, spec, tmp_path, tolerance=TOLERANCE)
+    assert wrong == []
+    if not judged:
+        pytest.skip("what repeats here is more than an iteration, so the simulator cannot say what it costs")
+    assert judged > 20, "next to nothing was measured"

@@ -1,7 +1,8 @@
 """Is a sample what its config costs? The simulator says how long an iteration under given configs takes, the plan that
 was in force says which configs a window's incumbent and candidate were.
 
-For jobs with ``keep_plans`` whose program is the simulated iteration, wherever it begins.
+For jobs with ``keep_plans``. Their program may begin anywhere in the simulated iteration; where it holds several (a job
+interrupted so regularly that its period is the iteration) there is no saying.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ from tests.soak.oracle import Schedule, Shape
 from tests.system.play import Played
 
 
-def wrong_samples(played: Played, spec: JobSpec, folder: Path, *, tolerance: float) -> list[str]:
-    """A sentence for each sample whose Z, X or Y is off by more than ``tolerance``, as a share. Pauses without calls
-    make an iteration longer: where the spec has such, Z may be too long."""
+def judge(played: Played, spec: JobSpec, folder: Path, *, tolerance: float) -> tuple[int, list[str]]:
+    """How many samples could be judged, and a sentence for each whose Z, X or Y is off by more than ``tolerance``, as a
+    share. Pauses without calls make an iteration longer: where the spec has such, Z may be too long."""
     pauses = any(not incident.calls for incident in spec.incidents)
     book = _Book(spec, folder)
-    wrong = []
+    judged, wrong = 0, []
     for move, arm, sample, times in book.samples(played):
+        judged += 1
         for name, measured, true in (("Z", sample.z, times.z), ("X", sample.x, _busy(times, SPAN_COLLECTIVE)),
                                      ("Y", sample.y, _busy(times, SPAN_COMPUTE))):  # fmt: skip
             off = 0.0 if measured is None else measured / true - 1.0
             if abs(off) > tolerance and not (pauses and name == "Z" and off > 0.0):
                 wrong.append(f"move {move.number} ({move.purpose}), {arm}: {name} is off by {off:+.1%}")
-    return wrong
+    return judged, wrong
 
 
 class _Book:
@@ -63,13 +65,16 @@ class _Book:
             ]
             for pair in event.samples:
                 for (arm, times), sample in zip(arms, pair, strict=True):
-                    yield event, arm, sample, times
+                    if times is not None:
+                        yield event, arm, sample, times
 
-    def _times(self, plan: Schedule, candidate: bool) -> IterationTimes:
-        """An iteration in that turn; the plan's may begin elsewhere than the simulator's."""
+    def _times(self, plan: Schedule, candidate: bool) -> IterationTimes | None:
+        """An iteration in that turn; the plan's may begin elsewhere than the simulator's, or be another."""
         named = plan.iteration(candidate=candidate)
         calls = [call for call, _ in named]
-        turn = next(n for n in range(len(calls)) if calls[n:] + calls[:n] == self._calls)
+        turn = next((n for n in range(len(calls)) if calls[n:] + calls[:n] == self._calls), None)
+        if turn is None:
+            return None
         return self._timing.of([self._effective(call, config) for call, config in named[turn:] + named[:turn]])
 
     def _effective(self, call: Shape, config: CommConfig) -> CommConfig:

@@ -8,8 +8,20 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lagom.records import STOCK, Assignment, CommConfig, Sample
-from lagom.search import LIVE, Answer, IllegalProposal, Ledger, Policy, Proposal, Strategy, TuningSession, WindowResult
+from lagom.search import (
+    LIVE,
+    Answer,
+    IllegalProposal,
+    Ledger,
+    Policy,
+    Proposal,
+    Strategy,
+    TuningSession,
+    WindowResult,
+    statistics,
+)
 from lagom.search.base import Moves
+from lagom.search.proof import Proof
 from lagom.search.testing import Bench, comm_bound, compute_bound, flat
 
 GOOD = Assignment((CommConfig(channels=2), STOCK))
@@ -138,13 +150,41 @@ def test_a_clearly_bad_candidate_is_cut_and_not_asked_again() -> None:
 def test_empty_windows_are_asked_again_then_given_up() -> None:
     session = session_of(GOOD, OTHER, answer=GOOD)
     session.report(WindowResult(((Sample(1e8), Sample(1e8)),) * 8))
-    verdicts = [session.report(WindowResult(())).verdict for _ in range(3)]
+    asked, verdicts = [], []
+    for _ in range(3):
+        request = session.request()
+        assert request is not None
+        asked.append(request.pairs)
+        verdicts.append(session.report(WindowResult(())).verdict)
     assert verdicts == ["missing"] * 3
+    assert asked == [4, 8, 16], "interruptions leave something of a longer window"
     request = session.request()
     assert request is not None
     assert request.candidate == OTHER
     assert "given up" not in session.moves[1].reason
     assert "empty" in session.moves[1].reason
+
+
+def test_a_baseline_of_few_pairs_is_asked_again_while_it_may_be() -> None:
+    session = session_of(GOOD, answer=GOOD)
+    stock = (Sample(1e8), Sample(1e8))
+    moves = [session.report(WindowResult((stock,) * pairs)) for pairs in (3, 2, 2)]
+    assert [move.verdict for move in moves] == ["missing", "missing", "baseline"]
+    assert "3 of 8 pairs" in moves[0].reason
+
+
+@pytest.mark.parametrize(("count", "ratio", "passes"), [(9, 0.85, True), (9, 1.0, False), (5, 0.5, False)])
+def test_pairs_in_hand_have_a_last_look_when_no_more_can_be_measured(count: int, ratio: float, passes: bool) -> None:
+    """The first look wants ten; then the job was interrupted in each window."""
+    wobble, policy = jitter(), Policy()
+    level = statistics.final_level(policy.alpha)
+    proof = Proof("final", Assignment.stock(2), GOOD, level, policy.final_looks, policy.epsilon)
+    pairs = tuple((Sample(1e8 * next(wobble)), Sample(1e8 * ratio * next(wobble))) for _ in range(count))
+    proof.add(WindowResult(pairs), sigma=0.005)
+    assert proof.open
+    proof.give_up()
+    assert (proof.open, proof.passed) == (False, passes)
+    assert proof.sentence
 
 
 def test_nothing_measurable_ends_the_run_on_stock() -> None:
@@ -160,8 +200,9 @@ def test_nothing_measurable_ends_the_run_on_stock() -> None:
 def test_times_no_clock_can_show_are_thrown_away() -> None:
     session = session_of(GOOD, answer=GOOD)
     good = (Sample(1e8), Sample(1e8))
-    move = session.report(WindowResult((good, (Sample(0.0), Sample(1e8)), (Sample(1e8), Sample(math.nan)), good)))
-    assert (move.verdict, move.pairs, move.discarded) == ("baseline", 2, 2)
+    bad = (Sample(0.0), Sample(1e8)), (Sample(1e8), Sample(math.nan))
+    move = session.report(WindowResult((good, good, *bad, good, good)))
+    assert (move.verdict, move.pairs, move.discarded) == ("baseline", 4, 2)
 
 
 def test_a_candidate_that_straggles_is_refused_however_fast_its_median() -> None:
