@@ -108,8 +108,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
 def check_named(path: Path) -> None:
     """Refuse a file that a user named and that could not be written, before time is spent on what shall be in it. It is
     not touched. Raises :class:`UsageError`."""
-    reason = "it is a folder" if path.is_dir() else "there is no such folder" if not path.parent.is_dir() else ""
-    if not reason and not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
+    file = _followed(path)
+    reason = "it is a folder" if file.is_dir() else "there is no such folder" if not file.parent.is_dir() else ""
+    if not reason and not os.access(file if file.exists() and not file.is_file() else file.parent, os.W_OK):
         reason = "it may not be"
     if reason:
         raise UsageError(f"{path} cannot be written ({reason}); name another file.")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from lagom import files
 from lagom.controller.options import Options
 from lagom.controller.pins import Pins
-from lagom.files import not_ours, open_append, open_regular, own_file, read_own, write_named, write_whole
+from lagom.errors import UsageError
+from lagom.files import check_named, not_ours, open_append, open_regular, own_file, read_own, write_named, write_whole
 from lagom.journal import Journal, Note
 
 NOBODY = 65534
@@ -99,6 +101,21 @@ def test_a_result_goes_where_the_users_own_link_leads_and_is_as_open_as_it_was(t
     assert target.read_bytes() == b"new"
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert list(folder.iterdir()) == [target]
+
+
+def test_whether_a_named_file_can_be_written_is_asked_where_its_link_leads(tmp_path: Path) -> None:
+    path = tmp_path / "link"
+    (tmp_path / "folder").mkdir()
+    path.symlink_to("folder")
+    with pytest.raises(UsageError, match="it is a folder"):
+        check_named(path)
+    path.unlink()
+    (tmp_path / "folder" / "file").write_text("as it was")
+    path.symlink_to("folder/file")
+    asked = []
+    with mock.patch("os.access", side_effect=lambda place, mode: asked.append(place) or True):
+        check_named(path)
+    assert asked == [tmp_path / "folder"]
 
 
 def test_what_takes_text_as_it_comes_is_written_to_and_stays(tmp_path: Path) -> None:
