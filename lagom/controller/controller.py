@@ -102,7 +102,7 @@ class Controller:
             self._turns.look(self.tuners.values(), now)
         if (rules := self._pins.changed()) is not None:
             for problem in self._pins.problems:
-                self.story.note(problem, warning=True)
+                self.story.warn(problem)
             for tuner in self.tuners.values():
                 tuner.pin(rules)
         self._notice_the_end(now)
@@ -152,7 +152,7 @@ class Controller:
         profiled = any(process.profiler_api for process in self._known.values())
         self._tally.look(self.region.slots(also_gone=True), views, profiled=profiled)
         for sentence in self._histories.look(self.region.slots(), time.monotonic()):
-            self.story.note(sentence, warning=True)
+            self.story.warn(sentence)
 
     def _notice_the_end(self, now: float) -> None:
         if self.region.processes_alive():
@@ -195,7 +195,7 @@ class Controller:
             self._profiled = True
             self._write_records()
             done = f"profiled {self.options.profile_iterations} iterations; nothing is recorded any more"
-            self.story.note(done, notice=True)
+            self.story.note(done, level="notice")
 
     def _wants_timeline(self) -> bool:
         return any(tuner.wants_timeline for tuner in self.tuners.values())
@@ -230,7 +230,7 @@ class Controller:
             )
             self._wrote_profile = True
         except OSError as error:
-            self.story.note(f"the profile {self.options.profile} cannot be written: {error}", warning=True)
+            self.story.warn(f"the profile {self.options.profile} cannot be written: {error}")
 
     def _evidence(self, gpu: str) -> list[dict[str, Any]]:
         kept = [tuner.view for tuner in self.tuners.values() if tuner.section() is not None]
@@ -241,7 +241,7 @@ class Controller:
         try:
             self._excerpts.hear(event, self.region.kernel_names())
         except OSError as error:
-            self.story.note(f"kernels for the report cannot be kept: {error}", warning=True)
+            self.story.warn(f"kernels for the report cannot be kept: {error}")
 
     def _write_records(self) -> None:
         if self._recorder is None or (self._profiled and self._stop_reason):
@@ -249,9 +249,9 @@ class Controller:
         try:
             self._recorder.write(self.region.kernel_names())
         except OSError as error:
-            self.story.note(f"the raw records cannot be written: {error}", warning=True)
+            self.story.warn(f"the raw records cannot be written: {error}")
         if self._recorder.dropped:
-            self.story.note(f"{self._recorder.dropped} raw records did not fit and were dropped", warning=True)
+            self.story.warn(f"{self._recorder.dropped} raw records did not fit and were dropped")
 
     def _say_start(self) -> None:
         if lacks_an_end(self.story.log.path):

@@ -154,9 +154,7 @@ class Hunt:
         self._interlude = self._interlude or Interlude(ground.tuned.program.positions)
         if not self._interlude.has_replaced_it():
             return "tuning"
-        ground.story.note(
-            f"communicator {ground.view.index}: {self._interlude.sentence}; learning it again", warning=True
-        )
+        ground.story.warn(f"communicator {ground.view.index}: {self._interlude.sentence}; learning it again")
         ground.history, ground.known, ground.best = self._interlude.history, None, None
         self.session.stop("the job's iteration has changed")
         return "learning"
@@ -188,9 +186,7 @@ class Hunt:
 
     def _open_window(self, request: WindowRequest) -> Window:
         ground, tier = self._ground, self._window_tier(request)
-        starts_only = request.purpose == "confirm" and tier is not Tier.TIMELINE
-        ground.record(Capture.CALLS | (Capture.ITERATION if starts_only else Capture.KERNELS))
-        return Window(
+        window = Window(
             ground.region,
             ground.view.index,
             ground.slots,
@@ -199,5 +195,6 @@ class Hunt:
             tier,
             ground.offer,
             self.session.should_cut,
-            starts_only,
         )
+        ground.record(Capture.CALLS | (Capture.ITERATION if window.starts_only else Capture.KERNELS))
+        return window

@@ -47,5 +47,5 @@ class Pinning(Deaf):
         knobs = common_knobs(ground.region.processes())
         rules = settable_rules(ground.rules, knobs)
         for sentence in left_out([rule.config for rule in ground.rules], knobs):
-            ground.story.note(sentence, warning=True)
+            ground.story.warn(sentence)
         return ground.offer_at(lambda start: Plan(start, rules=rules), "pin", lambda call: call, PINNED_CALLS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 from lagom import journal
 from lagom.controller.evidence import Evidence
@@ -31,16 +30,15 @@ class Story:
         self.proofs = Proofs()
         self.listeners: list[Callable[[Told], None]] = [self.proofs.hear]  # what a search tells, they hear too
 
-    def note(self, text: str, *, warning: bool = False, notice: bool = False) -> None:
+    def note(self, text: str, *, level: journal.Level = "info") -> None:
         """Anything a reader should know; the same sentence is written once."""
         if text not in self._said:
             self._said.add(text)
-            level: Literal["info", "notice", "warning"] = "warning" if warning else "notice" if notice else "info"
             self.log.write(journal.Note(text=text, level=level))
 
     def warn(self, text: str) -> None:
         """A note that asks for attention."""
-        self.note(text, warning=True)
+        self.note(text, level="warning")
 
     def _tell(self, event: Told) -> None:
         self.log.write(event)

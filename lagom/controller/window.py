@@ -61,7 +61,6 @@ class Window:
     tier: Tier
     new_offer: NewOffer
     should_cut: Callable[[Pairs], bool]
-    starts_only: bool = False  # what the ranks record of kernels: see WindowMeter
     failure: str = ""
     _offer: Offer | None = None
     _meter: WindowMeter | None = None
@@ -71,6 +70,12 @@ class Window:
     _looked_at: float = 0.0
     _moved_at: float = 0.0
     _smallest: int = field(default=-1)
+
+    @property
+    def starts_only(self) -> bool:
+        """Whether the ranks record no kernels but position 0's: a proof asks for Z alone, of the job as it is without
+        anybody looking."""
+        return self.request.purpose == "confirm" and self.tier is not Tier.TIMELINE
 
     @property
     def offer(self) -> Offer | None:
@@ -131,9 +136,9 @@ class Window:
         """Whether pairs that irregular calls have spoilt leave the window short."""
         assert self._meter is not None
         rested = now - self._moved_at
-        return (
-            ended and (self._meter.has_measured(self._end_call) or rested > TAIL_SECONDS)
-        ) or rested > STALLED_SECONDS
+        if ended:
+            return rested > TAIL_SECONDS or self._meter.has_measured(self._end_call)
+        return rested > STALLED_SECONDS
 
     def _note_progress(self, now: float) -> bool:
         """Whether every rank has passed the end of the lease."""

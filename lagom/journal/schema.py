@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lagom.search import decision
 
 SCHEMA = 1
+#: How much a note asks for.
+Level = Literal["info", "notice", "warning"]
 
 
 class Record(BaseModel):
@@ -292,7 +294,7 @@ class Note(Base):
 
     event: Literal["note"] = "note"
     text: str
-    level: Literal["info", "notice", "warning"] = "info"
+    level: Level = "info"
 
 
 class Dropped(Base):
