@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from lagom import journal
+from lagom.controller.measure import busy_ns
 from lagom.journal.schema import SampleRecord
-from lagom.records import CommConfig
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.timing import IterationTimes, timing_of
-from lagom.timeline.intervals import merge
 from lagom.wire.layout import SPAN_COLLECTIVE, SPAN_COMPUTE
 from tests.soak.oracle import Schedule, Shape
 from tests.system.play import Played
@@ -75,12 +72,8 @@ class _Book:
         turn = next((n for n in range(len(calls)) if calls[n:] + calls[:n] == self._calls), None)
         if turn is None:
             return None
-        return self._timing.of([self._effective(call, config) for call, config in named[turn:] + named[:turn]])
-
-    def _effective(self, call: Shape, config: CommConfig) -> CommConfig:
-        return config.over(self._stock[call])
+        return self._timing.of([config.over(self._stock[call]) for call, config in named[turn:] + named[:turn]])
 
 
 def _busy(times: IterationTimes, kind: int) -> float:
-    rows = times.rows[times.rows["kind"] == kind]
-    return float(merge(rows["start_ns"].astype(np.int64), rows["end_ns"].astype(np.int64)).length)
+    return busy_ns(times.rows[times.rows["kind"] == kind])
