@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from benchmarks.matrix.once import Plan, run_arms
@@ -9,6 +10,7 @@ from benchmarks.matrix.place import Place
 from benchmarks.matrix.plain import told
 from benchmarks.matrix.rows import Row
 from lagom.journal import LOG_NAME, read
+from lagom.journal.schema import Base
 from lagom.wire.library import plugin_path
 
 
@@ -20,10 +22,15 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
     named = {"LAGOM_JOB_ID": f"matrix-{row.name}", "LAGOM_DIR": str(log)}
     plans = {"off": Plan(None), "variables": Plan(None, {**ours, **named})}
     arms = run_arms(place.command(row), folder, plans, place.environ(row), earlier, budget)
-    if "variables" in arms and (path := log / LOG_NAME).exists():
-        arms["variables"]["log"] = told(list(read(path)))
+    if "variables" in arms:
+        arms["variables"]["log"] = told(logged(log))
     complete = len(arms) == len(plans)
     return {"complete": complete, "arms": arms, "verdict": verdict(arms) if complete else {}}
+
+
+def logged(folder: Path) -> list[Base]:
+    """What the nodes' controllers have written: where a communicator spans several, into a folder of each host."""
+    return [event for log in sorted(folder.rglob(LOG_NAME)) for event in read(log)]
 
 
 def verdict(arms: dict[str, Any]) -> dict[str, Any]:
