@@ -12,6 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
+from benchmarks.matrix import summary
 from benchmarks.matrix.page import Data, headline, page
 
 
@@ -32,12 +33,10 @@ def merge(parts: list[Path]) -> Data:
 
 
 def readme_table() -> str:
-    """The table of targets from the newest results in the repository, for the README's block ``matrix``."""
+    """Everything measured so far, for the README's block ``matrix``."""
     found = sorted((Path(__file__).parent / "results").glob("matrix_*.json"))
-    if not found:
-        return "Not measured yet."
-    rows = list(headline(json.loads(found[-1].read_text())))[2:]
-    return "\n".join([*rows, "", f"[Every row, interval and command](benchmarks/results/{found[-1].stem}.md)"])
+    pages = ", ".join(f"[{path.stem}](benchmarks/results/{path.stem}.md)" for path in found)
+    return f"{summary.table([json.loads(path.read_text()) for path in found])}\n\nRaw, commands, missing rows: {pages}."
 
 
 def main() -> None:

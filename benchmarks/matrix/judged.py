@@ -54,6 +54,8 @@ def ahead(ratio: Ratio | None) -> str:
     """Whether one is faster than the other."""
     if ratio is None or not ratio.has_interval:
         return "–"
+    if ratio.low == ratio.high == 1.0:
+        return "both leave stock"
     return "ahead" if ratio.low > 1.0 else "**behind**" if ratio.high < 1.0 else "not resolved"
 
 

@@ -52,16 +52,17 @@ def speed(found: Data | None) -> str:
 def outcome_arm(data: Data, row: Row) -> Data | None:
     """The arm a target is for. A search that left stock in place is stock: its A/A arm is the measurement."""
     found = result(data, row.name, row.arm)
-    return result(data, row.name, "stock") if _kept_stock(found) else found
+    return result(data, row.name, "stock") if kept_stock(found) else found
 
 
-def _kept_stock(found: Data | None) -> bool:
+def kept_stock(found: Data | None) -> bool:
+    """Whether a search ended with stock left as it is."""
     return found is not None and found["speedup"] is None and "stock is best" in found["note"]
 
 
 def outcome(data: Data, row: Row) -> str:
     """The number of the arm a target is for, marked where it is stock's own."""
-    mark = "stock is best (A/A): " if _kept_stock(result(data, row.name, row.arm)) else ""
+    mark = "stock is best (A/A): " if kept_stock(result(data, row.name, row.arm)) else ""
     return mark + speed(outcome_arm(data, row))
 
 
@@ -102,11 +103,12 @@ def headline(data: Data) -> Iterator[str]:
             continue
         found, noise = outcome_arm(data, row), result(data, row.name, "stock")
         pairs = found["pairs"] if found else 0
-        cells = (row.name, row.regime_text, _nccl(data, row), row.asks, f"`{row.arm}` {outcome(data, row)}", str(pairs))
+        cells = (row.name, row.regime_text, nccl(data, row), row.asks, f"`{row.arm}` {outcome(data, row)}", str(pairs))
         yield "| " + " | ".join(cells) + f" | {speed(noise)} | {reached(row, found, noise)} |"
 
 
-def _nccl(data: Data, row: Row) -> str:
+def nccl(data: Data, row: Row) -> str:
+    """The release that the row's jobs ran with; what it asks for until then."""
     runs = data["rows"].get(row.name, {}).get("record", {}).get("runs", [])
     return next((run["nccl"] for run in runs if run.get("nccl")), row.nccl)
 

@@ -1,0 +1,74 @@
+"""The README's table: every row that was measured, on whatever machine, from the files of raw results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.matrix.page import comm_only, kept_stock, nccl, result, speed
+from benchmarks.matrix.rows import BY_HAND, Row, rows
+
+Data = dict[str, Any]
+HEAD = (
+    "| GPUs | row, NCCL | strategy | speed-up | comm-only | best cap | by hand | stock against stock | the search |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+NONE = "–"
+STRATEGIES = ("lagom", "guided")
+
+
+def table(results: list[Data]) -> str:
+    """Rows of compared arms, those on most GPUs first; under them what the rows without arms of speed showed."""
+    known = [(measured[0], data) for data in results if (measured := [s["gpus"] for s in data["sessions"]])]
+    known.sort(key=lambda one: -one[0])
+    compared = [line for gpus, data in known for row in rows() for line in _compared(gpus, data, row)]
+    others = [line for gpus, data in known for row in rows() for line in _verdict(gpus, data, row)]
+    return "\n".join([*HEAD, *compared, "", *others])
+
+
+def _compared(gpus: int, data: Data, row: Row) -> Iterator[str]:
+    for strategy in STRATEGIES:
+        found = result(data, row.name, strategy)
+        if found is None or (search := found.get("search")) is None:
+            continue
+        others = (comm_only(data, row.name), result(data, row.name, "static"), _by_hand(data, row))
+        took = f"{search['configs']} configs, {search['iterations']} iterations, {search['lost']:.1f} lost"
+        cells = (f"{gpus}", f"`{row.name}`, {nccl(data, row)}", f"`{strategy}`", _gain(data, row, strategy, found))
+        more = (*map(told, others), told(result(data, row.name, "stock")), took)
+        yield f"| {' | '.join((*cells, *more))} |"
+
+
+def _gain(data: Data, row: Row, strategy: str, found: Data) -> str:
+    if not kept_stock(found):
+        return f"**{told(found)}**"
+    proposed = result(data, row.name, f"{strategy}:proposed")
+    return "stock is best" + (f"; turned down: {told(proposed)}" if proposed else "")
+
+
+def _by_hand(data: Data, row: Row) -> Data | None:
+    """The faster of the settings that were known before there was a search."""
+    found = [one for arm in BY_HAND if (one := result(data, row.name, arm)) and one["speedup"] is not None]
+    return max(found, key=lambda one: float(one["speedup"]), default=None)
+
+
+def told(found: Data | None) -> str:
+    """``1.074 [1.065, 1.082], n = 16``; a dash where nothing was measured."""
+    number = speed(found)
+    return number if found is None or number == NONE or found["low"] is None else f"{number}, n = {found['pairs']}"
+
+
+def _verdict(gpus: int, data: Data, row: Row) -> Iterator[str]:
+    verdict = data["rows"].get(row.name, {}).get("verdict")
+    if verdict:
+        words = "; ".join(f"{name.replace('_', ' ')}: {_plain(value)}" for name, value in verdict.items())
+        yield f"- `{row.name}`, {gpus} GPUs ({row.asks}): {words}."
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(one)}" for name, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value)) or "nothing"
+    if isinstance(value, bool):
+        return "yes" if value else "**no**"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
