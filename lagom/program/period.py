@@ -30,8 +30,14 @@ INNER_REPEATS = 12
 MAX_UNLIKE = 0.1
 #: Phases of a multiple must differ by this share of the median duration (and clearly beyond noise) to count as real.
 PHASE_EFFECT = 0.05
-#: A pause stands out when it is this many times the median.
-PAUSE_FACTOR = 3.0
+#: The same of two halves of a step, each with its pause: steps that are no halves differ by chance, if by less.
+HALF_EFFECT = 0.25
+#: A pause stands out when it is this many times the median, and is a long one from so many times on.
+PAUSE_FACTOR, LONG_PAUSE_FACTOR = 3.0, 30.0
+#: Share of the pauses that must come again at their distance, and of the time since the first that they must fill.
+MIN_RETURNING = 0.5
+#: Two pauses with more others between them are not compared: so many hiccups a step leave nothing to tell.
+MAX_BETWEEN = 7
 
 
 def match_lengths(sequence: Sequence[Hashable]) -> list[int]:
@@ -100,7 +106,7 @@ def stationary_multiple(durations: ArrayLike, *, paced: bool = True) -> int:
     iteration. Elsewhere they are checkpoints.
     """
     values = np.asarray(durations, float)
-    if paced and (spacing := _pause_spacing(values)) is not None:
+    if paced and (spacing := pause_spacing(values)) is not None:
         return spacing
     for multiple in range(2, MAX_MULTIPLE + 1):
         if len(values) >= MIN_REPEATS * multiple and _phases_differ(values, multiple):
@@ -108,20 +114,48 @@ def stationary_multiple(durations: ArrayLike, *, paced: bool = True) -> int:
     return 1
 
 
-def _pause_spacing(values: NDArray[np.float64]) -> int | None:
-    """The constant distance between durations that stand out, or ``None`` if nothing stands out evenly."""
-    if len(values) == 0:
-        return None
-    pauses = np.flatnonzero(values > PAUSE_FACTOR * np.median(values))
-    spacing = np.diff(pauses)
-    if len(spacing) < MIN_REPEATS or spacing[0] < 2 or (spacing != spacing[0]).any():
-        return None
-    return int(spacing[0])
+def standing_out(durations: NDArray[np.float64], factor: float = PAUSE_FACTOR) -> NDArray[np.intp]:
+    """Where the durations are that are much longer than most: the host paused."""
+    return np.flatnonzero(durations > factor * np.median(durations)) if len(durations) else np.zeros(0, np.intp)
 
 
-def _phases_differ(values: NDArray[np.float64], multiple: int) -> bool:
+def pause_spacing(durations: NDArray[np.float64]) -> int | None:
+    """After how many durations the host's pauses come again; ``None`` if they come at odd places.
+
+    By all that was seen, or by its newer half: to the steps after it, a slow first step is nothing but pauses. By all
+    pauses, or by the longest: where the host has hiccups in every step, it waits longer at its end.
+    """
+    for newer in (durations, durations[len(durations) // 2 :]):
+        for factor in (PAUSE_FACTOR, LONG_PAUSE_FACTOR):
+            spacing = _commonest_distance(standing_out(newer, factor), len(newer))
+            if spacing is not None and spacing >= 2:
+                return 2 * spacing if _is_half(newer, spacing) else spacing
+    return None
+
+
+def _is_half(durations: NDArray[np.float64], spacing: int) -> bool:
+    """Whether two spacings make one step: a pause also parts its two passes, which have as many calls."""
+    between = durations[len(durations) % spacing :].reshape(-1, spacing).sum(axis=1)
+    return len(between) >= 2 * MIN_REPEATS and _phases_differ(between, 2, HALF_EFFECT)
+
+
+def _commonest_distance(pauses: NDArray[np.intp], length: int) -> int | None:
+    """The distance that most of ``pauses`` have to a later one: :data:`MIN_REPEATS` of them, half at least, and such
+    that they fill half of the time since. A hiccup within a step does not hide that the step's own pause comes again,
+    and a burst of pauses that is over is no rhythm."""
+    lags = range(1, min(MAX_BETWEEN + 2, len(pauses)))
+    distances = np.concatenate([np.zeros(0, np.intp), *(pauses[lag:] - pauses[:-lag] for lag in lags)])
+    counts = np.bincount(distances[distances <= length // MIN_REPEATS], minlength=1)
+    commonest, count = int(np.argmax(counts)), int(counts.max())
+    if count < max(MIN_REPEATS, MIN_RETURNING * len(pauses)):
+        return None
+    first = pauses[np.isin(pauses + commonest, pauses)][0]
+    return commonest if count * commonest >= MIN_RETURNING * (length - first) else None
+
+
+def _phases_differ(values: NDArray[np.float64], multiple: int, least: float = PHASE_EFFECT) -> bool:
     whole = values[len(values) % multiple :].reshape(-1, multiple)
     phases = np.median(whole, axis=0)
     spread = np.median(np.abs(whole - phases), axis=0).max()
     effect = phases.max() - phases.min()
-    return bool(effect > PHASE_EFFECT * np.median(values) and effect > 4 * spread)
+    return bool(effect > least * np.median(values) and effect > 4 * spread)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from lagom.program.period import (
     inner_loop,
@@ -74,6 +77,60 @@ def test_tensor_parallelism_is_paced_by_the_hosts_pauses() -> None:
     assert smallest_period(["S"] * 600, limit=4096) == 1
     durations = np.tile([1.0] * 127 + [20.0], 5)
     assert stationary_multiple(durations) == 128
+
+
+def paced(steps: int = 30, calls: int = 64, first: Sequence[float] = (), **pauses: float) -> NDArray[np.float64]:
+    """Durations of a tensor-parallel job: each step ends with a long one. ``pauses``: more of them, by place."""
+    step = np.full(calls, 0.2)
+    step[-1] = 40.0
+    for place, length in pauses.items():
+        step[int(place.removeprefix("at_"))] = length
+    return np.r_[first, np.tile(step, steps)]
+
+
+def slow_step(calls: int, odd: int = 10) -> NDArray[np.float64]:
+    """The first one: all of it slower than later steps, and pauses wherever something is loaded."""
+    rng = np.random.default_rng(calls)
+    step = np.full(calls, 1.5)
+    step[rng.choice(calls - 1, odd, replace=False)] = rng.uniform(20, 400, odd)
+    return step
+
+
+@pytest.mark.parametrize("calls", [40, 64, 70, 640])
+def test_a_slow_first_step_does_not_hide_the_pace(calls: int) -> None:
+    """Eight steps on, it is outgrown; a longer one takes as long again."""
+    durations = paced(first=slow_step(calls))
+    assert {stationary_multiple(durations[:seen]) for seen in range(2 * calls + 8 * 64, len(durations))} == {64}
+
+
+@pytest.mark.parametrize("hiccups", [0.3, 1.0, 2.0])
+def test_hiccups_within_steps_do_not_hide_the_pace(hiccups: float) -> None:
+    """So many a step, at odd places. One checkpoint changes nothing either: it is at a step's end."""
+    durations = paced()
+    durations[np.random.default_rng(1).random(len(durations)) < hiccups / 64] += 3.0
+    durations[64 * 17 - 1] += 5000.0
+    assert {stationary_multiple(durations[:seen]) for seen in range(6 * 64, len(durations))} == {64}
+
+
+@pytest.mark.parametrize("pauses", [{"at_20": 4.0}, {"at_20": 4.0, "at_40": 4.0}, {"at_31": 4.0}])
+def test_a_step_may_have_pauses_of_its_own(pauses: dict[str, float]) -> None:
+    """Between its passes, for one; with as many calls in each, half a step looks like a step."""
+    durations = paced(**pauses)
+    assert {stationary_multiple(durations[:seen]) for seen in range(7 * 64, len(durations))} == {64}
+
+
+@pytest.mark.parametrize("share", [0.003, 0.01, 0.05])
+def test_pauses_at_odd_places_are_no_pace(share: float) -> None:
+    rng = np.random.default_rng(5)
+    durations = np.where(rng.random(3000) < share, 10.0, 1.0) * rng.normal(1, 0.02, 3000)
+    assert {stationary_multiple(durations[:seen]) for seen in range(40, 3000, 7)} == {1}
+
+
+def test_a_burst_of_pauses_is_no_pace() -> None:
+    """A neighbour on the machine for a moment: every third call waits, and then none any more."""
+    durations = np.r_[np.ones(100), np.tile([1.0, 1.0, 9.0], 12), np.ones(1000)]
+    assert stationary_multiple(durations) == 1
+    assert stationary_multiple(paced(first=durations)) == 64
 
 
 def test_an_evaluation_every_so_many_iterations_is_no_part_of_the_iteration() -> None:
