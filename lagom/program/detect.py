@@ -13,6 +13,7 @@ from lagom.program.period import (
     MIN_REPEATS,
     inner_loop,
     is_typical,
+    pause_spacing,
     smallest_period,
     stationary_multiple,
     unbroken_run,
@@ -28,6 +29,8 @@ FEWEST_CALLS, RUN_ITERATIONS = 128, 12
 LEFT_OUT = 0.02
 #: A longer period is an iteration, or a micro-batch of one; a shorter one may be a layer.
 PACED_CALLS = 8
+#: Iterations by which it is decided after which call the host's longest pause comes.
+NEWEST = 8
 #: What repeats within a longer period is an iteration only if it takes so long (ns), and always about as long.
 SHORTEST_NS, STEADY = 10e6, 0.15
 
@@ -199,12 +202,25 @@ def _program_of_all(history: CallHistory) -> Program | None:
     if period is None:
         return None
     tail = counting[-(len(counting) // period) * period :]
-    starts = _iteration_starts(history, tail, period)
-    multiple = stationary_multiple(np.diff([history.times[i] for i in starts]), paced=period <= PACED_CALLS)
-    starts = _phase_with_longest_pause(history, starts, multiple)
-    if len(starts) < 3 or period * multiple > MAX_POSITIONS:
+    calls = _step_calls(history, tail, period)
+    if calls is not None:
+        starts = _phase_with_longest_pause(history, tail, calls)
+    else:
+        starts = _iteration_starts(history, tail, period)
+        multiple = stationary_multiple(np.diff([history.times[i] for i in starts]), paced=period <= PACED_CALLS)
+        starts, calls = _phase_with_longest_pause(history, starts, multiple), period * multiple
+    if len(starts) < 3 or calls > MAX_POSITIONS:
         return None
     return _program(history, starts, set(counting))
+
+
+def _step_calls(history: CallHistory, tail: list[int], period: int) -> int | None:
+    """Calls from one of the host's pauses to the next, where a step repeats the period, a layer of it, many times. In
+    which of the period's calls a step begins, only its pause tells."""
+    if period > PACED_CALLS:
+        return None
+    spacing = pause_spacing(np.diff([history.times[i] for i in tail]).astype(float))
+    return spacing if spacing is not None and spacing > period and spacing % period == 0 else None
 
 
 def _iteration_starts(history: CallHistory, tail: list[int], period: int) -> list[int]:
@@ -216,10 +232,12 @@ def _iteration_starts(history: CallHistory, tail: list[int], period: int) -> lis
 
 
 def _phase_with_longest_pause(history: CallHistory, starts: list[int], multiple: int) -> list[int]:
+    """By the newest iterations alone: a first step with more calls than the others had its pauses elsewhere."""
     if multiple == 1:
         return starts
     durations = np.diff([history.times[i] for i in starts])
-    longest = int(np.argmax([np.median(durations[phase::multiple]) for phase in range(multiple)]))
+    older = max(0, len(durations) // multiple - NEWEST) * multiple
+    longest = int(np.argmax([np.median(durations[older + phase :: multiple]) for phase in range(multiple)]))
     return starts[(longest + 1) % multiple :: multiple]
 
 

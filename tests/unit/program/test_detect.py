@@ -202,3 +202,49 @@ def test_layers_within_an_iteration_are_no_iterations() -> None:
 def test_the_layers_after_an_evaluation_are_no_iterations() -> None:
     one = [*[(GATHER, SMALL), (SCATTER, SMALL)] * 64, (int(Function.ALL_REDUCE), 1 << 20)]
     assert find_program(history_of([*one * 6, *evaluation(), *one[:120]], step_ns=1_000_000)) is None
+
+
+def tensor_parallel(layer: list[tuple[int, int]], first: int, steps: int, calls: int = 64) -> CallHistory:
+    """Steps of so many calls, each after a pause of the host, and before them a first one of ``first``, which is slow
+    and begins without one; it pauses wherever something is loaded."""
+    rng = np.random.default_rng(first)
+    rows = records((layer * (first + steps * calls))[-first - steps * calls :])
+    slow, step = np.full(first, 1_500_000), np.full(calls, 200_000)
+    slow[rng.choice(first, 10, replace=False)] += rng.integers(20_000_000, 400_000_000, 10)
+    step[0] = 40_000_000
+    rows["time_ns"] = np.cumsum(np.r_[slow, np.tile(step, steps)] * rng.lognormal(0, 0.1, len(rows))).astype(int)
+    history = CallHistory()
+    history.extend(rows)
+    return history
+
+
+ONE_SIZE, SEQUENCE = [(int(Function.ALL_REDUCE), SMALL)], [(GATHER, SMALL), (SCATTER, SMALL)]
+
+
+@pytest.mark.parametrize("layer", [ONE_SIZE, SEQUENCE, [*SEQUENCE, (GATHER, 8 << 20), (SCATTER, 8 << 20)]])
+@pytest.mark.parametrize("first", [40, 64, 100])
+@pytest.mark.parametrize("steps", [9, 30, 100])
+def test_steps_of_tensor_parallelism_begin_after_their_pause(
+    layer: list[tuple[int, int]], first: int, steps: int
+) -> None:
+    """However many calls the first step had, and whichever of a layer's calls comes first in a step."""
+    program = find_program(tensor_parallel(layer, first, steps))
+    assert program is not None
+    assert len(program.positions) == program.calls_per_iteration == 64
+    assert (program.first_call - first) % 64 == 0
+    assert program.positions[: len(layer)] == tuple((Function(f), size) for f, size in layer)
+
+
+def test_steps_begin_where_the_newest_begin() -> None:
+    """After a warm-up of 1,000 calls that paused in step with nothing that follows."""
+    history = CallHistory()
+    rows = records(ONE_SIZE * (1000 + 17 * 64), step_ns=200_000)
+    gaps = np.full(len(rows), 200_000)
+    gaps[1000::64] = 40_000_000
+    gaps[10:1000:64] = 5_000_000
+    rows["time_ns"] = np.cumsum(gaps)
+    history.extend(rows)
+    program = find_program(history)
+    assert program is not None
+    assert len(program.positions) == 64
+    assert (program.first_call - 1000) % 64 == 0
