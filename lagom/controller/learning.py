@@ -13,7 +13,7 @@ from lagom.controller.contexts import Contexts
 from lagom.controller.ground import Deaf, Ground, Learned
 from lagom.controller.measure import Tier
 from lagom.controller.traced import traced_iteration
-from lagom.program import Program, find_program, tuned_program
+from lagom.program import Program, find_program, may_be_layer, tuned_program
 from lagom.program.detect import FEWEST_CALLS, HISTORY_CALLS
 from lagom.records import Function
 from lagom.wire.region import Capture
@@ -93,7 +93,8 @@ class Learning(Deaf):
     def _believed_program(self) -> Program | None:
         """A program that has repeated long enough, and was found already when half of the calls that show it had been
         seen: a run of equal gathers inside the first forward pass also repeats for a while. One that stands for
-        more than the run it was found in needs no such proof."""
+        more than the run it was found in needs no such proof. What may be a layer must go on for longer: a whole first
+        step may hold nothing else."""
         program = find_program(self._ground.history)
         self._found = program is not None
         if program is None:
@@ -103,7 +104,9 @@ class Learning(Deaf):
             self._suspected, self._suspected_at = program.positions, seen
             self._changes += 1
         settled = seen >= min(2 * self._suspected_at, HISTORY_CALLS) or seen < len(self._ground.history.numbers)
-        return program if settled and program.iterations_seen >= self._ground.options.stable_iterations else None
+        asked = self._ground.options.stable_iterations
+        is_iteration = settled and not may_be_layer(program, asked)
+        return program if is_iteration and program.iterations_seen >= asked else None
 
     def _say_if_late(self, now: float) -> None:
         """Not where an iteration is in sight and being counted, nor of next to no calls: that is no mystery."""

@@ -13,6 +13,7 @@ from lagom.program.period import (
     MIN_REPEATS,
     inner_loop,
     is_typical,
+    longest_between_pauses,
     pause_spacing,
     smallest_period,
     stationary_multiple,
@@ -29,6 +30,12 @@ FEWEST_CALLS, RUN_ITERATIONS = 128, 12
 LEFT_OUT = 0.02
 #: A longer period is an iteration, or a micro-batch of one; a shorter one may be a layer.
 PACED_CALLS = 8
+#: What is no longer may be a layer as long as a step's pause could still come: until it has gone on without any for so
+#: many calls, or for so long (ns), for each iteration that is asked for. Of 20 that is 1,000 calls, where large models
+#: make 300 to 500 a step, and 20 s, for jobs of a call a second: few steps take so long.
+UNPAUSED_CALLS, UNPAUSED_NS = 50, 1e9
+#: Where there are pauses and no rhythm in them after so many times as much, they are hiccups of the host.
+HICCUPS = 5
 #: Iterations by which it is decided after which call the host's longest pause comes.
 NEWEST = 8
 #: What repeats within a longer period is an iteration only if it takes so long (ns), and always about as long.
@@ -52,11 +59,28 @@ class Program:
     iteration_ns: float  # median, by the host's clock
     calls_seen: int = 0  # that it was found in
     spread: float = 0.0  # of the iterations' lengths: median deviation over median
+    unpaused_calls: int = 0  # the longest stretch in which no iteration stood out, or all between interruptions
+    unpaused_ns: float = 0.0  # the same
 
     def next_start(self, a_start: int, after_call: int) -> int:
         """The first position 0 at or after ``after_call`` if the job goes on so; ``a_start`` is any position 0."""
         ahead = max(0, after_call - a_start)
         return a_start + -(-ahead // self.calls_per_iteration) * self.calls_per_iteration
+
+
+def may_be_layer(program: Program, iterations: int) -> bool:
+    """Whether the program is so short that it may be a layer of a pass, the step's pause still to come. ``iterations``
+    is how often it is asked to repeat, were it none.
+
+    In the first step of tensor parallelism, slow and irregular, one layer after the other looks like an iteration.
+    """
+    if len(program.positions) > PACED_CALLS:
+        return False
+    calls, ns = UNPAUSED_CALLS * iterations, UNPAUSED_NS * iterations
+    if program.unpaused_calls >= calls or program.unpaused_ns >= ns:
+        return False
+    seen_ns = program.iterations_seen * program.iteration_ns
+    return program.calls_seen < min(HICCUPS * calls, HISTORY_CALLS) and seen_ns < HICCUPS * ns
 
 
 @dataclass(slots=True)
@@ -170,7 +194,13 @@ def _program_of_run(history: CallHistory, limit: int) -> Program | None:
         return None
     if recent.iteration_ns < SHORTEST_NS or recent.spread > STEADY:
         return None
-    return replace(recent, iterations_seen=max(recent.iterations_seen, _seen_between(shapes, recent.positions)))
+    seen = _seen_between(shapes, recent.positions)
+    return replace(
+        recent,
+        iterations_seen=max(recent.iterations_seen, seen),
+        unpaused_calls=max(recent.unpaused_calls, seen * len(recent.positions)),
+        unpaused_ns=max(recent.unpaused_ns, seen * recent.iteration_ns),
+    )
 
 
 def _seen_between(shapes: Sequence[tuple[int, int]], positions: Sequence[tuple[int, int]]) -> int:
@@ -244,7 +274,7 @@ def _phase_with_longest_pause(history: CallHistory, starts: list[int], multiple:
 def _program(history: CallHistory, starts: list[int], counting: set[int]) -> Program:
     lengths = np.diff([history.numbers[i] for i in starts])
     durations = np.diff([history.times[i] for i in starts]).astype(float)
-    typical = float(np.median(durations))
+    typical, unpaused = float(np.median(durations)), longest_between_pauses(durations)
     inside = range(starts[-2], starts[-1])
     positions = tuple((Function(history.shapes[i][0]), history.shapes[i][1]) for i in inside if i in counting)
     return Program(
@@ -256,4 +286,6 @@ def _program(history: CallHistory, starts: list[int], counting: set[int]) -> Pro
         iteration_ns=typical,
         calls_seen=len(history.numbers),
         spread=float(np.median(np.abs(durations - typical))) / typical if typical > 0 else 0.0,
+        unpaused_calls=len(unpaused) * len(positions),
+        unpaused_ns=float(unpaused.sum()),
     )

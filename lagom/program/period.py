@@ -119,6 +119,13 @@ def standing_out(durations: NDArray[np.float64], factor: float = PAUSE_FACTOR) -
     return np.flatnonzero(durations > factor * np.median(durations)) if len(durations) else np.zeros(0, np.intp)
 
 
+def longest_between_pauses(durations: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The longest stretch of durations of which none stands out."""
+    edges = np.r_[-1, standing_out(durations), len(durations)]
+    longest = int(np.argmax(np.diff(edges)))
+    return durations[edges[longest] + 1 : edges[longest + 1]]
+
+
 def pause_spacing(durations: NDArray[np.float64]) -> int | None:
     """After how many durations the host's pauses come again; ``None`` if they come at odd places.
 

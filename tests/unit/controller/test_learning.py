@@ -1,4 +1,4 @@
-"""Learning: whoever watches a job is told why nothing happens."""
+"""Learning: what is believed to be an iteration, and when; whoever watches a job is told why nothing happens."""
 
 from __future__ import annotations
 
@@ -6,27 +6,40 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
+from numpy.typing import NDArray
 
-from lagom.controller.learning import LATE_SECONDS, Learning
-from lagom.program import CallHistory
+from lagom.controller.learning import LATE_SECONDS, LOOK_SECONDS, Learning
+from lagom.program import CallHistory, find_program
 from lagom.records import Function
 from lagom.wire.layout import CALL_RECORD
 
 
 def ground_after(sizes: list[int], said: list[str]) -> Any:
     """What learning stands on when a communicator has made AllReduces of these sizes, 10 ms apart."""
-    rows = np.zeros(len(sizes), CALL_RECORD)
-    rows["call"], rows["time_ns"] = np.arange(len(rows)), np.arange(len(rows)) * 10_000_000
-    rows["function"], rows["bytes"] = int(Function.ALL_REDUCE), sizes
     history = CallHistory()
-    history.extend(rows)
+    history.extend(all_reduces(sizes, np.full(len(sizes), 10_000_000)))
+    return ground_on(history, said)
+
+
+def all_reduces(sizes: list[int], gaps_ns: NDArray[Any]) -> NDArray[Any]:
+    """Their records; each call comes so long after the one before."""
+    rows = np.zeros(len(sizes), CALL_RECORD)
+    rows["call"], rows["time_ns"] = np.arange(len(rows)), np.cumsum(gaps_ns)
+    rows["function"], rows["bytes"] = int(Function.ALL_REDUCE), sizes
+    return rows
+
+
+def ground_on(history: CallHistory, said: list[str], stable_iterations: int = 20) -> Any:
+    """The ground on these calls. A graph capture makes learning stand aside as soon as it believes an iteration."""
     return SimpleNamespace(
         history=history,
         may_tune=True,
         slots={0: 0},
         view=SimpleNamespace(index=3),
-        options=SimpleNamespace(stable_iterations=20),
-        story=SimpleNamespace(warn=said.append),
+        options=SimpleNamespace(stable_iterations=stable_iterations),
+        story=SimpleNamespace(warn=said.append, standing_aside=lambda *_: None),
+        captured=lambda: True,
         record_everything=lambda: None,
     )
 
@@ -57,3 +70,99 @@ def test_a_job_of_long_iterations_is_being_counted() -> None:
 
 def test_a_job_that_has_hardly_begun_is_no_mystery() -> None:
     assert looks([1 << 20] * 5, [1.0, 1.0 + LATE_SECONDS]) == []
+
+
+def believed(
+    rows: NDArray[Any], stable_iterations: int = 20, every: int = 13, said: list[str] | None = None
+) -> tuple[int, int, float]:
+    """Calls of the iteration that is believed first, and the call and second at which it is; looked at so often."""
+    history = CallHistory()
+    learning = Learning(ground_on(history, [] if said is None else said, stable_iterations))
+    for look, at in enumerate(range(0, len(rows), every), 1):
+        history.extend(rows[at : at + every])
+        if learning.step(look * LOOK_SECONDS) == "aside":
+            program = find_program(history)
+            assert program is not None
+            return len(program.positions), history.numbers[-1], history.times[-1] * 1e-9
+    return 0, len(rows), 0.0
+
+
+def tensor_parallel(first: int, calls: int, steps: int, seed: int) -> NDArray[Any]:
+    """One size for ever: a slow first step that pauses at ten odd places, then steps at whose end the host waits."""
+    rng = np.random.default_rng(seed)
+    slow, step = np.full(first, 1.5e6), np.full(calls, 0.2e6)
+    slow[rng.choice(first, 10, replace=False)] = rng.uniform(20e6, 400e6, 10)
+    step[0] = 40e6
+    gaps = np.r_[slow, np.tile(step, steps)] * rng.lognormal(0, 0.1, first + steps * calls)
+    return all_reduces([32 << 20] * len(gaps), gaps)
+
+
+@pytest.mark.parametrize("stable_iterations", [5, 20])
+@pytest.mark.parametrize(("first", "calls"), [(64, 64), (70, 64), (200, 64), (320, 320)])
+def test_a_layer_of_the_first_step_is_never_believed(first: int, calls: int, stable_iterations: int) -> None:
+    """No prefix of a tensor-parallel job is one call an iteration: the first that is believed is the step. Where only
+    five iterations are asked for, that holds for steps of a quarter as many calls."""
+    calls, first = calls * stable_iterations // 20, first * stable_iterations // 20
+    for seed in range(3):
+        rows = tensor_parallel(first, calls, 40, seed)
+        found, call, _ = believed(rows, stable_iterations, every=13 if calls < 100 else 61)
+        assert found == calls
+        assert call < first + 32 * calls
+
+
+def data_parallel(calls: int, seconds: float, iterations: int, hiccups: float = 0.0) -> NDArray[Any]:
+    """Buckets of an iteration of so many seconds, half of them before the first; and a first iteration of 2 s."""
+    rng = np.random.default_rng(calls)
+    one = np.full(calls, 0.5 * seconds / max(1, calls - 1))
+    one[0] = 0.5 * seconds if calls > 1 else seconds
+    gaps = np.tile(one, iterations) * rng.normal(1, 0.02, calls * iterations)
+    gaps[0] = 2.0
+    gaps[::calls][rng.random(iterations) < hiccups] += 4 * seconds
+    return all_reduces([(25 << 20) + 4096 * bucket for bucket in range(calls)] * iterations, gaps * 1e9)
+
+
+@pytest.mark.parametrize(("calls", "after_s"), [(1, 20), (4, 7.5), (8, 3.75)])
+def test_a_job_of_few_buckets_is_believed_in_good_time(calls: int, after_s: float) -> None:
+    """Of 30 ms an iteration: after 1,000 calls, or 20 s, without a pause."""
+    found, _, second = believed(data_parallel(calls, 0.030, 1500))
+    assert found == calls
+    assert after_s < second - 2.0 < after_s + 1.0
+
+
+def test_a_short_iteration_is_being_counted() -> None:
+    """One call each 10 ms may be a layer; that it is not believed for a while is no mystery."""
+    said: list[str] = []
+    looks = int(2 * LATE_SECONDS / LOOK_SECONDS)
+    assert believed(data_parallel(1, 0.010, 4 * looks), every=4, said=said)[0] == 0
+    assert said == []
+
+
+def test_a_job_of_one_slow_call_waits_for_no_thousand() -> None:
+    found, call, _ = believed(data_parallel(1, 1.0, 100), every=1)
+    assert found == 1
+    assert call < 25
+
+
+def test_less_is_seen_of_a_layer_where_fewer_iterations_are_asked_for() -> None:
+    found, call, _ = believed(data_parallel(8, 0.030, 1500), stable_iterations=5)
+    assert found == 8
+    assert 250 <= call < 280
+
+
+@pytest.mark.parametrize(("calls", "within"), [(1, 140.0), (4, 50.0), (8, 30.0)])
+def test_hiccups_of_the_host_are_outlasted(calls: int, within: float) -> None:
+    """Every twentieth iteration takes five times as long, at odd times: there never are 1,000 calls without. After
+    5,000, or 100 s, no rhythm is expected any more."""
+    found, call, second = believed(data_parallel(calls, 0.030, 5000 // calls + 100, hiccups=0.05), every=31)
+    assert found == calls
+    assert call >= 5000 or second >= 100.0
+    assert second < within
+
+
+def test_iterations_between_evaluations_count_together() -> None:
+    """Four buckets, and every hundred iterations or so another size: no run is ever 1,000 calls long."""
+    buckets, other = [(25 << 20) + 4096 * bucket for bucket in range(4)], 1 << 20
+    sizes = [size for run in (90, 110, 70, 100, 80) for size in (*[other] * 3, *buckets * run)]
+    found, call, _ = believed(all_reduces(sizes, np.full(len(sizes), 7_500_000)))
+    assert found == 4
+    assert 1000 <= call < 1500
