@@ -15,7 +15,8 @@ static void give(struct lagom_launch_order *order)
     lagom_store_release(&order->taken, 0u);
 }
 
-void lagom_launch_order_ask(struct lagom_launch_order *order, uint64_t call, uint32_t function, uint64_t bytes)
+void lagom_launch_order_ask(struct lagom_launch_order *order, uint64_t call, uint32_t function, uint64_t bytes,
+                            uint64_t now_ns)
 {
     if (!take(order)) {
         return;
@@ -25,7 +26,8 @@ void lagom_launch_order_ask(struct lagom_launch_order *order, uint64_t call, uin
         order->count = 0;
     }
     if (order->count < LAGOM_LAUNCH_ORDER_DEPTH) {
-        order->asked[order->count++] = (struct lagom_asked){.call = call, .bytes_left = bytes, .function = function};
+        order->asked[order->count++] =
+            (struct lagom_asked){.call = call, .bytes_left = bytes, .asked_ns = now_ns, .function = function};
     }
     give(order);
 }
@@ -55,8 +57,10 @@ static struct lagom_asked *find(struct lagom_launch_order *order, uint32_t funct
     return aggregate;
 }
 
-uint64_t lagom_launch_order_match(struct lagom_launch_order *order, uint32_t function, uint64_t bytes)
+uint64_t lagom_launch_order_match(struct lagom_launch_order *order, uint32_t function, uint64_t bytes,
+                                  uint64_t *asked_ns)
 {
+    *asked_ns = 0;
     if (!take(order)) {
         return LAGOM_UNKNOWN_CALL;
     }
@@ -66,6 +70,7 @@ uint64_t lagom_launch_order_match(struct lagom_launch_order *order, uint32_t fun
     if (asked != NULL) {
         asked->bytes_left -= bytes;
         call = asked->call;
+        *asked_ns = asked->asked_ns;
     }
     give(order);
     return call;

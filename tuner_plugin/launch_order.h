@@ -23,18 +23,22 @@ struct lagom_launch_order {
     struct lagom_asked {
         uint64_t call;
         uint64_t bytes_left;
+        uint64_t asked_ns;
         uint32_t function;
         uint32_t reserved;
     } asked[LAGOM_LAUNCH_ORDER_DEPTH];
 };
 
-/* NCCL asked about this call; `bytes` as in getCollInfo. */
-void lagom_launch_order_ask(struct lagom_launch_order *order, uint64_t call, uint32_t function, uint64_t bytes);
+/* NCCL asked about this call at `now_ns`; `bytes` as in getCollInfo. */
+void lagom_launch_order_ask(struct lagom_launch_order *order, uint64_t call, uint32_t function, uint64_t bytes,
+                            uint64_t now_ns);
 
 /* The group is being launched, without a COLL event (getChunkSize says so). */
 void lagom_launch_order_launching(struct lagom_launch_order *order);
 
-/* A collective of that function and size is launched. Its call number, or LAGOM_UNKNOWN_CALL. */
-uint64_t lagom_launch_order_match(struct lagom_launch_order *order, uint32_t function, uint64_t bytes);
+/* A collective of that function and size is launched. Its call number and when NCCL asked about it, or
+ * LAGOM_UNKNOWN_CALL and 0. */
+uint64_t lagom_launch_order_match(struct lagom_launch_order *order, uint32_t function, uint64_t bytes,
+                                  uint64_t *asked_ns);
 
 #endif

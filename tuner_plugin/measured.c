@@ -13,7 +13,7 @@ enum handle_kind { COLLECTIVE = 1, CHANNEL = 2 };
 #define PLACE_BITS 10u
 _Static_assert(LAGOM_MEASURED_PLACES == 1u << PLACE_BITS, "a handle holds a place");
 _Static_assert(sizeof(void *) == sizeof(uint64_t), "a handle holds a generation");
-#define SPAN_WORDS (sizeof(struct lagom_kernel_span) / sizeof(uint64_t))
+#define WORDS (sizeof(struct lagom_measured) / sizeof(uint64_t))
 
 struct place {
     uint64_t state; /* generation | busy (bit 0) */
@@ -22,7 +22,7 @@ struct place {
     uint64_t stop_ns;
     uint32_t stopped;
     uint32_t channels;
-    uint64_t span[SPAN_WORDS]; /* by words: a place given up may be filled anew under a late event's eyes */
+    uint64_t of[WORDS]; /* by words: a place given up may be filled anew under a late event's eyes */
 };
 
 static struct place places[LAGOM_MEASURED_PLACES];
@@ -43,22 +43,22 @@ static struct place *place_of(const void *handle, enum handle_kind kind)
     return same ? place : NULL;
 }
 
-static void write_span(struct place *place, const struct lagom_kernel_span *span)
+static void write_of(struct place *place, const struct lagom_measured *of)
 {
-    uint64_t words[SPAN_WORDS];
-    memcpy(words, span, sizeof(words));
-    for (size_t i = 0; i < SPAN_WORDS; i++) {
-        lagom_store_relaxed(&place->span[i], words[i]);
+    uint64_t words[WORDS];
+    memcpy(words, of, sizeof(words));
+    for (size_t i = 0; i < WORDS; i++) {
+        lagom_store_relaxed(&place->of[i], words[i]);
     }
 }
 
-static void read_span(const struct place *place, struct lagom_kernel_span *span)
+static void read_of(const struct place *place, struct lagom_measured *of)
 {
-    uint64_t words[SPAN_WORDS];
-    for (size_t i = 0; i < SPAN_WORDS; i++) {
-        words[i] = lagom_load_relaxed(&place->span[i]);
+    uint64_t words[WORDS];
+    for (size_t i = 0; i < WORDS; i++) {
+        words[i] = lagom_load_relaxed(&place->of[i]);
     }
-    memcpy(span, words, sizeof(words));
+    memcpy(of, words, sizeof(words));
 }
 
 /* The place's new state, 0 = it is somebody else's. Signed: whoever has it may have begun after us. */
@@ -74,7 +74,7 @@ static uint64_t claim(struct place *place, uint64_t now)
     return lagom_compare_exchange(&place->state, state, busy) ? busy : 0;
 }
 
-void *lagom_measured_begin(const struct lagom_kernel_span *span)
+void *lagom_measured_begin(const struct lagom_measured *of)
 {
     uint64_t now = lagom_fetch_add(&begun_count, 1);
     for (uint64_t i = 0; i < TRIES; i++) {
@@ -89,8 +89,8 @@ void *lagom_measured_begin(const struct lagom_kernel_span *span)
             lagom_store_relaxed(&place->start_ns, UINT64_MAX);
             lagom_store_relaxed(&place->stop_ns, 0);
             lagom_store_relaxed(&place->stopped, 0u);
-            lagom_store_relaxed(&place->channels, (uint32_t)span->channels);
-            write_span(place, span);
+            lagom_store_relaxed(&place->channels, (uint32_t)of->span.channels);
+            write_of(place, of);
             /* The same again: whoever reads it sees the filled place. Unless it was taken for given up meanwhile. */
             return lagom_compare_exchange(&place->state, state, state) ? handle_of(COLLECTIVE, at, state) : NULL;
         }
@@ -132,7 +132,7 @@ static bool give_back(struct place *place, const void *channel)
     return same && lagom_compare_exchange(&place->state, busy, busy & ~(uint64_t)1u); /* pairs with claim */
 }
 
-bool lagom_measured_channel_stopped(void *channel, uint64_t gpu_ns, struct lagom_kernel_span *span)
+bool lagom_measured_channel_stopped(void *channel, uint64_t gpu_ns, struct lagom_measured *of)
 {
     struct place *place = place_of(channel, CHANNEL);
     if (place == NULL) {
@@ -143,8 +143,19 @@ bool lagom_measured_channel_stopped(void *channel, uint64_t gpu_ns, struct lagom
     if (lagom_fetch_add(&place->stopped, 1u) + 1 != channels) { /* acquire: every channel's times */
         return false;
     }
-    read_span(place, span);
-    span->start_ns = lagom_load_relaxed(&place->start_ns);
-    span->end_ns = lagom_load_relaxed(&place->stop_ns);
+    read_of(place, of);
+    of->span.start_ns = lagom_load_relaxed(&place->start_ns);
+    of->span.end_ns = lagom_load_relaxed(&place->stop_ns);
     return give_back(place, channel);
+}
+
+uint32_t lagom_measured_slot(const void *handle)
+{
+    struct lagom_measured of;
+    const struct place *place = place_of(handle, (enum handle_kind)((uintptr_t)handle & 3u));
+    if (place == NULL) {
+        return UINT32_MAX;
+    }
+    read_of(place, &of);
+    return of.span.slot;
 }

@@ -15,14 +15,23 @@
 
 #define LAGOM_MEASURED_PLACES 1024u /* the host runs a few iterations ahead of the GPU */
 
-/* For a launched collective with span.channels channels. NULL when no place is free. `span` is what will be pushed,
- * less its times. */
-void *lagom_measured_begin(const struct lagom_kernel_span *span);
+/* What became of a collective's kernel. */
+struct lagom_measured {
+    struct lagom_kernel_span span;
+    uint64_t called_ns; /* CLOCK_MONOTONIC, before it was launched; 0 = not known */
+};
+
+/* For a launched collective with span.channels channels. NULL when no place is free. `of` is what will be pushed, less
+ * its times. */
+void *lagom_measured_begin(const struct lagom_measured *of);
 
 /* A channel of that collective started. The handle for its stop; NULL if the collective is not known any more. */
 void *lagom_measured_channel_started(void *collective, uint64_t gpu_ns);
 
-/* A channel stopped. true when it was the last one: *span is complete, and the place is free again. */
-bool lagom_measured_channel_stopped(void *channel, uint64_t gpu_ns, struct lagom_kernel_span *span);
+/* A channel stopped. true when it was the last one: *of is complete, and the place is free again. */
+bool lagom_measured_channel_stopped(void *channel, uint64_t gpu_ns, struct lagom_measured *of);
+
+/* The communicator's slot of such a handle; UINT32_MAX if its collective is not known any more. */
+uint32_t lagom_measured_slot(const void *handle);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "protocol/lagom_atomic.h"
+#include "tuner_plugin/gpu_times.h"
 #include "tuner_plugin/log.h"
 
 #define CACHE_LINE 64u
@@ -47,6 +48,7 @@ static bool take_places(struct lagom_member *member, const struct lagom_membersh
     member->region = region;
     member->shared = &region->communicators[communicator];
     member->slot = &region->slots[member->slot_index];
+    lagom_gpu_times_forget(member->slot_index);
     member->process_index = membership->mapping->process;
     member->process = &region->processes[member->process_index];
     return true;

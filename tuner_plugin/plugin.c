@@ -212,6 +212,11 @@ void lagom_plugin_push_span(const struct lagom_kernel_span *span)
     lagom_span_push(plugin.job.mapping.region, plugin.job.mapping.process, span);
 }
 
+void lagom_plugin_refute_times(uint32_t slot)
+{
+    lagom_store_relaxed(&plugin.job.mapping.region->slots[slot].times_refuted, (uint64_t)1);
+}
+
 /* ---- The end ---------------------------------------------------------------------------------------------------- */
 
 /* The job's last line, and no file left behind where no controller removes it. The mapping stays, for threads that are

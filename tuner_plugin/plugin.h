@@ -29,4 +29,7 @@ extern bool lagom_plugin_inert;
 /* A finished kernel, from any thread. */
 void lagom_plugin_push_span(const struct lagom_kernel_span *span);
 
+/* The controller learns that NCCL's times of this communicator's kernels are not theirs. */
+void lagom_plugin_refute_times(uint32_t slot);
+
 #endif

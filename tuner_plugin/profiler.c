@@ -5,6 +5,7 @@
 
 #include "protocol/lagom_atomic.h"
 #include "tuner_plugin/call_clock.h"
+#include "tuner_plugin/gpu_times.h"
 #include "tuner_plugin/measured.h"
 #include "tuner_plugin/member.h"
 #include "tuner_plugin/plugin.h"
@@ -108,13 +109,15 @@ static uint64_t bytes_asked(const struct lagom_member *member, int function, con
     return of_all_ranks ? bytes * member->ranks : bytes;
 }
 
-static struct lagom_kernel_span describe(struct lagom_member *member, const struct nccl_event_coll *coll)
+static struct lagom_kernel_span describe(struct lagom_member *member, const struct nccl_event_coll *coll,
+                                         uint64_t *called_ns)
 {
     int function = lagom_function_number(coll->function);
     uint64_t bytes = bytes_asked(member, function, coll);
     uint64_t call = LAGOM_UNKNOWN_CALL;
+    *called_ns = 0;
     if (function >= 0 && bytes > 0) {
-        call = lagom_launch_order_match(&member->launches, (uint32_t)function, bytes);
+        call = lagom_launch_order_match(&member->launches, (uint32_t)function, bytes, called_ns);
     }
     return (struct lagom_kernel_span){
         .call = call,
@@ -139,14 +142,16 @@ static uint64_t now_for(const struct lagom_member *member)
 /* A collective is being launched: say at once what it really runs with, and wait for its channels' times. */
 static void *coll_started(struct lagom_member *member, const struct nccl_event_coll *coll)
 {
-    struct lagom_kernel_span span = describe(member, coll);
+    uint64_t called_ns;
+    struct lagom_kernel_span span = describe(member, coll, &called_ns);
     lagom_built_channels_saw(&member->channels, span.algorithm, coll->channels);
     span.source = LAGOM_SPAN_NCCL_EVENT;
     span.start_ns = span.end_ns = now_for(member);
     lagom_span_push(member->region, member->process_index, &span);
     lagom_kernels_launched(&span);
     span.source = LAGOM_SPAN_NCCL_KERNEL;
-    return coll->channels == 0 ? NULL : lagom_measured_begin(&span);
+    struct lagom_measured of = {.span = span, .called_ns = member->simulated_clock ? 0 : called_ns};
+    return coll->channels == 0 ? NULL : lagom_measured_begin(&of);
 }
 
 static void count_one(uint64_t *counter)
@@ -182,11 +187,32 @@ static void *member_event(struct lagom_member *member, uint64_t type, const unio
     return NULL;
 }
 
+static void *channel_started(void *collective, uint64_t gpu_ns)
+{
+    lagom_gpu_times_arrived(lagom_measured_slot(collective), gpu_ns, lagom_monotonic_ns());
+    return lagom_measured_channel_started(collective, gpu_ns);
+}
+
+static void channel_stopped(void *channel, uint64_t gpu_ns)
+{
+    struct lagom_measured of;
+    lagom_gpu_times_arrived(lagom_measured_slot(channel), gpu_ns, lagom_monotonic_ns());
+    if (!lagom_measured_channel_stopped(channel, gpu_ns, &of)) {
+        return;
+    }
+    if (lagom_gpu_times_hold(of.span.slot, of.span.start_ns, of.called_ns)) {
+        lagom_kernels_ran(&of.span);
+        lagom_plugin_push_span(&of.span);
+    } else if (lagom_gpu_times_refuted(of.span.slot)) {
+        lagom_plugin_refute_times(of.span.slot);
+    }
+}
+
 void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void *parent,
                            const union nccl_event_body *body)
 {
     if (type == NCCL_EVENT_KERNEL_CH) { /* late, on a proxy thread: the context may be somebody else's by now */
-        return lagom_measured_channel_started(parent, body->kernel_ch.gpu_ns);
+        return channel_started(parent, body->kernel_ch.gpu_ns);
     }
     struct lagom_member *member = profiled == NULL ? NULL : lagom_load_acquire(&profiled->member); /* pairs with link */
     if (type == NCCL_EVENT_KERNEL_LAUNCH) { /* also of a communicator that is not ours: the order is everybody's */
@@ -213,12 +239,7 @@ void lagom_profiler_stop(const void *handle)
 
 void lagom_profiler_state(void *handle, int state, const union nccl_event_state_args *args)
 {
-    struct lagom_kernel_span span;
-    if (handle == NULL || args == NULL || state != NCCL_STATE_KERNEL_CH_STOP) {
-        return;
-    }
-    if (lagom_measured_channel_stopped(handle, args->kernel_ch.gpu_ns, &span)) {
-        lagom_kernels_ran(&span);
-        lagom_plugin_push_span(&span);
+    if (handle != NULL && args != NULL && state == NCCL_STATE_KERNEL_CH_STOP) {
+        channel_stopped(handle, args->kernel_ch.gpu_ns);
     }
 }

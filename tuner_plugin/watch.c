@@ -100,7 +100,8 @@ void lagom_watch_call(struct lagom_member *member, uint32_t capture, const struc
         note_asked(member, question, decision);
     }
     if (member->measuring) { /* since the call before: this one was sampled */
-        lagom_launch_order_ask(&member->launches, decision->call, (uint32_t)question->function, question->bytes);
+        lagom_launch_order_ask(&member->launches, decision->call, (uint32_t)question->function, question->bytes,
+                               now_for(member));
     }
     bool next = measure_next(member, capture);
     if (next != member->measuring) {

@@ -109,7 +109,8 @@ static void dump_slot(void)
     FIELD(T, applied), FIELD(T, suspensions), FIELD(T, capturing), FIELD(T, call_tail), FIELD(T, pad0);
     FIELD(T, ack_plan_hash), FIELD(T, ack_history_hash), FIELD(T, ack_epoch), FIELD(T, refused_epoch);
     FIELD(T, refused_fault), FIELD(T, active_epoch), FIELD(T, active_start), FIELD(T, iterations);
-    FIELD(T, untunable_p2p), FIELD(T, untunable_symmetric), FIELD(T, untunable_copy_engine), FIELD(T, pad2);
+    FIELD(T, untunable_p2p), FIELD(T, untunable_symmetric), FIELD(T, untunable_copy_engine);
+    FIELD(T, times_refuted), FIELD(T, pad2);
     END();
 }
 #undef T

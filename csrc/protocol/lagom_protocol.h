@@ -275,7 +275,8 @@ struct lagom_slot {
     uint64_t untunable_p2p;
     uint64_t untunable_symmetric;
     uint64_t untunable_copy_engine;
-    uint64_t pad2[5];
+    uint64_t times_refuted; /* R; 1 = NCCL's times of its kernels are other kernels' (gpu_times.h); told no more */
+    uint64_t pad2[4];
 };
 #define LAGOM_UNKNOWN_RANK 0xffffffffu
 _Static_assert(sizeof(struct lagom_slot) == 5 * 64, "hot fields sit on cache lines of their own");

@@ -81,7 +81,8 @@ struct lagom_slot {
     uint64_t call_tail; uint64_t pad0[7];
     uint64_t ack_plan_hash; uint64_t ack_history_hash; uint64_t ack_epoch; uint64_t refused_epoch;
     uint64_t refused_fault; uint64_t active_epoch; uint64_t active_start; uint64_t iterations;
-    uint64_t untunable_p2p; uint64_t untunable_symmetric; uint64_t untunable_copy_engine; uint64_t pad2[5];
+    uint64_t untunable_p2p; uint64_t untunable_symmetric; uint64_t untunable_copy_engine; uint64_t times_refuted;
+    uint64_t pad2[4];
 };
 struct lagom_call_record {
     uint64_t call; uint64_t time_ns; uint64_t bytes; uint64_t epoch; float stock_us; uint8_t function;

@@ -123,6 +123,7 @@ class SlotView:
     symmetric: int = 0
     copy_engine: int = 0
     history_hash: int = 0  # over the calls so far; a rank stores it just before ``calls``
+    times_refuted: bool = False  # what NCCL tells of its kernels' times is not theirs: told no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +408,7 @@ def _slot_view(index: int, slot: Any) -> SlotView:
         slot.untunable_symmetric,
         slot.untunable_copy_engine,
         slot.history_hash,
+        bool(slot.times_refuted),
     )
 
 

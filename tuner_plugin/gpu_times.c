@@ -1,0 +1,98 @@
+#include "tuner_plugin/gpu_times.h"
+
+#include "protocol/lagom_atomic.h"
+#include "protocol/lagom_protocol.h"
+
+#define RECENT_NS 1000000000u  /* the least delay of one to two of these: clocks drift apart by a millisecond at most */
+#define TOLERANCE_NS 2000000   /* that, and a coarse clock */
+#define NONE INT64_MAX
+#define IMPOSSIBLE 64u         /* what one such kernel weighs; a good one takes 1 off */
+#define TOO_MUCH 160u          /* three of them among some tens of kernels: no slip of one slot's */
+
+/* Written by the one thread that delivers a communicator's events; atomic, since its slot may be another one's next. */
+struct times {
+    uint64_t since;   /* when `current` began */
+    int64_t current;  /* least delay (host - GPU) since then; NONE = no event */
+    int64_t previous; /* and in the span before */
+    uint32_t doubt;
+    uint32_t reserved;
+};
+
+static struct times of_slot[LAGOM_MAX_SLOTS];
+
+static struct times *times_of(uint32_t slot)
+{
+    return slot < LAGOM_MAX_SLOTS ? &of_slot[slot] : NULL;
+}
+
+void lagom_gpu_times_forget(uint32_t slot)
+{
+    struct times *times = times_of(slot);
+    if (times != NULL) {
+        lagom_store_relaxed(&times->since, (uint64_t)0);
+        lagom_store_relaxed(&times->current, (int64_t)NONE);
+        lagom_store_relaxed(&times->previous, (int64_t)NONE);
+        lagom_store_relaxed(&times->doubt, 0u);
+    }
+}
+
+static void begin_anew_if_old(struct times *times, uint64_t now_ns)
+{
+    uint64_t age = now_ns - lagom_load_relaxed(&times->since);
+    if (age >= RECENT_NS) {
+        int64_t current = lagom_load_relaxed(&times->current);
+        lagom_store_relaxed(&times->previous, age < 2 * RECENT_NS ? current : (int64_t)NONE);
+        lagom_store_relaxed(&times->current, (int64_t)NONE);
+        lagom_store_relaxed(&times->since, now_ns);
+    }
+}
+
+void lagom_gpu_times_arrived(uint32_t slot, uint64_t gpu_ns, uint64_t now_ns)
+{
+    struct times *times = times_of(slot);
+    if (times == NULL) {
+        return;
+    }
+    begin_anew_if_old(times, now_ns);
+    int64_t delay = (int64_t)(now_ns - gpu_ns);
+    if (delay < lagom_load_relaxed(&times->current)) {
+        lagom_store_relaxed(&times->current, delay);
+    }
+}
+
+static bool is_possible(struct times *times, uint64_t start_ns, uint64_t called_ns)
+{
+    int64_t current = lagom_load_relaxed(&times->current);
+    int64_t previous = lagom_load_relaxed(&times->previous);
+    int64_t least = current < previous ? current : previous;
+    if (least == NONE || called_ns == 0) {
+        return true;
+    }
+    return (int64_t)(start_ns + (uint64_t)least - called_ns) >= -TOLERANCE_NS;
+}
+
+bool lagom_gpu_times_hold(uint32_t slot, uint64_t start_ns, uint64_t called_ns)
+{
+    struct times *times = times_of(slot);
+    if (times == NULL) {
+        return false;
+    }
+    uint32_t doubt = lagom_load_relaxed(&times->doubt);
+    if (doubt >= TOO_MUCH) {
+        return false;
+    }
+    bool possible = is_possible(times, start_ns, called_ns);
+    if (!possible) {
+        doubt += IMPOSSIBLE;
+    } else if (doubt > 0) {
+        doubt--;
+    }
+    lagom_store_relaxed(&times->doubt, doubt);
+    return possible;
+}
+
+bool lagom_gpu_times_refuted(uint32_t slot)
+{
+    struct times *times = times_of(slot);
+    return times != NULL && lagom_load_relaxed(&times->doubt) >= TOO_MUCH;
+}
