@@ -37,6 +37,11 @@ class Evidence:
     _shape_of_call: dict[int, Shape] = field(default_factory=dict)
     _channels: dict[Shape, int] = field(default_factory=dict)
     _blocks: dict[Shape, int] = field(default_factory=dict)  # threads of a launched block
+    times_refuted: bool = False  # NCCL's times of its kernels are other kernels'
+
+    def refute_times(self) -> None:
+        """From now on NCCL's own times of kernels count for nothing."""
+        self.times_refuted = True
 
     def add_calls(self, records: NDArray[Any]) -> None:
         """NCCL's own pick at each shape, from one rank's records."""
@@ -76,7 +81,7 @@ class Evidence:
         computed = {process for source, process in self._compute if source == SPAN_SIMULATED}
         if computed >= set(slots.values()):
             return Tier.TIMELINE
-        return Tier.KERNELS if self._sees(Tier.KERNELS, slots) else Tier.HOST
+        return Tier.KERNELS if self._sees(Tier.KERNELS, slots) and not self.times_refuted else Tier.HOST
 
     def _sees(self, tier: Tier, slots: dict[int, int]) -> bool:
         return {slot for source, slot in self._kernels if source in tier.sources} >= set(slots)

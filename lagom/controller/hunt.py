@@ -73,6 +73,8 @@ class Hunt:
         if self._ground.ranks_have_left():
             self.leave("a rank has left the communicator")
             return "ended"
+        if self._ground.times_newly_refuted():
+            return self._begin_anew()
         self._mind_the_time(now)
         if self._stands_still and (self._ground.captured() or not self._ground.may_tune):
             self._put_off()
@@ -93,9 +95,7 @@ class Hunt:
 
     def leave(self, reason: str) -> None:
         """Close the session, if it still runs, and tell its outcome."""
-        if self._window is not None and self._window.offer is not None:
-            self._window.offer.give_up()
-        self._window = None
+        self._put_off()
         self.session.stop(reason)
         if self.session.outcome is not None:
             self._ground.story.outcome(self._ground.view, self.session.outcome)
@@ -116,11 +116,10 @@ class Hunt:
         return "tuning"
 
     def _put_off(self) -> None:
-        """The window that waits is given up and asked for again, if ever: another communicator has its turn, or a graph
-        has taken the calls over."""
-        assert self._window is not None
-        assert self._window.offer is not None
-        self._window.offer.give_up()
+        """The window is given up and asked for again, if ever: another communicator has its turn, or a graph has taken
+        the calls over."""
+        if self._window is not None and self._window.offer is not None:
+            self._window.offer.give_up()
         self._window = self._request = None
 
     def _mind_the_time(self, now: float) -> None:
@@ -138,6 +137,12 @@ class Hunt:
         elif self._lost_windows >= MAX_LOST_WINDOWS:
             self.session.stop(f"{MAX_LOST_WINDOWS} windows in a row could not be measured")
         return self.session.request()
+
+    def _begin_anew(self) -> str:
+        """What was found out so far was not measured."""
+        self._put_off()
+        self.session.stop("the times it was measured by are other kernels'")
+        return "learning"
 
     # -- irregular phases
 

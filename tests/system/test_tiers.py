@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.demo.story import Story
-from tests.system.play import play, searches
+from lagom.wire.layout import ffi
+from tests.system.play import Played, play, searches
 from tests.system.support import Job
 
 SCENE = Scene(ranks=4, layers=3, tokens=4096, noise=0.005)
@@ -36,3 +39,37 @@ def test_search_runs_to_its_end_on_what_can_be_seen(
     assert not empty, f"windows that could not be measured: {[move.reason for move in empty]}"
     x_seen = [move.x is not None for move in story.moves if move.samples]
     assert all(x_seen) if timeline == "profiler" else not any(x_seen)
+
+
+def refute_times(region: Path) -> None:
+    """As the plugin does when kernels would have begun before they were called."""
+    with region.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        view = ffi.cast("struct lagom_region *", ffi.from_buffer(memory))
+        for slot in range(SCENE.ranks):
+            view.slots[slot].times_refuted = 1
+        del view
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(100)
+def test_times_that_are_not_the_kernels_are_used_no_more(job: Job, tmp_path: Path) -> None:
+    """In mid-search: what was measured by them counts for nothing, and the job is tuned by the host's calls."""
+    spec = replace(SCENE.spec(), timeline="profiler", profiler=True)
+    seen_at: list[int] = []
+
+    def until(played: Played) -> bool:
+        if not seen_at and len(played.of(journal.Move)) >= 3:
+            seen_at.append(len(played.events))
+            refute_times(job.region)
+        return searches()(played)
+
+    played = play(spec, job, tmp_path, "--search-seconds", "8", until=until)
+    programs, (warning,) = played.of(journal.Program), [n for n in played.notes if "begun before its call" in n]
+    assert warning.startswith("communicator 0: a kernel would have begun before its call")
+    assert len(programs) == 2
+    anew = played.events[played.events.index(programs[1]) :]
+    assert any("measured by host" in event.text for event in anew if isinstance(event, journal.Note))
+    moves = [event for event in anew if isinstance(event, journal.Move)]
+    assert moves[0].purpose == "baseline"
+    assert all(move.x is None for move in moves)
+    assert played.of(journal.Outcome)[-1].verdict in ("improved", "stock_is_best")
