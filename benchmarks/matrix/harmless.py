@@ -42,12 +42,18 @@ def verdict(arms: dict[str, Any], repeats: int = 1) -> dict[str, Any]:
         "exits": [arm["exit"] for arm in arms.values()],
         "loss_difference": largest_difference(ours["losses"], off["losses"]),
         "loss_difference_off": largest_difference(again["losses"], off["losses"]),
-        "speed": None if not (ours["median_ms"] and off["median_ms"]) else off["median_ms"] / ours["median_ms"],
+        "speed": _speed(ours, off),
+        "speed_off": _speed(again, off),
     }
     if repeats > 1:
         told["speed_of_the_whole_process"] = _text(whole(arms, repeats, "lagom"))
         told["off_against_itself"] = _text(whole(arms, repeats, "off again"))
     return told
+
+
+def _speed(one: dict[str, Any], base: dict[str, Any]) -> float | None:
+    """By the median step; None if one of them told no steps."""
+    return base["median_ms"] / one["median_ms"] if one["median_ms"] and base["median_ms"] else None
 
 
 def whole(arms: dict[str, Any], repeats: int, name: str) -> Ratio | None:
