@@ -3,18 +3,21 @@
 #include "protocol/lagom_atomic.h"
 #include "protocol/lagom_protocol.h"
 
-#define RECENT_NS 1000000000u  /* the least delay of one to two of these: clocks drift apart by a millisecond at most */
-#define TOLERANCE_NS 2000000   /* that, and a coarse clock */
+#define RECENT_NS 250000000u /* the least delay of up to three of these: clocks led by NTP drift apart by 0.4 ms at most */
+#define TOLERANCE_NS 1500000 /* that, and a GPU's clock that counts by a millisecond */
 #define NONE INT64_MAX
-#define IMPOSSIBLE 64u         /* what one such kernel weighs; a good one takes 1 off */
-#define TOO_MUCH 160u          /* three of them among some tens of kernels: no slip of one slot's */
+#define LONG_AGO_NS 60000000000u
+#define TOO_OFTEN 3u /* impossible kernels, each within LONG_AGO_NS of the one before: no slip of a slot's. A count that is
+                        off shows once a step at least, be a step of ten kernels or of a thousand */
 
 /* Written by the one thread that delivers a communicator's events; atomic, since its slot may be another one's next. */
 struct times {
     uint64_t since;   /* when `current` began */
     int64_t current;  /* least delay (host - GPU) since then; NONE = no event */
     int64_t previous; /* and in the span before */
-    uint32_t doubt;
+    uint64_t latest;  /* event */
+    uint64_t doubted; /* when the latest kernel was impossible */
+    uint32_t doubts;
     uint32_t reserved;
 };
 
@@ -32,7 +35,7 @@ void lagom_gpu_times_forget(uint32_t slot)
         lagom_store_relaxed(&times->since, (uint64_t)0);
         lagom_store_relaxed(&times->current, (int64_t)NONE);
         lagom_store_relaxed(&times->previous, (int64_t)NONE);
-        lagom_store_relaxed(&times->doubt, 0u);
+        lagom_store_relaxed(&times->doubts, 0u);
     }
 }
 
@@ -54,6 +57,7 @@ void lagom_gpu_times_arrived(uint32_t slot, uint64_t gpu_ns, uint64_t now_ns)
         return;
     }
     begin_anew_if_old(times, now_ns);
+    lagom_store_relaxed(&times->latest, now_ns);
     int64_t delay = (int64_t)(now_ns - gpu_ns);
     if (delay < lagom_load_relaxed(&times->current)) {
         lagom_store_relaxed(&times->current, delay);
@@ -71,28 +75,29 @@ static bool is_possible(struct times *times, uint64_t start_ns, uint64_t called_
     return (int64_t)(start_ns + (uint64_t)least - called_ns) >= -TOLERANCE_NS;
 }
 
+static void doubt(struct times *times)
+{
+    uint64_t now = lagom_load_relaxed(&times->latest);
+    bool anew = now - lagom_load_relaxed(&times->doubted) > LONG_AGO_NS;
+    lagom_store_relaxed(&times->doubted, now);
+    lagom_store_relaxed(&times->doubts, anew ? 1u : lagom_load_relaxed(&times->doubts) + 1u);
+}
+
 bool lagom_gpu_times_hold(uint32_t slot, uint64_t start_ns, uint64_t called_ns)
 {
     struct times *times = times_of(slot);
-    if (times == NULL) {
-        return false;
-    }
-    uint32_t doubt = lagom_load_relaxed(&times->doubt);
-    if (doubt >= TOO_MUCH) {
+    if (times == NULL || lagom_gpu_times_refuted(slot)) {
         return false;
     }
     bool possible = is_possible(times, start_ns, called_ns);
     if (!possible) {
-        doubt += IMPOSSIBLE;
-    } else if (doubt > 0) {
-        doubt--;
+        doubt(times);
     }
-    lagom_store_relaxed(&times->doubt, doubt);
     return possible;
 }
 
 bool lagom_gpu_times_refuted(uint32_t slot)
 {
     struct times *times = times_of(slot);
-    return times != NULL && lagom_load_relaxed(&times->doubt) >= TOO_MUCH;
+    return times != NULL && lagom_load_relaxed(&times->doubts) >= TOO_OFTEN;
 }

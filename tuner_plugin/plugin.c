@@ -214,7 +214,10 @@ void lagom_plugin_push_span(const struct lagom_kernel_span *span)
 
 void lagom_plugin_refute_times(uint32_t slot)
 {
-    lagom_store_relaxed(&plugin.job.mapping.region->slots[slot].times_refuted, (uint64_t)1);
+    struct lagom_slot *ours = &plugin.job.mapping.region->slots[slot];
+    if (lagom_load_relaxed(&ours->process) == plugin.job.mapping.process) { /* still: events come late */
+        lagom_store_relaxed(&ours->times_refuted, (uint64_t)1);
+    }
 }
 
 /* ---- The end ---------------------------------------------------------------------------------------------------- */

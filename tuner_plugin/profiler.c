@@ -130,6 +130,7 @@ static struct lagom_kernel_span describe(struct lagom_member *member, const stru
         .algorithm = (int8_t)lagom_algorithm_number(coll->algorithm),
         .protocol = (int8_t)lagom_protocol_number(coll->protocol),
         .sequence = (uint32_t)coll->sequence,
+        .untold = lagom_gpu_times_refuted(member->slot_index),
     };
 }
 

@@ -133,7 +133,7 @@ static void dump_kernel_span(void)
     FIELD(T, start_ns), FIELD(T, end_ns), FIELD(T, call), FIELD(T, bytes), FIELD(T, slot), FIELD(T, stream),
         FIELD(T, name);
     FIELD(T, channels), FIELD(T, threads), FIELD(T, source), FIELD(T, kind), FIELD(T, function), FIELD(T, algorithm);
-    FIELD(T, protocol), FIELD(T, join), FIELD(T, reserved), FIELD(T, sequence), FIELD(T, blocks);
+    FIELD(T, protocol), FIELD(T, join), FIELD(T, untold), FIELD(T, reserved), FIELD(T, sequence), FIELD(T, blocks);
     END();
 }
 #undef T

@@ -181,7 +181,7 @@ static void set_times(struct lagom_launch *launch, const struct lagom_kernel_spa
 /* NCCL is about to tell when this launch's kernel ran, and so whether this one is it. */
 static bool may_wait(const struct lagom_join *join, const struct lagom_launch *launch)
 {
-    bool untimed = launch->collectives == 1 && !launch->disputed && launch->ran.end_ns == 0;
+    bool untimed = lagom_launch_is_told(launch) && launch->ran.end_ns == 0;
     bool to_come = join->launched.oldest >= join->timed_up_to;
     return lagom_join_is_timed(join) && untimed && to_come && join->held_count < LAGOM_JOIN_PATIENT;
 }

@@ -21,6 +21,12 @@ struct lagom_launch {
     uint64_t end_ns;
 };
 
+/* Whether NCCL tells when its kernel ran, or will: not of an aggregate, nor where its times are refuted. */
+static inline bool lagom_launch_is_told(const struct lagom_launch *launch)
+{
+    return launch->collectives == 1 && !launch->disputed && launch->note.span.untold == 0;
+}
+
 struct lagom_launched {
     uint64_t since_ns; /* a launch that was over by then has no kernel, and is not kept */
     bool bracketed;    /* launches are noted, not only calls */

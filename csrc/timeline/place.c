@@ -46,7 +46,7 @@ static struct lagom_place look_at(struct lagom_join *join, uint64_t offset)
         const struct lagom_kernel_span *kernel = &join->held[i].span;
         lagom_launch_pair(launch, kernel->start_ns, kernel->end_ns, &timing);
         place.timed = launch->ran.end_ns != 0 ? i + 1 : place.timed;
-        place.has_times |= launch->collectives == 1 && !launch->disputed;
+        place.has_times |= lagom_launch_is_told(launch);
         place.by_clocks &= launch->ran.end_ns == 0 || kernel->start_ns == 0 ||
                            lagom_clocks_allow(&join->clocks, launch->note.span.slot, kernel->start_ns, kernel->end_ns,
                                               &launch->ran, join->tick_ns);

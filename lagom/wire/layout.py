@@ -92,7 +92,7 @@ struct lagom_call_record {
 struct lagom_kernel_span {
     uint64_t start_ns; uint64_t end_ns; uint64_t call; uint64_t bytes; uint32_t slot; uint32_t stream; uint32_t name;
     uint16_t channels; uint16_t threads; uint8_t source; uint8_t kind; uint8_t function; int8_t algorithm;
-    int8_t protocol; uint8_t join; uint8_t reserved[2]; uint32_t sequence; uint32_t blocks;
+    int8_t protocol; uint8_t join; uint8_t untold; uint8_t reserved; uint32_t sequence; uint32_t blocks;
 };
 struct lagom_kernel_name { uint64_t hash; uint32_t ready; uint32_t reserved; char text[112]; };
 struct lagom_pledge {
@@ -251,7 +251,8 @@ KERNEL_SPAN = np.dtype(
         ("algorithm", "i1"),
         ("protocol", "i1"),
         ("join", "u1"),
-        ("reserved", "u1", (2,)),
+        ("untold", "u1"),
+        ("reserved", "u1"),
         ("sequence", "u4"),
         ("blocks", "u4"),
     ]

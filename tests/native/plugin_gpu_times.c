@@ -9,8 +9,7 @@
 #define SLOT 3u
 #define MS 1000000u
 #define EPOCH 1767766829233827840u /* the GPU's clock shows the time of day, the host's the time since it started */
-#define STEPS 400
-#define CALLS 12 /* a step */
+#define KERNELS 4800
 
 static uint64_t seed = 88172645463325252u;
 
@@ -26,9 +25,10 @@ struct job {
     uint64_t host_ns, gpu_free_ns; /* by the host's clock */
     uint64_t ahead_ns;             /* the host may run so far ahead of the GPU; 0 = it waits at the end of each step */
     uint64_t drift_ppm;
+    unsigned calls; /* a step */
     unsigned shift; /* works by which NCCL's count lags the GPU's */
     unsigned wrong, refused;
-    uint64_t starts[STEPS * CALLS];
+    uint64_t starts[KERNELS];
 };
 
 static uint64_t gpu_clock(const struct job *job, uint64_t host_ns)
@@ -56,13 +56,14 @@ static void run(struct job *job)
 {
     lagom_gpu_times_forget(SLOT);
     job->host_ns = job->gpu_free_ns = 77 * (uint64_t)MS;
-    for (unsigned number = 0; number < STEPS * CALLS; number++) {
+    for (unsigned number = 0; number < KERNELS; number++) {
+        bool last = number % job->calls == job->calls - 1;
         one_call(job, number);
-        bool waits = job->ahead_ns == 0 ? number % CALLS == CALLS - 1 : job->gpu_free_ns > job->host_ns + job->ahead_ns;
+        bool waits = job->ahead_ns == 0 ? last : job->gpu_free_ns > job->host_ns + job->ahead_ns;
         if (waits && job->gpu_free_ns > job->host_ns) {
             job->host_ns = job->gpu_free_ns - job->ahead_ns;
         }
-        job->gpu_free_ns += number % CALLS == CALLS - 1 ? 8 * MS : 0; /* the optimizer */
+        job->gpu_free_ns += last ? 8 * MS : 0; /* the optimizer */
     }
 }
 
@@ -70,7 +71,7 @@ static void right_times_are_never_doubted(void)
 {
     static struct job job;
     for (int i = 0; i < 40; i++) {
-        job = (struct job){.ahead_ns = (uint64_t)(i % 4) * 25 * MS, .drift_ppm = (uint64_t)(i % 5) * 100};
+        job = (struct job){.calls = 12, .ahead_ns = (uint64_t)(i % 4) * 25 * MS, .drift_ppm = (uint64_t)(i % 6) * 100};
         run(&job);
         CHECK_EQUAL(job.refused, 0);
         CHECK(!lagom_gpu_times_refuted(SLOT));
@@ -80,14 +81,17 @@ static void right_times_are_never_doubted(void)
 static void another_kernels_times_are_refuted(void)
 {
     static struct job job;
-    for (unsigned shift = 1; shift <= 4 * CALLS; shift++) {
-        job = (struct job){.shift = shift, .drift_ppm = shift % 5 * 100};
-        run(&job);
-        CHECK(lagom_gpu_times_refuted(SLOT));
-        CHECK(job.wrong < 16 * CALLS); /* then never again */
-        unsigned until_now = job.wrong;
-        one_call(&job, STEPS * CALLS - 1);
-        CHECK_EQUAL(job.wrong, until_now);
+    const unsigned calls[] = {4, 12, 64, 100, 300, 640};
+    for (unsigned i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        for (unsigned shift = 1; shift <= 48; shift++) {
+            job = (struct job){.calls = calls[i], .shift = shift, .drift_ppm = shift % 6 * 100};
+            run(&job);
+            CHECK(lagom_gpu_times_refuted(SLOT));
+            CHECK(job.wrong < 200 + 5 * calls[i]); /* then never again */
+            unsigned until_now = job.wrong;
+            one_call(&job, KERNELS - 1);
+            CHECK_EQUAL(job.wrong, until_now);
+        }
     }
 }
 
@@ -96,13 +100,30 @@ static void a_slip_is_no_habit(void)
 {
     lagom_gpu_times_forget(SLOT);
     uint64_t now = 5000 * (uint64_t)MS;
-    for (int i = 0; i < 2000; i++, now += MS) {
-        bool slips = i % 100 == 99;
+    for (int i = 0; i < 200000; i++, now += MS) {
+        bool slips = i % 61000 == 60999; /* once a minute */
         uint64_t start = EPOCH + now - (slips ? 400 * MS : 0);
         lagom_gpu_times_arrived(SLOT, start, now + 10000);
         CHECK_EQUAL(lagom_gpu_times_hold(SLOT, start, now - 50000), !slips);
     }
     CHECK(!lagom_gpu_times_refuted(SLOT));
+}
+
+/* The GPU's clock counts by a millisecond and the two drift apart as fast as NTP may slew; kernels are seconds apart, or
+ * come in bursts. */
+static void a_coarse_clock_is_not_doubted(void)
+{
+    static const uint64_t apart_ns[] = {400 * MS, 990 * MS, 1490 * (uint64_t)MS, 7000 * (uint64_t)MS, 100000};
+    for (unsigned i = 0; i < sizeof(apart_ns) / sizeof(apart_ns[0]); i++) {
+        lagom_gpu_times_forget(SLOT);
+        uint64_t now = 5000 * (uint64_t)MS;
+        for (int kernel = 0; kernel < 3000; kernel++, now += apart_ns[i] + chance(apart_ns[i] / 50)) {
+            uint64_t gpu = EPOCH + now + now / 2000;
+            lagom_gpu_times_arrived(SLOT, gpu - gpu % 1024000, now + 5000);
+            lagom_gpu_times_arrived(SLOT, gpu + 300000 - (gpu + 300000) % 1024000, now + 310000);
+            CHECK(lagom_gpu_times_hold(SLOT, gpu - gpu % 1024000, now - 20000));
+        }
+    }
 }
 
 static void a_slot_of_no_kernel_is_left_alone(void)
@@ -155,6 +176,7 @@ int main(void)
     failures += RUN(right_times_are_never_doubted);
     failures += RUN(another_kernels_times_are_refuted);
     failures += RUN(a_slip_is_no_habit);
+    failures += RUN(a_coarse_clock_is_not_doubted);
     failures += RUN(a_slot_of_no_kernel_is_left_alone);
     failures += RUN(the_controller_is_told_and_gets_no_more_of_them);
     return failures != 0;

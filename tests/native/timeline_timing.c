@@ -60,6 +60,7 @@ struct course {
     uint32_t drift_ppm;     /* the GPU's clock runs so much faster */
     bool a_stranger_first;  /* the first call is another communicator's */
     uint32_t unnamed;       /* from this call on the numbers of twelve are not known; 0 = of none */
+    bool untold;            /* NCCL's times of this communicator are refuted, and so not told */
     uint32_t notes_lost;    /* so many from `note_lost` on, and this is told; 0 = it and nobody says so */
 };
 
@@ -77,7 +78,8 @@ static void note_launch(const struct course *course, uint32_t i)
 {
     uint64_t begin = calls[i].asked_ns, end = begin + 10 * US;
     uint32_t slot = slot_of(course, i);
-    struct lagom_kernel_span call = {.call = name_of(course, i), .slot = slot, .function = calls[i].function, .channels = 16};
+    struct lagom_kernel_span call = {.call = name_of(course, i), .slot = slot, .function = calls[i].function, .channels = 16,
+                                     .untold = course->untold};
     lagom_join_note(&join, &(struct lagom_note){.kind = LAGOM_NOTE_LAUNCH,
                                                 .thread = 1,
                                                 .serial = ++serial,
@@ -341,6 +343,24 @@ static void times_that_never_come_are_not_waited_for(void)
     CHECK_EQUAL(joined_rightly(), CALLS);
 }
 
+/* Nor is anything held for times that are known not to come. */
+static void times_that_are_refuted_hold_nothing_up(void)
+{
+    for (int refuted = 0; refuted < 2; refuted++) {
+        const struct course course = {.tick_ns = 32, .untold = refuted != 0};
+        make_job(false, 2 * MS, 8);
+        forget_everything();
+        join.tick_ns = 32;
+        begin_between(1, 2);
+        for (uint32_t i = 0; i < 40; i++) {
+            note_launch(&course, i);
+            run_kernel(i);
+            lagom_join_settle(&join);
+        }
+        CHECK_EQUAL(join.counts[LAGOM_JOIN_CALL], refuted ? 40 : 0);
+    }
+}
+
 static void more_is_lost_than_is_looked_ahead(void)
 {
     for (uint32_t count = 8; count <= 40; count += 8) {
@@ -435,6 +455,7 @@ int main(void)
     RUN(lost_near_the_beginning);
     RUN(lost_at_the_very_beginning);
     RUN(times_that_never_come_are_not_waited_for);
+    RUN(times_that_are_refuted_hold_nothing_up);
     RUN(more_is_lost_than_is_looked_ahead);
     RUN(more_is_launched_than_is_kept);
     RUN(a_clock_that_is_slewed);
