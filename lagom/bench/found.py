@@ -10,12 +10,12 @@ from lagom.bench.store import RunRecord, Window
 from lagom.controller.arms import ArmWish, SiteWish
 from lagom.journal.schema import Base, ConfigRecord
 
-MEASURED_BY = "measured by "
 PROPOSED = ":proposed"
 
 
 def fill(run: RunRecord, events: Sequence[Base]) -> None:
     """Everything the log says that belongs to the record."""
+    events = since_learnt_anew(events)
     run.windows = list(windows(events))
     run.sites = [site.model_dump() for event in events if isinstance(event, journal.Program) for site in event.sites]
     run.measured_by = _tier(events)
@@ -29,6 +29,22 @@ def fill(run: RunRecord, events: Sequence[Base]) -> None:
     run.notes += dict.fromkeys([*warnings, *(f"standing aside: {reason}" for reason in aside)])
 
 
+def since_learnt_anew(events: Sequence[Base]) -> list[Base]:
+    """The events less what was measured on a communicator before it was learnt anew in mid-search: of another
+    iteration, or by times that were not its kernels'."""
+    stale: set[int] = set()
+    searches: dict[int, list[int]] = {}  # communicator -> its search under way: indices of events
+    for index, event in enumerate(events):
+        if isinstance(event, journal.Program):
+            stale.update(searches.get(event.communicator, ()))
+            searches[event.communicator] = [index]
+        elif isinstance(event, journal.Move):
+            searches.setdefault(event.communicator, []).append(index)
+        elif isinstance(event, journal.Outcome):
+            searches.pop(event.communicator, None)
+    return [event for index, event in enumerate(events) if index not in stale]
+
+
 def windows(events: Sequence[Base]) -> Iterator[Window]:
     """The windows of named arms."""
     for event in events:
@@ -40,8 +56,7 @@ def windows(events: Sequence[Base]) -> Iterator[Window]:
 
 
 def _tier(events: Sequence[Base]) -> str:
-    notes = (event.text for event in events if isinstance(event, journal.Note))
-    return next((text.rpartition(MEASURED_BY)[2] for text in notes if MEASURED_BY in text), "")
+    return next((event.tier for event in events if isinstance(event, journal.Program)), "")
 
 
 def arms_of_search(run: RunRecord) -> Iterator[ArmWish]:

@@ -137,18 +137,23 @@ class Ground:
 
     def times_newly_refuted(self) -> bool:
         """Whether NCCL's times of this communicator's kernels have turned out to be other kernels' (the plugin's
-        gpu_times.h) since this was asked last. From then on they count for nothing, whoever watches is told, and what
-        was decided by them stands no more."""
+        gpu_times.h) since this was asked last. From then on they count for nothing, and whoever watches is told."""
         slots = self.region.slots(self.view.index)
         if self.evidence.times_refuted or not any(slot.times_refuted for slot in slots):
             return False
         self.evidence.refute_times()
-        self.best = self.known = self.learned = None
         self.story.warn(
             f"communicator {self.view.index}: a kernel would have begun before its call by the times that NCCL tells "
             "(it counts sends to oneself and Broadcasts otherwise than the GPU does): they are not used here any more"
         )
         return True
+
+    def forget_findings(self) -> None:
+        """What was learnt and found was not measured: nothing of it is kept, nor in the profile."""
+        had = self.best
+        self.best = self.known = self.learned = None
+        if had is not None:
+            self.story.profile_changed()
 
     # -- the iteration
 

@@ -73,7 +73,7 @@ class Hunt:
         if self._ground.ranks_have_left():
             self.leave("a rank has left the communicator")
             return "ended"
-        if self._ground.times_newly_refuted():
+        if self._ground.times_newly_refuted() and self._tier is not Tier.HOST:
             return self._begin_anew()
         self._mind_the_time(now)
         if self._stands_still and (self._ground.captured() or not self._ground.may_tune):
@@ -140,6 +140,7 @@ class Hunt:
 
     def _begin_anew(self) -> str:
         """What was found out so far was not measured."""
+        self._ground.forget_findings()
         self._put_off()
         self.session.stop("the times it was measured by are other kernels'")
         return "learning"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from lagom import journal
+from lagom.bench.found import since_learnt_anew
 from lagom.bench.pairs import OWN_STOCK
 from lagom.bench.results import Result, ratio_between, ratio_of, results_of
 from lagom.bench.store import BenchRecord, RunRecord, Window
@@ -209,3 +210,27 @@ def test_a_search_that_left_stock_in_place_is_told() -> None:
     text = " ".join(remarks(record("stock"), list(found.values())))
     assert "stock is best" in text
     assert "9 configs, 90 iterations, 1.5 lost" in text
+
+
+def test_what_was_measured_before_a_job_was_learnt_anew_counts_for_nothing() -> None:
+    """Another iteration, or times that were other kernels'. What a search that ended has shown stands."""
+
+    def move(communicator: int) -> journal.Move:
+        return journal.Move(
+            communicator=communicator,
+            phase="tuning",
+            number=1,
+            purpose="trial",
+            candidate=(),
+            verdict="better",
+            reason="",
+        )
+
+    def program(communicator: int, tier: str) -> journal.Program:
+        return journal.Program(communicator=communicator, period=3, sites=(), tier=tier)
+
+    other = [program(1, "nccl kernels"), move(1)]
+    events = [program(0, "nccl kernels"), move(0), *other, move(0), program(0, "host"), move(0)]
+    assert since_learnt_anew(events) == [*other, *events[-2:]]
+    after = [*events[-2:], journal.Outcome(communicator=0, verdict="stock_is_best", reason=""), program(0, "host")]
+    assert since_learnt_anew(after) == after

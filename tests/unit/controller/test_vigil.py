@@ -7,8 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from lagom.controller.drift import REFERENCE_BLOCKS, VOTES
 from lagom.controller.ground import Ground
+from lagom.controller.measure import Tier
 from lagom.controller.options import Options
 from lagom.controller.vigil import AWAY_NS, MAX_RETUNES, Vigil
 from lagom.records import Assignment
@@ -26,6 +29,7 @@ class Job:
     calls: int = 0
     suspensions: int = 0
     epoch: int = 3
+    times_refuted: bool = False
     drifts: list[tuple[Any, ...]] = field(default_factory=list)
 
     def slots(self, communicator: int) -> list[Any]:
@@ -37,6 +41,7 @@ class Job:
                 active_epoch=self.epoch,
                 suspensions=self.suspensions,
                 capturing=False,
+                times_refuted=self.times_refuted,
             )
         ]
 
@@ -65,7 +70,7 @@ class Job:
 
 
 def vigil_of(job: Job, retunes: int = 0, compare: tuple[str, ...] = ()) -> tuple[Vigil, Ground]:
-    story = SimpleNamespace(drift=lambda *facts: job.drifts.append(facts))
+    story = SimpleNamespace(drift=lambda *facts: job.drifts.append(facts), warn=lambda text: None, profile_changed=int)
     view: Any = SimpleNamespace(index=0)
     options = Options(Path(), compare=compare)
     ground = Ground(job, view, options, story, retunes=retunes)  # type: ignore[arg-type]
@@ -89,6 +94,19 @@ def test_a_slower_machine_is_noticed_and_said() -> None:
     assert (search, most) == (1, MAX_RETUNES)
     assert ground.known == ground.best
     assert not ground.history.numbers
+
+
+@pytest.mark.parametrize(
+    ("tier", "phase"), [(Tier.KERNELS, "learning"), (Tier.TIMELINE, "learning"), (Tier.HOST, "quiet")]
+)
+def test_what_was_found_by_other_kernels_times_does_not_stand(tier: Tier, phase: str) -> None:
+    """They were refuted just as the search ended. What the host's calls have shown stands."""
+    job = Job(times_refuted=True)
+    vigil, ground = vigil_of(job)
+    ground.learned = SimpleNamespace(tier=tier)  # type: ignore[assignment]
+    assert job.run(vigil, 3) == phase
+    assert (ground.best is None) == (phase == "learning")
+    assert ground.evidence.times_refuted
 
 
 def test_evaluations_do_not_count_however_long_they_are() -> None:
