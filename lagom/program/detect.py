@@ -13,7 +13,6 @@ from lagom.program.period import (
     MIN_REPEATS,
     inner_loop,
     is_typical,
-    longest_between_pauses,
     pause_spacing,
     smallest_period,
     stationary_multiple,
@@ -30,12 +29,12 @@ FEWEST_CALLS, RUN_ITERATIONS = 128, 12
 LEFT_OUT = 0.02
 #: A longer period is an iteration, or a micro-batch of one; a shorter one may be a layer.
 PACED_CALLS = 8
-#: What is no longer may be a layer as long as a step's pause could still come: until it has gone on without any for so
-#: many calls, or for so long (ns), for each iteration that is asked for. Of 20 that is 1,000 calls, where large models
-#: make 300 to 500 a step, and 20 s, for jobs of a call a second: few steps take so long.
-UNPAUSED_CALLS, UNPAUSED_NS = 50, 1e9
-#: Where there are pauses and no rhythm in them after so many times as much, they are hiccups of the host.
-HICCUPS = 5
+#: Layers (tensor parallelism, with or without sequence parallelism) make calls of one shape or two.
+LAYER_SHAPES = 2
+#: Such a one may be a layer until it was seen in so many calls, or for so long (ns), for each iteration that is asked
+#: for: large models make 300 to 600 calls a step, and few steps take 20 s. A first step may, but not evenly; what is
+#: uneven is watched five times as long.
+LAYER_CALLS, LAYER_NS, UNEVEN = 200, 1e9, 5
 #: Iterations by which it is decided after which call the host's longest pause comes.
 NEWEST = 8
 #: What repeats within a longer period is an iteration only if it takes so long (ns), and always about as long.
@@ -59,8 +58,6 @@ class Program:
     iteration_ns: float  # median, by the host's clock
     calls_seen: int = 0  # that it was found in
     spread: float = 0.0  # of the iterations' lengths: median deviation over median
-    unpaused_calls: int = 0  # the longest stretch in which no iteration stood out, or all between interruptions
-    unpaused_ns: float = 0.0  # the same
 
     def next_start(self, a_start: int, after_call: int) -> int:
         """The first position 0 at or after ``after_call`` if the job goes on so; ``a_start`` is any position 0."""
@@ -74,13 +71,12 @@ def may_be_layer(program: Program, iterations: int) -> bool:
 
     In the first step of tensor parallelism, slow and irregular, one layer after the other looks like an iteration.
     """
-    if len(program.positions) > PACED_CALLS:
+    if len(program.positions) > PACED_CALLS or len(set(program.positions)) > LAYER_SHAPES:
         return False
-    calls, ns = UNPAUSED_CALLS * iterations, UNPAUSED_NS * iterations
-    if program.unpaused_calls >= calls or program.unpaused_ns >= ns:
-        return False
+    seen_calls = max(program.calls_seen, program.iterations_seen * program.calls_per_iteration)
     seen_ns = program.iterations_seen * program.iteration_ns
-    return program.calls_seen < min(HICCUPS * calls, HISTORY_CALLS) and seen_ns < HICCUPS * ns
+    enough_ns = LAYER_NS * iterations * (1 if program.spread <= STEADY else UNEVEN)
+    return seen_calls < min(LAYER_CALLS * iterations, HISTORY_CALLS) and seen_ns < enough_ns
 
 
 @dataclass(slots=True)
@@ -194,13 +190,7 @@ def _program_of_run(history: CallHistory, limit: int) -> Program | None:
         return None
     if recent.iteration_ns < SHORTEST_NS or recent.spread > STEADY:
         return None
-    seen = _seen_between(shapes, recent.positions)
-    return replace(
-        recent,
-        iterations_seen=max(recent.iterations_seen, seen),
-        unpaused_calls=max(recent.unpaused_calls, seen * len(recent.positions)),
-        unpaused_ns=max(recent.unpaused_ns, seen * recent.iteration_ns),
-    )
+    return replace(recent, iterations_seen=max(recent.iterations_seen, _seen_between(shapes, recent.positions)))
 
 
 def _seen_between(shapes: Sequence[tuple[int, int]], positions: Sequence[tuple[int, int]]) -> int:
@@ -237,7 +227,8 @@ def _program_of_all(history: CallHistory) -> Program | None:
         starts = _phase_with_longest_pause(history, tail, calls)
     else:
         starts = _iteration_starts(history, tail, period)
-        multiple = stationary_multiple(np.diff([history.times[i] for i in starts]), paced=period <= PACED_CALLS)
+        paced = _is_paced({history.shapes[i] for i in tail[:period]}, period)
+        multiple = stationary_multiple(np.diff([history.times[i] for i in starts]), paced=paced)
         starts, calls = _phase_with_longest_pause(history, starts, multiple), period * multiple
     if len(starts) < 3 or calls > MAX_POSITIONS:
         return None
@@ -246,11 +237,19 @@ def _program_of_all(history: CallHistory) -> Program | None:
 
 def _step_calls(history: CallHistory, tail: list[int], period: int) -> int | None:
     """Calls from one of the host's pauses to the next, where a step repeats the period, a layer of it, many times. In
-    which of the period's calls a step begins, only its pause tells."""
-    if period > PACED_CALLS:
+    which of the period's calls a step begins, only its pause tells. What takes as long as an iteration is one, and its
+    pauses are checkpoints."""
+    gaps = np.diff([history.times[i] for i in tail]).astype(float)
+    if period > LAYER_SHAPES or len(gaps) == 0 or np.median(gaps) * period >= SHORTEST_NS:
         return None
-    spacing = pause_spacing(np.diff([history.times[i] for i in tail]).astype(float))
+    spacing = pause_spacing(gaps)
     return spacing if spacing is not None and spacing > period and spacing % period == 0 else None
+
+
+def _is_paced(shapes: set[tuple[int, int]], period: int) -> bool:
+    """Whether evenly spaced pauses of what repeats mark the iteration it is a part of. Of one shape or two that was
+    asked before, call by call."""
+    return period <= PACED_CALLS and len(shapes) > LAYER_SHAPES
 
 
 def _iteration_starts(history: CallHistory, tail: list[int], period: int) -> list[int]:
@@ -274,7 +273,7 @@ def _phase_with_longest_pause(history: CallHistory, starts: list[int], multiple:
 def _program(history: CallHistory, starts: list[int], counting: set[int]) -> Program:
     lengths = np.diff([history.numbers[i] for i in starts])
     durations = np.diff([history.times[i] for i in starts]).astype(float)
-    typical, unpaused = float(np.median(durations)), longest_between_pauses(durations)
+    typical = float(np.median(durations))
     inside = range(starts[-2], starts[-1])
     positions = tuple((Function(history.shapes[i][0]), history.shapes[i][1]) for i in inside if i in counting)
     return Program(
@@ -286,6 +285,4 @@ def _program(history: CallHistory, starts: list[int], counting: set[int]) -> Pro
         iteration_ns=typical,
         calls_seen=len(history.numbers),
         spread=float(np.median(np.abs(durations - typical))) / typical if typical > 0 else 0.0,
-        unpaused_calls=len(unpaused) * len(positions),
-        unpaused_ns=float(unpaused.sum()),
     )

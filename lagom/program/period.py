@@ -36,6 +36,8 @@ HALF_EFFECT = 0.25
 PAUSE_FACTOR, LONG_PAUSE_FACTOR = 3.0, 30.0
 #: Share of the pauses that must come again at their distance, and of the time since the first that they must fill.
 MIN_RETURNING = 0.5
+#: Distances that occur so often, beside the commonest, are not told apart by chance.
+ABOUT_AS_COMMON = 0.8
 #: Two pauses with more others between them are not compared: so many hiccups a step leave nothing to tell.
 MAX_BETWEEN = 7
 
@@ -106,7 +108,7 @@ def stationary_multiple(durations: ArrayLike, *, paced: bool = True) -> int:
     iteration. Elsewhere they are checkpoints.
     """
     values = np.asarray(durations, float)
-    if paced and (spacing := pause_spacing(values)) is not None:
+    if paced and (spacing := _even_spacing(values)) is not None:
         return spacing
     for multiple in range(2, MAX_MULTIPLE + 1):
         if len(values) >= MIN_REPEATS * multiple and _phases_differ(values, multiple):
@@ -114,16 +116,12 @@ def stationary_multiple(durations: ArrayLike, *, paced: bool = True) -> int:
     return 1
 
 
-def standing_out(durations: NDArray[np.float64], factor: float = PAUSE_FACTOR) -> NDArray[np.intp]:
-    """Where the durations are that are much longer than most: the host paused."""
-    return np.flatnonzero(durations > factor * np.median(durations)) if len(durations) else np.zeros(0, np.intp)
-
-
-def longest_between_pauses(durations: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The longest stretch of durations of which none stands out."""
-    edges = np.r_[-1, standing_out(durations), len(durations)]
-    longest = int(np.argmax(np.diff(edges)))
-    return durations[edges[longest] + 1 : edges[longest + 1]]
+def _even_spacing(values: NDArray[np.float64]) -> int | None:
+    """The constant distance between durations that stand out, or ``None`` if nothing stands out evenly."""
+    spacing = np.diff(_standing_out(values))
+    if len(spacing) < MIN_REPEATS or spacing[0] < 2 or (spacing != spacing[0]).any():
+        return None
+    return int(spacing[0])
 
 
 def pause_spacing(durations: NDArray[np.float64]) -> int | None:
@@ -132,32 +130,38 @@ def pause_spacing(durations: NDArray[np.float64]) -> int | None:
     By all that was seen, or by its newer half: to the steps after it, a slow first step is nothing but pauses. By all
     pauses, or by the longest: where the host has hiccups in every step, it waits longer at its end.
     """
-    for newer in (durations, durations[len(durations) // 2 :]):
+    for seen in (durations, durations[len(durations) // 2 :]):
         for factor in (PAUSE_FACTOR, LONG_PAUSE_FACTOR):
-            spacing = _commonest_distance(standing_out(newer, factor), len(newer))
+            spacing = _commonest_distance(_standing_out(seen, factor), len(seen))
             if spacing is not None and spacing >= 2:
-                return 2 * spacing if _is_half(newer, spacing) else spacing
+                return 2 * spacing if _is_half(seen, spacing) else spacing
     return None
+
+
+def _standing_out(durations: NDArray[np.float64], factor: float = PAUSE_FACTOR) -> NDArray[np.intp]:
+    """Where the durations are that are much longer than most: the host paused."""
+    return np.flatnonzero(durations > factor * np.median(durations)) if len(durations) else np.zeros(0, np.intp)
+
+
+def _commonest_distance(pauses: NDArray[np.intp], length: int) -> int | None:
+    """The distance that most of ``pauses`` have to a later one: :data:`MIN_REPEATS` of them, half at least, and such
+    that they fill half of the time since. A hiccup within a step does not hide that the step's own pause comes again,
+    a burst of pauses that is over is no rhythm, and of multiples, which are about as common, the smallest is meant."""
+    lags = range(1, min(MAX_BETWEEN + 2, len(pauses)))
+    distances = np.concatenate([np.zeros(0, np.intp), *(pauses[lag:] - pauses[:-lag] for lag in lags)])
+    counts = np.bincount(distances[distances <= length // MIN_REPEATS], minlength=1)
+    commonest = int(np.argmax(counts >= ABOUT_AS_COMMON * counts.max()))
+    count = int(counts[commonest])
+    if count < max(MIN_REPEATS, MIN_RETURNING * len(pauses)):
+        return None
+    first = pauses[np.isin(pauses + commonest, pauses)][0]
+    return commonest if count * commonest >= MIN_RETURNING * (length - first) else None
 
 
 def _is_half(durations: NDArray[np.float64], spacing: int) -> bool:
     """Whether two spacings make one step: a pause also parts its two passes, which have as many calls."""
     between = durations[len(durations) % spacing :].reshape(-1, spacing).sum(axis=1)
     return len(between) >= 2 * MIN_REPEATS and _phases_differ(between, 2, HALF_EFFECT)
-
-
-def _commonest_distance(pauses: NDArray[np.intp], length: int) -> int | None:
-    """The distance that most of ``pauses`` have to a later one: :data:`MIN_REPEATS` of them, half at least, and such
-    that they fill half of the time since. A hiccup within a step does not hide that the step's own pause comes again,
-    and a burst of pauses that is over is no rhythm."""
-    lags = range(1, min(MAX_BETWEEN + 2, len(pauses)))
-    distances = np.concatenate([np.zeros(0, np.intp), *(pauses[lag:] - pauses[:-lag] for lag in lags)])
-    counts = np.bincount(distances[distances <= length // MIN_REPEATS], minlength=1)
-    commonest, count = int(np.argmax(counts)), int(counts.max())
-    if count < max(MIN_REPEATS, MIN_RETURNING * len(pauses)):
-        return None
-    first = pauses[np.isin(pauses + commonest, pauses)][0]
-    return commonest if count * commonest >= MIN_RETURNING * (length - first) else None
 
 
 def _phases_differ(values: NDArray[np.float64], multiple: int, least: float = PHASE_EFFECT) -> bool:
