@@ -15,6 +15,15 @@ HEAD = (
 )
 NONE = "–"
 STRATEGIES = ("lagom", "guided")
+#: What the parts of a verdict say, where their names do not.
+WORDS = {
+    "exits": "exit codes",
+    "loss_difference": "losses differ by at most",
+    "loss_difference_off": "of two runs without us by",
+    "speed": "speed over the job without us",
+    "speed_off": "of two runs without us over each other",
+    "largest_difference": "losses differ at most",
+}
 
 
 def table(results: list[Data]) -> str:
@@ -39,8 +48,10 @@ def _compared(gpus: int, data: Data, row: Row) -> Iterator[str]:
 
 
 def _gain(data: Data, row: Row, strategy: str, found: Data) -> str:
-    if not kept_stock(found):
+    if found["speedup"] is not None:
         return f"**{told(found)}**"
+    if not kept_stock(found):
+        return NONE
     proposed = result(data, row.name, f"{strategy}:proposed")
     return "stock is best" + (f"; turned down: {told(proposed)}" if proposed else "")
 
@@ -60,7 +71,9 @@ def told(found: Data | None) -> str:
 def _verdict(gpus: int, data: Data, row: Row) -> Iterator[str]:
     verdict = data["rows"].get(row.name, {}).get("verdict")
     if verdict:
-        words = "; ".join(f"{name.replace('_', ' ')}: {_plain(value)}" for name, value in verdict.items())
+        words = "; ".join(
+            f"{WORDS.get(name, name.replace('_', ' '))}: {_plain(value)}" for name, value in verdict.items()
+        )
         yield f"- `{row.name}`, {gpus} GPUs ({row.asks}): {words}."
 
 

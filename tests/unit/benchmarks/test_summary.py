@@ -45,5 +45,5 @@ def test_most_gpus_come_first_and_every_verdict_is_told() -> None:
     entry = {**RUN, "results": [arm("stock", 1.0), arm("lagom", 1.1, search=SEARCH)]}
     text = summary.table([data(2, host_fsdp_8192=entry, mesh_hsdp={"verdict": verdict}), data(8, host_fsdp_8192=entry)])
     assert text.index("| 8 | `host-fsdp-8192`") < text.index("| 2 | `host-fsdp-8192`")
-    assert "- `mesh-hsdp`, 2 GPUs (runs without harm): exits: 0, 1; losses agree: **no**; apart: tuned 0; " in text
+    assert "- `mesh-hsdp`, 2 GPUs (runs without harm): exit codes: 0, 1; losses agree: **no**; apart: tuned 0; " in text
     assert text.endswith("standing aside: nothing.")
