@@ -18,7 +18,6 @@ struct times {
     uint64_t latest;  /* event */
     uint64_t doubted; /* when the latest kernel was impossible */
     uint32_t doubts;
-    uint32_t reserved;
 };
 
 static struct times of_slot[LAGOM_MAX_SLOTS];

@@ -22,6 +22,7 @@ struct place {
     uint64_t stop_ns;
     uint32_t stopped;
     uint32_t channels;
+    uint32_t slot;
     uint64_t of[WORDS]; /* by words: a place given up may be filled anew under a late event's eyes */
 };
 
@@ -90,6 +91,7 @@ void *lagom_measured_begin(const struct lagom_measured *of)
             lagom_store_relaxed(&place->stop_ns, 0);
             lagom_store_relaxed(&place->stopped, 0u);
             lagom_store_relaxed(&place->channels, (uint32_t)of->span.channels);
+            lagom_store_relaxed(&place->slot, of->span.slot);
             write_of(place, of);
             /* The same again: whoever reads it sees the filled place. Unless it was taken for given up meanwhile. */
             return lagom_compare_exchange(&place->state, state, state) ? handle_of(COLLECTIVE, at, state) : NULL;
@@ -151,11 +153,6 @@ bool lagom_measured_channel_stopped(void *channel, uint64_t gpu_ns, struct lagom
 
 uint32_t lagom_measured_slot(const void *handle)
 {
-    struct lagom_measured of;
     const struct place *place = place_of(handle, (enum handle_kind)((uintptr_t)handle & 3u));
-    if (place == NULL) {
-        return UINT32_MAX;
-    }
-    read_of(place, &of);
-    return of.span.slot;
+    return place == NULL ? UINT32_MAX : lagom_load_relaxed(&place->slot);
 }

@@ -15,7 +15,7 @@
 
 #define LAGOM_MEASURED_PLACES 1024u /* the host runs a few iterations ahead of the GPU */
 
-/* What became of a collective's kernel. */
+/* A launched collective, and in the end its kernel. */
 struct lagom_measured {
     struct lagom_kernel_span span;
     uint64_t called_ns; /* CLOCK_MONOTONIC, before it was launched; 0 = not known */

@@ -109,17 +109,15 @@ static uint64_t bytes_asked(const struct lagom_member *member, int function, con
     return of_all_ranks ? bytes * member->ranks : bytes;
 }
 
-static struct lagom_kernel_span describe(struct lagom_member *member, const struct nccl_event_coll *coll,
-                                         uint64_t *called_ns)
+static struct lagom_measured describe(struct lagom_member *member, const struct nccl_event_coll *coll)
 {
     int function = lagom_function_number(coll->function);
     uint64_t bytes = bytes_asked(member, function, coll);
-    uint64_t call = LAGOM_UNKNOWN_CALL;
-    *called_ns = 0;
+    uint64_t call = LAGOM_UNKNOWN_CALL, called_ns = 0;
     if (function >= 0 && bytes > 0) {
-        call = lagom_launch_order_match(&member->launches, (uint32_t)function, bytes, called_ns);
+        call = lagom_launch_order_match(&member->launches, (uint32_t)function, bytes, &called_ns);
     }
-    return (struct lagom_kernel_span){
+    const struct lagom_kernel_span span = {
         .call = call,
         .bytes = bytes,
         .slot = member->slot_index,
@@ -132,6 +130,7 @@ static struct lagom_kernel_span describe(struct lagom_member *member, const stru
         .sequence = (uint32_t)coll->sequence,
         .untold = lagom_gpu_times_refuted(member->slot_index),
     };
+    return (struct lagom_measured){.span = span, .called_ns = member->simulated_clock ? 0 : called_ns};
 }
 
 /* Launches come from several threads: not the member's own clock. */
@@ -143,15 +142,13 @@ static uint64_t now_for(const struct lagom_member *member)
 /* A collective is being launched: say at once what it really runs with, and wait for its channels' times. */
 static void *coll_started(struct lagom_member *member, const struct nccl_event_coll *coll)
 {
-    uint64_t called_ns;
-    struct lagom_kernel_span span = describe(member, coll, &called_ns);
-    lagom_built_channels_saw(&member->channels, span.algorithm, coll->channels);
-    span.source = LAGOM_SPAN_NCCL_EVENT;
-    span.start_ns = span.end_ns = now_for(member);
-    lagom_span_push(member->region, member->process_index, &span);
-    lagom_kernels_launched(&span);
-    span.source = LAGOM_SPAN_NCCL_KERNEL;
-    struct lagom_measured of = {.span = span, .called_ns = member->simulated_clock ? 0 : called_ns};
+    struct lagom_measured of = describe(member, coll);
+    lagom_built_channels_saw(&member->channels, of.span.algorithm, coll->channels);
+    of.span.source = LAGOM_SPAN_NCCL_EVENT;
+    of.span.start_ns = of.span.end_ns = now_for(member);
+    lagom_span_push(member->region, member->process_index, &of.span);
+    lagom_kernels_launched(&of.span);
+    of.span.source = LAGOM_SPAN_NCCL_KERNEL;
     return coll->channels == 0 ? NULL : lagom_measured_begin(&of);
 }
 
