@@ -27,7 +27,7 @@ HISTORY_CALLS = 3 * MAX_POSITIONS + 1024
 FEWEST_CALLS, RUN_ITERATIONS = 128, 12
 #: Shares of an iteration's bytes below this are nothing to tune.
 LEFT_OUT = 0.02
-#: A longer period is an iteration, or a micro-batch of one; a shorter one may be a layer.
+#: A longer period is an iteration, or a micro-batch of one; a shorter one may be a part of it.
 PACED_CALLS = 8
 #: Layers (tensor parallelism, with or without sequence parallelism) make calls of one shape or two.
 LAYER_SHAPES = 2
@@ -71,12 +71,17 @@ def may_be_layer(program: Program, iterations: int) -> bool:
 
     In the first step of tensor parallelism, slow and irregular, one layer after the other looks like an iteration.
     """
-    if len(program.positions) > PACED_CALLS or len(set(program.positions)) > LAYER_SHAPES:
+    if not _is_layer_like(program.positions):
         return False
     seen_calls = max(program.calls_seen, program.iterations_seen * program.calls_per_iteration)
     seen_ns = program.iterations_seen * program.iteration_ns
     enough_ns = LAYER_NS * iterations * (1 if program.spread <= STEADY else UNEVEN)
     return seen_calls < min(LAYER_CALLS * iterations, HISTORY_CALLS) and seen_ns < enough_ns
+
+
+def _is_layer_like(calls: Sequence[tuple[int, int]]) -> bool:
+    """Whether these (function, bytes) may be what a step repeats in each of its layers."""
+    return len(calls) <= PACED_CALLS and len(set(calls)) <= LAYER_SHAPES
 
 
 @dataclass(slots=True)
@@ -222,12 +227,13 @@ def _program_of_all(history: CallHistory) -> Program | None:
     if period is None:
         return None
     tail = counting[-(len(counting) // period) * period :]
-    calls = _step_calls(history, tail, period)
+    repeated = [history.shapes[i] for i in tail[:period]]
+    calls = _step_calls(history, tail, period) if _is_layer_like(repeated) else None
     if calls is not None:
         starts = _phase_with_longest_pause(history, tail, calls)
     else:
         starts = _iteration_starts(history, tail, period)
-        paced = _is_paced({history.shapes[i] for i in tail[:period]}, period)
+        paced = period <= PACED_CALLS and not _is_layer_like(repeated)  # those were asked just now, call by call
         multiple = stationary_multiple(np.diff([history.times[i] for i in starts]), paced=paced)
         starts, calls = _phase_with_longest_pause(history, starts, multiple), period * multiple
     if len(starts) < 3 or calls > MAX_POSITIONS:
@@ -240,16 +246,10 @@ def _step_calls(history: CallHistory, tail: list[int], period: int) -> int | Non
     which of the period's calls a step begins, only its pause tells. What takes as long as an iteration is one, and its
     pauses are checkpoints."""
     gaps = np.diff([history.times[i] for i in tail]).astype(float)
-    if period > LAYER_SHAPES or len(gaps) == 0 or np.median(gaps) * period >= SHORTEST_NS:
+    if len(gaps) == 0 or np.median(gaps) * period >= SHORTEST_NS:
         return None
     spacing = pause_spacing(gaps)
     return spacing if spacing is not None and spacing > period and spacing % period == 0 else None
-
-
-def _is_paced(shapes: set[tuple[int, int]], period: int) -> bool:
-    """Whether evenly spaced pauses of what repeats mark the iteration it is a part of. Of one shape or two that was
-    asked before, call by call."""
-    return period <= PACED_CALLS and len(shapes) > LAYER_SHAPES
 
 
 def _iteration_starts(history: CallHistory, tail: list[int], period: int) -> list[int]:

@@ -104,8 +104,8 @@ def stationary_multiple(durations: ArrayLike, *, paced: bool = True) -> int:
 
     ``durations`` are those of single periods, in any unit and in order. 1 unless some multiple up to
     :data:`MAX_MULTIPLE` shows phases that differ by more than :data:`PHASE_EFFECT` and by more than their own spread.
-    Tensor parallelism repeats one size for ever: there (``paced``) the host's long pauses, evenly spaced, mark the
-    iteration. Elsewhere they are checkpoints.
+    Short periods (``paced``) may be parts of an iteration, which the host's long pauses mark if all of them are evenly
+    spaced. Elsewhere pauses are checkpoints. For layers of one shape or two see :func:`pause_spacing`.
     """
     values = np.asarray(durations, float)
     if paced and (spacing := _even_spacing(values)) is not None:

@@ -221,7 +221,7 @@ def tensor_parallel(layer: list[tuple[int, int]], first: int, steps: int, calls:
 ONE_SIZE, SEQUENCE = [(int(Function.ALL_REDUCE), SMALL)], [(GATHER, SMALL), (SCATTER, SMALL)]
 
 
-@pytest.mark.parametrize("layer", [ONE_SIZE, SEQUENCE])
+@pytest.mark.parametrize("layer", [ONE_SIZE, SEQUENCE, [SEQUENCE[0]] * 2 + [SEQUENCE[1]] * 2])
 @pytest.mark.parametrize("first", [40, 64, 100])
 @pytest.mark.parametrize("steps", [9, 30, 100])
 def test_steps_of_tensor_parallelism_begin_after_their_pause(
