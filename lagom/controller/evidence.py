@@ -37,11 +37,7 @@ class Evidence:
     _shape_of_call: dict[int, Shape] = field(default_factory=dict)
     _channels: dict[Shape, int] = field(default_factory=dict)
     _blocks: dict[Shape, int] = field(default_factory=dict)  # threads of a launched block
-    times_refuted: bool = False  # NCCL's times of its kernels are other kernels'
-
-    def refute_times(self) -> None:
-        """From now on NCCL's own times of kernels count for nothing."""
-        self.times_refuted = True
+    times_refuted: bool = False  # NCCL's times of its kernels are other kernels', and count for nothing
 
     def add_calls(self, records: NDArray[Any]) -> None:
         """NCCL's own pick at each shape, from one rank's records."""

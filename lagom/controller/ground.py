@@ -135,25 +135,25 @@ class Ground:
         """Whether a CUDA graph was captured on this communicator: then no more trials here."""
         return any(slot.capturing for slot in self.region.slots(self.view.index))
 
-    def times_newly_refuted(self) -> bool:
-        """Whether NCCL's times of this communicator's kernels have turned out to be other kernels' (the plugin's
-        gpu_times.h) since this was asked last. From then on they count for nothing, and whoever watches is told."""
+    def findings_refuted(self) -> bool:
+        """Whether what was learnt and found here has just turned out not to be measured: NCCL's times of this
+        communicator's kernels are other kernels' (the plugin's gpu_times.h). They count for nothing from then on,
+        whoever watches is told, and nothing that stands on them is kept, nor in the profile."""
         slots = self.region.slots(self.view.index)
         if self.evidence.times_refuted or not any(slot.times_refuted for slot in slots):
             return False
-        self.evidence.refute_times()
+        self.evidence.times_refuted = True
         self.story.warn(
             f"communicator {self.view.index}: a kernel would have begun before its call by the times that NCCL tells "
             "(it counts sends to oneself and Broadcasts otherwise than the GPU does): they are not used here any more"
         )
-        return True
-
-    def forget_findings(self) -> None:
-        """What was learnt and found was not measured: nothing of it is kept, nor in the profile."""
+        if self.learned is None or self.learned.tier is Tier.HOST:
+            return False
         had = self.best
         self.best = self.known = self.learned = None
         if had is not None:
             self.story.profile_changed()
+        return True
 
     # -- the iteration
 

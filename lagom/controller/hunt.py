@@ -73,8 +73,6 @@ class Hunt:
         if self._ground.ranks_have_left():
             self.leave("a rank has left the communicator")
             return "ended"
-        if self._ground.times_newly_refuted() and self._tier is not Tier.HOST:
-            return self._begin_anew()
         self._mind_the_time(now)
         if self._stands_still and (self._ground.captured() or not self._ground.may_tune):
             self._put_off()
@@ -83,6 +81,8 @@ class Hunt:
         result = self._window.step(now)
         if result is None:
             return "tuning"
+        if self._ground.findings_refuted():
+            return self._begin_anew()
         failure, self._window, self._request = self._window.failure, None, None
         self._lost_windows = 0 if result.pairs else self._lost_windows + 1
         move = self.session.report(result)
@@ -139,8 +139,7 @@ class Hunt:
         return self.session.request()
 
     def _begin_anew(self) -> str:
-        """What was found out so far was not measured."""
-        self._ground.forget_findings()
+        """Neither this window nor what was found out before it was measured."""
         self._put_off()
         self.session.stop("the times it was measured by are other kernels'")
         return "learning"

@@ -72,8 +72,7 @@ class Learning(Deaf):
         if now - self._looked_at < LOOK_SECONDS or not ground.may_tune:
             return "learning"
         self._looked_at = now
-        if ground.times_newly_refuted() and ground.learned is not None and ground.learned.tier is not Tier.HOST:
-            ground.forget_findings()
+        ground.findings_refuted()
         self._contexts = self._contexts or Contexts(ground.slots, now)
         program = self._believed_program()
         if program is None:

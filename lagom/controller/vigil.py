@@ -15,7 +15,6 @@ from typing import ClassVar
 
 from lagom.controller.drift import VOTES, Drift
 from lagom.controller.ground import Deaf, Ground
-from lagom.controller.measure import Tier
 from lagom.wire.region import SlotView
 
 BLOCK_NS, BLOCK_ITERATIONS = 10_000_000_000, 20
@@ -60,8 +59,9 @@ class Vigil(Deaf):
         if now - self._looked_at < LOOK_SECONDS or not self._watches:
             return "quiet"
         self._looked_at = now
-        if self._ground.times_newly_refuted():
-            return self._begin_anew()
+        if self._ground.findings_refuted():
+            self._ground.history = type(self._ground.history)()
+            return "learning"
         glance = self._glance()
         if glance is None or self._ground.captured():
             return "quiet"
@@ -114,15 +114,6 @@ class Vigil(Deaf):
             f"{'longer' if now > then else 'shorter'} than after the search "
             f"(one block scatters by {100 * self._drift.sigma:.1f} %)"
         )
-
-    def _begin_anew(self) -> str:
-        """The search ended by times that were other kernels'. Only one that measured by the host's calls stands."""
-        learned = self._ground.learned
-        if learned is None or learned.tier is Tier.HOST:
-            return "quiet"
-        self._ground.forget_findings()
-        self._ground.history = type(self._ground.history)()
-        return "learning"
 
     def _again(self, reason: str, z: float | None) -> str:
         ground = self._ground

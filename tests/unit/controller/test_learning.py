@@ -41,7 +41,7 @@ def ground_on(history: CallHistory, said: list[str], stable_iterations: int = 20
         story=SimpleNamespace(warn=said.append, standing_aside=lambda *_: None),
         captured=lambda: True,
         record_everything=lambda: None,
-        times_newly_refuted=lambda: False,
+        findings_refuted=lambda: False,
     )
 
 
