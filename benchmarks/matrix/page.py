@@ -18,6 +18,15 @@ CELLS = {
     "OLMoE-1B-7B": ("ep-olmoe_1b_7b",),
     "DeepSeek-MoE-16B": ("ep-deepseek_moe_16b",),
 }
+#: What the parts of a verdict say, where their names do not.
+WORDS = {
+    "exits": "exit codes",
+    "loss_difference": "losses differ by at most",
+    "loss_difference_off": "of two runs without us by",
+    "speed": "speed over the job without us",
+    "speed_off": "of two runs without us over each other",
+    "largest_difference": "losses differ at most",
+}
 MISSING = "not measured"
 ASKED_GPUS = 8
 TWIN = re.compile(r"arm (\S+) is left out: here it is the same as (\S+?)\.?$")
@@ -233,15 +242,21 @@ def _numbers(data: Data) -> Iterator[str]:
         if row.kind in ("bench", "sweep") or entry is None:
             continue
         said = entry.get("verdict") or entry.get("skipped") or entry.get("error") or {}
-        text = _in_words(said) if isinstance(said, dict) else str(said)
+        text = in_words(said) if isinstance(said, dict) else str(said)
         yield f"- **{row.name}** ({row.asks}): {text or 'see below'}."
 
 
-def _in_words(verdict: Data) -> str:
-    said = {key.replace("_", " "): value for key, value in verdict.items()}
-    return "; ".join(
-        f"{key}: {value:.4g}" if isinstance(value, float) else f"{key}: {value}" for key, value in said.items()
-    )
+def in_words(verdict: Data) -> str:
+    """What a row without arms of speed has shown."""
+    return "; ".join(f"{WORDS.get(name, name.replace('_', ' '))}: {_plain(value)}" for name, value in verdict.items())
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(one)}" for name, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value)) or "nothing"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _each(data: Data) -> Iterator[str]:

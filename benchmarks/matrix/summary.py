@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from benchmarks.matrix.page import comm_only, kept_stock, nccl, result, speed
+from benchmarks.matrix.page import Data, comm_only, in_words, kept_stock, nccl, result, speed
 from benchmarks.matrix.rows import BY_HAND, Row, rows
 
-Data = dict[str, Any]
 HEAD = (
     "| GPUs | row, NCCL | strategy | speed-up | comm-only | best cap | by hand | stock against stock | the search |",
     "|---|---|---|---|---|---|---|---|---|",
 )
 NONE = "–"
 STRATEGIES = ("lagom", "guided")
-#: What the parts of a verdict say, where their names do not.
-WORDS = {
-    "exits": "exit codes",
-    "loss_difference": "losses differ by at most",
-    "loss_difference_off": "of two runs without us by",
-    "speed": "speed over the job without us",
-    "speed_off": "of two runs without us over each other",
-    "largest_difference": "losses differ at most",
-}
+YES = {True: "yes", False: "**no**"}
 
 
 def table(results: list[Data]) -> str:
@@ -71,17 +61,5 @@ def told(found: Data | None) -> str:
 def _verdict(gpus: int, data: Data, row: Row) -> Iterator[str]:
     verdict = data["rows"].get(row.name, {}).get("verdict")
     if verdict:
-        words = "; ".join(
-            f"{WORDS.get(name, name.replace('_', ' '))}: {_plain(value)}" for name, value in verdict.items()
-        )
-        yield f"- `{row.name}`, {gpus} GPUs ({row.asks}): {words}."
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_plain(one)}" for name, one in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_plain, value)) or "nothing"
-    if isinstance(value, bool):
-        return "yes" if value else "**no**"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        shown = {name: YES[value] if isinstance(value, bool) else value for name, value in verdict.items()}
+        yield f"- `{row.name}`, {gpus} GPUs ({row.asks}): {in_words(shown)}."
