@@ -142,15 +142,17 @@ class WindowMeter:
             self._digest(slot, rank)
         everywhere = set.intersection(*(set(rank.samples) for rank in self._ranks.values()))
         labels = self._first.labels
-        blocks: dict[int, list[Sample]] = defaultdict(list)
-        of_candidate: dict[int, bool] = {}  # block -> whose turn it is, by its last iteration that counts
+        over = (max(everywhere, default=-1) + 1) // self.pacing.block
+        counted: dict[int, list[int]] = defaultdict(list)  # block -> its iterations that count
         for iteration in sorted(everywhere):
-            if self._counts(labels, iteration):
-                sample = _over_ranks([rank.samples[iteration] for rank in self._ranks.values()])
-                block = iteration // self.pacing.block
-                blocks[block].append(sample)
-                of_candidate[block] = labels[iteration]
-        return tuple(_paired(blocks, of_candidate))
+            if iteration // self.pacing.block < over and self._counts(labels, iteration):
+                counted[iteration // self.pacing.block].append(iteration)
+        of_candidate = {block: labels[iterations[-1]] for block, iterations in counted.items()}
+        means = {
+            block: _mean([[rank.samples[iteration] for iteration in iterations] for rank in self._ranks.values()])
+            for block, iterations in counted.items()
+        }
+        return tuple(_paired(means, of_candidate))
 
     def _counts(self, labels: dict[int, bool], iteration: int) -> bool:
         """Whether the iteration is far enough from a change of config, and from calls that are not the program's. A
@@ -200,13 +202,13 @@ class WindowMeter:
         )
 
 
-def _paired(blocks: dict[int, list[Sample]], of_candidate: dict[int, bool]) -> list[tuple[Sample, Sample]]:
+def _paired(blocks: dict[int, Sample], of_candidate: dict[int, bool]) -> list[tuple[Sample, Sample]]:
     """(incumbent, candidate) of every even block and the one after it, where both are there. Behind the lease's end
     all blocks are the incumbent's: those are no pairs."""
     pairs = []
     for first in sorted(block for block in blocks if block % 2 == 0 and block + 1 in blocks):
         if of_candidate[first] != of_candidate[first + 1]:
-            one, other = _mean(blocks[first]), _mean(blocks[first + 1])
+            one, other = blocks[first], blocks[first + 1]
             pairs.append((other, one) if of_candidate[first] else (one, other))
     return pairs
 
@@ -249,26 +251,22 @@ def _by_site(collectives: NDArray[Any], records: NDArray[Any], slot: int, sites:
     return tuple(totals[:sites].tolist())
 
 
-def _over_ranks(samples: list[Sample]) -> Sample:
-    """One sample of an iteration from those of its ranks."""
-    x = [s.x for s in samples if s.x is not None]
-    y = [s.y for s in samples if s.y is not None]
-    by_site = [s.x_by_site for s in samples if s.x_by_site is not None]
-    return Sample(
-        z=max(s.z for s in samples),
-        x=min(x) if x else None,
-        y=max(y) if y else None,
-        x_by_site=tuple(map(min, zip(*by_site, strict=True))) if by_site else None,
-    )
+def _mean(ranks: list[list[Sample]]) -> Sample:
+    """The mean iteration of a block, from each rank's samples of it.
 
-
-def _mean(samples: list[Sample]) -> Sample:
-    """The mean iteration of a block."""
-    x = [s.x for s in samples if s.x is not None]
-    y = [s.y for s in samples if s.y is not None]
-    by_site = [s.x_by_site for s in samples if s.x_by_site is not None]
+    Z is averaged on each rank before the slowest is taken: what a start is late by makes one iteration longer and the
+    next one shorter, and the maximum of each would keep the longer ones.
+    """
+    iterations = list(zip(*ranks, strict=True))
+    x = [min(known) for samples in iterations if (known := [s.x for s in samples if s.x is not None])]
+    y = [max(known) for samples in iterations if (known := [s.y for s in samples if s.y is not None])]
+    by_site = [
+        np.min(known, axis=0)
+        for samples in iterations
+        if (known := [s.x_by_site for s in samples if s.x_by_site is not None])
+    ]
     return Sample(
-        z=float(np.mean([s.z for s in samples])),
+        z=max(float(np.mean([sample.z for sample in rank])) for rank in ranks),
         x=float(np.mean(x)) if x else None,
         y=float(np.mean(y)) if y else None,
         x_by_site=tuple(np.mean(by_site, axis=0).tolist()) if by_site else None,

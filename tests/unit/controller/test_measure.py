@@ -126,6 +126,33 @@ def test_host_times_count_only_inside_long_blocks() -> None:
     assert pairs[0][0].x is None
 
 
+def test_what_a_ranks_call_is_late_by_does_not_lengthen_its_block() -> None:
+    """Each of four ranks calls up to 200 late, at random. The slowest of them in each iteration by itself is 10 % too
+    long; over a block a late call counts once at most, as it begins or as it ends."""
+    labels, block = window(4, Tier.HOST)
+    late = np.random.default_rng(3).integers(0, 200, (4, len(labels)))
+    meter = WindowMeter(EPOCH, {0: 0, 1: 1, 2: 2, 3: 3}, 2, Tier.HOST)
+    for slot in range(4):
+        meter.add_calls(slot, call_records(labels, starts_of(labels) + late[slot]))
+    least = block - meter.pacing.before - meter.pacing.after
+    pairs = meter.pairs()
+    assert len(pairs) == 2
+    for incumbent, candidate in pairs:
+        assert abs(incumbent.z - 1000) <= 200 / least
+        assert abs(candidate.z - 800) <= 200 / least
+
+
+def test_a_block_is_judged_by_all_its_iterations_not_by_the_first_that_counts() -> None:
+    """Seen on GPUs: the last block of every window was the one iteration that had come by then."""
+    labels, block = window(4, Tier.HOST)
+    records = call_records(labels, starts_of(labels))
+    meter, seen = WindowMeter(EPOCH, {0: 0}, 2, Tier.HOST), []
+    for number in range(len(labels)):
+        meter.add_calls(0, records[records["iteration"] == number])
+        seen.append(len(meter.pairs()))
+    assert seen == [sum(number >= last * block for last in (2, 4)) for number in range(len(labels))]
+
+
 def test_a_block_whose_first_record_was_dropped_is_still_known_as_the_candidates() -> None:
     """The record of the block's first call did not fit into the ring: the next ones say whose turn it was."""
     labels, block = window(4, Tier.HOST)
