@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -108,16 +109,22 @@ def _arms_of(wish: ArmWish, problem: Problem, positions: Sequence[int]) -> Itera
     """(arm, the configs that were asked for) of one wish; several of a sweep or grid."""
     if wish.sweep:
         for cap in _caps(problem):
-            yield _everywhere(f"{wish.name}={cap}", problem, cap, wish.threads, None)
+            yield _of_sweep(wish, _everywhere(f"{wish.name}={cap}", problem, cap, wish.threads, None))
     elif wish.grid:
         for channels, chunk in _grid(problem):
-            yield _everywhere(_grid_name(wish.name, channels, chunk), problem, channels, wish.threads, chunk)
+            name = _grid_name(wish.name, channels, chunk)
+            yield _of_sweep(wish, _everywhere(name, problem, channels, wish.threads, chunk))
     elif wish.cap is not None:
         yield _everywhere(wish.name, problem, wish.cap, wish.threads, None)
     else:
         asked = _by_site(wish, problem, positions)
         configs = tuple(settable(config, problem.knobs) for config in asked)
         yield Arm(wish.name, Assignment(configs)), asked
+
+
+def _of_sweep(wish: ArmWish, found: tuple[Arm, list[CommConfig]]) -> tuple[Arm, list[CommConfig]]:
+    arm, asked = found
+    return replace(arm, sweep=wish.name), asked
 
 
 def _by_site(wish: ArmWish, problem: Problem, positions: Sequence[int]) -> list[CommConfig]:

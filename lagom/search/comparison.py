@@ -33,10 +33,12 @@ MISSING_LIMIT = 6
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One setting of all sites, by name. An arm that is stock is measured like any other: it is the A/A arm."""
+    """One setting of all sites, by name. An arm that is stock is measured like any other: it is the A/A arm. ``sweep``
+    names the arms of which only the best is wanted."""
 
     name: str
     assignment: Assignment
+    sweep: str = ""
 
 
 @dataclass(slots=True)
@@ -53,6 +55,16 @@ class _Kept:
     @property
     def is_slow(self) -> bool:
         return len(self.logs) >= SLOW_CYCLES * PAIRS and float(np.median(self.logs)) > math.log1p(SLOW_ABOVE)
+
+    def is_behind(self, other: _Kept) -> bool:
+        """Whether it is surely the slower of the two: the intervals do not touch."""
+        enough = min(len(self.logs), len(other.logs)) >= SLOW_CYCLES * PAIRS
+        return enough and self.interval[0] > other.interval[1]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of ln(Z of the arm / Z of stock), 95 %."""
+        return statistics.shift_interval(np.asarray(self.logs))
 
 
 class ComparisonSession:
@@ -116,8 +128,14 @@ class ComparisonSession:
         for _ in range(cycles):
             names = list(self._arms)
             draw.shuffle(names)
-            yield from (self._arms[name] for name in names if not self._kept[name].is_slow)
+            yield from (self._arms[name] for name in names if not (self._kept[name].is_slow or self._is_beaten(name)))
         self._why = f"{cycles} cycles of {len(self._arms)} arms were measured"
+
+    def _is_beaten(self, name: str) -> bool:
+        """Whether another arm of its sweep is surely faster: nobody will ask for this one's last digit."""
+        own, sweep = self._kept[name], self._arms[name].sweep
+        others = (self._kept[other.name] for other in self._arms.values() if other.sweep == sweep)
+        return bool(sweep) and any(own.is_behind(other) for other in others)
 
     def _next_window(self) -> None:
         self._arm = next(self._order, None)
@@ -134,6 +152,8 @@ class ComparisonSession:
         if left_out:
             named = ", ".join(left_out)
             reason += f"; left out after {SLOW_CYCLES} cycles, being over {SLOW_ABOVE:.0%} slower: {named}"
+        if beaten := [name for name in self._arms if name not in left_out and self._is_beaten(name)]:
+            reason += f"; not measured any further once another of their sweep was surely faster: {', '.join(beaten)}"
         self.outcome = Outcome(
             assignment=self.incumbent,
             verdict=COMPARED,

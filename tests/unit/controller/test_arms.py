@@ -41,6 +41,8 @@ def test_a_cap_only_lowers_and_one_that_lowers_nothing_is_stock_and_said() -> No
 def test_a_sweep_is_every_cap_below_what_nccl_takes() -> None:
     arms, _ = only(ArmWish(name="static", sweep=True), problem(ceiling=24, own=24))
     assert [arm.name for arm in arms] == [f"static={cap}" for cap in (16, 12, 8, 6, 4, 3, 2, 1)]
+    assert {arm.sweep for arm in arms} == {"static"}, "only the best of them is wanted"
+    assert [arm.sweep for arm in only(ArmWish(name="static=2", cap=2))[0]] == [""], "asked for by name"
 
 
 def test_caps_that_come_to_the_same_are_measured_once_and_what_a_search_found_always() -> None:
