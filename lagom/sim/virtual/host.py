@@ -32,16 +32,18 @@ class HostAndGpu:
         self._run_ahead, self._host_share = run_ahead, host_share
         self._gpu_end = START_NS
         self._queue: deque[Finished] = deque()
+        self._length = 0.0  # of the last iteration
         self._span = 1_000_000.0  # what the host needs for one iteration; learnt from the last one
         self._number = 0
         self._begun = START_NS
         self.now = START_NS
 
-    def begin(self) -> None:
-        """The host starts to enqueue the next iteration: at once, or when the queue has room."""
+    def begin(self, late: float = 0.0) -> None:
+        """The host starts to enqueue the next iteration: at once, or when the queue has room; ``late`` by a share of
+        the last one's length, which the GPU does not notice while it has work."""
         if len(self._queue) >= self._run_ahead:
             self.now = max(self.now, self._queue[-self._run_ahead].gpu_start)
-        self._begun = self.now
+        self._begun = self.now = self.now + int(late * self._length)
 
     def pause(self, nanoseconds: float) -> None:
         """The host does something else; the GPU runs dry meanwhile."""
@@ -64,7 +66,7 @@ class HostAndGpu:
         start = max(self._gpu_end, self._begun + LAUNCH_NS)
         self._gpu_end = start + int(length)
         self._queue.append(Finished(self._number, start, self._gpu_end))
-        self._span = length * self._host_share
+        self._length, self._span = length, length * self._host_share
         self._number += 1
 
     def finished(self, *, all_of_them: bool = False) -> list[Finished]:

@@ -106,7 +106,7 @@ class Rank:
         asides = [aside for incident in self.script.before(number) for aside in self._interrupt(incident)]
         if self.spec.logging_every and number % self.spec.logging_every == self.spec.logging_every - 1:
             asides.append(self._aside(0, LOGGING_CALL))
-        self.host.begin()
+        self.host.begin(self._own.random() * self.spec.late if self.spec.late else 0.0)
         first_calls = [self._counted(c.comm_id) for c in self.communicators]
         if self.script.is_replayed(number):
             self._replay_graph()

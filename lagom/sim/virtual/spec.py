@@ -47,6 +47,7 @@ class JobSpec:
     noise: float = 0.01  # of an iteration's length, the same on all ranks
     run_ahead: int = 2  # iterations the host may be ahead of the GPU
     host_share: float = 0.5  # time the host needs to enqueue an iteration, as a share of the iteration
+    late: float = 0.0  # a rank's host is late with an iteration by up to this share of it, drawn anew for each
     logging_every: int = 0  # a small AllReduce every so many iterations, as a trainer's loss logging makes
     pace: bool = True  # wait (real time) while the controller has not read the rings
     skew_us: float = 0.0  # random real delay of a rank within an iteration
