@@ -94,8 +94,10 @@ def resolve(wishes: Sequence[ArmWish], problem: Problem, positions: Sequence[int
             if arm.assignment.is_stock and arm.name != "stock":
                 remarks.append(f"arm {arm.name} is left out: here it is the same as stock")
             elif wish.cap is not None and (twin := _twin(arm, arms)):
-                remarks.append(f"arm {arm.name} is left out: here it is the same as {twin}")
-            elif arm.name != "stock":
+                if arm.name != twin:
+                    remarks.append(f"arm {arm.name} is left out: here it is the same as {twin}")
+                arms = [replace(one, sweep="") if one.name == twin else one for one in arms]  # asked for by name too
+            elif arm.name not in (one.name for one in arms):
                 arms.append(arm)
     return arms, list(dict.fromkeys(remarks))
 

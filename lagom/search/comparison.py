@@ -77,6 +77,7 @@ class ComparisonSession:
         self._arms = {arm.name: arm for arm in arms}
         self._kept = {arm.name: _Kept() for arm in arms}
         self._iterations, self._lost, self._missing = 0, 0.0, 0
+        self._slow, self._beaten = set[str](), set[str]()  # not measured any further, and why
         self._order = self._cycles(cycles, random.Random(seed))
         self._arm: Arm | None = None
         self._wanted: WindowRequest | None = None
@@ -126,10 +127,16 @@ class ComparisonSession:
 
     def _cycles(self, cycles: int, draw: random.Random) -> Iterator[Arm]:
         for _ in range(cycles):
-            names = list(self._arms)
+            self._leave_out()
+            names = [name for name in self._arms if name not in self._slow and name not in self._beaten]
             draw.shuffle(names)
-            yield from (self._arms[name] for name in names if not (self._kept[name].is_slow or self._is_beaten(name)))
+            yield from (self._arms[name] for name in names)
         self._why = f"{cycles} cycles of {len(self._arms)} arms were measured"
+
+    def _leave_out(self) -> None:
+        """Before a cycle: what need not be measured any further. It does not come back."""
+        self._slow.update(name for name, kept in self._kept.items() if kept.is_slow)
+        self._beaten.update(name for name in self._arms if name not in self._slow and self._is_beaten(name))
 
     def _is_beaten(self, name: str) -> bool:
         """Whether another arm of its sweep is surely faster: nobody will ask for this one's last digit."""
@@ -148,12 +155,12 @@ class ComparisonSession:
 
     def _finish(self, reason: str) -> None:
         self._wanted = None
-        left_out = [name for name, kept in self._kept.items() if kept.is_slow]
-        if left_out:
-            named = ", ".join(left_out)
+        if self._slow:
+            named = ", ".join(sorted(self._slow))
             reason += f"; left out after {SLOW_CYCLES} cycles, being over {SLOW_ABOVE:.0%} slower: {named}"
-        if beaten := [name for name in self._arms if name not in left_out and self._is_beaten(name)]:
-            reason += f"; not measured any further once another of their sweep was surely faster: {', '.join(beaten)}"
+        if self._beaten:
+            named = ", ".join(sorted(self._beaten))
+            reason += f"; not measured any further once another of their sweep was surely faster: {named}"
         self.outcome = Outcome(
             assignment=self.incumbent,
             verdict=COMPARED,

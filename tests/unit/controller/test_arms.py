@@ -45,6 +45,18 @@ def test_a_sweep_is_every_cap_below_what_nccl_takes() -> None:
     assert [arm.sweep for arm in only(ArmWish(name="static=2", cap=2))[0]] == [""], "asked for by name"
 
 
+@pytest.mark.parametrize("named_first", [False, True])
+def test_a_cap_asked_for_by_name_is_not_one_of_many(named_first: bool) -> None:
+    """It is measured to the end, whoever asked first."""
+    wishes = [ArmWish(name="static", sweep=True), ArmWish(name="static=2", cap=2), ArmWish(name="liger", cap=3)]
+    arms, remarks = resolve(wishes[::-1] if named_first else wishes, problem(), POSITIONS)
+    assert sorted(arm.name for arm in arms) == sorted({arm.name for arm in arms}), "no name twice"
+    by_name = {arm.name: arm.sweep for arm in arms}
+    assert by_name["static=2"] == by_name["static=3" if not named_first else "liger"] == ""
+    assert by_name["static=1"] == "static"
+    assert remarks == ([] if named_first else ["arm liger is left out: here it is the same as static=3"])
+
+
 def test_caps_that_come_to_the_same_are_measured_once_and_what_a_search_found_always() -> None:
     wishes = [
         ArmWish(name="static", sweep=True),

@@ -77,7 +77,7 @@ def test_of_a_sweep_what_is_surely_not_the_best_is_not_measured_to_the_end() -> 
 
 
 def test_the_best_of_a_sweep_is_measured_to_the_end() -> None:
-    """Two equal settings, 2 % of noise between pairs: one of the two leaves in very few of 200 comparisons."""
+    """Two equal settings, 1.4 % of noise a pair: one of the two leaves in very few of 200 comparisons."""
     equal = [Arm(name, Assignment((CommConfig(channels=3),) * SITES), "static") for name in ("one", "other")]
     counts = [
         min(measure(ComparisonSession([ARMS[0], *equal], SITES, cycles=8, seed=seed), random.Random(seed)).count(name)
