@@ -121,7 +121,7 @@ def _in_job(record: BenchRecord) -> Iterator[Result]:
     tier = ", ".join(dict.fromkeys(run.measured_by for run in runs if run.measured_by))
     jobs = "one job" if len(runs) == 1 else f"{len(runs)} jobs"
     for arm, own in by_arm.items():
-        note = "stock against stock: the noise" if arm == "stock" else ""
+        note = "stock against stock: the noise" if arm == "stock" else _fewer_cycles(own, by_arm.get("stock", {}))
         yield Result(arm, f"within {jobs}", tier, ratio_of(logs_of(own.values())), _typical(own), note)
     for word in SWEEPS:
         if word in record.arms and (best := _best_of(word, by_arm)) is not None:
@@ -129,6 +129,11 @@ def _in_job(record: BenchRecord) -> Iterator[Result]:
             note = f"best of {best.among}: {best.arm}; chosen by half of its windows, measured by the other"
             ratio = ratio_of(logs_of(rest.values()))
             yield Result(word, f"within {jobs}, half of the windows", tier, ratio, _typical(rest), note)
+
+
+def _fewer_cycles(own: Cycles, stock: Cycles) -> str:
+    """Whether an arm has fewer pairs than the others: it was left out, or could not be measured."""
+    return f"measured in {len(own)} of {len(stock)} cycles" if len(own) < len(stock) - 1 else ""
 
 
 def _typical(windows: Cycles) -> float:
@@ -197,7 +202,7 @@ def _standing_for(record: BenchRecord, name: str, by_arm: Mapping[str, Cycles]) 
     """The windows of an arm; of what a sweep chose, or of stock where a search kept it."""
     if name in by_arm:
         return by_arm[name]
-    if name in SWEEPS:
+    if name in SWEEPS and name in record.arms:
         best = _best_of(name, by_arm)
         return None if best is None else best.held_out
     searches = [run for run in record.runs_of(TUNING, name) if run.outcome is not None]

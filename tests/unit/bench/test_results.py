@@ -79,6 +79,18 @@ def test_the_best_of_a_sweep_is_chosen_by_one_half_and_measured_by_the_other() -
     assert "best of 12" in best.note
 
 
+def test_an_arm_that_was_left_out_early_says_so_and_a_sweep_that_nobody_asked_for_has_no_best() -> None:
+    draw = random.Random(4)
+    rows = [*windows("stock", 1.0, 8, draw), *windows("static=1", 0.5, 3, draw), *windows("static=4", 1.0, 8, draw)]
+    rows = [rows[at] for at in sorted(range(len(rows)), key=lambda at: (at % 8, at))]
+    told = record("stock,static=1,static=4", RunRecord(kind="in job", windows=rows))
+    found = by_name(results_of(told))
+    assert "static" not in found
+    assert ratio_between(told, "stock", "static") is None
+    assert found["static=4"].note == ""
+    assert found["static=1"].note.startswith("measured in 3 of ")
+
+
 def test_processes_are_paired_by_round_and_speeds_are_not_times() -> None:
     def run(arm: str, number: int, value: float) -> RunRecord:
         return RunRecord(kind="process", arm=arm, round=number, value=value, measure="metric")
