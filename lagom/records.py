@@ -155,8 +155,8 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One iteration as measured. Over ranks: ``x`` is the minimum, ``y`` and ``z`` the maximum (the last to arrive
-    waits least, so its communication time is the true one).
+    """One iteration as measured. Over ranks: ``x`` is the minimum (the last to arrive waits least, so its communication
+    time is the true one), ``y`` the maximum, ``z`` the mean (all ranks of a job take equally long).
 
     ``z`` iteration time; ``x`` communication busy time; ``y`` compute busy time; ``x_by_site`` communication time of
     each site's calls together. Nanoseconds; ``None`` where this tier of measurement cannot see it.

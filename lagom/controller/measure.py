@@ -5,11 +5,14 @@ tier of measurement sees kernels, else that of the host's call (then only the in
 host runs ahead of the GPU by some iterations). The iteration after a change of config is dropped, and so is one in
 which the job did something else as well (an evaluation, a checkpoint that gathers) with the one after it.
 
-Over ranks, communication time is the minimum (the last to arrive waits least), compute time and Z the maximum.
+Over ranks, communication time is the minimum (the last to arrive waits least) and compute time the maximum. Z is the
+mean: all ranks of a job take equally long, and what one start is late by makes one iteration longer and the next one
+shorter. The slowest of each would keep the longer ones, and more of it the fewer iterations a block has.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lagom.controller.stalls import stalls
 from lagom.records import Sample
 from lagom.timeline.intervals import merge
 from lagom.wire.layout import (
@@ -57,11 +61,12 @@ class Pacing:
     block: int
     before: int  # iterations after a change that do not count
     after: int  # iterations before a change that do not count
+    least: int  # iterations that must be left of a block
 
     @classmethod
     def of(cls, tier: Tier) -> Pacing:
         """Two iterations a block where kernels are seen; 20 where only the host's calls are (run-ahead is about 3)."""
-        return cls(20, 4, 4) if tier is Tier.HOST else cls(2, 1, 0)
+        return cls(20, 4, 4, 4) if tier is Tier.HOST else cls(2, 1, 0, 1)
 
 
 @dataclass(slots=True)
@@ -136,29 +141,43 @@ class WindowMeter:
         """Whether no pair of iterations before ``call`` is still to come, as far as the last :meth:`pairs` saw."""
         return all(rank.measured_to >= call for rank in self._ranks.values())
 
-    def pairs(self) -> tuple[tuple[Sample, Sample], ...]:
-        """(incumbent, candidate) of every block pair that is complete on all ranks, in order."""
+    def pairs(self, *, no_more_comes: bool = False) -> tuple[tuple[Sample, Sample], ...]:
+        """(incumbent, candidate) of every pair of blocks that are over on all ranks, in order; with ``no_more_comes``
+        also of those that will never be."""
         for slot, rank in self._ranks.items():
             self._digest(slot, rank)
         everywhere = set.intersection(*(set(rank.samples) for rank in self._ranks.values()))
         labels = self._first.labels
-        over = (max(everywhere, default=-1) + 1) // self.pacing.block
+        over = math.inf if no_more_comes else (max(everywhere, default=-1) + 1) // self.pacing.block
         counted: dict[int, list[int]] = defaultdict(list)  # block -> its iterations that count
-        for iteration in sorted(everywhere):
-            if iteration // self.pacing.block < over and self._counts(labels, iteration):
+        for iteration in self._undisturbed([i for i in sorted(everywhere) if self._counts(labels, i)]):
+            if iteration // self.pacing.block < over:
                 counted[iteration // self.pacing.block].append(iteration)
         of_candidate = {block: labels[iterations[-1]] for block, iterations in counted.items()}
         means = {
             block: _mean([[rank.samples[iteration] for iteration in iterations] for rank in self._ranks.values()])
             for block, iterations in counted.items()
+            if len(iterations) >= self.pacing.least
         }
         return tuple(_paired(means, of_candidate))
 
     def _counts(self, labels: dict[int, bool], iteration: int) -> bool:
         """Whether the iteration is far enough from a change of config, and from calls that are not the program's. A
         window's first iterations follow a change too."""
-        near = range(iteration - self.pacing.before, iteration + self.pacing.after + 1)
+        near = self._near(iteration)
         return all(labels.get(i) == labels[iteration] and i not in self._first.broken for i in near)
+
+    def _undisturbed(self, iterations: list[int]) -> list[int]:
+        """Those that are far enough from a pause of the job, where only the host's clock is known."""
+        if self.tier is not Tier.HOST:
+            return iterations
+        times = [{i: rank.samples[i].z for i in iterations} for rank in self._ranks.values()]
+        odd = stalls(times, self._first.labels, iterations)
+        return [i for i in iterations if odd.isdisjoint(self._near(i))]
+
+    def _near(self, iteration: int) -> range:
+        """The iterations whose change of config or disturbance is felt in this one."""
+        return range(iteration - self.pacing.before, iteration + self.pacing.after + 1)
 
     def _digest(self, slot: int, rank: _Rank) -> None:
         """Turn every iteration that is over into a sample and forget its kernels. The newest one that has ended waits
@@ -252,11 +271,7 @@ def _by_site(collectives: NDArray[Any], records: NDArray[Any], slot: int, sites:
 
 
 def _mean(ranks: list[list[Sample]]) -> Sample:
-    """The mean iteration of a block, from each rank's samples of it.
-
-    Z is averaged on each rank before the slowest is taken: what a start is late by makes one iteration longer and the
-    next one shorter, and the maximum of each would keep the longer ones.
-    """
+    """The mean iteration of a block, from each rank's samples of it."""
     iterations = list(zip(*ranks, strict=True))
     x = [min(known) for samples in iterations if (known := [s.x for s in samples if s.x is not None])]
     y = [max(known) for samples in iterations if (known := [s.y for s in samples if s.y is not None])]
@@ -266,7 +281,7 @@ def _mean(ranks: list[list[Sample]]) -> Sample:
         if (known := [s.x_by_site for s in samples if s.x_by_site is not None])
     ]
     return Sample(
-        z=max(float(np.mean([sample.z for sample in rank])) for rank in ranks),
+        z=float(np.mean([sample.z for rank in ranks for sample in rank])),
         x=float(np.mean(x)) if x else None,
         y=float(np.mean(y)) if y else None,
         x_by_site=tuple(np.mean(by_site, axis=0).tolist()) if by_site else None,

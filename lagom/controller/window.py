@@ -125,6 +125,7 @@ class Window:
         if len(pairs) >= self.request.pairs:
             return self._result(pairs[: self.request.pairs])
         if self._no_more_comes(now, ended):
+            pairs = self._meter.pairs(no_more_comes=True)[: self.request.pairs]
             self.failure = "" if pairs else "no iteration could be measured"
             return self._result(pairs)
         if not ended and self.request.purpose == "trial" and self.should_cut(pairs):
