@@ -94,7 +94,8 @@ def _head(data: Data) -> Iterator[str]:
         yield f"  `python -m benchmarks.matrix {' '.join(session['arguments'])}`"
     yield ""
     yield "Speed-ups are over stock NCCL in the same job: short blocks in the order stock, arm, arm, stock, arms"
-    yield "shuffled in each cycle, over ranks the slowest; Hodges-Lehmann medians of paired ratios and signed-rank 95 %"
+    yield "shuffled in each cycle, Z the mean over ranks (in rows measured before commit 15f90d4 the slowest);"
+    yield "Hodges-Lehmann medians of paired ratios and signed-rank 95 %"
     yield "intervals, n pairs. `NCCL_NVLS_ENABLE=0`. Raw samples are in the JSON file of the same name; this page is"
     yield "made from it by `python -m benchmarks.matrix_page`."
     if any(session["gpus"] != ASKED_GPUS for session in data["sessions"]):
