@@ -14,16 +14,18 @@ from pathlib import Path
 
 from benchmarks.matrix import summary
 from benchmarks.matrix.page import Data, headline, page
+from benchmarks.matrix.results import FORMAT
 
 
 def merge(parts: list[Path]) -> Data:
     """One file of several: a row that is complete is not replaced by one that is not. Raises SystemExit where one of
     them is a rehearsal and another is not."""
-    whole: Data = {"format": 1, "sessions": [], "rows": {}}
+    whole: Data = {"format": FORMAT, "sessions": [], "rows": {}, "superseded": []}
     for part in parts:
         data = json.loads(part.read_text())
         first = len(whole["sessions"])
         whole["sessions"] += data["sessions"]
+        whole["superseded"] += data.get("superseded", [])
         if len({bool(session["rehearsed"]) for session in whole["sessions"]}) > 1:
             raise SystemExit(f"{part}: a rehearsal and measurements are not put into one file")
         for name, entry in data["rows"].items():

@@ -153,6 +153,7 @@ def test_parts_become_one_and_what_is_complete_stays(tmp_path: Path) -> None:
         "host-fsdp-16384": {**second["rows"]["host-fsdp-16384"], "complete": False},
         "nvlink-fsdp-2048": {**entry("nvlink-fsdp-2048", result("stock", 1.0)), "complete": False},
     }
+    first["superseded"] = [{"row": "of another definition", "record": [1.0]}]
     for name, data in (("a.json", first), ("b.json", second)):
         (tmp_path / name).write_text(json.dumps(data))
     whole = matrix_page.merge([tmp_path / "a.json", tmp_path / "b.json"])
@@ -163,3 +164,4 @@ def test_parts_become_one_and_what_is_complete_stays(tmp_path: Path) -> None:
     assert whole["rows"]["host-fsdp-16384"]["complete"]
     assert whole["rows"]["nvlink-fsdp-2048"]["session"] == 1
     assert len(whole["sessions"]) == 2
+    assert whole["superseded"] == first["superseded"], "no raw sample is lost"
