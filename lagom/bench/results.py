@@ -121,7 +121,7 @@ def _in_job(record: BenchRecord) -> Iterator[Result]:
     tier = ", ".join(dict.fromkeys(run.measured_by for run in runs if run.measured_by))
     jobs = "one job" if len(runs) == 1 else f"{len(runs)} jobs"
     for arm, own in by_arm.items():
-        note = "stock against stock: the noise" if arm == "stock" else _fewer_cycles(own, by_arm.get("stock", {}))
+        note = "stock against stock: the noise" if arm == "stock" else _fewer(own, by_arm.get("stock", {}), len(runs))
         yield Result(arm, f"within {jobs}", tier, ratio_of(logs_of(own.values())), _typical(own), note)
     for word in SWEEPS:
         if word in record.arms and (best := _best_of(word, by_arm)) is not None:
@@ -131,9 +131,10 @@ def _in_job(record: BenchRecord) -> Iterator[Result]:
             yield Result(word, f"within {jobs}, half of the windows", tier, ratio, _typical(rest), note)
 
 
-def _fewer_cycles(own: Cycles, stock: Cycles) -> str:
-    """Whether an arm has fewer pairs than the others: it was left out, or could not be measured."""
-    return f"measured in {len(own)} of {len(stock)} cycles" if len(own) < len(stock) - 1 else ""
+def _fewer(own: Cycles, stock: Cycles, jobs: int) -> str:
+    """Whether an arm has fewer pairs than the others: it was left out, or could not be measured. Each job may have been
+    cut off within a cycle."""
+    return f"measured in {len(own)} of {len(stock)} cycles" if len(own) < len(stock) - jobs else ""
 
 
 def _typical(windows: Cycles) -> float:
