@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.controller.stalls import stalls
 from lagom.records import Sample
 from lagom.timeline.intervals import merge
 from lagom.wire.layout import (
@@ -150,8 +149,8 @@ class WindowMeter:
         labels = self._first.labels
         over = math.inf if no_more_comes else (max(everywhere, default=-1) + 1) // self.pacing.block
         counted: dict[int, list[int]] = defaultdict(list)  # block -> its iterations that count
-        for iteration in self._undisturbed([i for i in sorted(everywhere) if self._counts(labels, i)]):
-            if iteration // self.pacing.block < over:
+        for iteration in sorted(everywhere):
+            if iteration // self.pacing.block < over and self._counts(labels, iteration):
                 counted[iteration // self.pacing.block].append(iteration)
         of_candidate = {block: labels[iterations[-1]] for block, iterations in counted.items()}
         means = {
@@ -164,20 +163,8 @@ class WindowMeter:
     def _counts(self, labels: dict[int, bool], iteration: int) -> bool:
         """Whether the iteration is far enough from a change of config, and from calls that are not the program's. A
         window's first iterations follow a change too."""
-        near = self._near(iteration)
+        near = range(iteration - self.pacing.before, iteration + self.pacing.after + 1)
         return all(labels.get(i) == labels[iteration] and i not in self._first.broken for i in near)
-
-    def _undisturbed(self, iterations: list[int]) -> list[int]:
-        """Those that are far enough from a pause of the job, where only the host's clock is known."""
-        if self.tier is not Tier.HOST:
-            return iterations
-        times = [{i: rank.samples[i].z for i in iterations} for rank in self._ranks.values()]
-        odd = stalls(times, self._first.labels, iterations)
-        return [i for i in iterations if odd.isdisjoint(self._near(i))]
-
-    def _near(self, iteration: int) -> range:
-        """The iterations whose change of config or disturbance is felt in this one."""
-        return range(iteration - self.pacing.before, iteration + self.pacing.after + 1)
 
     def _digest(self, slot: int, rank: _Rank) -> None:
         """Turn every iteration that is over into a sample and forget its kernels. The newest one that has ended waits

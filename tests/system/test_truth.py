@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 
 GATHER, REDUCE = int(Function.ALL_GATHER), int(Function.ALL_REDUCE)
 TOLERANCE = 0.03  # six standard deviations of an iteration's length
-BLOCK_TOLERANCE, RESTLESS_TOLERANCE, MAY_BE_WRONG = 0.01, 0.05, 0.03
+BLOCK_TOLERANCE = 0.01
 SEEDS = range(60) if FULL else range(2)
 
 
@@ -68,17 +68,12 @@ def test_every_sample_is_what_its_config_costs(seed: int, timeline: str, job: Jo
     assert judged > 20, "next to nothing was measured"
 
 
-@pytest.mark.parametrize("restless", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_block_of_calls_is_what_its_config_costs(seed: int, restless: bool, job: Job, tmp_path: Path) -> None:
+def test_every_block_of_calls_is_what_its_config_costs(seed: int, job: Job, tmp_path: Path) -> None:
     """Only the host's calls are seen, and each rank is late with them by up to 6 % of an iteration: over a block that
-    is 1 % at most. Where something interrupts the job, few iterations may be left of a block, and the host catches up
-    behind it: nearly all blocks are still right."""
-    spec = restless_job(random.Random(seed), "none")
-    spec = replace(spec, late=0.06, incidents=spec.incidents[:1] if restless else (), logging_every=0)
+    is 1 % at most. Of a job that pauses the host's clock tells less: its run-ahead fills up again behind each pause."""
+    spec = replace(restless_job(random.Random(seed), "none"), late=0.06, incidents=(), logging_every=0)
     played = play(spec, job, tmp_path, "--search-seconds", "20", until=searches())
-    judged, wrong = judge(played, spec, tmp_path, tolerance=RESTLESS_TOLERANCE if restless else BLOCK_TOLERANCE)
-    assert len(wrong) <= (judged * MAY_BE_WRONG if restless else 0), wrong
-    if not judged:
-        pytest.skip("what repeats here is more than an iteration, so the simulator cannot say what it costs")
+    judged, wrong = judge(played, spec, tmp_path, tolerance=BLOCK_TOLERANCE)
+    assert wrong == []
     assert judged > 20, "next to nothing was measured"
