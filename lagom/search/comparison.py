@@ -139,10 +139,11 @@ class ComparisonSession:
         self._beaten.update(name for name in self._arms if name not in self._slow and self._is_beaten(name))
 
     def _is_beaten(self, name: str) -> bool:
-        """Whether another arm of its sweep is surely faster: nobody will ask for this one's last digit."""
+        """Whether another arm of its sweep that is still measured is surely faster: nobody will ask for this one's last
+        digit."""
         own, sweep = self._kept[name], self._arms[name].sweep
-        others = (self._kept[other.name] for other in self._arms.values() if other.sweep == sweep)
-        return bool(sweep) and any(own.is_behind(other) for other in others)
+        rivals = (other for other in self._arms.values() if other.sweep == sweep and other.name not in self._beaten)
+        return bool(sweep) and any(own.is_behind(self._kept[rival.name]) for rival in rivals)
 
     def _next_window(self) -> None:
         self._arm = next(self._order, None)

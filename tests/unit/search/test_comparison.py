@@ -76,6 +76,20 @@ def test_of_a_sweep_what_is_surely_not_the_best_is_not_measured_to_the_end() -> 
     assert measure(ComparisonSession(ARMS[:3], SITES, cycles=8), random.Random(3)).count("three") == 8
 
 
+def test_what_was_left_out_of_a_sweep_rules_out_no_other() -> None:
+    """The first is surely behind after three cycles; from then on the machine is such that the second looks slower than
+    the first ever did. One of a sweep is measured to the end, whatever happens."""
+    first, second = (replace(arm(name, channels), sweep="static") for name, channels in (("a", 2), ("b", 3)))
+    session = ComparisonSession([first, second], SITES, cycles=12)
+    seen = []
+    while (request := session.request()) is not None:
+        seen.append(request.why.removeprefix("arm "))
+        factor = 1.1 if seen[-1] == "a" else 1.05 if len(seen) <= 2 * SLOW_CYCLES else 1.2
+        session.report(WindowResult(((Sample(1e8), Sample(1e8 * factor)),) * PAIRS))
+    assert seen.count("a") == SLOW_CYCLES
+    assert seen.count("b") == 12
+
+
 def test_the_best_of_a_sweep_is_measured_to_the_end() -> None:
     """Two equal settings, 1.4 % of noise a pair: one of the two leaves in very few of 200 comparisons."""
     equal = [Arm(name, Assignment((CommConfig(channels=3),) * SITES), "static") for name in ("one", "other")]
