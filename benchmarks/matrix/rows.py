@@ -252,7 +252,7 @@ def _cells() -> Iterator[Row]:
             yield Row(
                 f"cell-ep-{model}-{regime}", "a cell of the paper's matrix", "bench", "ep_two_batch.py",
                 ("--shape", model, "--layers", "4", "--tokens", "8192"), regime, nccl, EP_ARMS, cycles=8,
-                seconds=180,
+                seconds=300,
             )  # fmt: skip
     yield Row(
         "tp4-dp2-nvlink", "TP-4 x DP-2, Domino", "bench", "tp_domino.py",
