@@ -49,7 +49,7 @@ class Learning(Deaf):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no program is in sight, or ever another one."""
+        """Whether no program is in sight that may be believed, or ever another one."""
         return not self._found or self._changes > CHANGES
 
     @property
@@ -97,7 +97,8 @@ class Learning(Deaf):
         more than the run it was found in needs no such proof. What may be a layer must go on for longer: a whole first
         step may hold nothing else."""
         program = find_program(self._ground.history)
-        self._found = program is not None
+        asked = self._ground.options.stable_iterations
+        self._found = program is not None and asked * program.calls_per_iteration <= HISTORY_CALLS
         if program is None:
             return None
         seen = program.calls_seen
@@ -105,7 +106,6 @@ class Learning(Deaf):
             self._suspected, self._suspected_at = program.positions, seen
             self._changes += 1
         settled = seen >= min(2 * self._suspected_at, HISTORY_CALLS) or seen < len(self._ground.history.numbers)
-        asked = self._ground.options.stable_iterations
         is_iteration = settled and not may_be_layer(program, asked)
         return program if is_iteration and program.iterations_seen >= asked else None
 

@@ -54,6 +54,14 @@ def looks(sizes: list[int], seconds: list[float]) -> list[str]:
     return said
 
 
+def test_an_iteration_too_long_to_be_seen_often_enough_is_told_too() -> None:
+    """1,000 calls of their own sizes: of the calls remembered 13 iterations can be seen, and 20 are asked for."""
+    iteration = [(1 << 20) + 4096 * number for number in range(1000)]
+    (sentence,) = looks(iteration * 16, [1.0, 1.0 + LATE_SECONDS, 2.0 + LATE_SECONDS])
+    assert "do not show an iteration 20 times" in sentence
+    assert looks(iteration[:100] * 16, [1.0, 1.0 + LATE_SECONDS, 2.0 + LATE_SECONDS]) == [], "only a matter of time"
+
+
 def test_a_job_whose_calls_do_not_repeat_is_told_once_that_nothing_is_tried() -> None:
     primes = [(1 << 20) + 4096 * (n * n % 1009) for n in range(400)]
     assert looks(primes, [1.0, LATE_SECONDS]) == []
