@@ -111,22 +111,17 @@ def _arms_of(wish: ArmWish, problem: Problem, positions: Sequence[int]) -> Itera
     """(arm, the configs that were asked for) of one wish; several of a sweep or grid."""
     if wish.sweep:
         for cap in _caps(problem):
-            yield _of_sweep(wish, _everywhere(f"{wish.name}={cap}", problem, cap, wish.threads, None))
+            yield _everywhere(f"{wish.name}={cap}", problem, cap, wish.threads, None, sweep=wish.name)
     elif wish.grid:
         for channels, chunk in _grid(problem):
             name = _grid_name(wish.name, channels, chunk)
-            yield _of_sweep(wish, _everywhere(name, problem, channels, wish.threads, chunk))
+            yield _everywhere(name, problem, channels, wish.threads, chunk, sweep=wish.name)
     elif wish.cap is not None:
         yield _everywhere(wish.name, problem, wish.cap, wish.threads, None)
     else:
         asked = _by_site(wish, problem, positions)
         configs = tuple(settable(config, problem.knobs) for config in asked)
         yield Arm(wish.name, Assignment(configs)), asked
-
-
-def _of_sweep(wish: ArmWish, found: tuple[Arm, list[CommConfig]]) -> tuple[Arm, list[CommConfig]]:
-    arm, asked = found
-    return replace(arm, sweep=wish.name), asked
 
 
 def _by_site(wish: ArmWish, problem: Problem, positions: Sequence[int]) -> list[CommConfig]:
@@ -160,14 +155,14 @@ def _own_channels(problem: Problem) -> list[int]:
 
 
 def _everywhere(
-    name: str, problem: Problem, cap: int | None, threads: int | None, chunk: int | None
+    name: str, problem: Problem, cap: int | None, threads: int | None, chunk: int | None, *, sweep: str = ""
 ) -> tuple[Arm, list[CommConfig]]:
     """One setting for all sites. A site that is below the cap anyway keeps its own channels."""
     asked = [
         CommConfig(channels=cap if cap is not None and cap < own else None, threads=threads, chunk_bytes=chunk)
         for own in _own_channels(problem)
     ]
-    return Arm(name, Assignment(tuple(settable(config, problem.knobs) for config in asked))), asked
+    return Arm(name, Assignment(tuple(settable(config, problem.knobs) for config in asked)), sweep), asked
 
 
 def _grid(problem: Problem) -> list[tuple[int | None, int | None]]:

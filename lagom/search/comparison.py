@@ -53,13 +53,12 @@ class _Kept:
         self.logs += [math.log(candidate.z / incumbent.z) for incumbent, candidate in pairs]
 
     @property
-    def is_slow(self) -> bool:
-        return len(self.logs) >= SLOW_CYCLES * PAIRS and float(np.median(self.logs)) > math.log1p(SLOW_ABOVE)
+    def is_known(self) -> bool:
+        return len(self.logs) >= SLOW_CYCLES * PAIRS
 
-    def is_behind(self, other: _Kept) -> bool:
-        """Whether it is surely the slower of the two: the intervals do not touch."""
-        enough = min(len(self.logs), len(other.logs)) >= SLOW_CYCLES * PAIRS
-        return enough and self.interval[0] > other.interval[1]
+    @property
+    def is_slow(self) -> bool:
+        return self.is_known and float(np.median(self.logs)) > math.log1p(SLOW_ABOVE)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -128,7 +127,7 @@ class ComparisonSession:
     def _cycles(self, cycles: int, draw: random.Random) -> Iterator[Arm]:
         for _ in range(cycles):
             self._leave_out()
-            names = [name for name in self._arms if name not in self._slow and name not in self._beaten]
+            names = [name for name in self._arms if name not in self._slow | self._beaten]
             draw.shuffle(names)
             yield from (self._arms[name] for name in names)
         self._why = f"{cycles} cycles of {len(self._arms)} arms were measured"
@@ -136,14 +135,19 @@ class ComparisonSession:
     def _leave_out(self) -> None:
         """Before a cycle: what need not be measured any further. It does not come back."""
         self._slow.update(name for name, kept in self._kept.items() if kept.is_slow)
-        self._beaten.update(name for name in self._arms if name not in self._slow and self._is_beaten(name))
+        for sweep in {arm.sweep for arm in self._arms.values() if arm.sweep}:
+            self._beaten.update(self._surely_behind(sweep))
 
-    def _is_beaten(self, name: str) -> bool:
-        """Whether another arm of its sweep that is still measured is surely faster: nobody will ask for this one's last
-        digit."""
-        own, sweep = self._kept[name], self._arms[name].sweep
-        rivals = (other for other in self._arms.values() if other.sweep == sweep and other.name not in self._beaten)
-        return bool(sweep) and any(own.is_behind(self._kept[rival.name]) for rival in rivals)
+    def _surely_behind(self, sweep: str) -> list[str]:
+        """The arms of a sweep whose interval lies beyond that of another one still measured: nobody will ask for their
+        last digit."""
+        known = {
+            name: self._kept[name].interval
+            for name, arm in self._arms.items()
+            if arm.sweep == sweep and name not in self._slow | self._beaten and self._kept[name].is_known
+        }
+        best = min((high for _, high in known.values()), default=math.inf)
+        return [name for name, (low, _) in known.items() if low > best]
 
     def _next_window(self) -> None:
         self._arm = next(self._order, None)
@@ -156,12 +160,11 @@ class ComparisonSession:
 
     def _finish(self, reason: str) -> None:
         self._wanted = None
-        if self._slow:
-            named = ", ".join(sorted(self._slow))
-            reason += f"; left out after {SLOW_CYCLES} cycles, being over {SLOW_ABOVE:.0%} slower: {named}"
-        if self._beaten:
-            named = ", ".join(sorted(self._beaten))
-            reason += f"; not measured any further once another of their sweep was surely faster: {named}"
+        for names, why in (
+            (self._slow, f"left out after {SLOW_CYCLES} cycles, being over {SLOW_ABOVE:.0%} slower"),
+            (self._beaten, "not measured any further once another of their sweep was surely faster"),
+        ):
+            reason += f"; {why}: {', '.join(sorted(names))}" if names else ""
         self.outcome = Outcome(
             assignment=self.incumbent,
             verdict=COMPARED,
