@@ -13,14 +13,11 @@ from lagom.controller.contexts import Contexts
 from lagom.controller.ground import Deaf, Ground, Learned
 from lagom.controller.measure import Tier
 from lagom.controller.traced import traced_iteration
-from lagom.program import Program, find_program, may_be_layer, tuned_program
-from lagom.program.detect import FEWEST_CALLS, HISTORY_CALLS
-from lagom.records import Function
+from lagom.program import Belief, Program, tuned_program
+from lagom.program.detect import FEWEST_CALLS
 from lagom.wire.region import Capture
 
 LOOK_SECONDS = 0.25
-#: A program that has changed so often while it was learnt does not settle.
-CHANGES = 12
 #: After so long without an iteration whoever watches is told why nothing happens.
 LATE_SECONDS = 25.0  # before others have their turn (turns.py)
 
@@ -35,10 +32,7 @@ class Learning(Deaf):
         self._contexts: Contexts | None = None
         self._looked_at = 0.0
         self._profiled_from: int | None = None  # call
-        self._suspected: tuple[tuple[Function, int], ...] = ()
-        self._suspected_at = 0
-        self._changes = 0
-        self._found = True
+        self._belief = Belief(ground.options.stable_iterations)
         self._began: float | None = None  # when it was first looked for
         ground.record_everything()
 
@@ -50,7 +44,7 @@ class Learning(Deaf):
     @property
     def is_waiting(self) -> bool:
         """Whether no program is in sight that may be believed, or ever another one."""
-        return not self._found or self._changes > CHANGES
+        return self._belief.is_lost
 
     @property
     def wants_timeline(self) -> bool:
@@ -74,7 +68,7 @@ class Learning(Deaf):
         self._looked_at = now
         ground.findings_refuted()
         self._contexts = self._contexts or Contexts(ground.slots, now)
-        program = self._believed_program()
+        program = self._belief.look(ground.history)
         if program is None:
             self._say_if_late(now)
             return "learning"
@@ -90,24 +84,6 @@ class Learning(Deaf):
             ground.best = ground.known = None  # of sites that are no more
         ground.learned = learned
         return "tuning"
-
-    def _believed_program(self) -> Program | None:
-        """A program that has repeated long enough, and was found already when half of the calls that show it had been
-        seen: a run of equal gathers inside the first forward pass also repeats for a while. One that stands for
-        more than the run it was found in needs no such proof. What may be a layer must go on for longer: a whole first
-        step may hold nothing else."""
-        program = find_program(self._ground.history)
-        asked = self._ground.options.stable_iterations
-        self._found = program is not None and asked * program.calls_per_iteration <= HISTORY_CALLS
-        if program is None:
-            return None
-        seen = program.calls_seen
-        if program.positions != self._suspected:
-            self._suspected, self._suspected_at = program.positions, seen
-            self._changes += 1
-        settled = seen >= min(2 * self._suspected_at, HISTORY_CALLS) or seen < len(self._ground.history.numbers)
-        is_iteration = settled and not may_be_layer(program, asked)
-        return program if is_iteration and program.iterations_seen >= asked else None
 
     def _say_if_late(self, now: float) -> None:
         """Not where an iteration is in sight and being counted, nor of next to no calls: that is no mystery."""

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from lagom.program.period import (
     MIN_REPEATS,
+    PACED_CALLS,
     inner_loop,
+    is_layer_like,
     is_typical,
     pause_spacing,
     smallest_period,
@@ -27,14 +29,6 @@ HISTORY_CALLS = 3 * MAX_POSITIONS + 1024
 FEWEST_CALLS, RUN_ITERATIONS = 128, 12
 #: Shares of an iteration's bytes below this are nothing to tune.
 LEFT_OUT = 0.02
-#: A longer period is an iteration, or a micro-batch of one; a shorter one may be a part of it.
-PACED_CALLS = 8
-#: Layers (tensor parallelism, with or without sequence parallelism) make calls of one shape or two.
-LAYER_SHAPES = 2
-#: Such a one may be a layer until it was seen in so many calls, or for so long (ns), for each iteration that is asked
-#: for: large models make 300 to 600 calls a step, and few steps take 20 s. A first step may, but not evenly; what is
-#: uneven is watched five times as long.
-LAYER_CALLS, LAYER_NS, UNEVEN = 200, 1e9, 5
 #: Iterations by which it is decided after which call the host's longest pause comes.
 NEWEST = 8
 #: What repeats within a longer period is an iteration only if it takes so long (ns), and always about as long.
@@ -63,25 +57,6 @@ class Program:
         """The first position 0 at or after ``after_call`` if the job goes on so; ``a_start`` is any position 0."""
         ahead = max(0, after_call - a_start)
         return a_start + -(-ahead // self.calls_per_iteration) * self.calls_per_iteration
-
-
-def may_be_layer(program: Program, iterations: int) -> bool:
-    """Whether the program is so short that it may be a layer of a pass, the step's pause still to come. ``iterations``
-    is how often it is asked to repeat, were it none.
-
-    In the first step of tensor parallelism, slow and irregular, one layer after the other looks like an iteration.
-    """
-    if not _is_layer_like(program.positions):
-        return False
-    seen_calls = max(program.calls_seen, program.iterations_seen * program.calls_per_iteration)
-    seen_ns = program.iterations_seen * program.iteration_ns
-    enough_ns = LAYER_NS * iterations * (1 if program.spread <= STEADY else UNEVEN)
-    return seen_calls < min(LAYER_CALLS * iterations, HISTORY_CALLS) and seen_ns < enough_ns
-
-
-def _is_layer_like(calls: Sequence[tuple[int, int]]) -> bool:
-    """Whether these (function, bytes) may be what a step repeats in each of its layers."""
-    return len(calls) <= PACED_CALLS and len(set(calls)) <= LAYER_SHAPES
 
 
 @dataclass(slots=True)
@@ -228,12 +203,12 @@ def _program_of_all(history: CallHistory) -> Program | None:
         return None
     tail = counting[-(len(counting) // period) * period :]
     repeated = [history.shapes[i] for i in tail[:period]]
-    calls = _step_calls(history, tail, period) if _is_layer_like(repeated) else None
+    calls = _step_calls(history, tail, period) if is_layer_like(repeated) else None
     if calls is not None:
         starts = _phase_with_longest_pause(history, tail, calls)
     else:
         starts = _iteration_starts(history, tail, period)
-        paced = period <= PACED_CALLS and not _is_layer_like(repeated)  # those were asked just now, call by call
+        paced = period <= PACED_CALLS and not is_layer_like(repeated)  # those were asked just now, call by call
         multiple = stationary_multiple(np.diff([history.times[i] for i in starts]), paced=paced)
         starts, calls = _phase_with_longest_pause(history, starts, multiple), period * multiple
     if len(starts) < 3 or calls > MAX_POSITIONS:
@@ -256,7 +231,7 @@ def _iteration_starts(history: CallHistory, tail: list[int], period: int) -> lis
     """Indices where periods begin, at the phase that follows the host's longest median pause."""
     times = np.array([history.times[i] for i in tail], float)
     pauses = np.diff(times, prepend=times[0])
-    by_phase = [np.median(pauses[phase::period][1:]) for phase in range(period)]
+    by_phase = np.median(pauses.reshape(-1, period)[1:], axis=0)
     return tail[int(np.argmax(by_phase)) :: period]
 
 

@@ -26,6 +26,10 @@ MIN_EXPLAINED = 0.75
 MAX_MULTIPLE = 8
 #: A period that repeats so often within a longer one is an iteration, not a micro-batch or a layer.
 INNER_REPEATS = 12
+#: A longer period is an iteration, or a micro-batch of one; a shorter one may be a part of it.
+PACED_CALLS = 8
+#: Layers (tensor parallelism, with or without sequence parallelism) make calls of one shape or two.
+LAYER_SHAPES = 2
 #: Share of the calls that may be other ones in the whole history than in the newest run (total variation).
 MAX_UNLIKE = 0.1
 #: Phases of a multiple must differ by this share of the median duration (and clearly beyond noise) to count as real.
@@ -78,18 +82,52 @@ def unbroken_run(calls: Sequence[Hashable], limit: int) -> int:
     return max(runs, default=0)
 
 
+def is_rotation(one: Sequence[Hashable], other: Sequence[Hashable]) -> bool:
+    """Whether both go round the same circle of calls, wherever each begins."""
+    if len(one) != len(other) or tuple(one) == tuple(other):
+        return len(one) == len(other)
+    lengths = match_lengths([*one, *other, *other])[len(one) : 2 * len(one)]
+    return any(length >= len(one) for length in lengths)
+
+
+def is_layer_like(calls: Sequence[Hashable]) -> bool:
+    """Whether these may be what a step repeats in each of its layers."""
+    return len(calls) <= PACED_CALLS and len(set(calls)) <= LAYER_SHAPES
+
+
 def inner_loop(calls: Sequence[Call]) -> list[Call] | None:
-    """The calls of the smallest period that fills most of one long period, over and over; ``None`` if there is none."""
+    """The calls of the smallest period that fills most of one long period, over and over; ``None`` if there is none.
+
+    Interruptions may part it into runs, of :data:`INNER_REPEATS` each: a backward pass is too small a part of an
+    iteration to be one, and the loop of the forward pass is another. But layers are parted by the ends of micro-batches
+    as iterations are by evaluations, so what may be layers must fill it in one run.
+    """
     words = {call: number for number, call in enumerate(dict.fromkeys(calls))}
-    numbers = np.array([words[call] for call in calls] * 2)  # a run may go over the end
+    numbers = np.array([words[call] for call in calls])
+    enough = MIN_EXPLAINED * len(calls)
     for period in range(1, len(calls) // INNER_REPEATS + 1):
-        breaks = np.flatnonzero(np.r_[True, numbers[period:] != numbers[:-period], True])
-        longest = int(np.argmax(np.diff(breaks)))
-        run = int(np.diff(breaks)[longest]) - 1 + period
-        if MIN_EXPLAINED * len(calls) <= run < len(calls):
-            begin = int(breaks[longest])
-            return [calls[(begin + offset) % len(calls)] for offset in range(period)]
+        begin, longest, held = _largest_loop(numbers, period)
+        if held >= enough:
+            loop = [calls[(begin + offset) % len(calls)] for offset in range(period)]
+            return loop if longest >= enough or not is_layer_like(loop) else None
     return None
+
+
+def _largest_loop(numbers: NDArray[np.intp], period: int) -> tuple[int, int, int]:
+    """Where on the circle the loop of this period begins that holds the most calls, how many are in its longest run and
+    how many in all; none where the circle is nothing but one loop."""
+    breaks = np.flatnonzero(numbers != np.roll(numbers, period))
+    if not len(breaks):
+        return 0, 0, 0
+    lengths = np.diff(breaks, append=breaks[0] + len(numbers)) - 1 + period
+    long = np.flatnonzero(lengths >= INNER_REPEATS * period)
+    loops: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for begin, length in zip((breaks[long] + 1 - period).tolist(), lengths[long].tolist(), strict=True):
+        word = tuple(numbers.take(range(begin, begin + period), mode="wrap").tolist())
+        known = next((loop for loop in loops if is_rotation(loop, word)), word)
+        loops.setdefault(known, []).append((length, begin))
+    runs = max(loops.values(), key=lambda runs: sum(length for length, _ in runs), default=[(0, 0)])
+    return runs[0][1], max(runs)[0], sum(length for length, _ in runs)
 
 
 def is_typical(run: Sequence[Hashable], calls: Sequence[Hashable]) -> bool:

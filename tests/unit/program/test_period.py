@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lagom.program.period import (
     inner_loop,
+    is_rotation,
     is_typical,
     match_lengths,
     pause_spacing,
@@ -138,6 +139,36 @@ def test_an_evaluation_every_so_many_iterations_is_no_part_of_the_iteration() ->
     iteration = list("AAARARAR")
     assert inner_loop(iteration * 40 + list("AAAM") * 5) == iteration
     assert inner_loop(list("AAAM") * 2 + iteration * 40) == iteration
+
+
+@given(
+    st.integers(3, 12),
+    st.lists(st.tuples(st.integers(12, 40), st.lists(st.sampled_from([0, 1, 99]), min_size=1, max_size=9)), min_size=1),
+    st.integers(0, 1000),
+)
+def test_an_iteration_is_found_between_several_interruptions(
+    length: int, parts: list[tuple[int, list[int]]], turn: int
+) -> None:
+    """Evaluations every 90 iterations and a checkpoint every 90, 43 later: no run is most of the period."""
+    iteration = list(range(length))
+    calls = [call for repeats, odd in parts for call in [*iteration * repeats, *odd, 98]]
+    turned = calls[turn % len(calls) :] + calls[: turn % len(calls)]
+    loop = inner_loop(turned)
+    assert loop is not None
+    assert is_rotation(loop, iteration)
+
+
+def test_layers_between_the_ends_of_micro_batches_are_no_iterations() -> None:
+    """Nor where a pass repeats a pair of calls: two shapes, parted by something eight times a step."""
+    assert inner_loop((list("S") * 64 + ["M"]) * 8 + ["G"]) is None
+    assert inner_loop((list("AR") * 64 + ["M"]) * 8 + ["G"]) is None
+    assert inner_loop((fsdp(60) + ["M"]) * 8 + ["G"]) is None
+
+
+@given(st.lists(st.sampled_from("ab"), max_size=8), st.lists(st.sampled_from("ab"), max_size=8))
+def test_rotations_agree_with_the_definition(one: list[str], other: list[str]) -> None:
+    turns = [other[n:] + other[:n] for n in range(max(1, len(other)))]
+    assert is_rotation(one, other) == (one in turns)
 
 
 @pytest.mark.parametrize("layers", [2, 30, 80])

@@ -1,0 +1,88 @@
+"""When a program is believed: counted over more calls than are remembered, and only while nothing breaks it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from lagom.program import Belief, CallHistory
+from lagom.program.detect import HISTORY_CALLS
+from lagom.records import Function
+from lagom.wire.layout import CALL_RECORD, MAX_POSITIONS
+
+ASKED = 20
+REDUCE = int(Function.ALL_REDUCE)
+LOOK = 401  # calls between two looks
+
+
+def distinct(calls: int) -> list[int]:
+    """Sizes of an iteration none of whose calls looks like another."""
+    return [(1 << 20) + 4096 * number for number in range(calls)]
+
+
+def records(sizes: list[int], pauses: dict[int, int] | None = None) -> NDArray[np.void]:
+    """AllReduces 1 ms apart; ``pauses`` (ms) come before the calls of these numbers."""
+    rows = np.zeros(len(sizes), CALL_RECORD)
+    gaps = np.full(len(sizes), 1_000_000)
+    for call, pause in (pauses or {}).items():
+        gaps[call] = pause * 1_000_000
+    rows["call"], rows["time_ns"] = np.arange(len(rows)), np.cumsum(gaps)
+    rows["function"], rows["bytes"] = REDUCE, sizes
+    return rows
+
+
+def believed_at(rows: NDArray[np.void], every: int = LOOK) -> tuple[int, int] | None:
+    """After how many calls a program is believed, and of how many calls it is; ``None`` if none is."""
+    history, belief = CallHistory(), Belief(ASKED)
+    for at in range(0, len(rows), every):
+        history.extend(rows[at : at + every])
+        program = belief.look(history)
+        if program is not None:
+            return at + every, program.calls_per_iteration
+    return None
+
+
+@pytest.mark.parametrize("calls", [HISTORY_CALLS // ASKED + 1, 1000, 2000, MAX_POSITIONS])
+def test_an_iteration_may_fill_a_third_of_the_memory(calls: int) -> None:
+    """It is believed when it was seen 20 times, as any other, though three to nineteen of them are remembered."""
+    assert ASKED * calls > HISTORY_CALLS
+    after, period = believed_at(records(distinct(calls) * (ASKED + 3))) or (0, 0)
+    assert period == calls
+    assert ASKED * calls <= after < ASKED * calls + LOOK
+
+
+def test_what_breaks_a_long_iteration_makes_the_count_begin_anew() -> None:
+    """One call too many in the thirteenth: twenty whole ones are awaited after it."""
+    one = distinct(2000)
+    sizes = [*one * 12, 1 << 30, *one * (ASKED + 2)]
+    after, period = believed_at(records(sizes)) or (0, 0)
+    assert period == len(one)
+    assert 12 * 2000 + ASKED * 2000 <= after < 12 * 2000 + ASKED * 2000 + 2 * LOOK
+    assert believed_at(records([*one * 12, 1 << 30] * 6)) is None, "never twenty in a row"
+
+
+def test_dropped_records_make_the_count_begin_anew() -> None:
+    rows = records(distinct(2000) * (12 + ASKED + 2))
+    lost = np.delete(rows, slice(24_100, 24_200))
+    after, _ = believed_at(lost) or (0, 0)
+    assert 24_100 + ASKED * 2000 <= after < 24_100 + ASKED * 2000 + 2 * LOOK
+
+
+def test_looks_that_are_far_apart_prove_nothing_of_the_calls_between() -> None:
+    """Eleven iterations go by unseen between two looks: what they held is not known."""
+    history, belief = CallHistory(), Belief(ASKED)
+    rows = records(distinct(2000) * 200)
+    for at in range(0, 150 * 2000, 11 * 2000):
+        history.extend(rows[at + 11 * 2000 - HISTORY_CALLS : at + 11 * 2000])  # the ones before were dropped
+        assert belief.look(history) is None
+
+
+def test_a_pause_elsewhere_turns_a_long_iteration_but_does_not_break_it() -> None:
+    """The collector of the host's garbage comes after another call each time, so position 0 comes to lie there."""
+    calls, odd = 4000, [17, 2900, 1203, 3555, 640]
+    pauses = {number * calls: 5 for number in range(1, ASKED + 2)}
+    pauses |= {number * calls + odd[number % len(odd)]: 400 for number in range(1, ASKED + 2)}
+    after, period = believed_at(records(distinct(calls) * (ASKED + 2), pauses)) or (0, 0)
+    assert period == calls
+    assert after < ASKED * calls + LOOK
