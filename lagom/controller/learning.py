@@ -14,10 +14,11 @@ from lagom.controller.ground import Deaf, Ground, Learned
 from lagom.controller.measure import Tier
 from lagom.controller.traced import traced_iteration
 from lagom.program import Belief, Program, tuned_program
-from lagom.program.detect import FEWEST_CALLS
+from lagom.program.detect import FEWEST_CALLS, HISTORY_CALLS
 from lagom.wire.region import Capture
 
 LOOK_SECONDS = 0.25
+CALLS_BETWEEN_LOOKS = HISTORY_CALLS // 4
 #: After so long without an iteration whoever watches is told why nothing happens.
 LATE_SECONDS = 25.0  # before others have their turn (turns.py)
 
@@ -31,6 +32,7 @@ class Learning(Deaf):
         self._ground = ground
         self._contexts: Contexts | None = None
         self._looked_at = 0.0
+        self._looked_until = 0  # call
         self._profiled_from: int | None = None  # call
         self._belief = Belief(ground.options.stable_iterations)
         self._began: float | None = None  # when it was first looked for
@@ -63,9 +65,8 @@ class Learning(Deaf):
 
     def step(self, now: float) -> str:
         ground = self._ground
-        if now - self._looked_at < LOOK_SECONDS or not ground.may_tune:
+        if not (ground.may_tune and self._is_time_to_look(now)):
             return "learning"
-        self._looked_at = now
         ground.findings_refuted()
         self._contexts = self._contexts or Contexts(ground.slots, now)
         program = self._belief.look(ground.history)
@@ -84,6 +85,14 @@ class Learning(Deaf):
             ground.best = ground.known = None  # of sites that are no more
         ground.learned = learned
         return "tuning"
+
+    def _is_time_to_look(self, now: float) -> bool:
+        """Now and then, and before calls are forgotten that no look has seen."""
+        newest = next(reversed(self._ground.history.numbers), 0)
+        if now - self._looked_at < LOOK_SECONDS and newest - self._looked_until < CALLS_BETWEEN_LOOKS:
+            return False
+        self._looked_at, self._looked_until = now, newest
+        return True
 
     def _say_if_late(self, now: float) -> None:
         """Not where an iteration is in sight and being counted, nor of next to no calls: that is no mystery."""

@@ -12,6 +12,7 @@ import pytest
 
 from lagom import journal
 from lagom.demo.stage import Scene
+from lagom.program.detect import HISTORY_CALLS
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.incidents import Incident, checkpoint, evaluation
@@ -132,3 +133,13 @@ def test_a_graph_capture_ends_the_trials(job: Job, tmp_path: Path) -> None:
     assert run.of(journal.Outcome)[0].verdict == "stopped"
     assert "CUDA graph" in run.of(journal.Outcome)[0].reason
     assert run.iterations > CAPTURED_AT
+
+
+def test_an_iteration_of_a_thousand_calls_is_tuned_too(job: Job, tmp_path: Path) -> None:
+    """Of twenty only twelve are remembered; the others are counted as they go by."""
+    calls = fsdp_like_calls(366, 4 << 20)
+    assert 20 * len(calls) > HISTORY_CALLS > 3 * len(calls)
+    run = tune(plain(calls), job, tmp_path)
+    assert [program.period for program in run.of(journal.Program)] == [len(calls)]
+    assert run.of(journal.Outcome)[0].verdict == "stock_is_best", run.of(journal.Outcome)[0].reason
+    assert run.of(journal.Move), "nothing was tried"

@@ -21,9 +21,10 @@ from lagom.sim.virtual.incidents import shaped
 from lagom.sim.virtual.nccl import Collective, VirtualCommunicator
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.timing import IterationTimes, fill_collective
-from lagom.wire.layout import KERNEL_SPAN, SPAN_COMPUTE, UNKNOWN_RANK
+from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_SPAN, SPAN_COMPUTE, UNKNOWN_RANK
 
 PACE_SECONDS = 2.0  # real time a rank waits at most for a controller that does not read
+CALLS_BETWEEN_WAITS = CALL_RING_CAPACITY // 2  # iterations may have more calls than the ring holds
 ANSWER_SECONDS = 0.05  # the same for the outcome of a plan
 ARRIVAL_NS = 4_000.0  # ranks reach a collective this far apart
 KERNEL_JITTER = 0.002
@@ -116,10 +117,11 @@ class Gallery:
             time.sleep(1e-3)
 
     def _has_room(self, entry: ProcessEntry) -> bool:
-        """For the spans of everything enqueued, and the calls of one more iteration with a small one."""
+        """For the spans of everything enqueued, and the calls of one more iteration with a small one, or of a part of
+        one that the ring does not hold."""
         kernels, calls = entry.room(self._comm_ids)
         spans = sum(len(one.times.rows) + len(one.asides) for one in self._expected.values())
-        return kernels >= spans and calls >= max(map(len, self._mine), default=0) + 2
+        return kernels >= spans and calls >= min(max(map(len, self._mine), default=0) + 2, CALLS_BETWEEN_WAITS)
 
     def _capture(self, entry: ProcessEntry) -> int:
         capture = 0

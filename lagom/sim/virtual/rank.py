@@ -23,7 +23,7 @@ from pathlib import Path
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.agreement import CallLog
 from lagom.sim.virtual.entry import ProcessEntry
-from lagom.sim.virtual.gallery import Aside, Gallery
+from lagom.sim.virtual.gallery import CALLS_BETWEEN_WAITS, Aside, Gallery
 from lagom.sim.virtual.host import HostAndGpu
 from lagom.sim.virtual.incidents import Incident, Script
 from lagom.sim.virtual.nccl import Collective, VirtualCommunicator, VirtualNccl
@@ -162,8 +162,11 @@ class Rank:
 
     def _calls(self, indices: Sequence[int], configs: list[CommConfig | None]) -> None:
         """The collectives of ``indices`` in groups: neighbours on one communicator, ``spec.groups`` at most."""
-        operations, at = self.timing.operations, 0
+        operations, at, waited_at = self.timing.operations, 0, 0
         while at < len(indices):
+            if at - waited_at + self.spec.groups > CALLS_BETWEEN_WAITS:
+                self.gallery.wait_for_reader(self.parent_alive)
+                waited_at = at
             communicator = operations[indices[at]].communicator
             end = at + 1
             while end < len(indices) and end - at < self.spec.groups:

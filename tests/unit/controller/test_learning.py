@@ -204,3 +204,17 @@ def test_iterations_between_evaluations_count_together() -> None:
     found, _, second = believed(all_reduces(sizes, np.full(len(sizes), 30_000_000)))
     assert found == 2
     assert 20.0 <= second < 30.0
+
+
+def test_a_job_of_many_calls_a_second_is_looked_at_before_they_are_forgotten() -> None:
+    """Two thousand calls an iteration and sixty thousand a second: only looks that overlap show twenty in a row."""
+    iteration = [(1 << 20) + 4096 * number for number in range(2000)]
+    rows = all_reduces(iteration * 24, np.full(24 * 2000, 16_000))
+    history = CallHistory()
+    learning = Learning(ground_on(history, []))
+    phases = []
+    for at in range(0, len(rows), 320):
+        history.extend(rows[at : at + 320])
+        phases.append(learning.step(LOOK_SECONDS + at / 60_000))
+    believed = phases.index("aside") * 320
+    assert 20 * 2000 <= believed < 22 * 2000
