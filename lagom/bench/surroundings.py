@@ -8,8 +8,9 @@ from lagom.bench.process import OURS, PLUGINS
 
 #: Variables that make another job of the same command line.
 TELLING = ("NCCL_", "LAGOM_", "TORCH_NCCL_", "CUDA_DEVICE_MAX_CONNECTIONS", "LD_PRELOAD")
-#: Of these, what a process is given anew in any case, and what only says where something lies or how much is told.
-SILENT = (*OURS, *PLUGINS, "LAGOM_SHM_DIR", "LAGOM_PYTHON", "LAGOM_LOG_LEVEL", "NCCL_DEBUG_FILE")
+#: Of these, what a process is given anew in any case, and what only says where something lies, how much is told, or
+#: which commit the evidence is signed with (``tests/evidence.py``).
+SILENT = (*OURS, *PLUGINS, "LAGOM_SHM_DIR", "LAGOM_PYTHON", "LAGOM_LOG_LEVEL", "LAGOM_COMMIT", "NCCL_DEBUG_FILE")
 
 
 def telling(environ: Mapping[str, str]) -> dict[str, str]:

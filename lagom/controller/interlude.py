@@ -15,7 +15,8 @@ from lagom.records import Function
 
 #: Both must be reached. An evaluation of so many batches is taken for a new job; learning that costs nothing but time.
 ITERATIONS, SECONDS = 200, 60.0
-LOOK_EVERY_CALLS = 64
+#: A look costs as much as the calls it looks at: every so many new ones, and when the history has grown by a share.
+LOOK_EVERY_CALLS, LOOK_EVERY_SHARE = 64, 1 / 16
 
 
 class Interlude:
@@ -35,7 +36,8 @@ class Interlude:
 
     def has_replaced_it(self) -> bool:
         """Whether one other iteration has been there for long. The times are those of the records."""
-        if not self.history.numbers or self.history.numbers[-1] - self._looked_at < LOOK_EVERY_CALLS:
+        fresh = next(reversed(self.history.numbers), 0) - self._looked_at
+        if fresh < max(LOOK_EVERY_CALLS, LOOK_EVERY_SHARE * len(self.history.numbers)):
             return False
         now = (self.history.numbers[-1], self.history.times[-1])
         self._looked_at = now[0]
