@@ -21,7 +21,13 @@ def table(results: list[Data]) -> str:
     known = [(measured[0], data) for data in results if (measured := [s["gpus"] for s in data["sessions"]])]
     known.sort(key=lambda one: -one[0])
     compared = [line for gpus, data in known for row in rows() for line in _compared(gpus, data, row)]
-    others = [line for gpus, data in known for row in rows() for line in _verdict(gpus, data, row)]
+    others = [
+        line
+        for tell in (_by_setting, _verdict)
+        for gpus, data in known
+        for row in rows()
+        for line in tell(gpus, data, row)
+    ]
     return "\n".join([*HEAD, *compared, "", *others])
 
 
@@ -56,6 +62,16 @@ def told(found: Data | None) -> str:
     """``1.074 [1.065, 1.082], n = 16``; a dash where nothing was measured."""
     number = speed(found)
     return number if found is None or number == NONE or found["low"] is None else f"{number}, n = {found['pairs']}"
+
+
+def _by_setting(gpus: int, data: Data, row: Row) -> Iterator[str]:
+    """A row that asks what a setting does, and searches for none."""
+    found = {one["arm"]: one for one in data["rows"].get(row.name, {}).get("results", [])}
+    if not found or set(found) & set(STRATEGIES):
+        return
+    noise = f"stock against stock {told(found.pop('stock', None))}"
+    shown = (f"`{arm}` {told(one)}" for arm, one in found.items())
+    yield f"- `{row.name}`, {gpus} GPUs, NCCL {nccl(data, row)} ({row.asks}): {'; '.join((*shown, noise))}."
 
 
 def _verdict(gpus: int, data: Data, row: Row) -> Iterator[str]:
