@@ -1,37 +1,7 @@
-/* Capture from end to end against a fake CUPTI: records, names, the join, drops, other profilers, on and off, the end. */
+/* Capture from end to end against a fake CUPTI: records, names, the join, drops, on and off, the end. */
 #include <limits.h>
 
 #include "timeline_harness.h"
-
-static void attach(void)
-{
-    load_fakes();
-    CHECK_EQUAL(timeline.attach(region, 1, NULL), 0);
-}
-
-static void leave(void)
-{
-    timeline.detach();
-    CHECK_EQUAL(threads_of_ours(), 0);
-    free(region);
-}
-
-static const struct lagom_kernel_span *nccl_span(uint32_t which)
-{
-    for (uint32_t i = 0; i < span_count; i++) {
-        if (spans[i].kind != LAGOM_SPAN_COMPUTE && which-- == 0) {
-            return &spans[i];
-        }
-    }
-    CHECK(false);
-    return NULL;
-}
-
-static void check_span(const struct lagom_kernel_span *span, uint64_t call, enum lagom_join_result result)
-{
-    CHECK_EQUAL(span->join, result);
-    CHECK_EQUAL(span->call, call);
-}
 
 static void one_of_each(size_t record_bytes)
 {
@@ -212,84 +182,6 @@ static void nobody_reads(void)
     leave();
 }
 
-static void torch_profiler_comes_and_goes(void)
-{
-    int before[4], after[4];
-    attach();
-    switch_on();
-    compute();
-    fake.counts(before);
-    fake.torch_profiling(1);
-    fake.steal();
-    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 1));
-    CHECK(strstr(process->remark, "torch.profiler") != NULL);
-    want(0);
-    rest(100 * MS);
-    fake.counts(after);
-    CHECK_EQUAL(after[1], before[1]); /* nothing was switched off */
-    CHECK_EQUAL(after[2], before[2]); /* and no callback taken back */
-    want(1);
-    rest(400 * MS);
-    CHECK_EQUAL(state(), LAGOM_TIMELINE_YIELDED); /* still theirs */
-    fake.torch_profiling(0);
-    CHECK(becomes(LAGOM_TIMELINE_ON, 3));
-    drain();
-    span_count = 0;
-    nccl_launch(GATHER, 4, 9, 1, LAGOM_ALL_GATHER, 16);
-    await_spans(1);
-    check_span(nccl_span(0), 9, LAGOM_JOIN_CALL);
-    leave();
-}
-
-/* CUDA activities alone: torch keeps it to the profiled thread, which launches. */
-static void torch_profiles_a_thread(void)
-{
-    int before[4], after[4];
-    attach();
-    switch_on();
-    fake.counts(before);
-    fake.torch_profiling_thread(1);
-    fake.steal();
-    nccl_launch(GATHER, 4, 1, 1, LAGOM_ALL_GATHER, 16);
-    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 1));
-    CHECK(strstr(process->remark, "torch.profiler") != NULL);
-    for (int i = 0; i < 80; i++) {
-        nccl_launch(GATHER, 4, 2, 1, LAGOM_ALL_GATHER, 16);
-        rest(20 * MS);
-        fake.counts(after);
-        CHECK_EQUAL(after[1], before[1]);
-        CHECK_EQUAL(after[2], before[2]);
-    }
-    fake.torch_profiling_thread(0);
-    CHECK(becomes(LAGOM_TIMELINE_ON, 5));
-    leave();
-}
-
-/* Kineto gets ready: its clock is there before any thread is profiled. */
-static void somebody_takes_the_clock(void)
-{
-    int before[4], after[4];
-    attach();
-    switch_on();
-    fake.counts(before);
-    fake.take_clock();
-    uint64_t began = now_ns();
-    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 1));
-    CHECK(now_ns() - began < 500 * MS);
-    fake.steal();
-    rest(700 * MS); /* nobody is profiled yet: still theirs */
-    CHECK_EQUAL(state(), LAGOM_TIMELINE_YIELDED);
-    fake.torch_profiling_thread(1);
-    nccl_launch(GATHER, 4, 1, 1, LAGOM_ALL_GATHER, 16);
-    fake.torch_profiling_thread(0);
-    nccl_launch(GATHER, 4, 2, 1, LAGOM_ALL_GATHER, 16);
-    fake.counts(after);
-    CHECK_EQUAL(after[1], before[1]);
-    CHECK_EQUAL(after[2], before[2]);
-    CHECK(becomes(LAGOM_TIMELINE_ON, 6)); /* it was profiled, and is no longer */
-    leave();
-}
-
 /* CUPTI returns a buffer when its last kernel has ended: a later one may come first. */
 static void buffers_in_another_order(void)
 {
@@ -306,71 +198,6 @@ static void buffers_in_another_order(void)
     for (uint32_t i = 0; i < 8; i++) {
         check_span(nccl_span(i), i, LAGOM_JOIN_CALL);
     }
-    leave();
-}
-
-/* The kernels before it may be told late, or never. */
-static void await_kernel_of(uint8_t function)
-{
-    uint64_t until = now_ns() + 10000ull * MS;
-    bool is_there = false;
-    while (!is_there && now_ns() < until) {
-        drain();
-        for (uint32_t i = 0; i < span_count; i++) {
-            is_there |= spans[i].kind == LAGOM_SPAN_COLLECTIVE && spans[i].function == function;
-        }
-        rest(2 * MS);
-    }
-    CHECK(is_there);
-}
-
-static void somebody_takes_the_callbacks_silently(void)
-{
-    attach();
-    switch_on();
-    fake.steal();
-    uint64_t until = now_ns() + 8000ull * MS;
-    for (uint64_t call = 0; state() == LAGOM_TIMELINE_ON && now_ns() < until; call++) {
-        nccl_launch(GATHER, 4, call, 1, LAGOM_ALL_GATHER, 16);
-        rest(20 * MS);
-    }
-    CHECK_EQUAL(state(), LAGOM_TIMELINE_YIELDED);
-    CHECK(strstr(process->remark, "another profiler") != NULL);
-    fake.torch_profiling_thread(1); /* it was torch; and is no longer */
-    nccl_launch(GATHER, 4, 498, 1, LAGOM_ALL_GATHER, 16);
-    fake.torch_profiling_thread(0);
-    CHECK(becomes(LAGOM_TIMELINE_ON, 6)); /* registered again: it is still wanted */
-    rest(50 * MS); /* their half-filled buffer comes to us, is not ours, and takes its records with it */
-    nccl_launch(GATHER, 4, 500, 1, LAGOM_ALL_GATHER, 16);
-    nccl_launch(SCATTER, 4, 501, 1, LAGOM_REDUCE_SCATTER, 16);
-    await_kernel_of(LAGOM_REDUCE_SCATTER);
-    leave();
-}
-
-static void foreign_buffers_are_left_alone(void)
-{
-    attach();
-    switch_on();
-    uint8_t *foreign = fake.foreign_buffer();
-    uint64_t until = now_ns() + 1000ull * MS;
-    while (lagom_load_acquire(&process->timeline_lost) == 0 && now_ns() < until) {
-        rest(2 * MS);
-    }
-    CHECK_EQUAL(lagom_load_acquire(&process->timeline_lost), 1);
-    free(foreign); /* a second free of it would be ours */
-    leave();
-}
-
-static void an_injected_tool_is_respected(void)
-{
-    setenv("CUDA_INJECTION64_PATH", "/opt/nvidia/libToolsInjection64.so", 1);
-    attach();
-    want(1);
-    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 2));
-    CHECK(strstr(process->remark, "CUDA_INJECTION64_PATH") != NULL);
-    int counts[4];
-    fake.counts(counts);
-    CHECK_EQUAL(counts[0] + counts[2], 0);
     leave();
 }
 
@@ -459,13 +286,7 @@ int main(void)
     CASE(useless_records_are_counted);
     CASE(two_buffers_and_many_kernels);
     CASE(nobody_reads);
-    CASE(torch_profiler_comes_and_goes);
-    CASE(torch_profiles_a_thread);
-    CASE(somebody_takes_the_clock);
     CASE(buffers_in_another_order);
-    CASE(somebody_takes_the_callbacks_silently);
-    CASE(foreign_buffers_are_left_alone);
-    CASE(an_injected_tool_is_respected);
     CASE(refused_by_cupti);
     CASE(no_gpu_here);
     CASE(on_and_off_again);

@@ -245,6 +245,36 @@ static inline int threads_of_ours(void)
     return count;
 }
 
+static inline void attach(void)
+{
+    load_fakes();
+    CHECK_EQUAL(timeline.attach(region, 1, NULL), 0);
+}
+
+static inline void leave(void)
+{
+    timeline.detach();
+    CHECK_EQUAL(threads_of_ours(), 0);
+    free(region);
+}
+
+static inline const struct lagom_kernel_span *nccl_span(uint32_t which)
+{
+    for (uint32_t i = 0; i < span_count; i++) {
+        if (spans[i].kind != LAGOM_SPAN_COMPUTE && which-- == 0) {
+            return &spans[i];
+        }
+    }
+    CHECK(false);
+    return NULL;
+}
+
+static inline void check_span(const struct lagom_kernel_span *span, uint64_t call, enum lagom_join_result result)
+{
+    CHECK_EQUAL(span->join, result);
+    CHECK_EQUAL(span->call, call);
+}
+
 /* Cases mostly wait: some of them run side by side, each in a child with a region of its own. */
 #define SIDE_BY_SIDE 4u
 
