@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.matrix import summary
 from benchmarks.matrix.page import Data, headline, page
-from benchmarks.matrix.results import FORMAT
+from benchmarks.matrix.results import FORMAT, written
 
 
 def merge(parts: list[Path]) -> Data:
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the table of targets and write nothing")
     arguments = parser.parse_args()
     if arguments.parts:
-        arguments.results.write_text(json.dumps(merge(arguments.parts), indent=1) + "\n")
+        arguments.results.write_text(written(merge(arguments.parts)))
     data = json.loads(arguments.results.read_text())
     if arguments.table:
         print("\n".join(headline(data)))

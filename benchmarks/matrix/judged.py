@@ -134,7 +134,8 @@ def _threads_of_sweep(name: str, entry: Data) -> Iterator[str]:
     for knobs, values in threads.items() if most is not None else ():
         if values is not most and most is not None:
             ratio = _paired(most, values, 2)
-            yield f"| {name} | {knobs.strip('{}')} | {told(ratio)} over nt = 512 | {same(ratio)} |"
+            setting = knobs.strip("{}").replace("'", "").replace(": ", " = ")
+            yield f"| {name} | {setting} | {told(ratio)} over nt = 512 | {same(ratio)} |"
 
 
 # -- sweeps

@@ -253,6 +253,8 @@ def in_words(verdict: Data) -> str:
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "**no**"
     if isinstance(value, dict):
         return ", ".join(f"{name} {_plain(one)}" for name, one in value.items())
     if isinstance(value, list):

@@ -77,7 +77,7 @@ def _interval(axes: Axes, at: float, found: Data, colour: str, label: str) -> No
 
 def _figure_3(entry: Data) -> Figure:
     """a: y over (NC, C); b: x and y over NC; c: over C; d: over NT."""
-    figure, axes = plt.subplots(1, 4, figsize=(16, 3.4))
+    figure, axes = plt.subplots(1, 4, figsize=(16, 3.4), layout="constrained")
     found = [(part, knobs, medians(samples)) for part, knobs, samples in points_of(entry)]
     _grid(axes[0], {(k["nc"], k["chunk"]): m[1] for part, k, m in found if m and part.startswith("3a")})
     for place, (part, knob) in zip(axes[1:], (("3b", "nc"), ("3c", "chunk"), ("NT", "nt")), strict=True):
@@ -95,9 +95,11 @@ def _grid(axes: Axes, values: dict[tuple[int, int], float]) -> None:
     axes.imshow(table, aspect="auto", origin="lower", cmap="viridis")
     axes.set_xticks(range(len(chunks)), [format_bytes(c) for c in chunks])
     axes.set_yticks(range(len(channels)), [str(nc) for nc in channels])
+    light = 0.5 * (min(values.values()) + max(values.values()))
     for row, line in enumerate(table):
         for column, value in enumerate(line):
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color="white", fontsize=8)
+            ink = "black" if value > light else "white"
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=8)
     axes.set(xlabel="C", ylabel="NC", title="3a: y, NT = 128")
 
 

@@ -21,6 +21,8 @@ from lagom.errors import LagomError
 FORMAT = 2
 #: Where a file lay on the machine is nobody's business: paths are cut to their last two words.
 PATHS = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+(?=[\w.+-]+/[\w.+-])")
+#: Lists, and lists of lists, of numbers alone.
+NUMBERS = re.compile(r"\[[\s\d.,eE+\-\[\]]*\]")
 #: What a session was measured with; samples of two setups do not belong together.
 SETUP = ("rehearsed", "gpus", "gpu", "nccl", "nccl_230", "torch")
 #: What is said about a row, or how it is judged or planned, does not change what was measured.
@@ -84,8 +86,13 @@ class Results:
         """The whole file, in one step."""
         whole = {"format": FORMAT, "sessions": self.sessions, "rows": self.rows, "superseded": self.superseded}
         partial = self.out.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(PATHS.sub("", json.dumps(whole, indent=1)) + "\n")
+        partial.write_text(PATHS.sub("", written(whole)))
         partial.replace(self.out)
+
+
+def written(whole: dict[str, Any]) -> str:
+    """As JSON for people and for diffs: samples, most of it, lie on one line each time."""
+    return NUMBERS.sub(lambda found: re.sub(r"\n\s*", "", found[0]), json.dumps(whole, indent=1)) + "\n"
 
 
 def setup_of(session: dict[str, Any]) -> dict[str, Any]:

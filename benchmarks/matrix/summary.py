@@ -13,7 +13,6 @@ HEAD = (
 )
 NONE = "–"
 STRATEGIES = ("lagom", "guided")
-YES = {True: "yes", False: "**no**"}
 
 
 def table(results: list[Data]) -> str:
@@ -77,5 +76,4 @@ def _by_setting(gpus: int, data: Data, row: Row) -> Iterator[str]:
 def _verdict(gpus: int, data: Data, row: Row) -> Iterator[str]:
     verdict = data["rows"].get(row.name, {}).get("verdict")
     if verdict:
-        shown = {name: YES[value] if isinstance(value, bool) else value for name, value in verdict.items()}
-        yield f"- `{row.name}`, {gpus} GPUs ({row.asks}): {in_words(shown)}."
+        yield f"- `{row.name}`, {gpus} GPUs ({row.asks}): {in_words(verdict)}."

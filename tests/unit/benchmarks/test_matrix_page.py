@@ -13,6 +13,7 @@ from benchmarks import matrix_page
 from benchmarks.matrix import judged, sweep
 from benchmarks.matrix.page import page, twins
 from benchmarks.matrix.plots import draw
+from benchmarks.matrix.results import written
 from benchmarks.matrix.rows import Row, rows
 from benchmarks.matrix.summary import table
 from lagom.bench import Ratio
@@ -92,7 +93,7 @@ def test_the_page_says_what_was_reached_what_was_not_and_what_is_missing(tmp_pat
     assert "Reproduced in 1 of 2 rows: host-fsdp-32768 0.870 [0.860, 0.880]" in text
     assert "| MPT-7B | TP | host path | 1.100 [1.090, 1.110] |" in text
     assert "| MPT-7B | TP | NVLink | not measured |" in text
-    assert "tuned within two stock settings: True" in text
+    assert "tuned within two stock settings: yes" in text
     assert re.search(r"Rows without a measurement: .*nvlink-zero-cta-4096", text)
     assert "| 3b: NC at C = 16 KiB | nc = 1, chunk = 16384 | 1.000 | 2.000 | 2.500 | 3 |" in text
     assert "| host-fsdp-16384 | 1.100 [1.100, 1.100], n = 12 | ahead |" in text
@@ -176,3 +177,11 @@ def test_the_readme_tells_rows_that_ask_what_a_setting_does() -> None:
     (line,) = [line for line in table([data]).splitlines() if "`nvlink-headroom-8192`" in line]
     assert "`static=24` 1.000 [0.990, 1.010], n = 24; stock against stock 1.001 [0.991, 1.011], n = 24." in line
     assert "is there a gain with more channels" in line
+
+
+def test_samples_lie_on_one_line_and_lose_nothing() -> None:
+    whole = {"rows": {"a": {"samples": [[[1.5, -2e-9], 3], []], "said": "1.0 [0.9, 1.1]", "of": [None, 1, {"x": [1]}]}}}
+    text = written(whole)
+    assert json.loads(text) == whole
+    assert '"samples": [[[1.5,-2e-09],3],[]],' in text
+    assert '"1.0 [0.9, 1.1]"' in text
