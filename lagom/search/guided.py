@@ -52,7 +52,7 @@ class Guided(Strategy):
         super().__init__(problem, seed, shared=shared)
         from lagom.cost import Ladders, model_of  # numpy; scipy follows at the first fit
 
-        self._dims = tuple(dim for dim in self.space.dims if dim in ("channels", "chunk"))  # NT: negligible (par. 3.2)
+        self._dims = tuple(dim for dim in self.space.dims if dim in ("channels", "chunk"))  # NT: see lagom/cost
         self._pairs = () if "chunk" in self._dims else self._offered()
         self._model = model_of(problem, program)
         self._ladders = Ladders(self._model, [self._alternatives(unit) for unit in self.space.units])
