@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lagom.program.detect import HISTORY_CALLS, STEADY, CallHistory, Program, find_program
-from lagom.program.period import MIN_EXPLAINED, is_layer_like, is_rotation
+from lagom.program.period import explained_by, is_layer_like, is_rotation
 
 #: A program that has changed so often while it was learnt does not settle.
 CHANGES = 12
@@ -27,9 +27,9 @@ class Belief:
 
     asked: int
     _suspected: Program | None = None
-    _suspected_at: int = 0  # calls that showed it when it was first found
-    _since: int = 0  # number of the first of them
-    _newest: int = 0  # number of the newest that has shown it
+    _suspected_at: int = 0  # calls seen when it was first found
+    _repeated: int = 0  # counted calls that it explains, up to the newest look, without a break
+    _newest: int = -1  # number of the newest call of that look
     _changes: int = 0
     _in_sight: bool = True
 
@@ -44,30 +44,29 @@ class Belief:
         self._in_sight = program is not None
         if program is None:
             return None
-        self._follow(program, history)
-        calls = self._newest + 1 - self._since
+        self._suspect(program)
+        self._count(program, history)
         stands_for_more = program.calls_seen < len(history.numbers)
-        is_settled = stands_for_more or calls >= min(2 * self._suspected_at, HISTORY_CALLS)
+        is_settled = stands_for_more or program.calls_seen >= min(2 * self._suspected_at, HISTORY_CALLS)
         if not is_settled or _may_be_layer(program, self.asked):
             return None
-        seen = max(program.iterations_seen, calls // program.calls_per_iteration)
+        seen = max(program.iterations_seen, self._repeated // len(program.positions))
         return program if seen >= self.asked else None
 
-    def _follow(self, program: Program, history: CallHistory) -> None:
-        """Since when this program has been seen, without a break."""
-        newest = history.numbers[-1]
-        is_same = self._suspected is not None and is_rotation(program.positions, self._suspected.positions)
-        if not is_same:
-            self._suspected, self._suspected_at = program, program.calls_seen
+    def _suspect(self, program: Program) -> None:
+        """Position 0 may come to lie elsewhere while little was seen of it: that makes no other program."""
+        if self._suspected is None or not is_rotation(program.positions, self._suspected.positions):
+            self._suspected, self._suspected_at, self._repeated = program, program.calls_seen, 0
             self._changes += 1
-        if not is_same or not self._goes_on(program, newest):
-            self._since = newest + 1 - program.calls_seen
-        self._newest = newest
 
-    def _goes_on(self, program: Program, newest: int) -> bool:
-        """Whether the calls that show it now and those that did at the last look have an iteration in common."""
-        shown = MIN_EXPLAINED * program.calls_seen
-        return newest - self._newest + program.calls_per_iteration <= shown
+    def _count(self, program: Program, history: CallHistory) -> None:
+        """What the program explains now goes on from what it did at the last look if both share an iteration."""
+        counted, period = history.counted(), len(program.positions)
+        explained = explained_by([history.shapes[i] for i in counted], period)
+        fresh = sum(history.numbers[i] > self._newest for i in counted)
+        goes_on = self._repeated > 0 and explained >= fresh + period
+        self._repeated = self._repeated + fresh if goes_on else explained
+        self._newest = history.numbers[-1]
 
 
 def _may_be_layer(program: Program, iterations: int) -> bool:

@@ -91,6 +91,10 @@ class CallHistory:
         """The last so many calls."""
         return CallHistory(self.numbers[-calls:], self.times[-calls:], self.shapes[-calls:])
 
+    def counted(self) -> list[int]:
+        """Indices of the calls that count."""
+        return [i for i, shape in enumerate(self.shapes) if not is_transparent(*shape)]
+
     def clear(self) -> None:
         """Forget everything."""
         self.numbers.clear()
@@ -103,14 +107,14 @@ def latest_start(history: CallHistory, program: Program) -> int | None:
 
     Where all calls look alike every rotation fits; then the one in step with ``program.first_call`` is taken.
     """
-    counting = _counting(history)
+    counting = history.counted()
     begin = _latest_begin(history, counting, program)
     return None if begin is None else history.numbers[counting[begin]]
 
 
 def positions_seen(history: CallHistory, program: Program) -> dict[int, int]:
     """Call number -> position, for the calls of the latest whole periods that follow each other without a gap."""
-    counting, period = _counting(history), len(program.positions)
+    counting, period = history.counted(), len(program.positions)
     begin = _latest_begin(history, counting, program)
     if begin is None:
         return {}
@@ -132,10 +136,6 @@ def _latest_begin(history: CallHistory, counting: list[int], program: Program) -
     ahead = program.calls_per_iteration
     in_step = [at for at in fitting if (history.numbers[counting[at]] - program.first_call) % ahead == 0]
     return next(iter(in_step or fitting), None)
-
-
-def _counting(history: CallHistory) -> list[int]:
-    return [i for i, shape in enumerate(history.shapes) if not is_transparent(*shape)]
 
 
 def is_transparent(function: int, size: int) -> bool:
@@ -160,7 +160,7 @@ def find_program(history: CallHistory) -> Program | None:
 def _program_of_run(history: CallHistory, limit: int) -> Program | None:
     """The program of the newest unbroken run of a period of at most ``limit`` calls, if the run is long and typical and
     what repeats in it can be an iteration."""
-    counting = _counting(history)
+    counting = history.counted()
     shapes = [history.shapes[i] for i in counting]
     run = unbroken_run(shapes, limit)
     if not run or not is_typical(shapes[-run:], shapes):
@@ -197,7 +197,7 @@ def _inner_period(program: Program) -> int | None:
 
 
 def _program_of_all(history: CallHistory) -> Program | None:
-    counting = _counting(history)
+    counting = history.counted()
     period = smallest_period([history.shapes[i] for i in counting], MAX_POSITIONS)
     if period is None:
         return None

@@ -90,6 +90,21 @@ def is_rotation(one: Sequence[Hashable], other: Sequence[Hashable]) -> bool:
     return any(length >= len(one) for length in lengths)
 
 
+def is_power(loop: Sequence[Hashable]) -> bool:
+    """Whether a smaller loop makes it, several times over."""
+    size = len(loop)
+    return any(size % part == 0 and loop[part:] == loop[:-part] for part in range(1, size // 2 + 1))
+
+
+def explained_by(calls: Sequence[Hashable], period: int) -> int:
+    """How many of the newest calls repeat with this period, the first time included; 0 if they do not."""
+    at = len(calls) - 1
+    while at >= period and calls[at] == calls[at - period]:
+        at -= 1
+    repeated = len(calls) - 1 - at
+    return repeated + period if repeated else 0
+
+
 def is_layer_like(calls: Sequence[Hashable]) -> bool:
     """Whether these may be what a step repeats in each of its layers."""
     return len(calls) <= PACED_CALLS and len(set(calls)) <= LAYER_SHAPES
@@ -98,36 +113,52 @@ def is_layer_like(calls: Sequence[Hashable]) -> bool:
 def inner_loop(calls: Sequence[Call]) -> list[Call] | None:
     """The calls of the smallest period that fills most of one long period, over and over; ``None`` if there is none.
 
-    Interruptions may part it into runs, of :data:`INNER_REPEATS` each: a backward pass is too small a part of an
-    iteration to be one, and the loop of the forward pass is another. But layers are parted by the ends of micro-batches
-    as iterations are by evaluations, so what may be layers must fill it in one run.
+    In one run; if nothing does, in several of one loop with interruptions between them. What may be a layer must do it
+    in one: the ends of micro-batches part layers just as evaluations part iterations.
     """
     words = {call: number for number, call in enumerate(dict.fromkeys(calls))}
-    numbers = np.array([words[call] for call in calls])
-    enough = MIN_EXPLAINED * len(calls)
-    for period in range(1, len(calls) // INNER_REPEATS + 1):
-        begin, longest, held = _largest_loop(numbers, period)
-        if held >= enough:
-            loop = [calls[(begin + offset) % len(calls)] for offset in range(period)]
-            return loop if longest >= enough or not is_layer_like(loop) else None
+    circle = np.array([words[call] for call in calls])
+    for fill in (_one_run, _several_runs):
+        for period in range(1, len(calls) // INNER_REPEATS + 1):
+            begin = fill(circle, period)
+            if begin is not None:
+                return [calls[(begin + offset) % len(calls)] for offset in range(period)]
     return None
 
 
-def _largest_loop(numbers: NDArray[np.intp], period: int) -> tuple[int, int, int]:
-    """Where on the circle the loop of this period begins that holds the most calls, how many are in its longest run and
-    how many in all; none where the circle is nothing but one loop."""
-    breaks = np.flatnonzero(numbers != np.roll(numbers, period))
-    if not len(breaks):
-        return 0, 0, 0
-    lengths = np.diff(breaks, append=breaks[0] + len(numbers)) - 1 + period
-    long = np.flatnonzero(lengths >= INNER_REPEATS * period)
-    loops: dict[tuple[int, ...], list[tuple[int, int]]] = {}
-    for begin, length in zip((breaks[long] + 1 - period).tolist(), lengths[long].tolist(), strict=True):
-        word = tuple(numbers.take(range(begin, begin + period), mode="wrap").tolist())
-        known = next((loop for loop in loops if is_rotation(loop, word)), word)
-        loops.setdefault(known, []).append((length, begin))
-    runs = max(loops.values(), key=lambda runs: sum(length for length, _ in runs), default=[(0, 0)])
-    return runs[0][1], max(runs)[0], sum(length for length, _ in runs)
+def _one_run(circle: NDArray[np.intp], period: int) -> int | None:
+    """Where the longest run of this period begins, if it fills most of the circle but not all of it."""
+    begins, lengths = _runs(circle, period)
+    longest = int(np.argmax(lengths)) if len(lengths) else 0
+    fills = len(lengths) > 0 and MIN_EXPLAINED * len(circle) <= lengths[longest] < len(circle)
+    return int(begins[longest]) if fills else None
+
+
+def _several_runs(circle: NDArray[np.intp], period: int) -> int | None:
+    """Where the first run of one loop begins whose runs, of :data:`INNER_REPEATS` each, fill most of the circle: the
+    passes of an iteration have loops of their own, and count apart. A layer's loop, or some of it, is none."""
+    begins, lengths = _runs(circle, period)
+    long = lengths >= INNER_REPEATS * period
+    if period <= PACED_CALLS or lengths[long].sum() < MIN_EXPLAINED * len(circle):
+        return None
+    held: dict[tuple[int, ...], set[int]] = {}
+    first: dict[tuple[int, ...], int] = {}
+    for begin, length in zip(begins[long].tolist(), lengths[long].tolist(), strict=True):
+        word = tuple(circle.take(range(begin, begin + period), mode="wrap").tolist())
+        loop = next((known for known in held if is_rotation(known, word)), word)
+        held.setdefault(loop, set()).update(at % len(circle) for at in range(begin, begin + length))
+        first.setdefault(loop, begin)
+    loop = max(held, key=lambda known: len(held[known]))
+    fills = MIN_EXPLAINED * len(circle) <= len(held[loop]) < len(circle)
+    return first[loop] if fills and not is_power(loop) else None
+
+
+def _runs(circle: NDArray[np.intp], period: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where on the circle the stretches begin that repeat with this period, and how many calls each holds; none where
+    nothing breaks it."""
+    breaks = np.flatnonzero(circle != np.roll(circle, period))
+    around = np.diff(breaks, append=breaks[:1] + len(circle))
+    return breaks + 1 - period, around - 1 + period
 
 
 def is_typical(run: Sequence[Hashable], calls: Sequence[Hashable]) -> bool:

@@ -13,7 +13,8 @@ from lagom.wire.layout import CALL_RECORD, MAX_POSITIONS
 
 ASKED = 20
 REDUCE = int(Function.ALL_REDUCE)
-LOOK = 401  # calls between two looks
+SMALL = 256  # bytes: does not count
+LOOK = 701  # calls between two looks
 
 
 def distinct(calls: int) -> list[int]:
@@ -22,7 +23,7 @@ def distinct(calls: int) -> list[int]:
 
 
 def records(sizes: list[int], pauses: dict[int, int] | None = None) -> NDArray[np.void]:
-    """AllReduces 1 ms apart; ``pauses`` (ms) come before the calls of these numbers."""
+    """AllReduces 1 ms apart, small ones do not count; ``pauses`` (ms) come before the calls of these numbers."""
     rows = np.zeros(len(sizes), CALL_RECORD)
     gaps = np.full(len(sizes), 1_000_000)
     for call, pause in (pauses or {}).items():
@@ -86,3 +87,40 @@ def test_a_pause_elsewhere_turns_a_long_iteration_but_does_not_break_it() -> Non
     after, period = believed_at(records(distinct(calls) * (ASKED + 2), pauses)) or (0, 0)
     assert period == calls
     assert after < ASKED * calls + LOOK
+
+
+def iterations_at_belief(parts: list[list[int]], calls: int) -> float:
+    """How many iterations' calls had been made when one of so many calls was believed."""
+    sizes = [size for part in parts for size in part]
+    after, period = believed_at(records(sizes), every=min(LOOK, 4 * calls)) or (0, 0)
+    assert period == calls
+    return sum(size > SMALL for size in sizes[:after]) / calls
+
+
+@pytest.mark.parametrize("calls", [30, 300, 1000])
+@pytest.mark.parametrize("at", [0, 4, 7])
+def test_calls_that_do_not_count_are_no_iterations(calls: int, at: int) -> None:
+    """Parameters are broadcast one by one, losses are logged: before, or between two iterations."""
+    one = distinct(calls)
+    seen = iterations_at_belief([one * at, [SMALL] * 3 * calls, one * (ASKED + 20)], calls)
+    assert seen >= ASKED
+    seen = iterations_at_belief([one * at, [SMALL] * ASKED * calls, one * (ASKED + 30)], calls)
+    assert seen >= ASKED
+
+
+def test_looks_must_share_a_whole_iteration() -> None:
+    """What the newest look explains begins within what the one before did, but by less than an iteration of it."""
+    one = distinct(3000)
+    history, belief = CallHistory(), Belief(ASKED)
+    rows = records(one * 60)
+    for at in range(0, 59 * 3000, 11_000):
+        history.extend(rows[max(0, at + 11_000 - HISTORY_CALLS) : at + 11_000])
+        if (program := belief.look(history)) is not None:
+            raise AssertionError(f"believed {program.calls_per_iteration} calls at {at}")
+
+
+def test_iterations_between_evaluations_count_together() -> None:
+    """A job that is interrupted every thirteen to nineteen iterations never makes twenty in a row."""
+    one, odd = distinct(30), [2 << 20, 3 << 20]
+    sizes = [size for iterations in (13, 19, 14, 17, 15) for size in (*odd, *one * iterations)]
+    assert iterations_at_belief([sizes], 30) >= 13 + 19 + 14

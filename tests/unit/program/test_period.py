@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from lagom.program.period import (
+    explained_by,
     inner_loop,
     is_rotation,
     is_typical,
@@ -142,7 +143,7 @@ def test_an_evaluation_every_so_many_iterations_is_no_part_of_the_iteration() ->
 
 
 @given(
-    st.integers(3, 12),
+    st.integers(9, 20),
     st.lists(st.tuples(st.integers(12, 40), st.lists(st.sampled_from([0, 1, 99]), min_size=1, max_size=9)), min_size=1),
     st.integers(0, 1000),
 )
@@ -163,6 +164,41 @@ def test_layers_between_the_ends_of_micro_batches_are_no_iterations() -> None:
     assert inner_loop((list("S") * 64 + ["M"]) * 8 + ["G"]) is None
     assert inner_loop((list("AR") * 64 + ["M"]) * 8 + ["G"]) is None
     assert inner_loop((fsdp(60) + ["M"]) * 8 + ["G"]) is None
+    assert inner_loop((list("abc") * 15 + ["M"]) * 6 + ["G"]) is None, "nor is a layer taken three times"
+    assert inner_loop(list("xyxz") * 13 + list("zxyx") * 13) is None, "nor one that is its own mirror"
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "evaluation"),
+    [
+        (["S"] * 64 + ["M"], 30, ["G"] * 5),
+        (["X", *"B" * 14, "Y", *"B" * 14], 20, ["E"] * 3),
+        (list("abcdefghi") * 16 + ["M"], 20, ["E"] * 3),
+    ],
+)
+def test_what_fills_the_circle_in_one_run_comes_first(step: list[str], steps: int, evaluation: list[str]) -> None:
+    """Its layers fill as much of it in many."""
+    assert inner_loop(step * steps + evaluation) == step
+
+
+@pytest.mark.parametrize("step", [list("GR") * 64 + ["G"], list("abc") * 13 + list("ab")])
+def test_a_loop_that_one_call_too_many_breaks_is_part_of_a_step(step: list[str]) -> None:
+    assert inner_loop(step) is None
+
+
+def test_loops_of_a_period_count_apart_and_one_counts_wherever_it_begins() -> None:
+    one, other = list("abcdefghi"), list("abcdefgxy")
+    assert inner_loop([*one * 20, "M", *other * 20, "M"]) is None, "a forward pass and a backward pass"
+    loop = inner_loop([*one * 20, "E", *one[4:], *one * 20, "E", "F", *one[:4]])
+    assert loop is not None
+    assert is_rotation(loop, one), "an evaluation in the midst of an iteration"
+
+
+@given(st.lists(st.sampled_from("ab"), max_size=40), st.integers(1, 8))
+def test_what_a_period_explains_is_the_longest_end_that_repeats(calls: list[str], period: int) -> None:
+    ends = [n for n in range(period + 1, len(calls) + 1) if all(
+        calls[i] == calls[i - period] for i in range(len(calls) - n + period, len(calls)))]  # fmt: skip
+    assert explained_by(calls, period) == max(ends, default=0)
 
 
 @given(st.lists(st.sampled_from("ab"), max_size=8), st.lists(st.sampled_from("ab"), max_size=8))
