@@ -54,10 +54,13 @@ class Belief:
         return program if seen >= self.asked else None
 
     def _suspect(self, program: Program) -> None:
-        """Position 0 may come to lie elsewhere while little was seen of it: that makes no other program."""
-        if self._suspected is None or not is_rotation(program.positions, self._suspected.positions):
-            self._suspected, self._suspected_at, self._repeated = program, program.calls_seen, 0
+        """Where position 0 comes to lie elsewhere, little was seen of it yet; but it is no other program."""
+        known = self._suspected
+        if known is None or not is_rotation(program.positions, known.positions):
+            self._repeated = 0
             self._changes += 1
+        if known is None or program.positions != known.positions:
+            self._suspected, self._suspected_at = program, program.calls_seen
 
     def _count(self, program: Program, history: CallHistory) -> None:
         """What the program explains now goes on from what it did at the last look if both share an iteration."""

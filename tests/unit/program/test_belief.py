@@ -92,7 +92,8 @@ def test_a_pause_elsewhere_turns_a_long_iteration_but_does_not_break_it() -> Non
 def iterations_at_belief(parts: list[list[int]], calls: int) -> float:
     """How many iterations' calls had been made when one of so many calls was believed."""
     sizes = [size for part in parts for size in part]
-    after, period = believed_at(records(sizes), every=min(LOOK, 4 * calls)) or (0, 0)
+    optimizer = {number: 5 for number, size in enumerate(sizes) if size == distinct(1)[0]}
+    after, period = believed_at(records(sizes, optimizer), every=min(LOOK, 4 * calls)) or (0, 0)
     assert period == calls
     return sum(size > SMALL for size in sizes[:after]) / calls
 
