@@ -14,9 +14,11 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric
 from common import Profiles, Turns, add_profiler_options, add_turns_option, clocks, own_device
 from models import SHAPES, build, layers_of
 from torch import nn
@@ -67,11 +69,38 @@ def shard(model: nn.Module, device_type: str, kind: str = "fsdp", *, copy_engine
 
 def gather_by_copy_engine(model: nn.Module) -> None:
     """AllGather without SMs: symmetric buffers, which with NCCL_CTA_POLICY=2 the copy engines fill."""
-    for module in model.modules():
-        if hasattr(module, "set_symm_mem_for_comm"):
+    sharded = [module for module in model.modules() if hasattr(module, "set_reshard_after_forward")]
+    if all(hasattr(module, "set_symm_mem_for_comm") for module in sharded):
+        for module in sharded:
             module.set_symm_mem_for_comm()
-        elif hasattr(module, "set_reshard_after_forward"):
-            raise SystemExit(f"torch {torch.__version__} has no set_symm_mem_for_comm: no copy-engine AllGather here")
+        return
+    if not (hasattr(symmetric, "get_mem_pool") and all(hasattr(one, "set_custom_all_gather") for one in sharded)):
+        raise SystemExit(f"torch {torch.__version__} has no symmetric buffers for FSDP2: no copy-engine AllGather here")
+    gather = SymmetricGather()
+    for module in sharded:
+        module.set_custom_all_gather(gather)
+
+
+class SymmetricGather:
+    """For a torch without ``set_symm_mem_for_comm`` (2.11), as ``set_custom_all_gather`` asks. Its rendezvous failed
+    there with NCCL 2.30.7 preloaded ("invalid usage" as torch made its device communicator); with the bundled 2.28.9 it
+    has not been tried."""
+
+    def __init__(self) -> None:
+        symmetric.set_backend("NCCL")
+        dist.barrier()  # there is no communicator before, and buffers are made known to one
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A buffer that lies alike on every rank."""
+        with torch.cuda.use_mem_pool(symmetric.get_mem_pool(device)):
+            return torch.empty(size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> dist.Work | None:
+        """The ordinary call; NCCL sees where the buffer lies."""
+        symmetric.rendezvous(output_tensor, group=group.group_name)
+        return dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
 
 
 def checkpoint_layers(model: nn.Module) -> None:

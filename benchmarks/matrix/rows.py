@@ -205,8 +205,7 @@ def _alternatives() -> Iterator[Row]:
     )  # fmt: skip
     yield Row(
         "nvlink-zero-cta-4096", "AllGather by copy engines, no SMs (published: +2.4 %)", "bench", "fsdp.py",
-        _fsdp(4, 4096), "nvlink", "2.30", ("env=FSDP_COPY_ENGINE=1,NCCL_CTA_POLICY=2",), rounds=6, seconds=560,
-        spread=True,
+        _fsdp(4, 4096), arms=("env=FSDP_COPY_ENGINE=1,NCCL_CTA_POLICY=2",), rounds=6, seconds=560, spread=True,
     )  # fmt: skip
     yield Row(
         "nvlink-ep-p2p", "the AlltoAll's own channels and chunk, which only a start can set", "bench",

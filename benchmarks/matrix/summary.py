@@ -13,6 +13,7 @@ HEAD = (
 )
 NONE = "–"
 STRATEGIES = ("lagom", "guided")
+STOCK = ("stock", "own:stock")
 
 
 def table(results: list[Data]) -> str:
@@ -66,10 +67,11 @@ def told(found: Data | None) -> str:
 def _by_setting(gpus: int, data: Data, row: Row) -> Iterator[str]:
     """A row that asks what a setting does, and searches for none."""
     found = {one["arm"]: one for one in data["rows"].get(row.name, {}).get("results", [])}
-    if not found or set(found) & set(STRATEGIES):
+    settings = {arm: one for arm, one in found.items() if arm not in STOCK}
+    if not settings or set(settings) & set(STRATEGIES):
         return
-    noise = f"stock against stock {told(found.pop('stock', None))}"
-    shown = (f"`{arm}` {told(one)}" for arm, one in found.items())
+    noise = f"stock against stock {told(next((found[arm] for arm in STOCK if arm in found), None))}"
+    shown = (f"`{arm}` {told(one)}" for arm, one in settings.items())
     yield f"- `{row.name}`, {gpus} GPUs, NCCL {nccl(data, row)} ({row.asks}): {'; '.join((*shown, noise))}."
 
 
