@@ -136,7 +136,8 @@ def _one_run(circle: NDArray[np.intp], period: int) -> int | None:
 
 def _several_runs(circle: NDArray[np.intp], period: int) -> int | None:
     """Where the first run of one loop begins whose runs, of :data:`INNER_REPEATS` each, fill most of the circle: the
-    passes of an iteration have loops of their own, and count apart. A layer's loop, or some of it, is none."""
+    passes of an iteration have loops of their own, and count apart. So few calls as a layer makes are not asked, nor
+    several rounds of them."""
     begins, lengths = _runs(circle, period)
     long = lengths >= INNER_REPEATS * period
     if period <= PACED_CALLS or lengths[long].sum() < MIN_EXPLAINED * len(circle):
