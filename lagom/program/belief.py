@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lagom.program.detect import HISTORY_CALLS, STEADY, CallHistory, Program, find_program
 from lagom.program.period import explained_by, is_layer_like, is_rotation
+from lagom.records import Function
 
 #: A program that has changed so often while it was learnt does not settle.
 CHANGES = 12
@@ -26,7 +27,7 @@ class Belief:
     """
 
     asked: int
-    _suspected: Program | None = None
+    _suspected: tuple[tuple[Function, int], ...] = ()  # positions
     _suspected_at: int = 0  # calls seen when it was first found
     _repeated: int = 0  # counted calls that it explains, up to the newest look, without a break
     _newest: int = -1  # number of the newest call of that look
@@ -55,12 +56,11 @@ class Belief:
 
     def _suspect(self, program: Program) -> None:
         """Where position 0 comes to lie elsewhere, little was seen of it yet; but it is no other program."""
-        known = self._suspected
-        if known is None or not is_rotation(program.positions, known.positions):
+        if not is_rotation(program.positions, self._suspected):
             self._repeated = 0
             self._changes += 1
-        if known is None or program.positions != known.positions:
-            self._suspected, self._suspected_at = program, program.calls_seen
+        if program.positions != self._suspected:
+            self._suspected, self._suspected_at = program.positions, program.calls_seen
 
     def _count(self, program: Program, history: CallHistory) -> None:
         """What the program explains now goes on from what it did at the last look if both share an iteration."""

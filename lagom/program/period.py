@@ -116,42 +116,48 @@ def inner_loop(calls: Sequence[Call]) -> list[Call] | None:
     In one run; if nothing does, in several of one loop with interruptions between them. What may be a layer must do it
     in one: the ends of micro-batches part layers just as evaluations part iterations.
     """
-    words = {call: number for number, call in enumerate(dict.fromkeys(calls))}
-    circle = np.array([words[call] for call in calls])
-    for fill in (_one_run, _several_runs):
-        for period in range(1, len(calls) // INNER_REPEATS + 1):
-            begin = fill(circle, period)
-            if begin is not None:
-                return [calls[(begin + offset) % len(calls)] for offset in range(period)]
-    return None
+    names = list(dict.fromkeys(calls))
+    numbers = {name: number for number, name in enumerate(names)}
+    circle, parted = np.array([numbers[call] for call in calls]), None
+    for period in range(1, len(calls) // INNER_REPEATS + 1):
+        begins, lengths = _runs(circle, period)
+        loop = _of_one_run(circle, period, begins, lengths)
+        if loop is not None:
+            return [names[number] for number in loop]
+        parted = parted or _of_several_runs(circle, period, begins, lengths)
+    return None if parted is None else [names[number] for number in parted]
 
 
-def _one_run(circle: NDArray[np.intp], period: int) -> int | None:
-    """Where the longest run of this period begins, if it fills most of the circle but not all of it."""
-    begins, lengths = _runs(circle, period)
+def _of_one_run(
+    circle: NDArray[np.intp], period: int, begins: NDArray[np.intp], lengths: NDArray[np.intp]
+) -> tuple[int, ...] | None:
+    """The loop of the longest run, if that fills most of the circle but not all of it."""
     longest = int(np.argmax(lengths)) if len(lengths) else 0
     fills = len(lengths) > 0 and MIN_EXPLAINED * len(circle) <= lengths[longest] < len(circle)
-    return int(begins[longest]) if fills else None
+    return _loop_at(circle, int(begins[longest]), period) if fills else None
 
 
-def _several_runs(circle: NDArray[np.intp], period: int) -> int | None:
-    """Where the first run of one loop begins whose runs, of :data:`INNER_REPEATS` each, fill most of the circle: the
-    passes of an iteration have loops of their own, and count apart. So few calls as a layer makes are not asked, nor
-    several rounds of them."""
-    begins, lengths = _runs(circle, period)
+def _of_several_runs(
+    circle: NDArray[np.intp], period: int, begins: NDArray[np.intp], lengths: NDArray[np.intp]
+) -> tuple[int, ...] | None:
+    """The loop whose runs, of :data:`INNER_REPEATS` each, together fill most of the circle: the passes of an iteration
+    have loops of their own, and count apart. So few calls as a layer makes are not asked, nor several rounds of them.
+    """
     long = lengths >= INNER_REPEATS * period
     if period <= PACED_CALLS or lengths[long].sum() < MIN_EXPLAINED * len(circle):
         return None
     held: dict[tuple[int, ...], set[int]] = {}
-    first: dict[tuple[int, ...], int] = {}
     for begin, length in zip(begins[long].tolist(), lengths[long].tolist(), strict=True):
-        word = tuple(circle.take(range(begin, begin + period), mode="wrap").tolist())
+        word = _loop_at(circle, begin, period)
         loop = next((known for known in held if is_rotation(known, word)), word)
         held.setdefault(loop, set()).update(at % len(circle) for at in range(begin, begin + length))
-        first.setdefault(loop, begin)
     loop = max(held, key=lambda known: len(held[known]))
     fills = MIN_EXPLAINED * len(circle) <= len(held[loop]) < len(circle)
-    return first[loop] if fills and not is_power(loop) else None
+    return loop if fills and not is_power(loop) else None
+
+
+def _loop_at(circle: NDArray[np.intp], begin: int, period: int) -> tuple[int, ...]:
+    return tuple(circle.take(range(begin, begin + period), mode="wrap").tolist())
 
 
 def _runs(circle: NDArray[np.intp], period: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
