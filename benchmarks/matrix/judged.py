@@ -130,19 +130,23 @@ def _threads_of_sweep(name: str, entry: Data) -> Iterator[str]:
     """Each number of threads over 512, by cycle."""
     found = by_cycle(entry)
     threads = {key[1]: values for key, values in found.items() if key[0].startswith("NT alone")}
-    most = next((values for knobs, values in threads.items() if "'nt': 512" in knobs), None)
-    for knobs, values in threads.items() if most is not None else ():
+    most = next((values for named, values in threads.items() if "nt = 512" in named), None)
+    for named, values in threads.items() if most is not None else ():
         if values is not most and most is not None:
             ratio = _paired(most, values, 2)
-            setting = knobs.strip("{}").replace("'", "").replace(": ", " = ")
-            yield f"| {name} | {setting} | {told(ratio)} over nt = 512 | {same(ratio)} |"
+            yield f"| {name} | {named} | {told(ratio)} over nt = 512 | {same(ratio)} |"
 
 
 # -- sweeps
 
 
+def setting(knobs: Data) -> str:
+    """``nc = 8, nt = 128``: one setting of a sweep."""
+    return ", ".join(f"{name} = {value}" for name, value in knobs.items()) or "as NCCL picks"
+
+
 def by_cycle(entry: Data) -> dict[tuple[str, str], dict[int, tuple[float, float, float]]]:
-    """(part, knobs) -> cycle -> medians of (x, y, z), ms, of a sweep."""
+    """(part, setting) -> cycle -> medians of (x, y, z), ms, of a sweep."""
     found: dict[tuple[str, str], dict[int, tuple[float, float, float]]] = {}
     for visit in entry["visits"]:
         if samples := visit["samples"]:
@@ -151,15 +155,15 @@ def by_cycle(entry: Data) -> dict[tuple[str, str], dict[int, tuple[float, float,
                 statistics.median(y for _, y, _ in samples),
                 statistics.median(z for _, _, z in samples),
             )
-            found.setdefault((visit["part"], str(visit["knobs"])), {})[visit.get("cycle", 0)] = median
+            found.setdefault((visit["part"], setting(visit["knobs"])), {})[visit.get("cycle", 0)] = median
     return found
 
 
 def over_stock(entry: Data, part: str, knobs: Data, what: int) -> Ratio | None:
     """The speed-up of a setting over stock in x, y or z (0, 1, 2), paired by cycle; of stock itself, of its two."""
     found = by_cycle(entry)
-    stock, again = (found.get((name, "{}"), {}) for name in STOCK)
-    return _paired(again if part == STOCK[0] else stock, found.get((part, str(knobs)), {}), what)
+    stock, again = (found.get((name, setting({})), {}) for name in STOCK)
+    return _paired(again if part == STOCK[0] else stock, found.get((part, setting(knobs)), {}), what)
 
 
 def _paired(

@@ -7,7 +7,16 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.matrix.judged import against_others, in_processes, over_stock, reached, threads, told, with_interval
+from benchmarks.matrix.judged import (
+    against_others,
+    in_processes,
+    over_stock,
+    reached,
+    setting,
+    threads,
+    told,
+    with_interval,
+)
 from benchmarks.matrix.rows import Row, rows
 
 Data = dict[str, Any]
@@ -212,7 +221,7 @@ def points_of(entry: Data) -> list[tuple[str, Data, list[list[Any]]]]:
     """(part, knobs, samples of all visits) of each setting, in the order of the figure."""
     found: dict[tuple[str, str], tuple[str, Data, list[list[Any]]]] = {}
     for visit in entry["visits"]:
-        key = (visit["part"], str(visit["knobs"]))
+        key = (visit["part"], setting(visit["knobs"]))
         found.setdefault(key, (visit["part"], visit["knobs"], []))[2].extend(visit["samples"])
     return sorted(found.values(), key=lambda point: (point[0], list(point[1].values())))
 
@@ -226,12 +235,11 @@ def medians(samples: list[list[Any]]) -> tuple[list[float], float, float] | None
 
 
 def _point(part: str, knobs: Data, samples: list[list[Any]]) -> str:
-    setting = ", ".join(f"{name} = {value}" for name, value in knobs.items()) or "as NCCL picks"
     found = medians(samples)
     if found is None:
-        return f"| {part} | {setting} | – | – | – | 0 |"
+        return f"| {part} | {setting(knobs)} | – | – | – | 0 |"
     x, y, z = found
-    return f"| {part} | {setting} | {' + '.join(f'{v:.3f}' for v in x)} | {y:.3f} | {z:.3f} | {len(samples)} |"
+    return f"| {part} | {setting(knobs)} | {' + '.join(f'{v:.3f}' for v in x)} | {y:.3f} | {z:.3f} | {len(samples)} |"
 
 
 def _numbers(data: Data) -> Iterator[str]:
