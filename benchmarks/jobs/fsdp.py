@@ -82,9 +82,9 @@ def gather_by_copy_engine(model: nn.Module) -> None:
 
 
 class SymmetricGather:
-    """For a torch without ``set_symm_mem_for_comm`` (2.11), as ``set_custom_all_gather`` asks. Its rendezvous failed
-    there with NCCL 2.30.7 preloaded ("invalid usage" as torch made its device communicator); with the bundled 2.28.9 it
-    has not been tried."""
+    """For a torch without ``set_symm_mem_for_comm`` (2.11), as ``set_custom_all_gather`` asks. With that torch's own
+    NCCL 2.28.9 the AllGathers are copies between GPUs (its profiler shows no kernel of theirs); with 2.30.7 preloaded
+    the rendezvous fails ("invalid usage" as torch makes its device communicator)."""
 
     def __init__(self) -> None:
         symmetric.set_backend("NCCL")

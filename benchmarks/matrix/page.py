@@ -127,9 +127,15 @@ def headline(data: Data) -> Iterator[str]:
 
 
 def nccl(data: Data, row: Row) -> str:
-    """The release that the row's jobs ran with; what it asks for until then."""
-    runs = data["rows"].get(row.name, {}).get("record", {}).get("runs", [])
-    return next((run["nccl"] for run in runs if run.get("nccl")), row.nccl)
+    """The release that the row's jobs ran with, as they told it or else the session; what it asks for until then."""
+    entry = data["rows"].get(row.name)
+    if entry is None:
+        return row.nccl
+    session = data["sessions"][entry["session"]]
+    installed = session.get("nccl_230" if row.nccl == "2.30" else "nccl")
+    return next(
+        (run["nccl"] for run in entry.get("record", {}).get("runs", []) if run.get("nccl")), installed or row.nccl
+    )
 
 
 def _pictures(names: list[str]) -> Iterator[str]:
