@@ -85,6 +85,7 @@ def _run_row(row: Row, place: Place, results: Results, time_left: float | None) 
     clock = time.monotonic()
     budget = time_left if time_left is not None else 2.0 * row.seconds + LEAST_SECONDS
     try:
+        place.prepare(row)
         found = KINDS[row.kind](row, place, results.of(row), budget)
     except Exception as error:  # noqa: BLE001  # one row must not cost the others their time
         found = {**results.of(row), "complete": False, "error": f"{type(error).__name__}: {error}"}

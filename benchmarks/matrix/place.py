@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.matrix.rows import ENDLESS, METRIC, Row
+from benchmarks.matrix.rows import ASSETS, ENDLESS, METRIC, Row
 
 JOBS = Path(__file__).parent.parent / "jobs"
 #: NVLink multicast stays off: where it is not set up it fails, and no row needs it.
@@ -48,6 +48,8 @@ class Place:
         """Why a row cannot be run here; empty if it can."""
         if self.rehearse == "virtual":
             return "" if row.kind in ("bench", "sweep") else "virtual ranks print nothing while they run"
+        if self.rehearse and row.assets:
+            return "trains on GPUs alone"
         if row.nccl == "2.30" and self.nccl_230 is None and not self.rehearse:
             return "needs --nccl-230"
         if row.least_gpus > self.gpus:
@@ -60,9 +62,18 @@ class Place:
             return (self.python, "-m", "lagom.demo.job", "--layers", "2")
         launcher = (self.python, "-m", "torch.distributed.run", "--nproc-per-node", str(self.gpus), "--standalone")
         if row.script.startswith("-m "):
-            return (*launcher, *row.script.split())
+            options = (option.replace(ASSETS, str(self._assets(row))) for option in row.options)
+            return (*launcher, *row.script.split(), *options)
         given = (*row.options, *(TINY[row.script] if self.rehearse else ()), *self._steps(row), *more)
         return (*launcher, str(JOBS / row.script), *given)
+
+    def prepare(self, row: Row) -> None:
+        """Make what the row's job reads; raises CalledProcessError where that fails."""
+        if row.assets:
+            subprocess.run([self.python, str(JOBS / row.assets), str(self._assets(row))], check=True)
+
+    def _assets(self, row: Row) -> Path:
+        return self.folder / Path(row.assets).stem
 
     def _steps(self, row: Row) -> tuple[str, ...]:
         if self.rehearse:

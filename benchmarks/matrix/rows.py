@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 #: An iteration's length as the jobs print it.
 METRIC = r'"ms": ([0-9.]+)'
 ENDLESS = 1_000_000
+#: In a row's options: the folder that the row's script of assets has filled.
+ASSETS = "{assets}"
 #: What users can do without us, and what other systems set.
 BASELINES = ("static", "dhelix", "liger")
 #: NCCL's own kernel times are of no use beside an AlltoAll, so a window there takes 80 iterations: two caps, no sweep.
 EP_ARMS = ("lagom", "static=4", "static=8")
 #: By hand, before there was a search: shared/chunk settings that gave most on the host path.
 BY_HAND = ("set=any:>=1M:chunk=256K", "set=any:>=1M:nc=3,chunk=512K")
+
+TITAN = "needs torchtitan 0.2.2 and what it needs (datasets, torchdata, tyro), as wheels where there is no registry"
 
 #: Stock is 32 channels and 512 KiB (NCCL's NCCL_P2P_NVL_CHUNKSIZE) on NVLink.
 EP_P2P = (
@@ -46,6 +50,7 @@ class Row:
     environ: dict[str, str] = field(default_factory=dict)
     least_gpus: int = 2
     note: str = ""
+    assets: str = ""  # the script that makes what the job reads
     repeats: int = 1  # rounds of a job that is compared as a whole
     spread: bool = False  # longer than one command: process by process, or cycle by cycle, over several
 
@@ -66,6 +71,15 @@ def rows() -> tuple[Row, ...]:
 
 def _fsdp(layers: int, tokens: int, *more: str, shape: str = "llama3_8b") -> tuple[str, ...]:
     return ("--shape", shape, "--layers", str(layers), "--tokens", str(tokens), *more)
+
+
+def _titan(model: str, flavor: str, batch: int) -> tuple[str, ...]:
+    """torchtitan's own training script on a model as it is published, every layer of it."""
+    return (
+        "--model.name", model, "--model.flavor", flavor, "--model.hf-assets-path", f"{ASSETS}/tokenizer",
+        "--training.dataset", "c4_test", "--training.dataset-path", f"{ASSETS}/text", "--training.local-batch-size",
+        str(batch), "--training.seq-len", "4096", "--training.steps", str(ENDLESS),
+    )  # fmt: skip
 
 
 def _headline() -> Iterator[Row]:
@@ -145,6 +159,17 @@ def _harmless() -> Iterator[Row]:
         "foreign-trainer", "the loop of transformers.Trainer (FSDP2 through accelerate), started by a script of "
         "ours: tuned, compared", "bench", "trainer.py", _fsdp(3, 8192), "host", "2.30", ("lagom", "static"),
         cycles=8, seconds=300,
+    )  # fmt: skip
+    titan = "-m torchtitan.train"
+    yield Row(
+        "foreign-titan-llama3", "torchtitan's own script, installed as a package, on Llama-3-8B whole: tuned, compared",
+        "bench", titan, _titan("llama3", "8B", 1), arms=("lagom", "static"), cycles=8, seconds=300,
+        assets="titan_assets.py", note=TITAN,
+    )  # fmt: skip
+    yield Row(
+        "foreign-titan-qwen3", "the same on Qwen3-0.6B whole, where bandwidth is scarce", "bench", titan,
+        _titan("qwen3", "0.6B", 2), "host", "2.30", ("lagom", "static"), cycles=8, seconds=270,
+        assets="titan_assets.py", note=TITAN,
     )  # fmt: skip
     yield Row(
         "foreign-accelerate-test", "accelerate's own test of a distributed job, as its package ships it: runs without "
