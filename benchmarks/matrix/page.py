@@ -75,12 +75,21 @@ def outcome_arm(data: Data, row: Row) -> Data | None:
 
 def kept_stock(found: Data | None) -> bool:
     """Whether a search ended with stock left as it is."""
-    return found is not None and found["speedup"] is None and "stock is best" in found["note"]
+    return found is not None and found["speedup"] is None and "left with stock" in found["note"]
+
+
+def ending(found: Data) -> str:
+    """How a search that left stock in place ended. Records of before commit 9fe7c3a call each end "stock is best" and
+    name the limit in their reason alone."""
+    search = found.get("search") or {}
+    limited = search.get("verdict") == "cut_short" or "seconds of searching are over" in search.get("reason", "")
+    return "nothing found in time" if limited else "stock is best"
 
 
 def outcome(data: Data, row: Row) -> str:
     """The number of the arm a target is for, marked where it is stock's own."""
-    mark = "stock is best (A/A): " if kept_stock(result(data, row.name, row.arm)) else ""
+    found = result(data, row.name, row.arm)
+    mark = f"{ending(found)} (A/A): " if found is not None and kept_stock(found) else ""
     return mark + speed(outcome_arm(data, row))
 
 
@@ -128,14 +137,12 @@ def headline(data: Data) -> Iterator[str]:
 
 def nccl(data: Data, row: Row) -> str:
     """The release that the row's jobs ran with, as they told it or else the session; what it asks for until then."""
-    entry = data["rows"].get(row.name)
-    if entry is None:
-        return row.nccl
+    entry = data["rows"].get(row.name, {})
+    told = next((run["nccl"] for run in entry.get("record", {}).get("runs", []) if run.get("nccl")), "")
+    if told or "session" not in entry:
+        return told or row.nccl
     session = data["sessions"][entry["session"]]
-    installed = session.get("nccl_230" if row.nccl == "2.30" else "nccl")
-    return next(
-        (run["nccl"] for run in entry.get("record", {}).get("runs", []) if run.get("nccl")), installed or row.nccl
-    )
+    return session.get("nccl_230" if row.nccl == "2.30" else "nccl") or row.nccl
 
 
 def _pictures(names: list[str]) -> Iterator[str]:
@@ -180,7 +187,8 @@ def _tuning(data: Data) -> Iterator[str]:
                 if search["low"] is not None and search["high"] is not None:
                     gain += f" [{search['low']:.3f}, {search['high']:.3f}]"
                 cells = (name, one["arm"], search["configs"], search["iterations"], f"{search['lost']:.1f}", gain)
-                yield "| " + " | ".join(map(str, cells)) + f" | {search['verdict'].replace('_', ' ')} |"
+                end = ending(one) if kept_stock(one) else search["verdict"].replace("_", " ")
+                yield "| " + " | ".join(map(str, cells)) + f" | {end} |"
     yield ""
     yield "Aimed at: `guided` with at most 12 configs and 15 iterations lost."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.matrix.page import Data, comm_only, in_words, kept_stock, nccl, result, speed
+from benchmarks.matrix.page import Data, comm_only, ending, in_words, kept_stock, nccl, result, speed
 from benchmarks.matrix.rows import BY_HAND, Row, rows
 
 HEAD = (
@@ -49,7 +49,7 @@ def _gain(data: Data, row: Row, strategy: str, found: Data) -> str:
     if not kept_stock(found):
         return NONE
     proposed = result(data, row.name, f"{strategy}:proposed")
-    return "stock is best" + (f"; turned down: {told(proposed)}" if proposed else "")
+    return ending(found) + (f"; turned down: {told(proposed)}" if proposed else "")
 
 
 def _by_hand(data: Data, row: Row) -> Data | None:

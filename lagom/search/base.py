@@ -89,10 +89,12 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the strategy would use, and the sentence that says why it stopped."""
+    """What the strategy would use, and the sentence that says why it stopped. ``cut_short``: a limit ended it, so that
+    it has not looked everywhere it would have."""
 
     assignment: Assignment
     reason: str
+    cut_short: bool = False
 
 
 @dataclass(frozen=True, slots=True)

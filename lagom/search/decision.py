@@ -46,10 +46,13 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a tuning run ended. ``proposed`` is what the strategy itself would have used, before the final A/B."""
+    """How a tuning run ended. ``proposed`` is what the strategy itself would have used, before the final A/B.
+
+    ``verdict``: *improved*; *stock_is_best* after a search that came to its own end; *cut_short* where a limit ended it
+    and nothing found until then is faster than stock, with which the job is left; *stopped* without a final A/B."""
 
     assignment: Assignment
-    verdict: str  # improved | stock_is_best | stopped
+    verdict: str  # improved | stock_is_best | cut_short | stopped
     reason: str
     speedup: float | None  # of the final A/B, stock over tuned
     speedup_low: float | None

@@ -155,7 +155,7 @@ class TuningSession:
         while isinstance(step, Proposal):
             if self._open(step) and (spent := self._spent(step.candidate, given_up)):
                 course.close()
-                return Answer(self._fastest(), spent)
+                return Answer(self._fastest(), spent, cut_short=True)
             self._check(step)
             comparison = yield from self._settle(step)
             given_up = given_up + 1 if comparison.new is None else 0
@@ -270,11 +270,12 @@ class TuningSession:
                 self._finish("improved", contender, reason, proof, answer)
                 return
         self.ledger.incumbent = self.ledger.stock
-        reason = f"stock is already best here: {self.ledger.tried} configs, resolvable effect "
-        reason += f"{100 * self._resolvable(proof):.1f} %; search: {answer.reason}"
+        what = "nothing faster than stock was found in time" if answer.cut_short else "stock is already best here"
+        reason = f"{what}: {self.ledger.tried} configs, resolvable effect {100 * self._resolvable(proof):.1f} %; "
+        reason += f"search: {answer.reason}"
         if proof is not None:
             reason += f"; final A/B of its choice: {proof.sentence}"
-        self._finish("stock_is_best", self.ledger.stock, reason, proof, answer)
+        self._finish("cut_short" if answer.cut_short else "stock_is_best", self.ledger.stock, reason, proof, answer)
 
     def _contenders(self, answer: Assignment) -> list[Assignment]:
         """What deserves a final A/B: the answer unless the incumbent is clearly faster, then the incumbent."""

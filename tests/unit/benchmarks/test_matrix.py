@@ -292,7 +292,9 @@ def test_figure_three_holds_the_papers_settings() -> None:
     assert {point.knobs["nc"] for point in found if point.part.startswith("3c")} == {4}
 
 
-@pytest.mark.parametrize(("verdict", "complete"), [("stock_is_best", True), ("stopped", False), ("improved", True)])
+@pytest.mark.parametrize(
+    ("verdict", "complete"), [("stock_is_best", True), ("cut_short", False), ("stopped", False), ("improved", True)]
+)
 def test_steady_replays_what_tuning_found(
     verdict: str, complete: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

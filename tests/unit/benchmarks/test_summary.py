@@ -40,6 +40,17 @@ def test_stock_left_in_place_is_no_gain() -> None:
     assert "**" not in text
 
 
+def test_a_search_that_time_ended_is_not_told_as_the_best_there_is() -> None:
+    over = {**SEARCH, "reason": "stock is already best here: 5 configs; search: 40 seconds of searching are over"}
+    before = arm("guided", None, "stock is best: the job is left with stock", {**over, "verdict": "stock_is_best"})
+    today = arm(
+        "lagom", None, "cut short: the job is left with stock", {**SEARCH, "verdict": "cut_short", "reason": ""}
+    )
+    text = summary.table([data(2, host_fsdp_8192={**RUN, "results": [arm("stock", 1.0), today, before]})])
+    assert text.count("| nothing found in time |") == 2
+    assert "stock is best" not in text
+
+
 def test_most_gpus_come_first_and_every_verdict_is_told() -> None:
     verdict = {"exits": [0, 1], "losses_agree": False, "apart": {"tuned": 0.0}, "standing_aside": []}
     entry = {**RUN, "results": [arm("stock", 1.0), arm("lagom", 1.1, search=SEARCH)]}

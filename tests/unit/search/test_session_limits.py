@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lagom.records import Sample
 from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy
-from lagom.search.testing import flat
+from lagom.search.testing import Bench, comm_bound, flat
 from lagom.sim import Simulator, machine, workloads
 
 ENOUGH = 9
@@ -33,6 +33,25 @@ def test_wrapped_up_session_goes_to_its_final_with_the_best_so_far() -> None:
     assert session.outcome is not None
     assert session.outcome.verdict == "improved"
     assert not session.outcome.assignment.is_stock
+
+
+def test_a_search_that_a_limit_ends_does_not_call_stock_the_best() -> None:
+    """Communication is the longer part and stock drives it hardest; but only a whole search can know."""
+    landscape = comm_bound(late_chunk=0.0)
+    problem = landscape.problem()
+    whole = Bench(landscape).drive(TuningSession(make_strategy("lagom", problem), problem))
+    cut = TuningSession(make_strategy("lagom", problem), problem)
+    cut.wrap_up("10 seconds of searching are over")
+    few = TuningSession(make_strategy("lagom", problem), problem, Policy(max_iterations=60))
+    for session, limit in ((cut, "10 seconds of searching are over"), (few, "the limit is 60")):
+        outcome = Bench(landscape).drive(session).outcome
+        assert outcome is not None
+        assert (outcome.verdict, outcome.assignment.is_stock) == ("cut_short", True)
+        assert outcome.reason.startswith("nothing faster than stock was found in time: ")
+        assert limit in outcome.reason
+    assert whole.outcome is not None
+    assert whole.outcome.verdict == "stock_is_best"
+    assert whole.outcome.reason.startswith("stock is already best here: ")
 
 
 def test_what_was_never_measured_resolves_nothing() -> None:
