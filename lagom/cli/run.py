@@ -244,7 +244,7 @@ def _result(folder: Path, since: float) -> str:
     gains = [f"{outcome.speedup:.3f}x" for outcome in outcomes if outcome.verdict == "improved" and outcome.speedup]
     if gains:
         return f"; tuned: {', '.join(gains)} stock"
-    return f"; {outcomes[-1].verdict.replace('_', ' ')}" if outcomes else ""
+    return f"; search: {outcomes[-1].verdict.replace('_', ' ')}" if outcomes else ""
 
 
 def say(text: str) -> None:

@@ -58,6 +58,8 @@ def answer(search: Search) -> str:
         tried = f"Stock NCCL is already best here: {outcome.configs} configs were tried"
         seen = outcome.resolvable
         return f"{tried}." if seen is None else f"{tried}, and a gain of {page.words.percent(seen)} would have shown."
+    if outcome.verdict == "cut_short":
+        return f"Nothing faster than stock NCCL was found in time: {outcome.configs} configs were tried."
     found = any(record.config() != STOCK for record in outcome.configs_chosen)
     goes_on = "the job runs on the best confirmed configs" if found else "the job runs as NCCL chooses"
     return f"The search was stopped after {outcome.windows} windows; {goes_on}."

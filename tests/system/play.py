@@ -37,6 +37,12 @@ class Played:
         return [note.text for note in self.of(journal.Note)]
 
 
+#: How a search ends that leaves the job with stock: by itself, or because its time was over.
+STOCK_KEPT = ("stock_is_best", "cut_short")
+#: Every end with a final word; not "stopped".
+ENDS = ("improved", *STOCK_KEPT)
+
+
 def searches(count: int = 1) -> Callable[[Played], bool]:
     """Until so many searches are over."""
     return lambda played: len(played.of(journal.Outcome)) >= count

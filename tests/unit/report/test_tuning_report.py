@@ -133,15 +133,24 @@ def test_an_unfinished_search_says_so(tmp_path: Path) -> None:
     assert "still running, or was killed" in page
 
 
-def test_stock_is_best_is_a_good_answer() -> None:
+def said_where_stock_was_kept(verdict: str) -> str:
     search = gather(events()).searches[0]
     outcome = Outcome(
-        STOCK, "stock_is_best", "", speedup=None, speedup_low=None, speedup_high=None, resolvable=0.012,
+        STOCK, verdict, "", speedup=None, speedup_low=None, speedup_high=None, resolvable=0.012,
         configs=40, windows=60, iterations=500, regret_iterations=2.0,
     )  # fmt: skip
     search.outcome = journal.Outcome.of(outcome, communicator=0)
-    said = tuning_report.answer(search)
+    return tuning_report.answer(search)
+
+
+def test_stock_is_best_is_a_good_answer() -> None:
+    said = said_where_stock_was_kept("stock_is_best")
     assert said == "Stock NCCL is already best here: 40 configs were tried, and a gain of 1.2 % would have shown."
+
+
+def test_a_search_whose_time_was_over_says_no_more_than_that() -> None:
+    said = said_where_stock_was_kept("cut_short")
+    assert said == "Nothing faster than stock NCCL was found in time: 40 configs were tried."
 
 
 def test_without_kernel_times_there_is_no_path_but_the_rest(tmp_path: Path) -> None:
