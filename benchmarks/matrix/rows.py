@@ -51,7 +51,6 @@ class Row:
     least_gpus: int = 2
     note: str = ""
     assets: str = ""  # the script that makes what the job reads
-    repeats: int = 1  # rounds of a job that is compared as a whole
     spread: bool = False  # longer than one command: process by process, or cycle by cycle, over several
 
     @property
@@ -170,12 +169,6 @@ def _harmless() -> Iterator[Row]:
         "foreign-titan-qwen3", "the same on Qwen3-0.6B whole, where bandwidth is scarce", "bench", titan,
         _titan("qwen3", "0.6B", 2), "host", "2.30", ("lagom", "static"), cycles=8, seconds=270,
         assets="titan_assets.py", note=TITAN,
-    )  # fmt: skip
-    yield Row(
-        "foreign-accelerate-test", "accelerate's own test of a distributed job, as its package ships it: runs without "
-        "harm, as fast", "harmless",
-        "-m accelerate.test_utils.scripts.test_script", (), seconds=540, repeats=6, spread=True,
-        note="needs the wheels accelerate and psutil; tells no steps: compared as a whole, start-up included",
     )  # fmt: skip
     meshes = {
         "mesh-fsdp-tp": (_fsdp(4, 4096, "--mesh", "fsdp_tp"), 4),

@@ -113,10 +113,14 @@ def _headroom_used(search: Search, room: Headroom) -> Advice:
     if not tried:
         evidence = f"the job had it, and its search never went above stock's {room.stock} channels"
         return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=(f"headroom={room}",))
-    evidence = (
-        f"the job had it; {', '.join(map(str, sorted(filter(None, tried))))} channels were tried and none was kept, at "
-        f"a resolution of {100 * (outcome.resolvable or 0):.1f} %: start without, and save the memory"
+    kept_none = (
+        f"the job had it; {', '.join(map(str, sorted(filter(None, tried))))} channels were tried and none was kept"
     )
+    if outcome.verdict == "cut_short":
+        evidence = f"{kept_none}, but the search's time was over before its end"
+        return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=(f"headroom={room}",))
+    seen = f"at a resolution of {100 * (outcome.resolvable or 0):.1f} %"
+    evidence = f"{kept_none}, {seen}: start without, and save the memory"
     return Advice(what, Standing.NO_GAIN, evidence, arms=(f"headroom={room}",))
 
 

@@ -107,6 +107,9 @@ def test_a_job_with_headroom_has_measured_it_with_tuning_together() -> None:
     (lost,) = about(from_log(log(tried, channels(8, 8), headroom="32:24")), "head-room")
     assert lost.standing is Standing.NO_GAIN
     assert lost.environment == {}
+    (cut,) = about(from_log(log(tried, channels(None, None), verdict="cut_short", headroom="32:24")), "head-room")
+    assert cut.standing is Standing.PROPOSAL, "what the time left untried might have paid"
+    assert "28 channels were tried and none was kept, but the search's time was over" in cut.evidence
     for unmeasured in ([], [move(2, channels(28, None), "missing")]):
         (untried,) = about(from_log(log(unmeasured, channels(8, 8), headroom="32:24")), "head-room")
         assert untried.standing is Standing.PROPOSAL
