@@ -36,6 +36,9 @@ OUTPUT_LINES = 200
 TOLD_LINES = 12
 #: An exception as Python ends a traceback with it, also where torch names the rank first.
 PYTHONS_ERROR = re.compile(r"^(\[\w+\]:\s?)?[\w.]*(Error|Exception|Interrupt)\b: \S")
+#: How torchrun begins its account of a rank that ended badly: what the rank itself said stands before it.
+LAUNCHERS_ACCOUNT = re.compile(r"^E\d{4} .* torch/distributed/elastic/\S+ (failed \(exitcode: -?\d+\) local_rank: \d+)")
+LAUNCHERS_LINE = re.compile(r"^[EIW]\d{4} .*torch/distributed/elastic/")
 #: Variables of the caller that would be the job's: each process is given its own.
 OURS = ("LAGOM_MODE", "LAGOM_PROFILE", "LAGOM_DIR", "LAGOM_JOB_ID", "LAGOM_SET", "LAGOM_STRATEGY", "LAGOM_CONTROLLER")
 PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")
@@ -74,6 +77,10 @@ class Start:
         return {**kept, **named, **self.environ}
 
 
+def _tells_the_end(line: str) -> bool:
+    return bool(PYTHONS_ERROR.match(line) or LAUNCHERS_ACCOUNT.match(line))
+
+
 @dataclass
 class Seen:
     """What a process has shown so far."""
@@ -83,11 +90,11 @@ class Seen:
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=OUTPUT_LINES))  # the last ones
 
     def last_lines(self) -> list[str]:
-        """The few lines that say how the job ended: up to the first error that Python told of, since what a launcher
-        says of it later does not hold the reason; else the last ones."""
+        """The few lines that say how the job ended: up to the first error that Python told of, or that its launcher
+        begins to tell of, since what a launcher says later does not hold the reason; else the last ones."""
         lines = list(self.lines)
-        errors = [number for number, line in enumerate(lines, 1) if PYTHONS_ERROR.match(line)]
-        return lines[: errors[0] if errors else len(lines)][-TOLD_LINES:]
+        ends = (number for number, line in enumerate(lines, 1) if _tells_the_end(line))
+        return lines[: next(ends, len(lines))][-TOLD_LINES:]
 
     def outcomes(self) -> list[journal.Outcome]:
         """How the searches, or the comparison, ended."""

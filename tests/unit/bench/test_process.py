@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lagom.bench.process import OUTPUT_LINES, TOLD_LINES, Seen
+from lagom.bench.store import RunRecord
 
 LAUNCHERS = [
     "W1122 torch/distributed/elastic/multiprocessing/api.py:1012] Sending process 2798 closing signal SIGTERM",
@@ -25,6 +26,16 @@ def test_an_error_of_the_job_is_told_not_its_launchers_account() -> None:
     own = ["Traceback (most recent call last):", '  File "train.py", line 3', "TypeError: 'set' object is no list"]
     assert said("step 1", *own, *own, *LAUNCHERS) == ["step 1", *own]
     assert said("[rank1]: torch.OutOfMemoryError: CUDA out of memory", *LAUNCHERS)[-1].startswith("[rank1]: torch.Out")
+
+
+def test_what_a_rank_said_before_it_left_is_told_with_its_launchers_word() -> None:
+    where = "E1122 21:26:59.184 23655 torch/distributed/elastic/multiprocessing/api.py:1002]"
+    told = where + " failed (exitcode: {}) local_rank: 0 (pid: 9) of binary: python"
+    kept = said("step 1", "no such shape: try --shape x", "", LAUNCHERS[0], told.format(1), *LAUNCHERS)
+    run = RunRecord(kind="process", arm="off", output=kept)
+    assert run.last_words == "no such shape: try --shape x (failed (exitcode: 1) local_rank: 0)"
+    killed = RunRecord(kind="process", arm="off", output=said(told.format(-9), *LAUNCHERS))
+    assert killed.last_words == "it said nothing (failed (exitcode: -9) local_rank: 0)"
 
 
 def test_without_one_the_last_lines_are_told() -> None:
