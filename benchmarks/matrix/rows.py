@@ -166,7 +166,12 @@ def _harmless() -> Iterator[Row]:
         assets="titan_assets.py", note=TITAN,
     )  # fmt: skip
     yield Row(
-        "foreign-titan-qwen3", "the same on Qwen3-0.6B whole, where bandwidth is scarce", "bench", titan,
+        "foreign-titan-guided", "the same by `guided`: with steps this long, only a search of few configs ends in minutes",
+        "bench", titan, _titan("llama3", "8B", 1), arms=("guided",), cycles=6, seconds=260, spread=True,
+        assets="titan_assets.py", note=TITAN,
+    )  # fmt: skip
+    yield Row(
+        "foreign-titan-qwen3", "the same script on Qwen3-0.6B whole, where bandwidth is scarce", "bench", titan,
         _titan("qwen3", "0.6B", 2), "host", "2.30", ("lagom", "static"), cycles=8, seconds=270,
         assets="titan_assets.py", note=TITAN,
     )  # fmt: skip
