@@ -166,7 +166,7 @@ def _harmless() -> Iterator[Row]:
         assets="titan_assets.py", note=TITAN,
     )  # fmt: skip
     yield Row(
-        "foreign-titan-guided", "the same by `guided`: with steps this long, only a search of few configs ends in minutes",
+        "foreign-titan-guided", "the same by `guided`: with steps this long only few configs can be tried in minutes",
         "bench", titan, _titan("llama3", "8B", 1), arms=("guided",), cycles=6, seconds=260, spread=True,
         assets="titan_assets.py", note=TITAN,
     )  # fmt: skip
