@@ -10,7 +10,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from benchmarks.matrix.page import Data, comm_only, medians, points_of, result
+from benchmarks.matrix.page import Data, comm_only, kept_stock, medians, points_of, result
 from benchmarks.paper.draw import BLUE, GREEN, GREY, ORANGE, RED
 from lagom.records import format_bytes
 
@@ -42,7 +42,8 @@ def _has_visits(data: Data, name: str) -> bool:
 
 
 def _forest(data: Data) -> Figure | None:
-    """Speed-up over stock of the telling arms with intervals; the band is stock against stock."""
+    """Speed-up over stock of the telling arms with intervals, hollow where a search left stock in place; the band is
+    stock against stock."""
     names = [name for name, entry in data["rows"].items() if (result(data, name, "stock") or {}).get("speedup")]
     if not names:
         return None
@@ -52,16 +53,22 @@ def _forest(data: Data) -> Figure | None:
         for arm, (colour, above) in ARMS.items():
             found = comm_only(data, name) if arm == "comm-only" else result(data, name, arm)
             if found is not None and found["speedup"] is not None:
-                _interval(axes, line + above, found, colour, arm if line == len(names) - 1 else "")
+                _interval(axes, line + above, found, colour)
+            elif kept_stock(found):
+                axes.plot([1.0], [line + above], "o", color=colour, markersize=5, markerfacecolor="white", zorder=3)
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(names)), list(reversed(names)))
     axes.set(xlabel="speed-up over stock, 95 % intervals; shaded: stock against stock")
-    axes.legend(*_legend(), loc="lower right", fontsize=8)
+    axes.legend(
+        *_legend(), loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(ARMS) + 1, frameon=False, fontsize=8
+    )
     return figure
 
 
 def _legend() -> tuple[list[plt.Line2D], list[str]]:
-    return [plt.Line2D([], [], color=colour, marker="o") for colour, _ in ARMS.values()], list(ARMS)
+    marks = [plt.Line2D([], [], color=colour, marker="o") for colour, _ in ARMS.values()]
+    hollow = plt.Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="")
+    return [*marks, hollow], [*ARMS, "stock was kept"]
 
 
 def _noise(axes: Axes, line: int, noise: Data) -> None:
@@ -69,10 +76,10 @@ def _noise(axes: Axes, line: int, noise: Data) -> None:
         axes.fill_betweenx([line - 0.4, line + 0.4], noise["low"], noise["high"], color=GREY, alpha=0.25, linewidth=0)
 
 
-def _interval(axes: Axes, at: float, found: Data, colour: str, label: str) -> None:
+def _interval(axes: Axes, at: float, found: Data, colour: str) -> None:
     if found["low"] is not None:
         axes.plot([found["low"], found["high"]], [at, at], color=colour, linewidth=2)
-    axes.plot([found["speedup"]], [at], "o", color=colour, markersize=4, label=label or None)
+    axes.plot([found["speedup"]], [at], "o", color=colour, markersize=4)
 
 
 def _figure_3(entry: Data) -> Figure:
