@@ -74,16 +74,17 @@ def outcome_arm(data: Data, row: Row) -> Data | None:
 
 
 def kept_stock(found: Data | None) -> bool:
-    """Whether a search ended with stock left as it is."""
-    return found is not None and found["speedup"] is None and "left with stock" in found["note"]
+    """Whether a search ended with stock left as it is. One that was stopped has proved nothing."""
+    search = (found or {}).get("search") or {}
+    return found is not None and found["speedup"] is None and search.get("verdict") in ("stock_is_best", "cut_short")
 
 
 def ending(found: Data) -> str:
-    """How a search that left stock in place ended. Records of before commit 9fe7c3a call each end "stock is best" and
+    """How a search that left stock in place ended. Records of before commit 7676c6e call each end "stock is best" and
     name the limit in their reason alone."""
     search = found.get("search") or {}
     limited = search.get("verdict") == "cut_short" or "seconds of searching are over" in search.get("reason", "")
-    return "nothing found in time" if limited else "stock is best"
+    return "cut short, nothing found" if limited else "stock is best"
 
 
 def outcome(data: Data, row: Row) -> str:
@@ -301,7 +302,15 @@ def _each(data: Data) -> Iterator[str]:
         for one in entry["results"]:
             yield _arm(one)
         yield from twins(entry)
-        yield from (f"\n- {remark}" for remark in entry.get("remarks", []))
+        yield from (f"\n- {remark}" for remark in _remarks(entry))
+
+
+def _remarks(entry: Data) -> Iterator[str]:
+    """As they were kept, but for the end of searches that old records call by another name."""
+    ends = {one["arm"]: ending(one) for one in entry["results"] if kept_stock(one)}
+    for remark in entry.get("remarks", []):
+        arm = remark.partition(":")[0]
+        yield remark.replace("stock is best", ends.get(arm, "stock is best"))
 
 
 def twins(entry: Data) -> Iterator[str]:

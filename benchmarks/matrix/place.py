@@ -68,8 +68,8 @@ class Place:
         return (*launcher, str(JOBS / row.script), *given)
 
     def prepare(self, row: Row) -> None:
-        """Make what the row's job reads; raises CalledProcessError where that fails."""
-        if row.assets:
+        """Make what the row's own job reads; raises CalledProcessError where that fails."""
+        if row.assets and not self.rehearse:
             subprocess.run([self.python, str(JOBS / row.assets), str(self._assets(row))], check=True)
 
     def _assets(self, row: Row) -> Path:

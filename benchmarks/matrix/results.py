@@ -101,8 +101,10 @@ def setup_of(session: dict[str, Any]) -> dict[str, Any]:
 
 
 def definition(row: dict[str, Any]) -> dict[str, Any]:
-    """What of a row decides what is measured, as it reads from a file."""
-    kept = {name: value for name, value in row.items() if name not in PROSE}
+    """What of a row decides what is measured, as it reads from a file. A field that came later has its default in older
+    files, and one that has gone since says nothing: neither makes a row another one."""
+    blank = asdict(Row("", "", "", ""))
+    kept = {name: row.get(name, default) for name, default in blank.items() if name not in PROSE}
     read: dict[str, Any] = json.loads(json.dumps(kept))
     return read
 

@@ -23,9 +23,10 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
     if not profile:
         tuned, profile = _tuned(row, place, tuned, budget / 2)
     if not profile:
-        left_stock = any((one["search"] or {}).get("verdict") == "stock_is_best" for one in tuned["results"])
-        why = "the search left stock as it is" if left_stock else "the search did not end in time"
-        return {"complete": left_stock, "tuned": tuned, "skipped": f"{why}: there is no profile"}
+        if any((one["search"] or {}).get("verdict") == "stock_is_best" for one in tuned["results"]):
+            return {"complete": True, "tuned": tuned, "skipped": "the search left stock as it is: there is no profile"}
+        why = "the search did not end in time: there is no profile yet, and the next session searches anew"
+        return {"complete": False, "in_vain": [*earlier.get("in_vain", []), tuned], "skipped": why}
     path = folder / "found.lagom"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(profile)

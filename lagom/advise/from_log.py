@@ -116,8 +116,8 @@ def _headroom_used(search: Search, room: Headroom) -> Advice:
     kept_none = (
         f"the job had it; {', '.join(map(str, sorted(filter(None, tried))))} channels were tried and none was kept"
     )
-    if outcome.verdict == "cut_short":
-        evidence = f"{kept_none}, but the search's time was over before its end"
+    if outcome.cut_short:
+        evidence = f"{kept_none}, but the search was cut short"
         return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=(f"headroom={room}",))
     seen = f"at a resolution of {100 * (outcome.resolvable or 0):.1f} %"
     evidence = f"{kept_none}, {seen}: start without, and save the memory"

@@ -116,7 +116,9 @@ def _cost(search: Search) -> str:
     outcome = search.outcome
     if outcome is None:
         return f"{len(search.moves)} windows so far, {search.regret:.1f} iterations lost" if search.moves else ""
-    seen = "" if outcome.resolvable is None else f"; a gain of {words.percent(outcome.resolvable)} would have shown"
+    seen = ""
+    if outcome.resolvable is not None and not outcome.cut_short:
+        seen = f"; a gain of {words.percent(outcome.resolvable)} would have shown"
     tried = f"{outcome.configs} configs in {outcome.windows} windows, {outcome.iterations} iterations"
     return f"{tried}, {outcome.regret_iterations:.1f} of them lost against stock{seen}"
 

@@ -243,7 +243,8 @@ class Move(Base):
 
 
 class Outcome(Base):
-    """How the search of one communicator ended, and on what."""
+    """How the search of one communicator ended, and on what. ``verdict``: improved, stock_is_best, cut_short or stopped
+    (:class:`lagom.search.decision.Outcome`); ``cut_short``: a limit ended the search, whatever came of it."""
 
     event: Literal["outcome"] = "outcome"
     communicator: int
@@ -255,6 +256,7 @@ class Outcome(Base):
     speedup_low: float | None = None
     speedup_high: float | None = None
     resolvable: float | None = None
+    cut_short: bool = False
     configs: int = 0
     windows: int = 0
     iterations: int = 0

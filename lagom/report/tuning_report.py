@@ -59,7 +59,9 @@ def answer(search: Search) -> str:
         seen = outcome.resolvable
         return f"{tried}." if seen is None else f"{tried}, and a gain of {page.words.percent(seen)} would have shown."
     if outcome.verdict == "cut_short":
-        return f"Nothing faster than stock NCCL was found in time: {outcome.configs} configs were tried."
+        return (
+            f"The search was cut short with nothing faster than stock NCCL found: {outcome.configs} configs were tried."
+        )
     found = any(record.config() != STOCK for record in outcome.configs_chosen)
     goes_on = "the job runs on the best confirmed configs" if found else "the job runs as NCCL chooses"
     return f"The search was stopped after {outcome.windows} windows; {goes_on}."
@@ -137,7 +139,7 @@ def _cards(search: Search) -> list[Card]:
         cards.append(Card(str(outcome.configs), "configs tried"))
     kind = "loss" if search.regret else ""
     cards.append(Card(f"{search.regret:.1f}", "iterations lost while searching (regret)", kind))
-    if outcome is not None and outcome.resolvable is not None:
+    if outcome is not None and outcome.resolvable is not None and not outcome.cut_short:
         cards.append(Card(page.words.percent(outcome.resolvable), "smallest effect that would have shown"))
     return cards
 

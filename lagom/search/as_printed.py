@@ -85,7 +85,7 @@ class AsPrinted(Strategy):
         left = sum(not state.done for state in states)
         end = f"given up after {self.profiles} profiles" if left else "all communications are done"
         yield from self._measure_result()
-        return Answer(self.result, f"{end} ({left} not done)")
+        return Answer(self.result, f"{end} ({left} not done)", cut_short=left > 0)
 
     def _resource_efficient_tuning(
         self, state: State, current: Assignment, before: Trial

@@ -101,6 +101,8 @@ class AutoCCL(Strategy):
         why = f"the shortest {seen} of each communication, together"
         answer = yield Proposal(chosen, why, cautious=True)
         self.explain(f"{why}: Z {percent(answer.delta)}")
+        if any(job.next() is not None for job in jobs):
+            return Answer(chosen, f"{why}, after {self.profiles} profiles (the limit)", cut_short=True)
         return Answer(chosen, why)
 
     def _job(self, unit: Unit, stock: Trial) -> Job:

@@ -64,3 +64,4 @@ class Outcome:
     regret_iterations: float
     moves: tuple[Move, ...] = field(default=())
     proposed: Assignment | None = None
+    cut_short: bool = False  # whatever the verdict: a limit ended the search, so not everything was looked at

@@ -35,8 +35,8 @@ SLOW = 0.03  # this much behind the best, the exact figure is of no use
 HOPE = 0.002  # expected improvements below this fraction of Z are not worth a window: at 0.001 half as many again
 DRAWS = 6  # plausible parameter sets whose optima are in the running
 
-Believed = Generator[Proposal, Comparison, str | None]
-"""Proposals, and at the end why to stop, or ``None`` if the model is not to be trusted."""
+Believed = Generator[Proposal, Comparison, Answer | None]
+"""Proposals, and at the end the answer, or ``None`` if the model is not to be trusted."""
 
 
 class Guided(Strategy):
@@ -74,10 +74,10 @@ class Guided(Strategy):
         if not self.problem.sites or not self._dims:
             return Answer(self.space.stock, "nothing here can be tuned")
         yield from self._learn()
-        reason = yield from self._believe(ledger)
-        if reason is None:
+        believed = yield from self._believe(ledger)
+        if believed is None:
             return (yield from self._measure(ledger))
-        return Answer(self._leader(ledger), reason)
+        return believed
 
     # -- 1. learn
 
@@ -124,7 +124,7 @@ class Guided(Strategy):
     # -- 2. believe
 
     def _believe(self, ledger: Ledger) -> Believed:
-        """Measure what the model promises until it promises too little, or is caught out."""
+        """Measure what the model promises until it promises too little; no answer if it is caught out."""
         while ledger.tried < self._budget:
             trust = self._refit(ledger)
             if not trust.trusted:
@@ -133,7 +133,7 @@ class Guided(Strategy):
             leader = self._leader(ledger)
             chosen = self._most_promising(ledger, leader)
             if chosen is None:
-                return f"the model hopes for less than {HOPE:.1%} anywhere else ({trust.reason})"
+                return Answer(leader, f"the model hopes for less than {HOPE:.1%} anywhere else ({trust.reason})")
             candidate, change, what = chosen
             expected = f"predicted {percent(math.log(change.ratio))} +- {change.sigma:.1%}"
             why = f"{what}: {expected}"
@@ -142,8 +142,8 @@ class Guided(Strategy):
                 f"{what}, {_short(candidate)}: {expected}, measured {percent(answer.delta)} than the best so far"
             )
             if answer.new is None:
-                return "the window of the model's choice came back empty"
-        return f"the budget of {self._budget} configs is spent"
+                return Answer(leader, "the window of the model's choice came back empty", cut_short=True)
+        return Answer(self._leader(ledger), f"the budget of {self._budget} configs is spent", cut_short=True)
 
     def _windows(self, proposal: Proposal) -> Generator[Proposal, Comparison, Comparison]:
         """Windows of one candidate until its Z is known well enough for a fit, or it is clearly slow."""

@@ -270,7 +270,7 @@ class TuningSession:
                 self._finish("improved", contender, reason, proof, answer)
                 return
         self.ledger.incumbent = self.ledger.stock
-        what = "nothing faster than stock was found in time" if answer.cut_short else "stock is already best here"
+        what = "cut short with nothing faster than stock found" if answer.cut_short else "stock is already best here"
         reason = f"{what}: {self.ledger.tried} configs, resolvable effect {100 * self._resolvable(proof):.1f} %; "
         reason += f"search: {answer.reason}"
         if proof is not None:
@@ -321,6 +321,7 @@ class TuningSession:
             regret_iterations=self._books.lost,
             moves=self.moves,
             proposed=answer.assignment if answer else None,
+            cut_short=answer is not None and answer.cut_short,
         )
 
     # -- budget and legality

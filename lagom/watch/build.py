@@ -15,7 +15,7 @@ from lagom.wire.library import library
 
 SHOWN_DECISIONS = 10
 PURPOSES = {"baseline": Phase.BASELINE, "confirm": Phase.CONFIRMING, "final": Phase.PROVING}
-VERDICTS = {"improved": Phase.TUNED, "stock_is_best": Phase.STOCK_IS_BEST}
+VERDICTS = {"improved": Phase.TUNED, "stock_is_best": Phase.STOCK_IS_BEST, "cut_short": Phase.CUT_SHORT}
 
 
 @dataclass(frozen=True, slots=True)

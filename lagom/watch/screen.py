@@ -18,6 +18,7 @@ STYLES = {
     Phase.STOCK_IS_BEST: "green",
     Phase.ASIDE: "yellow",
     Phase.UNATTENDED: "yellow",
+    Phase.CUT_SHORT: "yellow",
     Phase.STOPPED: "yellow",
 }
 

@@ -26,6 +26,7 @@ class Phase(str, Enum):
     PROVING = "proving"  # the final A/B against stock
     TUNED = "tuned"
     STOCK_IS_BEST = "stock is best"
+    CUT_SHORT = "cut short"  # a limit ended the search, and nothing it had found was faster
     STOPPED = "stopped"  # before the search came to its end
     PINNED = "pinned"
     REPLAYING = "replaying"

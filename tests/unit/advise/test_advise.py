@@ -42,7 +42,7 @@ def move(number: int, candidate: Assignment, verdict: str, reason: str = "becaus
 
 def log(
     moves: list[journal.Move], chosen: Assignment, verdict: str = "improved", headroom: str = "", send_recv: int = 0,
-    name: str = "TENSOR_MODEL_PARALLEL_GROUP",
+    name: str = "TENSOR_MODEL_PARALLEL_GROUP", *, cut_short: bool = False,
 ) -> list[Any]:  # fmt: skip
     sites = tuple(journal.SiteRecord.of(site) for site in SITES)
     return [
@@ -51,7 +51,7 @@ def log(
         journal.Program(communicator=0, period=13, sites=sites, channels_built=24),
         *moves,
         journal.Outcome(communicator=0, verdict=verdict, reason="1.05x stock in 10 fresh pairs", speedup=1.05,
-                        configs_chosen=records_of(chosen), resolvable=0.004),
+                        configs_chosen=records_of(chosen), resolvable=0.004, cut_short=cut_short),
         journal.JobEnd(reason="over", not_asked=(journal.NotAsked(communicator=0, name="ep", send_recv=send_recv),)),
     ]  # fmt: skip
 
@@ -107,9 +107,10 @@ def test_a_job_with_headroom_has_measured_it_with_tuning_together() -> None:
     (lost,) = about(from_log(log(tried, channels(8, 8), headroom="32:24")), "head-room")
     assert lost.standing is Standing.NO_GAIN
     assert lost.environment == {}
-    (cut,) = about(from_log(log(tried, channels(None, None), verdict="cut_short", headroom="32:24")), "head-room")
-    assert cut.standing is Standing.PROPOSAL, "what the time left untried might have paid"
-    assert "28 channels were tried and none was kept, but the search's time was over" in cut.evidence
+    for verdict, chosen in (("cut_short", channels(None, None)), ("improved", channels(8, 8))):
+        (cut,) = about(from_log(log(tried, chosen, verdict, headroom="32:24", cut_short=True)), "head-room")
+        assert cut.standing is Standing.PROPOSAL, "what was left untried might have paid"
+        assert "28 channels were tried and none was kept, but the search was cut short" in cut.evidence
     for unmeasured in ([], [move(2, channels(28, None), "missing")]):
         (untried,) = about(from_log(log(unmeasured, channels(8, 8), headroom="32:24")), "head-room")
         assert untried.standing is Standing.PROPOSAL

@@ -142,6 +142,11 @@ def test_the_same_setup_goes_on_and_a_row_defined_anew_is_measured_anew(
     monkeypatch.setattr(Place, "versions", lambda self: {"gpu": "H200", "nccl": "2.28.9", "nccl_230": ""})
     again = Results(out, None, place(tmp_path), [])
     assert again.is_done(row("a", seconds=7.0)), "how long it is said to take changes nothing"
+    of_old = json.loads(out.read_text())
+    known = of_old["rows"]["a"]["row"]
+    of_old["rows"]["a"]["row"] = {**{name: known[name] for name in known if name != "assets"}, "gone": 1}
+    out.write_text(json.dumps(of_old))
+    assert Results(out, None, place(tmp_path), []).is_done(row("a")), "fields that came or went since change nothing"
     other = row("a", cycles=31)
     assert not again.is_done(other)
     assert again.of(other) == {}
@@ -313,6 +318,8 @@ def test_steady_replays_what_tuning_found(
     monkeypatch.setattr(compared, "measured", measured)
     found = steady.run(next(row for row in ROWS if row.name == "steady"), place(tmp_path), {}, 100.0)
     assert found["complete"] is complete
+    assert ("in_vain" in found) is not complete
+    assert ("tuned" in found) is complete, "what led to nothing would count as done in the next session"
     assert len(asked) == (2 if verdict == "improved" else 1)
     if verdict == "improved":
         assert [name.partition("=")[0] for name in asked[1]] == ["stock", "own:stock", "own:replay", "own:lagom"]

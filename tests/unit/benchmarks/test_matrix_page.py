@@ -40,7 +40,7 @@ def entry(name: str, *results: dict[str, Any], **fields: Any) -> dict[str, Any]:
 def fake_results() -> dict[str, Any]:
     search = {"verdict": "improved", "speedup": 1.41, "low": 1.4, "high": 1.42, "configs": 12, "iterations": 150,
               "lost": 4.2, "reason": ""}  # fmt: skip
-    stock_best = result("lagom", None, note="stock is best: the job is left with stock")
+    stock_best = result("lagom", None, search={**search, "verdict": "stock_is_best", "speedup": None, "low": None})
     visit = [{"part": point.part, "knobs": point.knobs, "samples": [[[1.0], 2.0, 2.5]] * 3, "rules": point.rules,
               "cycle": 0} for point in sweep.points(row("fig3-library"))]  # fmt: skip
     slow = [{"part": name, "knobs": {}, "samples": [[[1.0, 4.0], y, z]], "rules": [], "cycle": cycle}

@@ -33,8 +33,8 @@ def test_a_gain_stands_beside_what_others_reach() -> None:
 
 
 def test_stock_left_in_place_is_no_gain() -> None:
-    note = "stock is best: the job is left with stock"
-    arms = [arm("stock", 1.0), arm("guided", None, note, SEARCH), arm("guided:proposed", 1.01)]
+    kept = {**SEARCH, "verdict": "stock_is_best"}
+    arms = [arm("stock", 1.0), arm("guided", None, search=kept), arm("guided:proposed", 1.01)]
     text = summary.table([data(2, nvlink_positions_4096={**RUN, "results": arms})])
     assert "| stock is best; turned down: 1.010 [1.000, 1.020], n = 16 |" in text
     assert "**" not in text
@@ -42,13 +42,17 @@ def test_stock_left_in_place_is_no_gain() -> None:
 
 def test_a_search_that_time_ended_is_not_told_as_the_best_there_is() -> None:
     over = {**SEARCH, "reason": "stock is already best here: 5 configs; search: 40 seconds of searching are over"}
-    before = arm("guided", None, "stock is best: the job is left with stock", {**over, "verdict": "stock_is_best"})
-    today = arm(
-        "lagom", None, "cut short: the job is left with stock", {**SEARCH, "verdict": "cut_short", "reason": ""}
-    )
+    before = arm("guided", None, search={**over, "verdict": "stock_is_best"})
+    today = arm("lagom", None, search={**SEARCH, "verdict": "cut_short", "reason": ""})
     text = summary.table([data(2, host_fsdp_8192={**RUN, "results": [arm("stock", 1.0), today, before]})])
-    assert text.count("| nothing found in time |") == 2
+    assert text.count("| cut short, nothing found |") == 2
     assert "stock is best" not in text
+
+
+def test_a_search_that_was_stopped_has_measured_nothing() -> None:
+    stopped = arm("lagom", None, search={**SEARCH, "verdict": "stopped"})
+    text = summary.table([data(2, host_fsdp_8192={**RUN, "results": [arm("stock", 1.0), stopped]})])
+    assert "| `lagom` | – |" in text
 
 
 def test_most_gpus_come_first_and_every_verdict_is_told() -> None:

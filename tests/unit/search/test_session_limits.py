@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lagom.records import Sample
 from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy
 from lagom.search.testing import Bench, comm_bound, flat
@@ -46,12 +48,22 @@ def test_a_search_that_a_limit_ends_does_not_call_stock_the_best() -> None:
     for session, limit in ((cut, "10 seconds of searching are over"), (few, "the limit is 60")):
         outcome = Bench(landscape).drive(session).outcome
         assert outcome is not None
-        assert (outcome.verdict, outcome.assignment.is_stock) == ("cut_short", True)
-        assert outcome.reason.startswith("nothing faster than stock was found in time: ")
+        assert (outcome.verdict, outcome.cut_short, outcome.assignment.is_stock) == ("cut_short", True, True)
+        assert outcome.reason.startswith("cut short with nothing faster than stock found: ")
         assert limit in outcome.reason
     assert whole.outcome is not None
-    assert whole.outcome.verdict == "stock_is_best"
+    assert (whole.outcome.verdict, whole.outcome.cut_short) == ("stock_is_best", False)
     assert whole.outcome.reason.startswith("stock is already best here: ")
+
+
+@pytest.mark.parametrize(("strategy", "options"), [("autoccl", {"profiles": 1}), ("as_printed", {"profiles": 1})])
+def test_a_strategys_own_limit_cuts_it_short_too(strategy: str, options: dict[str, int]) -> None:
+    landscape = comm_bound(late_chunk=0.0)
+    problem = landscape.problem()
+    session = Bench(landscape).drive(TuningSession(make_strategy(strategy, problem, **options), problem))
+    assert session.outcome is not None
+    assert session.outcome.cut_short, session.outcome.reason
+    assert session.outcome.verdict in ("improved", "cut_short")
 
 
 def test_what_was_never_measured_resolves_nothing() -> None:

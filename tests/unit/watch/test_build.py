@@ -66,6 +66,7 @@ AT_EPOCH_7 = (slot(0, calls=60, epoch=7, iterations=3), slot(1, calls=61, epoch=
             (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "stock_is_best"})),
             Phase.STOCK_IS_BEST,
         ),
+        (region(group(*BOTH)), (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "cut_short"})), Phase.CUT_SHORT),
         (region(group(*BOTH)), (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "stopped"})), Phase.STOPPED),
         (region(group(*BOTH)), (*SEARCH, PROGRAM), Phase.BASELINE),
         (region(group(*BOTH)), (*SEARCH, DRIFT), Phase.LEARNING),
