@@ -17,10 +17,11 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 from lagom import journal
 from lagom.journal.schema import Base
@@ -88,6 +89,7 @@ class Seen:
     events: list[Base] = field(default_factory=list)
     metric: list[tuple[float, float]] = field(default_factory=list)  # (wall clock, value)
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=OUTPUT_LINES))  # the last ones
+    notes: list[str] = field(default_factory=list)  # what befell our own files
 
     def last_lines(self) -> list[str]:
         """The few lines that say how the job ended: up to the first error that Python told of, or that its launcher
@@ -162,18 +164,59 @@ def _watch(process: subprocess.Popen[str], start: Start, seen: Seen, tail: Tail,
 
 
 def _read(process: subprocess.Popen[str], start: Start, seen: Seen) -> None:
-    """Keeps everything in a file, the last lines in memory, and the metric of each line that has one."""
+    """Keeps everything in a file, the last lines in memory, and the metric of each line that has one. To the end of the
+    pipe, whatever becomes of the file: a job whose pipe nobody drains stands still."""
     assert process.stdout is not None
-    with (start.folder / f"{start.name}.out").open("w") as kept:
-        for line in process.stdout:
-            kept.write(line)
-            kept.flush()
-            seen.lines.append(line.rstrip()[:400])
-            if start.pattern is not None and (found := start.pattern.search(line)) is not None:
-                with contextlib.suppress(ValueError, IndexError):
-                    value = float(found.group(1))
-                    if math.isfinite(value):
-                        seen.metric.append((time.time(), value))
+    copy = _Copy(start.folder / f"{start.name}.out")
+    for line in process.stdout:
+        copy.write(line)
+        seen.lines.append(line.rstrip()[:400])
+        if start.pattern is not None and (found := start.pattern.search(line)) is not None:
+            with contextlib.suppress(ValueError, IndexError):
+                value = float(found.group(1))
+                if math.isfinite(value):
+                    seen.metric.append((time.time(), value))
+    copy.close()
+    if copy.given_up:
+        seen.notes.append(copy.given_up)
+
+
+class _Copy:
+    """What the job prints, in a file. At the first error it is given up, and removed: on a full disk its room is the
+    samples'."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+        self.given_up = ""
+        with self._or_give_up():
+            self._file = path.open("w")
+
+    def write(self, line: str) -> None:
+        """One more line, readable at once."""
+        if self._file is not None:
+            with self._or_give_up():
+                self._file.write(line)
+                self._file.flush()
+
+    def close(self) -> None:
+        """No more lines."""
+        if self._file is not None:
+            with self._or_give_up():
+                self._file.close()
+
+    @contextlib.contextmanager
+    def _or_give_up(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.given_up = f"what the job printed was not kept in {self._path} ({error.strerror or error})"
+            if self._file is not None:
+                with contextlib.suppress(OSError):  # it tries once more to write what it holds
+                    self._file.close()
+                with contextlib.suppress(OSError):
+                    self._path.unlink()
+            self._file = None
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -15,7 +15,7 @@ from lagom.bench.process import Seen, Start, run_process
 from lagom.bench.rates import CallRate, region_of
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task, left
-from lagom.bench.store import RunRecord, Store
+from lagom.bench.store import RunRecord, Store, cannot_be_written
 from lagom.controller.arms import ArmsFile, ArmWish
 
 Say = Callable[[str], None]
@@ -32,6 +32,7 @@ def run_bench(request: Request, say: Say = lambda text: None) -> Store:
     store, clock = Store(request), time.monotonic()
     while waiting := left(request, store.record):
         task = waiting[0]
+        store.check_room()
         if (time_left := _time_left(request, clock)) is not None and time_left < _needs(task, store):
             say(f"the time is up with {len(waiting)} of the processes left; the same command goes on from here.")
             break
@@ -70,6 +71,7 @@ def _run(request: Request, task: Task, store: Store, time_left: float | None) ->
         log=start.name,
     )
     found.fill(run, ended.seen.events)
+    run.notes += ended.seen.notes
     if task.kind is Kind.PROCESS:
         assert task.arm is not None
         run.measure = request.measure
@@ -138,8 +140,11 @@ def _arms_file(request: Request, cycles: int, store: Store, name: str) -> Path:
     arms = [arm.wish for arm in request.of(Kind.IN_JOB) if arm.wish is not None]
     file = ArmsFile(arms=(*arms, *_tuned(store)), cycles=cycles)
     path = request.folder / f"{name}.arms.json"
-    request.folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(file.model_dump_json(indent=1, exclude_defaults=True) + "\n")
+    try:
+        request.folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(file.model_dump_json(indent=1, exclude_defaults=True) + "\n")
+    except OSError as error:
+        raise cannot_be_written(path, error) from error
     return path.absolute()
 
 

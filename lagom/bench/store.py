@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,9 +150,34 @@ class Store:
         if same and run.nccl and not run.arm.startswith("env=") and not same[0].ran_where(run):
             raise self._another(f"was measured on {same[0].machine}, and this process ran on {run.machine}")
         self.record.runs.append(run)
+        with self._whole() as partial:
+            partial.replace(self.path)
+
+    def check_room(self) -> None:
+        """Raises :class:`BadBench` if a process's samples could not be kept as things stand: it is not to be started
+        for nothing."""
+        with self._whole() as partial:
+            partial.unlink()
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[Path]:
+        """The record in a file beside its own; nothing is left of one that could not be written."""
         partial = self.path.with_suffix(f".{os.getpid()}.partial")
-        partial.write_text(self.record.model_dump_json(indent=1) + "\n")
-        partial.replace(self.path)
+        try:
+            partial.write_text(self.record.model_dump_json(indent=1) + "\n")
+            yield partial
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise cannot_be_written(self.path, error) from error
+
+
+def cannot_be_written(path: Path, error: OSError) -> BadBench:
+    """For any file of the folder: what it held before is whole."""
+    return BadBench(
+        f"{path} cannot be written ({error.strerror or error}); mend that, and the same command (without --fresh) goes "
+        "on after the last process whose samples were kept."
+    )
 
 
 def read_record(path: Path) -> BenchRecord:

@@ -1,8 +1,15 @@
-"""What is kept of a process that failed."""
+"""What is kept of what a process says."""
 
 from __future__ import annotations
 
-from lagom.bench.process import OUTPUT_LINES, TOLD_LINES, Seen
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lagom.bench.process import OUTPUT_LINES, TOLD_LINES, Seen, Start, run_process
 from lagom.bench.store import RunRecord
 
 LAUNCHERS = [
@@ -42,3 +49,27 @@ def test_without_one_the_last_lines_are_told() -> None:
     assert said("Error handling is on", "step 1", "killed") == ["Error handling is on", "step 1", "killed"]
     assert said(*map(str, range(OUTPUT_LINES + 5))) == [str(n) for n in range(OUTPUT_LINES + 5)][-TOLD_LINES:]
     assert said() == []
+
+
+def no_file(path: Path) -> None:
+    path.mkdir()
+
+
+def no_room(path: Path) -> None:
+    path.symlink_to("/dev/full")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("hinder", [no_file, no_room])
+def test_where_its_output_cannot_be_kept_a_job_is_read_to_its_end_all_the_same(
+    tmp_path: Path, hinder: Callable[[Path], None]
+) -> None:
+    """It would stand still for ever once the pipe is full."""
+    hinder(tmp_path / "job.out")
+    printing = "for step in range(20000): print(f'step {step + 1}')"
+    line = [sys.executable, "-c", printing]
+    seen = run_process(Start(line, tmp_path, "job", None, pattern=re.compile(r"step (\d+)"))).seen
+    assert [value for _, value in seen.metric] == [float(step + 1) for step in range(20000)]
+    assert len(seen.notes) == 1, "said once"
+    assert "job.out" in seen.notes[0]
+    assert not (tmp_path / "job.out").is_symlink(), "the little that was written takes no room from the samples"

@@ -122,6 +122,27 @@ def test_samples_of_another_nccl_or_gpu_are_refused(tmp_path: Path) -> None:
     )
 
 
+def test_samples_that_cannot_be_kept_are_refused_with_a_sentence_and_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(Request(("train",), parse_arms(["off"]), tmp_path))
+    store.check_room()
+    assert list(tmp_path.iterdir()) == []
+    store.add(RunRecord(kind="process", arm="off", value=1.0))
+    before = store.path.read_bytes()
+
+    def full(path: Path, text: str) -> None:
+        path.open("w").close()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    for attempt in (store.check_room, lambda: store.add(RunRecord(kind="process", arm="off", value=2.0))):
+        with pytest.raises(BadBench, match=r"cannot be written \(No space left on device\).*the same command"):
+            attempt()
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+    assert store.path.read_bytes() == before
+
+
 def test_one_measure_for_all_process_arms() -> None:
     assert request("env=A=1").measure == "calls"
     assert request("env=A=1,off").measure == "wall"
