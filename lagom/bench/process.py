@@ -40,6 +40,8 @@ PYTHONS_ERROR = re.compile(r"^(\[\w+\]:\s?)?[\w.]*(Error|Exception|Interrupt)\b:
 #: How torchrun begins its account of a rank that ended badly: what the rank itself said stands before it.
 LAUNCHERS_ACCOUNT = re.compile(r"^E\d{4} .* torch/distributed/elastic/\S+ (failed \(exitcode: -?\d+\) local_rank: \d+)")
 LAUNCHERS_LINE = re.compile(r"^[EIW]\d{4} .*torch/distributed/elastic/")
+#: How `lagom run` begins what it says between the job's own lines.
+OUR_LINE = "lagom: "
 #: Variables of the caller that would be the job's: each process is given its own.
 OURS = ("LAGOM_MODE", "LAGOM_PROFILE", "LAGOM_DIR", "LAGOM_JOB_ID", "LAGOM_SET", "LAGOM_STRATEGY", "LAGOM_CONTROLLER")
 PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")
@@ -171,14 +173,20 @@ def _read(process: subprocess.Popen[str], start: Start, seen: Seen) -> None:
     for line in process.stdout:
         copy.write(line)
         seen.lines.append(line.rstrip()[:400])
-        if start.pattern is not None and (found := start.pattern.search(line)) is not None:
-            with contextlib.suppress(ValueError, IndexError):
-                value = float(found.group(1))
-                if math.isfinite(value):
-                    seen.metric.append((time.time(), value))
+        if start.pattern is not None and not line.startswith(OUR_LINE):
+            _measure(line, start.pattern, seen)
     copy.close()
     if copy.given_up:
         seen.notes.append(copy.given_up)
+
+
+def _measure(line: str, pattern: re.Pattern[str], seen: Seen) -> None:
+    if (found := pattern.search(line)) is None:
+        return
+    with contextlib.suppress(ValueError, IndexError, TypeError):  # TypeError: the group was not in what matched
+        value = float(found.group(1))
+        if math.isfinite(value):
+            seen.metric.append((time.time(), value))
 
 
 class _Copy:

@@ -85,8 +85,17 @@ def test_wall_time_is_that_of_a_whole_process_that_ended_well_by_itself() -> Non
 def test_a_value_that_is_no_number_is_no_sample(tmp_path: Path) -> None:
     """One NaN in the file of results, and it could never be read again."""
     words = ["step 1.5", "step nan", "step -inf", "step what", "step 2.5"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(["printf", "%s\\n", *words], stdout=pipe, text=True) as process:
+    assert samples_of(words, "step (.+)", tmp_path) == [1.5, 2.5]
+    assert samples_of(["step 1.5", "epoch"], "step (.+)|epoch", tmp_path) == [1.5], "a group that was not in the match"
+
+
+def test_our_own_lines_between_those_of_the_job_are_no_samples(tmp_path: Path) -> None:
+    words = ["lagom: job bench-29786-00-in-job-00, mode tune", "7 ms", "lagom: job bench-29786 ended with 0 after 5 s"]
+    assert samples_of(words, "([0-9]+)", tmp_path) == [7.0]
+
+
+def samples_of(lines: list[str], metric: str, folder: Path) -> list[float]:
+    with subprocess.Popen(["printf", "%s\\n", *lines], stdout=subprocess.PIPE, text=True) as process:
         seen = Seen()
-        _read(process, Start(["job"], tmp_path, "job", None, pattern=re.compile("step (.+)")), seen)
-    assert [value for _, value in seen.metric] == [1.5, 2.5]
+        _read(process, Start(["job"], folder, "job", None, pattern=re.compile(metric)), seen)
+    return [value for _, value in seen.metric]
