@@ -50,11 +50,11 @@ def logs_between(ours: Cycles, theirs: Cycles) -> Iterator[float]:
 
 
 def rounds_of(runs: Iterable[RunRecord]) -> dict[int, dict[str, list[float]]]:
-    """The values of each round."""
+    """The values of each round, of processes that did not fail."""
     rounds: dict[int, dict[str, list[float]]] = {}
     for run in runs:
-        if run.kind == PROCESS and run.value:
-            rounds.setdefault(run.round, {}).setdefault(run.arm, []).append(run.value)
+        if run.kind == PROCESS and (value := run.counted):
+            rounds.setdefault(run.round, {}).setdefault(run.arm, []).append(value)
     return rounds
 
 

@@ -165,7 +165,7 @@ def _best_of(word: str, by_arm: Mapping[str, Cycles]) -> _Best | None:
 
 
 def _processes(record: BenchRecord) -> Iterator[Result]:
-    runs = [run for run in record.runs_of(PROCESS) if run.value is not None]
+    runs = [run for run in record.runs_of(PROCESS) if run.counted is not None]
     arms = dict.fromkeys(run.arm for run in runs)
     rounds, sign = rounds_of(runs), sign_of(record)
     for arm in arms:

@@ -69,6 +69,11 @@ class RunRecord(BaseModel):
         return (self.exit != 0 and self.ended == "itself") or (self.ended == "limit" and not self.is_useful)
 
     @property
+    def counted(self) -> float | None:
+        """The value, of a process that did not fail: one that broke down may have been slow, or quick, for that."""
+        return None if self.failed else self.value
+
+    @property
     def machine(self) -> str:
         """What it ran on."""
         return f"NCCL {self.nccl}, {self.gpu or 'no GPU known'}"

@@ -134,7 +134,7 @@ def _show(record: BenchRecord, results: list[Result], path: Path, *, as_json: bo
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, PIPE_COLUMNS)
-    console.print(table.table_of(results))
+    console.print(table.table_of(results) if results else "Nothing could be measured.")
     for remark in table.remarks(record, results):
         console.print(f"- {remark}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"raw samples: {path}", markup=False, highlight=False, soft_wrap=True)

@@ -109,6 +109,25 @@ def test_processes_are_paired_by_round_and_speeds_are_not_times() -> None:
     assert "wider than within one job" in " ".join(remarks(record("stock"), list(times.values())))
 
 
+def test_a_process_that_failed_counts_for_nothing_and_one_that_was_ended_does() -> None:
+    def run(arm: str, value: float, number: int = 0, **fields: object) -> RunRecord:
+        usual = {"kind": "process", "arm": arm, "round": number, "value": value, "measure": "metric"}
+        return RunRecord.model_validate({**usual, **fields})
+
+    asked = f"stock,{OWN_STOCK},off"
+    broken = [run(arm, 7.0, exit=3) for arm in (OWN_STOCK, "off", OWN_STOCK, "off")]
+    assert results_of(record(asked, *broken)) == []
+    assert ratio_between(record(asked, *broken), "off", OWN_STOCK) is None
+    assert "ended with 3" in " ".join(remarks(record(asked, *broken), []))
+    whole = [run(OWN_STOCK, 100.0, exit=143, ended="us"), run("off", 50.0, exit=143, ended="budget")]
+    found = by_name(results_of(record(asked, *broken, *whole)))
+    assert found["off"].ratio is not None
+    assert (found["off"].ratio.value, found["off"].ratio.pairs) == (pytest.approx(2.0), 1)
+    assert found["off"].typical == 50.0
+    assert found["off"].pairing.startswith("1 process ")
+    assert found[OWN_STOCK].ratio is None, "one stock that ran well is no pair"
+
+
 def test_the_best_of_many_that_are_all_stock_is_stock_on_as_many_machines_as_promised() -> None:
     missed, faster, machines = 0, 0, 150
     for seed in range(machines):
