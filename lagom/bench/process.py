@@ -90,6 +90,7 @@ class Seen:
 
     events: list[Base] = field(default_factory=list)
     metric: list[tuple[float, float]] = field(default_factory=list)  # (wall clock, value)
+    matched: bool = False  # the metric's expression did, be it with a number or not
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=OUTPUT_LINES))  # the last ones
     notes: list[str] = field(default_factory=list)  # what befell our own files
 
@@ -183,6 +184,7 @@ def _read(process: subprocess.Popen[str], start: Start, seen: Seen) -> None:
 def _measure(line: str, pattern: re.Pattern[str], seen: Seen) -> None:
     if (found := pattern.search(line)) is None:
         return
+    seen.matched = True
     with contextlib.suppress(ValueError, IndexError, TypeError):  # TypeError: the group was not in what matched
         value = float(found.group(1))
         if math.isfinite(value):

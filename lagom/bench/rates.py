@@ -37,6 +37,11 @@ class CallRate:
         groups = glance(self._region).groups if self._region.exists() else ()
         return {group.view.index: min(slot.calls for slot in group.slots) for group in groups if group.slots}
 
+    @property
+    def saw_calls(self) -> bool:
+        """Whether any call was seen at all."""
+        return bool(self._looks)
+
     def samples(self) -> list[tuple[float, float]]:
         """(wall clock at the end, seconds a call) of each span in which calls were made."""
         if not self._looks:

@@ -238,7 +238,7 @@ def _search(run: RunRecord) -> Search | None:
 
 def _told(run: RunRecord) -> str:
     if run.outcome is None:
-        return "the search had not ended when the job did"
+        return run.reason or "its search had not ended when the job did"
     verdict = run.outcome["verdict"]
     return "" if verdict == "improved" else f"{verdict.replace('_', ' ')}: the job is left with stock"
 

@@ -13,6 +13,7 @@ from lagom.bench.arms import BenchArm, Kind
 from lagom.bench.measure import is_enough, value_of
 from lagom.bench.process import Seen, Start, run_process
 from lagom.bench.rates import CallRate, region_of
+from lagom.bench.reasons import why_nothing
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task, left
 from lagom.bench.store import RunRecord, Store, cannot_be_written
@@ -76,6 +77,8 @@ def _run(request: Request, task: Task, store: Store, time_left: float | None) ->
         assert task.arm is not None
         run.measure = request.measure
         run.value, run.samples = value_of(request.measure, ended, rate, task.arm)
+    if run.gave_nothing and not run.broke_down:
+        run.reason = why_nothing(request, task, ended.seen, rate)
     if run.failed or not run.is_useful:
         run.output = ended.seen.last_lines()
     return run
@@ -167,11 +170,13 @@ def _words(task: Task) -> str:
 def _outcome(run: RunRecord) -> str:
     took = f"{run.seconds:.0f} s"
     if run.failed:
-        return f"failed with {run.exit} after {took} ({run.ended}): {run.last_words}"
+        why = "; ".join(filter(None, (run.last_words, run.reason)))
+        return f"failed with {run.exit} after {took} ({run.ended}): {why}"
     if run.windows:
         return f"{len(run.windows)} windows in {took}"
     if run.outcome is not None and run.value is None:
         return f"{run.outcome['verdict'].replace('_', ' ')}: {run.outcome['configs']} configs in {took}"
     if run.value is None:
-        return f"nothing could be measured in {took}" + (f": {run.notes[0]}" if run.notes else "")
+        why = next(filter(None, (run.reason, *run.notes)), "")
+        return f"nothing could be measured in {took}" + (f": {why}" if why else "")
     return f"{run.value:.6g} by {run.measure} in {took}"

@@ -61,12 +61,24 @@ class RunRecord(BaseModel):
     gpu: str = ""
     notes: list[str] = Field(default_factory=list)
     output: list[str] = Field(default_factory=list)
+    reason: str = ""  # why it gave nothing though it did not break down
     log: str = ""
 
     @property
     def failed(self) -> bool:
         """Whether the job ended badly by itself, or gave nothing in the time that one process may take."""
-        return (self.exit != 0 and self.ended == "itself") or (self.ended == "limit" and not self.is_useful)
+        return self.broke_down or (self.ended == "limit" and not self.is_useful)
+
+    @property
+    def broke_down(self) -> bool:
+        """Whether the job ended badly by itself."""
+        return self.exit != 0 and self.ended == "itself"
+
+    @property
+    def gave_nothing(self) -> bool:
+        """Whether what a process of its kind is run for is missing."""
+        given = {"in job": bool(self.windows), "process": self.value is not None}
+        return not given.get(self.kind, self.outcome is not None)
 
     @property
     def counted(self) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from lagom.bench.pairs import OWN_STOCK
+from lagom.bench.pairs import OWN_STOCK, TUNING
 from lagom.bench.results import Ratio, Result, Search
 from lagom.bench.store import BenchRecord
 
@@ -59,14 +59,23 @@ def remarks(record: BenchRecord, results: Sequence[Result]) -> Iterator[str]:
             yield f"{result.arm}: {result.note}."
         if result.search is not None:
             yield f"{result.arm}: {search_text(result.search)}."
+    yield from dict.fromkeys(_missing(record))
     for note in dict.fromkeys(note for run in record.runs for note in run.notes):
         yield note if note.endswith(".") else f"{note}."
     failed = [run for run in record.runs if run.failed]
     for run in failed:
-        what = f"{run.kind} {run.arm}".strip()
-        yield f"a process of '{what}' ended with {run.exit} after {run.seconds:.0f} s ({run.ended}): {run.last_words}."
+        what, why = f"{run.kind} {run.arm}".strip(), "; ".join(filter(None, (run.last_words, run.reason)))
+        yield f"a process of '{what}' ended with {run.exit} after {run.seconds:.0f} s ({run.ended}): {why}."
     if any(result.measured_by in UNITS for result in results):
         yield "Arms in processes of their own carry the spread between processes, which is wider than within one job."
+
+
+def _missing(record: BenchRecord) -> Iterator[str]:
+    """Why an arm is not in the table, of those that did not fail. A search has its line there in any case."""
+    measured = {(run.kind, run.arm) for run in record.runs if not (run.gave_nothing or run.failed)}
+    for run in record.runs:
+        if run.reason and not run.failed and run.kind != TUNING and (run.kind, run.arm) not in measured:
+            yield f"{run.arm or 'the comparison within one job'}: nothing could be measured: {run.reason}."
 
 
 def search_text(search: Search) -> str:

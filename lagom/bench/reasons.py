@@ -1,0 +1,76 @@
+"""Why a process gave nothing, as far as its log, its calls and its output tell: a clause, or "" where nothing does.
+
+What broke down by itself is not asked about: its own last words say more.
+"""
+
+from __future__ import annotations
+
+from lagom import journal
+from lagom.bench.arms import BenchArm, Kind
+from lagom.bench.measure import pinned_at, settled_at
+from lagom.bench.process import Seen
+from lagom.bench.rates import CallRate
+from lagom.bench.request import Request
+from lagom.bench.schedule import Task
+from lagom.journal.schema import Base
+
+#: A rank that is over at once may not be seen.
+NO_CALLS = "no rank was seen to call NCCL through the plugin (it does not use NCCL, or ended too soon)"
+UNENDED = "its search had not ended when the job did"
+
+
+def why_nothing(request: Request, task: Task, seen: Seen, rate: CallRate | None) -> str:
+    """The reason that a process of ``task`` showed no window, no outcome, or no value."""
+    if task.kind is Kind.PROCESS:
+        assert task.arm is not None
+        return _without_samples(request, seen, rate) or _without_its_own(request, task.arm, seen)
+    if reason := _without_search(seen):
+        return reason
+    return UNENDED if task.kind is Kind.TUNING else "nothing had been compared when the job ended"
+
+
+def _without_samples(request: Request, seen: Seen, rate: CallRate | None) -> str:
+    """Where there were none at all."""
+    if request.measure == "metric" and not seen.metric:
+        what = "gave a number by" if seen.matched else "matched"
+        return f"no line of its output {what} --metric '{request.metric}'"
+    if rate is not None and not rate.samples():
+        return "it made too few NCCL calls to tell how fast they come" if rate.saw_calls else NO_CALLS
+    return ""
+
+
+def _without_its_own(request: Request, arm: BenchArm, seen: Seen) -> str:
+    """Where what was seen is not the arm's."""
+    if arm.tunes and request.measure == "wall":
+        return "it tunes, and its wall time would be that of the search; give --metric"
+    if arm.tunes and settled_at(seen) is None:
+        return _without_search(seen) or UNENDED
+    if arm.pins and pinned_at(seen) is None:
+        return _without_calls(seen) or _aside(seen) or "its ranks had not agreed on its rules when the job ended"
+    return "it ended too soon after its settings had come into force" if arm.tunes or arm.pins else ""
+
+
+def _without_search(seen: Seen) -> str:
+    """How far the controller came in a job that it was to measure."""
+    if reason := _without_calls(seen) or _aside(seen):
+        return reason
+    found = _any(seen, journal.Program)
+    return "" if found else "it ended before an iteration that repeats itself was found in its NCCL calls"
+
+
+def _without_calls(seen: Seen) -> str:
+    if not _any(seen, journal.JobStart):
+        return "it has no log"
+    if not _any(seen, journal.RankJoined):
+        return NO_CALLS
+    return "" if _any(seen, journal.Communicator) else "no rank made a communicator of NCCL's"
+
+
+def _aside(seen: Seen) -> str:
+    """Why nothing of it is ever tuned."""
+    reasons = (event.reason for event in seen.events if isinstance(event, journal.StandingAside))
+    return next(reasons, "") if seen.stands_aside() else ""
+
+
+def _any(seen: Seen, kind: type[Base]) -> bool:
+    return any(isinstance(event, kind) for event in seen.events)

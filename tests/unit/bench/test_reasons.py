@@ -1,0 +1,87 @@
+"""Why a process gave nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lagom import journal
+from lagom.bench import BenchRecord, Kind, Request, RunRecord, parse_arms, results_of
+from lagom.bench.process import Seen
+from lagom.bench.rates import CallRate
+from lagom.bench.reasons import NO_CALLS, why_nothing
+from lagom.bench.schedule import Task
+from lagom.bench.table import remarks
+from lagom.journal.schema import Base
+
+ARMS = {arm.name: arm for arm in parse_arms(["own:stock,own:lagom,own:static=2,guided,off"])}
+METRIC = "step ([a-z0-9.]+)"
+#: What a log holds, up to where it is known that the job repeats itself.
+COURSE: list[Base] = [
+    journal.JobStart(job="1", mode="tune"),
+    journal.RankJoined(process=0, pid=7),
+    journal.Communicator(communicator=0, comm_id="0x1", ranks=2, nodes=1),
+    journal.Program(communicator=0, period=3, sites=()),
+]
+ASIDE = journal.StandingAside(reason="the communicator spans 2 nodes", communicator=0)
+SAMPLES = [(1.0, 5.0), (2.0, 5.0)]
+
+
+def why(name: str, seen: Seen, *, metric: str = METRIC, rate: CallRate | None = None) -> str:
+    """Of a process of an arm, or of the comparison within one job ("")."""
+    arm = ARMS.get(name)
+    request = Request(("train",), tuple(ARMS.values()), Path(), metric=metric)
+    return why_nothing(request, Task(Kind.IN_JOB if arm is None else arm.kind, arm), seen, rate)
+
+
+def test_a_metric_that_no_line_has_is_named() -> None:
+    assert why("off", Seen()) == f"no line of its output matched --metric '{METRIC}'"
+    assert why("own:lagom", Seen(events=COURSE[:1])) == f"no line of its output matched --metric '{METRIC}'"
+    assert why("off", Seen(matched=True)) == f"no line of its output gave a number by --metric '{METRIC}'"
+
+
+@pytest.mark.parametrize("name", ["", "guided", "own:lagom", "own:static=2"])
+def test_a_job_that_does_not_call_nccl_is_told_as_one(name: str) -> None:
+    assert why(name, Seen(events=COURSE[:1], metric=SAMPLES)) == NO_CALLS
+    assert why(name, Seen(events=[*COURSE[:3], ASIDE], metric=SAMPLES)) == ASIDE.reason
+    assert why(name, Seen(metric=SAMPLES)) == "it has no log"
+
+
+def test_how_far_the_controller_came_is_told() -> None:
+    assert "an iteration that repeats itself" in why("", Seen(events=COURSE[:3]))
+    assert why("", Seen(events=COURSE)) == "nothing had been compared when the job ended"
+    assert why("guided", Seen(events=COURSE)) == "its search had not ended when the job did"
+    assert why("own:lagom", Seen(events=COURSE, metric=SAMPLES)) == "its search had not ended when the job did"
+    assert "had not agreed on its rules" in why("own:static=2", Seen(events=COURSE, metric=SAMPLES))
+
+
+def test_calls_that_nobody_made_are_told_from_calls_that_were_too_few(tmp_path: Path) -> None:
+    class Called(CallRate):
+        saw_calls = True
+
+    assert why("own:stock", Seen(), metric="", rate=CallRate(tmp_path)) == NO_CALLS
+    assert "too few NCCL calls" in why("own:stock", Seen(), metric="", rate=Called(tmp_path))
+
+
+def test_wall_time_of_an_arm_that_tunes_needs_a_metric() -> None:
+    assert "--metric" in why("own:lagom", Seen(events=COURSE), metric="")
+
+
+def test_an_arm_that_is_not_in_the_table_is_told_why_unless_another_process_of_it_was_measured() -> None:
+    def told(*runs: RunRecord) -> list[str]:
+        record = BenchRecord(command=["train"], arms=["stock", "own:stock", "off"], runs=list(runs))
+        return list(remarks(record, results_of(record)))
+
+    silent = RunRecord(kind="process", arm="off", measure="metric", reason="no line matched")
+    inside = RunRecord(kind="in job", reason=NO_CALLS)
+    assert told(silent, inside, silent) == [
+        "off: nothing could be measured: no line matched.",
+        f"the comparison within one job: nothing could be measured: {NO_CALLS}.",
+    ]
+    measured = RunRecord(kind="process", arm="off", measure="metric", value=1.0)
+    assert not any("nothing could be" in line for line in told(silent, measured))
+    too_slow = silent.model_copy(update={"ended": "limit", "exit": 143, "output": ["step"]})
+    assert told(too_slow) == ["a process of 'process off' ended with 143 after 0 s (limit): step; no line matched."]
+    searched = RunRecord(kind="tuning", arm="guided", reason=NO_CALLS)
+    assert told(searched) == [f"guided: {NO_CALLS}."], "once, beside its line of the table"
