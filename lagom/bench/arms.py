@@ -36,6 +36,7 @@ NO_SEARCH = ("static", "liger", "dhelix", "given")  # strategies that are arms b
 TUNERS = tuple(name for name in STRATEGIES if name not in NO_SEARCH)
 BARE = ("stock", "static", "grid", "dhelix", "liger", "off")
 VALUED = ("set", "static", "replay", "env", "headroom")
+LISTS = ("set", "replay", "env")  # whose values may hold commas
 
 
 class BadArm(LagomError):
@@ -75,7 +76,7 @@ class BenchArm:
 
 def parse_arms(words: list[str]) -> tuple[BenchArm, ...]:
     """The arms of some ``--arms`` values; raises :class:`BadArm`. ``stock`` is always among them and comes first."""
-    asked = [_arm(word) for text in words for word in split_words(text)]
+    asked = [_arm(word) for text in words for word in _some(text)]
     arms = {arm.name: arm for arm in (_arm("stock"), *asked)}
     first = next((arm.name for arm in arms.values() if arm.kind is Kind.PROCESS), "")
     if not first or "own:stock" in arms:
@@ -84,11 +85,18 @@ def parse_arms(words: list[str]) -> tuple[BenchArm, ...]:
     return tuple(one for name, arm in arms.items() for one in ((*beside.values(), arm) if name == first else (arm,)))
 
 
+def _some(text: str) -> list[str]:
+    if words := split_words(text):
+        return words
+    raise BadArm("--arms is empty; name what to compare, like stock,static, or leave it out.")
+
+
 def split_words(text: str) -> list[str]:
-    """The words between commas. What cannot begin an arm belongs to the one before: rules and variables hold commas."""
+    """The words between commas. What cannot begin an arm belongs to the one before where that can hold commas: rules
+    and variables do."""
     words: list[str] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        if words and not _begins_an_arm(part):
+        if words and _holds_commas(words[-1]) and not _begins_an_arm(part):
             words[-1] += f",{part}"
         else:
             words.append(part)
@@ -99,6 +107,11 @@ def _begins_an_arm(part: str) -> bool:
     word, equals, _ = part.removeprefix("own:").partition("=")
     known = VALUED if equals else (*BARE, *TUNERS)
     return part.startswith("own:") or word in known
+
+
+def _holds_commas(word: str) -> bool:
+    head, equals, _ = word.removeprefix("own:").partition("=")
+    return bool(equals) and head in LISTS
 
 
 def _arm(word: str) -> BenchArm:

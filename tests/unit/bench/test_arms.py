@@ -15,6 +15,26 @@ def test_rules_and_variables_keep_their_commas() -> None:
     assert split_words(text) == [
         "stock", "set=allgather:>=1M:nc=4,chunk=512K;any:any:nt=256", "off", "env=A=1,B=2", "own:static=4", "static",
     ]  # fmt: skip
+    assert split_words("own:set=any:any:nc=4,chunk=512K,replay=a,b") == [
+        "own:set=any:any:nc=4,chunk=512K",
+        "replay=a,b",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [("stock,foo", "foo"), ("foo,stock", "foo"), ("off,lagom,foo=1,bar", "foo=1"), ("static=2,foo", "foo"),
+     ("own:static=2,foo", "foo"), ("headroom=32,foo,set=any:any:nc=4", "foo")],
+)  # fmt: skip
+def test_of_several_words_the_one_that_is_no_arm_is_named(text: str, unknown: str) -> None:
+    with pytest.raises(BadArm, match=f"there is no arm '{unknown}';"):
+        parse_arms([text])
+
+
+@pytest.mark.parametrize("words", [[""], [" , ,"], ["stock", ""]])
+def test_no_arm_at_all_is_refused(words: list[str]) -> None:
+    with pytest.raises(BadArm, match="--arms is empty"):
+        parse_arms(words)
 
 
 def test_stock_is_always_there_once_and_process_arms_bring_a_stock_of_their_own() -> None:
