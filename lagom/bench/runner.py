@@ -28,9 +28,10 @@ CLOSE = 0.9
 PROOF_SECONDS = 60.0
 
 
-def run_bench(request: Request, say: Say = lambda text: None) -> Store:
-    """Do what is left of a benchmark; returns its store, with all samples of this and earlier calls."""
-    store, clock = Store(request), time.monotonic()
+def run_bench(request: Request, say: Say = lambda text: None, store: Store | None = None) -> Store:
+    """Do what is left of a benchmark; returns its store, with all samples of this and earlier calls. ``store``: that of
+    the request, where it was opened already."""
+    store, clock = store or Store(request), time.monotonic()
     while waiting := left(request, store.record):
         task = waiting[0]
         store.check_room()

@@ -189,6 +189,18 @@ class Store:
             raise cannot_be_written(self.path, error) from error
 
 
+def discard(folder: Path) -> None:
+    """Throw away what the folder holds of a benchmark; raises :class:`BadBench`."""
+    path = folder / FILE
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise BadBench(
+            f"{path} cannot be removed ({why}); do so by hand, or name another folder with --out."
+        ) from error
+
+
 def cannot_be_written(path: Path, error: OSError) -> BadBench:
     """For any file of the folder: what it held before is whole."""
     return BadBench(
@@ -202,8 +214,9 @@ def read_record(path: Path) -> BenchRecord:
     try:
         return BenchRecord.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise BadBench(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise BadBench(f"{path} cannot be read ({error.strerror or error}); make it a file you may read.") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "its beginning"
-        raise BadBench(f"{path} is no benchmark of lagom's, or damaged (at {where}: {first['msg']}).") from error
+        what = f"{path} is no benchmark of lagom's, or damaged (at {where}: {first['msg']})"
+        raise BadBench(f"{what}; put a whole copy in its place, or measure anew: lagom bench --fresh.") from error

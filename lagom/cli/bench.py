@@ -81,7 +81,7 @@ def bench(
     from lagom.bench import Request, parse_arms, results_of, run_bench
     from lagom.bench.course import expectations
     from lagom.bench.process import leave_in_order
-    from lagom.bench.store import FILE
+    from lagom.bench.store import Store, discard
 
     _check(command, metric)
     request = Request(
@@ -100,11 +100,12 @@ def bench(
         seed=seed,
     )
     if fresh:
-        (request.folder / FILE).unlink(missing_ok=True)
+        discard(request.folder)
+    store = Store(request)  # what cannot be gone on with is refused before anything is announced
     for sentence in expectations(request):
         _say(sentence)
     leave_in_order()
-    store = run_bench(request, _say)
+    run_bench(request, _say, store)
     results = results_of(store.record)
     _show(store.record, results, store.path, as_json=json_out)
     raise typer.Exit(DONE if any(result.ratio for result in results) else NOTHING)

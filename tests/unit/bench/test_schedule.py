@@ -8,7 +8,7 @@ import pytest
 
 from lagom.bench import Kind, Request, RunRecord, parse_arms
 from lagom.bench.schedule import ATTEMPTS, left, tasks
-from lagom.bench.store import BadBench, BenchRecord, Store, Window
+from lagom.bench.store import BadBench, BenchRecord, Store, Window, discard
 
 
 def request(*words: str, **numbers: int) -> Request:
@@ -141,6 +141,21 @@ def test_samples_that_cannot_be_kept_are_refused_with_a_sentence_and_leave_nothi
             attempt()
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
     assert store.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[]", b'{"command": ["train"], "arms": [], "runs": [{}]}'])
+def test_a_damaged_file_of_results_is_refused_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "bench.json").write_bytes(damage)
+    with pytest.raises(BadBench, match=r"bench.json is no benchmark .* --fresh\.$"):
+        Store(Request(("train",), parse_arms(["off"]), tmp_path))
+    assert (tmp_path / "bench.json").read_bytes() == damage
+
+
+def test_what_cannot_be_thrown_away_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    discard(tmp_path)
+    (tmp_path / "bench.json").mkdir()
+    with pytest.raises(BadBench, match=r"cannot be removed .* --out"):
+        discard(tmp_path)
 
 
 def test_one_measure_for_all_process_arms() -> None:
