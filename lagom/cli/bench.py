@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -105,10 +107,23 @@ def bench(
     for sentence in expectations(request):
         _say(sentence)
     leave_in_order()
-    run_bench(request, _say, store)
+    with _told_how_to_go_on(out):
+        run_bench(request, _say, store)
     results = results_of(store.record)
     _show(store.record, results, store.path, as_json=json_out)
     raise typer.Exit(DONE if any(result.ratio for result in results) else NOTHING)
+
+
+@contextlib.contextmanager
+def _told_how_to_go_on(out: Path) -> Iterator[None]:
+    """Where Ctrl-C or a signal ends it: the job has ended by then."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        with contextlib.suppress(OSError):  # the terminal may be gone: that was the signal
+            how = f"the same command (--out {out}, without --fresh) goes on from here"
+            _say(f"interrupted: {how}; only the process that was under way begins anew.")
+        raise
 
 
 def _check(command: list[str], metric: str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,23 @@ def test_a_budget_ends_it_cleanly_and_a_job_that_fails_is_quoted(tmp_path: Path)
     (tmp_path / "out" / "bench.json").unlink()
     short = bench(tmp_path, "--arms", "stock,static=2", "--budget", "5", code=1)
     assert "the time is up" in short.stderr
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_interrupts_it_is_told_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
+    endless = (sys.executable, "-c", "import time; print('step 1', flush=True); time.sleep(600)")
+    out = tmp_path / "out"
+    line = [sys.executable, "-m", "lagom", "bench", "--out", str(out), "--arms", "off", "--metric", "step (.+)", "--"]
+    environ = os.environ | {"LAGOM_SHM_DIR": str(tmp_path)}
+    with subprocess.Popen(
+        [*line, *endless], cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stderr is not None
+        while not any("step 1" in copy.read_text() for copy in out.glob("*.out")):
+            time.sleep(0.05)  # the test's own time limit ends this
+        process.send_signal(number)
+        said = process.stderr.read()
+    assert process.returncode == 128 + number
+    assert f"the same command (--out {out}" in said
+    assert "Traceback" not in said
