@@ -2,8 +2,8 @@
 
 The terminal is the job's. So nothing is redrawn and nothing stays on the screen: a line is written when something was
 decided, and now and then while a search goes on; on a terminal in colour, and the state of the search stands in the
-window's title. A line never lands in the middle of one of the job's (a progress bar): the cursor is brought to a fresh
-line first, without touching what is there.
+window's title. There a line never lands in the middle of one of the job's (a progress bar): the cursor is brought to a
+fresh line first, without touching what is there. A dumb terminal gets the plain lines of a file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.5
 #: Between two lines that only say that the search goes on: on a terminal, and where lines are kept.
 TERMINAL_SECONDS, PLAIN_SECONDS = 10.0, 60.0
+#: Values of TERM.
+DUMB = ("", "dumb", "unknown")
 
 
 @contextlib.contextmanager
 def shown(folder: Path, since: float, out: TextIO | None = None) -> Iterator[None]:
     """Inside, what the log in ``folder`` gains after ``since`` (wall clock, s) is told on ``out`` (stderr)."""
     out = out or sys.stderr
-    screen = Screen(out) if out.isatty() else Plain(out)
+    screen = Screen(out) if out.isatty() and not _is_dumb() else Plain(out)
     over = threading.Event()
     thread = threading.Thread(target=_follow, args=(folder, since, screen, over), daemon=True, name="lagom-progress")
     thread.start()
@@ -40,6 +42,11 @@ def shown(folder: Path, since: float, out: TextIO | None = None) -> Iterator[Non
         over.set()
         thread.join(5.0)
         screen.close()
+
+
+def _is_dumb() -> bool:
+    """Whether the terminal would show a control sequence instead of following it."""
+    return os.environ.get("TERM", "") in DUMB
 
 
 def _follow(folder: Path, since: float, screen: Plain, over: threading.Event) -> None:
@@ -63,7 +70,7 @@ def _tell(events: Iterable[Base], since: float, teller: Teller, screen: Plain) -
 
 
 class Plain:
-    """Lines for a file or a pipe."""
+    """Lines for a file, a pipe or a dumb terminal."""
 
     seconds = PLAIN_SECONDS
 
@@ -96,7 +103,7 @@ class Screen(Plain):
 
         super().__init__(out)
         self._console = Console(file=out, force_terminal=True, highlight=False, soft_wrap=True)
-        self._titled = os.environ.get("TERM", "dumb") not in ("dumb", "linux")
+        self._titled = os.environ.get("TERM", "") not in (*DUMB, "linux")
         self._title = ""
         if self._titled:
             self._write("\x1b[22;2t")  # keep the title that is there

@@ -141,6 +141,21 @@ def test_a_dumb_terminal_gets_no_title(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.getvalue() == ""
 
 
+@pytest.mark.parametrize("term", ["dumb", "unknown", "", None])
+def test_a_dumb_terminal_gets_plain_lines(term: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if term is None:
+        monkeypatch.delenv("TERM")
+    else:
+        monkeypatch.setenv("TERM", term)
+    terminal = Terminal()
+    with journal.Journal(tmp_path) as log, shown(tmp_path, 0.0, terminal):
+        log.write(BASELINE)
+        log.write(OUTCOME)
+    assert all(line.startswith("lagom: ") for line in terminal.getvalue().splitlines())
+    assert "improved" in terminal.getvalue()
+    assert "\x1b" not in terminal.getvalue()
+
+
 def test_only_what_this_job_adds_to_a_log_is_told(tmp_path: Path) -> None:
     with journal.Journal(tmp_path) as log:
         log.write(OUTCOME.model_copy(update={"reason": "of an earlier job", "t": time.time() - 100}))
