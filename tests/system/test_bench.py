@@ -100,6 +100,23 @@ def test_a_budget_ends_it_cleanly_and_a_job_that_fails_is_quoted(tmp_path: Path)
     assert "the time is up" in short.stderr
 
 
+@pytest.mark.timeout(100)
+def test_a_process_that_failed_is_not_scored_and_one_that_gave_nothing_says_why(tmp_path: Path) -> None:
+    asked = ("--arms", "off", "--rounds", "1", "--metric")
+    failing = (sys.executable, "-c", "print('step 7'); raise SystemExit(3)")
+    broken = bench(tmp_path, *asked, "step ([0-9]+)", job=failing, code=1)
+    assert results(broken) == {}
+    assert any("ended with 3" in text for text in json.loads(broken.stdout)["remarks"])
+    silent = bench(tmp_path, *asked, "stp ([0-9]+)", "--fresh", job=(sys.executable, "-c", "print('step 7')"), code=1)
+    assert results(silent) == {}
+    reason = "nothing could be measured: no line of its output matched --metric 'stp ([0-9]+)'."
+    assert json.loads(silent.stdout)["remarks"] == [f"own:stock: {reason}", f"off: {reason}"]
+    (tmp_path / "out" / "bench.json").write_text('{"command": ["tr')
+    damaged = bench(tmp_path, *asked, "step ([0-9]+)", code=2)
+    assert damaged.stderr.count("\n") == 1, "before the plan is announced"
+    assert "--fresh" in damaged.stderr
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_interrupts_it_is_told_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
