@@ -40,6 +40,8 @@ PYTHONS_ERROR = re.compile(r"^(\[\w+\]:\s?)?[\w.]*(Error|Exception|Interrupt)\b:
 #: How torchrun begins its account of a rank that ended badly: what the rank itself said stands before it.
 LAUNCHERS_ACCOUNT = re.compile(r"^E\d{4} .* torch/distributed/elastic/\S+ (failed \(exitcode: -?\d+\) local_rank: \d+)")
 LAUNCHERS_LINE = re.compile(r"^[EIW]\d{4} .*torch/distributed/elastic/")
+#: A remark of torch's own, which ends no job: that a process group was not destroyed comes after the reason.
+TORCHS_REMARK = re.compile(r"^\[\w+\]:\[[IW]\d{4} ")
 #: How `lagom run` begins what it says between the job's own lines.
 OUR_LINE = "lagom: "
 #: Variables of the caller that would be the job's: each process is given its own.
@@ -90,7 +92,7 @@ class Seen:
 
     events: list[Base] = field(default_factory=list)
     metric: list[tuple[float, float]] = field(default_factory=list)  # (wall clock, value)
-    matched: bool = False  # the metric's expression did, be it with a number or not
+    matched: bool = False  # the metric's expression did, be it with a number above 0 or not
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=OUTPUT_LINES))  # the last ones
     notes: list[str] = field(default_factory=list)  # what befell our own files
 
@@ -187,7 +189,7 @@ def _measure(line: str, pattern: re.Pattern[str], seen: Seen) -> None:
     seen.matched = True
     with contextlib.suppress(ValueError, IndexError, TypeError):  # TypeError: the group was not in what matched
         value = float(found.group(1))
-        if math.isfinite(value):
+        if 0.0 < value < math.inf:  # arms are compared by ratios
             seen.metric.append((time.time(), value))
 
 

@@ -32,7 +32,7 @@ def why_nothing(request: Request, task: Task, seen: Seen, rate: CallRate | None)
 def _without_samples(request: Request, seen: Seen, rate: CallRate | None) -> str:
     """Where there were none at all."""
     if request.measure == "metric" and not seen.metric:
-        what = "gave a number by" if seen.matched else "matched"
+        what = "gave a number above 0 by" if seen.matched else "matched"
         return f"no line of its output {what} --metric '{request.metric}'"
     if rate is not None and not rate.samples():
         return "it made too few NCCL calls to tell how fast they come" if rate.saw_calls else NO_CALLS

@@ -240,6 +240,8 @@ def _told(run: RunRecord) -> str:
     if run.outcome is None:
         return run.reason or "its search had not ended when the job did"
     verdict = run.outcome["verdict"]
+    if verdict == "stopped":  # on whatever was confirmed until then
+        return f"its search was stopped: {run.outcome.get('reason', '')}"
     return "" if verdict == "improved" else f"{verdict.replace('_', ' ')}: the job is left with stock"
 
 

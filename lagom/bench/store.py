@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lagom import __version__
-from lagom.bench.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE
+from lagom.bench.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE, TORCHS_REMARK
 from lagom.bench.request import Request
 from lagom.bench.surroundings import differences
 from lagom.errors import LagomError
@@ -99,7 +99,7 @@ class RunRecord(BaseModel):
         """What the job said last, for whoever asks why it failed, and how its launcher saw a rank end. Our own first
         and last lines do not tell."""
         said = [line for line in self.output if line.strip() and not line.startswith(OUR_LINE)]
-        own = [line for line in said if not LAUNCHERS_LINE.match(line)]
+        own = [line for line in said if not (LAUNCHERS_LINE.match(line) or TORCHS_REMARK.match(line))]
         account = LAUNCHERS_ACCOUNT.match(said[-1]) if said else None
         return (own[-1] if own else "it said nothing") + (f" ({account[1]})" if account else "")
 

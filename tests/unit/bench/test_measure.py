@@ -84,7 +84,7 @@ def test_wall_time_is_that_of_a_whole_process_that_ended_well_by_itself() -> Non
 
 def test_a_value_that_is_no_number_is_no_sample(tmp_path: Path) -> None:
     """One NaN in the file of results, and it could never be read again."""
-    words = ["step 1.5", "step nan", "step -inf", "step what", "step 2.5"]
+    words = ["step 1.5", "step nan", "step -inf", "step -3", "step 0", "step what", "step 2.5"]
     assert samples_of(words, "step (.+)", tmp_path) == [1.5, 2.5]
     assert samples_of(["step 1.5", "epoch"], "step (.+)|epoch", tmp_path) == [1.5], "a group that was not in the match"
 

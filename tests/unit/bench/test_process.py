@@ -38,7 +38,8 @@ def test_an_error_of_the_job_is_told_not_its_launchers_account() -> None:
 def test_what_a_rank_said_before_it_left_is_told_with_its_launchers_word() -> None:
     where = "E1122 21:26:59.184 23655 torch/distributed/elastic/multiprocessing/api.py:1002]"
     told = where + " failed (exitcode: {}) local_rank: 0 (pid: 9) of binary: python"
-    kept = said("step 1", "no such shape: try --shape x", "", LAUNCHERS[0], told.format(1), *LAUNCHERS)
+    warning = "[rank0]:[W1122 21:26:57.1 ProcessGroupNCCL.cpp:1553] Warning: destroy_process_group() was not called"
+    kept = said("step 1", "no such shape: try --shape x", "", warning, LAUNCHERS[0], told.format(1), *LAUNCHERS)
     run = RunRecord(kind="process", arm="off", output=kept)
     assert run.last_words == "no such shape: try --shape x (failed (exitcode: 1) local_rank: 0)"
     killed = RunRecord(kind="process", arm="off", output=said(told.format(-9), *LAUNCHERS))
