@@ -190,6 +190,7 @@ def check_command(name: str) -> None:
 def supervise(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     """Run a planned job to its end, with what belongs beside it; returns its exit code. ``quiet``: how the search goes
     on is not told."""
+    from lagom.cli import ending
     from lagom.cli.beside import prepared
 
     plan, log = prepared(plan)
@@ -201,8 +202,10 @@ def supervise(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     started = time.time()
     code = _run_beside_controller(command, plan, log, None if quiet else started)
     took = f"after {time.time() - started:.0f} s"
-    result = _result(plan.folder, started) if plan.logs else ""
-    say(f"job {plan.job} ended with {code} {took}{result}{where}")
+    events = ending.events_since(plan.folder, started) if plan.logs else []
+    if plan.starts_controller and (missing := ending.cut_short(plan.folder, events)):
+        say(missing)
+    say(f"job {plan.job} ended with {code} {took}{ending.result(events)}{where}")
     return code
 
 
@@ -229,22 +232,6 @@ def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | No
                 controller.end(code)
             if replay:
                 replay.end(code)
-
-
-def _result(folder: Path, since: float) -> str:
-    """What the search came to since then, if it came to anything: for the last line."""
-    from lagom import journal
-    from lagom.errors import JournalError
-
-    try:
-        events = [event for event in journal.read(journal.find_log(folder)) if event.t >= since]
-    except JournalError:
-        return ""
-    outcomes = [event for event in events if isinstance(event, journal.Outcome)]
-    gains = [f"{outcome.speedup:.3f}x" for outcome in outcomes if outcome.verdict == "improved" and outcome.speedup]
-    if gains:
-        return f"; tuned: {', '.join(gains)} stock"
-    return f"; search: {outcomes[-1].verdict.replace('_', ' ')}" if outcomes else ""
 
 
 def say(text: str) -> None:

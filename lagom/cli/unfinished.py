@@ -1,4 +1,7 @@
-"""What can still be known of a job whose log has no end: whether its controller runs, was killed, or cannot be seen."""
+"""What can still be known of a job whose log has no end: whether its controller runs, was killed, or cannot be seen.
+
+A controller that is gone was killed, or could not write: what its log lacks looks the same.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.journal import JobEnd, JobStart
-from lagom.journal.ending import pid_namespace
+from lagom.journal.ending import pid_namespace, tells_death
 from lagom.journal.schema import Base
+
+
+#: What became of a controller that wrote no end, where nobody saw it.
+GONE = "was killed, or could not write it (a full disk)"
 
 
 def how_it_stands(start: JobStart | None, last: Base | None) -> str:
@@ -19,8 +26,8 @@ def how_it_stands(start: JobStart | None, last: Base | None) -> str:
     who = f"its controller (pid {start.pid})" if start is not None and start.pid else "its controller"
     if start is None or not start.region or start.host != socket.gethostname():
         where = f" on {start.host}" if start is not None and start.host else ""
-        return f"this log has no end: {who} was killed, or still runs{where}."
-    return _as_seen_here(Path(start.region), who, start.pid)
+        return f"this log has no end: {who} {GONE}, or still runs{where}."
+    return _as_seen_here(Path(start.region), who, start.pid, "was killed" if tells_death(last) else GONE)
 
 
 def has_died(start: JobStart | None, last: Base | None) -> bool:
@@ -51,7 +58,7 @@ class Standing:
         return how_it_stands(self.start, self.last)
 
 
-def _as_seen_here(region: Path, who: str, pid: int) -> str:
+def _as_seen_here(region: Path, who: str, pid: int, fate: str) -> str:
     from lagom.wire.glance import glance
 
     seen = glance(region)
@@ -59,4 +66,4 @@ def _as_seen_here(region: Path, who: str, pid: int) -> str:
         return f"this log has no end yet: {who} runs."
     ranks = 0 if seen.controller_alive else len(seen.processes)  # those of another controller are another job's
     job = f"; {ranks} rank(s) of the job go on with what was agreed so far" if ranks else ""
-    return f"this log has no end: {who} was killed{job}."
+    return f"this log has no end: {who} {fate}{job}."

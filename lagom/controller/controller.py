@@ -255,7 +255,10 @@ class Controller:
 
     def _say_start(self) -> None:
         if lacks_an_end(self.story.log.path):
-            self.story.warn("the job before this line has no end in this log: its controller was killed, or still runs")
+            self.story.warn(
+                "the job before this line has no end in this log: its controller was killed, could not write it "
+                "(a full disk), or still runs"
+            )
         self.story.log.write(
             journal.JobStart(
                 job=self.options.job,

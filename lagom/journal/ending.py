@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from lagom.errors import JournalError
 from lagom.files import open_own
 from lagom.journal.reader import parse
-from lagom.journal.schema import Base, JobEnd, StandingAside
+from lagom.journal.schema import Base, JobEnd, RankJoined, StandingAside
 from lagom.journal.writer import Journal
 
+#: Of a job beside which a controller waited in vain. Not certain: a rank may have come and gone between two looks.
+NOBODY_CAME = "no rank registered with lagom: most likely nothing called NCCL"
+DEATH = "the controller "  # how that note begins
 LAST_BYTES = 64 << 10  # more than any line but a long move's; a job_end is far shorter
 
 
@@ -38,10 +43,22 @@ def lacks_an_end(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0 and not isinstance(last_event(path), JobEnd)
 
 
+def nobody_came(events: Iterable[Any]) -> bool:
+    """Whether a job ended, as its controller tells, without one rank that loaded the plugin: it calls no NCCL."""
+    found = list(events)
+    came = any(isinstance(event, RankJoined) for event in found)
+    return not came and any(isinstance(event, JobEnd) and event.calls == 0 for event in found)
+
+
+def tells_death(event: Base | None) -> bool:
+    """Whether an event is the note that the controller was killed."""
+    return isinstance(event, StandingAside) and event.reason.startswith(DEATH) and "was killed" in event.reason
+
+
 def write_death(folder: Path, death: str) -> None:
     """Note in a log that its controller is gone. ``death``: one clause, as in `was killed by SIGKILL`."""
     with Journal(folder) as log:
-        log.write(StandingAside(reason=f"the controller {death}; the job goes on with what was agreed so far"))
+        log.write(StandingAside(reason=f"{DEATH}{death}; the job goes on with what was agreed so far"))
 
 
 def write_end(folder: Path, reason: str, seconds: float) -> None:

@@ -283,16 +283,37 @@ def test_a_log_without_an_end_says_so_where_nobody_watched(place: Path) -> None:
     with journal.Journal(folder) as log:
         log.write(begun)
     for command in ("log", "explain"):
-        assert f"this log has no end: its controller (pid {1 << 22}) was killed." in " ".join(
-            told(place, command, "lagom-bare").split()
+        assert (
+            f"this log has no end: its controller (pid {1 << 22}) was killed, or could not write it (a full disk)."
+            in " ".join(told(place, command, "lagom-bare").split())
         )
     with journal.Journal(folder) as log:
         log.write(begun.model_copy(update={"host": "elsewhere"}))
-    assert "was killed, or still runs on elsewhere." in told(place, "log", "lagom-bare")
+    assert "was killed, or could not write it (a full disk), or still runs on elsewhere." in told(
+        place, "log", "lagom-bare"
+    )
     wait = "while ! grep -q '\"rank_joined\\|tune.*lagom-bare' $LAGOM_DIR/decisions.jsonl; do sleep 0.05; done"
     finish(start(place, "--dir", str(folder), "--", "sh", "-c", wait))
     notes = [event.text for event in journal.read(folder / "decisions.jsonl") if isinstance(event, journal.Note)]
-    assert notes == ["the job before this line has no end in this log: its controller was killed, or still runs"]
+    assert notes == [
+        "the job before this line has no end in this log: its controller was killed, could not write it (a full disk), "
+        "or still runs"
+    ]
+
+
+def test_a_log_that_broke_off_is_told_at_the_end(place: Path) -> None:
+    """As on a full disk: here another file lies in the log's place, and what the controller goes on to write is lost."""
+    script = "cd $LAGOM_DIR; while ! grep -q job_start decisions.jsonl; do sleep 0.05; done"
+    script += "; cp decisions.jsonl copy; mv copy decisions.jsonl"
+    code, _, err = finish(start(place, "--dir", "lagom-k", "--", "sh", "-c", script))
+    assert code == 0
+    assert f"{place / 'lagom-k' / 'decisions.jsonl'} is not whole: its end could not be written" in err
+
+
+def test_a_log_with_its_end_is_not_called_cut_short(place: Path) -> None:
+    _, _, err = finish(start(place, "--", "sh", "-c", "while [ ! -s $LAGOM_DIR/decisions.jsonl ]; do sleep 0.05; done"))
+    assert "not whole" not in err
+    assert "; no rank registered with lagom: most likely nothing called NCCL; log in" in err.splitlines()[-1]
 
 
 def cannot_be_made(place: Path) -> dict[str, str]:
