@@ -82,7 +82,7 @@ def exports(advices: Advices) -> list[str]:
 
 def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, str]:
     """A copy of a profile that also asks for the greatest measured gain; returns what it asks for. Raises UsageError
-    where it contradicts what the profile asks for already."""
+    where it contradicts what the profile asks for already, and where the copy cannot be written."""
     from lagom.wire.profile import read_environment, read_profile
 
     fingerprint, sections = read_profile(profile)
@@ -92,9 +92,12 @@ def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, 
     wanted = environment.told_by({**before, **gained})
     evidence = "nothing" if advices.exported is None else advices.exported.evidence
     remark = f"environment by lagom advise, measured without this profile's configs: {evidence}"
-    write_profile(
-        out, fingerprint, sections, remark.replace("\n", " "), environment=wanted, evidence=read_evidence(profile)
-    )
+    try:
+        write_profile(
+            out, fingerprint, sections, remark.replace("\n", " "), environment=wanted, evidence=read_evidence(profile)
+        )
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written ({error.strerror}); name another file.") from error
     return wanted
 
 

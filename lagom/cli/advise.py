@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lagom.errors import UsageError
+from lagom.files import check_named
 
 if TYPE_CHECKING:
     from lagom.advise.model import Advices
@@ -79,6 +80,8 @@ def advise(
     from lagom.advise import output
     from lagom.journal import is_of_an_earlier_job
 
+    for file in filter(None, (megatron, profile)):  # before --try spends its time
+        check_named(file)
     log, command = _what(words or [], directory, try_it)
     found = gathered(log, bench or [])
     if try_it:

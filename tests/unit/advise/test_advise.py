@@ -387,6 +387,26 @@ def test_the_command_finds_what_was_measured_beside_the_log(tmp_path: Path) -> N
     assert value["advice"][0]["standing"] == "measured gain"
 
 
+@pytest.mark.parametrize("option", ["--profile", "--megatron"])
+def test_a_file_that_cannot_be_written_is_one_sentence_before_anything_is_measured(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
+    monkeypatch.setattr("lagom.bench.run_bench", lambda request, say: pytest.fail("it was measured"))
+    ran = run("--try", option, str(tmp_path / "none" / "p"), "--dir", str(job), "--", "true")
+    assert isinstance(ran.exception, UsageError), ran.exception
+    assert str(ran.exception).endswith("cannot be written (there is no such folder); name another file.")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+def test_a_profile_onto_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
+    write_profile(job / "profile.lagom", Fingerprint(), [Section(8, 1, 0)])
+    ran = run(str(job), "--profile", "/dev/full")
+    assert isinstance(ran.exception, UsageError), ran.exception
+    assert str(ran.exception).startswith("/dev/full cannot be written (No space left on device)")
+
+
 def test_try_measures_the_proposals_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
     asked: list[Any] = []
