@@ -128,6 +128,20 @@ const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_hel
     return why;
 }
 
+/* What becomes of a job whose profile is not replayed. It is not tuned where no rank may start a controller and none
+ * runs already, nor without ids: then nothing is ever agreed. */
+static const char *instead_of_replay(const struct lagom_job *job, const struct lagom_hello *hello, bool must)
+{
+    if (must) {
+        return "runs stock";
+    }
+    bool has_controller = job->settings.spawn || lagom_region_controller_alive(&job->mapping);
+    if (!has_controller) {
+        return "runs stock, and LAGOM_CONTROLLER=none starts nobody to tune it";
+    }
+    return hello->comm_id_known ? "starts stock and is tuned" : "runs stock";
+}
+
 /* false = LAGOM_MODE=replay without a profile that fits: stock. */
 static bool choose_between_replay_and_tune(struct lagom_job *job, const struct lagom_hello *hello)
 {
@@ -140,8 +154,7 @@ static bool choose_between_replay_and_tune(struct lagom_job *job, const struct l
                                                        : lagom_job_load_profile(job, hello, reason, sizeof(reason));
     job->replaying = why == NULL;
     if (why != NULL) {
-        const char *instead = must ? "runs stock" : "starts stock and is tuned";
-        lagom_job_remark(job, "profile not replayed, NCCL %s: %s", instead, why);
+        lagom_job_remark(job, "profile not replayed, NCCL %s: %s", instead_of_replay(job, hello, must), why);
     }
     return job->replaying || !must;
 }

@@ -225,8 +225,19 @@ static void without_peer_access(void)
 static void auto_with_a_profile_that_does_not_fit(void)
 {
     setenv("WORLD_SIZE", "16", 1);
+    setenv("LAGOM_CONTROLLER", "auto", 1);
+    setenv("LAGOM_PYTHON", "/usr/bin/true", 1);
     write_profile(good_profile);
-    refused("auto", "is tuned", true);
+    refused("auto", "starts stock and is tuned", true);
+}
+
+/* The same where no rank may start a controller and none runs: it is not said to be tuned. */
+static void auto_without_a_controller(void)
+{
+    setenv("WORLD_SIZE", "16", 1);
+    setenv("LAGOM_CONTROLLER", "none", 1);
+    write_profile(good_profile);
+    refused("auto", "LAGOM_CONTROLLER=none starts nobody to tune it", true);
 }
 
 static void no_section_for_this_communicator(void)
@@ -276,6 +287,7 @@ int main(void)
     failures += RUN(another_gpu);
     failures += RUN(without_peer_access);
     failures += RUN(auto_with_a_profile_that_does_not_fit);
+    failures += RUN(auto_without_a_controller);
     failures += RUN(no_section_for_this_communicator);
     failures += RUN(profiles_that_differ);
     return failures != 0;
