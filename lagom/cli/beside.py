@@ -118,7 +118,7 @@ def key_of_this_job() -> str:
 
 def open_log(folder: Path) -> BinaryIO:
     """controller.log, locked: the controller inherits the lock, so two jobs at once cannot share a folder. The lock
-    goes with the last process that holds the file open."""
+    goes with the last process that holds the file open. Raises :class:`NoLog`."""
     try:
         log = os.fdopen(open_append(folder / LOG), "ab")
     except OSError as error:
@@ -127,7 +127,7 @@ def open_log(folder: Path) -> BinaryIO:
         fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         log.close()
-        raise UsageError(f"another job writes to {folder} right now; name another folder with --dir.") from error
+        raise NoLog(f"another job writes to {folder} right now; name another folder with --dir.") from error
     return log
 
 

@@ -57,10 +57,20 @@ class JobPlan:
 
     def without_log(self, reason: str) -> JobPlan:
         """The same where nothing can be logged, and so nothing tuned. ``reason``: a sentence."""
-        rest = "The job runs without a controller: nothing is tuned." if self.tunes else "The job runs without a log."
         variables = {**self.variables, "LAGOM_CONTROLLER": "none"}
-        remarks = (*self.remarks, f"{reason} {rest}")
+        remarks = (*self.remarks, f"{reason} {self._what_is_left()}")
         return replace(self, variables=variables, remarks=remarks, starts_controller=False, logs=False)
+
+    def _what_is_left(self) -> str:
+        """Of a job without its log: a sentence."""
+        if self.tunes:
+            return "The job runs without a controller: nothing is tuned."
+        if self.variables["LAGOM_CONTROLLER"] == "auto":  # the ranks would have started one for a profile that misfits
+            return (
+                "The job runs without a log and without a controller: the profile is replayed if it fits, and if not, "
+                "nothing is tuned."
+            )
+        return "The job runs without a log."
 
     def started_with(self, variables: Mapping[str, str], remarks: tuple[str, ...]) -> JobPlan:
         """The same with more in its environment."""

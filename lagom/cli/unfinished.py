@@ -13,7 +13,6 @@ from lagom.journal import JobEnd, JobStart
 from lagom.journal.ending import pid_namespace, tells_death
 from lagom.journal.schema import Base
 
-
 #: What became of a controller that wrote no end, where nobody saw it.
 GONE = "was killed, or could not write it (a full disk)"
 

@@ -219,6 +219,19 @@ def test_two_jobs_at_once_cannot_share_a_folder_but_one_after_the_other_can(plac
     assert finish(start(place, "--dir", str(folder), "--", "true"))[0] == 0
 
 
+def test_a_folder_of_the_environment_that_is_taken_costs_the_job_nothing_but_the_tuning(place: Path) -> None:
+    folder = place / "lagom-shared"
+    wait = ["--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"]
+    first = start(place, *wait, LAGOM_DIR=str(folder))
+    controller_pid(place)
+    code, out, err = finish(start(place, "--", "sh", "-c", "echo ran $LAGOM_CONTROLLER", LAGOM_DIR=str(folder)))
+    assert (code, out) == (0, "ran none\n")
+    assert "another job writes to" in err
+    assert "The job runs without a controller: nothing is tuned." in err
+    (place / "go").touch()
+    assert finish(first)[0] == 0
+
+
 def test_the_last_line_speaks_of_this_job_alone(place: Path) -> None:
     folder = place / "lagom-shared"
     with journal.Journal(folder) as log:
@@ -302,7 +315,7 @@ def test_a_log_without_an_end_says_so_where_nobody_watched(place: Path) -> None:
 
 
 def test_a_log_that_broke_off_is_told_at_the_end(place: Path) -> None:
-    """As on a full disk: here another file lies in the log's place, and what the controller goes on to write is lost."""
+    """As on a full disk: another file lies in the log's place, and what the controller goes on to write is lost."""
     script = "cd $LAGOM_DIR; while ! grep -q job_start decisions.jsonl; do sleep 0.05; done"
     script += "; cp decisions.jsonl copy; mv copy decisions.jsonl"
     code, _, err = finish(start(place, "--dir", "lagom-k", "--", "sh", "-c", script))
@@ -382,6 +395,17 @@ def test_a_replay_without_a_log_folder_runs(place: Path) -> None:
     assert err.count("cannot be made") == 1
     assert "The job runs without a log." in err
     assert err.count("\n") == 3
+
+
+def test_a_profile_without_a_log_folder_is_not_said_to_be_followed_by_a_search(place: Path) -> None:
+    profile = place / "p.lagom"
+    profile.write_text("lagom-profile 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
+    code, _, err = finish(start(place, "--profile", str(profile), "--", "true", LAGOM_DIR="/proc/nowhere"))
+    assert code == 0
+    assert (
+        "The job runs without a log and without a controller: the profile is replayed if it fits, and if not, nothing "
+        "is tuned." in err
+    )
 
 
 def test_what_cannot_go_together_is_refused(place: Path) -> None:
