@@ -28,6 +28,7 @@ from lagom.cli import (
     run,
     watch,
 )
+from lagom.cli.pipe import flush, is_unwritten
 from lagom.errors import LagomError
 
 EXIT_REFUSED = 2
@@ -78,18 +79,26 @@ def options(
 
 
 def main() -> None:
-    """The console script. A LagomError is one sentence on stderr and exit code 2; a bug keeps its traceback."""
+    """The console script. A LagomError, or output that finds no room, is one sentence on stderr and exit code 2; a bug
+    keeps its traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter is no reason to end
     try:
-        app(prog_name="lagom")
+        try:
+            app(prog_name="lagom")
+        finally:
+            flush()  # here, where it can still be told that it fails
     except LagomError as error:
         print(f"lagom: {error}", file=sys.stderr)
         sys.exit(EXIT_REFUSED)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except OSError as error:
+        if is_unwritten(error):
+            why = f"the output could not be written ({error.strerror})"
+            print(f"lagom: {why}; make room for it, or send it elsewhere.", file=sys.stderr)
+            sys.exit(EXIT_REFUSED)
         if INSTALL_COMPLETION not in sys.argv:
             raise
         why = f"{error.filename} cannot be written ({error.strerror})"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 import typer
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def put(line: str) -> None:
@@ -14,3 +17,21 @@ def put(line: str) -> None:
     except BrokenPipeError:
         sys.stdout = None  # type: ignore[assignment]
         raise typer.Exit from None
+
+
+def flush() -> None:
+    """What Python would else do on its way out. A closed pipe is no error; any other OSError is raised."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stdout = None  # type: ignore[assignment]
+
+
+def is_unwritten(error: OSError) -> bool:
+    """Whether it says that output found no room, which is no bug: only a file that cannot be opened has its name in the
+    error. Nothing more is written to standard output then, not on Python's way out either."""
+    if error.filename is not None or error.errno not in NO_ROOM:
+        return False
+    sys.stdout = None  # type: ignore[assignment]
+    return True

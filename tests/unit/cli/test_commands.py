@@ -121,6 +121,24 @@ def test_log_into_a_closed_pipe_ends_quietly(job: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+@pytest.mark.parametrize(
+    "line", ["log JOB", "log JOB --json", "log --schema", "explain JOB", "explain JOB --json", "report JOB", "doctor",
+             "metrics", "watch --once", "env", "--version", "--help", "help run"],
+)  # fmt: skip
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_onto_a_full_disk_is_one_sentence(line: str, unbuffered: str, job: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lagom", *(str(job) if word == "JOB" else word for word in line.split())]
+    environ = {**os.environ, "LAGOM_SHM_DIR": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environ)
+    sentence = "the output could not be written (No space left on device); make room for it, or send it elsewhere."
+    assert done.stderr.endswith(f"lagom: {sentence}\n")
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert done.returncode == 2
+
+
 def test_log_schema_is_json_schema() -> None:
     assert "oneOf" in json.loads(lagom("log", "--schema").stdout)
 
