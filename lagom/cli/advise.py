@@ -105,7 +105,7 @@ def advise(
 
 def _what(words: list[str], directory: Path | None, try_it: bool) -> tuple[Path, list[str]]:
     """(the log, the job's command)."""
-    from lagom.journal import find_log
+    from lagom.journal import find_log, find_written
 
     if try_it:
         if not words:
@@ -115,7 +115,7 @@ def _what(words: list[str], directory: Path | None, try_it: bool) -> tuple[Path,
         return find_log(directory), words
     if len(words) > 1:
         raise UsageError("one log at a time; a job's command goes with --try.")
-    return find_log(Path(words[0]) if words else directory), []
+    return find_written(Path(words[0]) if words else directory), []
 
 
 def gathered(log: Path, bench: list[Path]) -> Advices:

@@ -41,13 +41,13 @@ def log(
         typer.echo(json.dumps(journal.json_schema(), indent=2))
         return
     formatter = journal.Formatter(site, everything=everything or as_json)
-    damaged: list[int] = []
+    damaged: dict[int, bool] = {}  # by line: whether it is torn
     standing = Standing()
     for event in journal.read(
-        journal.find_log(where),
+        journal.find_log(where) if follow else journal.find_written(where),
         follow=follow,
         stop=standing.has_died,
-        on_damage=lambda number, _: damaged.append(number),
+        on_damage=lambda number, line: damaged.update({number: journal.is_torn(line)}),
     ):
         standing.take(event)
         line = formatter.line(event)
@@ -58,8 +58,6 @@ def log(
         raise UsageError(f"there is no site '{site}' in this log; its sites are: {known}.")
     if unfinished := standing.sentence():
         print(f"lagom: {unfinished}", file=sys.stderr)
-    if damaged:
-        print(
-            f"lagom: {len(damaged)} line(s) could not be read (first: line {damaged[0]}): torn by a crash.",
-            file=sys.stderr,
-        )
+    for torn, why in ((True, "torn by a crash or a full disk"), (False, "no lines of this log's schema")):
+        if lines := [number for number, is_torn in damaged.items() if is_torn is torn]:
+            print(f"lagom: {len(lines)} line(s) could not be read (first: line {lines[0]}): {why}.", file=sys.stderr)

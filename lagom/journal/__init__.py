@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lagom.journal.find import find_log, own_logs
-from lagom.journal.reader import is_of_an_earlier_job, last_job, read
+from lagom.journal.find import find_log, find_written, own_logs
+from lagom.journal.reader import earlier_jobs, is_of_an_earlier_job, is_torn, last_job, read
 from lagom.journal.schema import (
     SCHEMA,
     Communicator,
@@ -55,8 +55,11 @@ __all__ = [
     "RankJoined",
     "SiteRecord",
     "StandingAside",
+    "earlier_jobs",
     "find_log",
+    "find_written",
     "is_of_an_earlier_job",
+    "is_torn",
     "json_schema",
     "last_job",
     "own_logs",

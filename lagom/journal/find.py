@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from lagom.errors import JournalError
-from lagom.files import own_file
+from lagom.files import open_regular, own_file
 from lagom.journal.writer import LOG_NAME
+
+FIRST_BYTES = 4096
 
 
 def find_log(path: Path | str | None = None) -> Path:
@@ -17,6 +20,17 @@ def find_log(path: Path | str | None = None) -> Path:
     log = path / LOG_NAME if path.is_dir() else path
     if not log.is_file():
         raise JournalError(f"there is no log at {log}; name a log folder (lagom-<job>) or a {LOG_NAME} file.")
+    return log
+
+
+def find_written(path: Path | str | None = None) -> Path:
+    """The same of a log that is there to be told of: :class:`JournalError` also where nothing is in it yet."""
+    log = find_log(path)
+    with contextlib.suppress(OSError), open_regular(log) as file:  # who reads it says why it cannot be read
+        if not file.read(FIRST_BYTES).strip():
+            raise JournalError(
+                f"{log} is empty: no job has written to it yet, or its disk was full; name the log of another job."
+            )
     return log
 
 

@@ -63,6 +63,11 @@ def last_job(events: Iterable[Any]) -> list[Any]:
     return found
 
 
+def earlier_jobs(events: Iterable[Any]) -> int:
+    """How many jobs a log holds before its newest: those that :func:`last_job` leaves out."""
+    return max(0, sum(isinstance(event, JobStart) for event in events) - 1)
+
+
 def is_of_an_earlier_job(path: Path, log: Path) -> bool:
     """Whether a file beside a log was written before its newest job began: a folder may hold several. Raises
     :class:`JournalError` where the log cannot be read."""
@@ -88,6 +93,16 @@ def parse(line: str, number: int = 0) -> Base | None:
     except ValidationError:
         return None
     return event
+
+
+def is_torn(line: str) -> bool:
+    """Whether a line that :func:`parse` could not read is the beginning of one: no JSON, though it begins as ours do.
+    Such a line need not be the last: the next writer went on below it."""
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return line.startswith("{")
+    return False
 
 
 def _plain(value: Any) -> Any:
