@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lagom.cli.earlier import told_elsewhere
 from lagom.files import open_regular
 
 if TYPE_CHECKING:
@@ -53,18 +54,18 @@ def load(what: Path | None) -> Explanation:
     """The explanation of a profile or of a log, told apart by what the file begins with."""
     from lagom.cli.unfinished import how_it_stands
     from lagom.explain import log, profile
-    from lagom.journal import JobStart, find_log, read
+    from lagom.journal import JobStart, find_written, read
 
     if what is not None and is_profile(what):
         return profile.explain(what)
-    file = find_log(what)
+    file = find_written(what)
     damaged: list[int] = []
     events = list(read(file, on_damage=lambda number, _: damaged.append(number)))
     start = next((event for event in reversed(events) if isinstance(event, JobStart)), None)
     story = log.explain(events, str(file))
     unfinished = how_it_stands(start, events[-1] if events else None)
     lost = f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}." if damaged else ""
-    return replace(story, remarks=(*story.remarks, *filter(None, (unfinished, lost))))
+    return replace(story, remarks=(*story.remarks, *filter(None, (told_elsewhere(events), unfinished, lost))))
 
 
 def is_profile(path: Path) -> bool:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lagom.cli.arguments import LogFolder
+from lagom.cli.earlier import pictures, remove, told_elsewhere
 
 
 def report(
@@ -19,16 +20,26 @@ def report(
 ) -> None:
     """Write one HTML page on what was tuned: search path, convergence, every site before and after, and the regret."""
     from lagom import journal
+    from lagom.journal.ending import NOBODY_CAME, nobody_came
     from lagom.report import tuning_report, tuning_story
 
-    log = journal.find_log(where)
+    log = journal.find_written(where)
     damaged: list[int] = []
-    story = tuning_story.gather(journal.read(log, on_damage=lambda number, _: damaged.append(number)))
+    events = list(journal.read(log, on_damage=lambda number, _: damaged.append(number)))
+    story = tuning_story.gather(events)
+    of_others = told_elsewhere(events)
+    nobody = f"{NOBODY_CAME}." if nobody_came(journal.last_job(events)) else ""
+    story.remarks += filter(None, (of_others, nobody))
     if damaged:
         story.remarks.append(f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}.")
-    written = tuning_report.write_folder(story, out or log.parent / "report", str(log), log.parent)
+    folder = out or log.parent / "report"
+    before = pictures(folder)
+    written = tuning_report.write_folder(story, folder, str(log), log.parent)
+    remove(set(before).difference(written))
     for search in story.told:
         typer.echo(tuning_report.answer(search))
     if not story.told:
         typer.echo(tuning_report.nothing(story))
+    for remark in filter(None, (nobody, of_others)):
+        typer.echo(remark)
     typer.echo(f"Written: {', '.join(str(path) for path in written)}")

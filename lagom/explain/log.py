@@ -8,6 +8,7 @@ from typing import Any
 from lagom import environment, journal
 from lagom.explain import evidence, untuned
 from lagom.explain.model import CommunicatorStory, Explanation, SiteStory, Trial
+from lagom.journal.ending import NOBODY_CAME, nobody_came
 from lagom.records import STOCK, CommConfig
 from lagom.report import tuning_report, tuning_story, words
 from lagom.report.tuning_story import Search
@@ -22,6 +23,7 @@ def explain(events: Iterable[Any], source: str) -> Explanation:
     asides = [event for event in kept if isinstance(event, journal.StandingAside)]
     ended = [event for event in kept if isinstance(event, journal.JobEnd)]
     not_asked = {record.communicator: record for end in ended for record in end.not_asked}
+    nobody = [f"{NOBODY_CAME}."] if nobody_came(kept) else []
     pinned = _pinned(kept)
     parts = [
         _communicator(search, _program(kept, search.communicator), _applied(pinned, asides, search.communicator),
@@ -35,7 +37,7 @@ def explain(events: Iterable[Any], source: str) -> Explanation:
         facts=_facts(story, started),
         communicators=tuple(parts),
         environment=environment.told_by(joined.environment) if joined is not None else {},
-        remarks=tuple(dict.fromkeys(story.remarks)),
+        remarks=tuple(dict.fromkeys((*story.remarks, *nobody))),
     )
 
 

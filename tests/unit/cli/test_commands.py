@@ -112,6 +112,33 @@ def test_log_says_how_many_lines_were_torn(job: Path) -> None:
     assert "1 line(s) could not be read" in done.stderr
 
 
+def test_log_tells_torn_lines_from_lines_of_something_else(job: Path) -> None:
+    with (job / "decisions.jsonl").open("a") as file:
+        file.write('{"schema": 1, "t"\n{"schema": 1, "t": 1.0, "event": "note", "text": 5}\nhello\n')
+    err = lagom("log", str(job)).stderr
+    assert "1 line(s) could not be read (first: line 3): torn by a crash or a full disk." in err
+    assert "2 line(s) could not be read (first: line 4): no lines of this log's schema." in err
+
+
+@pytest.mark.parametrize("command", ["log", "explain", "report", "advise"])
+def test_an_empty_log_is_said_to_be_empty(command: str, tmp_path: Path) -> None:
+    (tmp_path / "decisions.jsonl").touch()
+    done = lagom(command, str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "decisions.jsonl is empty: no job has written to it yet" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["explain", "report"])
+def test_a_job_that_called_no_nccl_and_one_before_it_are_told(command: str, job: Path) -> None:
+    with journal.Journal(job) as log:
+        log.write(journal.JobEnd(reason="over", calls=9))
+        log.write(journal.JobStart(job="job", mode="tune"))
+        log.write(journal.JobEnd(reason="over", calls=0))
+    out = " ".join(lagom(command, str(job)).stdout.split())
+    assert "no rank registered with lagom: most likely nothing called NCCL." in out
+    assert "This log also holds an earlier job, which is not told of here; `lagom log` prints all of it." in out
+
+
 def test_log_into_a_closed_pipe_ends_quietly(job: Path) -> None:
     with journal.Journal(job) as log:
         for number in range(3000):

@@ -175,6 +175,25 @@ def test_command_writes_beside_the_log_and_counts_damage(tmp_path: Path) -> None
     assert "1 line(s) of the log could not be read" in (folder / "report" / "report.html").read_text()
 
 
+def test_pictures_of_an_earlier_report_go_and_nobody_elses(tmp_path: Path) -> None:
+    folder = write(tmp_path / "lagom-x", events())
+    place = folder / "report"
+    assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
+    assert (place / "sites.png").is_file()
+    (place / "1-timeline-tuned.png").touch()
+    (place / "mine.png").touch()
+    with journal.Journal(folder) as log:  # a second job, of which there is nothing to show
+        log.write(events()[0])
+    ran = CliRunner().invoke(app, ["report", str(folder)])
+    assert "This log also holds an earlier job" in ran.output
+    assert {file.name for file in place.iterdir()} == {"report.html", "mine.png"}
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    (fresh / "sites.png").touch()
+    assert CliRunner().invoke(app, ["report", str(folder), "--out", str(fresh)]).exit_code == 0
+    assert (fresh / "sites.png").is_file(), "no report lay there: it is not ours"
+
+
 def test_command_on_a_log_with_nothing_in_it(tmp_path: Path) -> None:
     folder = write(tmp_path / "lagom-x", events()[:2])
     ran = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "o")])
