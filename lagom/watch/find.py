@@ -11,6 +11,7 @@ from lagom.errors import JournalError, UsageError
 from lagom.files import open_regular, own_file
 from lagom.journal import LOG_NAME, JobStart, find_log, own_logs
 from lagom.journal.reader import parse
+from lagom.journal.reader import read as journal_events
 from lagom.settings import read
 from lagom.watch.build import readable_name
 from lagom.wire.glance import RegionGlance, glance
@@ -95,16 +96,30 @@ def region_of(folder: Path) -> Path | None:
     return Path(start.region) if isinstance(start, JobStart) and start.region else None
 
 
+def _telling(folder: Path) -> Path:
+    """The folder of a log that was asked for by name, if it says where its job runs: else nothing would be shown, as if
+    nothing ran. Raises :class:`JournalError` for what is no log, and :class:`UsageError` for one that does not say."""
+    if region_of(folder) is None:
+        for _ in journal_events(folder / LOG_NAME):
+            pass
+        raise UsageError(
+            f"{folder / LOG_NAME} does not say where its job runs: its first line is damaged, or not written yet; "
+            "`lagom log` prints what can be read, and `lagom watch` alone shows every job of yours that runs."
+        )
+    return folder
+
+
 def named_job(job: str) -> Named:
-    """The job meant by a path or by its name, as ``watch`` shows it; raises :class:`UsageError` where there is none."""
+    """The job meant by a path or by its name, as ``watch`` shows it; raises :class:`UsageError` or
+    :class:`JournalError` where there is none, or its log does not say where it runs."""
     path, beside = Path(job), Path(f"lagom-{job}")
     if path.is_file() or (path / LOG_NAME).exists():
-        return Named(find_log(path).parent)
+        return Named(_telling(find_log(path).parent))
     running = [seen for seen in map(glance, regions()) if seen.processes or seen.controller_alive]
     for seen in running:
         if readable_name(seen.job_key) == readable_name(job):
             return Named(log_folder_of(seen), seen.path)
     if own_file(beside / LOG_NAME) is not None:
-        return Named(beside)
+        return Named(_telling(beside))
     known = ", ".join(readable_name(seen.job_key) for seen in running) or "none is running here"
     raise UsageError(f"there is no job and no log folder '{job}'; jobs on this node: {known}.")

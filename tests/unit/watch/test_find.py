@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
-from lagom.errors import UsageError
+from lagom.errors import LagomError, UsageError
 from lagom.watch import Watcher, find
 from lagom.wire.glance import glance
 from lagom.wire.region import Region, RegionRefused
@@ -50,6 +50,34 @@ def test_a_look_changes_nothing_and_takes_no_lock(shm: Path) -> None:
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         held.close(unlink=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("root:x:0:0\n", "is no decision log of lagom"),
+        ('{"schema": 1, "t": 1.0, "event": "job_start", "jo\n', "is no decision log of lagom"),
+        ('{"schema": 1, "t": 1.0, "event": "note", "text": "hello"}\n', "does not say where its job runs"),
+        ("", "does not say where its job runs"),
+        ('{"schema": 999, "t": 1.0, "event": "job_start"}\n', "schema 999"),
+    ],
+)
+def test_a_log_that_does_not_say_where_its_job_runs_is_told_of(content: str, said: str, tmp_path: Path) -> None:
+    """Not as if no job ran, which nobody knows."""
+    folder = tmp_path / "lagom-a"
+    folder.mkdir()
+    (folder / journal.LOG_NAME).write_text(content)
+    for name in (str(folder), "a", str(folder / journal.LOG_NAME)):
+        with pytest.raises(LagomError, match=said):
+            find.named_job(name)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_log_that_may_not_be_read_is_told_of(tmp_path: Path) -> None:
+    folder = log_of(tmp_path / "lagom-a", tmp_path / "region")
+    (folder / journal.LOG_NAME).chmod(0)
+    with pytest.raises(LagomError, match="Permission denied"):
+        find.named_job(str(folder))
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"LAGOM01\0" * 100_000])
