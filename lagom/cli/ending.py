@@ -29,7 +29,7 @@ def result(events: list[Base]) -> str:
     return f"; {NOBODY_CAME}" if nobody_came(events) else ""
 
 
-def cut_short(folder: Path, events: list[Base]) -> str:
+def broken_off(folder: Path, events: list[Base]) -> str:
     """A sentence if the log of a job whose controller has ended has no end; else empty. The controller itself can say
     it on its own stderr alone, which nobody reads, and which may lie on the same full disk."""
     if any(isinstance(event, journal.JobEnd) for event in events):

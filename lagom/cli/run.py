@@ -203,7 +203,7 @@ def supervise(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     code = _run_beside_controller(command, plan, log, None if quiet else started)
     took = f"after {time.time() - started:.0f} s"
     events = ending.events_since(plan.folder, started) if plan.logs else []
-    if plan.starts_controller and (missing := ending.cut_short(plan.folder, events)):
+    if plan.starts_controller and (missing := ending.broken_off(plan.folder, events)):
         say(missing)
     say(f"job {plan.job} ended with {code} {took}{ending.result(events)}{where}")
     return code

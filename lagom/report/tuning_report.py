@@ -157,5 +157,7 @@ def _remarks(story: TuningStory) -> list[str]:
     if story.aborted:
         remarks.append(f"{story.aborted} plan(s) came to nothing: not every rank agreed in time, so nothing changed.")
     if not story.ended:
-        remarks.append("The log has no last line: the job is still running, or was killed.")
+        remarks.append(
+            "The log has no last line: the job is still running, or was killed, or could not write it (a full disk)."
+        )
     return remarks

@@ -323,7 +323,7 @@ def test_a_log_that_broke_off_is_told_at_the_end(place: Path) -> None:
     assert f"{place / 'lagom-k' / 'decisions.jsonl'} is not whole: its end could not be written" in err
 
 
-def test_a_log_with_its_end_is_not_called_cut_short(place: Path) -> None:
+def test_a_log_with_its_end_is_not_called_broken_off(place: Path) -> None:
     _, _, err = finish(start(place, "--", "sh", "-c", "while [ ! -s $LAGOM_DIR/decisions.jsonl ]; do sleep 0.05; done"))
     assert "not whole" not in err
     assert "; no rank registered with lagom: most likely nothing called NCCL; log in" in err.splitlines()[-1]
