@@ -124,14 +124,22 @@ def test_who_interrupts_it_is_told_how_to_go_on(tmp_path: Path, number: signal.S
     out = tmp_path / "out"
     line = [sys.executable, "-m", "lagom", "bench", "--out", str(out), "--arms", "off", "--metric", "step (.+)", "--"]
     environ = os.environ | {"LAGOM_SHM_DIR": str(tmp_path)}
-    with subprocess.Popen(
-        [*line, *endless], cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        assert process.stderr is not None
+    process = subprocess.Popen(
+        [*line, *endless], cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=heeding_ctrl_c,
+    )  # fmt: skip
+    try:
         while not any("step 1" in copy.read_text() for copy in out.glob("*.out")):
             time.sleep(0.05)  # the test's own time limit ends this
         process.send_signal(number)
-        said = process.stderr.read()
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert process.returncode == 128 + number
     assert f"the same command (--out {out}" in said
     assert "Traceback" not in said
+
+
+def heeding_ctrl_c() -> None:
+    """What runs in the background of a shell without job control, as CI may, begins with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
