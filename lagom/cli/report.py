@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lagom.cli.arguments import LogFolder
-from lagom.cli.earlier import pictures, remove, told_elsewhere
+from lagom.cli.earlier import told_elsewhere
 
 
 def report(
@@ -32,10 +32,7 @@ def report(
     story.remarks += filter(None, (of_others, nobody))
     if damaged:
         story.remarks.append(f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}.")
-    folder = out or log.parent / "report"
-    before = pictures(folder)
-    written = tuning_report.write_folder(story, folder, str(log), log.parent)
-    remove(set(before).difference(written))
+    written = tuning_report.write_folder(story, out or log.parent / "report", str(log), log.parent)
     for search in story.told:
         typer.echo(tuning_report.answer(search))
     if not story.told:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lagom.records import STOCK
-from lagom.report import page, style, tuning_figures, tuning_kernels, tuning_overlap
+from lagom.report import earlier, page, style, tuning_figures, tuning_kernels, tuning_overlap
 from lagom.report.tuning_kernels import Patterns
 from lagom.report.tuning_overlap import Overlap
 from lagom.report.tuning_story import Search, SiteChange, Step, TuningStory
@@ -74,8 +74,9 @@ def nothing(story: TuningStory) -> str:
 
 def write_folder(story: TuningStory, folder: Path, source: str, records: Path | None = None) -> list[Path]:
     """``report.html`` and PNGs of its pictures in ``folder``; with what became of the overlap where the log folder
-    ``records`` holds raw ones."""
+    ``records`` holds raw ones. Pictures of an earlier report there that this one has not are removed."""
     page.make_folder(folder)
+    before = earlier.pictures(folder)
     written: list[Path] = []
     recorded, why_not = tuning_overlap.overlap(story, records) if records is not None else (None, "")
     remarks = [*_remarks(story), *([why_not] if why_not else [])]
@@ -88,8 +89,9 @@ def write_folder(story: TuningStory, folder: Path, source: str, records: Path | 
     values: dict[str, Any] = {"source": _source(story, source), "parts": parts, "nothing": nothing(story)}
     values |= {"remarks": remarks}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
-    page.write(folder / "report.html", text)
-    return [folder / "report.html", *written]
+    page.write(folder / earlier.PAGE, text)
+    earlier.remove(set(before).difference(written))
+    return [folder / earlier.PAGE, *written]
 
 
 def _part(
