@@ -101,27 +101,26 @@ def _headroom_used(search: Search, room: Headroom) -> Advice:
     outcome = search.outcome
     assert outcome is not None
     above = [c.channels for c in outcome.configs_chosen if c.channels is not None and c.channels > room.stock]
-    what = f"head-room {room}"
+    what, arms = f"head-room {room}", (f"headroom={room}",)
     if above and outcome.verdict == "improved" and outcome.speedup is not None:
         evidence = (
             f"a job with it ended on up to {max(above)} channels, {outcome.reason}; that is tuning and head-room "
             "together against stock, and what head-room adds to tuning was not measured"
         )
-        return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=(f"headroom={room}",))
+        return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=arms)
     measured = [move for move in search.moves if move.verdict not in ("more", "missing")]
     tried = {c.channels for move in measured for c in move.candidate if (c.channels or 0) > room.stock}
     if not tried:
         evidence = f"the job had it, and its search never went above stock's {room.stock} channels"
-        return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=(f"headroom={room}",))
-    kept_none = (
-        f"the job had it; {', '.join(map(str, sorted(filter(None, tried))))} channels were tried and none was kept"
-    )
+        return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=arms)
+    channels = ", ".join(map(str, sorted(filter(None, tried))))
+    kept_none = f"the job had it; {channels} channels were tried and none was kept"
     if outcome.cut_short:
         evidence = f"{kept_none}, but the search was cut short"
-        return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=(f"headroom={room}",))
+        return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=arms)
     seen = f"at a resolution of {100 * (outcome.resolvable or 0):.1f} %"
     evidence = f"{kept_none}, {seen}: start without, and save the memory"
-    return Advice(what, Standing.NO_GAIN, evidence, arms=(f"headroom={room}",))
+    return Advice(what, Standing.NO_GAIN, evidence, arms=arms)
 
 
 # -- caps and threads for a whole group
