@@ -20,13 +20,16 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
     Both halves go on where an earlier session ended."""
     clock, folder = time.monotonic(), place.folder / row.name
     tuned, profile = earlier.get("tuned", {}), earlier.get("profile", "")
+    in_vain = earlier.get("in_vain", [])  # searches that led to no profile: kept, and not gone on with
+    kept = {"in_vain": in_vain} if in_vain else {}
     if not profile:
-        tuned, profile = _tuned(row, place, tuned, budget / 2)
+        tuned, profile = _tuned(row, place, tuned, budget / 2, attempt=len(in_vain))
     if not profile:
         if any((one["search"] or {}).get("verdict") == "stock_is_best" for one in tuned["results"]):
-            return {"complete": True, "tuned": tuned, "skipped": "the search left stock as it is: there is no profile"}
+            why = "the search left stock as it is: there is no profile"
+            return {**kept, "complete": True, "tuned": tuned, "skipped": why}
         why = "the search did not end in time: there is no profile yet, and the next session searches anew"
-        return {"complete": False, "in_vain": [*earlier.get("in_vain", []), tuned], "skipped": why}
+        return {"complete": False, "in_vain": [*in_vain, tuned], "skipped": why}
     path = folder / "found.lagom"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(profile)
@@ -36,12 +39,13 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
         rounds=1 if place.rehearse else row.rounds, budget=budget - (time.monotonic() - clock),
     )  # fmt: skip
     found = compared.measured(request, renamed(earlier, f"{REPLAY}{path}"), print)
-    return {**found, "tuned": tuned, "profile": profile}
+    return {**found, **kept, "tuned": tuned, "profile": profile}
 
 
-def _tuned(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> tuple[dict[str, Any], str]:
-    """The tuning run's record, and the profile it left; empty if it left none."""
-    folder = place.folder / row.name / "tuned"
+def _tuned(row: Row, place: Place, earlier: dict[str, Any], budget: float, attempt: int) -> tuple[dict[str, Any], str]:
+    """The tuning run's record, and the profile it left; empty if it left none. ``attempt``: in a folder of its own, as
+    what lies in that of the one before counts as done."""
+    folder = place.folder / row.name / (f"tuned-{attempt}" if attempt else "tuned")
     request = Request(
         command=place.command(row), environ=place.environ(row), samples=SAMPLES, arms=parse_arms(["lagom"]),
         folder=folder, cycles=2, budget=budget,

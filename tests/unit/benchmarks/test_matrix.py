@@ -321,6 +321,8 @@ def test_steady_replays_what_tuning_found(
     assert ("in_vain" in found) is not complete
     assert ("tuned" in found) is complete, "what led to nothing would count as done in the next session"
     assert len(asked) == (2 if verdict == "improved" else 1)
+    again = steady.run(next(row for row in ROWS if row.name == "steady"), place(tmp_path), found, 100.0)
+    assert len(again.get("in_vain", [])) == (0 if complete else 2), "nothing is lost"
     if verdict == "improved":
         assert [name.partition("=")[0] for name in asked[1]] == ["stock", "own:stock", "own:replay", "own:lagom"]
         assert "nc=2" in found["profile"]
