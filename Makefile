@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.lagom-installed
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-gpu test-abi native lint asan ubsan tsan bench bench-gpu figures agreement plans kills soak readme fresh-clone clean
+.PHONY: help demo test test-full test-gpu test-abi native lint asan ubsan tsan bench bench-gpu figures agreement memory-model plans kills soak readme fresh-clone clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ ubsan: native ## native tests under UndefinedBehaviorSanitizer
 
 tsan: native ## native tests under ThreadSanitizer
 	LAGOM_SANITIZE=thread $(PYTEST) tests/native
+
+memory-model: $(STAMP) ## the atomics under a C11 memory model: shipped orderings hold, weakened ones are found; needs relacy-dev
+	@$(PY) -m tests.memory_model.run || [ $$? = 77 ]
 
 bench: native ## latency of a decision and of a switch, and the simulator suite: every strategy on every workload (5 to 10 minutes)
 	$(PY) -m benchmarks.decision_latency

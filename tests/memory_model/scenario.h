@@ -1,7 +1,7 @@
 /* scenario.h - one small concurrent use of the shipped functions, checked by a C11 memory model instead of by luck.
  *
- * A scenario is three functions and a thread count. Whoever runs it (relacy_runtime.cpp or genmc_main.c) calls setup
- * once, then every thread, then check, in every execution that the model allows and that the checker visits.
+ * A scenario is three functions and a thread count. relacy_runtime.cpp calls setup, then every
+ * thread, then check, in many executions that the model allows.
  */
 #ifndef LAGOM_SCENARIO_H
 #define LAGOM_SCENARIO_H

@@ -1,4 +1,4 @@
-/* unit.c - one scenario and the shipped sources as one translation unit, for both checkers.
+/* unit.c - one scenario and the shipped sources as one translation unit.
  *
  * run.py compiles it in a copy of csrc whose tables are smaller and, for a broken variant, one ordering weaker. */
 #include <stddef.h>
@@ -11,11 +11,7 @@ void *model_memcpy(void *to, const void *from, size_t bytes); /* what __builtin_
 #include "agreement/switch.c"
 #include "plan/choose.c"
 #include "plan/cursor.c"
-#ifdef LAGOM_MODEL_GENMC
-#include "tests/memory_model/plan_words.c"
-#else
 #include "plan/plan.c"
 #include "plan/plan_check.c"
-#endif
 
-#include SCENARIO
+#include "scenario_chosen.c" /* written by run.py: includes one of scenarios/ */

@@ -2,8 +2,8 @@
  * run the same plan. Whoever is early aborts. */
 #include "tests/memory_model/group.h"
 
-#define START 2u
-#define CALLS 4u
+#define START 3u
+#define CALLS 5u
 
 const unsigned scenario_threads = 3;
 
@@ -23,14 +23,15 @@ void scenario_setup(void)
     for (uint32_t i = 0; i < 2; i++) {
         make_call(i); /* acknowledged */
     }
-    plan_from(1, 9);
+    plan_from(1, 20);
 }
 
 void scenario_thread(unsigned thread)
 {
     if (thread < 2) {
-        make_call(thread);
-        make_call(thread); /* START */
+        for (uint64_t n = 1; n <= START; n++) {
+            make_call(thread);
+        }
         return;
     }
     lagom_publish_poll(&region, 0);
@@ -45,5 +46,5 @@ void scenario_check(void)
     for (uint32_t n = 0; n < CALLS; n++) {
         model_require(ran[0][n] == ran[1][n], "two ranks ran different plans at one call");
     }
-    model_require(ran[0][1] == 0, "a plan took effect before its start");
+    model_require(ran[0][START - 1] == 0, "a plan took effect before its start");
 }

@@ -3,12 +3,14 @@
  * A torn copy would be refused by its hash, so no wrong plan can be run; but the plan would be lost for nothing. */
 #include "tests/memory_model/group.h"
 
+#define CALLS 10 /* about as many accesses as the publisher makes */
+
 const unsigned scenario_threads = 2;
 
 void scenario_setup(void)
 {
     make_group(1);
-    plan_from(0, 8);
+    plan_from(0, CALLS + 2);
 }
 
 void scenario_thread(unsigned thread)
@@ -17,8 +19,9 @@ void scenario_thread(unsigned thread)
         model_require(lagom_publish(&region, 0, &plans[0]) == LAGOM_PUBLISH_OK, "the plan is published");
         return;
     }
-    call(0, MIB);
-    call(0, MIB);
+    for (int calls = 0; calls < CALLS; calls++) {
+        call(0, MIB);
+    }
 }
 
 void scenario_check(void)
