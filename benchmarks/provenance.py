@@ -39,6 +39,7 @@ DEPENDS = {
     "capture_": ("plugin and shared memory", "measurement and controller", "jobs"),
     "decision_latency": ("plugin and shared memory",),
     "fuzz_": ("plugin and shared memory",),
+    "landscapes": ("simulator", "search and cost model"),
     "kills_": ("plugin and shared memory", "measurement and controller"),
     "memory_": ("plugin and shared memory", "measurement and controller", "search and cost model"),
     "sim_": ("simulator", "search and cost model"),
