@@ -11,13 +11,13 @@ step, e.g. 10 ns, is printed); ``typical`` is the median over batches of calls b
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.native import PLUGIN, run
+from tests.evidence import circumstances, save
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ def main(arguments: list[str] | None = None) -> int:
     rows = measure(wanted.plugin)
     print(table(rows))
     if wanted.json is not None:
-        wanted.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        head = circumstances("every decision timed alone, and in batches back to back")
+        save(wanted.json, {**head, "rows": [asdict(row) for row in rows]})
     failures = missed(rows)
     for failure in failures:
         print(f"missed: {failure}")

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.matrix.harmless import START_UP_STEPS, mean_step
+from benchmarks.provenance import described, since
 from lagom.records import format_bytes
 
 PRIVATE = re.compile(r"/(?:[\w.-]+/)+(?=[\w.-])")
@@ -30,7 +32,7 @@ def merge(parts: list[Path], into: Path) -> None:
 def page(results: dict[str, Any]) -> str:
     """The whole page."""
     parts = results["parts"]
-    lines = ["# The first slice on GPUs", "", *_head(parts)]
+    lines = ["# The first slice on GPUs", "", *_head(parts), "", *_changed(parts)]
     for part in parts:
         for name, section in SECTIONS.items():
             if name in part and "skipped" not in part[name]:
@@ -38,7 +40,7 @@ def page(results: dict[str, Any]) -> str:
                     "",
                     *section(part, part[name]),
                     "",
-                    f"`{_command(part)}` (commit {part['versions']['commit']})",
+                    f"`{_command(part)}` ({described(part['versions']['commit'])})",
                 ]
     return "\n".join(lines) + "\n"
 
@@ -48,8 +50,14 @@ def _head(parts: list[dict[str, Any]]) -> Iterator[str]:
     yield f"{gpus} x {versions['gpu']} of one host, torch {versions['torch']}, Python {versions['python']}; NCCL"
     yield f"{versions['nccl']} as bundled, or 2.30.7 preloaded where said; `NCCL_NVLS_ENABLE=0`. Regimes: NVLink as is;"
     yield "the host-memory path with `NCCL_P2P_DISABLE=1`. The job is `benchmarks/jobs/fsdp.py`, unchanged"
-    yield "throughout. Raw samples are in the JSON file of the same name; this page is made from it by"
+    yield "throughout. Z is the slowest rank here (the older definition; today it is the mean over ranks). Raw"
+    yield "samples are in the JSON file of the same name; this page is made from it by"
     yield "`python -m benchmarks.first_slice_page`."
+
+
+def _changed(parts: list[dict[str, Any]]) -> Iterator[str]:
+    for commit in dict.fromkeys(part["versions"]["commit"] for part in parts):
+        yield f"- {described(commit)}: {since(commit)}"
 
 
 def _channels(part: dict[str, Any], result: dict[str, Any]) -> Iterator[str]:
@@ -81,14 +89,19 @@ def _witness(result: dict[str, Any], what: str) -> Iterator[str]:
 def _modes(part: dict[str, Any], result: dict[str, Any]) -> Iterator[str]:
     yield "## The same job without us, environment only, and under `lagom run` (NVLink, bundled NCCL, T = 4096)"
     yield ""
-    yield "Separate processes one after the other, so the spread between runs (about 1 %) is in these figures."
+    yield "One process an arm, one after the other and not in shuffled rounds: there is no interval, and the spread"
+    yield f"between runs (about 1 %) is in these figures. The mean is over all steps but the first {START_UP_STEPS},"
+    yield "so it holds what the search cost these steps; the median leaves that out."
     yield ""
-    yield "| arm | exit | median step, ms | what the log holds |"
-    yield "|---|---|---|---|"
+    yield "| arm | exit | mean step, ms | over the job without us | median step, ms | what the log holds |"
+    yield "|---|---|---|---|---|---|"
+    base = mean_step(result["without"]["ms"])
     for arm, run in result.items():
         counted = run.get("log", {}).get("events", {})
         told = ", ".join(f"{count} {kind}" for kind, count in counted.items()) or "-"
-        yield f"| {arm.replace('_', ' ')} | {run['exit']} | {run['median_ms']} | {told} |"
+        mean = mean_step(run["ms"])
+        cells = ("–", "–") if mean is None or base is None else (f"{mean:.1f}", f"{mean / base:.3f}")
+        yield f"| {arm.replace('_', ' ')} | {run['exit']} | {' | '.join(cells)} | {run['median_ms']:.1f} | {told} |"
 
 
 def _bitwise(part: dict[str, Any], result: dict[str, Any]) -> Iterator[str]:
@@ -104,7 +117,7 @@ def _chunk(part: dict[str, Any], result: dict[str, Any]) -> Iterator[str]:
     yield f"## Configs named by hand, T = {_tokens(result)} (host path, NCCL 2.30.7, 3 layers)"
     yield ""
     yield "One job; blocks of two iterations in the order incumbent, candidate, candidate, incumbent, the first after"
-    yield "each change dropped; over ranks the slowest."
+    yield "each change dropped; Z is the slowest rank (older definition)."
     yield ""
     yield from _moves(result)
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+#: How long after it enters such a call a controller is killed at most (tests/soak/mines.py).
+MICROSECONDS = 60
 RESULTS = Path(__file__).parent / "results"
 PAGE = RESULTS / "safety_202611.md"
 Evidence = dict[str, Any]
@@ -49,7 +51,8 @@ def kills(found: Evidence) -> Iterator[Row]:
     mines = sum(count for how, count in found["kills_by_how"].items() if how.startswith("mine"))
     done = [
         f"**{found['kills']:,} controllers killed -9** beside {found['ranks']} running ranks",
-        f"{mines:,} of them in the middle of publishing, committing, draining, logging",
+        f"{mines:,} of them within {MICROSECONDS} µs of entering a call that publishes, decides on a plan, sets what "
+        "is recorded, drains a ring, takes control, sweeps the tables or writes the log, the others at any moment",
         f"{found['log']['offers_still_open_at_death']:,} died with an offer open, "
         f"{found['left_in_the_region'].get('a trial under way', 0):,} in a trial",
     ]
@@ -130,6 +133,7 @@ def exact(one: Evidence, machine: str) -> Row:
     done = f"{where(one, machine)}, NCCL {one['nccl']}: **{one['plans']['committed']:,} random legal plans**"
     seen = [f"{one['iterations']:,} iterations of five collectives, **every element right**"]
     seen += [f"{len(one['differing'])} differences between ranks"]
+    seen += [f"judged {judged}" for judged in (one.get("judged"),) if judged]
     return row([done, combinations(one)], seen, "make test-gpu-safety")
 
 

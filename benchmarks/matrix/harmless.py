@@ -1,38 +1,98 @@
-"""A job without us and the same job tuned live: both end well, with the same losses but for rounding, as fast."""
+"""The job without us beside the same job with us, each in processes of their own: exits, losses, and what a step costs.
+
+The cost of tuning to a job is the ratio of mean step times, the search included: a median would leave out the steps in
+which candidates were tried. A row with arms runs each of them once a round, in an order of that round's own, so that a
+machine that drifts favours none; a row without runs one round.
+"""
 
 from __future__ import annotations
 
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.matrix.judged import told
 from benchmarks.matrix.once import Plan, run_arms
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
+from lagom.bench.results import ratio_of
+from lagom.wire.library import plugin_path
 
-PLANS = {"off": Plan(None), "lagom": Plan(("--mode", "tune")), "off again": Plan(None)}
+OFF, AGAIN = "off", "off again"
+TUNED, LOADED = "lagom", "loaded"
+#: One-time work of a job (memory, kernels, torch.compile) falls into its first steps; they are no part of a mean.
+START_UP_STEPS = 5
+#: Parts an arm's name from its round.
+ROUND = "#"
+
+
+def plans(row: Row) -> dict[str, Plan]:
+    """The processes of a row in the order in which they run."""
+    loaded = {"NCCL_TUNER_PLUGIN": str(plugin_path()), "NCCL_PROFILER_PLUGIN": str(plugin_path()),
+              "LAGOM_CONTROLLER": "none"}  # fmt: skip
+    known = {
+        OFF: Plan(None),
+        TUNED: Plan(("--mode", "tune")),
+        AGAIN: Plan(None),
+        LOADED: Plan(None, loaded),
+    }
+    if not row.arms:
+        return {arm: known[arm] for arm in (OFF, TUNED, AGAIN)}
+    shuffle = random.Random(row.name)
+    rounds = (shuffle.sample(row.arms, len(row.arms)) for _ in range(row.rounds))
+    return {f"{arm}{ROUND}{number}": known[arm] for number, order in enumerate(rounds) for arm in order}
 
 
 def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[str, Any]:
-    """Without, with, without: what the machine does by itself is seen too."""
-    arms = run_arms(place.command(row), place.folder / row.name, PLANS, place.environ(row), earlier, budget)
-    complete = len(arms) == len(PLANS)
-    return {"complete": complete, "arms": arms, "verdict": verdict(arms) if complete else {}}
+    """Every process that time allows; a later session goes on with those that are missing."""
+    wanted = plans(row)
+    arms = run_arms(place.command(row), place.folder / row.name, wanted, place.environ(row), earlier, budget)
+    return {"complete": len(arms) == len(wanted), "arms": arms, "verdict": verdict(arms)}
 
 
-def verdict(arms: dict[str, Any]) -> dict[str, Any]:
-    """Exits, and how far the losses of the tuned job are from those of the one without us."""
-    ours, off, again = arms["lagom"], arms["off"], arms["off again"]
-    return {
-        "exits": [arm["exit"] for arm in arms.values()],
-        "loss_difference": largest_difference(ours["losses"], off["losses"]),
-        "loss_difference_off": largest_difference(again["losses"], off["losses"]),
-        "speed": _speed(ours, off),
-        "speed_off": _speed(again, off),
-    }
+def verdict(arms: Mapping[str, Any]) -> dict[str, Any]:
+    """What the arms show, from their raw samples: exits, losses, and the job without us over each arm by mean steps.
+    Empty without a whole round."""
+    by_round = rounds_of(arms)
+    if not by_round:
+        return {}
+    found: dict[str, Any] = {"exits": [arm["exit"] for one in by_round for arm in one.values()]}
+    first = by_round[0]
+    if TUNED in first:
+        found["loss_difference"] = largest_difference(first[TUNED]["losses"], first[OFF]["losses"])
+    found["loss_difference_off"] = largest_difference(first[AGAIN]["losses"], first[OFF]["losses"])
+    names = {TUNED: "speed", LOADED: "speed_loaded", AGAIN: "speed_off"}
+    return found | {name: _speed(by_round, arm) for arm, name in names.items() if arm in first}
 
 
-def _speed(one: dict[str, Any], base: dict[str, Any]) -> float | None:
-    """By the median step; None if one of them told no steps."""
-    return base["median_ms"] / one["median_ms"] if one["median_ms"] and base["median_ms"] else None
+def rounds_of(arms: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The arms of each whole round, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, arm in arms.items():
+        what, _, number = name.partition(ROUND)
+        found.setdefault(number, {})[what] = arm
+    most = max((set(one) for one in found.values()), key=len, default=set())
+    return [one for one in found.values() if set(one) == most and {OFF, AGAIN} <= most]
+
+
+def mean_step(times: Sequence[float]) -> float | None:
+    """Milliseconds a step over a whole run without its start-up; None if it was not longer than that."""
+    return statistics.fmean(times[START_UP_STEPS:]) if len(times) > START_UP_STEPS else None
+
+
+def _speed(by_round: Sequence[Mapping[str, Any]], arm: str) -> str | float | None:
+    """The mean step of the job without us over that of an arm: paired by round, in words with its interval; of one
+    round alone the plain ratio."""
+    logs = []
+    for one in by_round:
+        base, ours = mean_step(one[OFF].get("ms", ())), mean_step(one[arm].get("ms", ()))
+        if base and ours:
+            logs.append(math.log(ours / base))
+    if len(by_round) == 1:
+        return math.exp(-logs[0]) if logs else None
+    return told(ratio_of(logs))
 
 
 def largest_difference(ones: list[float], others: list[float]) -> float | None:

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.matrix import harmless
 from benchmarks.matrix.judged import (
     against_others,
     in_processes,
@@ -18,6 +19,7 @@ from benchmarks.matrix.judged import (
     with_interval,
 )
 from benchmarks.matrix.rows import Row, rows
+from benchmarks.provenance import described, is_before, since
 
 Data = dict[str, Any]
 CELLS = {
@@ -32,11 +34,15 @@ WORDS = {
     "exits": "exit codes",
     "loss_difference": "losses differ by at most",
     "loss_difference_off": "of two runs without us by",
-    "speed": "speed over the job without us",
+    "speed": "mean step of the job without us over that of the job tuned live, its search included",
+    "speed_loaded": "over that of the job with the plugin loaded and no controller",
     "speed_off": "of two runs without us over each other",
     "largest_difference": "losses differ at most",
 }
 MISSING = "not measured"
+UNCOMPARED = "not measured: kept stock, and was not run against the job without us"
+#: With this commit Z became the mean over ranks; before it was the slowest rank's.
+MEAN_OVER_RANKS = "15f90d4"
 ASKED_GPUS = 8
 TWIN = re.compile(r"arm (\S+) is left out: here it is the same as (\S+?)\.?$")
 
@@ -67,12 +73,6 @@ def speed(found: Data | None) -> str:
     return with_interval(found["speedup"], found["low"], found["high"], found["pairs"])
 
 
-def outcome_arm(data: Data, row: Row) -> Data | None:
-    """The arm a target is for. A search that left stock in place is stock: its A/A arm is the measurement."""
-    found = result(data, row.name, row.arm)
-    return result(data, row.name, "stock") if kept_stock(found) else found
-
-
 def kept_stock(found: Data | None) -> bool:
     """Whether a search ended with stock left as it is. One that was stopped has proved nothing."""
     search = (found or {}).get("search") or {}
@@ -88,10 +88,21 @@ def ending(found: Data) -> str:
 
 
 def outcome(data: Data, row: Row) -> str:
-    """The number of the arm a target is for, marked where it is stock's own."""
+    """The number of the arm a target is for, or how its search ended. That stock equals stock is no measurement of the
+    job under the tuner: the rows ``cost-*`` hold that to the job without it."""
     found = result(data, row.name, row.arm)
-    mark = f"{ending(found)} (A/A): " if found is not None and kept_stock(found) else ""
-    return mark + speed(outcome_arm(data, row))
+    return ending(found) if found is not None and kept_stock(found) else speed(found)
+
+
+def is_older(data: Data, entry: Data) -> bool:
+    """Whether a row's Z is the slowest rank's: it was measured before Z became the mean over ranks."""
+    commit = data["sessions"][entry["session"]].get("commit") or ""
+    return bool(commit and is_before(commit, MEAN_OVER_RANKS))
+
+
+def z_is(data: Data, entry: Data) -> str:
+    """Which definition of Z a row was measured with, where it is not today's."""
+    return "Z: the slowest rank (older definition)" if is_older(data, entry) else ""
 
 
 # -- parts of the page
@@ -106,14 +117,16 @@ def _head(data: Data) -> Iterator[str]:
         told = [f"{session['gpus']} x {session.get('gpu') or 'no GPU'}", f"torch {session.get('torch', '?')}"]
         told += [f"NCCL {session.get('nccl') or '?'} as bundled", session["began"]]
         if session.get("commit"):
-            told.append(f"commit {session['commit']}")
+            told.append(described(session["commit"]))
         if session["rehearsed"]:
             told.append(f"**a rehearsal ({session['rehearsed']}): none of these numbers is of a GPU**")
         yield f"- session {number + 1}: {', '.join(told)}"
         yield f"  `python -m benchmarks.matrix {' '.join(session['arguments'])}`"
+        if session.get("commit"):
+            yield f"  {since(session['commit'])}"
     yield ""
     yield "Speed-ups are over stock NCCL in the same job: short blocks in the order stock, arm, arm, stock, arms"
-    yield "shuffled in each cycle, Z the mean over ranks (in rows measured before commit 15f90d4 the slowest);"
+    yield "shuffled in each cycle, Z the mean over ranks (rows with the older definition, the slowest rank, say so);"
     yield "Hodges-Lehmann medians of paired ratios and signed-rank 95 %"
     yield "intervals, n pairs. `NCCL_NVLS_ENABLE=0`. Raw samples are in the JSON file of the same name; this page is"
     yield "made from it by `python -m benchmarks.matrix_page`."
@@ -130,10 +143,14 @@ def headline(data: Data) -> Iterator[str]:
     for row in rows():
         if row.target is None:
             continue
-        found, noise = outcome_arm(data, row), result(data, row.name, "stock")
+        found, noise = result(data, row.name, row.arm), result(data, row.name, "stock")
         pairs = found["pairs"] if found else 0
         cells = (row.name, row.regime_text, nccl(data, row), row.asks, f"`{row.arm}` {outcome(data, row)}", str(pairs))
-        yield "| " + " | ".join(cells) + f" | {speed(noise)} | {reached(row, found, noise)} |"
+        yield "| " + " | ".join(cells) + f" | {speed(noise)} | {_verdict_on(row, found, noise)} |"
+
+
+def _verdict_on(row: Row, found: Data | None, noise: Data | None) -> str:
+    return UNCOMPARED if kept_stock(found) else reached(row, found, noise)
 
 
 def nccl(data: Data, row: Row) -> str:
@@ -265,9 +282,17 @@ def _numbers(data: Data) -> Iterator[str]:
         entry = data["rows"].get(row.name)
         if row.kind in ("bench", "sweep") or entry is None:
             continue
-        said = entry.get("verdict") or entry.get("skipped") or entry.get("error") or {}
+        said = verdict_of(row, entry) or entry.get("skipped") or entry.get("error") or {}
         text = in_words(said) if isinstance(said, dict) else str(said)
         yield f"- **{row.name}** ({row.asks}): {text or 'see below'}."
+
+
+def verdict_of(row: Row, entry: Data) -> Data:
+    """What a row without arms of speed has shown. Step times are judged anew from the raw samples: records of before
+    this was mended hold ratios of medians, which leave a search's cost out."""
+    judged_anew = row.kind == "harmless" and "arms" in entry
+    found: Data = harmless.verdict(entry["arms"]) if judged_anew else entry.get("verdict", {})
+    return found
 
 
 def in_words(verdict: Data) -> str:
@@ -295,7 +320,8 @@ def _each(data: Data) -> Iterator[str]:
         yield f"### {name}"
         yield ""
         short = "" if entry.get("complete") else "; cut short"
-        yield f"`{row['script']} {' '.join(row['options'])}`, {_environ(row)}{short}"
+        older = f"; {z_is(data, entry)}" if z_is(data, entry) else ""
+        yield f"`{row['script']} {' '.join(row['options'])}`, {_environ(row)}{short}{older}"
         yield ""
         yield "| arm | speed-up | n | would see | an iteration | compared |"
         yield "|---|---|---|---|---|---|"

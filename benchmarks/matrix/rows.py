@@ -183,6 +183,15 @@ def _harmless() -> Iterator[Row]:
     }
     for name, (options, least) in meshes.items():
         yield Row(name, "runs without harm", "harmless", "fsdp.py", (*options, *steps), seconds=100, least_gpus=least)
+    for name, script, options in (
+        ("cost-ddp-8192", "ddp.py", ("--layers", "8", "--tokens", "8192")),
+        ("cost-fsdp-4096", "fsdp.py", _fsdp(2, 4096)),
+    ):
+        yield Row(
+            name, "mean step of whole processes against the job without us: the plugin loaded and no controller; tuned "
+            "live, search included", "harmless", script, (*options, "--steps", "120"),
+            arms=("off", "off again", "loaded", "lagom"), rounds=8, seconds=500,
+        )  # fmt: skip
     yield Row(
         "sockets-two-nodes", "stock behaviour, said in the log", "aside", "two_nodes.py",
         _fsdp(2, 4096, "--steps", "40"), "sockets", seconds=90, least_gpus=4,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.matrix.page import Data, comm_only, ending, in_words, kept_stock, nccl, result, speed
+from benchmarks.matrix.page import Data, comm_only, ending, in_words, kept_stock, nccl, result, speed, verdict_of
 from benchmarks.matrix.rows import BY_HAND, Row, rows
 
 HEAD = (
@@ -76,6 +76,6 @@ def _by_setting(gpus: int, data: Data, row: Row) -> Iterator[str]:
 
 
 def _verdict(gpus: int, data: Data, row: Row) -> Iterator[str]:
-    verdict = data["rows"].get(row.name, {}).get("verdict")
+    verdict = verdict_of(row, data["rows"].get(row.name, {}))
     if verdict:
         yield f"- `{row.name}`, {gpus} GPUs ({row.asks}): {in_words(verdict)}."

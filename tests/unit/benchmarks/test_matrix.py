@@ -46,10 +46,12 @@ def test_every_row_that_was_asked_for_is_there_and_can_be_started(tmp_path: Path
         assert row.seconds <= 570 or row.spread, f"{row.name} does not fit into one command"
         if set(row.arms) & {"static", "grid"}:
             assert row.cycles >= 6, f"{row.name}: half of its windows are too few pairs for an interval"
-        if any(arm.kind is Kind.PROCESS for arm in parse_arms(list(row.arms))) or row.kind == "steady":
+        arms = [] if row.kind == "harmless" else parse_arms(list(row.arms))
+        in_rounds = row.kind == "steady" or (row.kind == "harmless" and row.arms)
+        if in_rounds or any(arm.kind is Kind.PROCESS for arm in arms):
             assert row.rounds >= 6, f"{row.name}: too few rounds for an interval"
         assert row.script.startswith("-m ") or (JOBS / row.script).exists()
-        assert parse_arms(list(row.arms))
+        assert arms or row.kind == "harmless"
         assert here.why_not(row) == ""
         line = here.command(row)
         assert "torch.distributed.run" in line
@@ -182,6 +184,33 @@ def test_numerics_are_judged_by_what_two_stock_settings_do() -> None:
     twice = numerics.verdict({**arms, "tuned live": arm(1.0, 2.02, committed=9)})
     assert not twice["tuned_within_two_stock_settings"], "twice the settings' spread is outside of it"
     assert harmless.largest_difference([], [1.0]) is None
+
+
+def steps_of_a_run(step: float, exit_code: int = 0) -> dict[str, Any]:
+    return {"ended": "itself", "exit": exit_code, "seconds": 1.0, "ms": [900.0] * 5 + [step] * 20, "losses": [1.0]}
+
+
+def test_the_cost_to_a_job_is_the_mean_over_shuffled_rounds_of_processes() -> None:
+    told = next(r for r in ROWS if r.name == "cost-ddp-8192")
+    wanted = harmless.plans(told)
+    assert len(wanted) == 4 * told.rounds
+    orders = {tuple(name.partition("#")[0] for name in list(wanted)[4 * n : 4 * n + 4]) for n in range(told.rounds)}
+    assert len(orders) > 1, "each round has an order of its own"
+    assert all(sorted(order) == sorted(told.arms) for order in orders)
+    loaded = next(plan for name, plan in wanted.items() if name.startswith("loaded"))
+    assert loaded.lagom is None
+    assert loaded.environ["LAGOM_CONTROLLER"] == "none"
+    took = {"off": 100.0, "off again": 100.0, "loaded": 101.0, "lagom": 100.0}
+    arms = {name: steps_of_a_run(took[name.partition("#")[0]]) for name in wanted}
+    for name, arm in arms.items():
+        if name.startswith("lagom"):
+            arm["ms"][10] = 300.0  # a candidate that was tried: no median shows it
+    found = harmless.verdict(arms)
+    assert found["speed"].startswith("0.909 ["), "20 steps of 100 ms and 200 ms more"
+    assert found["speed_loaded"].startswith("0.990 [")
+    assert found["speed_off"].startswith("1.000 [")
+    missing = {name: arm for name, arm in arms.items() if name != "loaded#3"}
+    assert f"n = {told.rounds - 1}" in harmless.verdict(missing)["speed"], "a round that is not whole does not count"
 
 
 @pytest.mark.parametrize("module", [numerics, harmless])

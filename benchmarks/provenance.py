@@ -1,0 +1,146 @@
+"""What git knows of the commits that results name: whether they are here, what came before them, what changed since.
+
+    python -m benchmarks.provenance            # writes benchmarks/results/README.md: every result and its commits
+
+Without git, or in a clone without history, nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+INDEX = RESULTS / "README.md"
+#: Code that can move a figure of a job or of a decision, by what it is for.
+AREAS = {
+    "plugin and shared memory": ("csrc", "tuner_plugin"),
+    "measurement and controller": ("lagom/controller", "lagom/program", "lagom/timeline", "lagom/wire"),
+    "search and cost model": ("lagom/search", "lagom/cost"),
+    "simulator": ("lagom/sim",),
+    "comparison of arms": ("lagom/bench",),
+    "jobs": ("benchmarks/jobs",),
+}
+#: Which of them a result depends on, by how its name begins; the first that fits. Others: what is loaded into a job.
+ON_GPUS = (
+    "plugin and shared memory",
+    "measurement and controller",
+    "search and cost model",
+    "comparison of arms",
+    "jobs",
+)
+DEPENDS = {
+    "abi_": ("plugin and shared memory",),
+    "agreement_": ("plugin and shared memory",),
+    "capture_": ("plugin and shared memory", "measurement and controller", "jobs"),
+    "decision_latency": ("plugin and shared memory",),
+    "fuzz_": ("plugin and shared memory",),
+    "landscapes": ("simulator", "search and cost model"),
+    "kills_": ("plugin and shared memory", "measurement and controller"),
+    "memory_": ("plugin and shared memory", "measurement and controller", "search and cost model"),
+    "sim_": ("simulator", "search and cost model"),
+    "switch_latency": ("plugin and shared memory",),
+}
+NAMED = re.compile(r'"commit": "([^"]*)"|\bcommit `?([0-9a-f]{7,40})\b')
+HASH = re.compile(r"\b[0-9a-f]{7,40}\b")
+#: Commits that were rewritten before they were published, and the commit that brought what was measured with them.
+ABSENT = {"be62249": "0c15962", "15b070f": "0c15962"}
+
+
+def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A git command in this checkout."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@lru_cache
+def has_history() -> bool:
+    """Whether commits can be looked up at all."""
+    try:
+        return git("rev-parse", "--is-shallow-repository").stdout.strip() == "false"
+    except OSError:
+        return False
+
+
+@lru_cache
+def exists(commit: str) -> bool:
+    """Whether this repository has it."""
+    return git("cat-file", "-e", f"{commit}^{{commit}}").returncode == 0
+
+
+@lru_cache
+def is_before(commit: str, other: str) -> bool | None:
+    """Whether ``commit`` does not contain ``other``; None where that cannot be known."""
+    commit = ABSENT.get(commit, commit)
+    if not (has_history() and exists(commit) and exists(other)):
+        return None
+    return git("merge-base", "--is-ancestor", other, commit).returncode != 0
+
+
+@lru_cache
+def changed_since(commit: str, areas: tuple[str, ...] = ON_GPUS) -> tuple[str, ...] | None:
+    """The areas of :data:`AREAS` whose code differs between a commit and HEAD; None where that cannot be known."""
+    commit = ABSENT.get(commit, commit)
+    if not (has_history() and exists(commit)):
+        return None
+    return tuple(area for area in areas if git("diff", "--quiet", commit, "HEAD", "--", *_code(area)).returncode)
+
+
+def _code(area: str) -> Iterator[str]:
+    yield from AREAS[area]
+    yield ":(exclude)*.md"
+
+
+def described(commit: str) -> str:
+    """``commit 7d7a349``; of one that is not in this repository, that and where its results came from."""
+    if commit not in ABSENT:
+        return f"commit {commit}"
+    return f"commit {commit} (rewritten before it was published, not here; its results came with {ABSENT[commit]})"
+
+
+def since(commit: str, areas: tuple[str, ...] = ON_GPUS) -> str:
+    """One sentence on what of the code behind a figure has changed since it was measured."""
+    changed = changed_since(commit, areas)
+    if changed is None:
+        return "What has changed since is not known."
+    return f"Changed since: {', '.join(changed)}." if changed else "Nothing that could move them has changed since."
+
+
+def named_in(text: str) -> list[str]:
+    """The commits a result names, in its order."""
+    fields = ("".join(pair) for pair in NAMED.findall(text))
+    return list(dict.fromkeys(commit for field in fields for commit in HASH.findall(field)))
+
+
+def areas_of(name: str) -> tuple[str, ...]:
+    """What a result file depends on."""
+    return next((areas for beginning, areas in DEPENDS.items() if name.startswith(beginning)), ON_GPUS)
+
+
+def index() -> str:
+    """Every raw result with its commits and what has changed since each."""
+    lines = [
+        "# Results",
+        "",
+        "Each `.json` holds raw samples, the `.md` of the same name is its page. The figures are those of the commit",
+        "they were measured at. The last column names the code that could move them and differs between that commit",
+        "and the one at which this table was written (`python -m benchmarks.provenance`).",
+        "",
+        "| file | commit | changed since |",
+        "|---|---|---|",
+    ]
+    for path in sorted(RESULTS.glob("*.json")):
+        commits = named_in(path.read_text()) or [""]
+        for commit in commits:
+            known = described(commit).removeprefix("commit ") if commit else "not recorded"
+            told = since(commit, areas_of(path.name)).removeprefix("Changed since: ") if commit else "not known"
+            lines.append(f"| [{path.name}]({path.name}) | {known} | {told} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    INDEX.write_text(index())
+    print(INDEX)

@@ -1,0 +1,85 @@
+"""Published results name commits that exist, and every figure on a generated page is that of its raw samples."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import first_slice_page, provenance
+from benchmarks.matrix.page import page, verdict_of
+from benchmarks.matrix.rows import rows
+from benchmarks.provenance import RESULTS
+from lagom.bench import BenchRecord
+from lagom.bench.results import results_of
+
+#: What git alone tells, and so what differs from clone to clone and from commit to commit.
+FROM_GIT = re.compile(r"^ *(- commit .*|Changed since: .*|What has changed since .*|Nothing that could move .*)$")
+NAMING = sorted(path for path in RESULTS.iterdir() if path.suffix in (".json", ".md"))
+MATRICES = sorted(RESULTS.glob("matrix_*.json"))
+
+
+def lasting(text: str) -> list[str]:
+    """A page without the lines that git tells."""
+    return [line for line in text.splitlines() if not FROM_GIT.match(line)]
+
+
+@pytest.mark.parametrize("path", NAMING, ids=lambda path: path.name)
+def test_every_commit_a_result_names_is_in_this_repository_or_said_not_to_be(path: Path) -> None:
+    if not provenance.has_history():
+        pytest.skip("no git history here: `git fetch --unshallow`, then `pytest tests/contract/test_results.py`")
+    text = path.read_text()
+    for commit in provenance.named_in(text):
+        stand_in = provenance.ABSENT.get(commit, commit)
+        assert provenance.exists(stand_in), f"{path.name} names commit {commit}, which this repository does not have"
+        if commit in provenance.ABSENT and path.suffix == ".md":
+            assert "rewritten before it was published" in text, f"{path.name} does not say that {commit} is not here"
+
+
+def test_the_index_names_every_result() -> None:
+    told = provenance.INDEX.read_text()
+    missing = [path.name for path in RESULTS.glob("*.json") if f"[{path.name}]" not in told]
+    assert not missing, f"run `python -m benchmarks.provenance`: {missing}"
+
+
+@pytest.mark.parametrize("path", MATRICES, ids=lambda path: path.name)
+def test_every_published_ratio_is_that_of_its_raw_samples(path: Path) -> None:
+    data = json.loads(path.read_text())
+    compared = 0
+    for entry in data["rows"].values():
+        if "record" not in entry:
+            continue
+        anew = {one.arm: one.ratio for one in results_of(BenchRecord.model_validate(entry["record"]))}
+        for one in entry["results"]:
+            if one["speedup"] is None or anew.get(one["arm"]) is None:
+                continue
+            found = anew[one["arm"]]
+            assert (found.value, found.pairs) == (pytest.approx(one["speedup"], abs=5e-4), one["pairs"]), one["arm"]
+            compared += 1
+    assert compared > 0
+
+
+@pytest.mark.parametrize("path", MATRICES, ids=lambda path: path.name)
+def test_the_matrix_pages_are_made_from_their_raw_files(path: Path) -> None:
+    published = path.with_suffix(".md").read_text()
+    pictures = re.findall(r"!\[(figures/[^\]]+)\]", published)
+    assert lasting(published) == lasting(page(json.loads(path.read_text()), pictures)), (
+        f"run `python -m benchmarks.matrix_page {path.relative_to(RESULTS.parents[1])}`"
+    )
+
+
+def test_the_first_slice_page_is_made_from_its_raw_file() -> None:
+    raw = RESULTS / "first_slice_h200x4_202611.json"
+    published, made = raw.with_suffix(".md").read_text(), first_slice_page.page(json.loads(raw.read_text()))
+    assert lasting(published) == lasting(made), f"run `python -m benchmarks.first_slice_page {raw}`"
+
+
+def test_what_a_search_cost_a_job_is_told_by_means() -> None:
+    data = json.loads((RESULTS / "matrix_h200x2_202611.json").read_text())
+    row = next(row for row in rows() if row.name == "mesh-compile")
+    steps = {name: arm["ms"][5:] for name, arm in data["rows"][row.name]["arms"].items()}
+    ratio = (sum(steps["off"]) / len(steps["off"])) / (sum(steps["lagom"]) / len(steps["lagom"]))
+    assert verdict_of(row, data["rows"][row.name])["speed"] == pytest.approx(ratio)
+    assert ratio < 0.97, "the median of the same steps is 0.993 and leaves the search out"
