@@ -1,0 +1,39 @@
+"""What a session believes: a candidate that failed once is not proven again, and one slow pair cuts no window."""
+
+from __future__ import annotations
+
+from lagom.records import Assignment, Sample
+from lagom.search import Policy, TuningSession, WindowResult
+from tests.unit.search.test_session import GOOD, OTHER, drive, jitter, session_of
+
+
+def test_a_candidate_whose_confirmation_failed_is_not_confirmed_again() -> None:
+    """It looks 20 % faster in every trial, and is like stock in every proof: each proof would be another chance."""
+
+    def looks_fast(assignment: Assignment, purpose: str) -> float:
+        return 8e7 if assignment == GOOD and purpose == "trial" else 1e8
+
+    session = drive(session_of(GOOD, OTHER, GOOD, OTHER, GOOD, answer=GOOD, once=True), looks_fast)
+    confirmed = [move.candidate for move in session.moves if move.purpose == "confirm"]
+    trials = [move.candidate for move in session.moves if move.purpose == "trial"]
+    assert trials.count(GOOD) >= 3, "it was measured again and again"
+    assert set(confirmed) == {GOOD}, "it was put to the proof"
+    assert session._confirmations == 1, "and once only"
+
+
+def at_the_first_trial(policy: Policy) -> TuningSession:
+    session = session_of(GOOD, answer=GOOD, policy=policy)
+    wobble = jitter()
+    session.report(WindowResult(tuple((Sample(1e8 * next(wobble)), Sample(1e8 * next(wobble))) for _ in range(8))))
+    return session
+
+
+def test_one_slow_pair_cuts_no_window_and_a_slow_candidate_is_cut() -> None:
+    session = at_the_first_trial(Policy(pairs_first=8))
+    fine, stalled, slow = (Sample(1e8), Sample(1e8)), (Sample(1e8), Sample(3e8)), (Sample(1e8), Sample(1.5e8))
+    for pairs in ([fine, stalled], [stalled, fine], [fine, fine, stalled], [fine, stalled, stalled]):
+        assert not session.should_cut(pairs), "not every pair is slow, and there are few"
+    assert not session.should_cut([fine, fine, fine, stalled, stalled])
+    for count in (2, 3, 4, 8):
+        assert session.should_cut([slow] * count), f"{count} pairs, each 50 % slower"
+    assert session.should_cut([fine, slow, slow, slow, slow]), "most are"
