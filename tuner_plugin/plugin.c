@@ -80,6 +80,15 @@ static uint32_t ordinal_of(const struct lagom_hello *hello)
     return UINT32_MAX;
 }
 
+/* Another process holds the table locked, and NCCL's init waits with us: nothing is entered any more. */
+static void give_up(void)
+{
+    plugin.standing = LAGOM_ASIDE;
+    lagom_job_remark(&plugin.job,
+                     "another process kept the job's shared table locked for 2 s: every communicator made from now on "
+                     "falls back to NCCL. Look for a stopped process of this job.");
+}
+
 static struct lagom_member *make_member(const struct lagom_hello *hello, struct lagom_profiled *profiled)
 {
     char reason[LAGOM_PATH_BYTES];
@@ -90,6 +99,10 @@ static struct lagom_member *make_member(const struct lagom_hello *hello, struct 
                                                 .nccl_version = plugin.job.caller.version,
                                                 .build = lagom_build_of(&plugin.job.caller)};
     struct lagom_member *member = lagom_member_make(&membership, hello, profiled, reason, sizeof(reason));
+    if (member == NULL && lagom_region_gave_up()) {
+        give_up();
+        return NULL;
+    }
     if (member == NULL) {
         lagom_log(NCCL_LOG_INFO, "communicator %016" PRIx64 " of %" PRIu32 " ranks: %s", hello->comm_id, hello->ranks,
                   reason);

@@ -79,6 +79,10 @@ uint32_t lagom_communicator_enter(struct lagom_region *region, uint64_t comm_id,
 uint32_t lagom_slot_take(struct lagom_mapping *mapping, uint32_t communicator, uint32_t rank);
 void lagom_slot_release(struct lagom_mapping *mapping, uint32_t slot); /* finalize: the slot becomes GONE */
 
+/* Whether this process has waited for another one's lock as long as it may: two seconds over join and everything it enters
+ * together (wait_budget.h). Every enter and take fails at once from then on. */
+bool lagom_region_gave_up(void);
+
 /* Controller: frees entries of dead processes, and GONE slots whose rings are drained, and communicators without slots.
  */
 uint32_t lagom_region_sweep(struct lagom_mapping *mapping);

@@ -1,6 +1,7 @@
 /* registration.c - a rank enters a communicator and takes a slot in it. */
 #include "protocol/lagom_atomic.h"
 #include "shm/region_table.h"
+#include "shm/wait_budget.h"
 
 #include <stdio.h>
 
@@ -159,4 +160,9 @@ void lagom_slot_release(struct lagom_mapping *mapping, uint32_t slot)
         lagom_store_release(&attachment->region->slots[slot].state, (uint32_t)LAGOM_GONE);
     }
     lagom_attachments_unlock();
+}
+
+bool lagom_region_gave_up(void)
+{
+    return lagom_wait_budget_over();
 }
