@@ -27,6 +27,7 @@ static struct {
     enum lagom_standing standing;
     bool settings_read;
     bool remarked_unknown_id;
+    bool remarked_no_place;
     uint32_t members;
     struct lagom_job job;
     struct size_count sizes[SIZES_REMEMBERED];
@@ -89,6 +90,22 @@ static void give_up(void)
                      "falls back to NCCL. Look for a stopped process of this job.");
 }
 
+/* What keeps a communicator from being tuned although everything else is there: each once a process. */
+static void remark_untunable(void)
+{
+    char text[LAGOM_PATH_BYTES];
+    const struct lagom_header *header = &plugin.job.mapping.region->header;
+    uint64_t refused = lagom_load_relaxed(&header->places_refused);
+    if (refused != 0 && !plugin.remarked_no_place) {
+        plugin.remarked_no_place = true;
+        snprintf(text, sizeof(text),
+                 "the shared region has no more room: %" PRIu64 " times so far a rank found no place in which a "
+                 "communicator can be tuned (%u communicators, %u ranks of them a node); these fall back to NCCL.",
+                 refused, LAGOM_MAX_PLANS, LAGOM_MAX_CALL_RINGS);
+        lagom_job_remark_also(&plugin.job, text);
+    }
+}
+
 static struct lagom_member *make_member(const struct lagom_hello *hello, struct lagom_profiled *profiled)
 {
     char reason[LAGOM_PATH_BYTES];
@@ -103,6 +120,7 @@ static struct lagom_member *make_member(const struct lagom_hello *hello, struct 
         give_up();
         return NULL;
     }
+    remark_untunable();
     if (member == NULL) {
         lagom_log(NCCL_LOG_INFO, "communicator %016" PRIx64 " of %" PRIu32 " ranks: %s", hello->comm_id, hello->ranks,
                   reason);

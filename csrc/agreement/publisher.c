@@ -95,19 +95,20 @@ static uint64_t fresh_epoch(struct lagom_region *region, uint64_t word)
     return usable ? counted : next;
 }
 
-static enum lagom_publish_result write_prepared(struct lagom_region *region, struct lagom_communicator *entry,
+static enum lagom_publish_result write_prepared(struct lagom_region *region, uint32_t communicator,
                                                 struct lagom_plan *plan, uint64_t word)
 {
+    uint64_t *shared = &region->communicators[communicator].word;
     plan->epoch = fresh_epoch(region, word);
     plan->hash = lagom_plan_hash(plan);
-    lagom_plan_copy(&entry->plan, plan);
-    bool swapped = lagom_compare_exchange(&entry->word, word, LAGOM_WORD(LAGOM_PREPARED, plan->epoch));
+    lagom_plan_copy(&region->plans[communicator], plan);
+    bool swapped = lagom_compare_exchange(shared, word, LAGOM_WORD(LAGOM_PREPARED, plan->epoch));
     return swapped ? LAGOM_PUBLISH_OK : LAGOM_PUBLISH_BUSY; /* lost only to a second publisher, whom the lock forbids */
 }
 
 enum lagom_publish_result lagom_publish(struct lagom_region *region, uint32_t communicator, struct lagom_plan *plan)
 {
-    if (communicator >= LAGOM_MAX_COMMUNICATORS) {
+    if (communicator >= LAGOM_MAX_PLANS) {
         return LAGOM_PUBLISH_INCOMPLETE;
     }
     struct lagom_communicator *entry = &region->communicators[communicator];
@@ -129,7 +130,7 @@ enum lagom_publish_result lagom_publish(struct lagom_region *region, uint32_t co
     if (!address(plan, comm_id, largest)) {
         return LAGOM_PUBLISH_BAD_PLAN;
     }
-    return write_prepared(region, entry, plan, word);
+    return write_prepared(region, communicator, plan, word);
 }
 
 static struct lagom_ack read_ack(struct lagom_slot *slot)

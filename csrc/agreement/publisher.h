@@ -7,7 +7,8 @@
 enum lagom_publish_result {
     LAGOM_PUBLISH_OK = 0,
     LAGOM_PUBLISH_BUSY = 1, /* a PREPARED is open, or not every counter has passed the last committed start_call */
-    LAGOM_PUBLISH_INCOMPLETE = 2, /* ready slots of this communicator != its rank count, or it spans nodes */
+    LAGOM_PUBLISH_INCOMPLETE = 2, /* ready slots of this communicator != its rank count, it spans nodes or has no
+                                     plan in the region */
     LAGOM_PUBLISH_BAD_PLAN = 3,
     LAGOM_PUBLISH_LATE = 4,     /* start_call is not past every counter */
     LAGOM_PUBLISH_REPLACED = 5, /* the plan names a communicator that is no longer the one of this entry */

@@ -33,7 +33,8 @@ static bool process_alive(const struct lagom_attachment *attachment, uint32_t pr
 
 static bool is_drained(struct lagom_slot *slot)
 {
-    return lagom_load_acquire(&slot->call_head) == lagom_load_relaxed(&slot->call_tail);
+    return lagom_load_relaxed(&slot->call_ring) == 0 ||
+           lagom_load_acquire(&slot->call_head) == lagom_load_relaxed(&slot->call_tail);
 }
 
 /* force: the table is full, so what a finalized communicator recorded last is given up. */

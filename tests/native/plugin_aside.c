@@ -205,6 +205,8 @@ static void more_communicators_than_places(void)
         without += contexts[i] == NULL;
     }
     CHECK_EQUAL(without, 8);
+    CHECK(map_region()->header.places_refused >= 8);
+    CHECK(strstr(map_region()->processes[0].remark, "no more room") != NULL);
     struct rank rank = {.plugin = plugin, .api = 6, .context = contexts[0]};
     call(&rank, LAGOM_ALL_GATHER, MIB);
     CHECK(untouched(&rank));
@@ -274,7 +276,7 @@ static void scribble(void *start, size_t bytes)
 static void announce_garbage(struct lagom_region *region, uint32_t communicator, uint64_t epoch)
 {
     struct lagom_communicator *shared = &region->communicators[communicator];
-    struct lagom_plan *plan = &shared->plan;
+    struct lagom_plan *plan = &region->plans[communicator];
     scribble(plan, random_next() % 2 ? sizeof(*plan) : 72);
     if (random_next() % 2) {
         plan->epoch = epoch;
@@ -304,7 +306,7 @@ static void noise_in_the_region(void)
         random_state = seed * 0x9e3779b97f4a7c15ULL;
         scribble(&region->header, sizeof(region->header));
         scribble(region->processes, sizeof(region->processes));
-        scribble(region->calls[seed % LAGOM_MAX_SLOTS], sizeof(region->calls[0]));
+        scribble(region->calls[seed % LAGOM_MAX_CALL_RINGS], sizeof(region->calls[0]));
         scribble(region->kernels[0], sizeof(region->kernels[0]) / 16);
         scribble(&region->slots[0], sizeof(region->slots[0]));
         scribble(&region->slots[1 + seed % 63], sizeof(region->slots[0]));

@@ -40,7 +40,7 @@ static void one_bound_for_all_communicators(void)
     for (uint64_t id = 2; id < 2 + COMMUNICATORS; id++) {
         CHECK_EQUAL(enter(&mine, id), UINT32_MAX);
     }
-    CHECK_EQUAL(lagom_slot_take(&mine, 0, 0), UINT32_MAX);
+    CHECK_EQUAL(take_slot(&mine, 0, 0), UINT32_MAX);
     CHECK_EQUAL(lagom_pledge_settle(&mine, &rules), LAGOM_PLEDGE_ALONE);
     double took = seconds() - began;
     CHECK(took > 1.5 && took < LONG_S);
