@@ -6,6 +6,7 @@
 
 #include "protocol/lagom_atomic.h"
 #include "tuner_plugin/gpu_times.h"
+#include "tuner_plugin/hardware.h"
 #include "tuner_plugin/log.h"
 
 #define CACHE_LINE 64u
@@ -36,7 +37,7 @@ static bool take_places(struct lagom_member *member, const struct lagom_membersh
 {
     struct lagom_region *region = membership->mapping->region;
     const struct lagom_identity identity = {
-        .rank = member->profiled == NULL ? LAGOM_UNKNOWN_RANK : member->profiled->rank, .device = LAGOM_UNKNOWN_DEVICE};
+        .rank = member->profiled == NULL ? LAGOM_UNKNOWN_RANK : member->profiled->rank, .device = lagom_cuda_device()};
     uint32_t communicator = lagom_communicator_enter(region, hello->comm_id, hello->ranks, hello->nodes,
                                                      membership->ordinal, name_of(member->profiled));
     if (communicator == UINT32_MAX) {

@@ -25,6 +25,10 @@ class Joining(Deaf):
             return self._aside(
                 f"the shared region has room to tune {MAX_PLANS} communicators a node, and this is one more"
             )
+        if ground.region.has_double(ground.view.index):
+            return self._aside(
+                "one of its ranks is registered twice, or cannot be told from another one of its process"
+            )
         slots = ground.region.slots(ground.view.index)
         if len(slots) < ground.view.rank_count:
             return "joining"

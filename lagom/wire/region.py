@@ -290,6 +290,14 @@ class Region:
         count = self._lib.lagom_counters(self._region, communicator, low, high)
         return int(count), int(low[0]), int(high[0])
 
+    def complete(self, communicator: int) -> bool:
+        """Whether every rank is registered here, each once, so that a plan can be offered."""
+        return bool(self._lib.lagom_publish_complete(self._region, communicator))
+
+    def has_double(self, communicator: int) -> bool:
+        """Whether two ready slots are of the same rank: then another rank is missing, and no plan is ever offered."""
+        return bool(self._lib.lagom_publish_has_double(self._region, communicator))
+
     def ready_to_publish(self, communicator: int) -> bool:
         """Whether every rank has passed the last committed plan's start, so a new plan may be prepared."""
         return bool(self._lib.lagom_publish_ready(self._region, communicator))

@@ -270,6 +270,57 @@ static void only_a_whole_communicator_is_asked(void)
     CHECK_EQUAL(lagom_publish(group.region, 0, &plan), LAGOM_PUBLISH_OK);
 }
 
+static void tell_apart(uint32_t rank, uint32_t process, uint32_t device)
+{
+    struct lagom_slot *slot = &group.region->slots[1];
+    slot->rank = rank;
+    slot->process = process;
+    slot->device = device;
+}
+
+static bool is_whole(void)
+{
+    CHECK_EQUAL(lagom_publish_complete(group.region, 0), !lagom_publish_has_double(group.region, 0));
+    return lagom_publish_complete(group.region, 0) != 0;
+}
+
+/* Two slots are two ranks only if something says so: their ranks, or processes, or their process's GPUs. */
+static void one_rank_registered_twice_is_not_two_ranks(void)
+{
+    struct lagom_plan plan = simple_plan(5, 0, 4);
+    fresh(2);
+    tell_apart(0, 1, 1);
+    CHECK_EQUAL(lagom_publish(group.region, 0, &plan), LAGOM_PUBLISH_INCOMPLETE);
+    CHECK(!is_whole());
+    tell_apart(LAGOM_UNKNOWN_RANK, 0, 0);
+    CHECK(!is_whole());
+    tell_apart(LAGOM_UNKNOWN_RANK, 0, LAGOM_UNKNOWN_DEVICE);
+    CHECK(!is_whole());
+    group.region->slots[0].rank = LAGOM_UNKNOWN_RANK;
+    CHECK(!is_whole());
+    tell_apart(LAGOM_UNKNOWN_RANK, 0, 1);
+    CHECK(is_whole());
+    tell_apart(LAGOM_UNKNOWN_RANK, 1, 0); /* two processes may share a GPU */
+    CHECK(is_whole());
+    tell_apart(LAGOM_UNKNOWN_RANK, 1, LAGOM_UNKNOWN_DEVICE);
+    CHECK(is_whole());
+    group.region->slots[0].rank = 0;
+    tell_apart(1, 0, 0); /* nor does one process need two */
+    CHECK(is_whole());
+    CHECK_EQUAL(lagom_publish(group.region, 0, &plan), LAGOM_PUBLISH_OK);
+}
+
+/* Both slots acknowledge, and yet a rank is missing. */
+static void one_rank_does_not_acknowledge_for_two(void)
+{
+    fresh(2);
+    publish(5, 0, 4);
+    call_all(&group, 1);
+    group.region->slots[1].rank = 0;
+    CHECK_EQUAL(lagom_publish_poll(group.region, 0), LAGOM_OUTCOME_ABORTED);
+    check_word(&group, LAGOM_ABORTED, 1);
+}
+
 /* Where the region has no room for a plan the word means nothing. */
 static void without_a_plan_nothing_is_offered(void)
 {
@@ -431,6 +482,8 @@ int main(void)
     RUN(threads_are_refused_where_they_cannot_be_set);
     RUN(a_history_too_far_back_is_refused);
     RUN(only_a_whole_communicator_is_asked);
+    RUN(one_rank_registered_twice_is_not_two_ranks);
+    RUN(one_rank_does_not_acknowledge_for_two);
     RUN(without_a_plan_nothing_is_offered);
     RUN(refusals_change_nothing);
     RUN(a_rank_that_leaves_aborts_and_nothing_hangs);

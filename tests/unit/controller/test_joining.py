@@ -29,12 +29,13 @@ def ground(
     nodes: int = 1,
     slots: int = 2,
     recorded: int = 2,
+    double: bool = False,
     rules: tuple[str, ...] = (),
 ) -> Any:
     """A communicator of two ranks, of which some have come."""
     there = [SimpleNamespace(index=i, process=i, records_calls=i < recorded) for i in range(slots)]
     process = SimpleNamespace(knobs=library().LAGOM_KNOB_ONLINE)
-    region = SimpleNamespace(slots=lambda _: there, processes=lambda: [process])
+    region = SimpleNamespace(slots=lambda _: there, processes=lambda: [process], has_double=lambda _: double)
     return SimpleNamespace(
         view=CommunicatorView(index, 42, 2, nodes, 0, ""), region=region, story=Story(), rules=rules, slots={}
     )
@@ -50,6 +51,8 @@ def test_ranks_that_are_missing_are_waited_for() -> None:
     [
         ({"nodes": 2}, "spans 2 nodes"),
         ({"index": 64}, "room to tune 64 communicators"),
+        ({"double": True}, "registered twice"),
+        ({"double": True, "slots": 3}, "registered twice"),
         ({"recorded": 1}, "room to record the calls of 132 ranks"),
     ],
 )
