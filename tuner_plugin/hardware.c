@@ -1,6 +1,7 @@
 #include "tuner_plugin/hardware.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,28 @@ void lagom_job_size(uint32_t *ranks, uint32_t *nodes)
     if (world_size > 0 && local_size > 0) {
         *nodes = ((uint32_t)world_size - 1) / (uint32_t)local_size + 1;
     }
+}
+
+/* Torch and NCCL load the driver without making its symbols global; one that is not loaded is not loaded here. */
+static void *find_in_driver(const char *name)
+{
+    void *symbol = dlsym(RTLD_DEFAULT, name);
+    void *driver = symbol == NULL ? dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    if (driver != NULL) {
+        symbol = dlsym(driver, name);
+        dlclose(driver); /* whoever loaded it keeps it */
+    }
+    return symbol;
+}
+
+uint32_t lagom_cuda_device(void)
+{
+    int (*get_device)(int *device) = NULL;
+    int device = -1;
+    void *symbol = find_in_driver("cuCtxGetDevice");
+    memcpy(&get_device, &symbol, sizeof(symbol));
+    bool known = get_device != NULL && get_device(&device) == 0 && device >= 0;
+    return known ? (uint32_t)device : LAGOM_UNKNOWN_DEVICE;
 }
 
 int lagom_local_rank(void)

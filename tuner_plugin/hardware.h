@@ -17,6 +17,10 @@ bool lagom_peer_access(void);
 /* Ranks and nodes of the whole job, from WORLD_SIZE and LOCAL_WORLD_SIZE, else as given (the first communicator's). */
 void lagom_job_size(uint32_t *ranks, uint32_t *nodes);
 
+/* The CUDA device that this thread uses, as its process counts them: NCCL sets it before it asks a tuner to init. Asked of
+ * the driver that the process has loaded; LAGOM_UNKNOWN_DEVICE where there is none. */
+uint32_t lagom_cuda_device(void);
+
 /* Which rank of this node, as torchrun, Slurm or Open MPI say; 0 where nobody does. */
 int lagom_local_rank(void);
 

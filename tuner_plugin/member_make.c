@@ -6,6 +6,7 @@
 
 #include "protocol/lagom_atomic.h"
 #include "tuner_plugin/gpu_times.h"
+#include "tuner_plugin/hardware.h"
 #include "tuner_plugin/log.h"
 
 #define CACHE_LINE 64u
@@ -35,13 +36,14 @@ static bool take_places(struct lagom_member *member, const struct lagom_membersh
                         const struct lagom_hello *hello)
 {
     struct lagom_region *region = membership->mapping->region;
-    uint32_t rank = member->profiled == NULL ? LAGOM_UNKNOWN_RANK : member->profiled->rank;
+    const struct lagom_identity identity = {
+        .rank = member->profiled == NULL ? LAGOM_UNKNOWN_RANK : member->profiled->rank, .device = lagom_cuda_device()};
     uint32_t communicator = lagom_communicator_enter(region, hello->comm_id, hello->ranks, hello->nodes,
                                                      membership->ordinal, name_of(member->profiled));
     if (communicator == UINT32_MAX) {
         return false;
     }
-    member->slot_index = lagom_slot_take(membership->mapping, communicator, rank);
+    member->slot_index = lagom_slot_take(membership->mapping, communicator, identity);
     if (member->slot_index == UINT32_MAX) {
         return false;
     }
@@ -130,7 +132,8 @@ struct lagom_member *lagom_member_make(const struct lagom_membership *membership
     member->captures_known = profiled != NULL && profiled->api >= 5;
     lagom_call_clock_open(&member->clock);
     lagom_chunk_list_open(&member->chunks);
-    lagom_agreement_init(&member->agreement, member->shared, member->slot, plan);
+    lagom_agreement_init(&member->agreement, member->region, (uint32_t)(member->shared - member->region->communicators),
+                         member->slot, plan);
     recognise(member, membership, hello);
     if (was_made_here(membership->profile)) {
         member->channels.most = LAGOM_ANY_CHANNELS;

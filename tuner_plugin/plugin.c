@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "agreement/publisher.h"
 #include "protocol/lagom_atomic.h"
 #include "tuner_plugin/headroom.h"
 #include "tuner_plugin/job.h"
@@ -27,6 +28,8 @@ static struct {
     enum lagom_standing standing;
     bool settings_read;
     bool remarked_unknown_id;
+    bool remarked_no_place;
+    bool remarked_double;
     uint32_t members;
     struct lagom_job job;
     struct size_count sizes[SIZES_REMEMBERED];
@@ -80,6 +83,40 @@ static uint32_t ordinal_of(const struct lagom_hello *hello)
     return UINT32_MAX;
 }
 
+/* Another process holds the table locked, and NCCL's init waits with us: nothing is entered any more. */
+static void give_up(void)
+{
+    plugin.standing = LAGOM_ASIDE;
+    lagom_job_remark(&plugin.job,
+                     "another process kept the job's shared table locked for 2 s: every communicator made from now on "
+                     "falls back to NCCL. Look for a stopped process of this job.");
+}
+
+/* What keeps a communicator from being tuned although everything else is there: each once a process. */
+static void remark_untunable(const struct lagom_hello *hello, const struct lagom_member *member)
+{
+    char text[LAGOM_PATH_BYTES];
+    const struct lagom_header *header = &plugin.job.mapping.region->header;
+    uint64_t refused = lagom_load_relaxed(&header->places_refused);
+    if (refused != 0 && !plugin.remarked_no_place) {
+        plugin.remarked_no_place = true;
+        snprintf(text, sizeof(text),
+                 "the shared region has no more room: %" PRIu64 " times so far a rank found no place in which a "
+                 "communicator can be tuned (%u communicators, %u ranks of them a node); these fall back to NCCL.",
+                 refused, LAGOM_MAX_PLANS, LAGOM_MAX_CALL_RINGS);
+        lagom_job_remark_also(&plugin.job, text);
+    }
+    if (member != NULL && !plugin.remarked_double &&
+        lagom_publish_has_double(plugin.job.mapping.region, lagom_load_relaxed(&member->slot->communicator))) {
+        plugin.remarked_double = true;
+        snprintf(text, sizeof(text),
+                 "a rank of communicator %016" PRIx64 " (%" PRIu32 " ranks) is registered twice, or cannot be told from "
+                 "another one of its process; the communicator falls back to NCCL.",
+                 hello->comm_id, hello->ranks);
+        lagom_job_remark_also(&plugin.job, text);
+    }
+}
+
 static struct lagom_member *make_member(const struct lagom_hello *hello, struct lagom_profiled *profiled)
 {
     char reason[LAGOM_PATH_BYTES];
@@ -90,6 +127,11 @@ static struct lagom_member *make_member(const struct lagom_hello *hello, struct 
                                                 .nccl_version = plugin.job.caller.version,
                                                 .build = lagom_build_of(&plugin.job.caller)};
     struct lagom_member *member = lagom_member_make(&membership, hello, profiled, reason, sizeof(reason));
+    if (member == NULL && lagom_region_gave_up()) {
+        give_up();
+        return NULL;
+    }
+    remark_untunable(hello, member);
     if (member == NULL) {
         lagom_log(NCCL_LOG_INFO, "communicator %016" PRIx64 " of %" PRIu32 " ranks: %s", hello->comm_id, hello->ranks,
                   reason);

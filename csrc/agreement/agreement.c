@@ -11,11 +11,12 @@
 #define STEPS_A_CALL 32u
 #define NO_WORD UINT64_MAX /* LOCKED of the last epoch there is: never seen */
 
-void lagom_agreement_init(struct lagom_agreement *agreement, struct lagom_communicator *shared, struct lagom_slot *slot,
-                          const struct lagom_plan *own_profile)
+void lagom_agreement_init(struct lagom_agreement *agreement, struct lagom_region *region, uint32_t communicator,
+                          struct lagom_slot *slot, const struct lagom_plan *own_profile)
 {
     memset(agreement, 0, sizeof(*agreement));
-    agreement->shared = shared;
+    agreement->shared = &region->communicators[communicator];
+    agreement->offered = communicator < LAGOM_MAX_PLANS ? &region->plans[communicator] : NULL;
     agreement->slot = slot;
     agreement->own_profile = own_profile;
     agreement->comm_id = lagom_load_relaxed(&slot->comm_id);
@@ -63,7 +64,11 @@ static uint64_t copy_plan(struct lagom_agreement *agreement, uint64_t word)
 {
     uint64_t epoch = LAGOM_WORD_EPOCH(word);
     struct lagom_rank_plan *copy = held(agreement);
-    lagom_plan_copy(&copy->plan, &agreement->shared->plan);
+    if (agreement->offered == NULL) { /* nobody publishes here: the word is garbage */
+        refuse(agreement, epoch, LAGOM_PLAN_BAD_HASH);
+        return word;
+    }
+    lagom_plan_copy(&copy->plan, agreement->offered);
     enum lagom_plan_fault fault = judge(agreement, &copy->plan);
     if (fault == LAGOM_PLAN_SOUND && copy->plan.epoch != epoch) {
         fault = LAGOM_PLAN_BAD_HASH;

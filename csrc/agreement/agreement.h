@@ -30,6 +30,7 @@ struct lagom_agreement {
     uint64_t wake_call; /* the next call at which it asks for something: the fast path is one load, two compares */
     uint64_t history_hash;
     struct lagom_communicator *shared;
+    const struct lagom_plan *offered; /* where the publisher writes; NULL = this communicator has no plan and runs stock */
     struct lagom_slot *slot;
     struct lagom_replay *replay;          /* replay.h; NULL = a controller decides */
     const struct lagom_plan *own_profile; /* replay: only a plan of equal content is acknowledged; NULL = any */
@@ -52,8 +53,9 @@ struct lagom_decision {
     struct lagom_choice choice;
 };
 
-void lagom_agreement_init(struct lagom_agreement *agreement, struct lagom_communicator *shared, struct lagom_slot *slot,
-                          const struct lagom_plan *own_profile);
+/* communicator: its index in the region. */
+void lagom_agreement_init(struct lagom_agreement *agreement, struct lagom_region *region, uint32_t communicator,
+                          struct lagom_slot *slot, const struct lagom_plan *own_profile);
 
 /* The whole of the fast path: handles the word, finds the plan for this call, advances the program, chooses, and then
  * publishes the counter (release, after the decision: S0-2). Call once for every getCollInfo with a usable entry. */

@@ -55,11 +55,50 @@ int lagom_publish_ready(struct lagom_region *region, uint32_t communicator)
     return may_prepare(region, communicator, lagom_load_acquire(&region->communicators[communicator].word));
 }
 
-/* All ranks of the communicator are here: one that is absent could never be asked (S0-9). */
-static bool is_complete(struct lagom_communicator *entry, uint32_t slots)
+/* A rank that nobody tells of is told apart by its process and GPU. */
+static bool same_rank(const struct lagom_slot *one, const struct lagom_slot *other)
 {
+    uint32_t ranks[] = {lagom_load_relaxed(&one->rank), lagom_load_relaxed(&other->rank)};
+    uint32_t devices[] = {lagom_load_relaxed(&one->device), lagom_load_relaxed(&other->device)};
+    if (ranks[0] != LAGOM_UNKNOWN_RANK && ranks[1] != LAGOM_UNKNOWN_RANK) {
+        return ranks[0] == ranks[1];
+    }
+    bool may_be_one =
+        devices[0] == devices[1] || devices[0] == LAGOM_UNKNOWN_DEVICE || devices[1] == LAGOM_UNKNOWN_DEVICE;
+    return may_be_one && lagom_load_relaxed(&one->process) == lagom_load_relaxed(&other->process);
+}
+
+static bool is_registered_before(struct lagom_region *region, uint32_t communicator, uint32_t slot)
+{
+    for (uint32_t i = 0; i < slot; i++) {
+        if (is_ready_slot(&region->slots[i], communicator) && same_rank(&region->slots[i], &region->slots[slot])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int lagom_publish_has_double(struct lagom_region *region, uint32_t communicator)
+{
+    for (uint32_t i = 0; i < LAGOM_MAX_SLOTS; i++) {
+        if (is_ready_slot(&region->slots[i], communicator) && is_registered_before(region, communicator, i)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int lagom_publish_complete(struct lagom_region *region, uint32_t communicator)
+{
+    if (communicator >= LAGOM_MAX_PLANS) {
+        return 0;
+    }
+    struct lagom_communicator *entry = &region->communicators[communicator];
+    uint64_t smallest, largest;
+    uint32_t slots = lagom_counters(region, communicator, &smallest, &largest);
     return lagom_load_acquire(&entry->state) == LAGOM_READY && lagom_load_relaxed(&entry->node_count) == 1 &&
-           slots != 0 && slots == lagom_load_relaxed(&entry->rank_count);
+           slots != 0 && slots == lagom_load_relaxed(&entry->rank_count) &&
+           !lagom_publish_has_double(region, communicator);
 }
 
 static bool is_sound(struct lagom_plan *plan)
@@ -95,19 +134,20 @@ static uint64_t fresh_epoch(struct lagom_region *region, uint64_t word)
     return usable ? counted : next;
 }
 
-static enum lagom_publish_result write_prepared(struct lagom_region *region, struct lagom_communicator *entry,
+static enum lagom_publish_result write_prepared(struct lagom_region *region, uint32_t communicator,
                                                 struct lagom_plan *plan, uint64_t word)
 {
+    uint64_t *shared = &region->communicators[communicator].word;
     plan->epoch = fresh_epoch(region, word);
     plan->hash = lagom_plan_hash(plan);
-    lagom_plan_copy(&entry->plan, plan);
-    bool swapped = lagom_compare_exchange(&entry->word, word, LAGOM_WORD(LAGOM_PREPARED, plan->epoch));
+    lagom_plan_copy(&region->plans[communicator], plan);
+    bool swapped = lagom_compare_exchange(shared, word, LAGOM_WORD(LAGOM_PREPARED, plan->epoch));
     return swapped ? LAGOM_PUBLISH_OK : LAGOM_PUBLISH_BUSY; /* lost only to a second publisher, whom the lock forbids */
 }
 
 enum lagom_publish_result lagom_publish(struct lagom_region *region, uint32_t communicator, struct lagom_plan *plan)
 {
-    if (communicator >= LAGOM_MAX_COMMUNICATORS) {
+    if (communicator >= LAGOM_MAX_PLANS) {
         return LAGOM_PUBLISH_INCOMPLETE;
     }
     struct lagom_communicator *entry = &region->communicators[communicator];
@@ -116,9 +156,10 @@ enum lagom_publish_result lagom_publish(struct lagom_region *region, uint32_t co
     if (plan->comm_id != 0 && plan->comm_id != comm_id) {
         return LAGOM_PUBLISH_REPLACED; /* its communicator was destroyed, and another has the entry now */
     }
-    if (!is_complete(entry, lagom_counters(region, communicator, &smallest, &largest))) {
+    if (!lagom_publish_complete(region, communicator)) {
         return LAGOM_PUBLISH_INCOMPLETE;
     }
+    lagom_counters(region, communicator, &smallest, &largest);
     uint64_t word = lagom_load_acquire(&entry->word);
     if (!may_prepare(region, communicator, word)) {
         return LAGOM_PUBLISH_BUSY;
@@ -129,7 +170,7 @@ enum lagom_publish_result lagom_publish(struct lagom_region *region, uint32_t co
     if (!address(plan, comm_id, largest)) {
         return LAGOM_PUBLISH_BAD_PLAN;
     }
-    return write_prepared(region, entry, plan, word);
+    return write_prepared(region, communicator, plan, word);
 }
 
 static struct lagom_ack read_ack(struct lagom_slot *slot)
@@ -144,7 +185,7 @@ static struct lagom_ack read_ack(struct lagom_slot *slot)
 
 static enum lagom_verdict judge_epoch(struct lagom_region *region, uint32_t communicator, uint64_t epoch)
 {
-    struct lagom_tally tally = {.epoch = epoch};
+    struct lagom_tally tally = {.epoch = epoch, .doubled = lagom_publish_has_double(region, communicator)};
     for (uint32_t i = 0; i < LAGOM_MAX_SLOTS; i++) {
         if (is_ready_slot(&region->slots[i], communicator)) {
             struct lagom_ack ack = read_ack(&region->slots[i]);

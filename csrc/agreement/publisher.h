@@ -7,7 +7,7 @@
 enum lagom_publish_result {
     LAGOM_PUBLISH_OK = 0,
     LAGOM_PUBLISH_BUSY = 1, /* a PREPARED is open, or not every counter has passed the last committed start_call */
-    LAGOM_PUBLISH_INCOMPLETE = 2, /* ready slots of this communicator != its rank count, or it spans nodes */
+    LAGOM_PUBLISH_INCOMPLETE = 2, /* not lagom_publish_complete */
     LAGOM_PUBLISH_BAD_PLAN = 3,
     LAGOM_PUBLISH_LATE = 4,     /* start_call is not past every counter */
     LAGOM_PUBLISH_REPLACED = 5, /* the plan names a communicator that is no longer the one of this entry */
@@ -29,6 +29,13 @@ enum lagom_outcome lagom_publish_withdraw(struct lagom_region *region, uint32_t 
 
 /* 1 if every ready slot's counter is past start_call of the last committed plan, so a new one may be prepared. */
 int lagom_publish_ready(struct lagom_region *region, uint32_t communicator);
+
+/* 1 if a plan can be offered: the communicator has a plan in the region, lies within the node, and has one ready slot for
+ * each of its ranks. An absent rank could never be asked, and one that is registered twice hides an absent one. */
+int lagom_publish_complete(struct lagom_region *region, uint32_t communicator);
+
+/* 1 if two ready slots of the communicator are of the same rank. */
+int lagom_publish_has_double(struct lagom_region *region, uint32_t communicator);
 
 /* Largest and smallest counter over the ready slots; returns how many slots there are. */
 uint32_t lagom_counters(struct lagom_region *region, uint32_t communicator, uint64_t *smallest, uint64_t *largest);

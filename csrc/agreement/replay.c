@@ -35,13 +35,6 @@ static bool is_publisher(struct lagom_replay *replay)
     return lagom_load_acquire(&shared->publisher) == me;
 }
 
-static bool all_are_here(const struct lagom_replay *replay)
-{
-    uint64_t smallest, largest;
-    return lagom_counters(replay->region, replay->communicator, &smallest, &largest) ==
-           replay->agreement->shared->rank_count;
-}
-
 static void publish(struct lagom_replay *replay)
 {
     struct lagom_plan plan;
@@ -62,7 +55,7 @@ static void publish(struct lagom_replay *replay)
 
 static uint64_t look_for_ranks(struct lagom_replay *replay)
 {
-    if (all_are_here(replay)) {
+    if (lagom_publish_complete(replay->region, replay->communicator)) {
         if (!is_publisher(replay)) {
             replay->state = LAGOM_REPLAY_FOLLOWING;
             return UINT64_MAX;

@@ -81,8 +81,8 @@ void lagom_tally_add(struct lagom_tally *tally, const struct lagom_ack *ack)
 
 enum lagom_verdict lagom_tally_verdict(const struct lagom_tally *tally, uint32_t rank_count)
 {
-    if (tally->slots != rank_count || tally->refused || tally->differ) {
-        return LAGOM_VERDICT_ABORT; /* a rank left, said no, or is not where the others are */
+    if (tally->slots != rank_count || tally->doubled || tally->refused || tally->differ) {
+        return LAGOM_VERDICT_ABORT; /* a rank is missing, said no, or is not where the others are */
     }
     return tally->acknowledged == rank_count ? LAGOM_VERDICT_COMMIT : LAGOM_VERDICT_WAIT;
 }

@@ -58,6 +58,7 @@ struct lagom_tally {
     uint64_t epoch;
     uint32_t slots;
     uint32_t acknowledged;
+    bool doubled; /* two of the slots are of the same rank, so another rank is missing */
     bool refused;
     bool differ;
     uint64_t plan_hash;

@@ -71,6 +71,7 @@ static void dump_header(void)
     FIELD(T, magic), FIELD(T, protocol_version), FIELD(T, header_bytes), FIELD(T, region_bytes), FIELD(T, owner_uid);
     FIELD(T, clock), FIELD(T, boot_hash), FIELD(T, created_ns), FIELD(T, job_key), FIELD(T, epoch_counter);
     FIELD(T, controller_pid), FIELD(T, controller_generation), FIELD(T, spawn_claim), FIELD(T, processes_seen);
+    FIELD(T, places_refused);
     FIELD(T, reserved);
     END();
 }
@@ -95,7 +96,7 @@ static void dump_communicator(void)
     BEGIN(lagom_communicator);
     FIELD(T, comm_id), FIELD(T, state), FIELD(T, rank_count), FIELD(T, node_count), FIELD(T, ordinal), FIELD(T, name);
     FIELD(T, entered), FIELD(T, taken), FIELD(T, pad0), FIELD(T, word), FIELD(T, capture), FIELD(T, reserved);
-    FIELD(T, publisher), FIELD(T, pad1), FIELD(T, plan), FIELD(T, pad2);
+    FIELD(T, publisher), FIELD(T, pad1);
     END();
 }
 #undef T
@@ -104,8 +105,8 @@ static void dump_communicator(void)
 static void dump_slot(void)
 {
     BEGIN(lagom_slot);
-    FIELD(T, state), FIELD(T, process), FIELD(T, communicator), FIELD(T, rank), FIELD(T, comm_id), FIELD(T, reserved);
-    FIELD(T, calls), FIELD(T, history_hash), FIELD(T, call_head), FIELD(T, call_drops), FIELD(T, uncounted);
+    FIELD(T, state), FIELD(T, process), FIELD(T, communicator), FIELD(T, rank), FIELD(T, comm_id), FIELD(T, device);
+    FIELD(T, call_ring), FIELD(T, reserved), FIELD(T, calls), FIELD(T, history_hash), FIELD(T, call_head), FIELD(T, call_drops), FIELD(T, uncounted);
     FIELD(T, applied), FIELD(T, suspensions), FIELD(T, capturing), FIELD(T, call_tail), FIELD(T, pad0);
     FIELD(T, ack_plan_hash), FIELD(T, ack_history_hash), FIELD(T, ack_epoch), FIELD(T, refused_epoch);
     FIELD(T, refused_fault), FIELD(T, active_epoch), FIELD(T, active_start), FIELD(T, iterations);
@@ -161,8 +162,8 @@ static void dump_pledge(void)
 static void dump_region(void)
 {
     BEGIN(lagom_region);
-    FIELD(T, header), FIELD(T, processes), FIELD(T, communicators), FIELD(T, slots), FIELD(T, calls), FIELD(T, kernels);
-    FIELD(T, names), FIELD(T, pledge);
+    FIELD(T, header), FIELD(T, processes), FIELD(T, communicators), FIELD(T, slots), FIELD(T, plans), FIELD(T, calls);
+    FIELD(T, kernels), FIELD(T, names), FIELD(T, pledge);
     END();
 }
 #undef T
@@ -171,10 +172,11 @@ static void dump_geometry(void)
 {
     CONSTANT(LAGOM_MAGIC), CONSTANT(LAGOM_PROTOCOL_VERSION), CONSTANT(LAGOM_MAX_PROCESSES),
         CONSTANT(LAGOM_MAX_COMMUNICATORS);
-    CONSTANT(LAGOM_MAX_SLOTS), CONSTANT(LAGOM_CALL_RING_CAPACITY), CONSTANT(LAGOM_KERNEL_RING_CAPACITY);
+    CONSTANT(LAGOM_MAX_SLOTS), CONSTANT(LAGOM_MAX_PLANS), CONSTANT(LAGOM_MAX_CALL_RINGS),
+        CONSTANT(LAGOM_ONE_NODE_COMMUNICATORS), CONSTANT(LAGOM_ONE_NODE_SLOTS), CONSTANT(LAGOM_CALL_RING_CAPACITY), CONSTANT(LAGOM_KERNEL_RING_CAPACITY);
     CONSTANT(LAGOM_MAX_POSITIONS), CONSTANT(LAGOM_MAX_SITES), CONSTANT(LAGOM_MAX_RULES), CONSTANT(LAGOM_NAME_BYTES);
     CONSTANT(LAGOM_PATH_BYTES), CONSTANT(LAGOM_TRANSPARENT_BELOW_BYTES), CONSTANT(LAGOM_LEAVE),
-        CONSTANT(LAGOM_UNKNOWN_RANK);
+        CONSTANT(LAGOM_UNKNOWN_RANK), CONSTANT(LAGOM_UNKNOWN_DEVICE);
     CONSTANT(LAGOM_MAX_KERNEL_NAMES), CONSTANT(LAGOM_KERNEL_NAME_BYTES);
     CONSTANT(LAGOM_LOCK_CONTROLLER), CONSTANT(LAGOM_LOCK_JANITOR), CONSTANT(LAGOM_LOCK_REGISTER),
         CONSTANT(LAGOM_LOCK_PROCESS);

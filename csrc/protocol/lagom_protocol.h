@@ -4,7 +4,7 @@
  * Python controller (through liblagom.so; Python never writes the region itself). Everything here has a fixed width; the
  * asserts below pin every offset that matters, and tests/contract compares them field by field with what Python sees.
  *
- * Layout:  header | processes[] | communicators[] | slots[] | call rings[] | kernel rings[] | names[] | pledge
+ * Layout:  header | processes[] | communicators[] | slots[] | plans[] | call rings[] | kernel rings[] | names[] | pledge
  *
  * Who writes what is said at each field: R = the rank that owns the entry, C = the controller, X = whoever creates the
  * region, CAS = anybody, by compare-and-swap only. What is read from the region may be garbage and is checked before use.
@@ -18,14 +18,25 @@
 #include <stdint.h>
 
 #define LAGOM_MAGIC 0x31304d4f47414cULL /* "LAGOM01" */
-#define LAGOM_PROTOCOL_VERSION 3u
+#define LAGOM_PROTOCOL_VERSION 4u
 
-/* Geometry. 6.6 MB in all: Docker's whole /dev/shm is 64 MB, and we stay below an eighth of that (design section 4). */
+/* Geometry. 8.0 MB in all: Docker's whole /dev/shm is 64 MB, and we stay below an eighth of that.
+ *
+ * A large job has far more process groups than can be tuned: of 1,024 ranks divided as Megatron-core does, 8 ranks of one
+ * node belong to up to 130 communicators with 200 slots, of which up to 46 with 120 slots lie within the node
+ * (tests/system/test_process_groups.py). Each of them has an entry. What is large is for fewer of them: communicator i has
+ * a plan if i < LAGOM_MAX_PLANS, and a slot a call ring as long as there are some. Only communicators of one node can be
+ * tuned so far, and they come first: one that spans nodes never gets an index below LAGOM_ONE_NODE_*, and its slots give
+ * their rings up where there are no others. */
 #define LAGOM_MAX_PROCESSES 16u
-#define LAGOM_MAX_COMMUNICATORS 32u
-#define LAGOM_MAX_SLOTS 64u /* (process, communicator) pairs: 8 ranks with 8 communicators each */
+#define LAGOM_MAX_COMMUNICATORS 192u
+#define LAGOM_MAX_SLOTS 320u /* (process, communicator) pairs */
+#define LAGOM_MAX_PLANS 64u
+#define LAGOM_MAX_CALL_RINGS 132u
+#define LAGOM_ONE_NODE_COMMUNICATORS 48u
+#define LAGOM_ONE_NODE_SLOTS 120u
 #define LAGOM_CALL_RING_CAPACITY 512u
-#define LAGOM_KERNEL_RING_CAPACITY 4096u
+#define LAGOM_KERNEL_RING_CAPACITY 2048u
 
 #define LAGOM_MAX_POSITIONS 4096u /* 80 layers x 3 collectives x 8 micro-batches is 1,920 */
 #define LAGOM_MAX_SITES 256u
@@ -155,7 +166,9 @@ struct lagom_header {
     uint64_t controller_generation; /* C; counts attached controllers */
     uint64_t spawn_claim;      /* CAS 0 -> process + 1: who starts the controller (environment-only use) */
     uint64_t processes_seen;   /* R, fetch_add at registration: "no ranks yet" differs from "all gone" */
-    uint64_t reserved[21];
+    uint64_t places_refused;   /* R, fetch_add: how often a rank got no place for a communicator, or one of this node no
+                                  plan or call ring */
+    uint64_t reserved[20];
 };
 _Static_assert(offsetof(struct lagom_header, job_key) == 48, "");
 _Static_assert(sizeof(struct lagom_header) == 8 * 64, "");
@@ -233,8 +246,6 @@ struct lagom_communicator {
     uint32_t reserved;
     uint64_t publisher; /* CAS 0 -> slot + 1: who publishes where no controller does (replay) */
     uint64_t pad1[5];
-    struct lagom_plan plan; /* written by the publisher before PREPARED, stable until decided */
-    uint64_t pad2[7];
 };
 _Static_assert(offsetof(struct lagom_communicator, word) == 128, "the fast path reads one line");
 _Static_assert(sizeof(struct lagom_communicator) % 64 == 0, "");
@@ -246,7 +257,9 @@ struct lagom_slot {
     uint32_t communicator; /* R; index */
     uint32_t rank;       /* R; LAGOM_UNKNOWN_RANK without the profiler half */
     uint64_t comm_id;    /* R */
-    uint64_t reserved[5];
+    uint32_t device;     /* R; CUDA device of the rank, as its process counts them; or LAGOM_UNKNOWN_DEVICE */
+    uint32_t call_ring;  /* under the register lock; index of its call ring + 1; 0 = none: its calls are not recorded */
+    uint64_t reserved[4];
 
     /* Its own cache line, written by R with release AFTER the decision of a call is made. */
     uint64_t calls;        /* counted calls so far = number of the next call */
@@ -279,6 +292,7 @@ struct lagom_slot {
     uint64_t pad2[4];
 };
 #define LAGOM_UNKNOWN_RANK 0xffffffffu
+#define LAGOM_UNKNOWN_DEVICE 0xffffffffu
 _Static_assert(sizeof(struct lagom_slot) == 5 * 64, "hot fields sit on cache lines of their own");
 
 enum lagom_call_flags {
@@ -385,12 +399,14 @@ struct lagom_region {
     struct lagom_process processes[LAGOM_MAX_PROCESSES];
     struct lagom_communicator communicators[LAGOM_MAX_COMMUNICATORS];
     struct lagom_slot slots[LAGOM_MAX_SLOTS];
-    struct lagom_call_record calls[LAGOM_MAX_SLOTS][LAGOM_CALL_RING_CAPACITY];
+    struct lagom_plan plans[LAGOM_MAX_PLANS]; /* written by the publisher before PREPARED, stable until decided */
+    struct lagom_call_record calls[LAGOM_MAX_CALL_RINGS][LAGOM_CALL_RING_CAPACITY];
     struct lagom_kernel_span kernels[LAGOM_MAX_PROCESSES][LAGOM_KERNEL_RING_CAPACITY];
     struct lagom_kernel_name names[LAGOM_MAX_KERNEL_NAMES];
     struct lagom_pledge pledge;
 };
-_Static_assert(sizeof(struct lagom_region) <= 8u << 20, "a region is at most 8 MB for 8 ranks");
+_Static_assert(sizeof(struct lagom_region) <= 8000000u, "a region is at most 8 MB for 8 ranks");
+_Static_assert(offsetof(struct lagom_region, calls) % 64 == 0, "one cache line a call");
 _Static_assert((LAGOM_CALL_RING_CAPACITY & (LAGOM_CALL_RING_CAPACITY - 1)) == 0, "rings wrap by masking");
 _Static_assert((LAGOM_KERNEL_RING_CAPACITY & (LAGOM_KERNEL_RING_CAPACITY - 1)) == 0, "rings wrap by masking");
 

@@ -1,4 +1,4 @@
-/* leftovers.c - who makes a region clears away those that nobody holds: a job of which everybody was killed leaves 7 MB,
+/* leftovers.c - who makes a region clears away those that nobody holds: a job of which everybody was killed leaves 8 MB,
  * and under a name that may never come again (port and restart count are in it). */
 #include "shm/leftovers.h"
 

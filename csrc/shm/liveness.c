@@ -71,7 +71,7 @@ const char *lagom_region_fault_text(enum lagom_region_fault fault)
     case LAGOM_REGION_HELD:
         return "a controller is already attached to it, or another process is using it; stop that one first.";
     case LAGOM_REGION_FULL:
-        return "its table is full (16 processes, 32 communicators, 64 slots); fewer ranks or communicators a node fit.";
+        return "its table is full (16 processes, 192 communicators, 320 slots); fewer ranks or communicators a node fit.";
     }
     return "the region was refused for a reason this version does not know.";
 }

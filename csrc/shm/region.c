@@ -16,10 +16,11 @@
 #include "shm/leftovers.h"
 #include "shm/region_file.h"
 #include "shm/region_table.h"
+#include "shm/wait_budget.h"
 
 #define ATTEMPTS 50u             /* each loses to somebody who made or removed the file meanwhile */
-#define MAKER_MILLISECONDS 2000u /* a region is made in a few; one stopped at it is not waited for longer */
-#define JUDGE_MILLISECONDS 2000u
+#define MAKER_NANOSECONDS 1000000000u /* a region is made in a few ms; one stopped at it is not waited for longer */
+#define JUDGE_MILLISECONDS 500u
 #define LEAVE_MILLISECONDS 100u /* others judge for microseconds; two that leave at once must not both give up */
 #define TEMPORARY_BYTES (LAGOM_PATH_BYTES + 32u)
 
@@ -98,7 +99,7 @@ static enum lagom_region_fault create(const struct request *request, struct lago
  * A judge that was stopped in there is not waited for twice. */
 static enum lagom_region_fault confirm(struct lagom_attachment *attachment, const char *path)
 {
-    if (!lagom_lock_wait(attachment->fd, LAGOM_LOCK_JANITOR, JUDGE_MILLISECONDS)) {
+    if (!lagom_wait_budget_lock(attachment->fd, LAGOM_LOCK_JANITOR, JUDGE_MILLISECONDS)) {
         return LAGOM_REGION_HELD;
     }
     lagom_lock_drop(attachment->fd, LAGOM_LOCK_JANITOR);
@@ -127,9 +128,9 @@ static enum lagom_region_fault attach_existing(const struct request *request, st
     return fault;
 }
 
-/* Somebody else is making the region: he is waited for until `end`. */
+/* Somebody else is making the region: he is waited for so long. */
 struct patience {
-    uint64_t end; /* milliseconds */
+    uint64_t left_ns;
     bool waiting;
     bool tried_again; /* once, where there was no room and nobody to be seen who took it */
 };
@@ -145,7 +146,7 @@ static enum lagom_region_fault wait_for_maker(struct patience *patience)
 static enum lagom_region_fault make(const struct request *request, struct patience *patience,
                                     struct lagom_attachment **out)
 {
-    bool patient = lagom_milliseconds_now() < patience->end;
+    bool patient = patience->left_ns != 0;
     if (lagom_leftovers_remove(request->path) && patient) {
         return wait_for_maker(patience);
     }
@@ -175,15 +176,9 @@ static enum lagom_region_fault attach_once(const struct request *request, struct
     return fault == LAGOM_REGION_MISSING ? make(request, patience, out) : fault;
 }
 
-static void pause_a_millisecond(void)
-{
-    const struct timespec pause = {.tv_nsec = 1000 * 1000};
-    nanosleep(&pause, NULL);
-}
-
 static enum lagom_region_fault attach(const struct request *request, struct lagom_attachment **out)
 {
-    struct patience patience = {.end = lagom_milliseconds_now() + MAKER_MILLISECONDS};
+    struct patience patience = {.left_ns = MAKER_NANOSECONDS};
     enum lagom_region_fault fault = LAGOM_REGION_MISSING;
     for (uint32_t i = 0; i < ATTEMPTS; i += !patience.waiting) {
         patience.waiting = false;
@@ -191,7 +186,7 @@ static enum lagom_region_fault attach(const struct request *request, struct lago
         if (fault != LAGOM_REGION_MISSING || request->job_key == NULL) {
             break;
         }
-        pause_a_millisecond();
+        lagom_wait_budget_pause(&patience.left_ns, 1000);
     }
     return fault;
 }
@@ -209,6 +204,7 @@ static enum lagom_region_fault open_as(struct lagom_mapping *mapping, const stru
     struct lagom_attachment *attachment = NULL;
     *mapping = (struct lagom_mapping){.fd = -1, .process = UINT32_MAX};
     lagom_attachments_lock();
+    lagom_wait_budget_renew();
     errno = request->path[0] == '\0' ? ENAMETOOLONG : 0;
     enum lagom_region_fault fault = errno == 0 ? attach(request, &attachment) : LAGOM_REGION_SYSTEM;
     mapping->error = fault == LAGOM_REGION_SYSTEM ? errno : 0;

@@ -72,12 +72,24 @@ bool lagom_region_controller_alive(const struct lagom_mapping *mapping);
 bool lagom_region_process_alive(const struct lagom_mapping *mapping, uint32_t process);
 uint32_t lagom_region_processes_alive(const struct lagom_mapping *mapping);
 
-/* Rank: find or make the communicator entry, and take a slot. UINT32_MAX when the table is full. Every enter must be
- * followed by one slot_take, whatever comes of it: an entry is kept as long as somebody has entered and not taken. */
+/* Who takes a slot: the rank and CUDA device as far as they are known (LAGOM_UNKNOWN_*). */
+struct lagom_identity {
+    uint32_t rank;
+    uint32_t device;
+};
+
+/* Rank: find or make the communicator entry, and take a slot. UINT32_MAX when the table is full; counted then in
+ * header.places_refused, and also where a communicator of one node gets an entry without a plan or a slot without a call
+ * ring. Every enter must be followed by one slot_take, whatever comes of it: an entry is kept as long as somebody has
+ * entered and not taken. */
 uint32_t lagom_communicator_enter(struct lagom_region *region, uint64_t comm_id, uint32_t rank_count,
                                   uint32_t node_count, uint32_t ordinal, const char *name);
-uint32_t lagom_slot_take(struct lagom_mapping *mapping, uint32_t communicator, uint32_t rank);
+uint32_t lagom_slot_take(struct lagom_mapping *mapping, uint32_t communicator, struct lagom_identity identity);
 void lagom_slot_release(struct lagom_mapping *mapping, uint32_t slot); /* finalize: the slot becomes GONE */
+
+/* Whether this process has waited for another one's lock as long as it may: two seconds over join and everything it enters
+ * together (wait_budget.h). Every enter and take fails at once from then on. */
+bool lagom_region_gave_up(void);
 
 /* Controller: frees entries of dead processes, and GONE slots whose rings are drained, and communicators without slots.
  */

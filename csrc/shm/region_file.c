@@ -14,6 +14,7 @@
 #include "protocol/lagom_atomic.h"
 #include "shm/file_lock.h"
 #include "shm/job_key.h"
+#include "shm/wait_budget.h"
 
 #define REGION_BYTES sizeof(struct lagom_region)
 #define SHARE_OF_FREE_SPACE 4u /* we take at most a quarter of what is free */
@@ -175,7 +176,7 @@ static bool take_name(int fd)
 {
     struct stat file;
     if (!lagom_lock_try(fd, LAGOM_LOCK_REGISTER) ||
-        !lagom_lock_wait(fd, LAGOM_LOCK_JANITOR, NEW_FILE_JUDGE_MILLISECONDS)) {
+        !lagom_wait_budget_lock(fd, LAGOM_LOCK_JANITOR, NEW_FILE_JUDGE_MILLISECONDS)) {
         return false;
     }
     lagom_lock_drop(fd, LAGOM_LOCK_JANITOR);

@@ -1,7 +1,7 @@
 /* region_table.c - who is registered: processes and the controller, and what the dead leave behind.
  *
- * All of it changes under one byte lock (LAGOM_LOCK_REGISTER), held for microseconds and waited for no longer than two
- * seconds: against a process that was stopped while holding it, "no tuning here" is the answer, never a hang.
+ * All of it changes under one byte lock (LAGOM_LOCK_REGISTER), held for microseconds. A process waits for it no longer
+ * than its budget (wait_budget.h): against one that was stopped while holding it, "no tuning here" is the answer.
  */
 #include "shm/region_table.h"
 
@@ -10,12 +10,12 @@
 
 #include "protocol/lagom_atomic.h"
 #include "shm/file_lock.h"
-
-#define REGISTER_MILLISECONDS 2000u
+#include "shm/wait_budget.h"
 
 bool lagom_table_begin(struct lagom_attachment *attachment)
 {
-    return lagom_lock_wait(attachment->fd, LAGOM_LOCK_REGISTER, REGISTER_MILLISECONDS);
+    return !lagom_wait_budget_over() &&
+           lagom_wait_budget_lock(attachment->fd, LAGOM_LOCK_REGISTER, LAGOM_WAIT_BUDGET_MILLISECONDS);
 }
 
 void lagom_table_end(struct lagom_attachment *attachment)
@@ -33,7 +33,8 @@ static bool process_alive(const struct lagom_attachment *attachment, uint32_t pr
 
 static bool is_drained(struct lagom_slot *slot)
 {
-    return lagom_load_acquire(&slot->call_head) == lagom_load_relaxed(&slot->call_tail);
+    return lagom_load_relaxed(&slot->call_ring) == 0 ||
+           lagom_load_acquire(&slot->call_head) == lagom_load_relaxed(&slot->call_tail);
 }
 
 /* force: the table is full, so what a finalized communicator recorded last is given up. */
@@ -174,7 +175,7 @@ enum lagom_region_fault lagom_table_take_process(struct lagom_attachment *attach
         return LAGOM_REGION_OK;
     }
     if (!lagom_table_begin(attachment)) {
-        return LAGOM_REGION_SYSTEM;
+        return LAGOM_REGION_HELD;
     }
     bool taken = take_entry(attachment, true) || take_entry(attachment, false);
     lagom_table_end(attachment);

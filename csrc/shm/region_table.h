@@ -6,8 +6,8 @@
 #include "shm/attachment.h"
 #include "shm/region.h"
 
-bool lagom_table_begin(
-    struct lagom_attachment *attachment); /* false after two seconds: somebody was stopped in there */
+/* false: somebody was stopped in there, and this process has waited for it as long as it may (wait_budget.h). */
+bool lagom_table_begin(struct lagom_attachment *attachment);
 void lagom_table_end(struct lagom_attachment *attachment);
 
 enum lagom_region_fault lagom_table_take_process(struct lagom_attachment *attachment);

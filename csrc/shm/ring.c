@@ -12,10 +12,16 @@ struct ring {
 };
 #define RECORD_BYTES 64u
 
-static struct ring call_ring(struct lagom_region *region, uint32_t slot)
+/* LAGOM_MAX_CALL_RINGS or more: none. */
+static uint32_t call_ring_of(const struct lagom_region *region, uint32_t slot)
+{
+    return slot < LAGOM_MAX_SLOTS ? lagom_load_relaxed(&region->slots[slot].call_ring) - 1 : UINT32_MAX;
+}
+
+static struct ring call_ring(struct lagom_region *region, uint32_t slot, uint32_t ring)
 {
     struct lagom_slot *owner = &region->slots[slot];
-    return (struct ring){(char *)region->calls[slot], LAGOM_CALL_RING_CAPACITY, &owner->call_head, &owner->call_tail,
+    return (struct ring){(char *)region->calls[ring], LAGOM_CALL_RING_CAPACITY, &owner->call_head, &owner->call_tail,
                          &owner->call_drops};
 }
 
@@ -59,7 +65,8 @@ static uint32_t drain(struct ring ring, char *out, uint32_t room)
 
 int lagom_call_ring_push(struct lagom_region *region, uint32_t slot, const struct lagom_call_record *record)
 {
-    return slot < LAGOM_MAX_SLOTS && push(call_ring(region, slot), record);
+    uint32_t ring = call_ring_of(region, slot);
+    return ring < LAGOM_MAX_CALL_RINGS && push(call_ring(region, slot, ring), record);
 }
 
 int lagom_kernel_ring_push(struct lagom_region *region, uint32_t process, const struct lagom_kernel_span *span)
@@ -69,7 +76,8 @@ int lagom_kernel_ring_push(struct lagom_region *region, uint32_t process, const 
 
 uint32_t lagom_call_ring_drain(struct lagom_region *region, uint32_t slot, struct lagom_call_record *out, uint32_t room)
 {
-    return slot < LAGOM_MAX_SLOTS ? drain(call_ring(region, slot), (char *)out, room) : 0;
+    uint32_t ring = call_ring_of(region, slot);
+    return ring < LAGOM_MAX_CALL_RINGS ? drain(call_ring(region, slot, ring), (char *)out, room) : 0;
 }
 
 uint32_t lagom_kernel_ring_drain(struct lagom_region *region, uint32_t process, struct lagom_kernel_span *out,

@@ -3,7 +3,8 @@
  *
  * head and tail count records for ever; the slot is index & (capacity - 1). The producer's release of head pairs with
  * the consumer's acquire; the consumer's release of tail pairs with the producer's acquire. A head that lies (further
- * from tail than the capacity) is garbage: the consumer drops everything and starts again at head.
+ * from tail than the capacity) is garbage: the consumer drops everything and starts again at head. A slot without a call
+ * ring takes no records and counts none.
  */
 #ifndef LAGOM_RING_H
 #define LAGOM_RING_H

@@ -68,6 +68,9 @@ def _check_region(path: Path, *, clean: bool) -> Finding:
         if len(libraries) > 1:
             text += f"; its ranks loaded different NCCLs: {', '.join(libraries)}"
             return Finding(Level.PROBLEM, AREA, text, "start every rank with the same Python environment.")
+        if view.places_refused:
+            text += f"; {view.places_refused} times a rank found no place in which a communicator can be tuned"
+            return Finding(Level.NOTE, AREA, text, "those fall back to NCCL; fewer process groups a node fit.")
         return Finding(Level.OK, AREA, text)
     reason = view.fault or f"nobody holds it; it was of job {view.job_key}"
     if not _is_file_of_ours(path):

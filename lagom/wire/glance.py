@@ -98,6 +98,7 @@ class RegionGlance:
     simulated_clock: bool = False
     processes: tuple[ProcessView, ...] = ()  # those alive
     groups: tuple[GroupGlance, ...] = ()
+    places_refused: int = 0  # how often a rank found no place in which a communicator can be tuned
 
     @property
     def in_use(self) -> bool:
@@ -147,6 +148,7 @@ def _read(path: Path, region: Any, alive: set[int], controller_alive: bool) -> R
             _group(region, view, tuple(slot for slot in slots if slot.communicator == view.index))
             for view in communicators_in(region)
         ),
+        places_refused=int(header.places_refused),
     )
 
 
@@ -158,7 +160,7 @@ def _group(region: Any, view: CommunicatorView, slots: tuple[SlotView, ...]) -> 
         switch_state=int(entry.word) & 3,
         switch_epoch=int(entry.word) >> 2,
         capture=int(entry.capture),
-        plan=_plan(entry.plan, view.comm_id),
+        plan=_plan(region.plans[view.index], view.comm_id) if view.has_plan else None,
         slots=slots,
         untunable=Untunable(
             max((int(slot.untunable_p2p) for slot in raw), default=0),

@@ -10,12 +10,16 @@ import numpy as np
 from cffi import FFI
 
 MAGIC = 0x31304D4F47414C
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 MAX_PROCESSES = 16
-MAX_COMMUNICATORS = 32
-MAX_SLOTS = 64
+MAX_COMMUNICATORS = 192
+MAX_SLOTS = 320
+MAX_PLANS = 64  # of the first communicators
+MAX_CALL_RINGS = 132
+ONE_NODE_COMMUNICATORS = 48  # entries that only a communicator of one node gets
+ONE_NODE_SLOTS = 120
 CALL_RING_CAPACITY = 512
-KERNEL_RING_CAPACITY = 4096
+KERNEL_RING_CAPACITY = 2048
 MAX_POSITIONS = 4096
 MAX_SITES = 256
 MAX_RULES = 32
@@ -27,6 +31,7 @@ TRANSPARENT_BELOW_BYTES = 65536
 LEAVE = -1
 ANY_FUNCTION = 255
 UNKNOWN_RANK = 0xFFFFFFFF
+UNKNOWN_DEVICE = 0xFFFFFFFF
 NO_CALL = 0xFFFFFFFFFFFFFFFF
 
 # ``flags`` of a call record, ``source`` and ``kind`` of a kernel span, and the one fault of a plan that passes.
@@ -58,7 +63,7 @@ struct lagom_header {
     uint64_t magic; uint32_t protocol_version; uint32_t header_bytes; uint64_t region_bytes; uint32_t owner_uid;
     uint32_t clock; uint64_t boot_hash; uint64_t created_ns; char job_key[256]; uint64_t epoch_counter;
     uint64_t controller_pid; uint64_t controller_generation; uint64_t spawn_claim; uint64_t processes_seen;
-    uint64_t reserved[21];
+    uint64_t places_refused; uint64_t reserved[20];
 };
 struct lagom_process {
     uint32_t state; uint32_t pid; uint64_t simulated_now_ns; uint32_t nccl_version; uint32_t tuner_api;
@@ -72,10 +77,10 @@ struct lagom_communicator {
     uint64_t comm_id; uint32_t state; uint32_t rank_count; uint32_t node_count; uint32_t ordinal; char name[64];
     uint32_t entered; uint32_t taken;
     uint64_t pad0[4]; uint64_t word; uint32_t capture; uint32_t reserved; uint64_t publisher; uint64_t pad1[5];
-    struct lagom_plan plan; uint64_t pad2[7];
 };
 struct lagom_slot {
-    uint32_t state; uint32_t process; uint32_t communicator; uint32_t rank; uint64_t comm_id; uint64_t reserved[5];
+    uint32_t state; uint32_t process; uint32_t communicator; uint32_t rank; uint64_t comm_id;
+    uint32_t device; uint32_t call_ring; uint64_t reserved[4];
     uint64_t calls; uint64_t history_hash; uint64_t call_head; uint64_t call_drops; uint64_t uncounted;
     uint64_t applied; uint64_t suspensions; uint64_t capturing;
     uint64_t call_tail; uint64_t pad0[7];
@@ -102,10 +107,11 @@ struct lagom_pledge {
 struct lagom_region {
     struct lagom_header header;
     struct lagom_process processes[16];
-    struct lagom_communicator communicators[32];
-    struct lagom_slot slots[64];
-    struct lagom_call_record calls[64][512];
-    struct lagom_kernel_span kernels[16][4096];
+    struct lagom_communicator communicators[192];
+    struct lagom_slot slots[320];
+    struct lagom_plan plans[64];
+    struct lagom_call_record calls[132][512];
+    struct lagom_kernel_span kernels[16][2048];
     struct lagom_kernel_name names[1024];
     struct lagom_pledge pledge;
 };
@@ -156,6 +162,8 @@ int lagom_publish(struct lagom_region *region, uint32_t communicator, struct lag
 int lagom_publish_poll(struct lagom_region *region, uint32_t communicator);
 int lagom_publish_withdraw(struct lagom_region *region, uint32_t communicator);
 int lagom_publish_ready(struct lagom_region *region, uint32_t communicator);
+int lagom_publish_complete(struct lagom_region *region, uint32_t communicator);
+int lagom_publish_has_double(struct lagom_region *region, uint32_t communicator);
 uint32_t lagom_counters(struct lagom_region *region, uint32_t communicator, uint64_t *smallest, uint64_t *largest);
 
 void lagom_timeline_want(struct lagom_region *region, uint32_t process, uint32_t wanted);

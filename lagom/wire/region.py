@@ -25,6 +25,7 @@ from lagom.wire.layout import (
     KERNEL_SPAN,
     MAX_COMMUNICATORS,
     MAX_KERNEL_NAMES,
+    MAX_PLANS,
     MAX_PROCESSES,
     MAX_SLOTS,
     PATH_BYTES,
@@ -124,6 +125,7 @@ class SlotView:
     copy_engine: int = 0
     history_hash: int = 0  # over the calls so far; a rank stores it just before ``calls``
     times_refuted: bool = False  # what NCCL tells of its kernels' times is not theirs: told no more
+    records_calls: bool = True  # there is a ring for its calls: not every slot of a large job has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,11 @@ class CommunicatorView:
     node_count: int
     ordinal: int
     name: str
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether there is room for a plan, so that it can be tuned: not every communicator of a large job has one."""
+        return self.index < MAX_PLANS
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +217,11 @@ class Region:
         """How many rank processes have ever registered."""
         return int(self._region.header.processes_seen)
 
+    @property
+    def places_refused(self) -> int:
+        """How often a rank found no place for a communicator, or none in which one of this node can be tuned."""
+        return int(self._region.header.places_refused)
+
     def processes_alive(self) -> int:
         """How many rank processes hold their lock right now."""
         return int(self._lib.lagom_region_processes_alive(self._mapping))
@@ -278,6 +290,14 @@ class Region:
         count = self._lib.lagom_counters(self._region, communicator, low, high)
         return int(count), int(low[0]), int(high[0])
 
+    def complete(self, communicator: int) -> bool:
+        """Whether every rank is registered here, each once, so that a plan can be offered."""
+        return bool(self._lib.lagom_publish_complete(self._region, communicator))
+
+    def has_double(self, communicator: int) -> bool:
+        """Whether two ready slots are of the same rank: then another rank is missing, and no plan is ever offered."""
+        return bool(self._lib.lagom_publish_has_double(self._region, communicator))
+
     def ready_to_publish(self, communicator: int) -> bool:
         """Whether every rank has passed the last committed plan's start, so a new plan may be prepared."""
         return bool(self._lib.lagom_publish_ready(self._region, communicator))
@@ -339,7 +359,7 @@ def slots_in(region: Any, communicator: int | None = None, *, also_gone: bool = 
     """Every ready slot whose indices can be true, of one communicator or of all; ``also_gone``: those of finalized
     communicators too."""
     states = {library().LAGOM_READY, library().LAGOM_GONE} if also_gone else {library().LAGOM_READY}
-    entries = ((i, region.slots[i]) for i in range(MAX_SLOTS))
+    entries = ((int(i), region.slots[i]) for i in np.flatnonzero(_slot_states(region)))
     return [
         _slot_view(i, slot)
         for i, slot in entries
@@ -348,6 +368,12 @@ def slots_in(region: Any, communicator: int | None = None, *, also_gone: bool = 
         and slot.process < MAX_PROCESSES
         and communicator in (None, slot.communicator)
     ]
+
+
+def _slot_states(region: Any) -> NDArray[np.uint32]:
+    """All of them at once: the controller looks hundreds of times a second, and most slots are free."""
+    words = np.frombuffer(ffi.buffer(region.slots), np.uint32)
+    return words[:: len(words) // MAX_SLOTS]
 
 
 def plausible(records: NDArray[Any]) -> NDArray[np.bool_]:
@@ -409,6 +435,7 @@ def _slot_view(index: int, slot: Any) -> SlotView:
         slot.untunable_copy_engine,
         slot.history_hash,
         bool(slot.times_refuted),
+        slot.call_ring != 0,
     )
 
 

@@ -75,9 +75,14 @@ static void clear_region(void)
 static void start_rank(uint32_t i, bool replayed)
 {
     struct lagom_slot *slot = &region.slots[i];
-    *slot = (struct lagom_slot){.state = LAGOM_READY, .process = i, .communicator = 1, .rank = i, .comm_id = COMM_ID};
+    *slot = (struct lagom_slot){.state = LAGOM_READY,
+                                .process = i,
+                                .communicator = 1,
+                                .rank = i,
+                                .comm_id = COMM_ID,
+                                .call_ring = i + 1};
     ranks[i].calls = 0;
-    lagom_agreement_init(&ranks[i].agreement, &region.communicators[1], slot, NULL);
+    lagom_agreement_init(&ranks[i].agreement, &region, 1, slot, NULL);
     if (replayed) {
         EXPECT(lagom_replay_start(&ranks[i].replay, &ranks[i].agreement, &region, &content));
     }
@@ -93,9 +98,9 @@ static void damage(struct feed *feed)
         void *start;
         size_t bytes;
     } areas[] = {
-        {&entry->plan, 256},
-        {&entry->plan, sizeof(entry->plan)},
-        {entry->plan.sites, 4 * sizeof(struct lagom_site)},
+        {&region.plans[1], 256},
+        {&region.plans[1], sizeof(region.plans[1])},
+        {region.plans[1].sites, 4 * sizeof(struct lagom_site)},
         {&entry->capture, 16}, /* and the hint, and the publisher */
         {&region.header, sizeof(region.header)},
         {region.processes, sizeof(region.processes)},
@@ -113,7 +118,7 @@ static void damage(struct feed *feed)
 static void forge(struct feed *feed)
 {
     damage(feed);
-    struct lagom_plan *plan = &region.communicators[1].plan;
+    struct lagom_plan *plan = &region.plans[1];
     plan->hash = lagom_plan_hash(plan);
 }
 

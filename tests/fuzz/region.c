@@ -183,7 +183,7 @@ static void damage(struct lagom_region *region, struct feed *feed)
         {&region->header, sizeof(region->header)},
         {region->processes, sizeof(region->processes)},
         {region->communicators, sizeof(region->communicators)},
-        {&region->communicators[0].plan, 128},
+        {&region->plans[0], 128},
         {region->slots, sizeof(region->slots)},
         {region->slots, 2 * sizeof(region->slots[0])},
         {region->names, sizeof(region->names)},
@@ -243,7 +243,7 @@ static void take_part(struct lagom_mapping *mapping, struct feed *feed)
 {
     uint32_t communicator = lagom_communicator_enter(mapping->region, feed_u8(feed), feed_u8(feed), 1, 0, "fuzzed");
     EXPECT(communicator == UINT32_MAX || communicator < LAGOM_MAX_COMMUNICATORS);
-    uint32_t slot = lagom_slot_take(mapping, communicator, 0);
+    uint32_t slot = lagom_slot_take(mapping, communicator, (struct lagom_identity){feed_u8(feed), feed_u8(feed)});
     EXPECT(slot == UINT32_MAX || slot < LAGOM_MAX_SLOTS);
     uint32_t name = lagom_kernel_name_intern(mapping->region, "ncclDevKernel_AllGather_RING_LL");
     EXPECT(name <= LAGOM_MAX_KERNEL_NAMES);

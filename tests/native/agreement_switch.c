@@ -67,7 +67,7 @@ static void the_lease_ends_without_anybody(void)
     check_next(0, 0);
     CHECK_EQUAL(poll(), LAGOM_OUTCOME_COMMITTED);
     /* from here on the controller is dead and its memory is noise */
-    memset(&group.region->communicators[0].plan, 0xa5, sizeof(struct lagom_plan));
+    memset(&group.region->plans[0], 0xa5, sizeof(struct lagom_plan));
     for (uint64_t call = 1; call < 5; call++) {
         check_next(call, 5);
     }
@@ -194,7 +194,7 @@ static void a_rank_before_the_history_call_waits_with_its_word(void)
         decide(&group, 0);
     }
     publish(8, 0, 4);
-    CHECK_EQUAL(group.region->communicators[0].plan.history_call, 5);
+    CHECK_EQUAL(group.region->plans[0].history_call, 5);
     decide(&group, 0);
     for (int i = 0; i < 5; i++) {
         decide(&group, 1);
@@ -220,7 +220,7 @@ static void a_damaged_plan_is_refused(void)
 {
     fresh(2);
     publish(5, 0, 4);
-    group.region->communicators[0].plan.rules[0].incumbent.channels ^= 1;
+    group.region->plans[0].rules[0].incumbent.channels ^= 1;
     check_refused(0, LAGOM_PLAN_BAD_HASH);
 }
 
@@ -228,7 +228,7 @@ static void a_plan_of_another_epoch_is_refused(void)
 {
     fresh(2);
     publish(5, 0, 4);
-    struct lagom_plan *plan = &group.region->communicators[0].plan;
+    struct lagom_plan *plan = &group.region->plans[0];
     plan->epoch = 9;
     plan->hash = lagom_plan_hash(plan);
     check_refused(0, LAGOM_PLAN_BAD_HASH);
@@ -270,6 +270,75 @@ static void only_a_whole_communicator_is_asked(void)
     CHECK_EQUAL(lagom_publish(group.region, 0, &plan), LAGOM_PUBLISH_OK);
 }
 
+static void tell_apart(uint32_t rank, uint32_t process, uint32_t device)
+{
+    struct lagom_slot *slot = &group.region->slots[1];
+    slot->rank = rank;
+    slot->process = process;
+    slot->device = device;
+}
+
+static bool is_whole(void)
+{
+    CHECK_EQUAL(lagom_publish_complete(group.region, 0), !lagom_publish_has_double(group.region, 0));
+    return lagom_publish_complete(group.region, 0) != 0;
+}
+
+/* Two slots are two ranks only if something says so: their ranks, or processes, or their process's GPUs. */
+static void one_rank_registered_twice_is_not_two_ranks(void)
+{
+    struct lagom_plan plan = simple_plan(5, 0, 4);
+    fresh(2);
+    tell_apart(0, 1, 1);
+    CHECK_EQUAL(lagom_publish(group.region, 0, &plan), LAGOM_PUBLISH_INCOMPLETE);
+    CHECK(!is_whole());
+    tell_apart(LAGOM_UNKNOWN_RANK, 0, 0);
+    CHECK(!is_whole());
+    tell_apart(LAGOM_UNKNOWN_RANK, 0, LAGOM_UNKNOWN_DEVICE);
+    CHECK(!is_whole());
+    group.region->slots[0].rank = LAGOM_UNKNOWN_RANK;
+    CHECK(!is_whole());
+    tell_apart(LAGOM_UNKNOWN_RANK, 0, 1);
+    CHECK(is_whole());
+    tell_apart(LAGOM_UNKNOWN_RANK, 1, 0); /* two processes may share a GPU */
+    CHECK(is_whole());
+    tell_apart(LAGOM_UNKNOWN_RANK, 1, LAGOM_UNKNOWN_DEVICE);
+    CHECK(is_whole());
+    group.region->slots[0].rank = 0;
+    tell_apart(1, 0, 0); /* nor does one process need two */
+    CHECK(is_whole());
+    CHECK_EQUAL(lagom_publish(group.region, 0, &plan), LAGOM_PUBLISH_OK);
+}
+
+/* Both slots acknowledge, and yet a rank is missing. */
+static void one_rank_does_not_acknowledge_for_two(void)
+{
+    fresh(2);
+    publish(5, 0, 4);
+    call_all(&group, 1);
+    group.region->slots[1].rank = 0;
+    CHECK_EQUAL(lagom_publish_poll(group.region, 0), LAGOM_OUTCOME_ABORTED);
+    check_word(&group, LAGOM_ABORTED, 1);
+}
+
+/* Where the region has no room for a plan the word means nothing. */
+static void without_a_plan_nothing_is_offered(void)
+{
+    struct lagom_plan plan = simple_plan(5, 0, 4);
+    static struct lagom_agreement rank;
+    fresh(2);
+    struct lagom_communicator *entry = &group.region->communicators[LAGOM_MAX_PLANS];
+    *entry = group.region->communicators[0];
+    for (uint32_t i = 0; i < 2; i++) {
+        group.region->slots[i].communicator = LAGOM_MAX_PLANS;
+    }
+    CHECK_EQUAL(lagom_publish(group.region, LAGOM_MAX_PLANS, &plan), LAGOM_PUBLISH_INCOMPLETE);
+    lagom_agreement_init(&rank, group.region, LAGOM_MAX_PLANS, &group.region->slots[0], NULL);
+    entry->word = LAGOM_WORD(LAGOM_PREPARED, 3);
+    CHECK(same_config(lagom_agreement_decide(&rank, LAGOM_ALL_GATHER, MIB).choice.config, LAGOM_CONFIG_STOCK));
+    CHECK_EQUAL(group.region->slots[0].refused_epoch, 3);
+}
+
 static void refusals_change_nothing(void)
 {
     fresh(2);
@@ -282,7 +351,7 @@ static void refusals_change_nothing(void)
     CHECK_EQUAL(lagom_publish(group.region, 0, &plan), LAGOM_PUBLISH_BAD_PLAN);
     CHECK(memcmp(&plan, &before, sizeof(plan)) == 0);
     CHECK(word_of(&group) == 0 && group.region->header.epoch_counter == 0);
-    CHECK_EQUAL(group.region->communicators[0].plan.epoch, 0);
+    CHECK_EQUAL(group.region->plans[0].epoch, 0);
 }
 
 static void a_rank_that_leaves_aborts_and_nothing_hangs(void)
@@ -332,7 +401,7 @@ static void after_the_commit_nobody_declines(void)
     CHECK_EQUAL(poll(), LAGOM_OUTCOME_COMMITTED);
     check_next(1, 0);
     for (uint64_t call = 2; call < 30; call++) {
-        uint64_t *noise = (uint64_t *)(void *)&group.region->communicators[0].plan;
+        uint64_t *noise = (uint64_t *)(void *)&group.region->plans[0];
         for (size_t i = 0; i < sizeof(struct lagom_plan) / 8; i++) {
             noise[i] = next_random(&seed);
         }
@@ -413,6 +482,9 @@ int main(void)
     RUN(threads_are_refused_where_they_cannot_be_set);
     RUN(a_history_too_far_back_is_refused);
     RUN(only_a_whole_communicator_is_asked);
+    RUN(one_rank_registered_twice_is_not_two_ranks);
+    RUN(one_rank_does_not_acknowledge_for_two);
+    RUN(without_a_plan_nothing_is_offered);
     RUN(refusals_change_nothing);
     RUN(a_rank_that_leaves_aborts_and_nothing_hangs);
     RUN(a_dead_controller_leaves_an_open_plan_to_the_ranks);

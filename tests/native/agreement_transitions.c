@@ -115,6 +115,10 @@ static void counting(void)
     CHECK_EQUAL(verdict(2, yes, changed_its_mind), LAGOM_VERDICT_ABORT);
     CHECK_EQUAL(verdict(3, yes, yes), LAGOM_VERDICT_ABORT); /* one has left */
     CHECK_EQUAL(verdict(1, yes, yes), LAGOM_VERDICT_ABORT);
+    struct lagom_tally twice = {.epoch = 5, .doubled = true};
+    lagom_tally_add(&twice, &yes);
+    lagom_tally_add(&twice, &yes);
+    CHECK_EQUAL(lagom_tally_verdict(&twice, 2), LAGOM_VERDICT_ABORT); /* one answered for two */
 }
 
 static void preparing(void)

@@ -74,6 +74,11 @@ static inline struct lagom_mapping join_or_die(const char *job)
     return mapping;
 }
 
+static inline uint32_t take_slot(struct lagom_mapping *mapping, uint32_t communicator, uint32_t rank)
+{
+    return lagom_slot_take(mapping, communicator, (struct lagom_identity){rank, LAGOM_UNKNOWN_DEVICE});
+}
+
 /* Runs body() in a child; returns its exit status, or 128 + signal. */
 static inline int status_of(pid_t child)
 {

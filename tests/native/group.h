@@ -37,7 +37,7 @@ static inline struct group make_group(uint32_t ranks)
         slot->rank = i;
         slot->state = LAGOM_READY;
         group.rank[i] = malloc(sizeof(*group.rank[i]));
-        lagom_agreement_init(group.rank[i], communicator, slot, NULL);
+        lagom_agreement_init(group.rank[i], group.region, 0, slot, NULL);
     }
     return group;
 }

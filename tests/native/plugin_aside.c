@@ -1,5 +1,6 @@
 /* plugin_aside.c - standing aside: whatever is missing, damaged or hostile before the first commit, NCCL gets its own
  * table and channel count back byte for byte, its own chunk, and success. */
+#include "shm/file_lock.h"
 #include "tests/native/plugin_harness.h"
 
 #define COMM 0x5151u
@@ -204,10 +205,52 @@ static void more_communicators_than_places(void)
         without += contexts[i] == NULL;
     }
     CHECK_EQUAL(without, 8);
+    CHECK(map_region()->header.places_refused >= 8);
+    CHECK(strstr(map_region()->processes[0].remark, "no more room") != NULL);
     struct rank rank = {.plugin = plugin, .api = 6, .context = contexts[0]};
     call(&rank, LAGOM_ALL_GATHER, MIB);
     CHECK(untouched(&rank));
     CHECK_EQUAL(map_region()->slots[0].calls, 1);
+}
+
+static void hold_the_table(int ready)
+{
+    char key[LAGOM_PATH_BYTES], path[LAGOM_PATH_BYTES];
+    lagom_job_key(key, 0);
+    lagom_region_path(key, path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    CHECK(fd >= 0 && lagom_lock_try(fd, LAGOM_LOCK_REGISTER) && write(ready, "x", 1) == 1);
+    pause();
+}
+
+/* Another process was stopped while it held the table: NCCL's init waits two seconds for it in all, not for each
+ * communicator, and what the job had before goes on. */
+static void the_table_is_held(void)
+{
+    int ready[2];
+    char byte;
+    plugin = load_plugin();
+    struct rank early = make_rank(&plugin, 6, COMM, 2, 1);
+    CHECK(early.context != NULL && pipe(ready) == 0);
+    pid_t holder = fork();
+    if (holder == 0) {
+        hold_the_table(ready[1]);
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    uint64_t began = lagom_milliseconds_now();
+    for (uint64_t i = 1; i <= 20; i++) {
+        CHECK(make_rank(&plugin, 6, COMM + i, 2, 1).context == NULL);
+    }
+    CHECK(lagom_milliseconds_now() - began < 30000);
+    struct lagom_region *region = map_region();
+    CHECK(strstr(region->processes[0].remark, "locked for 2 s") != NULL);
+    kill(holder, SIGKILL);
+    CHECK(waitpid(holder, NULL, 0) == holder);
+    CHECK(make_rank(&plugin, 6, COMM + 21, 2, 1).context == NULL);
+    call(&early, LAGOM_ALL_GATHER, MIB);
+    CHECK(untouched(&early));
+    CHECK_EQUAL(region->slots[0].calls, 1);
+    end_rank(&early);
 }
 
 /* Everything in the region turns to noise while the rank works, but for the word, which only its owner can write: the
@@ -233,7 +276,7 @@ static void scribble(void *start, size_t bytes)
 static void announce_garbage(struct lagom_region *region, uint32_t communicator, uint64_t epoch)
 {
     struct lagom_communicator *shared = &region->communicators[communicator];
-    struct lagom_plan *plan = &shared->plan;
+    struct lagom_plan *plan = &region->plans[communicator];
     scribble(plan, random_next() % 2 ? sizeof(*plan) : 72);
     if (random_next() % 2) {
         plan->epoch = epoch;
@@ -263,7 +306,7 @@ static void noise_in_the_region(void)
         random_state = seed * 0x9e3779b97f4a7c15ULL;
         scribble(&region->header, sizeof(region->header));
         scribble(region->processes, sizeof(region->processes));
-        scribble(region->calls[seed % LAGOM_MAX_SLOTS], sizeof(region->calls[0]));
+        scribble(region->calls[seed % LAGOM_MAX_CALL_RINGS], sizeof(region->calls[0]));
         scribble(region->kernels[0], sizeof(region->kernels[0]) / 16);
         scribble(&region->slots[0], sizeof(region->slots[0]));
         scribble(&region->slots[1 + seed % 63], sizeof(region->slots[0]));
@@ -341,6 +384,7 @@ int main(void)
     failures += RUN(communicators_of_one_rank);
     failures += RUN(tuner_v4_alone);
     failures += RUN(more_communicators_than_places);
+    failures += RUN(the_table_is_held);
     failures += RUN(noise_in_the_region);
     failures += RUN(a_forked_child_is_inert);
     failures += RUN(the_last_one_out_removes_the_file);

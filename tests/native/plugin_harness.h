@@ -182,6 +182,19 @@ static inline uint32_t find_communicator_of(const struct lagom_region *region, u
     return UINT32_MAX;
 }
 
+/* ---- The driver ------------------------------------------------------------------------------------------------- */
+
+/* Every rank of a program has a GPU of its own, or where a case says so, this one. */
+static int same_device = -1;
+
+int cuCtxGetDevice(int *device);
+int cuCtxGetDevice(int *device)
+{
+    static int next;
+    *device = same_device >= 0 ? same_device : __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
 /* ---- One rank of one communicator, as NCCL holds it ------------------------------------------------------------- */
 
 #define ALGORITHMS LAGOM_ALGORITHMS

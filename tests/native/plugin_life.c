@@ -84,7 +84,7 @@ static void begin(void)
 static void the_next_one_starts_as_stock(void)
 {
     begin();
-    for (uint64_t life = 0; life < 300; life++) { /* ten times as many as there are entries */
+    for (uint64_t life = 0; life < 300; life++) { /* more than there are entries */
         struct team team = found_team(COMM + life, WORLD);
         check_runs(&team, 0);
         give(&team, 1 + (int)(life % 7));

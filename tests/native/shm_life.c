@@ -150,7 +150,7 @@ static void hold_a_half_made_one(void)
     CHECK(fd >= 0 && lagom_lock_try(fd, LAGOM_LOCK_REGISTER));
 }
 
-/* Who is making one is waited for; who was killed at it is not; who was stopped at it is for two seconds, no more. */
+/* Who is making one is waited for; who was killed at it is not; who was stopped at it is for a second, no more. */
 static void a_maker_is_waited_for(void)
 {
     snprintf(being_made, sizeof(being_made), "%s.tmp.0123456789abcdef", path);
@@ -171,7 +171,7 @@ static void a_maker_is_waited_for(void)
     kill(maker, SIGSTOP);
     began = seconds();
     mine = join_or_die("job");
-    CHECK(seconds() - began > 1.5 && seconds() - began < 15);
+    CHECK(seconds() - began > 0.9 && seconds() - began < 15);
     kill_child(maker);
     lagom_region_leave(&mine, true);
     CHECK(unlink(being_made) == 0);

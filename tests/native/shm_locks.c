@@ -95,7 +95,7 @@ static void a_forked_child_is_inert(void)
     struct lagom_mapping mapping = join_or_die("job");
     struct lagom_region *region = mapping.region;
     uint32_t communicator = lagom_communicator_enter(region, 9, 2, 1, 0, "group");
-    uint32_t slot = lagom_slot_take(&mapping, communicator, 0);
+    uint32_t slot = take_slot(&mapping, communicator, 0);
     pid_t child = fork();
     if (child == 0) {
         CHECK_EQUAL(region->header.magic, 0);
@@ -103,7 +103,7 @@ static void a_forked_child_is_inert(void)
         lagom_slot_release(&mapping, slot);
         CHECK_EQUAL(lagom_region_processes_alive(&mapping), 0);
         CHECK_EQUAL(lagom_communicator_enter(region, 10, 2, 1, 0, ""), UINT32_MAX);
-        CHECK_EQUAL(lagom_slot_take(&mapping, communicator, 1), UINT32_MAX);
+        CHECK_EQUAL(take_slot(&mapping, communicator, 1), UINT32_MAX);
         lagom_region_leave(&mapping, true);
         exit(0);
     }

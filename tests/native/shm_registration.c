@@ -62,7 +62,7 @@ static void two_ranks_of_one_process(void)
     fresh();
     uint32_t entry = enter(42, 2);
     CHECK_EQUAL(enter(42, 2), entry);
-    uint32_t first = lagom_slot_take(&mapping, entry, 0), second = lagom_slot_take(&mapping, entry, LAGOM_UNKNOWN_RANK);
+    uint32_t first = take_slot(&mapping, entry, 0), second = take_slot(&mapping, entry, LAGOM_UNKNOWN_RANK);
     CHECK(first != second && region->slots[first].rank == 0 && region->slots[second].rank == LAGOM_UNKNOWN_RANK);
     CHECK(region->slots[second].comm_id == 42 && region->slots[second].process == mapping.process);
     CHECK_EQUAL(region->communicators[entry].taken, 2);
@@ -72,8 +72,8 @@ static void nonsense_is_refused(void)
 {
     struct lagom_mapping nothing = {.fd = -1, .process = UINT32_MAX};
     fresh();
-    CHECK_EQUAL(lagom_slot_take(&mapping, UINT32_MAX, 0), UINT32_MAX);
-    CHECK_EQUAL(lagom_slot_take(&nothing, 0, 0), UINT32_MAX);
+    CHECK_EQUAL(take_slot(&mapping, UINT32_MAX, 0), UINT32_MAX);
+    CHECK_EQUAL(take_slot(&nothing, 0, 0), UINT32_MAX);
     CHECK_EQUAL(lagom_communicator_enter(NULL, 1, 2, 1, 0, ""), UINT32_MAX);
     lagom_slot_release(&mapping, UINT32_MAX);
     lagom_slot_release(&nothing, 0);
@@ -83,7 +83,7 @@ static void a_released_slot_waits_for_its_reader(void)
 {
     struct lagom_call_record record = {.call = 7}, out;
     fresh();
-    uint32_t entry = enter(42, 1), slot = lagom_slot_take(&mapping, entry, 0);
+    uint32_t entry = enter(42, 1), slot = take_slot(&mapping, entry, 0);
     lagom_call_ring_push(region, slot, &record);
     lagom_slot_release(&mapping, slot);
     CHECK_EQUAL(region->slots[slot].state, LAGOM_GONE);
@@ -99,11 +99,11 @@ static void an_entered_communicator_is_kept(void)
     fresh();
     uint32_t entry = enter(42, 2);
     CHECK_EQUAL(enter(42, 2), entry);
-    uint32_t slot = lagom_slot_take(&mapping, entry, 0);
+    uint32_t slot = take_slot(&mapping, entry, 0);
     lagom_slot_release(&mapping, slot);
     lagom_region_sweep(&mapping);
     CHECK_EQUAL(region->communicators[entry].comm_id, 42);
-    slot = lagom_slot_take(&mapping, entry, 1);
+    slot = take_slot(&mapping, entry, 1);
     CHECK_EQUAL(region->slots[slot].comm_id, 42);
     lagom_slot_release(&mapping, slot);
     lagom_region_sweep(&mapping);
@@ -113,7 +113,7 @@ static void an_entered_communicator_is_kept(void)
 static void a_reused_entry_starts_as_stock(void)
 {
     fresh();
-    uint32_t entry = enter(42, 1), slot = lagom_slot_take(&mapping, entry, 0);
+    uint32_t entry = enter(42, 1), slot = take_slot(&mapping, entry, 0);
     region->communicators[entry].word = LAGOM_WORD(LAGOM_COMMITTED, 9);
     region->communicators[entry].publisher = 3;
     region->communicators[entry].capture = 1;
@@ -122,7 +122,7 @@ static void a_reused_entry_starts_as_stock(void)
     lagom_slot_release(&mapping, slot);
     lagom_region_sweep(&mapping);
     CHECK_EQUAL(enter(43, 1), entry);
-    CHECK_EQUAL(lagom_slot_take(&mapping, entry, 0), slot);
+    CHECK_EQUAL(take_slot(&mapping, entry, 0), slot);
     const struct lagom_communicator *again = &region->communicators[entry];
     CHECK(again->word == 0 && again->publisher == 0 && again->capture == 0);
     CHECK(region->slots[slot].calls == 0 && region->slots[slot].ack_epoch == 0);
@@ -135,7 +135,7 @@ static void ten_thousand_without_a_controller(void)
     struct lagom_call_record record = {0};
     fresh();
     for (uint64_t id = 1; id <= 10000; id++) {
-        uint32_t entry = enter(id, 1), slot = lagom_slot_take(&mapping, entry, 0);
+        uint32_t entry = enter(id, 1), slot = take_slot(&mapping, entry, 0);
         CHECK(entry != UINT32_MAX && slot != UINT32_MAX);
         CHECK_EQUAL(region->slots[slot].comm_id, id);
         lagom_call_ring_push(region, slot, &record);
@@ -145,30 +145,85 @@ static void ten_thousand_without_a_controller(void)
 
 static void full_tables_say_so(void)
 {
+    uint32_t slots = 0;
     fresh();
     for (uint64_t id = 1; id <= LAGOM_MAX_COMMUNICATORS; id++) {
         uint32_t entry = enter(id, 2);
-        CHECK(entry != UINT32_MAX && enter(id, 2) == entry);
-        CHECK(lagom_slot_take(&mapping, entry, 0) != UINT32_MAX && lagom_slot_take(&mapping, entry, 1) != UINT32_MAX);
+        CHECK(entry != UINT32_MAX);
+        slots += take_slot(&mapping, entry, 0) != UINT32_MAX;
     }
+    CHECK_EQUAL(slots, LAGOM_MAX_COMMUNICATORS);
     CHECK_EQUAL(enter(1000, 2), UINT32_MAX);
-    uint32_t entry = enter(1, 2);
-    CHECK_EQUAL(lagom_slot_take(&mapping, entry, 0), UINT32_MAX);
+    for (uint64_t id = 1; slots < LAGOM_MAX_SLOTS; id++, slots++) {
+        CHECK(take_slot(&mapping, enter(id, 2), 1) != UINT32_MAX);
+    }
+    uint64_t refused = region->header.places_refused;
+    uint32_t entry = enter(LAGOM_MAX_COMMUNICATORS, 2);
+    CHECK_EQUAL(take_slot(&mapping, entry, 1), UINT32_MAX);
     CHECK_EQUAL(region->communicators[entry].entered, region->communicators[entry].taken);
+    CHECK_EQUAL(region->header.places_refused, refused + 1);
+}
+
+/* Communicators that span nodes are never tuned, whatever their number and however early they come. */
+static void spanning_nodes_leaves_room(void)
+{
+    uint32_t taken = 0;
+    fresh();
+    for (uint32_t i = 0; i < 2 * LAGOM_MAX_COMMUNICATORS; i++) {
+        uint32_t entry = lagom_communicator_enter(region, 1 + i / 2, 1024, 128, 0, "");
+        taken += entry != UINT32_MAX && take_slot(&mapping, entry, i % 2) != UINT32_MAX;
+    }
+    CHECK_EQUAL(taken, LAGOM_MAX_SLOTS - LAGOM_ONE_NODE_SLOTS);
+    uint64_t refused = region->header.places_refused;
+    CHECK_EQUAL(refused, 2 * LAGOM_MAX_COMMUNICATORS - taken);
+    for (uint32_t i = 0; i < LAGOM_ONE_NODE_SLOTS; i++) {
+        uint32_t entry = enter(1000 + i % LAGOM_ONE_NODE_COMMUNICATORS, 8);
+        uint32_t slot = take_slot(&mapping, entry, i / LAGOM_ONE_NODE_COMMUNICATORS);
+        CHECK(entry < LAGOM_MAX_PLANS && slot != UINT32_MAX && region->slots[slot].call_ring != 0);
+    }
+    CHECK_EQUAL(region->header.places_refused, refused);
+    bool used[LAGOM_MAX_CALL_RINGS + 1] = {false};
+    for (uint32_t i = 0; i < LAGOM_MAX_SLOTS; i++) {
+        uint32_t ring = region->slots[i].call_ring;
+        CHECK(ring == 0 || !used[ring]); /* nobody shares one */
+        used[ring] = true;
+    }
+    CHECK_EQUAL(memchr(used + 1, false, LAGOM_MAX_CALL_RINGS) == NULL, true); /* and the others keep what is left */
+}
+
+/* More communicators of one node than can be tuned: each has a place, those without a plan or a ring are counted. */
+static void what_cannot_be_tuned_is_counted(void)
+{
+    struct lagom_call_record record = {0};
+    fresh();
+    for (uint64_t id = 1; id <= LAGOM_MAX_PLANS; id++) {
+        CHECK_EQUAL(enter(id, 8), id - 1);
+    }
+    CHECK_EQUAL(region->header.places_refused, 0);
+    CHECK_EQUAL(enter(1000, 8), LAGOM_MAX_PLANS);
+    CHECK_EQUAL(region->header.places_refused, 1);
+    for (uint32_t i = 0; i < LAGOM_MAX_CALL_RINGS; i++) {
+        CHECK_EQUAL(take_slot(&mapping, 0, i), i);
+    }
+    CHECK_EQUAL(region->header.places_refused, 1);
+    uint32_t without = take_slot(&mapping, 0, LAGOM_MAX_CALL_RINGS);
+    CHECK(without != UINT32_MAX && region->slots[without].call_ring == 0);
+    CHECK_EQUAL(region->header.places_refused, 2);
+    CHECK_EQUAL(lagom_call_ring_push(region, without, &record), 0);
 }
 
 static void join_and_take(void)
 {
     struct lagom_mapping mine = join_or_die("registration");
     uint32_t entry = lagom_communicator_enter(mine.region, 77, 2, 1, 0, "");
-    CHECK(lagom_slot_take(&mine, entry, 1) != UINT32_MAX);
+    CHECK(take_slot(&mine, entry, 1) != UINT32_MAX);
 }
 
 static void the_dead_are_swept(void)
 {
     fresh();
     pid_t child = child_that_stays(join_and_take);
-    uint32_t entry = enter(77, 2), slot = lagom_slot_take(&mapping, entry, 0);
+    uint32_t entry = enter(77, 2), slot = take_slot(&mapping, entry, 0);
     CHECK_EQUAL(lagom_region_sweep(&mapping), 0);
     kill_child(child);
     CHECK_EQUAL(lagom_region_sweep(&mapping), 2); /* its process and its slot; the communicator is still ours */
@@ -224,7 +279,7 @@ static void *take_and_release(void *unused)
 {
     (void)unused;
     for (int i = 0; i < 500; i++) {
-        uint32_t entry = enter(500, 4), slot = lagom_slot_take(&mapping, entry, 0);
+        uint32_t entry = enter(500, 4), slot = take_slot(&mapping, entry, 0);
         CHECK(slot != UINT32_MAX && region->slots[slot].comm_id == 500);
         lagom_slot_release(&mapping, slot);
         if (i % 16 == 0) {
@@ -263,6 +318,8 @@ int main(void)
     RUN(a_reused_entry_starts_as_stock);
     RUN(ten_thousand_without_a_controller);
     RUN(full_tables_say_so);
+    RUN(spanning_nodes_leaves_room);
+    RUN(what_cannot_be_tuned_is_counted);
     RUN(the_dead_are_swept);
     RUN(one_that_died_before_its_slot_is_no_leak_for_ever);
     RUN(a_dead_entry_is_taken_over);

@@ -18,6 +18,7 @@ static void fresh(void)
     }
     region = mmap(NULL, sizeof(*region), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(region != MAP_FAILED);
+    region->slots[0].call_ring = 1;
 }
 
 /* Every field is made from the number, so that a torn record cannot pass for a whole one. */

@@ -47,7 +47,7 @@ static struct timeline timeline;
 static struct fake fake;
 static struct lagom_region *region;
 static struct lagom_process *process;
-static struct lagom_kernel_span spans[LAGOM_KERNEL_RING_CAPACITY];
+static struct lagom_kernel_span spans[4096]; /* of several drains */
 static uint32_t span_count;
 
 static inline uint64_t now_ns(void)
@@ -188,7 +188,8 @@ static inline void switch_on(void)
 
 static inline void drain(void)
 {
-    span_count += lagom_kernel_ring_drain(region, 1, spans + span_count, LAGOM_KERNEL_RING_CAPACITY - span_count);
+    span_count += lagom_kernel_ring_drain(region, 1, spans + span_count,
+                                          (uint32_t)(sizeof(spans) / sizeof(spans[0])) - span_count);
 }
 
 static inline void await_spans(uint32_t count)

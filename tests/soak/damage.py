@@ -25,7 +25,7 @@ def _header(dice: random.Random) -> Place:
 
 
 def _plan(dice: random.Random) -> Place:
-    offset = ffi.offsetof(REGION, "communicators", dice.randrange(PLANS), "plan")
+    offset = ffi.offsetof(REGION, "plans", dice.randrange(PLANS))
     return offset, dice.choice([PLAN_HEAD, ffi.sizeof("struct lagom_plan")])
 
 

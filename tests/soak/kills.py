@@ -74,7 +74,7 @@ class Witness:
 
     def _state(self, index: int) -> str:
         entry = self._region.communicators[index]
-        state, epoch, plan = entry.word & 3, entry.word >> 2, entry.plan
+        state, epoch, plan = entry.word & 3, entry.word >> 2, self._region.plans[index]
         if state == PREPARED:
             return "an offer nobody had decided on"
         if plan.epoch > epoch:

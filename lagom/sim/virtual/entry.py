@@ -20,6 +20,7 @@ from lagom.wire.layout import (
     KERNEL_RING_CAPACITY,
     KERNEL_SPAN,
     MAX_COMMUNICATORS,
+    MAX_PLANS,
     MAX_PROCESSES,
     MAX_SLOTS,
     ffi,
@@ -117,8 +118,10 @@ class ProcessEntry:
         slot = self.slot_of(comm_id)
         if slot is None:
             return None
-        shared = self._region.communicators[self._region.slots[slot].communicator % MAX_COMMUNICATORS].plan
-        plan = ffi.new("struct lagom_plan *", shared)
+        communicator = self._region.slots[slot].communicator
+        if communicator >= MAX_PLANS:
+            return None
+        plan = ffi.new("struct lagom_plan *", self._region.plans[communicator])
         whole = plan.epoch == epoch and library().lagom_plan_check(plan, plan.comm_id) == 0
         return bytes(ffi.buffer(plan)) if whole else None
 

@@ -134,7 +134,7 @@ static void make_noise(void)
     struct lagom_region *region = mapping.region;
     switch (dice(5)) {
     case 0: scribble_header(); break;
-    case 1: scribble(&region->communicators[dice(2)].plan, sizeof(struct lagom_plan)); break;
+    case 1: scribble(&region->plans[dice(2)], sizeof(struct lagom_plan)); break;
     case 2: scribble(region->calls[dice(4)], sizeof(region->calls[0])); break;
     case 3: scribble(region->kernels[dice(4)], sizeof(region->kernels[0])); break;
     default: scribble_ring_ends(); break;
@@ -185,7 +185,7 @@ static void settle(uint32_t communicator, const struct committed *wanted, bool n
 {
     enum lagom_outcome outcome = LAGOM_OUTCOME_OPEN;
     if (noisy && dice(3) == 0) {
-        tear(&mapping.region->communicators[communicator].plan);
+        tear(&mapping.region->plans[communicator]);
     }
     for (int spin = 0; spin < GIVE_UP_SPINS && outcome == LAGOM_OUTCOME_OPEN; spin++) {
         outcome = lagom_publish_poll(mapping.region, communicator);

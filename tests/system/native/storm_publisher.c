@@ -206,7 +206,7 @@ static void meddle(uint32_t which)
     }
     swap_by_a_stale_word(which, communicator);
     switch (dice(8)) {
-    case 0: tear(&mapping.region->communicators[communicator].plan); break;
+    case 0: tear(&mapping.region->plans[communicator]); break;
     case 1: lagom_publish_poll(mapping.region, communicator); break; /* commits the other's, if all have answered */
     case 2: offer(which, communicator); break;
     default: break;

@@ -69,6 +69,15 @@ def test_a_live_region_is_left_alone_and_a_left_over_one_removed(folder: Path) -
     assert (removed.level, path.exists()) == (Level.OK, False)
 
 
+def test_communicators_without_a_place_are_told(folder: Path) -> None:
+    with Region.create("a-large-job") as region:
+        region._region.header.places_refused = 3
+        (live,) = memory.check_regions(folder, clean=False)
+        assert live.level is Level.NOTE
+        assert "3 times a rank found no place" in live.text
+        region.close(unlink=True)
+
+
 def test_a_place_where_no_file_can_be_made_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     finding = memory.check_room(tmp_path / "file")

@@ -62,9 +62,9 @@ def laid_out() -> tuple[bytearray, Any]:
     communicator = region.communicators[0]
     communicator.state, communicator.comm_id, communicator.rank_count = 2, 5, 2
     site = Site(0, Function.ALL_GATHER, 1 << 20)
-    fill_plan(Plan(7, (site,), (0,), Assignment((CommConfig(channels=3),))), communicator.plan)
-    communicator.plan.epoch, communicator.plan.comm_id = 4, 5
-    communicator.plan.hash = library().lagom_plan_hash(ffi.addressof(communicator.plan))
+    fill_plan(Plan(7, (site,), (0,), Assignment((CommConfig(channels=3),))), region.plans[0])
+    region.plans[0].epoch, region.plans[0].comm_id = 4, 5
+    region.plans[0].hash = library().lagom_plan_hash(ffi.addressof(region.plans[0]))
     return tables, region
 
 
@@ -74,7 +74,7 @@ def test_a_plan_counts_only_whole(field: str) -> None:
     (group,) = _read(Path("/x"), region, set(), True).groups
     assert group.plan is not None
     assert group.plan.sites[0].incumbent == CommConfig(channels=3)
-    plan = region.communicators[0].plan
+    plan = region.plans[0]
     setattr(plan, field, getattr(plan, field) ^ 1)
     assert _read(Path("/x"), region, set(), True).groups[0].plan is None
     assert len(tables) == TABLE_BYTES
@@ -85,5 +85,5 @@ def test_a_plan_that_is_half_written_is_no_plan() -> None:
     region = ffi.cast("struct lagom_region *", ffi.from_buffer(tables))
     communicator = region.communicators[0]
     communicator.state, communicator.comm_id, communicator.rank_count = 2, 5, 2
-    communicator.plan.epoch, communicator.plan.site_count = 3, 4_000_000_000
+    region.plans[0].epoch, region.plans[0].site_count = 3, 4_000_000_000
     assert _read(Path("/x"), region, set(), True).groups[0].plan is None

@@ -70,6 +70,7 @@ def test_rings_come_out_as_they_went_in() -> None:
         calls["chosen"]["channels"] = 4
         spans = np.zeros(2, KERNEL_SPAN)
         spans["end_ns"] = 9
+        region._region.slots[5].call_ring = 3
         for row in calls:
             record = ffi.from_buffer("struct lagom_call_record *", np.array([row]))
             library().lagom_call_ring_push(region._region, 5, record)

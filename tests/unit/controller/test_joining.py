@@ -1,0 +1,67 @@
+"""Who is waited for, and what is never tuned and said so."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lagom.controller.joining import Joining
+from lagom.wire.library import library
+from lagom.wire.region import CommunicatorView
+
+
+class Story:
+    """Remembers why something stood aside."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def standing_aside(self, reason: str, view: CommunicatorView) -> None:
+        """One more reason."""
+        self.reasons.append(reason)
+
+
+def ground(
+    *,
+    index: int = 0,
+    nodes: int = 1,
+    slots: int = 2,
+    recorded: int = 2,
+    double: bool = False,
+    rules: tuple[str, ...] = (),
+) -> Any:
+    """A communicator of two ranks, of which some have come."""
+    there = [SimpleNamespace(index=i, process=i, records_calls=i < recorded) for i in range(slots)]
+    process = SimpleNamespace(knobs=library().LAGOM_KNOB_ONLINE)
+    region = SimpleNamespace(slots=lambda _: there, processes=lambda: [process], has_double=lambda _: double)
+    return SimpleNamespace(
+        view=CommunicatorView(index, 42, 2, nodes, 0, ""), region=region, story=Story(), rules=rules, slots={}
+    )
+
+
+def test_ranks_that_are_missing_are_waited_for() -> None:
+    assert Joining(ground(slots=1, recorded=1)).step(0.0) == "joining"
+    assert Joining(ground()).step(0.0) == "learning"
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ({"nodes": 2}, "spans 2 nodes"),
+        ({"index": 64}, "room to tune 64 communicators"),
+        ({"double": True}, "registered twice"),
+        ({"double": True, "slots": 3}, "registered twice"),
+        ({"recorded": 1}, "room to record the calls of 132 ranks"),
+    ],
+)
+def test_what_cannot_be_tuned_is_said(what: dict[str, Any], reason: str) -> None:
+    here = ground(**what)
+    assert Joining(here).step(0.0) == "aside"
+    (said,) = here.story.reasons
+    assert reason in said
+
+
+def test_rules_need_no_records() -> None:
+    assert Joining(ground(recorded=0, rules=("nc=4",))).step(0.0) == "pinning"
