@@ -28,9 +28,10 @@ static inline void make_slot(uint32_t i)
     slot->comm_id = COMM_ID;
     slot->rank = i;
     slot->process = i;
+    slot->device = i;
     slot->state = LAGOM_READY;
     model_private(&ranks[i], sizeof(ranks[i]));
-    lagom_agreement_init(&ranks[i], shared_entry(), slot, NULL);
+    lagom_agreement_init(&ranks[i], &region, 0, slot, NULL);
 }
 
 static inline void make_group(uint32_t rank_count)

@@ -31,6 +31,10 @@ SCALED = {
     "LAGOM_MAX_PROCESSES": 2,
     "LAGOM_MAX_COMMUNICATORS": 2,
     "LAGOM_MAX_SLOTS": 3,
+    "LAGOM_MAX_PLANS": 8,  # so many fill whole cache lines
+    "LAGOM_MAX_CALL_RINGS": 3,
+    "LAGOM_ONE_NODE_COMMUNICATORS": 1,
+    "LAGOM_ONE_NODE_SLOTS": 2,
     "LAGOM_CALL_RING_CAPACITY": 2,
     "LAGOM_KERNEL_RING_CAPACITY": 2,
     "LAGOM_MAX_KERNEL_NAMES": 2,
@@ -85,8 +89,8 @@ REFUSED_TALLY = Edit(PUBLISHER, "lagom_load_acquire(&slot->refused_epoch)", "lag
 REFUSED_REPLAY = Edit(REPLAY, "lagom_load_acquire(&slot->refused_epoch)", "lagom_load_relaxed(&slot->refused_epoch)")
 PREPARED = Edit(
     PUBLISHER,
-    "lagom_compare_exchange(&entry->word, word, LAGOM_WORD(LAGOM_PREPARED, plan->epoch));",
-    "__atomic_compare_exchange_n(&entry->word, &word, LAGOM_WORD(LAGOM_PREPARED, plan->epoch), false, __ATOMIC_RELAXED,"
+    "lagom_compare_exchange(shared, word, LAGOM_WORD(LAGOM_PREPARED, plan->epoch));",
+    "__atomic_compare_exchange_n(shared, &word, LAGOM_WORD(LAGOM_PREPARED, plan->epoch), false, __ATOMIC_RELAXED,"
     " __ATOMIC_RELAXED);",
 )
 WORD_LOAD = Edit(

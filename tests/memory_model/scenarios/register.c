@@ -32,6 +32,10 @@ void lagom_table_end(struct lagom_attachment *attachment)
 {
     (void)attachment;
 }
+bool lagom_wait_budget_over(void)
+{
+    return false;
+}
 uint32_t lagom_table_sweep(struct lagom_attachment *attachment, bool force)
 {
     (void)attachment;
@@ -67,7 +71,8 @@ void scenario_thread(unsigned thread)
     if (thread == 0) {
         const struct shape shape = {.comm_id = COMM_ID, .rank_count = 2, .node_count = 1};
         describe(shared_entry(), &shape);
-        fill_slot(&region.slots[0], 0, 0, COMM_ID, 0);
+        const struct lagom_identity identity = {.rank = 0, .device = 0};
+        fill_slot(&region.slots[0], 0, 0, COMM_ID, &identity, 1);
         return;
     }
     uint64_t smallest;

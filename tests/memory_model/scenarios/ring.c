@@ -21,6 +21,7 @@ void scenario_setup(void)
     model_private(&pushed, sizeof(pushed));
     model_private(&arrived, sizeof(arrived));
     model_private(&last, sizeof(last));
+    region.slots[0].call_ring = 1; /* the first of the rings */
 }
 
 static void drain_once(void)
