@@ -57,6 +57,7 @@ void scenario_setup(void)
 {
     make_group(1);
     model_narrow(&region.slots[0], 16);
+    model_narrow(&region.slots[0].device, 8); /* and call_ring */
     model_private(&result, sizeof(result));
     model_private(&slots, sizeof(slots));
     model_private(&largest, sizeof(largest));
