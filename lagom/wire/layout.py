@@ -195,6 +195,9 @@ struct lagom_profile {
 };
 const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
                                        char *reason, size_t reason_bytes);
+const char *lagom_controller_program(void);
+char **lagom_controller_environment(char *const environment[]);
+void free(void *memory);
 bool lagom_path_is_guarded(const char *path, const char *beside, char *reason, size_t reason_bytes);
 int lagom_profile_load(const char *path, struct lagom_profile *out, char *error, size_t error_bytes);
 void lagom_profile_free(struct lagom_profile *profile);
