@@ -9,7 +9,6 @@
 #define MAX_ATTACHMENTS 16u
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct lagom_attachment attachments[MAX_ATTACHMENTS];
 
 static void before_fork(void)
@@ -37,14 +36,14 @@ static void after_fork_in_child(void)
     pthread_mutex_unlock(&mutex);
 }
 
-static void watch_forks(void)
+/* Not at first use: another thread may fork while one holds the lock for the first time. */
+__attribute__((constructor)) static void watch_forks(void)
 {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 void lagom_attachments_lock(void)
 {
-    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&mutex);
 }
 

@@ -24,8 +24,8 @@ struct lagom_attachment {
     bool writable;
 };
 
-/* All the functions below want this lock held; it also keeps our own threads apart where F_SETLK cannot. Registers the
- * fork handler at first use. */
+/* All the functions below want this lock held; it also keeps our own threads apart where F_SETLK cannot. A fork waits for
+ * it, so that a forked child finds it free. */
 void lagom_attachments_lock(void);
 void lagom_attachments_unlock(void);
 
