@@ -214,6 +214,7 @@ void lagom_plugin_enter(const struct lagom_hello *hello, nccl_log_function log, 
     void *context = enter(hello, log, return_address);
     *hello->context_place = context != NULL ? context : lagom_bystander_for(hello->ranks);
     unlock();
+    lagom_log_flush();
 }
 
 void lagom_plugin_leave(struct lagom_member *member)
@@ -227,6 +228,7 @@ void lagom_plugin_leave(struct lagom_member *member)
         lagom_kernels_close();
     }
     unlock();
+    lagom_log_flush();
 }
 
 void lagom_plugin_push_span(const struct lagom_kernel_span *span)
@@ -254,7 +256,9 @@ __attribute__((destructor)) static void at_exit(void)
         return;
     }
     if (plugin.job.started_controller) {
+        lagom_log_open(NULL, 0); /* NCCL's may be gone */
         lagom_say("job over; decisions in %s", plugin.job.folder);
+        lagom_log_flush();
     }
     if (lagom_region_inspect(&reference, mapping.path) == LAGOM_REGION_OK) {
         lagom_region_leave(&mapping, true);
