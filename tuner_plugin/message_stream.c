@@ -11,6 +11,7 @@
 
 #define AGAIN "/proc/self/fd/2" /* opened: the same file with a state of its own */
 #define TEXT_SEEN 256
+#define PARENTS_DESCRIPTORS 256
 
 /* ---- Signals ---------------------------------------------------------------------------------------------------- */
 
@@ -74,10 +75,22 @@ static bool ends_in_text(off_t bytes)
     return is_text(last, count);
 }
 
-static bool is_stdout_too(const struct stat *file)
+static bool is_same_file(const struct stat *file, const char *path)
 {
     struct stat other;
-    return fstat(STDOUT_FILENO, &other) == 0 && other.st_dev == file->st_dev && other.st_ino == file->st_ino;
+    return stat(path, &other) == 0 && other.st_dev == file->st_dev && other.st_ino == file->st_ino;
+}
+
+/* A launcher that redirects its workers, or a script that was redirected as a whole. */
+static bool parent_has_it_too(const struct stat *file)
+{
+    char path[64];
+    bool same = false;
+    for (int fd = 1; fd < PARENTS_DESCRIPTORS && !same; fd++) {
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)getppid(), fd);
+        same = is_same_file(file, path);
+    }
+    return same;
 }
 
 /* A program that was started without a stderr gets descriptor 2 for the next file it opens. A redirected stderr and such
@@ -87,13 +100,14 @@ static bool regular_file_is_for_messages(const struct stat *file, int flags)
     if ((flags & O_ACCMODE) != O_WRONLY) {
         return false;
     }
-    if (is_stdout_too(file)) {
+    if (is_same_file(file, "/proc/self/fd/1")) {
         return true;
     }
-    if ((flags & O_APPEND) != 0) {
-        return file->st_size == 0 || ends_in_text(file->st_size);
+    if (file->st_size == 0) {
+        return (flags & O_APPEND) != 0 || parent_has_it_too(file);
     }
-    return lseek(STDERR_FILENO, 0, SEEK_CUR) == file->st_size && ends_in_text(file->st_size);
+    bool at_its_end = (flags & O_APPEND) != 0 || lseek(STDERR_FILENO, 0, SEEK_CUR) == file->st_size;
+    return at_its_end && ends_in_text(file->st_size);
 }
 
 /* Of another kind are the sockets of a program that talks to other machines. */

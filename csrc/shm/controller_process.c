@@ -57,27 +57,34 @@ static bool is_kept(const char *variable)
 
 static bool is_search_path(const char *variable)
 {
-    return strncmp(variable, "PYTHONPATH=", sizeof("PYTHONPATH=") - 1) == 0;
+    static const char *const names[] = {"LD_LIBRARY_PATH=", "PATH=", "PYTHONPATH="};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strncmp(variable, names[i], strlen(names[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
-/* An empty entry of PYTHONPATH means the working folder, and PYTHONSAFEPATH does not change that. It is hardly ever
- * meant: `PYTHONPATH=$PYTHONPATH:/more` makes one. `out` has room for the whole variable. */
-static char *without_empty_entries(const char *variable, char *out)
+/* An empty entry of a search path means the working folder, and of PYTHONPATH's PYTHONSAFEPATH does not change that. It is
+ * hardly ever meant: `PYTHONPATH=$PYTHONPATH:/more` makes one. `out` has room for the whole variable; false = nothing is
+ * left of it. */
+static bool without_empty_entries(const char *variable, char *out)
 {
     const char *from = strchr(variable, '=') + 1;
-    char *to = out + (from - variable);
+    char *start = out + (from - variable), *to = start;
     memcpy(out, variable, (size_t)(from - variable));
     while (*from != '\0') {
         size_t length = strcspn(from, ":");
-        if (length > 0) {
-            to += to[-1] == '=' ? 0 : (*to = ':', 1);
-            memcpy(to, from, length);
-            to += length;
+        if (length > 0 && to > start) {
+            *to++ = ':';
         }
+        memcpy(to, from, length);
+        to += length;
         from += length + (from[length] == ':');
     }
     *to = '\0';
-    return out;
+    return to > start;
 }
 
 char **lagom_controller_environment(char *const environment[])
@@ -91,7 +98,8 @@ char **lagom_controller_environment(char *const environment[])
     char *rewritten = (char *)out + words;
     for (size_t i = 0; out != NULL && i < count; i++) {
         if (is_search_path(environment[i])) {
-            out[used++] = without_empty_entries(environment[i], rewritten);
+            out[used] = rewritten;
+            used += without_empty_entries(environment[i], rewritten);
             rewritten += strlen(environment[i]) + 1;
         } else if (is_kept(environment[i])) {
             out[used++] = environment[i];

@@ -283,6 +283,25 @@ static void one_file_for_both_takes_it(void)
     CHECK(read(fd, text, sizeof(text) - 1) > 0 && strncmp(text, LINE, strlen(LINE)) == 0);
 }
 
+/* As torchrun redirects its workers: still empty, but the parent holds it too. */
+static void one_that_the_parent_gave_takes_it(void)
+{
+    char path[256], text[256] = "";
+    int status;
+    path_in_folder(path, "given");
+    int reader = open(path, O_RDONLY | O_CREAT, 0600), fd = open(path, O_WRONLY);
+    CHECK(reader >= 0 && fd >= 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        say_a_line_to(fd);
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQUAL(status, 0);
+    CHECK(read(reader, text, sizeof(text) - 1) > 0 && strncmp(text, LINE, strlen(LINE)) == 0);
+}
+
 /* Opened close-on-exec, it cannot be what this process was started with. */
 static void what_came_after_the_start_is_not_stderr(void)
 {
@@ -378,6 +397,7 @@ int main(void)
     failures += RUN(so_does_one_that_is_appended_to);
     failures += RUN(and_one_that_is_still_empty);
     failures += RUN(one_file_for_both_takes_it);
+    failures += RUN(one_that_the_parent_gave_takes_it);
     failures += RUN(a_data_file_stays_as_it_is);
     failures += RUN(with_text_in_it_too);
     failures += RUN(written_only_too);
