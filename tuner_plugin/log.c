@@ -72,11 +72,11 @@ void lagom_say(const char *format, ...)
 
 /* ---- Writing ---------------------------------------------------------------------------------------------------- */
 
-static void write_to_log(int level, const char *prefix, const char *text)
+static void write_to_log(int level, const char *text)
 {
     nccl_log_function log = log_of(level);
     if (log != NULL) {
-        log(level, NCCL_LOG_INIT | NCCL_LOG_TUNING, "lagom", 0, "lagom: %s%s", prefix, text);
+        log(level, NCCL_LOG_INIT | NCCL_LOG_TUNING, "lagom", 0, "lagom: %s", text);
     }
 }
 
@@ -97,9 +97,11 @@ static bool write_to_stderr(const char *text)
 static void write_line(const struct line *line)
 {
     if (line->level != TO_STDERR) {
-        write_to_log(line->level, "", line->text);
+        write_to_log(line->level, line->text);
     } else if (!write_to_stderr(line->text)) {
-        write_to_log(NCCL_LOG_INFO, "not written to stderr: ", line->text);
+        char text[NOTE_BYTES + LINE_BYTES];
+        snprintf(text, sizeof(text), "not written to stderr: %s", line->text);
+        write_to_log(NCCL_LOG_INFO, text);
     }
 }
 
