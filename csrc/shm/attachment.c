@@ -147,16 +147,16 @@ bool lagom_attachment_make_writable(struct lagom_attachment *attachment)
     return attachment->writable;
 }
 
-void lagom_attachment_forget(struct lagom_attachment *attachment)
+void lagom_attachment_unmap(struct lagom_attachment *attachment)
 {
+    munmap(attachment->region, sizeof(struct lagom_region));
     *attachment = (struct lagom_attachment){0};
 }
 
 void lagom_attachment_remove(struct lagom_attachment *attachment)
 {
-    munmap(attachment->region, sizeof(struct lagom_region));
     close(attachment->fd);
-    lagom_attachment_forget(attachment);
+    lagom_attachment_unmap(attachment);
 }
 
 bool lagom_attachment_is_at(const struct lagom_attachment *attachment, const char *path)

@@ -40,7 +40,7 @@ uint32_t lagom_attachment_mappings(const char *path);
 struct lagom_attachment *lagom_attachment_add(int fd, bool writable);
 bool lagom_attachment_make_writable(struct lagom_attachment *attachment);
 void lagom_attachment_remove(struct lagom_attachment *attachment); /* unmaps and closes: drops every lock */
-void lagom_attachment_forget(struct lagom_attachment *attachment); /* leaves it open: those locks may be another copy's */
+void lagom_attachment_unmap(struct lagom_attachment *attachment); /* leaves it open: the locks may be another copy's */
 
 /* Whether `path` still names this very file. */
 bool lagom_attachment_is_at(const struct lagom_attachment *attachment, const char *path);

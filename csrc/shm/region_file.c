@@ -109,7 +109,7 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
     if (fault != LAGOM_REGION_OK) {
         close(fd);
     } else if (lagom_attachment_mappings(path) > 1) { /* another copy came at the same moment */
-        lagom_attachment_forget(*out);
+        lagom_attachment_unmap(*out);
         fault = LAGOM_REGION_TWICE;
     }
     return fault;

@@ -1,5 +1,8 @@
 /* plugin_twice.c - the plugin loaded from two files into one process: locks of one's own process cannot be seen, and go
  * when any descriptor of the file is closed. The second copy leaves what the first one holds alone, and runs stock. */
+#include <pthread.h>
+#include <sys/prctl.h>
+
 #include "tests/native/plugin_harness.h"
 
 static struct plugin first;
@@ -88,8 +91,7 @@ static void nor_does_it_clear_away(void)
     CHECK_EQUAL(fault_seen_by_others(region_file), LAGOM_REGION_OK);
 }
 
-/* Somebody else's region: whoever of the two comes first joins it, the other does not. */
-static void in_a_region_of_another_process(void)
+static pid_t another_process_with_a_region(void)
 {
     int ready[2];
     char byte;
@@ -97,12 +99,20 @@ static void in_a_region_of_another_process(void)
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0); /* nor does it stay where a check fails */
         first = load_plugin();
         make_rank(&first, 6, 1, 2, 1);
         CHECK(write(ready[1], "x", 1) == 1);
         pause();
     }
     CHECK(read(ready[0], &byte, 1) == 1);
+    return child;
+}
+
+/* Somebody else's region: whoever of the two comes first joins it, the other does not. */
+static void in_a_region_of_another_process(void)
+{
+    pid_t child = another_process_with_a_region();
     first = load_plugin();
     load_second();
     CHECK(enter_second(1) != NULL);
@@ -113,11 +123,70 @@ static void in_a_region_of_another_process(void)
     CHECK_EQUAL(fault_seen_by_others(region_file), LAGOM_REGION_OK);
 }
 
+static pthread_barrier_t start;
+
+static void *enter_first_at_once(void *joined)
+{
+    pthread_barrier_wait(&start);
+    *(bool *)joined = make_rank(&first, 6, 1, 2, 1).context != NULL;
+    return NULL;
+}
+
+static int processes_seen_by_others(void)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        struct lagom_mapping mapping;
+        CHECK(lagom_region_inspect(&mapping, region_file) == LAGOM_REGION_OK);
+        _exit((int)lagom_region_processes_alive(&mapping));
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* One of them joins or none, and whoever joined is seen to live. */
+static void one_round_of_both(void)
+{
+    pthread_t thread;
+    bool joined = false;
+    first = load_plugin();
+    load_second();
+    CHECK(pthread_barrier_init(&start, NULL, 2) == 0);
+    CHECK(pthread_create(&thread, NULL, enter_first_at_once, &joined) == 0);
+    pthread_barrier_wait(&start);
+    bool second_joined = enter_second(1) != NULL;
+    pthread_join(thread, NULL);
+    CHECK(!(joined && second_joined));
+    CHECK_EQUAL(processes_seen_by_others(), 1 + joined + second_joined);
+}
+
+static void both_at_once(void)
+{
+    pid_t other = another_process_with_a_region();
+    read_region_file();
+    for (int i = 0; i < 30; i++) {
+        int status;
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            one_round_of_both();
+            exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK_EQUAL(status, 0);
+    }
+    kill(other, SIGKILL);
+    CHECK(waitpid(other, NULL, 0) == other);
+}
+
 int main(void)
 {
     int failures = 0;
     failures += RUN(the_second_runs_stock);
     failures += RUN(nor_does_it_clear_away);
     failures += RUN(in_a_region_of_another_process);
+    failures += RUN(both_at_once);
     return failures != 0;
 }
