@@ -197,16 +197,6 @@ def interpreter() -> str:
     return sys.executable
 
 
-def controller_program() -> list[str]:
-    """How a controller is started, as the plugin does it too (``tuner_plugin/spawn.c``): like ``-m lagom.controller``,
-    but the working folder, where anybody may have put a module, is not searched."""
-    words = (
-        "import runpy, sys; sys.path[:] = [path for path in sys.path + sys.argv[1:2] if path]; del sys.argv[1]; "
-        "runpy.run_module('lagom.controller', run_name='__main__', alter_sys=True)"
-    )
-    return [interpreter(), "-c", words, str(Path(__file__).resolve().parent.parent)]
-
-
 def table(*, internal: bool = False) -> str:
     """The settings as a Markdown table, for the README."""
     rows = ["| variable | value | default | meaning |", "|---|---|---|---|"]

@@ -1,6 +1,7 @@
 /* log.h - the few things the plugin says: through NCCL's log (NCCL_DEBUG shows it), and once to stderr.
  *
- * Never on stdout, never on the path of a collective. */
+ * Never on stdout, never on the path of a collective, and never under the plugin's lock: where a line goes may be slow or
+ * stand still. So lines are only collected, by thread, and written by lagom_log_flush. */
 #ifndef LAGOM_LOG_H
 #define LAGOM_LOG_H
 
@@ -11,7 +12,12 @@ void lagom_log_open(nccl_log_function function, int level);
 
 __attribute__((format(printf, 2, 3))) void lagom_log(int level, const char *format, ...);
 
-/* One line on stderr, where people look who have NCCL_DEBUG off. For the one process a node that speaks. */
+/* One line on stderr, where people look who have NCCL_DEBUG off. For the one process a node that speaks. What stderr does
+ * not take at once, or is not meant for (message_stream.h), is dropped there and counted: the next line that is taken
+ * says how many, and NCCL's log gets the text. */
 __attribute__((format(printf, 1, 2))) void lagom_say(const char *format, ...);
+
+/* Writes what this thread has collected; no lock is held. */
+void lagom_log_flush(void);
 
 #endif

@@ -37,9 +37,32 @@ static struct {
 
 bool lagom_plugin_inert;
 
+/* ---- Forks ------------------------------------------------------------------------------------------------------ */
+
+static bool begun; /* set before the lock is taken for the first time */
+
+static void lock(void)
+{
+    __atomic_store_n(&begun, true, __ATOMIC_SEQ_CST);
+    pthread_mutex_lock(&plugin.lock);
+}
+
+static void unlock(void)
+{
+    pthread_mutex_unlock(&plugin.lock);
+}
+
+/* The lock may be held by a thread that the child does not have: a child of a process that has begun never takes it. */
 static void after_fork_in_child(void)
 {
-    lagom_plugin_inert = true;
+    lagom_plugin_inert = lagom_plugin_inert || begun;
+}
+
+/* Not at the first communicator: another thread may fork in the middle of that. The library is never unloaded, and so
+ * neither is the handler. */
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
 /* ---- Settings --------------------------------------------------------------------------------------------------- */
@@ -49,19 +72,18 @@ static const struct lagom_settings *settings(void)
     if (!plugin.settings_read) {
         plugin.settings_read = true;
         lagom_settings_read(&plugin.job.settings);
-        pthread_atfork(NULL, NULL, after_fork_in_child);
     }
     return &plugin.job.settings;
 }
 
 bool lagom_plugin_wanted(void)
 {
-    if (lagom_load_relaxed(&lagom_plugin_inert)) {
+    if (lagom_load_relaxed(&lagom_plugin_inert) || lagom_settings_nothing_wanted()) {
         return false;
     }
-    pthread_mutex_lock(&plugin.lock);
+    lock();
     bool wanted = settings()->mode != LAGOM_MODE_OFF;
-    pthread_mutex_unlock(&plugin.lock);
+    unlock();
     return wanted;
 }
 
@@ -226,14 +248,15 @@ void lagom_plugin_enter(const struct lagom_hello *hello, nccl_log_function log, 
         return;
     }
     *hello->context_place = NULL;
-    if (hello->ranks < 2 || lagom_load_relaxed(&lagom_plugin_inert)) {
+    if (hello->ranks < 2 || lagom_load_relaxed(&lagom_plugin_inert) || lagom_settings_nothing_wanted()) {
         return; /* NCCL never asks about a communicator of one */
     }
-    pthread_mutex_lock(&plugin.lock);
+    lock();
     settings();
     void *context = enter(hello, log, return_address);
     *hello->context_place = context != NULL ? context : lagom_bystander_for(hello->ranks);
-    pthread_mutex_unlock(&plugin.lock);
+    unlock();
+    lagom_log_flush();
 }
 
 void lagom_plugin_leave(struct lagom_member *member)
@@ -241,12 +264,13 @@ void lagom_plugin_leave(struct lagom_member *member)
     if (member == NULL || lagom_is_bystander(member) || lagom_load_relaxed(&lagom_plugin_inert)) {
         return;
     }
-    pthread_mutex_lock(&plugin.lock);
+    lock();
     lagom_member_end(member, &plugin.job.mapping);
     if (--plugin.members == 0) {
         lagom_kernels_close();
     }
-    pthread_mutex_unlock(&plugin.lock);
+    unlock();
+    lagom_log_flush();
 }
 
 void lagom_plugin_push_span(const struct lagom_kernel_span *span)
@@ -274,7 +298,9 @@ __attribute__((destructor)) static void at_exit(void)
         return;
     }
     if (plugin.job.started_controller) {
+        lagom_log_open(NULL, 0); /* NCCL's may be gone */
         lagom_say("job over; decisions in %s", plugin.job.folder);
+        lagom_log_flush();
     }
     if (lagom_region_inspect(&reference, mapping.path) == LAGOM_REGION_OK) {
         lagom_region_leave(&mapping, true);

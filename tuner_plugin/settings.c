@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "protocol/lagom_atomic.h"
 #include "tuner_plugin/headroom.h"
 #include "tuner_plugin/nccl_abi.h"
 
@@ -40,6 +41,20 @@ static void read_mode(struct lagom_settings *settings, const char *value)
     }
     settings->mode = LAGOM_MODE_OFF;
     settings->mode_understood = false;
+}
+
+bool lagom_settings_nothing_wanted(void)
+{
+    enum { UNKNOWN, NOTHING, SOMETHING };
+    static uint32_t found = UNKNOWN;
+    uint32_t answer = lagom_load_relaxed(&found);
+    if (answer == UNKNOWN) {
+        const char *headroom = getenv("LAGOM_HEADROOM");
+        bool off = is(getenv("LAGOM_MODE"), mode_names[LAGOM_MODE_OFF]);
+        answer = off && (headroom == NULL || headroom[0] == '\0') ? NOTHING : SOMETHING;
+        lagom_store_relaxed(&found, answer);
+    }
+    return answer == NOTHING;
 }
 
 void lagom_settings_read(struct lagom_settings *settings)

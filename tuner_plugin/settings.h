@@ -23,6 +23,9 @@ struct lagom_settings {
 };
 
 void lagom_settings_read(struct lagom_settings *settings);
+
+/* LAGOM_MODE=off, and no channels beyond NCCL's own that calls must be kept from. Takes no lock. */
+bool lagom_settings_nothing_wanted(void);
 const char *lagom_mode_name(enum lagom_mode mode);
 
 #endif

@@ -1,35 +1,30 @@
 #include "tuner_plugin/spawn.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "protocol/lagom_protocol.h"
+#include "shm/controller_process.h"
 #include "shm/ownership.h"
 
-#define SHELL "/bin/sh"
-/* Words for the shell; $0 is the interpreter. It forks the controller and leaves at once. */
-#define IN_BACKGROUND "\"$0\" \"$@\" & exit 0"
-/* Words for Python: as `-m lagom.controller`, but the job's working folder, where anybody may have put a module, is not
- * searched (`-P` would do that, from 3.11 on). Last of all comes the folder that this library's own package lies in. */
-#define CONTROLLER                                                                                                     \
-    "import runpy, sys; sys.path[:] = [path for path in sys.path + sys.argv[1:2] if path]; del sys.argv[1]; "          \
-    "runpy.run_module('lagom.controller', run_name='__main__', alter_sys=True)"
+#define STACK_BYTES (64u << 10)
+#define MOST_DESCRIPTORS (1u << 20) /* looked at where the kernel has no close_range */
 
-#ifdef __GLIBC_PREREQ
-#if __GLIBC_PREREQ(2, 34)
-#define HAS_CLOSEFROM
-#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436 /* on every processor */
 #endif
 
 extern char **environ;
@@ -91,72 +86,7 @@ static bool find_python(const char *wanted, char out[PATH_MAX], char *reason, si
     return lagom_path_is_guarded(out, NULL, why, sizeof(why)) || refuse(reason, room, "", why);
 }
 
-/* ---- Its environment -------------------------------------------------------------------------------------------- */
-
-/* What is about this rank's GPU, threads or instrumentation, and would follow the controller around. */
-static bool is_scrubbed(const char *variable)
-{
-    static const char *const prefixes[] = {"LD_PRELOAD=", "CUDA_", "NCCL_", "OMP_"};
-    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
-        if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The kept variables, not copied; freed by one free. */
-static char **scrubbed_environment(void)
-{
-    static char no_gpu[] = "CUDA_VISIBLE_DEVICES=";
-    static char one_thread[] =
-        "OMP_NUM_THREADS=1"; /* its small matrices would make BLAS spin on the job's processors */
-    size_t count = 0;
-    while (environ[count] != NULL) {
-        count++;
-    }
-    char **kept = malloc((count + 3) * sizeof(*kept));
-    size_t used = 0;
-    for (size_t i = 0; kept != NULL && i < count; i++) {
-        if (!is_scrubbed(environ[i])) {
-            kept[used++] = environ[i];
-        }
-    }
-    if (kept != NULL) {
-        kept[used++] = no_gpu;
-        kept[used++] = one_thread;
-        kept[used] = NULL;
-    }
-    return kept;
-}
-
 /* ---- Its descriptors, signals and processors -------------------------------------------------------------------- */
-
-static void close_from_three(posix_spawn_file_actions_t *actions)
-{
-#ifdef HAS_CLOSEFROM
-    posix_spawn_file_actions_addclosefrom_np(actions, 3);
-#else
-    DIR *open_now = opendir("/proc/self/fd");
-    const struct dirent *entry;
-    while (open_now != NULL && (entry = readdir(open_now)) != NULL) {
-        int fd = atoi(entry->d_name);
-        if (fd >= 3) {
-            posix_spawn_file_actions_addclose(actions, fd);
-        }
-    }
-    if (open_now != NULL) {
-        closedir(open_now);
-    }
-#endif
-}
-
-static void direct_stdio(posix_spawn_file_actions_t *actions, int log)
-{
-    posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(actions, log, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(actions, log, STDERR_FILENO);
-}
 
 /* Beyond the descriptors that a job without stdin or stdout may have free: those are about to be replaced. */
 static int open_log(const char *folder, char *reason, size_t room)
@@ -174,48 +104,109 @@ static int open_log(const char *folder, char *reason, size_t room)
     return log;
 }
 
-static void plain_signals(posix_spawnattr_t *attributes)
+/* What follows runs in the memory of the job's process, on a stack of its own: system calls and nothing else. */
+static void close_from_three(void)
 {
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(attributes, &none);
-    posix_spawnattr_setsigdefault(attributes, &all);
-    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    if (syscall(SYS_close_range, 3u, ~0u, 0u) == 0) {
+        return;
+    }
+    struct rlimit limit;
+    bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < MOST_DESCRIPTORS;
+    for (int fd = 3; fd < (int)(known ? limit.rlim_cur : MOST_DESCRIPTORS); fd++) {
+        close(fd);
+    }
 }
 
-/* Asks for every processor; the kernel grants those of the cgroup. Of this thread only, and put back by the caller. */
-static bool widen_affinity(cpu_set_t *before)
+static void direct_stdio(int log)
+{
+    int null = open("/dev/null", O_RDONLY);
+    if (null > STDIN_FILENO) {
+        dup2(null, STDIN_FILENO);
+    }
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+}
+
+static void plain_signals(void)
+{
+    const struct sigaction plain = {.sa_handler = SIG_DFL};
+    sigset_t none;
+    for (int number = 1; number < NSIG; number++) {
+        sigaction(number, &plain, NULL);
+    }
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Asks for every processor; the kernel grants those of the cgroup. */
+static void widen_affinity(void)
 {
     cpu_set_t every;
     memset(&every, 0xff, sizeof(every));
-    return sched_getaffinity(0, sizeof(*before), before) == 0 && sched_setaffinity(0, sizeof(every), &every) == 0;
+    sched_setaffinity(0, sizeof(every), &every);
 }
 
 /* ---- Starting it ------------------------------------------------------------------------------------------------ */
 
-static int spawn_shell(char *const arguments[], char *const environment[], int log)
+struct start {
+    char *const *arguments;
+    char *const *environment;
+    char *stack; /* of the controller until it is Python: its end */
+    int log;
+    int failure; /* errno */
+};
+
+static int become_controller(void *argument)
 {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    pid_t shell = -1;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    plain_signals(&attributes);
-    direct_stdio(&actions, log);
-    close_from_three(&actions);
-    int failure = posix_spawn(&shell, SHELL, &actions, &attributes, arguments, environment);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-    while (failure == 0 && waitpid(shell, NULL, 0) < 0 && errno == EINTR) {
+    struct start *start = argument;
+    setsid();
+    plain_signals();
+    widen_affinity();
+    direct_stdio(start->log);
+    close_from_three();
+    execve(start->arguments[0], start->arguments, start->environment);
+    start->failure = errno;
+    return 1;
+}
+
+/* The process between: it is gone at once, so that the controller is nobody's child. It never becomes another program,
+ * because from then on its end would be told by SIGCHLD. */
+static int start_and_leave(void *argument)
+{
+    struct start *start = argument;
+    if (clone(become_controller, start->stack, CLONE_VM | CLONE_VFORK, start) < 0) {
+        start->failure = errno;
     }
+    return 0;
+}
+
+/* 0 or errno. As posix_spawn does it: no signal handler and no cancellation of the job's may run in the new process
+ * while it uses this memory. */
+static int start_process(struct start *start)
+{
+    sigset_t all, before;
+    int cancellation;
+    char *stacks = mmap(NULL, 2u * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (stacks == MAP_FAILED) {
+        return errno;
+    }
+    start->stack = stacks + STACK_BYTES;
+    sigfillset(&all);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    pid_t between = clone(start_and_leave, stacks + 2u * STACK_BYTES, CLONE_VM | CLONE_VFORK, start);
+    int failure = between < 0 ? errno : start->failure;
+    while (between > 0 && waitpid(between, NULL, __WCLONE) < 0 && errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_setcancelstate(cancellation, NULL);
+    munmap(stacks, 2u * STACK_BYTES);
     return failure;
 }
 
 bool lagom_spawn_controller(const struct lagom_spawn *spawn, char *reason, size_t reason_bytes)
 {
     char python[PATH_MAX], package[PATH_MAX];
-    cpu_set_t before;
     int log = find_python(spawn->python, python, reason, reason_bytes)
                   ? open_log(spawn->folder, reason, reason_bytes)
                   : -1;
@@ -223,12 +214,9 @@ bool lagom_spawn_controller(const struct lagom_spawn *spawn, char *reason, size_
         return false;
     }
     package_folder(package);
-    const char *arguments[] = {SHELL,
+    const char *arguments[] = {python,
                                "-c",
-                               IN_BACKGROUND,
-                               python,
-                               "-c",
-                               CONTROLLER,
+                               lagom_controller_program(),
                                package,
                                "--region",
                                spawn->region,
@@ -239,13 +227,10 @@ bool lagom_spawn_controller(const struct lagom_spawn *spawn, char *reason, size_
                                spawn->simulated_clock ? "--clock" : NULL,
                                "simulated",
                                NULL};
-    char **environment = scrubbed_environment();
-    bool widened = environment != NULL && widen_affinity(&before);
-    int failure =
-        environment == NULL ? ENOMEM : spawn_shell((char *const *)(uintptr_t)arguments, environment, log);
-    if (widened) {
-        sched_setaffinity(0, sizeof(before), &before);
-    }
+    char **environment = lagom_controller_environment(environ);
+    struct start start = {
+        .arguments = (char *const *)(uintptr_t)arguments, .environment = environment, .log = log};
+    int failure = environment == NULL ? ENOMEM : start_process(&start);
     free(environment);
     close(log);
     if (failure != 0) {

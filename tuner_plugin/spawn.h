@@ -1,10 +1,11 @@
 /* spawn.h - the controller, started by a rank in environment-only use.
  *
  * Tuner init is a bad place to start a process from: it runs in a thread whose CPU affinity NCCL has narrowed, among
- * sockets that are not close-on-exec, in a process whose environment is about one GPU. So: no fork of this process
- * (posix_spawn), every descriptor from 3 on closed, a session of its own, stdio to a file, affinity wide again, the
- * environment scrubbed, and nobody's child: a shell starts it and is gone, so the job sees neither a zombie nor a
- * process that it has to wait for (S1-21).
+ * sockets that are not close-on-exec, in a process whose environment is about one GPU and whose memory must not be
+ * copied (registered with network cards, 100 GB large). So: no fork of this process, every descriptor from 3 on closed,
+ * a session of its own, stdio to a file, affinity wide again, and an environment of what Python needs
+ * (csrc/shm/controller_process.h). The controller is nobody's child, and the job sees neither a zombie, nor a process
+ * that a waitpid(-1) of its own could collect, nor a SIGCHLD.
  */
 #ifndef LAGOM_SPAWN_H
 #define LAGOM_SPAWN_H

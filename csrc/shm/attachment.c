@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +12,6 @@
 #define MAX_ATTACHMENTS 16u
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct lagom_attachment attachments[MAX_ATTACHMENTS];
 
 static void before_fork(void)
@@ -37,14 +39,14 @@ static void after_fork_in_child(void)
     pthread_mutex_unlock(&mutex);
 }
 
-static void watch_forks(void)
+/* Not at first use: another thread may fork while one holds the lock for the first time. */
+__attribute__((constructor)) static void watch_forks(void)
 {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 void lagom_attachments_lock(void)
 {
-    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&mutex);
 }
 
@@ -80,6 +82,26 @@ struct lagom_attachment *lagom_attachment_of(const struct lagom_region *region)
         }
     }
     return NULL;
+}
+
+uint32_t lagom_attachment_mappings(const char *path)
+{
+    struct stat file;
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    FILE *maps = lstat(path, &file) == 0 ? fopen("/proc/self/maps", "re") : NULL;
+    char *line = NULL;
+    size_t room = 0;
+    uint32_t count = 0;
+    while (maps != NULL && getline(&line, &room, maps) > 0) {
+        unsigned long long inode;
+        /* By name and number: of some file systems the device is told otherwise there than by lstat. */
+        count += strstr(line, name) != NULL && sscanf(line, "%*s %*s %*s %*s %llu", &inode) == 1 && inode == file.st_ino;
+    }
+    free(line);
+    if (maps != NULL) {
+        fclose(maps);
+    }
+    return count;
 }
 
 static struct lagom_attachment *free_entry(void)
@@ -125,11 +147,16 @@ bool lagom_attachment_make_writable(struct lagom_attachment *attachment)
     return attachment->writable;
 }
 
-void lagom_attachment_remove(struct lagom_attachment *attachment)
+void lagom_attachment_unmap(struct lagom_attachment *attachment)
 {
     munmap(attachment->region, sizeof(struct lagom_region));
-    close(attachment->fd);
     *attachment = (struct lagom_attachment){0};
+}
+
+void lagom_attachment_remove(struct lagom_attachment *attachment)
+{
+    close(attachment->fd);
+    lagom_attachment_unmap(attachment);
 }
 
 bool lagom_attachment_is_at(const struct lagom_attachment *attachment, const char *path)

@@ -24,18 +24,23 @@ struct lagom_attachment {
     bool writable;
 };
 
-/* All the functions below want this lock held; it also keeps our own threads apart where F_SETLK cannot. Registers the
- * fork handler at first use. */
+/* All the functions below want this lock held; it also keeps our own threads apart where F_SETLK cannot. A fork waits for
+ * it, so that a forked child finds it free. */
 void lagom_attachments_lock(void);
 void lagom_attachments_unlock(void);
 
 struct lagom_attachment *lagom_attachment_at(const char *path); /* by inode, without opening the file; NULL = none */
 struct lagom_attachment *lagom_attachment_of(const struct lagom_region *region);
 
+/* How often this process has the file at `path` mapped. Where lagom_attachment_at finds none, that was another copy of this
+ * code: the plugin loaded from two files. Its locks are this process's too, so it can be seen in no other way. */
+uint32_t lagom_attachment_mappings(const char *path);
+
 /* Maps the whole of fd and takes it over; NULL with errno set, then fd is still the caller's. */
 struct lagom_attachment *lagom_attachment_add(int fd, bool writable);
 bool lagom_attachment_make_writable(struct lagom_attachment *attachment);
 void lagom_attachment_remove(struct lagom_attachment *attachment); /* unmaps and closes: drops every lock */
+void lagom_attachment_unmap(struct lagom_attachment *attachment); /* leaves it open: the locks may be another copy's */
 
 /* Whether `path` still names this very file. */
 bool lagom_attachment_is_at(const struct lagom_attachment *attachment, const char *path);

@@ -72,6 +72,9 @@ const char *lagom_region_fault_text(enum lagom_region_fault fault)
         return "a controller is already attached to it, or another process is using it; stop that one first.";
     case LAGOM_REGION_FULL:
         return "its table is full (16 processes, 192 communicators, 320 slots); fewer ranks or communicators a node fit.";
+    case LAGOM_REGION_TWICE:
+        return "another copy of this library is attached to it in the same process; set NCCL_TUNER_PLUGIN and "
+               "NCCL_PROFILER_PLUGIN to one file.";
     }
     return "the region was refused for a reason this version does not know.";
 }

@@ -25,6 +25,7 @@ enum lagom_region_fault {
     LAGOM_REGION_SYSTEM = 7,   /* errno says */
     LAGOM_REGION_HELD = 8,     /* a controller is already attached */
     LAGOM_REGION_FULL = 9,     /* no free process, communicator or slot entry */
+    LAGOM_REGION_TWICE = 10,   /* another copy of this library in this process is attached to it */
 };
 const char *lagom_region_fault_text(enum lagom_region_fault fault); /* one sentence with what to do about it */
 

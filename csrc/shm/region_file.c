@@ -67,8 +67,12 @@ static enum lagom_region_fault check_file(int fd)
     return fault == LAGOM_REGION_OK ? check_header(fd, &file) : fault;
 }
 
+/* Not where another copy of this code has it open: closing ours would drop its locks. */
 static enum lagom_region_fault open_file(const char *path, int *fd)
 {
+    if (lagom_attachment_mappings(path) > 0) {
+        return LAGOM_REGION_TWICE;
+    }
     *fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (*fd >= 0) {
         return LAGOM_REGION_OK;
@@ -105,6 +109,9 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
     }
     if (fault != LAGOM_REGION_OK) {
         close(fd);
+    } else if (lagom_attachment_mappings(path) > 1) { /* another copy came at the same moment */
+        lagom_attachment_unmap(*out);
+        fault = LAGOM_REGION_TWICE;
     }
     return fault;
 }

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -19,16 +18,14 @@ from lagom.errors import UsageError
 from lagom.files import FOLDER_MODE, not_ours, open_append
 from lagom.journal import LOG_NAME
 from lagom.journal.ending import write_death, write_end
-from lagom.settings import controller_program, read, split_rules
+from lagom.settings import read, split_rules
+from lagom.wire.controller_process import controller_environment, controller_program
 from lagom.wire.region import job_key, region_path, unlink_if_unheld
 
 LOG = "controller.log"
 REFUSED = 2  # the exit code with which the controller says why it does not run
 STARTED = "lagom controller "  # how its first line begins, before its pid
 STOP_SECONDS = 10.0
-#: The controller shall not load what the job preloads, nor look like a rank. NCCL_HOSTID is part of the job's name.
-SCRUBBED = ("LD_PRELOAD", "CUDA_", "NCCL_", "OMP_", "MKL_")
-KEPT = ("NCCL_HOSTID",)
 
 
 class NoLog(UsageError):
@@ -47,7 +44,7 @@ class Controller:
         with log:
             self._process = subprocess.Popen(
                 command_line(plan, key),
-                env=scrubbed(os.environ),
+                env=controller_environment(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -101,11 +98,6 @@ def command_line(plan: JobPlan, key: str) -> list[str]:
     for rule in split_rules(read("LAGOM_SET")):
         line += ["--set", rule]
     return [*line, *plan.controller_options]
-
-
-def scrubbed(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what concerns GPUs and preloading."""
-    return {name: value for name, value in environ.items() if name in KEPT or not name.startswith(SCRUBBED)}
 
 
 def key_of_this_job() -> str:

@@ -146,7 +146,8 @@ enum lagom_publish_result {
 enum lagom_outcome { LAGOM_OUTCOME_OPEN, LAGOM_OUTCOME_COMMITTED, LAGOM_OUTCOME_ABORTED };
 enum lagom_region_fault {
     LAGOM_REGION_OK, LAGOM_REGION_MISSING, LAGOM_REGION_FOREIGN, LAGOM_REGION_DAMAGED, LAGOM_REGION_VERSION,
-    LAGOM_REGION_STALE, LAGOM_REGION_NO_SPACE, LAGOM_REGION_SYSTEM, LAGOM_REGION_HELD, LAGOM_REGION_FULL
+    LAGOM_REGION_STALE, LAGOM_REGION_NO_SPACE, LAGOM_REGION_SYSTEM, LAGOM_REGION_HELD, LAGOM_REGION_FULL,
+    LAGOM_REGION_TWICE
 };
 
 struct lagom_mapping {
@@ -203,6 +204,9 @@ struct lagom_profile {
 };
 const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
                                        char *reason, size_t reason_bytes);
+const char *lagom_controller_program(void);
+char **lagom_controller_environment(char *const environment[]);
+void free(void *memory);
 bool lagom_path_is_guarded(const char *path, const char *beside, char *reason, size_t reason_bytes);
 int lagom_profile_load(const char *path, struct lagom_profile *out, char *error, size_t error_bytes);
 void lagom_profile_free(struct lagom_profile *profile);

@@ -1,5 +1,6 @@
 /* plugin_spawn.c - environment-only use: one rank starts the controller, cleanly; nobody does where it is forbidden,
  * there is one already, or it cannot be started. The controller here is a script that writes down what it was given. */
+#include <pthread.h>
 #include <sched.h>
 
 #include "tests/native/plugin_harness.h"
@@ -73,7 +74,7 @@ static int lines_in(const char *name)
     return count;
 }
 
-/* Of the controller, which sleeps now. Its shell blocks everything for moments when it forks, hence several looks. */
+/* Of the controller, which sleeps now. As a shell it blocks everything for moments when it forks: several looks. */
 static bool blocks(int signal)
 {
     char path[64], line[256];
@@ -128,7 +129,12 @@ static void started_scrubbed_and_alone(void)
     setenv("CUDA_INJECTION64_PATH", "/nowhere.so", 1);
     setenv("NCCL_DEBUG", "INFO", 1);
     setenv("OMP_NUM_THREADS", "96", 1);
-    setenv("PYTHONPATH", "/some/path", 1);
+    setenv("OPENBLAS_NUM_THREADS", "96", 1);
+    setenv("MKL_NUM_THREADS", "96", 1);
+    setenv("NVTX_INJECTION64_PATH", "/nowhere.so", 1);
+    setenv("A_WORD_OF_THE_JOB", "1", 1);
+    setenv("LC_ALL", "C", 1);
+    setenv("PYTHONPATH", ":/some/path::and/another:", 1);
     setenv("LAGOM_STRATEGY", "guided", 1);
     narrow_affinity(&narrow, &processors);
     sigfillset(&blocked);
@@ -145,15 +151,18 @@ static void started_scrubbed_and_alone(void)
     lagom_region_path(key, path);
     snprintf(wanted, sizeof(wanted), " --region %s --dir %s --mode tune\n", path, case_folder);
     const char *arguments = read_all("arguments");
-    CHECK(strncmp(arguments, "-c import runpy, sys; ", 22) == 0);
+    CHECK(strncmp(arguments, "-c import sys; ", 15) == 0);
     CHECK(strstr(arguments, "run_module('lagom.controller'") != NULL && strstr(arguments, wanted) != NULL);
 
     const char *environment = read_all("environment");
     CHECK(strstr(environment, "CUDA_VISIBLE_DEVICES=\n") != NULL);
     CHECK(strstr(environment, "CUDA_INJECTION") == NULL && strstr(environment, "NCCL_") == NULL);
     CHECK(strstr(environment, "OMP_NUM_THREADS=1\n") != NULL && strstr(environment, "LD_PRELOAD") == NULL);
-    CHECK(strstr(environment, "PYTHONPATH=/some/path\n") != NULL &&
-          strstr(environment, "LAGOM_STRATEGY=guided\n") != NULL);
+    CHECK(strstr(environment, "OPENBLAS_NUM_THREADS=1\n") != NULL && strstr(environment, "MKL_NUM_THREADS=1\n") != NULL);
+    CHECK(strstr(environment, "NVTX_") == NULL && strstr(environment, "A_WORD_OF_THE_JOB") == NULL);
+    CHECK(strstr(environment, "LC_ALL=C\n") != NULL && strstr(environment, "PATH=") != NULL);
+    CHECK(strstr(environment, "PYTHONPATH=/some/path:and/another\n") != NULL); /* an empty entry is the working folder */
+    CHECK(strstr(environment, "PYTHONSAFEPATH=1\n") != NULL && strstr(environment, "LAGOM_STRATEGY=guided\n") != NULL);
 
     CHECK(strstr(read_all("descriptors"), " 42 ->") == NULL);
     CHECK(strstr(read_all("descriptors"), "lagom-") == NULL || strstr(read_all("descriptors"), path) == NULL);
@@ -167,6 +176,60 @@ static void started_scrubbed_and_alone(void)
 
     CHECK(waitpid(-1, NULL, WNOHANG) == -1); /* no child of ours, not even a dead one */
     CHECK_EQUAL(region->header.spawn_claim, 1); /* the first process entry */
+}
+
+static uint32_t child_signals, children_seen, over;
+
+static void count_child_signal(int number)
+{
+    (void)number;
+    __atomic_add_fetch(&child_signals, 1, __ATOMIC_RELAXED);
+}
+
+/* As an MPI launcher or a pool of workers does: whatever child ends is collected here. */
+static void *collect_children(void *unused)
+{
+    (void)unused;
+    while (__atomic_load_n(&over, __ATOMIC_ACQUIRE) == 0) {
+        children_seen += waitpid(-1, NULL, WNOHANG) > 0;
+    }
+    return NULL;
+}
+
+/* python: NULL = the one that works. */
+static void the_job_sees_no_child(const char *python)
+{
+    pthread_t collector;
+    const struct sigaction counted = {.sa_handler = count_child_signal, .sa_flags = SA_RESTART};
+    allow_spawning();
+    if (python != NULL) {
+        setenv("LAGOM_PYTHON", python, 1);
+    }
+    CHECK(sigaction(SIGCHLD, &counted, NULL) == 0);
+    CHECK(pthread_create(&collector, NULL, collect_children, NULL) == 0);
+    first_communicator();
+    CHECK(python != NULL || wait_for("started"));
+    usleep(100000);
+    __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
+    pthread_join(collector, NULL);
+    CHECK_EQUAL(child_signals, 0);
+    CHECK_EQUAL(children_seen, 0);
+}
+
+static void the_job_sees_no_child_of_a_start(void)
+{
+    the_job_sees_no_child(NULL);
+}
+
+static void the_job_sees_no_child_of_a_failed_start(void)
+{
+    char path[256];
+    path_in_folder(path, "no-program");
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs("neither a program nor a script", file) >= 0 && fclose(file) == 0);
+    CHECK(chmod(path, 0700) == 0);
+    the_job_sees_no_child(path);
+    CHECK(strstr(map_region()->processes[0].remark, "could not be started") != NULL);
 }
 
 /* Eight ranks of a node at once: one controller. */
@@ -328,6 +391,8 @@ int main(void)
 {
     int failures = 0;
     failures += RUN(started_scrubbed_and_alone);
+    failures += RUN(the_job_sees_no_child_of_a_start);
+    failures += RUN(the_job_sees_no_child_of_a_failed_start);
     failures += RUN(one_winner);
     failures += RUN(a_dead_starters_claim_is_void);
     failures += RUN(forbidden);

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lagom.errors import LagomError
-from lagom.settings import controller_program
 from lagom.sim.virtual.job import Process
+from lagom.wire.controller_process import controller_environment, controller_program
 from lagom.wire.region import job_key, region_path
 
 STOP_SECONDS = 10.0
@@ -54,7 +54,12 @@ def _spawned(arguments: Sequence[str], environ: Mapping[str, str], said: Path) -
     line = [*controller_program(), *arguments]
     with said.open("ab") as log:
         return subprocess.Popen(
-            line, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            line,
+            env=controller_environment(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
 
 
