@@ -92,9 +92,9 @@ class Rank:
         return self.spec.iterations if named is None else min(named, self.spec.iterations)
 
     def _save(self) -> None:
-        self.log.save()
         if self.plans is not None:
-            self.plans.save()
+            self.plans.save()  # first: a rank killed in between has left the shape of every call in its log
+        self.log.save()
 
     def parent_alive(self) -> bool:
         """Whether the process that started us is still there: orphans end."""
