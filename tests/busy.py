@@ -64,7 +64,8 @@ def main() -> int:
             code = run(wanted.command, log)
         failed += code != 0
         print(f"run {number} of {wanted.runs}: exit code {code} after {time.monotonic() - began:.0f} s ({log})")
-        print(*(f"  {found.group()}" for found in SHOWN.finditer(log.read_text(errors="replace"))), sep="\n", flush=True)
+        shown = (found.group() for found in SHOWN.finditer(log.read_text(errors="replace")))
+        print(*(f"  {line}" for line in shown), sep="\n", flush=True)
     print(f"{wanted.runs - failed} of {wanted.runs} runs beside {wanted.loops} busy loops passed")
     return int(failed > 0)
 

@@ -25,7 +25,7 @@ ROOT = HERE.parent.parent
 SANITIZE = os.environ.get("LAGOM_SANITIZE", "")
 FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
 SKIPPED = 77
-TIME_LIMIT_S = 3600 if FULL else 110
+TIME_LIMIT_S = 3500 if FULL else 800
 
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-Icsrc", "-I."]
 FLAGS += ["-Wall", "-Wextra", "-Werror", "-Wshadow"]

@@ -156,9 +156,10 @@ static inline uint32_t state(void)
     return lagom_load_acquire(&process->timeline_state);
 }
 
-static inline bool becomes(uint32_t wanted, double seconds)
+/* In a second or two, but a busy machine may take its time. */
+static inline bool becomes(uint32_t wanted)
 {
-    uint64_t until = now_ns() + (uint64_t)(seconds * 1e9);
+    uint64_t until = now_ns() + 300000ull * MS;
     while (state() != wanted && now_ns() < until) {
         rest(2 * MS);
     }

@@ -24,7 +24,6 @@ def outcomes_of(played: Played) -> dict[int, journal.Outcome]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(100)
 def test_each_communicator_is_tuned_in_its_turn(job: Job, tmp_path: Path) -> None:
     """Without compute there is nothing to gain from fewer channels: both must end, and neither may get slower."""
     spec = JobSpec(
@@ -41,7 +40,6 @@ def test_each_communicator_is_tuned_in_its_turn(job: Job, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(100)
 def test_one_whose_calls_never_repeat_holds_the_other_up_no_longer_than_it_takes_to_see(
     job: Job, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from tests.system.play import ENDS, STOCK_KEPT, Played, play, searches
 from tests.system.support import Job
 from tests.system.truth import judge
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
+pytestmark = pytest.mark.slow
 
 CALLS = fsdp_like_calls(3, 128 << 20)
 COMM_ID = 0x5A4D

@@ -17,7 +17,7 @@ from lagom.wire.profile import read_profile
 from tests.system.play import play, searches
 from tests.system.support import Job
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
+pytestmark = pytest.mark.slow
 
 SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.003)
 

@@ -32,7 +32,7 @@ def run(place: Path, *options: str, iterations: int = 8000) -> tuple[list[Any], 
     environ = {**clean, "LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated"}
     job = [sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "4", "--iterations", str(iterations)]
     command = [sys.executable, "-m", "lagom", "run", *options, "--dir", str(place / "log"), "--", *job]
-    done = subprocess.run(command, cwd=place, env=environ, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=place, env=environ, capture_output=True, text=True)
     return list(journal.read(journal.find_log(place / "log"))), done
 
 

@@ -34,7 +34,7 @@ def spec(**changes: object) -> JobSpec:
 def play(job: Job, folder: Path, environ: dict[str, str], **changes: object) -> list[RankSummary]:
     """A whole job without a controller."""
     with VirtualJob(spec(**changes), folder, environ) as ranks:
-        summaries = ranks.finish(30)
+        summaries = ranks.finish()
         assert ranks.differences() == []
     return summaries
 
@@ -181,7 +181,6 @@ def test_no_place_for_a_region_is_stock(folder: str, job: Job, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(150)
 def test_random_bytes_neither_crash_nor_disagree(programs: Path, plugin: Path, job: Job) -> None:
     """Rings, header and plans turn to noise; 1,000 seeds. Before a commit stock, afterwards what was committed."""
     done = subprocess.run(
@@ -189,7 +188,6 @@ def test_random_bytes_neither_crash_nor_disagree(programs: Path, plugin: Path, j
         env={**os.environ, **job.environ},
         capture_output=True,
         text=True,
-        timeout=900 if FULL else 140,
         check=False,
     )
     assert done.returncode == 0, done.stderr

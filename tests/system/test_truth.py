@@ -16,7 +16,7 @@ from tests.system.play import play, searches
 from tests.system.support import FULL, Job
 from tests.system.truth import judge
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
+pytestmark = pytest.mark.slow
 
 GATHER, REDUCE = int(Function.ALL_GATHER), int(Function.ALL_REDUCE)
 TOLERANCE = 0.03  # six standard deviations of an iteration's length

@@ -128,9 +128,9 @@ def test_a_long_job_costs_a_bounded_buffer_and_little_time() -> None:
     for _ in range(20):
         for slot, process in SLOTS.items():
             contexts.add_spans(process, spans[slot])
-    began = time.perf_counter()
+    began = time.process_time()
     assert contexts.hidden_shares(history, program) is not None
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 3.0
     assert sum(one._rows.size for one in contexts._spans.values()) <= SPANS_KEPT
 
 

@@ -55,7 +55,7 @@ print(json.dumps({
 
 @pytest.mark.slow
 def test_two_million_kernels_in_five_seconds_and_500_mb() -> None:
-    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=True)
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     found = json.loads(ran.stdout)
     assert found["kernels"] == 50 * 5000 * 8
     assert (found["steps"], found["places"]) == (49, 5000)
