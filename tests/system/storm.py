@@ -292,7 +292,7 @@ def site_of_its_own() -> Iterator[Site]:
         environ = {"LAGOM_JOB_ID": f"storm-{uuid.uuid4().hex[:12]}", "LAGOM_SHM_DIR": name, "LAGOM_MODE": "tune"}
         environ |= {"LAGOM_DIR": f"{name}/log", "LAGOM_CONTROLLER": "none"}
         key, region = key_and_region(environ)
-        programs = build(folder)
+        programs = build()
         yield Site(programs, plugin_path(), key, region, environ, folder / "control")
 
 
