@@ -175,11 +175,11 @@ static inline void want(uint32_t wanted)
 static inline void switch_on_with(bool brackets)
 {
     want(1);
-    if (becomes(LAGOM_TIMELINE_STARTING, 2) && brackets) {
+    if (becomes(LAGOM_TIMELINE_STARTING) && brackets) {
         timeline.launch_begins(9);
         timeline.launch_ends();
     }
-    CHECK(becomes(LAGOM_TIMELINE_ON, 10));
+    CHECK(becomes(LAGOM_TIMELINE_ON));
 }
 
 static inline void switch_on(void)

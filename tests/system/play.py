@@ -42,6 +42,10 @@ STOCK_KEPT = ("stock_is_best", "cut_short")
 ENDS = ("improved", *STOCK_KEPT)
 
 
+#: Real seconds for a search that must end by itself, on a busy machine too.
+UNHURRIED = ("--search-seconds", "400")
+
+
 def searches(count: int = 1) -> Callable[[Played], bool]:
     """Until so many searches are over."""
     return lambda played: len(played.of(journal.Outcome)) >= count

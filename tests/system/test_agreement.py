@@ -16,8 +16,8 @@ from tests.system.storm import CELLS, CELLS_START, Control, Site, Storm, Weather
 from tests.system.support import FULL, Job
 from tests.waiting import wait_until
 
-PLANS = int(os.environ.get("LAGOM_AGREEMENT_PLANS", "100000" if FULL else "2000"))
-SECONDS = 3000 if FULL else 600  # at most; the 2,000 plans take five on two quiet cores
+PLANS = int(os.environ.get("LAGOM_AGREEMENT_PLANS", "100000" if FULL else "1000"))
+SECONDS = 3000 if FULL else 600  # at most; the 1,000 plans take five on two quiet cores
 KILL_EVERY, PAUSE_EVERY = (0.5, 0.05) if FULL else (0.03, 0.02)  # seconds, on average
 
 

@@ -74,7 +74,7 @@ def test_a_search_tries_no_more(job: Job, tmp_path: Path) -> None:
     capped = replace(job, environ=job.with_(NCCL_MAX_CTAS=str(CAP)))
     gathers = CommunicatorSpec(COMM_ID, "pg", ((int(Function.ALL_GATHER), 256 << 20),) * 6)
     spec = replace(SPEC, communicators=(gathers,), noise=0.003)
-    played = play(spec, capped, tmp_path, "--search-seconds", "4", until=searches())
+    played = play(spec, capped, tmp_path, "--search-seconds", "3", until=searches())
     tried = {config.channels for move in played.of(journal.Move) for config in move.candidate}
     assert tried - {None}, "no number of channels was tried"
     assert max(channels for channels in tried if channels is not None) <= CAP

@@ -20,6 +20,7 @@ from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.selection import Fabric
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
 from lagom.wire.profile import read_environment, read_profile
+from tests.system.play import UNHURRIED
 from tests.system.support import Job
 
 BIG, SMALL = 0xB16, 0x5A11
@@ -86,7 +87,7 @@ def test_nc_is_searched_above_stock_and_the_profile_asks_for_the_same_start(job:
     spec = replace(SPEC, communicators=(CommunicatorSpec(BIG, "big", calls),), iterations=1 << 30, noise=0.003)
     environ = job.with_(**ROOM)
     outcome = None
-    with ControllerProcess(environ, job.folder, ("--search-seconds", "15", "--stable-iterations", "5")) as controller:
+    with ControllerProcess(environ, job.folder, (*UNHURRIED, "--stable-iterations", "5")) as controller:
         controller.wait_for_region()
         with VirtualJob(spec, tmp_path / "ranks", environ) as ranks:
             while outcome is None:  # pytest's own limit ends this

@@ -17,7 +17,7 @@ from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.spec import JobSpec
 from lagom.wire.glance import TABLE_BYTES, glance
 from lagom.wire.layout import ffi
-from tests.system.play import ENDS, Played, play, searches
+from tests.system.play import ENDS, UNHURRIED, Played, play, searches
 from tests.system.support import Job
 
 pytestmark = pytest.mark.slow
@@ -92,7 +92,7 @@ def test_a_tuned_job_is_in_the_state_of_a_replay(job: Job, tmp_path: Path) -> No
             assert ranks.wait_iteration(ranks.iteration + 200)
             looks.append(State.of(job.region))
 
-    seen = play(spec, job, tmp_path / "tuned", "--search-seconds", "2", until=searches(), afterwards=look_twice)
+    seen = play(spec, job, tmp_path / "tuned", *UNHURRIED, until=searches(), afterwards=look_twice)
     assert seen.of(journal.Outcome)[0].verdict == "improved", seen.of(journal.Outcome)[0].reason
     first, second = looks
     assert first == second, "something was recorded, or changed, in 200 quiet iterations"
