@@ -1,6 +1,6 @@
 """The benchmark jobs, tiny, with gloo on this machine: they run, their schedules compute what plain autograd computes.
 
-Needs torch (and transformers), which lagom's own environment does not have: LAGOM_TEST_TORCH names a Python that does.
+Needs torch and transformers: lagom's own, or those of the Python that LAGOM_TEST_TORCH names.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import importlib.util
 import json
 import math
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +48,8 @@ def torch_python() -> str:
 
 
 needs_torch = pytest.mark.skipif(
-    not torch_python(), reason="torch is not installed here; LAGOM_TEST_TORCH=/path/to/python names one that has it"
+    not torch_python(),
+    reason="torch is not installed here; `make dev` does it, or LAGOM_TEST_TORCH=/path/to/python names one that has it",
 )
 
 
@@ -130,7 +132,9 @@ compare("experts", layers, lambda: ep_two_batch.step(layers, batches), lambda: p
 
 @needs_torch
 def test_schedules_compute_the_gradients_of_plain_autograd() -> None:
-    port = str(20000 + os.getpid() % 20000)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     line = [torch_python(), "-c", SCHEDULES, str(JOBS), port]
     done = subprocess.run(line, env=environ, capture_output=True, text=True, check=False)
