@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 # A loop ends by itself soon after its parent is gone, however that died.
-LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(1_000_000): pass"
+LOOP = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for _ in range(1_000_000): pass"
 SHOWN = re.compile(r"^=+ .*(passed|failed|error|skipped).* =+$|^(FAILED|ERROR) .*$", re.MULTILINE)
 
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
     """So many processes that do nothing but compute."""
-    loops = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(count)]
+    loops = [subprocess.Popen([sys.executable, "-c", LOOP, str(os.getpid())]) for _ in range(count)]
     try:
         yield
     finally:
