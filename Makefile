@@ -5,11 +5,17 @@
 PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
-STAMP  := $(VENV)/.lagom-installed
+RUN    := $(VENV)/.lagom-installed
+STAMP  := $(VENV)/.lagom-dev-installed
 PYTEST := $(PY) -m pytest
+# Tests at a time. Many of them start up to nine processes, so two already keep four cores busy.
+JOBS   ?= 2
+SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-gpu test-abi native lint asan ubsan tsan bench bench-gpu figures agreement memory-model plans kills soak readme fresh-clone clean
+.NOTPARALLEL: # two pips at once in one environment would hurt
+.PHONY: help demo test test-full test-busy test-gpu test-gpu-safety test-abi native dev lint asan-ubsan asan ubsan tsan bench bench-gpu \
+	figures agreement memory-model plans kills soak readme fresh-clone fuzz clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,17 +23,22 @@ help: ## what can be made
 demo: native ## 8 virtual ranks of an FSDP Llama under the real plugin, controller and search; no GPU, under a minute
 	$(PY) -m lagom demo
 
-test: native lint asan-ubsan tsan ## everything CI runs: lint, native tests under the sanitizers, pytest
-	$(PYTEST)
+test: dev lint ## everything CI runs: lint, native tests plain and under the sanitizers, pytest
+	LAGOM_SANITIZE="none address,undefined thread" $(PYTEST) $(SPREAD)
 
-test-full: native ## the same tests with the long versions (100,000 plans, 1,000 seeds, ...)
-	LAGOM_TEST_FULL=1 $(PYTEST) --timeout 3600
+test-full: dev ## the same tests with the long versions (100,000 plans, 1,000 seeds, ...)
+	LAGOM_TEST_FULL=1 LAGOM_SANITIZE="none address,undefined thread" $(PYTEST) $(SPREAD) --timeout 3600
 
-test-gpu: native ## tests that need NVIDIA GPUs and torch; each one skips and says why where there is none
+BUSY ?= 3
+RUNS ?= 1
+test-busy: dev ## `make test` RUNS=1 times beside BUSY=3 busy loops; what failed, run by run, and the logs in build/busy
+	$(PY) -m tests.busy --loops $(BUSY) --runs $(RUNS) -- $(MAKE) test
+
+test-gpu: dev ## tests that need NVIDIA GPUs and torch; each one skips and says why where there is none
 	$(PYTEST) tests/gpu --timeout 900
 
 GPU_EVIDENCE ?= $(CURDIR)/build/safety_gpu.json
-test-gpu-safety: native ## on GPUs: 2,000 configs a regime exact, kills, 8 minutes of FSDP under changing configs
+test-gpu-safety: dev ## on GPUs: 2,000 configs a regime exact, kills, 8 minutes of FSDP under changing configs
 	LAGOM_TEST_FULL=1 LAGOM_TEST_EVIDENCE=$(GPU_EVIDENCE) $(PYTEST) tests/gpu/test_exact.py tests/gpu/test_faults.py \
 		tests/gpu/test_soak.py --timeout 1200
 
@@ -35,23 +46,24 @@ lint: $(STAMP) ## ruff and mypy
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
-native: $(STAMP) ## build liblagom.so and libnccl-tuner-lagom.so into lagom/_lib
+native: $(RUN) ## build liblagom.so and libnccl-tuner-lagom.so into lagom/_lib
 	@$(PY) setup.py --quiet native
 
-.PHONY: asan-ubsan
-asan-ubsan: native
-	LAGOM_SANITIZE=address,undefined $(PYTEST) tests/native
+dev: $(STAMP) native
 
-asan: native ## native tests under AddressSanitizer
-	LAGOM_SANITIZE=address $(PYTEST) tests/native
+asan-ubsan: dev ## native tests under both AddressSanitizer and UndefinedBehaviorSanitizer
+	LAGOM_SANITIZE=address,undefined $(PYTEST) $(SPREAD) tests/native
 
-ubsan: native ## native tests under UndefinedBehaviorSanitizer
-	LAGOM_SANITIZE=undefined $(PYTEST) tests/native
+asan: dev ## native tests under AddressSanitizer
+	LAGOM_SANITIZE=address $(PYTEST) $(SPREAD) tests/native
 
-tsan: native ## native tests under ThreadSanitizer
-	LAGOM_SANITIZE=thread $(PYTEST) tests/native
+ubsan: dev ## native tests under UndefinedBehaviorSanitizer
+	LAGOM_SANITIZE=undefined $(PYTEST) $(SPREAD) tests/native
 
-memory-model: $(STAMP) ## the atomics under a C11 memory model: shipped orderings hold, weakened ones are found; needs relacy-dev
+tsan: dev ## native tests under ThreadSanitizer
+	LAGOM_SANITIZE=thread $(PYTEST) $(SPREAD) tests/native
+
+memory-model: dev ## the atomics under a C11 memory model: shipped orderings hold, weakened ones are found; needs relacy-dev
 	@$(PY) -m tests.memory_model.run || [ $$? = 77 ]
 
 bench: native ## latency of a decision and of a switch, and the simulator suite: every strategy on every workload (5 to 10 minutes)
@@ -68,10 +80,10 @@ bench-gpu: native ## ten minutes on GPUs: the telling rows of the matrix (NCCL_2
 		$(if $(NCCL_230),--nccl-230 $(NCCL_230))
 	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(GPU_PYTHON) -m benchmarks.matrix_page matrix_quick.json --table
 
-figures: $(STAMP) ## the paper's figures from the simulator, and the page that compares them (after: make bench)
+figures: $(RUN) ## the paper's figures from the simulator, and the page that compares them (after: make bench)
 	$(PY) -m benchmarks.figures
 
-agreement: native ## 8 ranks x 4 communicators, 100,000 plans, not one call on which two ranks differ
+agreement: dev ## 8 ranks x 4 communicators, 100,000 plans, not one call on which two ranks differ
 	LAGOM_TEST_FULL=1 $(PYTEST) tests/native tests/system -k agreement --timeout 3600
 
 PLANS ?= 1000000
@@ -87,10 +99,10 @@ SOAK_SEED ?= 20261120
 soak: native ## 8 virtual ranks tuned for SOAK_MINUTES=30 under kills, stops, pauses and noise; every call checked
 	$(PY) -m tests.soak --minutes $(SOAK_MINUTES) --seed $(SOAK_SEED) --json build/soak_$(SOAK_MINUTES)min.json
 
-test-abi: native ## NCCL's real wheels, from pip (200 to 350 MB each, one at a time): symbols, structs, offsets, recognition
+test-abi: dev ## NCCL's real wheels, from pip (200 to 350 MB each, one at a time): symbols, structs, offsets, recognition
 	LAGOM_TEST_ABI=1 $(PYTEST) tests/abi
 
-readme: native ## write anew the parts of the README that are made from the code
+readme: dev ## write anew the parts of the README that are made from the code
 	$(PY) -m tests.contract.readme_blocks
 
 fresh-clone: ## clone HEAD into a temporary folder and run `make test` and `make demo` there
@@ -102,12 +114,26 @@ fuzz: $(STAMP) ## every C reader under libFuzzer, FUZZ_SECONDS (1440) CPU second
 clean: ## remove what was built (the virtual environment stays)
 	rm -rf build dist lagom/_lib *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-# The environment is complete when the stamp exists; it is renewed when the dependencies change.
-$(STAMP): pyproject.toml
+# The environment is complete when its stamp exists; it is renewed when the dependencies change. $(RUN): what lagom itself
+# needs, and so the demo. $(STAMP): tests, ruff and mypy as well.
+define make_environment
 	@command -v $(PYTHON) >/dev/null || { echo "lagom: $(PYTHON) is not on PATH; install Python >= 3.10 or say make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "lagom: Python >= 3.10 is needed and $(PYTHON) is older; say make PYTHON=python3.12 or similar" >&2; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
 		{ echo "lagom: no virtual environment could be made; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+endef
+PIP := $(PY) -m pip --quiet --disable-pip-version-check install
+
+$(RUN): pyproject.toml
+	$(make_environment)
+	$(PIP) 'setuptools>=77'
+	$(PIP) --no-build-isolation --editable .
 	@touch $@
+
+$(STAMP): pyproject.toml
+	$(make_environment)
+	$(PIP) 'setuptools>=77'
+	$(PIP) --no-build-isolation --editable '.[dev]'
+	$(PIP) --no-deps 'HolisticTraceAnalysis==0.5.0'
+	@touch $(RUN) $@

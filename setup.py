@@ -99,7 +99,8 @@ def compile_object(source: Path, headers_changed: float) -> Path:
 
 
 def link_library(name: str, objects: list[Path], map_file: str, extra: tuple[str, ...], out: Path) -> None:
-    """Links beside the target and renames: a running job keeps the old file mapped and is not disturbed."""
+    """Links beside the target and renames: a running job keeps the old file mapped and is not disturbed. A library
+    that was linked in this way from these objects is left as it is."""
     fresh = out / f".{name}.{os.getpid()}"
     linking = [
         *shlex.split(compiler()),
@@ -109,8 +110,16 @@ def link_library(name: str, objects: list[Path], map_file: str, extra: tuple[str
         f"-Wl,--version-script={map_file}",
         f"-Wl,-soname,{name}",
     ]
-    call([*linking, *map(str, objects), *extra, *shlex.split(os.environ.get("LDFLAGS", "")), "-o", str(fresh)])
-    fresh.replace(out / name)
+    command = [*linking, *map(str, objects), *extra, *shlex.split(os.environ.get("LDFLAGS", ""))]
+    library = out / name
+    note = OBJECTS / f"{hashlib.sha256(str(library).encode()).hexdigest()[:8]}.linked"
+    newest = max(path.stat().st_mtime for path in [*objects, ROOT / map_file])
+    if library.exists() and library.stat().st_mtime > newest and note.exists() and note.read_text() == str(command):
+        library.touch()  # whoever compares it with the sources sees that it is of today
+        return
+    call([*command, "-o", str(fresh)])
+    fresh.replace(library)
+    note.write_text(str(command))
 
 
 def call(command: list[str]) -> None:

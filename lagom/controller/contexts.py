@@ -22,7 +22,8 @@ from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN
 
 #: Over all ranks; 6 MB and 1 MB. Eight ranks keep two iterations of 6,000 kernels each.
 SPANS_KEPT, CALLS_KEPT = 98_304, 16_384
-#: How long tuning may wait for the answer, and how many iterations must have gone by before it no longer waits.
+#: How long tuning waits for the answer, and how many iterations the ranks must have called meanwhile, and since the
+#: beginning, before it no longer waits: on a busy machine a rank may show nothing for seconds.
 PATIENCE_SECONDS, PATIENCE_ITERATIONS = 1.0, 3
 _NOWHERE = 0xFFFFFFFF
 
@@ -54,7 +55,7 @@ class Contexts:
     began: float  # monotonic seconds
     _calls: dict[int, Newest] = field(default_factory=dict)
     _spans: dict[int, Newest] = field(default_factory=dict)
-    _asked: float | None = None
+    _asked: tuple[float, int] | None = None
 
     def add_calls(self, slot: int, records: NDArray[Any]) -> None:
         """Call records of one rank."""
@@ -96,11 +97,12 @@ class Contexts:
             len(processes) == len(self.slots) and processes <= set(self._spans) and set(self.slots) <= set(self._calls)
         )
 
-    def worth_waiting(self, program: Program, now: float) -> bool:
-        """Whether an answer may still come: a little more than nothing is waited for it."""
-        self._asked = now if self._asked is None else self._asked
-        soon = now - self._asked < PATIENCE_SECONDS
-        return soon or now - self.began < PATIENCE_ITERATIONS * program.iteration_ns * 1e-9
+    def worth_waiting(self, program: Program, now: float, call: int) -> bool:
+        """Whether an answer may still come: a little more than nothing is waited for it. ``call``: the newest seen."""
+        asked, first_call = self._asked = self._asked or (now, call)
+        if now - asked < PATIENCE_SECONDS or now - self.began < PATIENCE_ITERATIONS * program.iteration_ns * 1e-9:
+            return True
+        return call - first_call < PATIENCE_ITERATIONS * program.calls_per_iteration
 
 
 def _placed(records: NDArray[Any], where: dict[int, int]) -> NDArray[Any]:

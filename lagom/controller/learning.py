@@ -113,7 +113,8 @@ class Learning(Deaf):
         if (known := ground.learned) is not None and known.tuned.program.positions == program.positions:
             return self._learned_before(known, program, tier)
         hidden = contexts.hidden_shares(ground.history, program) if tier is Tier.TIMELINE else None
-        if hidden is None and tier is Tier.TIMELINE and contexts.worth_waiting(program, now):
+        call = ground.history.numbers[-1]
+        if hidden is None and tier is Tier.TIMELINE and contexts.worth_waiting(program, now, call):
             return None
         tuned = tuned_program(program, hidden)
         problem = ground.evidence.problem(tuned, ground.region.processes(), ground.options.headroom)

@@ -20,8 +20,9 @@ from lagom.wire.plan import Plan
 from lagom.wire.region import Region
 
 LOOK_SECONDS = 0.03
-#: Ranks that have passed the lease's end are given this long to deliver their last kernels.
-TAIL_SECONDS = 2.0
+#: Ranks that have passed the lease's end are given this long, and the calls of this many iterations, to deliver their
+#: last kernels: on a busy machine a rank may not run for seconds.
+TAIL_SECONDS, TAIL_ITERATIONS = 2.0, 3
 #: A window whose calls stop coming (evaluation, a checkpoint, a hang of the job's own) is given up after this long.
 STALLED_SECONDS = 60.0
 
@@ -70,6 +71,7 @@ class Window:
     _looked_at: float = 0.0
     _moved_at: float = 0.0
     _smallest: int = field(default=-1)
+    _beyond: int = 0  # calls that every rank has made behind the lease
 
     @property
     def starts_only(self) -> bool:
@@ -137,13 +139,17 @@ class Window:
         """Whether pairs that irregular calls have spoilt leave the window short."""
         assert self._meter is not None
         rested = now - self._moved_at
-        if ended:
-            return rested > TAIL_SECONDS or self._meter.has_measured(self._end_call)
+        if ended and self._meter.has_measured(self._end_call):
+            return True
+        tail = TAIL_ITERATIONS * self.tuned.program.calls_per_iteration
+        if ended and self._beyond >= tail:
+            return rested > TAIL_SECONDS
         return rested > STALLED_SECONDS
 
     def _note_progress(self, now: float) -> bool:
         """Whether every rank has passed the end of the lease."""
         _, smallest, _ = self.region.counters(self.communicator)
+        self._beyond = smallest - self._end_call
         if smallest != self._smallest and smallest < self._end_call:
             self._smallest, self._moved_at = smallest, now
         elif smallest >= self._end_call > self._smallest:

@@ -36,7 +36,7 @@ def test_a_wheel_holds_every_library_and_every_file_of_the_package(source: Path,
     )
     (packed,) = tmp_path.glob("*.tar.gz")  # by way of the source distribution: that has to be complete as well
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(packed)], check=True, timeout=110)
+    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(packed)], check=True)
     (wheel,) = tmp_path.glob("*.whl")
     assert "-py3-none-linux_" in wheel.name, "one wheel for every Python 3"
     names = set(zipfile.ZipFile(wheel).namelist())

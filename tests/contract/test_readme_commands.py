@@ -96,7 +96,7 @@ def test_each_command_is_run_or_has_a_reason_not_to(command: str) -> None:
 @pytest.mark.parametrize("command", [c for c in COMMANDS if is_one_of(c, RUN)])
 def test_commands_that_need_no_gpu_do_what_they_say(command: str, tmp_path: Path) -> None:
     line = re.sub(r"(^|\$\(|\s)lagom(?=\s)", rf"\1{shlex.quote(sys.executable)} -m lagom", command)
-    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, check=False)
     allowed = (0, 1) if "doctor" in command else (0,)  # 1 = the doctor found a problem with this machine
     assert done.returncode in allowed, done.stderr
 

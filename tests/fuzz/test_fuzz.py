@@ -33,7 +33,7 @@ def run(command: list[str], environ: dict[str, str]) -> None:
         start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate()
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise

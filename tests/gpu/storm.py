@@ -29,8 +29,8 @@ from lagom.wire.plan import Plan, Rule
 from lagom.wire.region import Capture, CommunicatorView, Publication, Region, Verdict, job_key
 from tests.gpu.jobs.operations import OPERATIONS
 
-FIRST_RANK_SECONDS = 120.0  # a machine that has never loaded torch takes long over it
-LEARN_SECONDS, LEARN_ITERATIONS = 60.0, 10
+FIRST_RANK_SECONDS = 300.0  # a machine that has never loaded torch takes long over it
+LEARN_SECONDS, LEARN_ITERATIONS = 300.0, 10
 STOCK_SECONDS = 1.0  # untouched at first, to see how many channels NCCL has built
 OFFER_SECONDS = 5.0
 DEFAULT_CHANNELS = 4  # where no kernel told how many there are

@@ -50,6 +50,10 @@ QUIET = ("OMP_NUM_THREADS", "FutureWarning", "return func(", "USDT", "****")
 
 def why_not() -> str:
     """Why nothing here can run on this machine; empty if it can."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:  # and torch need not be loaded to know it
+        return "needs NVIDIA GPUs, and their driver is not installed here"
     if importlib.util.find_spec("torch") is None:
         return "needs torch with CUDA, and torch is not installed here"
     import torch

@@ -140,7 +140,7 @@ static inline int run_case(void (*function)(void), const char *name)
     pid_t child = fork();
     if (child == 0) {
         fresh_environment();
-        alarm(60); /* a case that hangs is a case that fails */
+        alarm(600); /* a case that hangs is a case that fails */
         function();
         exit(0);
     }

@@ -102,7 +102,7 @@ static void threads_with_a_communicator_each(void)
         CHECK(pthread_create(&threads[i], NULL, live_and_call, (void *)i) == 0);
     }
     struct lagom_region *region = NULL;
-    for (int i = 0; i < 2000 && (region = map_region()) == NULL; i++) {
+    for (int i = 0; i < 600000 && (region = map_region()) == NULL; i++) {
         usleep(1000);
     }
     CHECK(region != NULL);

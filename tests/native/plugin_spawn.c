@@ -42,7 +42,7 @@ static bool wait_for(const char *name)
 {
     char path[256];
     path_in_folder(path, name);
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 60000; i++) {
         if (access(path, F_OK) == 0) {
             return true;
         }
@@ -80,7 +80,7 @@ static bool blocks(int signal)
     char path[64], line[256];
     unsigned long mask = ~0ul;
     snprintf(path, sizeof(path), "/proc/%d/status", atoi(read_all("started")));
-    for (int look = 0; look < 20 && (mask >> (signal - 1) & 1u) != 0; look++) {
+    for (int look = 0; look < 3000 && (mask >> (signal - 1) & 1u) != 0; look++) {
         FILE *file = fopen(path, "r");
         CHECK(file != NULL);
         while (fgets(line, sizeof(line), file) != NULL) {
@@ -286,7 +286,7 @@ static void a_dead_starters_claim_is_void(void)
     CHECK_EQUAL(lines_in("started"), 1);
     end_of(starter);
     pid_t heir = a_rank_that_stays(); /* into the dead one's entry: that does not make the claim its own */
-    for (int i = 0; i < 500 && lines_in("started") < 2; i++) {
+    for (int i = 0; i < 60000 && lines_in("started") < 2; i++) {
         usleep(10000);
     }
     CHECK_EQUAL(lines_in("started"), 2);

@@ -179,7 +179,7 @@ static void fork_a_worker(void)
 {
     pid_t child = fork();
     if (child == 0) {
-        alarm(20);
+        alarm(600);
         _exit(region->header.magic != LAGOM_MAGIC || !sanitized() ? 0 : 1); /* the shared mapping is gone from it */
     }
     int status = 0;

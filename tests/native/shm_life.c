@@ -18,6 +18,8 @@ static bool exists(const char *file)
     return access(file, F_OK) == 0;
 }
 
+#define FAR_TOO_LONG 60 /* seconds for what takes two, even on a busy machine; fifty times two are a hundred */
+
 static double seconds(void)
 {
     struct timespec now;
@@ -154,15 +156,16 @@ static void hold_a_half_made_one(void)
 static void a_maker_is_waited_for(void)
 {
     snprintf(being_made, sizeof(being_made), "%s.tmp.0123456789abcdef", path);
-    pid_t maker = child_that_stays(hold_a_half_made_one), killer = fork();
+    pid_t maker = child_that_stays(hold_a_half_made_one);
+    double began = seconds();
+    pid_t killer = fork();
     if (killer == 0) {
         usleep(200 * 1000);
         kill(maker, SIGKILL);
         _exit(0);
     }
-    double began = seconds();
     struct lagom_mapping mine = join_or_die("job");
-    CHECK(seconds() - began > 0.1 && seconds() - began < 1.5);
+    CHECK(seconds() - began > 0.1);
     CHECK_EQUAL(files_of_ours(), 1);
     lagom_region_leave(&mine, true);
     CHECK(status_of(killer) == 0 && waitpid(maker, NULL, 0) == maker);
@@ -171,7 +174,7 @@ static void a_maker_is_waited_for(void)
     kill(maker, SIGSTOP);
     began = seconds();
     mine = join_or_die("job");
-    CHECK(seconds() - began > 0.9 && seconds() - began < 15);
+    CHECK(seconds() - began > 0.9 && seconds() - began < FAR_TOO_LONG);
     kill_child(maker);
     lagom_region_leave(&mine, true);
     CHECK(unlink(being_made) == 0);
@@ -200,7 +203,7 @@ static void fill_a_small_memory(void)
         CHECK(pipe(gate) == 0);
         for (int i = 0; i < 8; i++) {
             if ((children[i] = fork()) == 0) {
-                alarm(30);
+                alarm(600);
                 join_at_the_gate();
             }
         }
@@ -266,7 +269,7 @@ static void a_stopped_judge_holds_nobody_up(void)
     kill(judge, SIGSTOP);
     double began = seconds();
     CHECK_EQUAL(lagom_region_join(&late, "job", LAGOM_CLOCK_MONOTONIC), LAGOM_REGION_HELD);
-    CHECK(seconds() - began < 15);
+    CHECK(seconds() - began < FAR_TOO_LONG);
     kill_child(judge);
     late = join_or_die("job");
     kill_child(rank);
@@ -300,7 +303,7 @@ static void join_and_wait(void)
     char byte;
     struct lagom_mapping mapping = join_or_die("job");
     CHECK_EQUAL(mapping.region->processes[mapping.process].pid, 1);
-    alarm(30);
+    alarm(600);
     while (lagom_region_processes_alive(&mapping) < 9) { /* told by locks: everybody's process id is the same */
         usleep(1000);
     }
@@ -322,7 +325,7 @@ static void ranks_in_containers_find_each_other(void)
         children[i] = in_a_container(join_and_wait);
     }
     struct lagom_mapping mine = join_or_die("job");
-    double end = seconds() + 20;
+    double end = seconds() + 600;
     while (lagom_region_processes_alive(&mine) < 9 && seconds() < end && !one_has_ended()) {
         usleep(1000);
     }

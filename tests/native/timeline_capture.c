@@ -37,7 +37,7 @@ static void one_of_each(size_t record_bytes)
     CHECK(strcmp(region->names[matmul->name - 1].text, MATMUL) == 0);
     CHECK_EQUAL(region->names[matmul->name - 1].ready, 1);
     want(0);
-    CHECK(becomes(LAGOM_TIMELINE_OFF, 1));
+    CHECK(becomes(LAGOM_TIMELINE_OFF));
     compute();
     rest(50 * MS);
     drain();
@@ -206,7 +206,7 @@ static void refused_by_cupti(void)
     attach();
     fake.set(216, 0, 1);
     want(1);
-    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 2));
+    CHECK(becomes(LAGOM_TIMELINE_YIELDED));
     CHECK(strstr(process->remark, "does not record kernels") != NULL);
     leave();
 }

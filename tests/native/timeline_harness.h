@@ -156,9 +156,10 @@ static inline uint32_t state(void)
     return lagom_load_acquire(&process->timeline_state);
 }
 
-static inline bool becomes(uint32_t wanted, double seconds)
+/* In a second or two, but a busy machine may take its time. */
+static inline bool becomes(uint32_t wanted)
 {
-    uint64_t until = now_ns() + (uint64_t)(seconds * 1e9);
+    uint64_t until = now_ns() + 300000ull * MS;
     while (state() != wanted && now_ns() < until) {
         rest(2 * MS);
     }
@@ -174,11 +175,11 @@ static inline void want(uint32_t wanted)
 static inline void switch_on_with(bool brackets)
 {
     want(1);
-    if (becomes(LAGOM_TIMELINE_STARTING, 2) && brackets) {
+    if (becomes(LAGOM_TIMELINE_STARTING) && brackets) {
         timeline.launch_begins(9);
         timeline.launch_ends();
     }
-    CHECK(becomes(LAGOM_TIMELINE_ON, 10));
+    CHECK(becomes(LAGOM_TIMELINE_ON));
 }
 
 static inline void switch_on(void)

@@ -12,7 +12,7 @@ static void torch_profiler_comes_and_goes(void)
     fake.counts(before);
     fake.torch_profiling(1);
     fake.steal();
-    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 1));
+    CHECK(becomes(LAGOM_TIMELINE_YIELDED));
     CHECK(strstr(process->remark, "torch.profiler") != NULL);
     want(0);
     rest(100 * MS);
@@ -23,7 +23,7 @@ static void torch_profiler_comes_and_goes(void)
     rest(400 * MS);
     CHECK_EQUAL(state(), LAGOM_TIMELINE_YIELDED); /* still theirs */
     fake.torch_profiling(0);
-    CHECK(becomes(LAGOM_TIMELINE_ON, 3));
+    CHECK(becomes(LAGOM_TIMELINE_ON));
     drain();
     span_count = 0;
     nccl_launch(GATHER, 4, 9, 1, LAGOM_ALL_GATHER, 16);
@@ -42,7 +42,7 @@ static void torch_profiles_a_thread(void)
     fake.torch_profiling_thread(1);
     fake.steal();
     nccl_launch(GATHER, 4, 1, 1, LAGOM_ALL_GATHER, 16);
-    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 1));
+    CHECK(becomes(LAGOM_TIMELINE_YIELDED));
     CHECK(strstr(process->remark, "torch.profiler") != NULL);
     for (int i = 0; i < 80; i++) {
         nccl_launch(GATHER, 4, 2, 1, LAGOM_ALL_GATHER, 16);
@@ -52,7 +52,7 @@ static void torch_profiles_a_thread(void)
         CHECK_EQUAL(after[2], before[2]);
     }
     fake.torch_profiling_thread(0);
-    CHECK(becomes(LAGOM_TIMELINE_ON, 5));
+    CHECK(becomes(LAGOM_TIMELINE_ON));
     leave();
 }
 
@@ -65,7 +65,7 @@ static void somebody_takes_the_clock(void)
     fake.counts(before);
     fake.take_clock();
     uint64_t began = now_ns();
-    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 1));
+    CHECK(becomes(LAGOM_TIMELINE_YIELDED));
     CHECK(now_ns() - began < 500 * MS);
     fake.steal();
     rest(700 * MS); /* nobody is profiled yet: still theirs */
@@ -77,7 +77,7 @@ static void somebody_takes_the_clock(void)
     fake.counts(after);
     CHECK_EQUAL(after[1], before[1]);
     CHECK_EQUAL(after[2], before[2]);
-    CHECK(becomes(LAGOM_TIMELINE_ON, 6)); /* it was profiled, and is no longer */
+    CHECK(becomes(LAGOM_TIMELINE_ON)); /* it was profiled, and is no longer */
     leave();
 }
 
@@ -111,7 +111,7 @@ static void somebody_takes_the_callbacks_silently(void)
     fake.torch_profiling_thread(1); /* it was torch; and is no longer */
     nccl_launch(GATHER, 4, 498, 1, LAGOM_ALL_GATHER, 16);
     fake.torch_profiling_thread(0);
-    CHECK(becomes(LAGOM_TIMELINE_ON, 6)); /* registered again: it is still wanted */
+    CHECK(becomes(LAGOM_TIMELINE_ON)); /* registered again: it is still wanted */
     rest(50 * MS); /* their half-filled buffer comes to us, is not ours, and takes its records with it */
     nccl_launch(GATHER, 4, 500, 1, LAGOM_ALL_GATHER, 16);
     nccl_launch(SCATTER, 4, 501, 1, LAGOM_REDUCE_SCATTER, 16);
@@ -138,7 +138,7 @@ static void an_injected_tool_is_respected(void)
     setenv("CUDA_INJECTION64_PATH", "/opt/nvidia/libToolsInjection64.so", 1);
     attach();
     want(1);
-    CHECK(becomes(LAGOM_TIMELINE_YIELDED, 2));
+    CHECK(becomes(LAGOM_TIMELINE_YIELDED));
     CHECK(strstr(process->remark, "CUDA_INJECTION64_PATH") != NULL);
     int counts[4];
     fake.counts(counts);

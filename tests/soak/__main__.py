@@ -34,11 +34,12 @@ from tests.soak.keeper import Keeper
 from tests.soak.process import open_files, resident_bytes
 from tests.soak.story import Story
 
-STUCK_SECONDS = 60.0  # without an iteration although everybody runs; pauses of the harness and a busy machine included
+STUCK_SECONDS = 300.0  # without an iteration although everybody runs; pauses of the harness and a busy machine included
 MOST_RESIDENT = 256 << 20  # of a controller and of a rank, with what they share
 MOST_FILES = 64
 MOST_SAID = 16 << 20  # controller.log
 TICK = 0.02
+LEAST_INJECTED = 5  # faults
 
 
 @dataclass(frozen=True)
@@ -79,22 +80,29 @@ class Soak:
         warm()
         with contextlib.closing(self._keeper):
             self._keeper.start()
-            while time.monotonic() - began < self._wanted.seconds and not self.faults:
-                self._generation(number, began + self._wanted.seconds)
+            end = began + self._wanted.seconds
+            while (time.monotonic() < end or not self._has_tested_enough()) and not self.faults:
+                self._generation(number, end)
                 number += 1
                 self._say(number, time.monotonic() - began)
             self._weather.settle()
             self._keeper.stop(pause=1e9)
-            self._until(lambda: not self._keeper.is_running(), 30.0)
+            self._until(lambda: not self._keeper.is_running(), STUCK_SECONDS)
         self.faults += self._weather.faults
         return self._summary(time.monotonic() - began)
+
+    def _has_tested_enough(self) -> bool:
+        """However short it was to be and however busy the machine is."""
+        injected = sum(self._weather.counts.values())
+        return self.seen["generations"] >= 2 and self.seen["plans in force"] > 0 and injected > LEAST_INJECTED
 
     # -- one generation
 
     def _generation(self, number: int, end: float) -> None:
         ranks = self._wanted.ranks if self._dice.random() < 0.7 else self._dice.choice([2, 4, self._wanted.ranks])
         spec = some_job(self._dice, number, ranks, self._wanted.small)
-        until = min(end, time.monotonic() + self._dice.uniform(*self._wanted.life))
+        now, life = time.monotonic(), self._dice.uniform(*self._wanted.life)
+        until = min(end, now + life) if now < end else now + life
         with Generation(spec, self._state / f"ranks{number}", self._environ, number) as generation:
             self._weather.generation, self._weather.calm = generation, self._dice.choice([1.0, 1.0, 1.0, 6.0])
             self._until(lambda: generation.dying or time.monotonic() > until or bool(self.faults), float("inf"))

@@ -18,7 +18,6 @@ from tests.soak.judge import Judge, Verdict
 
 FIRST_COMM_ID = 0x50A4_0000
 VERSIONS = ("2.27", "2.28", "2.29", "2.30", "2.30", "2.31")
-FINISH_SECONDS = 90.0
 
 
 def forked_rank(arguments: Sequence[str], environ: Mapping[str, str], said: Path, fd: int) -> Forked:
@@ -106,7 +105,7 @@ class Generation:
                 process.wait()
             return
         self.job.stop()
-        self.job.finish(FINISH_SECONDS)
+        self.job.finish()
 
     def judged(self, judge: Judge) -> Verdict:
         """What its files say; kept only if something is wrong."""

@@ -15,11 +15,10 @@ KILLS = 100
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_killed_controllers_leave_the_ranks_agreed_and_going(tmp_path: Path) -> None:
     """In a process of its own: pytest's has threads, and what forks here must have none."""
     line = [sys.executable, "-m", "tests.soak.test_kills", str(tmp_path)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -18,7 +18,7 @@ from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.layout import ffi
 from lagom.wire.plan import Plan, Rule, fill_plan
-from tests.soak.__main__ import Wanted, soak
+from tests.soak.__main__ import LEAST_INJECTED, Wanted, soak
 from tests.soak.judge import Judge, Verdict
 from tests.soak.oracle import Schedule
 
@@ -29,20 +29,18 @@ SECONDS = 12
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(90)
 def test_short_soak(tmp_path: Path) -> None:
     """In a process of its own: pytest's has threads, and what forks here must have none."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.soak.test_soak", str(tmp_path / "state")],
         capture_output=True,
         text=True,
-        timeout=85,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     summary = json.loads(done.stdout)
     assert summary["violations"] == []
     assert summary["seen"]["generations"] >= 2
-    assert sum(summary["injected"].values()) > 5
+    assert sum(summary["injected"].values()) > LEAST_INJECTED
 
 
 def plan() -> Plan:

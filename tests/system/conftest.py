@@ -25,9 +25,9 @@ def plugin() -> Path:
 
 
 @pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def programs() -> Path:
     """Folder with every program of ``native/``, compiled and linked with liblagom."""
-    return build(tmp_path_factory.mktemp("programs"))
+    return build()
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.wire.plan import Plan
 from lagom.wire.region import Publication, Region, Verdict
 
-PATIENCE = 20.0
+PATIENCE = 600.0
 
 
 def say(**words: Any) -> None:

@@ -7,6 +7,7 @@ wrong meanwhile. A referee in shared memory compares every call of every rank.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import mmap
 import os
 import random
@@ -26,6 +27,7 @@ from lagom.sim.virtual.control import key_and_region
 from lagom.wire.library import plugin_path
 from tests.evidence import circumstances, save
 from tests.system.programs import build
+from tests.waiting import wait_until
 
 HEADER = (Path(__file__).parent / "native" / "storm.h").read_text()
 FIELDS = [  # of struct storm_control, in order
@@ -192,7 +194,8 @@ class Storm:
         dice, end = random.Random(weather.seed), time.monotonic() + weather.seconds
         next_kill = time.monotonic() + weather.kill_every
         while not control["stop"] and time.monotonic() < end:
-            if control.count("committed") >= weather.plans and self.kills >= weather.kills:
+            meddled = control.count("torn", INTRUDER) and control.count("stale", INTRUDER)
+            if control.count("committed") >= weather.plans and self.kills >= weather.kills and meddled:
                 return
             assert all(rank.poll() is None for rank in self.ranks), "a rank ended by itself"
             assert not self.publisher.died_by_itself(), "the publisher ended by itself"
@@ -219,10 +222,12 @@ class Storm:
         if dice.random() < 0.5:
             self.intruder.send(signal.SIGCONT)
 
-    def finish(self, control: Control) -> list[int]:
-        """Ends the ranks in order; their exit codes."""
+    def finish(self, control: Control) -> list[int | None]:
+        """Ends the ranks in order; their exit codes, None = it did not end."""
         control["stop"] = 1
-        return [rank.wait(20) for rank in self.ranks]
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: all(rank.poll() is not None for rank in self.ranks), "the ranks to end")
+        return [rank.returncode for rank in self.ranks]
 
 
 def report_of(storm: Storm, control: Control, weather: Weather, seconds: float) -> dict[str, Any]:
@@ -250,7 +255,7 @@ def difference_text(control: Control) -> str:
     return "two ranks differ: " + ", ".join(f"{name} {control[name]:#x}" for name in names)
 
 
-def faults_of(control: Control, weather: Weather, report: dict[str, Any], codes: list[int]) -> list[str]:
+def faults_of(control: Control, weather: Weather, report: dict[str, Any], codes: list[int | None]) -> list[str]:
     """Every promise that did not hold, in words."""
     made = {
         difference_text(control): control["difference"] == 0,
@@ -268,12 +273,15 @@ def faults_of(control: Control, weather: Weather, report: dict[str, Any], codes:
 def blow(weather: Weather, site: Site) -> tuple[dict[str, Any], list[str]]:
     """A whole storm: the report, and what did not hold."""
     control, began = Control(site.page, weather), time.monotonic()
-    storm = Storm(site)
+    storm, faults = Storm(site), []
     with storm.running(control):
-        storm.blow(control, weather)
+        try:
+            storm.blow(control, weather)
+        except AssertionError as error:
+            faults.append(str(error))
         codes = storm.finish(control)
     report = report_of(storm, control, weather, time.monotonic() - began)
-    return report, faults_of(control, weather, report, codes)
+    return report, faults + faults_of(control, weather, report, codes)
 
 
 @contextmanager
@@ -284,7 +292,7 @@ def site_of_its_own() -> Iterator[Site]:
         environ = {"LAGOM_JOB_ID": f"storm-{uuid.uuid4().hex[:12]}", "LAGOM_SHM_DIR": name, "LAGOM_MODE": "tune"}
         environ |= {"LAGOM_DIR": f"{name}/log", "LAGOM_CONTROLLER": "none"}
         key, region = key_and_region(environ)
-        programs = build(folder)
+        programs = build()
         yield Site(programs, plugin_path(), key, region, environ, folder / "control")
 
 

@@ -14,10 +14,10 @@ from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.preset import build_simulator
 from lagom.sim.virtual.spec import JobSpec
 from lagom.wire.profile import read_profile
-from tests.system.play import play, searches
+from tests.system.play import UNHURRIED, play, searches
 from tests.system.support import Job
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
+pytestmark = pytest.mark.slow
 
 SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.003)
 
@@ -37,7 +37,7 @@ class Tuned:
 
 def tune(spec: JobSpec, job: Job, folder: Path, strategy: str) -> Tuned:
     """Until the search is over by itself, and some iterations more."""
-    played = play(spec, job, folder, "--strategy", strategy, "--search-seconds", "8", until=searches())
+    played = play(spec, job, folder, "--strategy", strategy, *UNHURRIED, until=searches())
     (program,) = played.of(journal.Program)
     (outcome,) = played.of(journal.Outcome)
     words = [unpack(word) for word in load(folder, spec.communicators[0].comm_id, 0)]

@@ -17,10 +17,10 @@ from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.spec import JobSpec
 from lagom.wire.glance import TABLE_BYTES, glance
 from lagom.wire.layout import ffi
-from tests.system.play import ENDS, Played, play, searches
+from tests.system.play import ENDS, UNHURRIED, Played, play, searches
 from tests.system.support import Job
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
+pytestmark = pytest.mark.slow
 
 SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.005)
 CHANGES_AT = 3000  # iterations: long after a search of two seconds and the reference, at the pace of
@@ -70,10 +70,10 @@ def replayed(spec: JobSpec, job: Job, folder: Path, profile: Path) -> tuple[Stat
     """The state of a job that replays, and what NCCL's log says."""
     environ = job.with_(LAGOM_MODE="replay", LAGOM_PROFILE=str(profile))
     with VirtualJob(spec, folder, environ) as ranks:
-        assert ranks.wait_iteration(100, 30)
+        assert ranks.wait_iteration(100)
         state = State.of(job.region)
         ranks.stop()
-        summaries = ranks.finish(30)
+        summaries = ranks.finish()
         assert ranks.differences() == []
     return state, [line for summary in summaries for line in summary.log]
 
@@ -89,10 +89,10 @@ def test_a_tuned_job_is_in_the_state_of_a_replay(job: Job, tmp_path: Path) -> No
 
     def look_twice(ranks: VirtualJob) -> None:
         for _ in range(2):
-            assert ranks.wait_iteration(ranks.iteration + 200, 30)
+            assert ranks.wait_iteration(ranks.iteration + 200)
             looks.append(State.of(job.region))
 
-    seen = play(spec, job, tmp_path / "tuned", "--search-seconds", "2", until=searches(), afterwards=look_twice)
+    seen = play(spec, job, tmp_path / "tuned", *UNHURRIED, until=searches(), afterwards=look_twice)
     assert seen.of(journal.Outcome)[0].verdict == "improved", seen.of(journal.Outcome)[0].reason
     first, second = looks
     assert first == second, "something was recorded, or changed, in 200 quiet iterations"

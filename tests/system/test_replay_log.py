@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from lagom import journal
 from lagom.explain import log as explained
+from tests.waiting import wait_until
 
 REFUSAL = "the profile was made for a number of ranks of 3 and this is 2"
 
@@ -25,15 +27,34 @@ def profile(place: Path, ranks: int) -> Path:
     return path
 
 
-def run(place: Path, *options: str, iterations: int = 8000) -> tuple[list[Any], subprocess.CompletedProcess[str]]:
-    """The demo's job of two ranks to its end, a second or so away; (events of its log, what it said)."""
+def events_in(folder: Path) -> list[Any]:
+    """What the log says so far."""
+    log = folder / journal.LOG_NAME
+    return list(journal.read(log)) if log.exists() else []
+
+
+def run(place: Path, *options: str, until: type) -> tuple[list[Any], subprocess.CompletedProcess[str]]:
+    """The demo's job of two ranks until an event of that kind is in its log; (events of its log, what it said)."""
     (place / "shm").mkdir()
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
     environ = {**clean, "LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated"}
-    job = [sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "4", "--iterations", str(iterations)]
+    job = [sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "4"]
     command = [sys.executable, "-m", "lagom", "run", *options, "--dir", str(place / "log"), "--", *job]
-    done = subprocess.run(command, cwd=place, env=environ, capture_output=True, text=True, timeout=120)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=place, env=environ, stdout=pipe, stderr=pipe, text=True) as process:
+        threading.Thread(target=tell_to_end, args=(process, place / "log", until)).start()
+        said = process.communicate()
+    done = subprocess.CompletedProcess(command, process.returncode, *said)
     return list(journal.read(journal.find_log(place / "log"))), done
+
+
+def tell_to_end(process: subprocess.Popen[str], folder: Path, until: type) -> None:
+    """SIGTERM once there is such an event: it is passed on to the job, which ends in order."""
+    wait_until(
+        lambda: process.poll() is not None or any(isinstance(event, until) for event in events_in(folder)),
+        f"{until.__name__} in {folder}",
+    )
+    process.terminate()
 
 
 def announced(done: subprocess.CompletedProcess[str]) -> str:
@@ -42,7 +63,9 @@ def announced(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> None:
-    events, done = run(tmp_path, "--mode", "replay", "--profile", str(profile(tmp_path, 2)))
+    events, done = run(
+        tmp_path, "--mode", "replay", "--profile", str(profile(tmp_path, 2)), until=journal.PlanCommitted
+    )
     assert done.returncode == 0
     assert isinstance(events[0], journal.JobStart)
     assert (events[0].mode, events[0].job) == ("replay", announced(done))
@@ -60,7 +83,9 @@ def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> Non
 
 
 def test_a_refused_replay_is_in_the_log_with_the_plugins_reason(tmp_path: Path) -> None:
-    events, done = run(tmp_path, "--mode", "replay", "--profile", str(profile(tmp_path, 3)))
+    events, done = run(
+        tmp_path, "--mode", "replay", "--profile", str(profile(tmp_path, 3)), until=journal.StandingAside
+    )
     assert done.returncode == 0
     assert REFUSAL in done.stderr, "the demo's ranks are heard"
     (aside,) = [event for event in events if isinstance(event, journal.StandingAside)]
@@ -77,7 +102,7 @@ def test_a_profile_of_another_job_is_not_said_to_be_in_force(tmp_path: Path) -> 
         "lagom-profile 2\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n"
         "site 0 allgather 123M nc=2\nprogram 3x0\nend\n"
     )
-    events, done = run(tmp_path, "--mode", "replay", "--profile", str(path))
+    events, done = run(tmp_path, "--mode", "replay", "--profile", str(path), until=journal.StandingAside)
     assert done.returncode == 0, done.stderr
     (aside,) = [event for event in events if isinstance(event, journal.StandingAside)]
     assert "not one iteration of its program (3 calls)" in aside.reason
@@ -90,7 +115,8 @@ def test_a_profile_of_another_job_is_not_said_to_be_in_force(tmp_path: Path) -> 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_auto_has_one_job_of_the_announced_name(tmp_path: Path, ranks: int) -> None:
     """Replayed: told by the launcher. Refused: tuned, and told by the controller that the ranks start."""
-    events, done = run(tmp_path, "--mode", "auto", "--profile", str(profile(tmp_path, ranks)))
+    until = journal.PlanCommitted if ranks == 2 else journal.RankJoined
+    events, done = run(tmp_path, "--mode", "auto", "--profile", str(profile(tmp_path, ranks)), until=until)
     starts = [event for event in events if isinstance(event, journal.JobStart)]
     assert [start.job for start in starts] == [announced(done)]
     assert starts[0].mode == ("auto" if ranks == 2 else "tune")

@@ -42,7 +42,7 @@ def play(job: Job, folder: Path, libnccl: Path, version: str, **environ: str) ->
     spec = JobSpec(RANKS, (CommunicatorSpec(COMM_ID, "pg", CALLS),), 5, version=version, timeline="none")
     nccl = {"LD_PRELOAD": str(libnccl), "VIRTUAL_NCCL": str(VERSIONS[version].code)}
     with VirtualJob(spec, folder, job.with_(**nccl, **environ)) as ranks:
-        summaries = ranks.finish(60)
+        summaries = ranks.finish()
         assert ranks.differences() == []
     return summaries
 

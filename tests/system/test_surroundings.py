@@ -26,6 +26,7 @@ from tests.system.storm import CELLS, Control, Weather
 from tests.system.support import Job
 from tests.system.test_controller_faults import Log, tuning
 from tests.system.test_user_paths import channels_used, events, finish, start, until
+from tests.waiting import wait_until
 
 HERE = Path(__file__).resolve().parent
 COMM_ID = 0x50BB
@@ -86,7 +87,6 @@ def applied(shared: Path) -> int:
 # -- shared memory
 
 
-@pytest.mark.timeout(100)
 def test_half_of_dockers_shared_memory_is_enough(tmp_path: Path) -> None:
     """Docker gives 64 MB to everybody; 32 MB are enough for us, and we take less than a quarter of them."""
     process = start(tmp_path, *behind(tmpfs("LAGOM_SHM_DIR", "size=32m")), LAGOM_JOB_ID="docker", LAGOM_SET=PIN)
@@ -96,7 +96,6 @@ def test_half_of_dockers_shared_memory_is_enough(tmp_path: Path) -> None:
     assert 2 in channels_used(tmp_path)
 
 
-@pytest.mark.timeout(100)
 @pytest.mark.parametrize(("options", "words"), [("size=16m", "a quarter of the free space"), ("ro", "Read-only")])
 def test_without_room_for_a_region_the_job_runs_stock(options: str, words: str, tmp_path: Path) -> None:
     assert words in runs_stock(tmp_path, behind(tmpfs("LAGOM_SHM_DIR", options)))
@@ -105,7 +104,6 @@ def test_without_room_for_a_region_the_job_runs_stock(options: str, words: str, 
 # -- folders
 
 
-@pytest.mark.timeout(100)
 def test_a_home_that_cannot_be_written_is_not_missed(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     variables = {
@@ -119,14 +117,12 @@ def test_a_home_that_cannot_be_written_is_not_missed(tmp_path: Path) -> None:
     assert list((tmp_path / "home").iterdir()) == []
 
 
-@pytest.mark.timeout(100)
 def test_a_log_folder_that_cannot_be_written_is_said_and_the_job_runs_stock(tmp_path: Path) -> None:
     folder = tmp_path / "lagom-log"
     said = runs_stock(tmp_path, behind(read_only("LAGOM_DIR")), LAGOM_DIR=str(folder))
     assert "the log folder cannot be written to (Read-only file system); set LAGOM_DIR" in said
 
 
-@pytest.mark.timeout(100)
 def test_a_full_disk_costs_the_log_and_nothing_else(tmp_path: Path) -> None:
     """The log's file system has no byte left: the search cannot be told, but what was pinned is agreed and runs."""
     full = [tmpfs("LAGOM_DIR", "size=8k,mode=0700"), 'head -c 8k /dev/zero > "$LAGOM_DIR/filler" || true']
@@ -141,7 +137,6 @@ def test_a_full_disk_costs_the_log_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_nothing_is_decided_by_the_wall_clock(job: Job, tmp_path: Path) -> None:
     """Ranks and controller under a wall clock that steps by ten days forth and back, twenty times a second: the search
     goes its way, trials are agreed and end, and only the log's time stamps tell of it."""
@@ -165,7 +160,6 @@ def test_nothing_is_decided_by_the_wall_clock(job: Job, tmp_path: Path) -> None:
 # -- process ids
 
 
-@pytest.mark.timeout(100)
 def test_ranks_in_containers_of_their_own_agree(programs: Path, plugin: Path, job: Job, tmp_path: Path) -> None:
     """Eight ranks, each process 1 of a PID namespace, as in a container a rank with shared /dev/shm: they find each
     other, nobody is taken for dead, and all follow the profile from one call on."""
@@ -183,13 +177,11 @@ def test_ranks_in_containers_of_their_own_agree(programs: Path, plugin: Path, jo
             subprocess.Popen([*line, str(tmp_path / "control"), str(rank)], env=environ, stderr=subprocess.DEVNULL)
         )
         time.sleep(dice.random() * 0.02)
-    end = time.monotonic() + weather.seconds
-    while min(map(min, control.calls())) < CELLS and not control["stop"] and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_until(lambda: min(map(min, control.calls())) >= CELLS or control["stop"], "enough calls")
     pids = {rank.pid for rank in glance(job.region).processes}
     alive = len(glance(job.region).processes)
     control["stop"] = 1
-    assert [rank.wait(20) for rank in ranks] == [0] * weather.ranks
+    assert [rank.wait() for rank in ranks] == [0] * weather.ranks
     assert (alive, pids) == (weather.ranks, {1})
     assert control["difference"] == 0
     assert control.changed() > CELLS
@@ -233,7 +225,6 @@ def spec(ranks: int = 2) -> JobSpec:
     return JobSpec(ranks, (CommunicatorSpec(COMM_ID, "pg", fsdp_like_calls(2, 32 << 20)),), iterations=1 << 40)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_ranks_of_every_launcher_meet_in_one_region(launcher: str, tmp_path: Path) -> None:
     shared = tmp_path / "shm"
@@ -241,12 +232,12 @@ def test_ranks_of_every_launcher_meet_in_one_region(launcher: str, tmp_path: Pat
     environ = {**LAUNCHERS[launcher], "LAGOM_SHM_DIR": str(shared), "LAGOM_MODE": "tune", "LAGOM_CONTROLLER": "none"}
     per_rank = {"RANK": "0", "PMI_RANK": "0", "SLURM_PROCID": "0"}  # differ in a real job; must not name it
     with VirtualJob(spec(), tmp_path / "ranks", {**environ, **per_rank}) as ranks:
-        assert ranks.wait_iteration(3, 30)
+        assert ranks.wait_iteration(3)
         (region,) = shared.iterdir()
         seen = glance(region)
         assert len(seen.processes) == 2, seen
         ranks.stop()
-        ranks.finish(20)
+        ranks.finish()
     assert seen.job_key.startswith(f"{NAMES[launcher]} uid={os.getuid()} boot="), seen.job_key
     assert seen.job_key.endswith("host=-")
     assert list(shared.iterdir()) == []

@@ -8,20 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.records import Function
 from lagom.sim.virtual.incidents import Incident, checkpoint, evaluation
 from lagom.sim.virtual.spec import JobSpec
-from tests.system.play import play, searches
+from tests.system.play import Played, play, searches
 from tests.system.support import FULL, Job
 from tests.system.truth import judge
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
+pytestmark = pytest.mark.slow
 
 GATHER, REDUCE = int(Function.ALL_GATHER), int(Function.ALL_REDUCE)
 TOLERANCE = 0.03  # six standard deviations of an iteration's length
 BLOCK_TOLERANCE = 0.01
 SEEDS = range(60) if FULL else range(2)
+PAIRS = 2000 if FULL else 100  # of samples
 
 
 def restless_job(dice: random.Random, timeline: str) -> JobSpec:
@@ -54,13 +56,18 @@ def restless_job(dice: random.Random, timeline: str) -> JobSpec:
     )
 
 
+def measured(played: Played) -> bool:
+    """Whether there is enough to judge, or no more to come."""
+    return sum(len(move.samples) for move in played.of(journal.Move)) >= PAIRS or searches()(played)
+
+
 @pytest.mark.parametrize("timeline", ["spans", "profiler"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_sample_is_what_its_config_costs(seed: int, timeline: str, job: Job, tmp_path: Path) -> None:
     dice = random.Random(seed)
     spec = restless_job(dice, timeline)
     strategy = dice.choice(["lagom", "guided"])
-    played = play(spec, job, tmp_path, "--search-seconds", "20", "--strategy", strategy, until=searches())
+    played = play(spec, job, tmp_path, "--strategy", strategy, until=measured)
     judged, wrong = judge(played, spec, tmp_path, tolerance=TOLERANCE)
     assert wrong == []
     if not judged:
@@ -73,7 +80,7 @@ def test_every_block_of_calls_is_what_its_config_costs(seed: int, job: Job, tmp_
     """Only the host's calls are seen, and each rank is late with them by up to 6 % of an iteration: over a block that
     is 1 % at most. Of a job that pauses the host's clock tells less: its run-ahead fills up again behind each pause."""
     spec = replace(restless_job(random.Random(seed), "none"), late=0.06, incidents=(), logging_every=0)
-    played = play(spec, job, tmp_path, "--search-seconds", "20", until=searches())
+    played = play(spec, job, tmp_path, until=measured)
     judged, wrong = judge(played, spec, tmp_path, tolerance=BLOCK_TOLERANCE)
     assert wrong == []
     assert judged > 20, "next to nothing was measured"

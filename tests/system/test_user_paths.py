@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from lagom import journal
 from lagom.cli.pin import write_pins
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.agreement import compare_folder, load, unpack
+from tests.waiting import wait_until
 
 COMM_ID = 0x1A60D
 #: The job: two virtual ranks that know nothing of lagom but the environment they were given; ends when `stop` appears.
@@ -57,18 +56,18 @@ def end_with_us() -> None:
 def finish(process: subprocess.Popen[str], place: Path, code: int = 0) -> tuple[str, str]:
     """Ends the job in peace; what it said. ``code``: what it is to exit with."""
     (place / "ranks" / "stop").touch()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert process.returncode == code, err
     assert "the job is over" in out
     return out, err
 
 
 def until(found: Callable[[], bool], what: str, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
-    while not found():
+    def found_or_over() -> bool:
         assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
+        return found()
+
+    wait_until(found_or_over, what)
 
 
 def events(place: Path, kind: type) -> list[object]:
@@ -83,7 +82,6 @@ def channels_used(place: Path) -> set[int | None]:
     return {config.channels for config in configs}
 
 
-@pytest.mark.timeout(150)
 def test_lagom_run_pins_and_lagom_set_changes_it_on_every_rank_at_once(tmp_path: Path) -> None:
     lagom = (sys.executable, "-m", "lagom", "run", "--set", f"{Function.ALL_GATHER.word}:any:nc=2", "--")
     process = start(tmp_path, *lagom)
@@ -101,22 +99,18 @@ def test_lagom_run_pins_and_lagom_set_changes_it_on_every_rank_at_once(tmp_path:
     assert list((tmp_path / "shm").iterdir()) == []
 
 
-@pytest.mark.timeout(150)
 def test_with_variables_alone_a_rank_starts_the_controller_and_it_ends_with_the_job(tmp_path: Path) -> None:
     process = start(tmp_path, LAGOM_JOB_ID="alone", LAGOM_SET="allgather:any:nc=2")
     until(lambda: bool(events(tmp_path, journal.PlanCommitted)), "the first plan", process)
     time.sleep(0.5)
     finish(process, tmp_path)
-    deadline = time.monotonic() + 20
-    while list((tmp_path / "shm").iterdir()) or not events(tmp_path, journal.JobEnd):
-        assert time.monotonic() < deadline, "the controller did not end with the job"
-        time.sleep(0.1)
+    over = lambda: not list((tmp_path / "shm").iterdir()) and events(tmp_path, journal.JobEnd)  # noqa: E731
+    wait_until(over, "the controller to end with the job")
     assert len(events(tmp_path, journal.RankJoined)) == 2
     assert len(events(tmp_path, journal.JobEnd)) == 1
     assert 2 in channels_used(tmp_path)
 
 
-@pytest.mark.timeout(60)
 def test_the_controller_can_be_forbidden(tmp_path: Path) -> None:
     process = start(tmp_path, LAGOM_JOB_ID="forbidden", LAGOM_SET="allgather:any:nc=2", LAGOM_CONTROLLER="none")
     until(lambda: list((tmp_path / "shm").iterdir()) != [], "the ranks to join", process)
@@ -126,7 +120,6 @@ def test_the_controller_can_be_forbidden(tmp_path: Path) -> None:
     assert 2 not in channels_used(tmp_path)
 
 
-@pytest.mark.timeout(150)
 def test_a_profile_says_what_it_is_good_for_and_goes_when_its_pins_go(tmp_path: Path) -> None:
     lagom = (sys.executable, "-m", "lagom", "run", "--set", "allgather:any:nc=2", "--")
     process = start(tmp_path, *lagom, NCCL_P2P_DISABLE="1")

@@ -15,8 +15,8 @@ from lagom.sim.virtual.job import Process
 from lagom.wire.controller_process import controller_environment, controller_program
 from lagom.wire.region import job_key, region_path
 
-STOP_SECONDS = 10.0
-START_SECONDS = 20.0
+#: Generous: beside other work a controller, whose priority is lower, may need a minute for what takes it a second.
+STOP_SECONDS = START_SECONDS = 180.0
 NAMING = ("LAGOM_", "NCCL_HOSTID", "TORCHELASTIC_", "MASTER_", "SLURM_", "PMI")
 
 

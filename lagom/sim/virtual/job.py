@@ -19,7 +19,8 @@ from lagom.sim.virtual.agreement import Difference, compare_folder
 from lagom.sim.virtual.rendezvous import Rendezvous
 from lagom.sim.virtual.spec import JobSpec
 
-STOP_SECONDS = 10.0
+#: Real time without a finished iteration after which a job is taken to hang: a busy machine may well need a minute.
+STUCK_SECONDS = 180.0
 
 
 class RankFailed(LagomError):
@@ -127,10 +128,10 @@ class VirtualJob:
         lines = (self.folder / f"rank{rank}.err").read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing."
 
-    def wait_iteration(self, iteration: int, seconds: float) -> bool:
-        """Until every rank has enqueued ``iteration`` iterations; False after ``seconds`` or when they are done."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+    def wait_iteration(self, iteration: int) -> bool:
+        """Until every rank has enqueued ``iteration`` iterations; False when they are done before or hang."""
+        progress = _Progress(self.meeting)
+        while not progress.is_stuck():
             if self.iteration >= iteration:
                 return True
             if not self.running():
@@ -150,14 +151,14 @@ class VirtualJob:
         """Ends the job, at the same iteration on every rank."""
         self.meeting.stop_soon()
 
-    def finish(self, seconds: float = STOP_SECONDS) -> list[RankSummary]:
-        """Waits for the ranks to end by themselves; raises :class:`RankFailed` if one does not or ends badly."""
-        end = time.monotonic() + seconds
+    def finish(self) -> list[RankSummary]:
+        """Waits for the ranks to end by themselves; raises :class:`RankFailed` if one hangs or ends badly."""
+        progress = _Progress(self.meeting)
         for rank, process in enumerate(self.processes):
-            try:
-                process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired as error:
-                raise RankFailed(f"virtual rank {rank} did not end within {seconds:.0f} s.") from error
+            while process.poll() is None:
+                if progress.is_stuck():
+                    raise RankFailed(f"virtual rank {rank} made no iteration and did not end in {STUCK_SECONDS:.0f} s.")
+                time.sleep(0.005)
         self.running()
         return self.summaries()
 
@@ -168,6 +169,20 @@ class VirtualJob:
     def differences(self) -> list[Difference]:
         """The first call, on each communicator, on which two ranks ran different configs."""
         return compare_folder(self.folder, self.spec.ranks)
+
+
+class _Progress:
+    """Whether any rank of a job still gets on."""
+
+    def __init__(self, meeting: Rendezvous) -> None:
+        self._meeting, self._counts, self._since = meeting, meeting.counts(), time.monotonic()
+
+    def is_stuck(self) -> bool:
+        """No rank has finished an iteration for :data:`STUCK_SECONDS`."""
+        counts, now = self._meeting.counts(), time.monotonic()
+        if counts != self._counts:
+            self._counts, self._since = counts, now
+        return now - self._since > STUCK_SECONDS
 
 
 def _summary(path: Path) -> RankSummary:

@@ -29,6 +29,7 @@ from lagom.sim.virtual.incidents import Incident, Script
 from lagom.sim.virtual.nccl import Collective, VirtualCommunicator, VirtualNccl
 from lagom.sim.virtual.plan_log import PlanLog
 from lagom.sim.virtual.rendezvous import Rendezvous
+from lagom.sim.virtual.selection import MAX_CHANNELS
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.timing import Timing, length_alone, timing_of
 from lagom.sim.virtual.versions import nccl_version
@@ -70,6 +71,8 @@ class Rank:
     def _create(self, index: int) -> VirtualCommunicator:
         one = self.spec.communicators[index]
         fabric = self.spec.fabric.with_minimum(int(os.environ.get("NCCL_MIN_NCHANNELS", "0")))
+        for name in ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"):
+            fabric = fabric.with_maximum(int(os.environ.get(name, MAX_CHANNELS)))
         return self.nccl.communicator(one.comm_id, self.spec.ranks, rank=self.rank, name=one.name, fabric=fabric)
 
     def run(self) -> None:
@@ -92,9 +95,9 @@ class Rank:
         return self.spec.iterations if named is None else min(named, self.spec.iterations)
 
     def _save(self) -> None:
-        self.log.save()
         if self.plans is not None:
-            self.plans.save()
+            self.plans.save()  # first: a rank killed in between has left the shape of every call in its log
+        self.log.save()
 
     def parent_alive(self) -> bool:
         """Whether the process that started us is still there: orphans end."""

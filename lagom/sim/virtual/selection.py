@@ -35,6 +35,10 @@ class Fabric:
         """NCCL_MIN_NCHANNELS: rings and trees are duplicated until there are so many (graph/connect.cc); NVLS not."""
         return replace(self, channels=min(max(self.channels, channels), MAX_CHANNELS))
 
+    def with_maximum(self, channels: int) -> Fabric:
+        """NCCL_MAX_CTAS or NCCL_MAX_NCHANNELS: no more are built, whatever the minimum (graph/connect.cc)."""
+        return replace(self, channels=min(self.channels, channels), nvls_channels=min(self.nvls_channels, channels))
+
     def built(self, algorithm: Algorithm) -> int:
         """Channels that exist for ``algorithm``."""
         return self.nvls_channels if algorithm in (Algorithm.NVLS, Algorithm.NVLS_TREE) else self.channels

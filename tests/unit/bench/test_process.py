@@ -60,7 +60,6 @@ def no_room(path: Path) -> None:
     path.symlink_to("/dev/full")
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("hinder", [no_file, no_room])
 def test_where_its_output_cannot_be_kept_a_job_is_read_to_its_end_all_the_same(
     tmp_path: Path, hinder: Callable[[Path], None]

@@ -8,7 +8,6 @@ from benchmarks import switch_latency as bench
 from benchmarks.native import PLUGIN
 
 
-@pytest.mark.timeout(180)
 def test_no_call_around_a_switch_waits() -> None:
     if not PLUGIN.exists():
         pytest.skip("the plugin is not built; run `make native`")

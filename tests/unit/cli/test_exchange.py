@@ -206,7 +206,6 @@ def test_a_profile_of_an_earlier_job_in_the_folder_is_exported_with_a_word(tmp_p
     assert "is of an earlier job" in lagom("export", folder).stderr
 
 
-@pytest.mark.timeout(30)
 def test_an_import_waits_for_no_fifo_and_reads_no_device(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for other in (tmp_path / "fifo", Path("/dev/null")):

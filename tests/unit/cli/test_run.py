@@ -16,6 +16,7 @@ import pytest
 from lagom import journal
 from lagom.cli import beside
 from lagom.cli.job import JobPlan
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -37,15 +38,8 @@ def start(place: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     return process.returncode, out, err
-
-
-def until(found: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not found():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
 
 
 def controller_pid(place: Path) -> int:
@@ -57,7 +51,7 @@ def controller_pid(place: Path) -> int:
         found[:] = re.findall(r"lagom controller (\d+):", logs[0].read_text()) if logs else []
         return bool(found)
 
-    until(look, "the controller")
+    wait_until(look, "the controller")
     return int(found[0])
 
 
@@ -268,10 +262,10 @@ def test_a_killed_controller_is_in_the_log_with_the_end_of_the_job(place: Path) 
     process = start(place, "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done", LAGOM_JOB_ID="k")
     pid = controller_pid(place)
     log = place / "lagom-k" / "decisions.jsonl"
-    until(lambda: log.exists() and "job_start" in log.read_text(), "the first line")
+    wait_until(lambda: log.exists() and "job_start" in log.read_text(), "the first line")
     assert f"this log has no end yet: its controller (pid {pid}) runs." in told(place, "log", "lagom-k")
     os.kill(pid, signal.SIGKILL)
-    until(lambda: "was killed by SIGKILL" in log.read_text(), "the death in the log")
+    wait_until(lambda: "was killed by SIGKILL" in log.read_text(), "the death in the log")
     assert f"this log has no end: its controller (pid {pid}) was killed." in told(place, "log", "lagom-k")
     (place / "go").touch()
     finish(process)

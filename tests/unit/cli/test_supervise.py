@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
+
 #: Supervises sys.argv[1:] and exits with its code.
 LAUNCHER = """
 import os, sys
@@ -38,13 +40,6 @@ while True:
 
 def launch(*command: str) -> list[str]:
     return [sys.executable, "-c", LAUNCHER, *command]
-
-
-def wait_for(condition: object, what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -79,11 +74,11 @@ def test_the_command_gets_default_signal_handling() -> None:
 def test_signals_sent_to_the_launcher_are_passed_on(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     process = subprocess.Popen(launch(sys.executable, "-c", CHILD, str(seen)))
-    wait_for(seen.exists, "the child did not start")
+    wait_until(seen.exists, "the child to start")
     process.send_signal(signal.SIGUSR1)
-    wait_for(lambda: "SIGUSR1" in seen.read_text(), "SIGUSR1 did not arrive")
+    wait_until(lambda: "SIGUSR1" in seen.read_text(), "SIGUSR1")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 7
+    assert process.wait() == 7
     assert seen.read_text().split() == ["SIGUSR1", "SIGTERM"]
 
 
@@ -92,9 +87,9 @@ def test_ctrl_c_at_a_terminal_reaches_the_command_once(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:  # the launcher, with the terminal as its own
         os.execv(sys.executable, launch(sys.executable, "-c", CHILD, str(seen)))
-    wait_for(seen.exists, "the child did not start")
+    wait_until(seen.exists, "the child to start")
     os.write(terminal, b"\x03")
-    wait_for(lambda: "SIGINT" in seen.read_text(), "Ctrl-C did not arrive")
+    wait_until(lambda: "SIGINT" in seen.read_text(), "Ctrl-C")
     time.sleep(0.2)
     os.kill(pid, signal.SIGTERM)
     _, status = os.waitpid(pid, 0)

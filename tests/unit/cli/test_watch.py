@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 COMMAND = [sys.executable, "-m", "lagom", "watch"]
-PATIENCE = 30.0
 OWN_SCREEN, SCREEN_BEFORE = b"\x1b[?1049h", b"\x1b[?1049l"
 
 
@@ -53,7 +54,7 @@ def test_a_terminal_is_given_back_as_it_was(number: signal.Signals, code: int, e
 
 def test_a_pipe_gets_lines_and_may_be_closed(environ: dict[str, str]) -> None:
     line = f"{' '.join(COMMAND)} --json --interval 0.1 | head -1"
-    done = subprocess.run(line, shell=True, env=environ, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = subprocess.run(line, shell=True, env=environ, capture_output=True, text=True, check=False)
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
 
@@ -66,6 +67,6 @@ def test_where_nothing_runs_a_script_is_told_so(environ: dict[str, str]) -> None
 
 def test_a_textfile_that_cannot_be_written_is_refused_at_once(environ: dict[str, str]) -> None:
     line = [*COMMAND, "--prometheus", "/nonexistent/lagom.prom"]
-    done = subprocess.run(line, env=environ, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = subprocess.run(line, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "/nonexistent/lagom.prom cannot be written" in done.stderr

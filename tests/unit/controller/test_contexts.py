@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lagom.controller.contexts import SPANS_KEPT, Contexts, Newest
+from lagom.controller.contexts import PATIENCE_ITERATIONS, SPANS_KEPT, Contexts, Newest
 from lagom.program import CallHistory, Program, find_program, tuned_program
 from lagom.records import Function
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_NCCL_EVENT
@@ -117,9 +117,18 @@ def test_garbage_is_no_answer_and_no_crash() -> None:
 
 def test_the_wait_is_short() -> None:
     contexts, _, program, _ = learnt()  # 1 ms an iteration
-    assert contexts.worth_waiting(program, 100.0)
-    assert contexts.worth_waiting(program, 100.9)
-    assert not contexts.worth_waiting(program, 101.1)
+    enough = PATIENCE_ITERATIONS * program.calls_per_iteration
+    assert contexts.worth_waiting(program, 100.0, call=500)
+    assert contexts.worth_waiting(program, 100.9, call=500 + enough)
+    assert not contexts.worth_waiting(program, 101.1, call=500 + enough)
+
+
+def test_ranks_that_do_not_get_on_are_waited_for() -> None:
+    """Beside other work a rank may not run for seconds; what it has not run it cannot have shown."""
+    contexts, _, program, _ = learnt()
+    assert contexts.worth_waiting(program, 100.0, call=500)
+    assert contexts.worth_waiting(program, 130.0, call=501)
+    assert not contexts.worth_waiting(program, 130.1, call=500 + PATIENCE_ITERATIONS * program.calls_per_iteration)
 
 
 def test_a_long_job_costs_a_bounded_buffer_and_little_time() -> None:
@@ -128,9 +137,9 @@ def test_a_long_job_costs_a_bounded_buffer_and_little_time() -> None:
     for _ in range(20):
         for slot, process in SLOTS.items():
             contexts.add_spans(process, spans[slot])
-    began = time.perf_counter()
+    began = time.process_time()
     assert contexts.hidden_shares(history, program) is not None
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 3.0
     assert sum(one._rows.size for one in contexts._spans.values()) <= SPANS_KEPT
 
 

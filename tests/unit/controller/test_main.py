@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,14 @@ def run(place: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, **variabl
         monkeypatch.delenv(name, raising=False)
     for name, value in ({"LAGOM_SHM_DIR": str(place / "shm")} | variables).items():
         monkeypatch.setenv(name, value)
-    main(["--job-key", "k", "--dir", str(place / "log"), "--grace", "0", *arguments])
+    # It is in our process: its priority and its signal handlers would be those of every test after this one.
+    monkeypatch.setattr(os, "nice", lambda more: more)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        main(["--job-key", "k", "--dir", str(place / "log"), "--grace", "0", *arguments])
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     return list(journal.read(place / "log" / journal.LOG_NAME))
 
 

@@ -61,18 +61,17 @@ def in_step(ranks: list[subprocess.Popen[str]]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize("job", [*JOBS])
 def test_the_storm_finds_virtual_ranks_equal_at_every_call(job: str, tmp_path: Path) -> None:
     with place(tmp_path) as spot:
         environment = spot.with_plugin(LAGOM_MODE="tune", LAGOM_CONTROLLER="none")
         line = [sys.executable, "-m", "tests.gpu.storm", str(spot.folder), "--world", str(WORLD)]
         line += ["--learn"] * (job == "training")
-        storm = subprocess.Popen([*line, "--plans", str(PLANS), "--seconds", "20"], env=environment, cwd=ROOT)
+        storm = subprocess.Popen([*line, "--plans", str(PLANS), "--seconds", "600"], env=environment, cwd=ROOT)
         ranks = [_start(rank, spot, environment, job) for rank in range(WORLD)]
         try:
             in_step(ranks)
-            assert storm.wait(20) == 0
+            assert storm.wait() == 0
         finally:
             for process in (storm, *ranks):
                 process.kill()

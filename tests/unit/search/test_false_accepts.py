@@ -1,7 +1,7 @@
 """Family-wise error of whole tuning runs at zero true difference, under noise and drift; and the power that is left.
 
 Every run here searches a landscape on which nothing matters, so any outcome but "stock is best" is a false accept. The
-quick version makes 150 runs a case, 20 where kernels are seen; LAGOM_TEST_FULL=1 makes 2,000 and 400.
+quick version makes 100 runs a case, 20 where kernels are seen; LAGOM_TEST_FULL=1 makes 2,000 and 400.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lagom.search import BLOCKS, LIVE, Policy, TuningSession, make_strategy, sta
 from lagom.search.testing import MS, Bench, Communication, Landscape, flat
 
 FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
-RUNS = 2000 if FULL else 150
+RUNS = 2000 if FULL else 100
 RUNS_SEEN = 400 if FULL else 20
 ALPHA = 0.05
 

@@ -18,7 +18,7 @@ from lagom.timeline.account import Busy
 from lagom.timeline.names import plain_name
 
 os.environ.setdefault("HTA_DISABLE_NS_ROUNDING", "1")
-pytest.importorskip("hta", reason="HolisticTraceAnalysis is not installed: pip install HolisticTraceAnalysis")
+pytest.importorskip("hta", reason="HolisticTraceAnalysis is not installed; `make dev` does it")
 
 TRACES = sorted((DATA / "kineto").glob("*.json.gz"))
 TOLERANCE = 1e-3

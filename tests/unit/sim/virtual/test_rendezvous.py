@@ -10,6 +10,7 @@ import time
 import pytest
 
 from lagom.sim.virtual.rendezvous import Rendezvous
+from tests.waiting import PATIENCE
 
 RANKS, RUN_AHEAD = 3, 2
 
@@ -38,7 +39,7 @@ def test_ranks_that_are_stopped_at_any_moment_have_made_as_many_iterations(seed:
         time.sleep(1e-4)
     meeting.stop_soon()
     meeting.stop_soon()  # said already
-    counts, ahead = zip(*(said.get(timeout=20) for _ in ranks), strict=True)
+    counts, ahead = zip(*(said.get(timeout=PATIENCE) for _ in ranks), strict=True)
     for process in ranks:
         process.join()
     os.close(meeting.fd)

@@ -1,0 +1,74 @@
+"""A command beside busy loops, as on a laptop that compiles or a shared CI runner; whether it passes must not change.
+
+    python -m tests.busy --loops 3 --runs 10 -- make test
+
+The output of run 4 is kept in ``build/busy/4.log``. Printed are pytest's closing lines and what failed, run by run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+# A loop ends by itself soon after its parent is gone, however that died.
+LOOP = "import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    for _ in range(1_000_000): pass"
+SHOWN = re.compile(r"^=+ .*(passed|failed|error|skipped).* =+$|^(FAILED|ERROR) .*$", re.MULTILINE)
+
+
+@contextmanager
+def busy_loops(count: int) -> Iterator[None]:
+    """So many processes that do nothing but compute."""
+    loops = [subprocess.Popen([sys.executable, "-c", LOOP, str(os.getpid())]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def run(command: list[str], log: Path) -> int:
+    """The command's exit code; its output goes to ``log``. An interruption ends all that it started."""
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            return process.wait()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait()
+
+
+def main() -> int:
+    """1 if any run failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--loops", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--logs", type=Path, default=Path("build/busy"))
+    parser.add_argument("command", nargs="*", default=["make", "test"])
+    wanted = parser.parse_args()
+    wanted.logs.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    failed = 0
+    for number in range(1, wanted.runs + 1):
+        log, began = wanted.logs / f"{number}.log", time.monotonic()
+        with busy_loops(wanted.loops):
+            code = run(wanted.command, log)
+        failed += code != 0
+        print(f"run {number} of {wanted.runs}: exit code {code} after {time.monotonic() - began:.0f} s ({log})")
+        shown = (found.group() for found in SHOWN.finditer(log.read_text(errors="replace")))
+        print(*(f"  {line}" for line in shown), sep="\n", flush=True)
+    print(f"{wanted.runs - failed} of {wanted.runs} runs beside {wanted.loops} busy loops passed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
