@@ -60,6 +60,8 @@ class Witness:
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        # A controller forked from here would take the mapping for another copy of the library in its process.
+        self._map.madvise(mmap.MADV_DONTFORK)
         self._region = ffi.cast("struct lagom_region *", ffi.from_buffer(self._map))
 
     def generation(self) -> int:

@@ -19,7 +19,7 @@ from lagom.journal.tail import Tail
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import VirtualJob
-from lagom.wire.layout import ffi
+from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, ffi
 from tests.system.support import Job
 from tests.waiting import wait_until
 
@@ -119,10 +119,12 @@ def test_controllers_killed_at_random_moments_leave_the_ranks_agreed(job: Job, t
 def regions_of_noise() -> list[tuple[int, int]]:
     """(offset, bytes) of header, plans and rings: all that is promised to be survived."""
     region = "struct lagom_region"
+    calls = ffi.sizeof("struct lagom_call_record") * CALL_RING_CAPACITY
+    kernels = ffi.sizeof("struct lagom_kernel_span") * KERNEL_RING_CAPACITY
     spans = [(ffi.offsetof(region, "header"), ffi.sizeof("struct lagom_header"))]
-    spans += [(ffi.offsetof(region, "communicators", n, "plan"), ffi.sizeof("struct lagom_plan")) for n in range(2)]
-    spans += [(ffi.offsetof(region, "calls", n), 512 * 64) for n in range(4)]
-    spans += [(ffi.offsetof(region, "kernels", n), 4096 * 64) for n in range(4)]
+    spans += [(ffi.offsetof(region, "plans", n), ffi.sizeof("struct lagom_plan")) for n in range(2)]
+    spans += [(ffi.offsetof(region, "calls", n), calls) for n in range(4)]
+    spans += [(ffi.offsetof(region, "kernels", n), kernels) for n in range(4)]
     for n in range(4):
         spans += [(ffi.offsetof(region, "slots", n, name), 8) for name in ("call_head", "call_tail")]
         spans += [(ffi.offsetof(region, "processes", n, name), 8) for name in ("kernel_head", "kernel_tail")]

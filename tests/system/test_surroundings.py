@@ -137,13 +137,18 @@ def test_a_full_disk_costs_the_log_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_decided_by_the_wall_clock(job: Job, tmp_path: Path) -> None:
+def test_nothing_is_decided_by_the_wall_clock(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks and controller under a wall clock that steps by ten days forth and back, twenty times a second: the search
     goes its way, trials are agreed and end, and only the log's time stamps tell of it."""
     jumps = tmp_path / "clock_jumps.so"
     source = HERE / "native" / "preload" / "clock_jumps.c"
     subprocess.run(["gcc", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", str(source), "-o", str(jumps)], check=True)
     shaken = Job({**job.environ, "LD_PRELOAD": str(jumps)}, job.folder, job.region, job.key)
+    # What a job preloads is kept from its controller: this one's interpreter preloads it itself.
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nLD_PRELOAD={jumps} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
     with tuning(shaken, tmp_path / "ranks") as (controller, ranks, tail):
         log = Log(tail)
         for _ in range(2):
