@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.lagom-installed
 PYTEST := $(PY) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-gpu test-abi native lint asan ubsan tsan bench bench-gpu figures agreement plans kills soak readme fresh-clone clean
+.PHONY: help demo test test-full test-gpu test-abi native lint asan ubsan tsan bench bench-gpu figures agreement plans kills soak mutants readme fresh-clone clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,12 @@ SOAK_MINUTES ?= 30
 SOAK_SEED ?= 20261120
 soak: native ## 8 virtual ranks tuned for SOAK_MINUTES=30 under kills, stops, pauses and noise; every call checked
 	$(PY) -m tests.soak --minutes $(SOAK_MINUTES) --seed $(SOAK_SEED) --json build/soak_$(SOAK_MINUTES)min.json
+
+MUTANTS ?= 100
+MUTANTS_SEED ?= 1
+MUTANTS_JOBS ?= 2
+mutants: native ## plants MUTANTS=100 faults in copies of the code, one at a time, and counts those the tests see (hours)
+	nice $(PY) -m tests.mutants --count $(MUTANTS) --seed $(MUTANTS_SEED) --jobs $(MUTANTS_JOBS) --json build/mutants_$(MUTANTS_SEED).json
 
 test-abi: native ## NCCL's real wheels, from pip (200 to 350 MB each, one at a time): symbols, structs, offsets, recognition
 	LAGOM_TEST_ABI=1 $(PYTEST) tests/abi

@@ -10,6 +10,7 @@ A run that was interrupted goes on where it was, with the same ``--json``.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -67,19 +68,21 @@ class Campaign:
     def __init__(self, options: argparse.Namespace) -> None:
         self.count, self.file = options.count, options.json
         self.equivalents: dict[str, str] = {entry["key"]: entry["why"] for entry in json.loads(EQUIVALENTS.read_text())}
-        self.head = about(options)
-        self.rows: dict[str, dict[str, Any]] = {}
         self.sources: dict[str, bytes] = {}
         self.left = draws(options.seed, every_fault(self.sources))
+        self.head = about(options, self.sources)
+        self.rows: dict[str, dict[str, Any]] = {}
         self.lock = threading.Lock()
         self.running = 0
+        self.stopped = False
         self.clean_passes: set[str] = set()
+        self.unusable: set[str] = set()  # tests that fail without a fault too, here and now
         if self.file and self.file.exists():
             earlier = json.loads(self.file.read_text())
-            if earlier["commit"] == self.head["commit"] and earlier["seed"] == options.seed:
-                self.rows = {row["key"]: row for row in earlier["faults"]}
-                for row in self.rows.values():
-                    row["drawn"] = False
+            if any(earlier[name] != self.head[name] for name in ("seed", "sources")):
+                raise SystemExit(f"{self.file} is of another seed or of other sources: name another file")
+            again = {"survived"} if options.again else set()
+            self.rows = {row["key"]: row | {"drawn": False} for row in earlier["faults"] if row["outcome"] not in again}
 
     def valid(self) -> int:
         """How many of the faults that were drawn count."""
@@ -89,7 +92,7 @@ class Campaign:
         """The next fault that is not judged yet; nothing when enough are judged or under way."""
         with self.lock:
             while True:
-                if self.valid() + self.running >= self.count:
+                if self.stopped or self.valid() + self.running >= self.count:
                     return None
                 fault = next(self.left, None)
                 if fault is None:
@@ -107,39 +110,52 @@ class Campaign:
             began = time.monotonic()
             source = self.sources[fault.path]
             key = fault.key(source)
-            row = {"key": key, "file": fault.path, "line": fault.line(source), "rule": fault.operator, "diff": fault.diff(source)}
+            row = {
+                "key": key,
+                "file": fault.path,
+                "line": fault.line(source),
+                "rule": fault.operator,
+                "diff": fault.diff(source),
+            }
             if key in self.equivalents:
                 row |= {"outcome": "equivalent", "why": self.equivalents[key]}
             else:
-                row |= self.judge(tree, fault, source)
+                row |= {"commit": self.head["commit"]} | self.judge(tree, fault, source)
             row["seconds"] = round(time.monotonic() - began, 1)
             with self.lock:
                 self.running -= 1
+                if self.stopped:
+                    return
                 self.rows[key] = row | {"drawn": True}
                 self.save()
-            print(f"{self.valid():3} {row['outcome']:16} {row['file']}:{row['line']} ({row['rule']}) {row.get('by', '')}", flush=True)
+            print(
+                f"{self.valid():3} {row['outcome']:16} {row['file']}:{row['line']} ({row['rule']}) {row.get('by', '')}",
+                flush=True,
+            )
             if row["outcome"] == "survived":
                 print(row["diff"], flush=True)
 
     def judge(self, tree: Tree, fault: Fault, source: bytes) -> dict[str, Any]:
         """Plants one fault and takes it away again."""
-        tree.write(fault.path, fault.planted(source), planted=True)
         try:
+            tree.write(fault.path, fault.planted(source), planted=True)
             if not fault.path.endswith(".py") and not tree.compiles(fault.path):
                 return {"outcome": "does not compile"}
             for stage in stages(fault.path, fault.operator):
-                failed = tree.test(stage)
-                if not failed.compiled:
-                    return {"outcome": "does not compile"}
-                if failed.passed:
-                    continue
-                named = tuple(test for test in failed.failed if "::" in test)
-                if stage.processes and named and tree.test(stage, named).passed:
-                    continue  # seen once and not again: the machine, perhaps
-                tree.write(fault.path, source, planted=False)
-                if not self.passes_without(tree, stage, named):
-                    return {"outcome": "not judged", "by": f"{failed.failed[0]} fails without the fault too"}
-                return {"outcome": "killed", "by": failed.failed[0]}
+                while True:
+                    found = tree.test(stage, without=self.unusable)
+                    if not found.compiled:
+                        return {"outcome": "does not compile"}
+                    named = tuple(test for test in found.failed if "::" in test)
+                    if found.passed or (stage.processes and named and tree.test(stage, named).passed):
+                        break  # seen once and not again is the machine, perhaps
+                    tree.write(fault.path, source, planted=False)
+                    if self.passes_without(tree, stage, named):
+                        return {"outcome": "killed", "by": found.failed[0]}
+                    if not named or self.unusable.issuperset(named):
+                        return {"outcome": "not judged", "by": found.failed[0]}
+                    self.unusable.update(named)
+                    tree.write(fault.path, fault.planted(source), planted=True)
             return {"outcome": "survived"}
         finally:
             tree.write(fault.path, source, planted=False)
@@ -156,7 +172,10 @@ class Campaign:
     def save(self) -> None:
         """The state, whole at any time."""
         rows = list(self.rows.values())
-        by = {outcome: sum(row["outcome"] == outcome for row in rows) for outcome in sorted({row["outcome"] for row in rows})}
+        by = {
+            outcome: sum(row["outcome"] == outcome for row in rows)
+            for outcome in sorted({row["outcome"] for row in rows})
+        }
         killed, survived, equivalent = by.get("killed", 0), by.get("survived", 0), by.get("equivalent", 0)
         rates = {
             "rate": round(killed / max(1, killed + survived), 4),
@@ -172,8 +191,9 @@ class Campaign:
         self.summary = {**by, **rates}
 
 
-def about(options: argparse.Namespace) -> dict[str, Any]:
+def about(options: argparse.Namespace, sources: dict[str, bytes]) -> dict[str, Any]:
     """Where and of what the run is."""
+    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
 
     def said(*command: str) -> str:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -185,9 +205,10 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         "gcc": said("gcc", "-dumpfullversion"),
-        "machine": f"{os.cpu_count()} cores, Linux {platform.machine()}, load average {' '.join(f'{x:.1f}' for x in os.getloadavg())}",
+        "machine": f"{os.cpu_count()} cores, Linux {platform.machine()}, load average {load}",
         "seed": options.seed,
         "asked": options.count,
+        "sources": hashlib.sha256(b"".join(sources[path] for path in sorted(sources))).hexdigest()[:12],
     }
 
 
@@ -197,6 +218,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, default=None, help="what became of each; a run that was cut off goes on")
+    parser.add_argument("--again", action="store_true", help="judge anew what survived, with the tests as they are now")
     options = parser.parse_args()
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +226,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="lagom-mutants-") as folder:
         trees = [Tree(Path(folder) / str(index)) for index in range(options.jobs)]
         with ThreadPoolExecutor(options.jobs) as pool:
-            list(pool.map(campaign.work, trees))
+            workers = [pool.submit(campaign.work, tree) for tree in trees]
+            try:
+                for worker in workers:
+                    worker.result()
+            except KeyboardInterrupt:
+                campaign.stopped = True
+                for tree in trees:
+                    tree.end()
     campaign.save()
     print(", ".join(f"{name} {value}" for name, value in campaign.summary.items()))
     return 0

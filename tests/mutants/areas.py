@@ -65,7 +65,16 @@ AREAS = (
         "tuner_plugin",
         tuple(
             f"tuner_plugin/{name}"
-            for name in ("decide.c", "apply.h", "chunk.c", "measured.c", "spans.c", "headroom.c", "by_size.c", "cost_table.h")
+            for name in (
+                "decide.c",
+                "apply.h",
+                "chunk.c",
+                "measured.c",
+                "spans.c",
+                "headroom.c",
+                "by_size.c",
+                "cost_table.h",
+            )
         ),
         "plugin_",
         ("tests/contract/test_abi.py", "tests/unit/exchange/test_sizes.py"),

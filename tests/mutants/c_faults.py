@@ -24,9 +24,14 @@ WEAKER = {
     "memory_order_release": "memory_order_relaxed",
     "memory_order_acquire": "memory_order_relaxed",
 }
-STATEMENT = re.compile(rb"^[ \t]+(?!return\b|goto\b|break\b|continue\b|case\b|default\b)([^\n;{}]*;)[ \t]*(?:/\*|\n)", re.M)
+STATEMENT = re.compile(
+    rb"^[ \t]+(?!return\b|goto\b|break\b|continue\b|case\b|default\b)([^\n;{}]*;)[ \t]*(?:/\*|\n)", re.M
+)
 CALL = re.compile(rb"(?:\(void\))?[a-z_]\w*\(.*\);")
-ASSIGNMENT = re.compile(rb"\*?[a-z_][\w\->.\[\]]*(?:->|\.|\[)[\w\->.\[\] +-]* [-+|&]?= .*;|[a-z_][\w\->.\[\]]* [-+|&]= .*;|[\w\->.]+(?:\+\+|--);")
+PLACE = rb"\*?[a-z_][\w\->.\[\]]*"
+ASSIGNMENT = re.compile(
+    PLACE + rb"(?:->|\.|\[)[\w\->.\[\] +-]* [-+|&]?= .*;|" + PLACE + rb" [-+|&]= .*;|" + PLACE + rb"(?:\+\+|--);"
+)
 RETURN = re.compile(rb"\breturn ([^;{}]+);")
 
 
@@ -87,7 +92,9 @@ def statements(path: str, source: bytes, skipped: list[tuple[int, int]]) -> Iter
     """Statements of one line left out; other values returned."""
 
     def inside_skipped(index: int) -> bool:
-        return any(start <= index < end and end - start > 1 and not source[start:end].isspace() for start, end in skipped)
+        return any(
+            start <= index < end and end - start > 1 and not source[start:end].isspace() for start, end in skipped
+        )
 
     for found in STATEMENT.finditer(source):
         statement = found.group(1)

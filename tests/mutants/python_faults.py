@@ -84,7 +84,13 @@ class Finder:
             if not any(isinstance(side, ast.JoinedStr) or _is_text(side) for side in (node.left, node.right)):
                 yield from self.between("arithmetic", node.left, node.right, *ARITHMETIC[type(node.op)])
         elif isinstance(node, ast.Constant) and type(node.value) in {int, float, bool}:
-            changed = not node.value if isinstance(node.value, bool) else node.value + 1 if isinstance(node.value, int) else node.value * 2
+            changed = (
+                not node.value
+                if isinstance(node.value, bool)
+                else node.value + 1
+                if isinstance(node.value, int)
+                else node.value * 2
+            )
             if changed != node.value:
                 yield self.replace("constant", node, repr(changed))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"min", "max"}:

@@ -32,7 +32,7 @@ class Fault:
         return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
 
     def key(self, source: bytes) -> str:
-        """Stays the same when other lines of the file change: of path, changed lines and their number among equal ones."""
+        """Of the path, the changed line and its number among equal ones: other lines of the file may change."""
         text = self.diff(source)
         first = source.decode().splitlines()[self.line(source) - 1]
         earlier = source.decode().splitlines()[: self.line(source) - 1].count(first)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,10 +47,11 @@ class Tree:
         #: The fault in the C sources, and the one that lagom/_lib was built with.
         self.planted: bytes | None = None
         self.built_with: bytes | None = None
+        self.running: subprocess.Popen[str] | None = None
 
     def write(self, path: str, content: bytes, planted: bool) -> None:
-        """Changes a file, or restores it. A header keeps its time and the sources that include it get a new one: any newer
-        header would make the build compile everything."""
+        """Changes a file, or restores it. A header keeps its time and the sources that include it get a new one: any
+        newer header would make the build compile everything."""
         file = self.root / path
         time = file.stat().st_mtime_ns
         file.write_bytes(content)
@@ -65,8 +67,12 @@ class Tree:
     def run(self, command: list[str], limit: float, **extra: str) -> tuple[int, str]:
         """Exit code and output; at the limit (-1), the command goes with all it has started."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("LAGOM_", "NCCL_"))}
-        environment |= {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(self.temporary)} | extra
-        process = subprocess.Popen(
+        environment |= {
+            "PYTHONPATH": str(self.root),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": str(self.temporary),
+        } | extra
+        process = self.running = subprocess.Popen(
             command,
             cwd=self.root,
             env=environment,
@@ -77,17 +83,21 @@ class Tree:
             start_new_session=True,
         )
         try:
-            return_code, output = 0, process.communicate(timeout=limit)[0]
-            return_code = process.returncode
+            output = process.communicate(timeout=limit)[0]
+            code = process.returncode
         except subprocess.TimeoutExpired:
-            return_code, output = -1, ""
+            code, output = -1, ""
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            self.end()
         for left in self.temporary.iterdir():
             shutil.rmtree(left, ignore_errors=True)
-        return return_code, output
+        return code, output
+
+    def end(self) -> None:
+        """Ends what still runs here, with all it has started."""
+        if self.running is not None and self.running.poll() is None:
+            os.killpg(self.running.pid, signal.SIGKILL)
+            self.running.wait()
 
     def build(self) -> bool:
         """lagom/_lib as the sources are now; whether they compile."""
@@ -99,21 +109,42 @@ class Tree:
 
     def compiles(self, path: str) -> bool:
         """Whether gcc takes a source or header with the project's warnings."""
-        flags = "-std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Icsrc -I. -x c -c -o /dev/null".split()
+        flags = [
+            "-std=c11",
+            "-D_GNU_SOURCE",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wshadow",
+            "-Icsrc",
+            "-I.",
+            "-x",
+            "c",
+            "-c",
+            "-o",
+            "/dev/null",
+        ]
         return self.run(["gcc", *flags, path], STAGE_LIMIT_S)[0] == 0
 
-    def test(self, stage: Stage, tests: tuple[str, ...] = ()) -> Outcome:
+    def test(self, stage: Stage, tests: tuple[str, ...] = (), without: Collection[str] = ()) -> Outcome:
         """Runs a stage, or just some tests of it, up to the first failure."""
         if (stage.library or self.built_with is not None) and not self.build():
             return Outcome((), compiled=False)
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--timeout={TEST_LIMIT_S}"]
         sanitize = {"LAGOM_SANITIZE": stage.sanitize} if stage.sanitize else {}
-        code, output = self.run([*command, *(tests or stage.arguments)], STAGE_LIMIT_S, **sanitize)
+        code, output = self.run(
+            [*command, *(tests or stage.arguments), *(f"--deselect={name}" for name in without)],
+            STAGE_LIMIT_S,
+            **sanitize,
+        )
         if code in {0, 5}:
             return Outcome(())
         if code == -1:
             return Outcome(("time limit",))
         failed = tuple(
-            line.split(" ", 1)[1].partition(" - ")[0] for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))
+            line.split(" ", 1)[1].partition(" - ")[0]
+            for line in output.splitlines()
+            if line.startswith(("FAILED ", "ERROR "))
         )
         return Outcome(failed or (f"pytest ended with {code}: {output[-300:]}",))
