@@ -223,7 +223,8 @@ def main() -> int:
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
     campaign = Campaign(options)
-    with tempfile.TemporaryDirectory(prefix="lagom-mutants-") as folder:
+    # Not lagom-*: there are tests that look for files of that name.
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees = [Tree(Path(folder) / str(index)) for index in range(options.jobs)]
         with ThreadPoolExecutor(options.jobs) as pool:
             workers = [pool.submit(campaign.work, tree) for tree in trees]
