@@ -79,7 +79,7 @@ class Campaign:
         self.unusable: set[str] = set()  # tests that fail without a fault too, here and now
         if self.file and self.file.exists():
             earlier = json.loads(self.file.read_text())
-            if any(earlier[name] != self.head[name] for name in ("seed", "sources")):
+            if any(earlier.get(name) != self.head[name] for name in ("seed", "sources")):
                 raise SystemExit(f"{self.file} is of another seed or of other sources: name another file")
             again = {"survived"} if options.again else set()
             self.rows = {row["key"]: row | {"drawn": False} for row in earlier["faults"] if row["outcome"] not in again}
