@@ -81,8 +81,10 @@ class Campaign:
             earlier = json.loads(self.file.read_text())
             if any(earlier.get(name) != self.head[name] for name in ("seed", "sources")):
                 raise SystemExit(f"{self.file} is of another seed or of other sources: name another file")
-            again = {"survived"} if options.again else set()
-            self.rows = {row["key"]: row | {"drawn": False} for row in earlier["faults"] if row["outcome"] not in again}
+            self.rows = {row["key"]: row | {"drawn": False} for row in earlier["faults"]}
+            survived = [row for row in self.rows.values() if row["outcome"] == "survived"]
+            for row in survived if options.again else []:
+                row["outcome"], row["survived_at"] = "to be judged again", row["commit"]
 
     def valid(self) -> int:
         """How many of the faults that were drawn count."""
@@ -98,7 +100,7 @@ class Campaign:
                 if fault is None:
                     return None
                 key = fault.key(self.sources[fault.path])
-                if key in self.rows:
+                if self.rows.get(key, {}).get("outcome", "to be judged again") != "to be judged again":
                     self.rows[key]["drawn"] = True
                     continue
                 self.running += 1
@@ -126,7 +128,8 @@ class Campaign:
                 self.running -= 1
                 if self.stopped:
                     return
-                self.rows[key] = row | {"drawn": True}
+                earlier = {name: value for name, value in self.rows.get(key, {}).items() if name == "survived_at"}
+                self.rows[key] = earlier | row | {"drawn": True}
                 self.save()
             print(
                 f"{self.valid():3} {row['outcome']:16} {row['file']}:{row['line']} ({row['rule']}) {row.get('by', '')}",
