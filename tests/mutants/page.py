@@ -42,17 +42,15 @@ def page(found: dict[str, Any]) -> str:
     lines = [
         "# Planted faults",
         "",
-        f"`{found['command']}`, commit {found['commit']}, {found['date']}, Python {found['python']}, gcc {found['gcc']}, "
-        f"{found['machine']}. What is planted and what counts: `tests/README.md`.",
+        f"`{found['command']}`, commit {found['commit']}, {found['date']}, Python {found['python']}, "
+        f"gcc {found['gcc']}, {found['machine']}. What is planted and what counts: `tests/README.md`.",
         "",
         f"{len(rows)} faults: {found.get('killed', 0)} killed, {found.get('survived', 0)} survived, "
-        f"{found.get('equivalent', 0)} equivalent. Of those that are not equivalent, **{100 * found['rate']:.1f} %** were "
-        f"killed; {100 * found['rate_with_equivalents']:.1f} % of all.",
+        f"{found.get('equivalent', 0)} equivalent. Killed of those that are not equivalent: "
+        f"**{100 * found['rate']:.1f} %**; of all: {100 * found['rate_with_equivalents']:.1f} %.",
     ]
     if later:
-        lines.append(
-            f"{len(later)} of those killed had survived at first; tests were then added for them (listed below)."
-        )
+        lines.append(f"{len(later)} of those killed had survived at first; then tests were added for them (see below).")
     lines += table(rows, "area", lambda row: area_of(row["file"]).name)
     lines += table(rows, "rule", lambda row: row["rule"])
     lines += listed([row for row in rows if row["outcome"] == "survived"], "Survivors")
