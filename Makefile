@@ -15,7 +15,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # two pips at once in one environment would hurt
 .PHONY: help demo test test-full test-busy test-gpu test-gpu-safety test-abi native dev lint asan-ubsan asan ubsan tsan bench bench-gpu \
-	figures agreement memory-model plans kills soak readme fresh-clone fuzz clean
+	figures agreement memory-model plans kills soak mutants readme fresh-clone fuzz clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,12 @@ SOAK_MINUTES ?= 30
 SOAK_SEED ?= 20261120
 soak: native ## 8 virtual ranks tuned for SOAK_MINUTES=30 under kills, stops, pauses and noise; every call checked
 	$(PY) -m tests.soak --minutes $(SOAK_MINUTES) --seed $(SOAK_SEED) --json build/soak_$(SOAK_MINUTES)min.json
+
+MUTANTS ?= 100
+MUTANTS_SEED ?= 1
+MUTANTS_JOBS ?= 2
+mutants: dev ## plants MUTANTS=100 faults in copies of the code, one at a time, and counts those the tests see (hours)
+	nice $(PY) -m tests.mutants --count $(MUTANTS) --seed $(MUTANTS_SEED) --jobs $(MUTANTS_JOBS) --json build/mutants_$(MUTANTS_SEED).json
 
 test-abi: dev ## NCCL's real wheels, from pip (200 to 350 MB each, one at a time): symbols, structs, offsets, recognition
 	LAGOM_TEST_ABI=1 $(PYTEST) tests/abi

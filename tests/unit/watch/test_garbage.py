@@ -18,7 +18,7 @@ from lagom.watch.lines import Lines
 from lagom.watch.screen import page
 from lagom.watch.snapshot import NodeSnapshot
 from lagom.watch.story import JobStory
-from lagom.wire.glance import TABLE_BYTES, _read
+from lagom.wire.glance import TABLE_BYTES, Untunable, _read
 from lagom.wire.layout import MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, fill_plan
@@ -87,3 +87,15 @@ def test_a_plan_that_is_half_written_is_no_plan() -> None:
     communicator.state, communicator.comm_id, communicator.rank_count = 2, 5, 2
     region.plans[0].epoch, region.plans[0].site_count = 3, 4_000_000_000
     assert _read(Path("/x"), region, set(), True).groups[0].plan is None
+
+
+def test_of_a_communicator_without_ranks_nothing_is_counted() -> None:
+    """Its processes are gone, what they counted may still be in their slots."""
+    tables, region = laid_out()
+    slot = region.slots[0]
+    slot.state, slot.communicator, slot.process = 2, 0, 0
+    slot.untunable_p2p = slot.untunable_symmetric = slot.untunable_copy_engine = 7
+    (alone,) = _read(Path("/x"), region, set(), True).groups
+    assert alone.slots == ()
+    assert alone.untunable == Untunable(0, 0, 0)
+    assert len(tables) == TABLE_BYTES

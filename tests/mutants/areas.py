@@ -1,0 +1,136 @@
+"""Which files belong to which area, and which tests are asked, the cheapest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+NATIVE = "tests/native/test_native.py"
+FUZZ = "tests/fuzz/test_fuzz.py"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One run of pytest."""
+
+    arguments: tuple[str, ...]
+    library: bool = False  # lagom/_lib is built first
+    processes: bool = False  # real processes: a failure counts when it comes twice
+    sanitize: str = ""
+
+
+@dataclass(frozen=True)
+class Area:
+    """A part of the code."""
+
+    name: str
+    files: tuple[str, ...]  # glob patterns
+    native: str = ""  # of the programs' names, for pytest -k
+    unit: tuple[str, ...] = ()
+    system: tuple[str, ...] = ()
+
+
+SYSTEM = "tests/system/test_"
+AREAS = (
+    Area(
+        "csrc/agreement",
+        ("csrc/agreement/*.c",),
+        "agreement_ or plugin_replay or plugin_storm",
+        ("tests/unit/wire", "tests/unit/controller/test_publication.py"),
+        (f"{SYSTEM}replay_agreement.py", f"{SYSTEM}dead_controller.py"),
+    ),
+    Area(
+        "csrc/plan",
+        ("csrc/plan/*.c",),
+        "plan_ or agreement_switch or agreement_replay or plugin_decide",
+        ("tests/unit/wire", "tests/unit/controller/test_publication.py"),
+        (f"{SYSTEM}dead_controller.py", f"{SYSTEM}replay_agreement.py"),
+    ),
+    Area(
+        "csrc/shm",
+        ("csrc/shm/*.c",),
+        "shm_ or plugin_life or plugin_many",
+        ("tests/unit/wire", "tests/unit/cli/test_job.py"),
+        (f"{SYSTEM}other_users.py", f"{SYSTEM}dead_controller.py"),
+    ),
+    Area(
+        "csrc/timeline",
+        ("csrc/timeline/*.c",),
+        "timeline_ or plugin_gpu_times or plugin_spans",
+        ("tests/unit/timeline/test_records.py", "tests/unit/controller/test_timeline.py"),
+        ("tests/contract/test_cupti.py", "tests/contract/test_clocks.py"),
+    ),
+    Area(
+        "tuner_plugin",
+        tuple(
+            f"tuner_plugin/{name}"
+            for name in (
+                "decide.c",
+                "apply.h",
+                "chunk.c",
+                "measured.c",
+                "spans.c",
+                "headroom.c",
+                "by_size.c",
+                "cost_table.h",
+            )
+        ),
+        "plugin_",
+        ("tests/contract/test_abi.py", "tests/unit/exchange/test_sizes.py"),
+        (f"{SYSTEM}size_rules.py", f"{SYSTEM}headroom.py"),
+    ),
+    Area("lagom/search", ("lagom/search/*.py",), unit=("tests/unit/search", "tests/unit/cost/test_guided.py")),
+    Area(
+        "lagom/controller",
+        ("lagom/controller/*.py",),
+        unit=("tests/unit/controller",),
+        system=(f"{SYSTEM}user_paths.py", f"{SYSTEM}communicators.py", f"{SYSTEM}end_to_end.py"),
+    ),
+    Area(
+        "lagom/program",
+        ("lagom/program/*.py",),
+        unit=("tests/unit/program", "tests/unit/controller/test_learning.py"),
+        system=(f"{SYSTEM}irregular.py",),
+    ),
+    Area(
+        "lagom/wire",
+        ("lagom/wire/*.py",),
+        unit=("tests/unit/wire", "tests/contract/test_layout.py", "tests/unit/controller", "tests/unit/watch"),
+        system=(f"{SYSTEM}dead_controller.py", f"{SYSTEM}life_cycle.py"),
+    ),
+    Area("lagom/cost", ("lagom/cost/*.py",), unit=("tests/unit/cost", "tests/unit/search/test_on_simulator.py")),
+    Area(
+        "lagom/timeline",
+        ("lagom/timeline/*.py",),
+        unit=("tests/unit/timeline", "tests/unit/controller/test_measure.py", "tests/unit/report/test_profile_json.py"),
+    ),
+)
+
+
+def area_of(path: str) -> Area:
+    """The area a file is in."""
+    return next(area for area in AREAS if any(Path(path).match(pattern) for pattern in area.files))
+
+
+def there(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the tests that this checkout has."""
+    return tuple(path for path in paths if (ROOT / path).exists())
+
+
+def stages(path: str, operator: str) -> list[Stage]:
+    """What is run for a fault in ``path`` until one fails."""
+    area = area_of(path)
+    if path.startswith("lagom/"):
+        mirrored = there((f"tests/unit/{area.name.partition('/')[2]}/test_{Path(path).stem}.py",))
+        found = [Stage(mirrored)] if mirrored else []
+        found.append(Stage(tuple(there(area.unit)) + tuple(f"--deselect={test}" for test in mirrored)))
+    else:
+        found = [Stage((NATIVE, "-k", f"test_program and ({area.native})"))]
+        if operator == "weaker ordering":
+            found.append(Stage((NATIVE, "-k", f"test_program and ({area.native})"), sanitize="thread"))
+            found += [Stage(test) for test in [there(("tests/memory_model",))] if test]
+        found.append(Stage(there(area.unit), library=True))
+    if area.system:
+        found.append(Stage(there(area.system), processes=True, library=not path.startswith("lagom/")))
+    return found
