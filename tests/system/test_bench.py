@@ -53,7 +53,9 @@ def test_arms_alternate_with_stock_within_one_job_that_is_ended_when_enough_is_k
     assert set(found) == {"stock", "static=2", "set=allgather:any:nc=1"}
     assert all(one["pairs"] == 6 and one["pairing"] == "within one job" for one in found.values())
     stock, slow = found["stock"], found["set=allgather:any:nc=1"]
-    assert float(str(stock["low"])) <= 1.0 <= float(str(stock["high"])), "stock against stock"
+    low, high = float(str(stock["low"])), float(str(stock["high"]))
+    # One interval in twenty misses what it is about; one three times as wide, next to none.
+    assert 2 * low - high <= 1.0 <= 2 * high - low, "stock against stock"
     assert float(str(slow["high"])) < float(str(found["static=2"]["low"])) < 1.0, "fewer channels are slower here"
     raw = json.loads((tmp_path / "out" / "bench.json").read_text())
     assert raw["runs"][0]["ended"] == "us"

@@ -21,10 +21,11 @@ from lagom.sim.virtual.incidents import shaped
 from lagom.sim.virtual.nccl import Collective, VirtualCommunicator
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.timing import IterationTimes, fill_collective
-from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_SPAN, SPAN_COMPUTE, UNKNOWN_RANK
+from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, KERNEL_SPAN, SPAN_COMPUTE, UNKNOWN_RANK
 
 PACE_SECONDS = 2.0  # real time a rank waits at most for a controller that does not read
 CALLS_BETWEEN_WAITS = CALL_RING_CAPACITY // 2  # iterations may have more calls than the ring holds
+SPANS_AT_ONCE = KERNEL_RING_CAPACITY // 2  # and more kernels: a GPU shows them as they end, not all at its iteration's end
 ANSWER_SECONDS = 0.05  # the same for the outcome of a plan
 ARRIVAL_NS = 4_000.0  # ranks reach a collective this far apart
 KERNEL_JITTER = 0.002
@@ -117,11 +118,11 @@ class Gallery:
             time.sleep(1e-3)
 
     def _has_room(self, entry: ProcessEntry) -> bool:
-        """For the spans of everything enqueued, and the calls of one more iteration with a small one, or of a part of
-        one that the ring does not hold."""
+        """For the spans of everything enqueued, and the calls of one more iteration with a small one; or for a part of
+        either that the ring does not hold."""
         kernels, calls = entry.room(self._comm_ids)
         spans = sum(len(one.times.rows) + len(one.asides) for one in self._expected.values())
-        return kernels >= spans and calls >= min(max(map(len, self._mine), default=0) + 2, CALLS_BETWEEN_WAITS)
+        return kernels >= min(spans, SPANS_AT_ONCE) and calls >= min(max(map(len, self._mine), default=0) + 2, CALLS_BETWEEN_WAITS)
 
     def _capture(self, entry: ProcessEntry) -> int:
         capture = 0
@@ -138,9 +139,15 @@ class Gallery:
         rows = self._jittered(origin, one.times, one.scale)
         self._name_calls(entry, rows, one.times, one.first_calls)
         if capture & CAPTURE_KERNELS:
-            entry.push_spans(np.concatenate([self._asides(entry, one.asides), rows]))
+            rows = np.concatenate([self._asides(entry, one.asides), rows])
         else:
-            entry.push_spans(rows[one.times.operations == 0])
+            rows = rows[one.times.operations == 0]
+        end = time.monotonic() + PACE_SECONDS
+        for first in range(0, len(rows), SPANS_AT_ONCE):
+            part = rows[first : first + SPANS_AT_ONCE]
+            while first and self._spec.pace and entry.room(self._comm_ids)[0] < len(part) and time.monotonic() < end:
+                time.sleep(1e-3)
+            entry.push_spans(part)
 
     def _asides(self, entry: ProcessEntry, asides: Sequence[Aside]) -> Any:
         rows = np.zeros(len(asides), KERNEL_SPAN)
