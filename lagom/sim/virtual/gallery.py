@@ -25,7 +25,7 @@ from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, KERNEL_S
 
 PACE_SECONDS = 2.0  # real time a rank waits at most for a controller that does not read
 CALLS_BETWEEN_WAITS = CALL_RING_CAPACITY // 2  # iterations may have more calls than the ring holds
-SPANS_AT_ONCE = KERNEL_RING_CAPACITY // 2  # and more kernels: a GPU shows them as they end, not all at its iteration's end
+SPANS_AT_ONCE = KERNEL_RING_CAPACITY // 2  # and more kernels, which a GPU shows as they end
 ANSWER_SECONDS = 0.05  # the same for the outcome of a plan
 ARRIVAL_NS = 4_000.0  # ranks reach a collective this far apart
 KERNEL_JITTER = 0.002
@@ -122,7 +122,8 @@ class Gallery:
         either that the ring does not hold."""
         kernels, calls = entry.room(self._comm_ids)
         spans = sum(len(one.times.rows) + len(one.asides) for one in self._expected.values())
-        return kernels >= min(spans, SPANS_AT_ONCE) and calls >= min(max(map(len, self._mine), default=0) + 2, CALLS_BETWEEN_WAITS)
+        next_calls = max(map(len, self._mine), default=0) + 2
+        return kernels >= min(spans, SPANS_AT_ONCE) and calls >= min(next_calls, CALLS_BETWEEN_WAITS)
 
     def _capture(self, entry: ProcessEntry) -> int:
         capture = 0
