@@ -18,6 +18,12 @@ static bool exists(const char *file)
     return access(file, F_OK) == 0;
 }
 
+/* Of races between processes, which a sanitizer does not see but makes slow. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ROUNDS 30
+#else
+#define ROUNDS 300
+#endif
 #define FAR_TOO_LONG 60 /* seconds for what takes two, even on a busy machine; fifty times two are a hundred */
 
 static double seconds(void)
@@ -117,7 +123,7 @@ static void only_our_own_files_are_cleared(void)
 /* Both see the other's lock, or neither wants to wait for the judge: then the file would stay for ever. */
 static void two_that_leave_at_once_leave_nothing(void)
 {
-    for (int round = 0; round < 150; round++) {
+    for (int round = 0; round < ROUNDS / 2; round++) {
         int gate[2];
         pid_t children[2];
         CHECK(pipe(gate) == 0);
@@ -198,7 +204,7 @@ static void join_at_the_gate(void)
 /* Eight ranks come at the same moment where there is room for one region and its reserve, not for two. */
 static void fill_a_small_memory(void)
 {
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         pid_t children[8];
         CHECK(pipe(gate) == 0);
         for (int i = 0; i < 8; i++) {
