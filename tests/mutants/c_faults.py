@@ -103,7 +103,7 @@ def statements(path: str, source: bytes, skipped: list[tuple[int, int]]) -> Iter
             yield Fault(path, "statement left out", found.start(1), found.end(1), ";")
     for found in RETURN.finditer(source):
         value = found.group(1).decode()
-        if inside_skipped(found.start(1)) or value in {"0", "NULL"}:
+        if inside_skipped(found.start(1)) or value in {"0", "NULL", "false"}:
             continue
         yield Fault(path, "constant returned", found.start(1), found.end(1), "false" if value == "true" else "0")
         if value != "true" and re.search(r"[<>=!&|]", value):
