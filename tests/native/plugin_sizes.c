@@ -324,6 +324,15 @@ static void garbage_in_the_region_is_not_followed(void)
     garbage = map_region()->pledge;
     garbage.rule_count = LAGOM_MAX_RULES + 1;
     CHECK(!lagom_pledge_is_sound(&garbage));
+    garbage = map_region()->pledge;
+    garbage.rules[0].function = LAGOM_FUNCTIONS; /* between the last function and any */
+    CHECK(!lagom_pledge_is_sound(&garbage));
+    garbage = map_region()->pledge;
+    garbage.rules[0].bytes_min = garbage.rules[0].bytes_max;
+    CHECK(lagom_pledge_is_sound(&garbage));
+    garbage.rules[0].bytes_max = 7;
+    garbage.rules[0].bytes_min = 8;
+    CHECK(!lagom_pledge_is_sound(&garbage));
 }
 
 /* ---- Profiles --------------------------------------------------------------------------------------------------- */

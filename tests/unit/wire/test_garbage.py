@@ -19,6 +19,9 @@ from lagom.wire.region import plausible
         (2, 20, 2, False),
         (2, 1, 3, False),
         (2, 1, -1, False),
+        (2, -1, 0, False),
+        (2, 7, 0, False),
+        (4, 0, 0, True),
     ],
 )
 def test_records_that_cannot_be_true_are_left_out(function: int, algorithm: int, protocol: int, kept: bool) -> None:

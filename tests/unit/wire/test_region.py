@@ -11,7 +11,7 @@ import pytest
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, ffi
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, PlanTooLarge, fill_plan
-from lagom.wire.region import Publication, Region, RegionRefused, region_path
+from lagom.wire.region import Publication, Region, RegionRefused, region_path, unlink_if_unheld
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +32,16 @@ def test_a_region_is_made_private_small_and_goes_with_its_owner(shm: Path) -> No
     assert region.communicators() == region.slots() == region.processes() == []
     region.close(unlink=True)
     assert not file.exists()
+
+
+def test_what_nobody_holds_is_removed_and_said_to_be_gone() -> None:
+    with Region.create("job-3") as region:
+        assert not unlink_if_unheld(region.path)
+        assert region.path.exists()
+        left = region.path
+    assert unlink_if_unheld(left)
+    assert not left.exists()
+    assert unlink_if_unheld(left), "nothing there is gone too"
 
 
 def test_only_one_controller_holds_it() -> None:
