@@ -68,7 +68,6 @@ static void take_position(struct lagom_cursor *cursor, const struct lagom_plan *
         begin_iteration(cursor, plan);
     }
     place->in_program = true;
-    place->armed = true;
     place->position = cursor->position;
     place->site = plan->positions[cursor->position];
     cursor->position = cursor->position + 1 == plan->position_count ? 0 : cursor->position + 1;

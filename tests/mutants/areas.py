@@ -85,7 +85,7 @@ AREAS = (
         "lagom/controller",
         ("lagom/controller/*.py",),
         unit=("tests/unit/controller",),
-        system=(f"{SYSTEM}user_paths.py", f"{SYSTEM}communicators.py", f"{SYSTEM}end_to_end.py"),
+        system=tuple(f"{SYSTEM}{name}.py" for name in ("user_paths", "communicators", "quiet", "end_to_end")),
     ),
     Area(
         "lagom/program",
@@ -126,7 +126,8 @@ def stages(path: str, operator: str) -> list[Stage]:
         found = [Stage(mirrored)] if mirrored else []
         found.append(Stage(tuple(there(area.unit)) + tuple(f"--deselect={test}" for test in mirrored)))
     else:
-        found = [Stage((NATIVE, "-k", f"test_program and ({area.native})"))]
+        # Some programs are linked with the objects, others load what lies in lagom/_lib.
+        found = [Stage((NATIVE, "-k", f"test_program and ({area.native})"), library=True)]
         if operator == "weaker ordering":
             found += [Stage(test) for test in [there(("tests/memory_model",))] if test]
         found.append(Stage(there(area.unit), library=True))

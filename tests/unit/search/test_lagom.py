@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lagom.records import Algorithm, Assignment, Protocol, Site
 from lagom.search import Knobs, Policy, Problem, Strategy, TuningSession, make_strategy
 from lagom.search.base import Comparison
+from lagom.search.lagom import Communication as Growing
 from lagom.search.lagom import Lagom
 from lagom.search.ledger import Trial
 from lagom.search.testing import Bench, Communication, Landscape, comm_bound, compute_bound, flat
@@ -209,6 +210,24 @@ def test_where_only_z_is_known_the_log_says_so() -> None:
     assert all(move.h is None and move.x is None for move in session.moves)
     assert session.outcome is not None
     assert bench.gain(session.outcome.assignment) > 1.3
+
+
+@pytest.mark.parametrize(
+    ("z", "rungs", "asked"),
+    [(92, 2, True), (92, 1, False), (105, 2, False), (105, 1, False)],
+)
+def test_the_rung_between_is_asked_where_two_rungs_at_once_hid_it(z: float, rungs: int, asked: bool) -> None:
+    strategy = Lagom(comm_bound(ceiling=24).problem())
+    unit = (0,)
+    grown = strategy.space.moved(strategy.space.floor(strategy.space.stock), unit, "channels", 3)
+    assert grown is not None
+    strategy._last_growth = (Growing(unit, steps={"channels": rungs}), "channels", rungs)
+    x_by_site = tuple(50.0 / len(grown) for _ in grown)
+    course = strategy._between_rungs(Trial(grown, z, 0.001, 50.0, 0.001, 90.0, x_by_site, pairs=8))
+    proposed = next(course, None)
+    assert (proposed is not None) == asked
+    strategy._last_growth = None
+    assert next(strategy._between_rungs(Trial(grown, z, 0.001, 50.0, 0.001, 90.0, x_by_site)), None) is None
 
 
 # -- H

@@ -9,9 +9,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from lagom.records import Assignment
 from lagom.search import Policy, TuningSession, make_strategy
-from lagom.search.as_printed import AsPrinted
+from lagom.search.as_printed import AsPrinted, State
+from lagom.search.base import Comparison
+from lagom.search.ledger import Trial
 from lagom.search.testing import Bench, Communication, Landscape, comm_bound, compute_bound
 
 MS = 1e6
@@ -114,6 +118,25 @@ def test_9_one_spoilt_sample_closes_a_communication_for_ever() -> None:
         lost["ours"] += bench.gain(session.outcome.assignment) < 1.25
     assert lost["printed"] >= 15
     assert lost["ours"] <= 5
+
+
+def test_a_communication_that_was_not_seen_is_done() -> None:
+    """There is no x_j to go on with, whatever else was measured."""
+    strategy = strategy_of("first", "lr")
+    state = State((0,), strategy.space.stock, 100.0)
+    before = Trial(strategy.space.stock, 100.0, 0.01)
+    for unseen in (
+        Trial(strategy.space.stock, 100.0, 0.01, 50.0, 0.01, 60.0),  # x_j is missing
+        Trial(strategy.space.stock, 100.0, 0.01, None, 0.0, 60.0, (50.0,) * 3),
+        Trial(strategy.space.stock, 100.0, 0.01, 50.0, 0.0, None, (50.0,) * 3),
+        None,
+    ):
+        state.done = False
+        course = strategy._resource_efficient_tuning(state, strategy.space.stock, before)
+        next(course)
+        with pytest.raises(StopIteration):
+            course.send(Comparison(before, unseen))
+        assert state.done
 
 
 def test_10_crossing_does_not_stop_the_others() -> None:
