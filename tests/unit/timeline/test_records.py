@@ -12,6 +12,7 @@ from lagom.controller.recorder import Recorder
 from lagom.records import Function
 from lagom.timeline import TraceError, profile
 from lagom.timeline.records import has_records, load_records
+from lagom.timeline.spans import _minus_one
 
 BIG = 64 << 20
 
@@ -75,3 +76,8 @@ def test_names_are_a_help_only(tmp_path: Path) -> None:
     recorded(tmp_path)
     (tmp_path / "names.json").write_text("[1]")
     assert all(name.startswith("kernel#") for name in load_records(tmp_path)[0][0].names)
+
+
+def test_the_marker_and_what_no_int64_holds_are_unknown() -> None:
+    values = np.array([0, 7, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1], np.uint64)
+    assert _minus_one(values, 7).tolist() == [0, -1, 2**63 - 1, -1, -1, -1]
