@@ -231,7 +231,7 @@ bool lagom_spawn_controller(const struct lagom_spawn *spawn, char *reason, size_
     struct start start = {
         .arguments = (char *const *)(uintptr_t)arguments, .environment = environment, .log = log};
     int failure = environment == NULL ? ENOMEM : start_process(&start);
-    free(environment);
+    lagom_controller_environment_free(environment);
     close(log);
     if (failure != 0) {
         snprintf(reason, reason_bytes, "the controller could not be started: %s.", strerror(failure));

@@ -87,27 +87,58 @@ static bool without_empty_entries(const char *variable, char *out)
     return to > start;
 }
 
-char **lagom_controller_environment(char *const environment[])
+/* The pointers, read once: another thread may call setenv meanwhile. *count is what there is room for, then what is there. */
+static char **snapshot(char *const environment[], size_t *count)
 {
-    size_t count = 0, text = 0, used = 0;
-    for (; environment[count] != NULL; count++) {
-        text += is_search_path(environment[count]) ? strlen(environment[count]) + 1 : 0;
+    char **variables = malloc((*count + 1) * sizeof(char *));
+    size_t taken = 0;
+    while (variables != NULL && taken < *count && (variables[taken] = environment[taken]) != NULL) {
+        taken++;
     }
-    size_t words = (count + SET_COUNT + 1) * sizeof(char *);
-    char **out = malloc(words + text);
-    char *rewritten = (char *)out + words;
-    for (size_t i = 0; out != NULL && i < count; i++) {
-        if (is_search_path(environment[i])) {
+    *count = taken;
+    return variables;
+}
+
+/* `out` has room for all `count` variables, those set, NULL and behind that the text of rewritten search paths. */
+static void fill(char **out, char *const variables[], size_t count)
+{
+    char *rewritten = (char *)(out + count + SET_COUNT + 1);
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (is_search_path(variables[i])) {
             out[used] = rewritten;
-            used += without_empty_entries(environment[i], rewritten);
-            rewritten += strlen(environment[i]) + 1;
-        } else if (is_kept(environment[i])) {
-            out[used++] = environment[i];
+            used += without_empty_entries(variables[i], rewritten);
+            rewritten += strlen(variables[i]) + 1;
+        } else if (is_kept(variables[i])) {
+            out[used++] = variables[i];
         }
     }
-    if (out != NULL) {
-        memcpy(out + used, set, sizeof(set));
-        out[used + SET_COUNT] = NULL;
+    memcpy(out + used, set, sizeof(set));
+    out[used + SET_COUNT] = NULL;
+}
+
+char **lagom_controller_environment(char *const environment[])
+{
+    size_t count = 0, text = 0;
+    while (environment[count] != NULL) {
+        count++;
     }
+    char **variables = snapshot(environment, &count);
+    if (variables == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        text += is_search_path(variables[i]) ? strlen(variables[i]) + 1 : 0;
+    }
+    char **out = malloc((count + SET_COUNT + 1) * sizeof(char *) + text);
+    if (out != NULL) {
+        fill(out, variables, count);
+    }
+    free(variables);
     return out;
+}
+
+void lagom_controller_environment_free(char **environment)
+{
+    free(environment);
 }

@@ -10,7 +10,8 @@
 const char *lagom_controller_program(void);
 
 /* Of the variables "NAME=value" (NULL-terminated) those that the controller gets, and the ones set for it. The kept ones
- * are not copied; freed by one free. NULL = no memory. */
+ * are not copied. NULL = no memory. The free is the library's own: a caller's may belong to another allocator. */
 char **lagom_controller_environment(char *const environment[]);
+void lagom_controller_environment_free(char **environment);
 
 #endif

@@ -23,10 +23,13 @@ def controller_program() -> list[str]:
 def controller_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Of ``environ`` what a controller needs, and what is set for it."""
     given = [ffi.new("char[]", os.fsencode(f"{name}={value}")) for name, value in environ.items()]
-    kept = ffi.gc(library().lagom_controller_environment(ffi.new("char *[]", [*given, ffi.NULL])), library().free)
+    kept = library().lagom_controller_environment(ffi.new("char *[]", [*given, ffi.NULL]))
     if kept == ffi.NULL:
         raise MemoryError
-    variables = (os.fsdecode(ffi.string(variable)) for variable in _until_null(kept))
+    try:
+        variables = [os.fsdecode(ffi.string(variable)) for variable in _until_null(kept)]
+    finally:
+        library().lagom_controller_environment_free(kept)
     return dict(variable.split("=", 1) for variable in variables)
 
 

@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from lagom.wire.controller_process import controller_environment, controller_program
+
+#: An allocator whose memory the C library's free would not know. It gives none back.
+ALLOCATOR = """
+#include <errno.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+static _Alignas(4096) char arena[1u << 30];
+static atomic_size_t used;
+static void *take(size_t alignment, size_t bytes)
+{
+    size_t start = atomic_fetch_add(&used, bytes + alignment + 16) + 16;
+    char *out = arena + (start + alignment - 1) / alignment * alignment;
+    memcpy(out - sizeof(size_t), &bytes, sizeof(size_t));
+    return out;
+}
+void *malloc(size_t bytes) { return take(16, bytes); }
+void *calloc(size_t count, size_t bytes) { return take(16, count * bytes); }
+void *memalign(size_t alignment, size_t bytes) { return take(alignment < 16 ? 16 : alignment, bytes); }
+void *aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
+int posix_memalign(void **out, size_t alignment, size_t bytes) { *out = memalign(alignment, bytes); return 0; }
+void *realloc(void *old, size_t bytes)
+{
+    size_t before = 0;
+    char *out = take(16, bytes);
+    if (old != NULL) {
+        memcpy(&before, (char *)old - sizeof(size_t), sizeof(size_t));
+        memcpy(out, old, before < bytes ? before : bytes);
+    }
+    return out;
+}
+void free(void *old) { (void)old; }
+"""
 
 SET = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -60,3 +96,16 @@ def test_nothing_is_imported_before_the_path_is_clean() -> None:
     interpreter, option, words, _ = controller_program()
     assert (interpreter, option) == (sys.executable, "-c")
     assert words.startswith("import sys; sys.path[:] =")
+
+
+def test_under_another_allocator(tmp_path: Path) -> None:
+    """A job may preload one; Python and the library use it, and what it gave goes back to it."""
+    library = tmp_path / "allocator.so"
+    build = ["gcc", "-shared", "-fPIC", "-fno-builtin", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(build, input=ALLOCATOR, text=True, check=True)
+    program = (
+        "from lagom.wire.controller_process import controller_environment as kept; print(len(kept({'HOME': '/'})))"
+    )
+    environ = {**os.environ, "LD_PRELOAD": str(library)}
+    ended = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, f"{len(SET) + 1}\n"), ended.stderr
