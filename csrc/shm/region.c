@@ -19,7 +19,7 @@
 #include "shm/wait_budget.h"
 
 #define ATTEMPTS 50u             /* each loses to somebody who made or removed the file meanwhile */
-#define MAKER_NANOSECONDS 1000000000u /* a region is made in a few ms; one stopped at it is not waited for longer */
+#define MAKER_MILLISECONDS 1000u     /* a region is made in a few ms; one stopped at it is not waited for longer */
 #define JUDGE_MILLISECONDS 500u
 #define LEAVE_MILLISECONDS 100u /* others judge for microseconds; two that leave at once must not both give up */
 #define TEMPORARY_BYTES (LAGOM_PATH_BYTES + 32u)
@@ -130,7 +130,7 @@ static enum lagom_region_fault attach_existing(const struct request *request, st
 
 /* Somebody else is making the region: he is waited for so long. */
 struct patience {
-    uint64_t left_ns;
+    struct lagom_wait wait;
     bool waiting;
     bool tried_again; /* once, where there was no room and nobody to be seen who took it */
 };
@@ -146,7 +146,7 @@ static enum lagom_region_fault wait_for_maker(struct patience *patience)
 static enum lagom_region_fault make(const struct request *request, struct patience *patience,
                                     struct lagom_attachment **out)
 {
-    bool patient = patience->left_ns != 0;
+    bool patient = patience->wait.left_ns != 0;
     if (lagom_leftovers_remove(request->path) && patient) {
         return wait_for_maker(patience);
     }
@@ -178,7 +178,7 @@ static enum lagom_region_fault attach_once(const struct request *request, struct
 
 static enum lagom_region_fault attach(const struct request *request, struct lagom_attachment **out)
 {
-    struct patience patience = {.left_ns = MAKER_NANOSECONDS};
+    struct patience patience = {.wait = lagom_wait_begin(MAKER_MILLISECONDS)};
     enum lagom_region_fault fault = LAGOM_REGION_MISSING;
     for (uint32_t i = 0; i < ATTEMPTS; i += !patience.waiting) {
         patience.waiting = false;
@@ -186,7 +186,7 @@ static enum lagom_region_fault attach(const struct request *request, struct lago
         if (fault != LAGOM_REGION_MISSING || request->job_key == NULL) {
             break;
         }
-        lagom_wait_budget_pause(&patience.left_ns, 1000);
+        lagom_wait_pause(&patience.wait, 1000);
     }
     return fault;
 }

@@ -24,10 +24,10 @@ bool lagom_wait_budget_over(void)
     return lagom_load_relaxed(&over);
 }
 
-static uint64_t now_ns(void)
+static uint64_t now_ns(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000u * MILLISECOND + (uint64_t)now.tv_nsec;
 }
 
@@ -36,30 +36,45 @@ static void take_from(uint64_t *left, uint64_t spent)
     *left -= spent < *left ? spent : *left;
 }
 
-bool lagom_wait_budget_pause(uint64_t *share_ns, uint32_t microseconds)
+static uint64_t sleep_for(uint32_t microseconds)
 {
     const struct timespec pause = {.tv_nsec = (long)microseconds * 1000};
-    if (left_ns == 0 || *share_ns == 0) {
-        *share_ns = 0;
+    uint64_t before = now_ns(CLOCK_MONOTONIC);
+    nanosleep(&pause, NULL);
+    uint64_t slept = now_ns(CLOCK_MONOTONIC) - before;
+    return slept < LONGEST_PAUSE ? slept : LONGEST_PAUSE;
+}
+
+struct lagom_wait lagom_wait_begin(uint32_t milliseconds)
+{
+    return (struct lagom_wait){(uint64_t)milliseconds * MILLISECOND, now_ns(CLOCK_THREAD_CPUTIME_ID)};
+}
+
+bool lagom_wait_pause(struct lagom_wait *wait, uint32_t microseconds)
+{
+    if (left_ns == 0 || wait->left_ns == 0) {
+        wait->left_ns = 0;
         return false;
     }
-    uint64_t before = now_ns();
-    nanosleep(&pause, NULL);
-    uint64_t spent = now_ns() - before;
-    spent = spent < LONGEST_PAUSE ? spent : LONGEST_PAUSE;
+    uint64_t slept = sleep_for(microseconds), cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+    uint64_t spent = slept + cpu_ns - wait->cpu_ns;
+    wait->cpu_ns = cpu_ns;
     take_from(&left_ns, spent);
-    take_from(share_ns, spent);
+    take_from(&wait->left_ns, spent);
     return true;
 }
 
 bool lagom_wait_budget_lock(int fd, uint32_t byte, uint32_t milliseconds)
 {
-    uint64_t share_ns = (uint64_t)milliseconds * MILLISECOND;
-    while (!lagom_lock_try(fd, byte)) {
-        if (!lagom_wait_budget_pause(&share_ns, LOCK_PAUSE_MICROSECONDS)) {
-            lagom_store_relaxed(&over, over || left_ns == 0);
-            return false;
+    if (lagom_lock_try(fd, byte)) {
+        return true;
+    }
+    struct lagom_wait wait = lagom_wait_begin(milliseconds);
+    while (lagom_wait_pause(&wait, LOCK_PAUSE_MICROSECONDS)) {
+        if (lagom_lock_try(fd, byte)) {
+            return true;
         }
     }
-    return true;
+    lagom_store_relaxed(&over, over || left_ns == 0);
+    return false;
 }
