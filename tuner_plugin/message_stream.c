@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #define AGAIN "/proc/self/fd/2" /* opened: the same file with a state of its own */
-#define TEXT_SEEN 256
 #define PARENTS_DESCRIPTORS 256
 
 /* ---- Signals ---------------------------------------------------------------------------------------------------- */
@@ -53,28 +52,6 @@ void lagom_signals_release(const struct lagom_held_signals *held)
 
 /* ---- What is meant for messages --------------------------------------------------------------------------------- */
 
-static bool is_text(const unsigned char *bytes, ssize_t count)
-{
-    for (ssize_t i = 0; i < count; i++) {
-        if (bytes[i] < '\a' || (bytes[i] > '\r' && bytes[i] < ' ' && bytes[i] != 033)) {
-            return false;
-        }
-    }
-    return count > 0;
-}
-
-/* What the file holds last; it cannot be read through a descriptor that is for writing. */
-static bool ends_in_text(off_t bytes)
-{
-    unsigned char last[TEXT_SEEN];
-    int file = open(AGAIN, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    ssize_t count = file < 0 ? 0 : pread(file, last, sizeof(last), bytes > TEXT_SEEN ? bytes - TEXT_SEEN : 0);
-    if (file >= 0) {
-        close(file);
-    }
-    return is_text(last, count);
-}
-
 static bool is_same_file(const struct stat *file, const char *path)
 {
     struct stat other;
@@ -94,20 +71,18 @@ static bool parent_has_it_too(const struct stat *file)
 }
 
 /* A program that was started without a stderr gets descriptor 2 for the next file it opens. A redirected stderr and such
- * a file can look alike; where they do, a lost line is the smaller harm. */
+ * a file can look alike; where they do, a lost line is the smaller harm. The file is not opened to look into it: closing
+ * that descriptor would drop the program's locks on it. */
 static bool regular_file_is_for_messages(const struct stat *file, int flags)
 {
-    if ((flags & O_ACCMODE) != O_WRONLY) {
-        return false;
-    }
-    if (is_same_file(file, "/proc/self/fd/1")) {
-        return true;
-    }
-    if (file->st_size == 0) {
-        return (flags & O_APPEND) != 0 || parent_has_it_too(file);
-    }
-    bool at_its_end = (flags & O_APPEND) != 0 || lseek(STDERR_FILENO, 0, SEEK_CUR) == file->st_size;
-    return at_its_end && ends_in_text(file->st_size);
+    return (flags & O_ACCMODE) == O_WRONLY && (is_same_file(file, "/proc/self/fd/1") || parent_has_it_too(file));
+}
+
+/* Such a program's own pipe: it reads with the descriptor before 2 what it writes with 2. */
+static bool is_read_here(const struct stat *pipe)
+{
+    int flags = fcntl(STDOUT_FILENO, F_GETFL);
+    return flags >= 0 && (flags & O_ACCMODE) != O_WRONLY && is_same_file(pipe, "/proc/self/fd/1");
 }
 
 /* Of another kind are the sockets of a program that talks to other machines. */
@@ -162,7 +137,7 @@ bool lagom_message_write(const char *line, size_t bytes)
         return false;
     }
     switch (file.st_mode & S_IFMT) {
-    case S_IFIFO: return write_to_pipe(line, bytes);
+    case S_IFIFO: return !is_read_here(&file) && write_to_pipe(line, bytes);
     case S_IFCHR: return write_to_device(&file, line, bytes);
     case S_IFSOCK:
         return socket_is_for_messages() &&
