@@ -50,16 +50,20 @@ static void count_refusal(struct lagom_region *region, bool refused)
     }
 }
 
-/* A free entry, the first ones being the best: within the node from the first on, else from where the places kept for
- * those within the node end. */
+/* A free entry. Within the node the first is the best: plans belong to the first LAGOM_MAX_PLANS. A communicator that
+ * spans nodes leaves those to them as long as there are others, and never gets one of the first
+ * LAGOM_ONE_NODE_COMMUNICATORS. */
 static uint32_t make_communicator(struct lagom_attachment *attachment, const struct shape *shape)
 {
     struct lagom_region *region = attachment->region;
     bool one_node = shape->node_count == 1;
-    uint32_t first = one_node ? 0 : LAGOM_ONE_NODE_COMMUNICATORS;
+    uint32_t first = one_node ? 0 : LAGOM_MAX_PLANS;
     uint32_t index = find_communicator(region, 0, first);
     if (index >= (one_node ? LAGOM_MAX_PLANS : LAGOM_MAX_COMMUNICATORS) && lagom_table_sweep(attachment, true) > 0) {
         index = find_communicator(region, 0, first);
+    }
+    if (index == UINT32_MAX && !one_node) {
+        index = find_communicator(region, 0, LAGOM_ONE_NODE_COMMUNICATORS);
     }
     if (index != UINT32_MAX) {
         describe(&region->communicators[index], shape);

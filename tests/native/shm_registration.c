@@ -191,6 +191,16 @@ static void spanning_nodes_leaves_room(void)
     CHECK_EQUAL(memchr(used + 1, false, LAGOM_MAX_CALL_RINGS) == NULL, true); /* and the others keep what is left */
 }
 
+/* Nor do they take a plan as long as there are places without one. */
+static void spanning_nodes_leaves_the_plans(void)
+{
+    fresh();
+    for (uint64_t id = 1; id <= LAGOM_MAX_COMMUNICATORS - LAGOM_MAX_PLANS; id++) {
+        CHECK(lagom_communicator_enter(region, id, 1024, 128, 0, "") >= LAGOM_MAX_PLANS);
+    }
+    CHECK_EQUAL(lagom_communicator_enter(region, 1000, 1024, 128, 0, ""), LAGOM_ONE_NODE_COMMUNICATORS);
+}
+
 /* More communicators of one node than can be tuned: each has a place, those without a plan or a ring are counted. */
 static void what_cannot_be_tuned_is_counted(void)
 {
@@ -319,6 +329,7 @@ int main(void)
     RUN(ten_thousand_without_a_controller);
     RUN(full_tables_say_so);
     RUN(spanning_nodes_leaves_room);
+    RUN(spanning_nodes_leaves_the_plans);
     RUN(what_cannot_be_tuned_is_counted);
     RUN(the_dead_are_swept);
     RUN(one_that_died_before_its_slot_is_no_leak_for_ever);
