@@ -87,7 +87,16 @@ static enum lagom_region_fault open_file(const char *path, int *fd)
     }
 }
 
-/* Only ever closes descriptors of files this process has not attached: closing drops locks. */
+/* Not where another copy has it by now: its locks are dropped by whoever closes the file. One descriptor is lost. */
+static enum lagom_region_fault close_file(int fd, const char *path, enum lagom_region_fault fault)
+{
+    if (lagom_attachment_mappings(path) > 0) {
+        return LAGOM_REGION_TWICE;
+    }
+    close(fd);
+    return fault;
+}
+
 enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct lagom_attachment **out)
 {
     *out = lagom_attachment_at(path);
@@ -108,8 +117,9 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
         fault = LAGOM_REGION_SYSTEM;
     }
     if (fault != LAGOM_REGION_OK) {
-        close(fd);
-    } else if (lagom_attachment_mappings(path) > 1) { /* another copy came at the same moment */
+        return close_file(fd, path, fault);
+    }
+    if (lagom_attachment_mappings(path) > 1) { /* another copy came at the same moment */
         lagom_attachment_unmap(*out);
         fault = LAGOM_REGION_TWICE;
     }
@@ -156,8 +166,7 @@ enum lagom_region_fault lagom_file_remove_stale(const char *path)
     if (fault == LAGOM_REGION_OK) {
         fault = unlink_unless(anybody_holds_it, fd, path, 0);
     }
-    close(fd);
-    return fault;
+    return close_file(fd, path, fault);
 }
 
 enum lagom_region_fault lagom_region_remove_stale(const char *path)
