@@ -181,7 +181,11 @@ def library_version(path: Path) -> Version | None:
     """Asks the library itself, in a process of its own: loading 300 MB of somebody else's code is not for this one."""
     try:
         asked = subprocess.run(
-            [sys.executable, "-c", ASK_VERSION, str(path)], capture_output=True, text=True, check=False, timeout=60
+            [sys.executable, "-I", "-c", ASK_VERSION, str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -176,3 +176,14 @@ def test_extras_of_torch_are_no_pin(tmp_path: Path) -> None:
     assert torch is not None
     assert torch.pin == ""
     assert nccl_wheels([str(tmp_path)]) == []
+
+
+def test_a_library_is_asked_without_the_modules_of_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may be allowed to write there."""
+    library = build_nccl(tmp_path / "libnccl.so.2", 22809)
+    (tmp_path / "ctypes.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert libraries.library_version(library) == (2, 28, 9)
+    assert not (tmp_path / "executed").exists()
