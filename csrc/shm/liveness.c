@@ -69,9 +69,9 @@ const char *lagom_region_fault_text(enum lagom_region_fault fault)
     case LAGOM_REGION_SYSTEM:
         return "the file could not be made or opened; check that this user may write to LAGOM_SHM_DIR or /dev/shm.";
     case LAGOM_REGION_HELD:
-        return "a controller is already attached to it, or another process is using it; stop that one first.";
+        return "another controller is attached to it, or a stopped process holds one of its locks; end that one first.";
     case LAGOM_REGION_FULL:
-        return "its table is full (16 processes, 192 communicators, 320 slots); fewer ranks or communicators a node fit.";
+        return "its table is full (16 processes, 192 communicators, 320 slots); start fewer ranks on this node.";
     case LAGOM_REGION_TWICE:
         return "another copy of this library is attached to it in the same process; set NCCL_TUNER_PLUGIN and "
                "NCCL_PROFILER_PLUGIN to one file.";

@@ -23,7 +23,7 @@ enum lagom_region_fault {
     LAGOM_REGION_STALE = 5,    /* of another boot, or nobody holds a lock */
     LAGOM_REGION_NO_SPACE = 6, /* it would take more than a quarter of what is free, or ENOSPC */
     LAGOM_REGION_SYSTEM = 7,   /* errno says */
-    LAGOM_REGION_HELD = 8,     /* a controller is already attached */
+    LAGOM_REGION_HELD = 8,     /* another controller is attached, or a process was stopped in one of the short locks */
     LAGOM_REGION_FULL = 9,     /* no free process, communicator or slot entry */
     LAGOM_REGION_TWICE = 10,   /* another copy of this library in this process is attached to it */
 };
