@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,23 @@ from lagom.sim.virtual.control import key_and_region
 from lagom.wire.library import plugin_path
 from tests.system.programs import build
 from tests.system.support import Job
+from tests.system.warm import Server, forked_from
+
+
+@pytest.fixture(scope="session")
+def _server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _processes(request: pytest.FixtureRequest, _server: Server) -> Iterator[None]:
+    """Ranks and controllers are forked from a server, but for modules that set FRESH_PROCESSES."""
+    with contextlib.ExitStack() as stack:
+        if not getattr(request.module, "FRESH_PROCESSES", False):
+            stack.enter_context(forked_from(_server))
+        yield
 
 
 @pytest.fixture(scope="session")

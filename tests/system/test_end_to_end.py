@@ -28,6 +28,7 @@ from lagom.sim.virtual.preset import build_simulator
 from tests.system.support import Job
 from tests.waiting import others_compute, wait_until
 
+FRESH_PROCESSES = True  # the region is found in /proc/<pid>/environ
 MEGABYTE = 1 << 20
 SCENE = Scene(ranks=4, layers=4, tokens=4096, noise=0.005)
 SECONDS = 500.0  # at most; the search ends by itself in ten on two quiet cores

@@ -25,6 +25,7 @@ from tests.system.support import Job
 
 BIG, SMALL = 0xB16, 0x5A11
 RANKS, ITERATIONS = 2, 30
+FRESH_PROCESSES = True  # the controller reads the environment in /proc
 SIZES = (1 << 10, 40 << 10, 200 << 10, 700 << 10, 800 << 10, 3 << 20, 64 << 20)
 FUNCTIONS = (Function.ALL_GATHER, Function.REDUCE_SCATTER, Function.ALL_REDUCE, Function.BROADCAST)
 EVERY_CALL = tuple((int(function), size) for function in FUNCTIONS for size in SIZES)

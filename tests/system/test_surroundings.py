@@ -29,6 +29,7 @@ from tests.system.test_user_paths import channels_used, events, finish, start, u
 from tests.waiting import wait_until
 
 HERE = Path(__file__).resolve().parent
+FRESH_PROCESSES = True  # an interpreter of its own plays with the clock
 COMM_ID = 0x50BB
 PIN = "allgather:any:nc=2"
 

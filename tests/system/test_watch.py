@@ -22,6 +22,7 @@ from lagom.watch import GroupSnapshot, JobSnapshot, Phase, Watcher
 from tests.system.support import Job
 from tests.waiting import wait_until
 
+FRESH_PROCESSES = True  # jobs are found in /proc/<pid>/environ
 SCENE = Scene(ranks=2, layers=3, noise=0.005)
 UNHURRIED_US = 10_000.0  # real time: two hundred iterations a second at most, so that a search takes some time
 
