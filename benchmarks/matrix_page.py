@@ -16,6 +16,11 @@ from benchmarks.matrix import summary
 from benchmarks.matrix.page import Data, headline, page
 from benchmarks.matrix.results import FORMAT, written
 
+#: Said wherever results are listed in the README.
+INDEX = (
+    "All results, with their commits and what has changed since: [benchmarks/results](benchmarks/results/README.md)."
+)
+
 
 def merge(parts: list[Path]) -> Data:
     """One file of several: a row that is complete is not replaced by one that is not. Raises SystemExit where one of
@@ -38,7 +43,8 @@ def readme_table() -> str:
     """Everything measured so far, for the README's block ``matrix``."""
     found = sorted((Path(__file__).parent / "results").glob("matrix_*.json"))
     pages = ", ".join(f"[{path.stem}](benchmarks/results/{path.stem}.md)" for path in found)
-    return f"{summary.table([json.loads(path.read_text()) for path in found])}\n\nRaw, commands, missing rows: {pages}."
+    table = summary.table([json.loads(path.read_text()) for path in found])
+    return f"{table}\n\nRaw, commands, missing rows: {pages}. {INDEX}"
 
 
 def main() -> None:

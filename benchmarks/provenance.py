@@ -45,8 +45,10 @@ DEPENDS = {
     "sim_": ("simulator", "search and cost model"),
     "switch_latency": ("plugin and shared memory",),
 }
-NAMED = re.compile(r'"commit": "([^"]*)"|\bcommit `?([0-9a-f]{7,40})\b')
+NAMED = re.compile(r'"commit": *"([^"]*)"|\bcommit `?([0-9a-f]{7,40})\b')
 HASH = re.compile(r"\b[0-9a-f]{7,40}\b")
+#: A commit as git shortens it, without a word beside it; numbers and words are none.
+BARE = re.compile(r"\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7}\b")
 #: Commits that were rewritten before they were published, and the commit that brought what was measured with them.
 ABSENT = {"be62249": "0c15962", "15b070f": "0c15962"}
 
@@ -109,10 +111,23 @@ def since(commit: str, areas: tuple[str, ...] = ON_GPUS) -> str:
     return f"Changed since: {', '.join(changed)}." if changed else "Nothing that could move them has changed since."
 
 
-def named_in(text: str) -> list[str]:
-    """The commits a result names, in its order."""
+def named_in(path: Path) -> list[str]:
+    """The commits a result or a page names, in its order; of a raw file's other words none is taken for one."""
+    text = path.read_text()
     fields = ("".join(pair) for pair in NAMED.findall(text))
-    return list(dict.fromkeys(commit for field in fields for commit in HASH.findall(field)))
+    bare = BARE.findall(text) if path.suffix == ".md" else []
+    return list(dict.fromkeys([commit for field in fields for commit in HASH.findall(field)] + bare))
+
+
+def commits_of(raw: Path) -> list[str]:
+    """The commits a raw file was measured at: those it names, or else its page does."""
+    page = raw.with_suffix(".md")
+    return named_in(raw) or (named_in(page) if page.exists() else [])
+
+
+def added_by(path: Path) -> str:
+    """The commit that brought a file as it is; empty where that cannot be known."""
+    return git("log", "-1", "--format=%h", "--", str(path)).stdout.strip() if has_history() else ""
 
 
 def areas_of(name: str) -> tuple[str, ...]:
@@ -133,12 +148,15 @@ def index() -> str:
         "|---|---|---|",
     ]
     for path in sorted(RESULTS.glob("*.json")):
-        commits = named_in(path.read_text()) or [""]
-        for commit in commits:
-            known = described(commit).removeprefix("commit ") if commit else "not recorded"
+        measured = [(commit, described(commit).removeprefix("commit ")) for commit in commits_of(path)]
+        if not measured and (commit := added_by(path)):
+            measured = [(commit, f"not recorded; added by commit {commit}, so measured before it")]
+        for commit, known in measured or [("", "not recorded")]:
             told = since(commit, areas_of(path.name)).removeprefix("Changed since: ") if commit else "not known"
             lines.append(f"| [{path.name}]({path.name}) | {known} | {told} |")
-    return "\n".join(lines) + "\n"
+    alone = (path for path in sorted(RESULTS.glob("*.md")) if path != INDEX and not path.with_suffix(".json").exists())
+    pages = ", ".join(f"[{path.name}]({path.name})" for path in alone)
+    return "\n".join([*lines, "", f"Pages without a raw file of their own: {pages}."]) + "\n"
 
 
 if __name__ == "__main__":

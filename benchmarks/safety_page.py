@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.provenance import described
+
 #: How long after it enters such a call a controller is killed at most (tests/soak/mines.py).
 MICROSECONDS = 60
 RESULTS = Path(__file__).parent / "results"
@@ -215,13 +217,15 @@ def page() -> str:
     lines += ["| file | commit | date | machine |", "|---|---|---|---|"]
     for name, found in evidence():
         about = found.get("about", found)
-        facts = (about.get(key, "in the file") for key in ("commit", "date", "machine"))
-        lines.append(f"| [{name}]({name}) | " + " | ".join(map(str, facts)) + " |")
+        commit = described(about["commit"]).removeprefix("commit ") if "commit" in about else "in the file"
+        lines.append(f"| [{name}]({name}) | {commit} | {about['date']} | {about['machine']} |")
     lines += [
         "",
-        "Written by `python -m benchmarks.safety_page` from these files. What each run does and which promise it",
+        "Written by `python -m benchmarks.safety_page` from these files; what has changed since their commits:",
+        "[all results](README.md). What each run does and which promise it checks: `tests/soak/README.md`,",
+        "`tests/system/README.md`, `tests/fuzz/README.md`.",
     ]
-    return "\n".join([*lines, "checks: `tests/soak/README.md`, `tests/system/README.md`, `tests/fuzz/README.md`.", ""])
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

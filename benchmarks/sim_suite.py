@@ -27,6 +27,7 @@ from benchmarks.suite.convergence import converge, convergence_cases
 from benchmarks.suite.rows import Row, row
 from benchmarks.suite.runs import NOISE, Arm, run_arm, truth
 from benchmarks.suite.targets import WORTH, targets
+from tests.evidence import commit
 
 T = TypeVar("T")
 Result = dict[str, Any]
@@ -75,6 +76,7 @@ def suite(quick: bool, seeds: int, processes: int) -> Result:
     rows = [row for case in finished for row in case.rows]
     return {
         "meta": {
+            "commit": commit(),
             "noise": NOISE,
             "seeds": seeds,
             "processes": processes,

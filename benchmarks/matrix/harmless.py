@@ -82,16 +82,15 @@ def mean_step(times: Sequence[float]) -> float | None:
     return statistics.fmean(times[START_UP_STEPS:]) if len(times) > START_UP_STEPS else None
 
 
-def _speed(by_round: Sequence[Mapping[str, Any]], arm: str) -> str | float | None:
-    """The mean step of the job without us over that of an arm: paired by round, in words with its interval; of one
-    round alone the plain ratio."""
+def _speed(by_round: Sequence[Mapping[str, Any]], arm: str) -> str | None:
+    """The mean step of the job without us over that of an arm: paired by round, in words with its interval."""
     logs = []
     for one in by_round:
         base, ours = mean_step(one[OFF].get("ms", ())), mean_step(one[arm].get("ms", ()))
         if base and ours:
             logs.append(math.log(ours / base))
     if len(by_round) == 1:
-        return math.exp(-logs[0]) if logs else None
+        return f"{math.exp(-logs[0]):.3f} (one round: no interval)" if logs else None
     return told(ratio_of(logs))
 
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.matrix.page import Data, comm_only, ending, in_words, kept_stock, nccl, result, speed, verdict_of
+from benchmarks.matrix.page import (
+    Data,
+    comm_only,
+    ending,
+    in_words,
+    is_older,
+    kept_stock,
+    nccl,
+    result,
+    speed,
+    verdict_of,
+)
 from benchmarks.matrix.rows import BY_HAND, Row, rows
 
 HEAD = (
@@ -12,6 +23,9 @@ HEAD = (
     "|---|---|---|---|---|---|---|---|---|",
 )
 NONE = "–"
+#: Beside the name of a row whose Z is the slowest rank's, and what it stands for.
+OLDER = "†"
+FOOTNOTE = f"{OLDER} Z is the slowest rank's here (the older definition); in all other rows it is the mean over ranks."
 STRATEGIES = ("lagom", "guided")
 STOCK = ("stock", "own:stock")
 
@@ -28,7 +42,14 @@ def table(results: list[Data]) -> str:
         for row in rows()
         for line in tell(gpus, data, row)
     ]
-    return "\n".join([*HEAD, *compared, "", *others])
+    lines = [*compared, "", *others]
+    footnote = ["", FOOTNOTE] if any(OLDER in line for line in lines) else []
+    return "\n".join([*HEAD, *lines, *footnote])
+
+
+def _name(data: Data, row: Row) -> str:
+    """Marked, where its speed-ups are of the older definition of Z."""
+    return f"`{row.name}`" + (OLDER if is_older(data, data["rows"][row.name]) else "")
 
 
 def _compared(gpus: int, data: Data, row: Row) -> Iterator[str]:
@@ -38,7 +59,8 @@ def _compared(gpus: int, data: Data, row: Row) -> Iterator[str]:
             continue
         others = (comm_only(data, row.name), result(data, row.name, "static"), _by_hand(data, row))
         took = f"{search['configs']} configs, {search['iterations']} iterations, {search['lost']:.1f} lost"
-        cells = (f"{gpus}", f"`{row.name}`, {nccl(data, row)}", f"`{strategy}`", _gain(data, row, strategy, found))
+        name = f"{_name(data, row)}, {nccl(data, row)}"
+        cells = (f"{gpus}", name, f"`{strategy}`", _gain(data, row, strategy, found))
         more = (*map(told, others), told(result(data, row.name, "stock")), took)
         yield f"| {' | '.join((*cells, *more))} |"
 
@@ -72,7 +94,7 @@ def _by_setting(gpus: int, data: Data, row: Row) -> Iterator[str]:
         return
     noise = f"stock against stock {told(next((found[arm] for arm in STOCK if arm in found), None))}"
     shown = (f"`{arm}` {told(one)}" for arm, one in settings.items())
-    yield f"- `{row.name}`, {gpus} GPUs, NCCL {nccl(data, row)} ({row.asks}): {'; '.join((*shown, noise))}."
+    yield f"- {_name(data, row)}, {gpus} GPUs, NCCL {nccl(data, row)} ({row.asks}): {'; '.join((*shown, noise))}."
 
 
 def _verdict(gpus: int, data: Data, row: Row) -> Iterator[str]:

@@ -62,3 +62,13 @@ def test_most_gpus_come_first_and_every_verdict_is_told() -> None:
     assert text.index("| 8 | `host-fsdp-8192`") < text.index("| 2 | `host-fsdp-8192`")
     assert "- `mesh-hsdp`, 2 GPUs (runs without harm): exit codes: 0, 1; losses agree: **no**; apart: tuned 0; " in text
     assert text.endswith("standing aside: nothing.")
+
+
+def test_rows_with_the_older_definition_of_z_are_marked() -> None:
+    entry = {**RUN, "session": 0, "results": [arm("stock", 1.0), arm("lagom", 1.1, search=SEARCH)]}
+    found = data(4, host_fsdp_8192=entry)
+    assert summary.OLDER not in summary.table([found])
+    found["sessions"][0]["commit"] = "7d7a349"
+    text = summary.table([found])
+    assert "| `host-fsdp-8192`†, 2.30.7 |" in text
+    assert text.endswith(f"\n\n{summary.FOOTNOTE}")
