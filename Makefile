@@ -129,12 +129,15 @@ define make_environment
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || \
 		{ echo "lagom: no virtual environment could be made; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 endef
-PIP := $(PY) -m pip --quiet --disable-pip-version-check install
+PIP := $(PY) -m pip --quiet --disable-pip-version-check install --no-compile
+# What pip would do on one core, and for every module; those left out are compiled if they are ever imported.
+COMPILE := $(PY) -m compileall -q -j 0 -x '/(tests?|testing|models|_inductor|distributions|sympy)/' $(VENV)/lib
 
 $(RUN): pyproject.toml
 	$(make_environment)
 	$(PIP) 'setuptools>=77'
 	$(PIP) --no-build-isolation --editable .
+	@$(COMPILE)
 	@touch $@
 
 $(STAMP): pyproject.toml
@@ -142,4 +145,5 @@ $(STAMP): pyproject.toml
 	$(PIP) 'setuptools>=77'
 	$(PIP) --no-build-isolation --editable '.[dev]'
 	$(PIP) --no-deps 'HolisticTraceAnalysis==0.5.0'
+	@$(COMPILE)
 	@touch $(RUN) $@

@@ -41,7 +41,7 @@ def flags(sanitize: str) -> list[str]:
         return FLAGS
     # gcc warns that the thread sanitizer does not model fences; ours only order atomics, which it does
     no_warning = ["-Wno-tsan"] if "thread" in sanitize else []
-    return [*FLAGS, f"-fsanitize={sanitize}", "-fno-sanitize-recover=all", *no_warning]
+    return [*FLAGS, "-O1", f"-fsanitize={sanitize}", "-fno-sanitize-recover=all", *no_warning]  # -O1: a third less to build
 
 
 def folder_of(sanitize: str) -> Path:

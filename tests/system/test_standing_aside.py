@@ -17,7 +17,7 @@ from lagom.wire.region import Region
 from tests.system.support import FULL, Job
 
 COMM_ID = 0xA51DE
-SEEDS = 10_000 if FULL else 300
+SEEDS = 10_000 if FULL else 150
 CALLS = fsdp_like_calls(4, 64 << 20)
 
 
