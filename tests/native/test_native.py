@@ -39,10 +39,9 @@ def flags(sanitize: str) -> list[str]:
     """The compiler's."""
     if sanitize == "none":
         return FLAGS
-    # -O1: a third less to build. gcc warns that the thread sanitizer does not model fences; ours only order atomics,
-    # which it does
+    # gcc warns that the thread sanitizer does not model fences; ours only order atomics, which it does
     no_warning = ["-Wno-tsan"] if "thread" in sanitize else []
-    return [*FLAGS, "-O1", f"-fsanitize={sanitize}", "-fno-sanitize-recover=all", *no_warning]
+    return [*FLAGS, f"-fsanitize={sanitize}", "-fno-sanitize-recover=all", *no_warning]
 
 
 def folder_of(sanitize: str) -> Path:
