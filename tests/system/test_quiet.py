@@ -54,6 +54,7 @@ class State:
         """Of a living job."""
         seen, tables = glance(region), ffi.from_buffer(region.read_bytes()[:TABLE_BYTES])
         processes = ffi.cast("struct lagom_region *", tables).processes
+        assert seen.groups, seen
         group = seen.groups[0]
         assert group.plan is not None, seen.fault
         assert all(slot.active_epoch == group.plan.epoch for slot in group.slots)
