@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -402,6 +403,29 @@ static void no_more_than_a_quarter_of_what_is_free(void)
     }
 }
 
+static void join_where_no_file_may_be_so_long(void)
+{
+    const struct rlimit limit = {4096, 4096};
+    struct lagom_mapping mapping;
+    int next = next_descriptor();
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    CHECK_EQUAL(lagom_region_join(&mapping, "job", LAGOM_CLOCK_MONOTONIC), LAGOM_REGION_SYSTEM);
+    CHECK_EQUAL(mapping.error, EFBIG);
+    CHECK_EQUAL(next_descriptor(), next);
+    CHECK(!exists());
+}
+
+static void what_could_not_be_made_leaves_nothing(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        join_where_no_file_may_be_so_long();
+        exit(0);
+    }
+    CHECK_EQUAL(status_of(child), 0);
+}
+
 int main(void)
 {
     if (getenv("LAGOM_SHM_DIR") == NULL) {
@@ -429,5 +453,6 @@ int main(void)
     RUN(come_and_go);
     RUN(an_unwritable_folder_is_said);
     RUN(no_more_than_a_quarter_of_what_is_free);
+    RUN(what_could_not_be_made_leaves_nothing);
     return 0;
 }
