@@ -144,6 +144,7 @@ ENTRY_STORE = Edit(
     "lagom_store_release(&entry->state, (uint32_t)LAGOM_READY)",
     "lagom_store_relaxed(&entry->state, (uint32_t)LAGOM_READY)",
 )
+ENTRY_LOAD = Edit(PUBLISHER, "lagom_load_acquire(&entry->state)", "lagom_load_relaxed(&entry->state)")
 
 IMPLIED_BY_SLOT = (
     "a publisher needs a READY slot of the entry first, and whoever made that slot had seen the entry whole: the "
@@ -183,6 +184,7 @@ VARIANTS = [
     Variant("a slot's READY stored relaxed", "register", [SLOT_STORE]),
     Variant("a slot's READY loaded relaxed", "register", [SLOT_LOAD]),
     Variant("an entry's READY stored relaxed", "register", [ENTRY_STORE], IMPLIED_BY_SLOT),
+    Variant("an entry's READY loaded relaxed", "register", [ENTRY_LOAD], IMPLIED_BY_SLOT),
 ]
 
 
