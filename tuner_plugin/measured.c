@@ -129,7 +129,7 @@ void *lagom_measured_channel_started(void *collective, uint64_t gpu_ns)
 /* false = it was given up and is somebody else's by now: what was read is worth nothing. */
 static bool give_back(struct place *place, const void *channel)
 {
-    uint64_t busy = lagom_load_acquire(&place->state);
+    uint64_t busy = lagom_load_relaxed(&place->state); /* nothing is read behind it: the exchange decides */
     bool same = (busy & 1u) != 0 && handle_of(CHANNEL, (uint64_t)(place - places), busy) == channel;
     return same && lagom_compare_exchange(&place->state, busy, busy & ~(uint64_t)1u); /* pairs with claim */
 }

@@ -182,11 +182,12 @@ enum lagom_region_fault lagom_table_take_process(struct lagom_attachment *attach
     return taken ? LAGOM_REGION_OK : LAGOM_REGION_FULL;
 }
 
+/* READY first: a slot that another process is filling at this moment may still name us as its former owner. */
 static void leave_slots(struct lagom_region *region, uint32_t process)
 {
     for (uint32_t i = 0; i < LAGOM_MAX_SLOTS; i++) {
         struct lagom_slot *slot = &region->slots[i];
-        if (slot->process == process && lagom_load_acquire(&slot->state) != LAGOM_FREE) {
+        if (lagom_load_acquire(&slot->state) == LAGOM_READY && lagom_load_relaxed(&slot->process) == process) {
             lagom_store_release(&slot->state, (uint32_t)LAGOM_GONE);
         }
     }

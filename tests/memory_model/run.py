@@ -75,6 +75,8 @@ class Variant:
 
 AGREEMENT, PUBLISHER, REPLAY = "agreement/agreement.c", "agreement/publisher.c", "agreement/replay.c"
 ATOMIC, RING, REGISTRATION = "protocol/lagom_atomic.h", "shm/ring.c", "shm/registration.c"
+TABLE = "shm/region_table.c"
+TIMELINE = "timeline/timeline.c"
 
 ACK_STORE = Edit(AGREEMENT, "lagom_store_release(&slot->ack_epoch,", "lagom_store_relaxed(&slot->ack_epoch,")
 ACK_LOAD = Edit(PUBLISHER, "lagom_load_acquire(&slot->ack_epoch)", "lagom_load_relaxed(&slot->ack_epoch)")
@@ -144,6 +146,19 @@ ENTRY_STORE = Edit(
     "lagom_store_release(&entry->state, (uint32_t)LAGOM_READY)",
     "lagom_store_relaxed(&entry->state, (uint32_t)LAGOM_READY)",
 )
+ENTRY_LOAD = Edit(PUBLISHER, "lagom_load_acquire(&entry->state)", "lagom_load_relaxed(&entry->state)")
+ENDING_STORE = Edit(TIMELINE, "lagom_store_release(&timeline.ending, 1u)", "lagom_store_relaxed(&timeline.ending, 1u)")
+ENDING_LOAD = Edit(TIMELINE, "lagom_load_acquire(&timeline.ending)", "lagom_load_relaxed(&timeline.ending)")
+OWNER_LOAD = Edit(
+    TABLE,
+    "if (lagom_load_acquire(&slot->state) == LAGOM_READY &&",
+    "if (lagom_load_relaxed(&slot->state) == LAGOM_READY &&",
+)
+OWNER_OF_ANY = Edit(
+    TABLE,
+    "if (lagom_load_acquire(&slot->state) == LAGOM_READY &&",
+    "if (lagom_load_acquire(&slot->state) != LAGOM_FREE &&",
+)
 
 IMPLIED_BY_SLOT = (
     "a publisher needs a READY slot of the entry first, and whoever made that slot had seen the entry whole: the "
@@ -183,6 +198,13 @@ VARIANTS = [
     Variant("a slot's READY stored relaxed", "register", [SLOT_STORE]),
     Variant("a slot's READY loaded relaxed", "register", [SLOT_LOAD]),
     Variant("an entry's READY stored relaxed", "register", [ENTRY_STORE], IMPLIED_BY_SLOT),
+    Variant("an entry's READY loaded relaxed", "register", [ENTRY_LOAD], IMPLIED_BY_SLOT),
+    Variant("leave", "leave"),
+    Variant("a slot's READY loaded relaxed by who leaves", "leave", [OWNER_LOAD]),
+    Variant("who leaves marks slots that are not READY, too", "leave", [OWNER_OF_ANY]),
+    Variant("detach", "detach"),
+    Variant("the timeline's end stored relaxed", "detach", [ENDING_STORE]),
+    Variant("the timeline's end loaded relaxed", "detach", [ENDING_LOAD]),
 ]
 
 

@@ -84,7 +84,7 @@ AREAS = (
     Area(
         "lagom/controller",
         ("lagom/controller/*.py",),
-        unit=("tests/unit/controller",),
+        unit=("tests/unit/controller", "tests/unit/report/test_tuning_kernels.py"),
         system=tuple(f"{SYSTEM}{name}.py" for name in ("user_paths", "communicators", "quiet", "end_to_end")),
     ),
     Area(
@@ -103,7 +103,12 @@ AREAS = (
     Area(
         "lagom/timeline",
         ("lagom/timeline/*.py",),
-        unit=("tests/unit/timeline", "tests/unit/controller/test_measure.py", "tests/unit/report/test_profile_json.py"),
+        unit=(
+            "tests/unit/timeline",
+            "tests/unit/controller/test_measure.py",
+            "tests/unit/report/test_profile_json.py",
+            "tests/unit/report/test_tuning_kernels.py",
+        ),
     ),
 )
 

@@ -70,6 +70,21 @@ static void from_the_first_whole_period_after_the_start(void)
     CHECK(group.replay[0].state == LAGOM_REPLAY_FOLLOWING || group.replay[1].state == LAGOM_REPLAY_FOLLOWING);
 }
 
+/* There is no candidate to alternate with, whatever stands in the profile. */
+static void a_profile_is_published_without_end_and_alternation(void)
+{
+    fresh(2);
+    shared_profile.end_call = 77;
+    shared_profile.alternate_iterations = 3;
+    for (uint64_t n = 0; n < 200; n++) {
+        nth(0, n);
+        nth(1, n);
+    }
+    CHECK(group.rank[0]->active && group.rank[1]->active);
+    CHECK_EQUAL(group.region->plans[0].end_call, 0);
+    CHECK_EQUAL(group.region->plans[0].alternate_iterations, 0);
+}
+
 static void one_rank_with_another_profile_keeps_all_on_stock(void)
 {
     fresh(3);
@@ -206,6 +221,7 @@ static void threads_agree_or_stay(void)
 int main(void)
 {
     RUN(from_the_first_whole_period_after_the_start);
+    RUN(a_profile_is_published_without_end_and_alternation);
     RUN(one_rank_with_another_profile_keeps_all_on_stock);
     RUN(a_rank_without_a_profile_keeps_all_on_stock);
     RUN(a_rank_that_comes_late_is_waited_for_and_not_by_waiting);

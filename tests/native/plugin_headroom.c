@@ -248,6 +248,16 @@ static void what_cannot_be_read_is_no_headroom(void)
     }
 }
 
+/* Where it says no, the job is told that it was not understood. */
+static void whether_it_could_be_read_is_said(void)
+{
+    struct lagom_headroom read = {0};
+    CHECK(lagom_headroom_read(NULL, &read) && read.built == 0 && read.stock == 0);
+    CHECK(lagom_headroom_read("", &read) && read.built == 0 && read.stock == 0);
+    CHECK(lagom_headroom_read("32:24:256", &read) && read.built == 32 && read.stock == 24 && read.ring_threads == 256);
+    CHECK(!lagom_headroom_read("24:32", &read) && read.built == 0 && read.stock == 0);
+}
+
 /* Ranks that joined and ranks that could not reckon with the same size, however large. */
 static void bystanders_of_every_size(void)
 {
@@ -276,6 +286,7 @@ int main(void)
     failures += RUN(nvls_has_channels_of_its_own);
     failures += RUN(a_table_that_offers_nothing_is_left_alone);
     failures += RUN(without_headroom_nothing_changes);
+    failures += RUN(whether_it_could_be_read_is_said);
     failures += RUN(what_cannot_be_read_is_no_headroom);
     return failures == 0 ? 0 : 1;
 }

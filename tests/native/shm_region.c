@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "shm/attachment.h"
 #include "shm/job_key.h"
 #include "tests/native/check.h"
 
@@ -51,13 +53,22 @@ static enum lagom_region_fault try_join(void)
     return fault;
 }
 
-/* What a rank and a controller by path both say to the file as it lies there. */
+static int next_descriptor(void)
+{
+    int fd = open("/dev/null", O_RDONLY);
+    CHECK(fd >= 0 && close(fd) == 0);
+    return fd;
+}
+
+/* What a rank and a controller by path both say to the file as it lies there; and they leave no descriptor of it. */
 static void check_refused(enum lagom_region_fault wanted)
 {
     struct lagom_mapping mapping;
+    int next = next_descriptor();
     CHECK_EQUAL(try_join(), wanted);
     CHECK_EQUAL(lagom_region_control_path(&mapping, path), wanted);
     CHECK_EQUAL(lagom_region_inspect(&mapping, path), wanted);
+    CHECK_EQUAL(next_descriptor(), next);
     CHECK(exists());
     CHECK(strlen(lagom_region_fault_text(wanted)) > 20);
     unlink(path);
@@ -79,6 +90,22 @@ static void a_rank_creates_it_whole(void)
     CHECK_EQUAL(mapping.region->processes[mapping.process].pid, getpid());
     lagom_region_leave(&mapping, true);
     CHECK(mapping.region == NULL && !exists());
+}
+
+/* Another copy of this library sees by that that it must keep away. /proc names the folder that a link leads to. */
+static void it_is_seen_to_be_mapped_through_a_linked_folder(void)
+{
+    char folder[LAGOM_PATH_BYTES], link[LAGOM_PATH_BYTES], through[2 * LAGOM_PATH_BYTES];
+    const char *name = strrchr(path, '/') + 1;
+    snprintf(folder, sizeof(folder), "%.*s", (int)(name - path), path);
+    snprintf(link, sizeof(link), "%.*slink", (int)(name - path), path);
+    snprintf(through, sizeof(through), "%.*slink/%s", (int)(name - path), path, name);
+    CHECK(symlink(folder, link) == 0);
+    struct lagom_mapping mapping = join_or_die("job");
+    CHECK_EQUAL(lagom_attachment_mappings(path), 1);
+    CHECK_EQUAL(lagom_attachment_mappings(through), 1);
+    lagom_region_leave(&mapping, true);
+    CHECK(unlink(link) == 0);
 }
 
 static void the_clock_is_kept(void)
@@ -376,6 +403,29 @@ static void no_more_than_a_quarter_of_what_is_free(void)
     }
 }
 
+static void join_where_no_file_may_be_so_long(void)
+{
+    const struct rlimit limit = {4096, 4096};
+    struct lagom_mapping mapping;
+    int next = next_descriptor();
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    CHECK_EQUAL(lagom_region_join(&mapping, "job", LAGOM_CLOCK_MONOTONIC), LAGOM_REGION_SYSTEM);
+    CHECK_EQUAL(mapping.error, EFBIG);
+    CHECK_EQUAL(next_descriptor(), next);
+    CHECK(!exists());
+}
+
+static void what_could_not_be_made_leaves_nothing(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        join_where_no_file_may_be_so_long();
+        exit(0);
+    }
+    CHECK_EQUAL(status_of(child), 0);
+}
+
 int main(void)
 {
     if (getenv("LAGOM_SHM_DIR") == NULL) {
@@ -384,6 +434,7 @@ int main(void)
     }
     lagom_region_path("job", path);
     RUN(a_rank_creates_it_whole);
+    RUN(it_is_seen_to_be_mapped_through_a_linked_folder);
     RUN(the_clock_is_kept);
     RUN(missing_is_said);
     RUN(foreign_files_are_refused);
@@ -402,5 +453,6 @@ int main(void)
     RUN(come_and_go);
     RUN(an_unwritable_folder_is_said);
     RUN(no_more_than_a_quarter_of_what_is_free);
+    RUN(what_could_not_be_made_leaves_nothing);
     return 0;
 }

@@ -93,6 +93,22 @@ static void a_released_slot_waits_for_its_reader(void)
     CHECK(region->slots[slot].state == LAGOM_FREE && region->communicators[entry].comm_id == 0);
 }
 
+/* A slot that is being filled may still name its former owner, or 0, since it is cleared first. */
+static void who_leaves_does_not_touch_what_another_fills(void)
+{
+    struct lagom_mapping controller;
+    fresh();
+    CHECK_EQUAL(lagom_region_control(&controller, "registration", false, LAGOM_CLOCK_MONOTONIC), LAGOM_REGION_OK);
+    uint32_t mine = take_slot(&mapping, enter(42, 2), 0);
+    struct lagom_slot *filled = &region->slots[mine + 1];
+    filled->process = mapping.process;
+    filled->state = LAGOM_CLAIMED;
+    lagom_region_leave(&mapping, false);
+    CHECK_EQUAL(controller.region->slots[mine].state, LAGOM_GONE);
+    CHECK_EQUAL(filled->state, LAGOM_CLAIMED);
+    lagom_region_leave(&controller, true);
+}
+
 /* Between enter and take the entry is spoken for, however empty it looks. */
 static void an_entered_communicator_is_kept(void)
 {
@@ -324,6 +340,7 @@ int main(void)
     RUN(two_ranks_of_one_process);
     RUN(nonsense_is_refused);
     RUN(a_released_slot_waits_for_its_reader);
+    RUN(who_leaves_does_not_touch_what_another_fills);
     RUN(an_entered_communicator_is_kept);
     RUN(a_reused_entry_starts_as_stock);
     RUN(ten_thousand_without_a_controller);

@@ -139,6 +139,12 @@ def test_persistent_kernels_lose_what_the_channels_take() -> None:
     assert rho[0, 0].tolist() == pytest.approx([132 / 120, 132 / 108])
 
 
+def test_kernels_of_unknown_grid_give_no_staircase() -> None:
+    """They are not taken for persistent ones."""
+    kernels = [Kernel(0, 100 * US), Kernel(0, 60 * US, 0)]
+    assert traced_program(kernels, 1, sms=132).rho is None
+
+
 def test_a_config_for_one_site_is_told_from_one_for_the_other() -> None:
     """The gathers are four fifths of communication in this trace's forward: starving them costs more."""
     workload = WORKLOADS["comm-bound"]

@@ -90,3 +90,4 @@ def test_a_candidate_that_straggles_more_is_noticed() -> None:
     assert not statistics.straggles_more(3, 3)
     assert not statistics.straggles_more(0, 0)
     assert not statistics.straggles_more(4, 0)  # 1 in 16: chance
+    assert statistics.straggles_more(1, 0, level=0.5)  # one toss is enough where it may be wrong every other time

@@ -184,6 +184,19 @@ def test_tensor_parallel_with_one_size_still_has_a_step() -> None:
     assert set((steps.end - steps.begin).tolist()) == {1_000_000}
 
 
+def test_a_stream_that_does_next_to_nothing_has_no_say_in_what_a_step_is() -> None:
+    """A loss that is copied every eighth step, on a stream of its own: it repeats too, and lasts longest."""
+    rows: list[tuple[float, float, int, str]] = []
+    for step in range(48):
+        at = 500.0 * step
+        rows += [(at, at + 400, 1, "gemm"), (at + 400, at + 450, 2, GATHER), (at + 460, at + 480, 1, "adam")]
+        if step % 8 == 5:
+            rows += [(at + 200, at + 201, 3, "loss"), (at + 210, at + 211, 3, "copy")]
+    steps = find_steps(table(*rows))
+    assert set((steps.end - steps.begin).tolist()) == {500_000}
+    assert steps.places == 3
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**15), st.randoms())
 def test_shift_and_order_of_records_do_not_matter(shift: int, random: object) -> None:

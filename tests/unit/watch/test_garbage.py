@@ -99,3 +99,15 @@ def test_of_a_communicator_without_ranks_nothing_is_counted() -> None:
     assert alone.slots == ()
     assert alone.untunable == Untunable(0, 0, 0)
     assert len(tables) == TABLE_BYTES
+
+
+def test_a_communicator_says_what_its_busiest_rank_could_not_tune() -> None:
+    """Each count for itself: no rank has the largest of all three."""
+    tables, region = laid_out()
+    for index, counts in enumerate(((1, 20, 300), (10, 2, 30), (5, 3, 3))):
+        slot = region.slots[index]
+        slot.state, slot.communicator, slot.process = 2, 0, 0
+        slot.untunable_p2p, slot.untunable_symmetric, slot.untunable_copy_engine = counts
+    (group,) = _read(Path("/x"), region, {0}, True).groups
+    assert group.untunable == Untunable(10, 20, 300)
+    assert len(tables) == TABLE_BYTES

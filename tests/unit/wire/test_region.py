@@ -11,7 +11,7 @@ import pytest
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, ffi
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, PlanTooLarge, fill_plan
-from lagom.wire.region import Publication, Region, RegionRefused, region_path, unlink_if_unheld
+from lagom.wire.region import Publication, Region, RegionRefused, TimelineState, region_path, unlink_if_unheld
 
 
 @pytest.fixture(autouse=True)
@@ -107,3 +107,23 @@ def test_a_plan_that_does_not_fit_is_refused_before_anything_is_written() -> Non
     with pytest.raises(PlanTooLarge, match="positions"):
         fill_plan(Plan(start_call=1, positions=(0,) * 5000), struct)
     assert bytes(ffi.buffer(struct)) == bytes(ffi.sizeof("struct lagom_plan"))
+
+
+def test_the_state_of_a_recording_is_read_as_it_was_written() -> None:
+    with Region.create("job-5") as region:
+        for state in TimelineState:
+            region._region.processes[1].timeline_state = state
+            assert region.timeline_state(1) is state
+        region._region.processes[1].timeline_state = max(TimelineState) + 1
+        assert region.timeline_state(1) is TimelineState.ABSENT, "unknown"
+        region.close(unlink=True)
+
+
+def test_two_slots_of_one_rank_are_a_double() -> None:
+    with Region.create("job-6") as region:
+        for index, rank in enumerate((0, 1, 1)):
+            slot = region._region.slots[index]
+            slot.communicator, slot.rank, slot.state = 2, rank, library().LAGOM_READY
+            assert region.has_double(2) == (index == 2)
+        assert not region.has_double(0)
+        region.close(unlink=True)
