@@ -71,6 +71,7 @@ class Campaign:
         self.sources: dict[str, bytes] = {}
         self.left = draws(options.seed, every_fault(self.sources))
         self.head = about(options, self.sources)
+        self.commit = self.head["commit"]
         self.rows: dict[str, dict[str, Any]] = {}
         self.lock = threading.Lock()
         self.running = 0
@@ -79,12 +80,26 @@ class Campaign:
         self.unusable: set[str] = set()  # tests that fail without a fault too, here and now
         if self.file and self.file.exists():
             earlier = json.loads(self.file.read_text())
-            if any(earlier.get(name) != self.head[name] for name in ("seed", "sources")):
+            if options.again:
+                self.take_survivors(earlier)
+            elif any(earlier.get(name) != self.head[name] for name in ("seed", "sources")):
                 raise SystemExit(f"{self.file} is of another seed or of other sources: name another file")
-            self.rows = {row["key"]: row | {"drawn": False} for row in earlier["faults"]}
-            survived = [row for row in self.rows.values() if row["outcome"] == "survived"]
-            for row in survived if options.again else []:
-                row["outcome"], row["survived_at"] = "to be judged again", row["commit"]
+            else:
+                self.rows = {row["key"]: row | {"drawn": False} for row in earlier["faults"]}
+
+    def take_survivors(self, earlier: dict[str, Any]) -> None:
+        """Only they are left to judge, in the sources as they are now: some may not be there any more."""
+        here = {fault.key(self.sources[fault.path]): fault for fault in self.left}
+        self.rows = {row["key"]: row for row in earlier["faults"]}
+        survived = [row for row in self.rows.values() if row["outcome"] == "survived"]
+        for row in survived:
+            found = row["key"] in here
+            row |= {"outcome": "to be judged again" if found else "no longer there", "survived_at": row["commit"]}
+        self.left = iter([here[row["key"]] for row in survived if row["key"] in here])
+        self.count = len(self.rows)
+        again = {"commit": self.head["commit"], "date": self.head["date"]}
+        self.head = {name: earlier[name] for name in self.head} | {"again": again}
+        self.commit = again["commit"]
 
     def valid(self) -> int:
         """How many of the faults that were drawn count."""
@@ -122,7 +137,7 @@ class Campaign:
             if key in self.equivalents:
                 row |= {"outcome": "equivalent", "why": self.equivalents[key]}
             else:
-                row |= {"commit": self.head["commit"]} | self.judge(tree, fault, source)
+                row |= {"commit": self.commit} | self.judge(tree, fault, source)
             row["seconds"] = round(time.monotonic() - began, 1)
             with self.lock:
                 self.running -= 1
@@ -221,7 +236,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, default=None, help="what became of each; a run that was cut off goes on")
-    parser.add_argument("--again", action="store_true", help="judge anew what survived, with the tests as they are now")
+    parser.add_argument(
+        "--again", action="store_true", help="judge what survived in --json with the tests and sources of now"
+    )
     options = parser.parse_args()
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)

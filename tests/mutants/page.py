@@ -50,10 +50,16 @@ def page(found: dict[str, Any]) -> str:
         f"**{100 * found['rate']:.1f} %**; of all: {100 * found['rate_with_equivalents']:.1f} %.",
     ]
     if later:
-        lines.append(f"{len(later)} of those killed had survived at first; then tests were added for them (see below).")
+        lines.append(
+            f"{len(later)} of those killed had survived at first; then tests were added for them (see below). All survivors "
+            f"were judged again at commit {found['again']['commit']}, {found['again']['date']}."
+        )
     lines += table(rows, "area", lambda row: area_of(row["file"]).name)
     lines += table(rows, "rule", lambda row: row["rule"])
     lines += listed([row for row in rows if row["outcome"] == "survived"], "Survivors")
+    lines += listed(
+        [row for row in found["faults"] if row["outcome"] == "no longer there"], "The source has changed there"
+    )
     lines += listed(later, "Survived at first, killed by a test that was added")
     lines += listed([row for row in rows if row["outcome"] == "equivalent"], "Equivalent")
     return "\n".join(lines) + "\n"
