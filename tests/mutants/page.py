@@ -51,8 +51,8 @@ def page(found: dict[str, Any]) -> str:
     ]
     if later:
         lines.append(
-            f"{len(later)} of those killed had survived at first; then tests were added for them (see below). All survivors "
-            f"were judged again at commit {found['again']['commit']}, {found['again']['date']}."
+            f"{len(later)} of those killed had survived at first; then tests were added for them (see below). All "
+            f"survivors were judged again at commit {found['again']['commit']}, {found['again']['date']}."
         )
     lines += table(rows, "area", lambda row: area_of(row["file"]).name)
     lines += table(rows, "rule", lambda row: row["rule"])
