@@ -39,6 +39,7 @@ def page(found: dict[str, Any]) -> str:
     """The whole page."""
     rows = [row for row in found["faults"] if row["outcome"] in {"killed", "survived", "equivalent"}]
     later = [row for row in rows if row["outcome"] == "killed" and row.get("survived_at")]
+    gone = [row for row in found["faults"] if row["outcome"] == "no longer there"]
     lines = [
         "# Planted faults",
         "",
@@ -49,17 +50,19 @@ def page(found: dict[str, Any]) -> str:
         f"{found.get('equivalent', 0)} equivalent. Killed of those that are not equivalent: "
         f"**{100 * found['rate']:.1f} %**; of all: {100 * found['rate_with_equivalents']:.1f} %.",
     ]
-    if later:
+    if "again" in found:
+        first = found.get("killed", 0) - len(later)
+        drawn, equivalent = len(rows) + len(gone), found.get("equivalent", 0)
         lines.append(
-            f"{len(later)} of those killed had survived at first; then tests were added for them (see below). All "
-            f"survivors were judged again at commit {found['again']['commit']}, {found['again']['date']}."
+            f"**The tests as they were when the faults were drawn killed {first} of these {drawn}**, {equivalent} of "
+            "which are equivalent. For the others tests were added; then all survivors were judged again, at commit "
+            f"{found['again']['commit']}, {found['again']['date']}. Of faults that nobody has looked at yet, expect "
+            f"{first} of {drawn - equivalent}."
         )
     lines += table(rows, "area", lambda row: area_of(row["file"]).name)
     lines += table(rows, "rule", lambda row: row["rule"])
     lines += listed([row for row in rows if row["outcome"] == "survived"], "Survivors")
-    lines += listed(
-        [row for row in found["faults"] if row["outcome"] == "no longer there"], "The source has changed there"
-    )
+    lines += listed(gone, "Survived, and the source has changed there since")
     lines += listed(later, "Survived at first, killed by a test that was added")
     lines += listed([row for row in rows if row["outcome"] == "equivalent"], "Equivalent")
     return "\n".join(lines) + "\n"
