@@ -74,8 +74,8 @@ class Server:
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # numpy's threads would be started before the forks and stay behind in the server
-        environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        # What /proc says of its children too. Numpy's threads would be started before the forks and stay behind.
+        environ = {**job.neutral_environment(), "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, "-m", __name__, str(theirs.fileno())]
         self._process = subprocess.Popen(command, cwd=ROOT, env=environ, pass_fds=[theirs.fileno()])
         theirs.close()

@@ -90,7 +90,7 @@ class VirtualJob:
         self.meeting = Rendezvous.make(spec.ranks)
         self.processes: list[Process] = []
         self._begin = begin or spawned
-        self._environ = {**_neutral_environment(), "LAGOM_CLOCK": "simulated", **environ}
+        self._environ = {**neutral_environment(), "LAGOM_CLOCK": "simulated", **environ}
 
     def __enter__(self) -> VirtualJob:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ def _summary(path: Path) -> RankSummary:
     return RankSummary(**{**fields, "lengths": tuple(fields["lengths"]), "log": tuple(fields["log"])})
 
 
-def _neutral_environment() -> dict[str, str]:
+def neutral_environment() -> dict[str, str]:
     """Ours without what would name another job or change NCCL or a plugin."""
     unwanted = ("LAGOM_", "NCCL_", "TORCHELASTIC_", "MASTER_", "SLURM_", "PMI")
     return {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
