@@ -131,7 +131,7 @@ define make_environment
 endef
 PIP := $(PY) -m pip --quiet --disable-pip-version-check install --no-compile
 # What pip would do on one core, and for every module; those left out are compiled if they are ever imported.
-COMPILE := $(PY) -m compileall -q -j 0 -x '/(tests?|testing|models|_inductor|distributions|sympy)/' $(VENV)/lib
+COMPILE := $(PY) -m compileall -q -j 0 -x '/(tests?|models)/' $(VENV)/lib
 
 $(RUN): pyproject.toml
 	$(make_environment)
