@@ -78,11 +78,18 @@ static bool regular_file_is_for_messages(const struct stat *file, int flags)
     return (flags & O_ACCMODE) == O_WRONLY && (is_same_file(file, "/proc/self/fd/1") || parent_has_it_too(file));
 }
 
-/* Such a program's own pipe: it reads with the descriptor before 2 what it writes with 2. */
+static bool reads_from(int fd, const struct stat *pipe)
+{
+    struct stat other;
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && (flags & O_ACCMODE) != O_WRONLY && fstat(fd, &other) == 0 && other.st_dev == pipe->st_dev &&
+           other.st_ino == pipe->st_ino;
+}
+
+/* Such a program's own pipe: pipe() takes the lowest free numbers, so it is read with one below 2. */
 static bool is_read_here(const struct stat *pipe)
 {
-    int flags = fcntl(STDOUT_FILENO, F_GETFL);
-    return flags >= 0 && (flags & O_ACCMODE) != O_WRONLY && is_same_file(pipe, "/proc/self/fd/1");
+    return reads_from(STDIN_FILENO, pipe) || reads_from(STDOUT_FILENO, pipe);
 }
 
 /* Of another kind are the sockets of a program that talks to other machines. */

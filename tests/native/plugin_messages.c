@@ -237,7 +237,7 @@ static void nccls_log_gets_what_stderr_does_not(void)
 
 /* ---- Files ------------------------------------------------------------------------------------------------------ */
 
-static void check_file(int open_flags, const char *content, size_t bytes, off_t position)
+static void say_a_line_into(int open_flags, const char *content, size_t bytes, off_t position)
 {
     char path[256], text[4096];
     path_in_folder(path, "file");
@@ -250,6 +250,20 @@ static void check_file(int open_flags, const char *content, size_t bytes, off_t 
     int reader = open(path, O_RDONLY);
     CHECK_EQUAL(read(reader, text, sizeof(text)), (ssize_t)bytes);
     CHECK(memcmp(text, content, bytes) == 0);
+}
+
+/* In a process of its own: one says the line only once. */
+static void check_file(int open_flags, const char *content, size_t bytes, off_t position)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        say_a_line_into(open_flags, content, bytes, position);
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQUAL(status, 0);
 }
 
 static const char words[] = "a warning of the program's\n";
@@ -285,8 +299,8 @@ static void and_locked_as_it_is(void)
         _exit(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type == F_WRLCK ? 0 : 1);
     }
     CHECK(waitpid(child, &status, 0) == child);
-    CHECK_EQUAL(status, 0);
     CHECK(dup2(before, STDERR_FILENO) == STDERR_FILENO);
+    CHECK_EQUAL(status, 0);
 }
 
 /* `> file 2>&1`: still empty, and asked for in so many words. */
@@ -334,18 +348,28 @@ static void what_came_after_the_start_is_not_stderr(void)
     CHECK_EQUAL(read(ends[0], &byte, 1), 0);
 }
 
-/* pipe() of a program that was started without stdout and stderr. */
-static void a_pipe_of_its_own_stays_as_it_is(void)
+/* pipe() of a program that was started without stderr and without stdin or stdout: its ends are the lowest free numbers. */
+static void check_own_pipe(int reading_end)
 {
-    int ends[2], out = dup(STDOUT_FILENO), err = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10);
+    int ends[2], before = fcntl(reading_end, F_DUPFD_CLOEXEC, 10), err = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10);
     char byte;
     fflush(NULL);
-    CHECK(pipe(ends) == 0 && dup2(ends[0], STDOUT_FILENO) == STDOUT_FILENO);
+    CHECK(pipe(ends) == 0 && dup2(ends[0], reading_end) == reading_end);
     CHECK(dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
     say_a_line();
-    CHECK(dup2(out, STDOUT_FILENO) == STDOUT_FILENO && dup2(err, STDERR_FILENO) == STDERR_FILENO);
+    CHECK(dup2(before, reading_end) == reading_end && dup2(err, STDERR_FILENO) == STDERR_FILENO);
     close(ends[1]);
     CHECK_EQUAL(read(ends[0], &byte, 1), 0);
+}
+
+static void a_pipe_of_its_own_stays_as_it_is(void)
+{
+    check_own_pipe(STDOUT_FILENO);
+}
+
+static void read_with_stdin_too(void)
+{
+    check_own_pipe(STDIN_FILENO);
 }
 
 static void none_is_none(void)
@@ -432,6 +456,7 @@ int main(void)
     failures += RUN(a_data_file_stays_as_it_is);
     failures += RUN(and_locked_as_it_is);
     failures += RUN(a_pipe_of_its_own_stays_as_it_is);
+    failures += RUN(read_with_stdin_too);
     failures += RUN(what_came_after_the_start_is_not_stderr);
     failures += RUN(none_is_none);
     failures += RUN(a_socket_of_this_machine_takes_it);

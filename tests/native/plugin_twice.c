@@ -2,6 +2,7 @@
  * when any descriptor of the file is closed. The second copy leaves what the first one holds alone, and runs stock. */
 #include <pthread.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include "tests/native/plugin_harness.h"
 
@@ -181,6 +182,43 @@ static void both_at_once(void)
     CHECK(waitpid(other, NULL, 0) == other);
 }
 
+static bool second_comes;
+
+static void *enter_second_meanwhile(void *unused)
+{
+    CHECK(enter_second(1) != NULL);
+    return unused;
+}
+
+/* In the C library's place: a region's header is read with it. Another thread joins with the second copy at that moment,
+ * and the first one finds something wrong. */
+ssize_t pread(int fd, void *out, size_t bytes, off_t offset)
+{
+    if (!second_comes) {
+        return syscall(SYS_pread64, fd, out, bytes, offset);
+    }
+    pthread_t thread;
+    second_comes = false;
+    CHECK(pthread_create(&thread, NULL, enter_second_meanwhile, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    return 0;
+}
+
+/* Closing the file now would drop the lock that says that the second one lives. */
+static void one_that_came_meanwhile_keeps_its_lock(void)
+{
+    pid_t other = another_process_with_a_region();
+    read_region_file();
+    first = load_plugin();
+    load_second();
+    second_comes = true;
+    CHECK(make_rank(&first, 6, 1, 2, 1).context == NULL);
+    CHECK(!second_comes);
+    CHECK_EQUAL(processes_seen_by_others(), 2);
+    kill(other, SIGKILL);
+    CHECK(waitpid(other, NULL, 0) == other);
+    CHECK_EQUAL(fault_seen_by_others(region_file), LAGOM_REGION_OK);
+}
+
 int main(void)
 {
     int failures = 0;
@@ -188,5 +226,6 @@ int main(void)
     failures += RUN(nor_does_it_clear_away);
     failures += RUN(in_a_region_of_another_process);
     failures += RUN(both_at_once);
+    failures += RUN(one_that_came_meanwhile_keeps_its_lock);
     return failures != 0;
 }
