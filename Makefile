@@ -8,8 +8,8 @@ PY     := $(VENV)/bin/python
 RUN    := $(VENV)/.lagom-installed
 STAMP  := $(VENV)/.lagom-dev-installed
 PYTEST := $(PY) -m pytest
-# Tests at a time. Many of them wait for processes of their own, so three keep two cores busy.
-JOBS   ?= 3
+# Tests at a time. Many of them wait for processes of their own, so four keep two cores busy.
+JOBS   ?= 4
 SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
@@ -23,8 +23,10 @@ help: ## what can be made
 demo: native ## 8 virtual ranks of an FSDP Llama under the real plugin, controller and search; no GPU, under a minute
 	$(PY) -m lagom demo
 
-test: dev lint ## everything CI runs: lint, native tests plain and under the sanitizers, pytest
-	LAGOM_SANITIZE="none address,undefined thread" $(PYTEST) $(SPREAD)
+test: dev ## everything CI runs: lint, native tests plain and under the sanitizers, pytest
+	@$(MAKE) --no-print-directory lint & lint=$$!; \
+	LAGOM_SANITIZE="none address,undefined thread" $(PYTEST) $(SPREAD); tests=$$?; \
+	wait $$lint || { echo "make lint failed: what it found is printed above the tests"; exit 1; }; exit $$tests
 
 test-full: dev ## the same tests with the long versions (100,000 plans, 1,000 seeds, ...)
 	LAGOM_TEST_FULL=1 LAGOM_SANITIZE="none address,undefined thread" $(PYTEST) $(SPREAD) --timeout 3600
