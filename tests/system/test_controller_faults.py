@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,14 @@ from lagom.journal.tail import Tail
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import VirtualJob
+from lagom.wire.glance import glance
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, ffi
 from tests.system.support import Job
 from tests.waiting import wait_until
 
 SCENE = Scene(ranks=4, layers=3, tokens=2048)
 COMM_ID = 0x1A60D
-PERIOD = 12  # 2 x root, forward and backward gathers and scatters of three layers
+ENOUGH = 12  # calls, more than an iteration: soon ranks have to wait for whoever reads what they tell
 
 
 @contextmanager
@@ -61,9 +63,37 @@ class Log:
         return wait_until(fresh, "a trial to be committed", pause=0.005)[0]
 
 
-def past(call: int) -> int:
-    """An iteration that lies well behind a call."""
-    return call // PERIOD + 15
+def is_gone(pid: int) -> bool:
+    """Dead or stopped: a signal takes a moment."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in "TZX"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a controller left behind: from ``call`` on, ranks are on one of the incumbents with these channels."""
+
+    call: int
+    channels: frozenset[int | None]
+
+
+def left_behind(plans: list[journal.PlanPublished], region: Path) -> Left:
+    """By the plans in its log, and by the last one in the region: it may have gone on to that one already."""
+    calls = [plan.end_call or 0 for plan in plans]
+    channels = {record.config().channels for plan in plans for record in plan.incumbent}
+    last = glance(region).groups[0].plan
+    if last is not None:  # else it is half written, and no rank takes it
+        calls += [last.start_call, last.end_call]
+        channels |= {site.incumbent.channels for site in last.sites}
+    return Left(max(calls), frozenset(channels))
+
+
+def calls_of_all(region: Path) -> int:
+    """What even the slowest rank has made."""
+    return min(slot.calls for slot in glance(region).groups[0].slots)
 
 
 @pytest.mark.slow
@@ -73,14 +103,14 @@ def test_trial_without_its_controller_ends(signal_sent: signal.Signals, job: Job
     with tuning(job, tmp_path) as (controller, ranks, tail):
         log, quiet = Log(tail), []
         for _ in range(3):
-            lease = log.wait_for_trial()
+            trial, pid = log.wait_for_trial(), glance(job.region).controller_pid
             controller.send(signal_sent)
             if signal_sent == signal.SIGKILL:
                 controller.kill()
-            assert lease.end_call is not None
-            from_call = max(lease.end_call, max(plan.end_call or 0 for plan in log.leases().values()))
-            assert ranks.wait_iteration(past(from_call))
-            quiet.append((lease, from_call, ranks.iteration * PERIOD))
+            wait_until(lambda pid=pid: is_gone(pid), "the controller to be gone")
+            left = left_behind([plan for plan in log.leases().values() if plan.epoch >= trial.epoch], job.region)
+            wait_until(lambda left=left: calls_of_all(job.region) > left.call + ENOUGH, "calls without a controller")
+            quiet.append((left, calls_of_all(job.region)))
             if signal_sent == signal.SIGKILL:
                 controller.start()
             else:
@@ -90,12 +120,11 @@ def test_trial_without_its_controller_ends(signal_sent: signal.Signals, job: Job
         ranks.finish()
         assert ranks.differences() == []
     calls = [unpack(word) for word in load(tmp_path, COMM_ID, 0)]
-    for lease, begin, end in quiet:
-        incumbent = [record.config() for record in lease.incumbent]
-        channels = {config.channels for config in incumbent}
-        ran = {config.channels for config in calls[begin:end]}
-        allowed = {SCENE.spec(1).fabric.channels if c is None else c for c in channels} | {1}  # the logging call: 1
-        assert ran <= allowed, f"after {lease.end_call} ranks ran {ran}, the incumbent is {incumbent}"
+    for left, end in quiet:
+        ran = {config.channels for config in calls[left.call : end]}
+        allowed = {SCENE.spec(1).fabric.channels if c is None else c for c in left.channels}
+        allowed.add(1)  # the logging call's
+        assert ran <= allowed, f"from call {left.call} ranks ran {ran}, the incumbents' are {allowed}"
 
 
 @pytest.mark.slow
