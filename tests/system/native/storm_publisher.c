@@ -216,7 +216,7 @@ static void meddle(uint32_t which)
     }
 }
 
-/* What a killed predecessor left open is ours now. */
+/* What a killed predecessor left open is ours now. On a busy machine that is the fate of most plans. */
 static void adopt(uint32_t which)
 {
     uint32_t communicator = find(which);
@@ -224,6 +224,7 @@ static void adopt(uint32_t which)
     if (communicator != UINT32_MAX) {
         uint64_t word = lagom_load_acquire(&mapping.region->communicators[communicator].word);
         open_epoch[which] = LAGOM_WORD_STATE(word) == LAGOM_PREPARED ? LAGOM_WORD_EPOCH(word) : 0;
+        open_lease[which] = (mapping.region->plans[communicator].flags & LAGOM_PLAN_HAS_CANDIDATE) != 0;
     }
 }
 
