@@ -8,8 +8,8 @@ PY     := $(VENV)/bin/python
 RUN    := $(VENV)/.lagom-installed
 STAMP  := $(VENV)/.lagom-dev-installed
 PYTEST := $(PY) -m pytest
-# Tests at a time. Many of them wait for processes of their own, so four keep two cores busy.
-JOBS   ?= 4
+# Tests at a time. Many of them wait for processes of their own, so three keep two cores busy.
+JOBS   ?= 3
 SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := help
