@@ -92,7 +92,9 @@ class Checker:
 
 
 def say(**words: object) -> None:
-    print(json.dumps(words), flush=True)
+    """One write for a line and its end: print() makes two where output is not buffered, and ranks share the pipe."""
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
 
 
 def run(checker: Checker, arguments: argparse.Namespace, device: torch.device) -> tuple[int, int]:

@@ -82,7 +82,9 @@ def sharded(arguments: argparse.Namespace, device: torch.device) -> Model:
 
 
 def say(**words: object) -> None:
-    print(json.dumps(words), flush=True)
+    """One write for a line and its end: print() makes two where output is not buffered, and ranks share the pipe."""
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
 
 
 def train(model: Model, arguments: argparse.Namespace, device: torch.device) -> tuple[int, int]:
