@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import first_slice_page, provenance
+from benchmarks import provenance
 from benchmarks.matrix.page import MEAN_OVER_RANKS, SLOWEST_RANK, page, verdict_of
 from benchmarks.matrix.rows import rows
 from benchmarks.provenance import RESULTS
@@ -77,12 +77,6 @@ def test_the_matrix_pages_are_made_from_their_raw_files(path: Path) -> None:
     assert lasting(published) == lasting(page(json.loads(path.read_text()), pictures)), (
         f"run `python -m benchmarks.matrix_page {path.relative_to(RESULTS.parents[1])}`"
     )
-
-
-def test_the_first_slice_page_is_made_from_its_raw_file() -> None:
-    raw = RESULTS / "first_slice_h200x4_202611.json"
-    published, made = raw.with_suffix(".md").read_text(), first_slice_page.page(json.loads(raw.read_text()))
-    assert lasting(published) == lasting(made), f"run `python -m benchmarks.first_slice_page {raw}`"
 
 
 def test_what_a_search_cost_a_job_is_told_by_means() -> None:
