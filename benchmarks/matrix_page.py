@@ -57,7 +57,7 @@ def main() -> None:
         arguments.results.write_text(written(merge(arguments.parts)))
     data = json.loads(arguments.results.read_text())
     if arguments.table:
-        print("\n".join(headline(data)))
+        print(headline(data), end="")
         return
     from benchmarks.matrix.plots import draw  # matplotlib, which --table does without
 

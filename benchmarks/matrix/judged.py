@@ -75,30 +75,20 @@ def between(entry: Data, arm: str, other: str) -> Ratio | None:
     return ratio_between(BenchRecord.model_validate(entry["record"]), arm, other)
 
 
-# -- sections of the page
+# -- comparisons of arms
 
 
-def against_others(data: Data) -> Iterator[str]:
-    """Lagom beside comm-only tuning and the best cap, directly."""
-    yield "## Lagom beside comm-only tuning and the best cap, directly"
-    yield ""
-    yield "Paired by cycle; the best cap was chosen in other cycles than it is measured in."
-    yield ""
-    yield "| row | lagom over comm-only | | lagom over the best cap | |"
-    yield "|---|---|---|---|---|"
+def against_others(data: Data) -> Iterator[tuple[str, Ratio | None, Ratio | None]]:
+    """Row, lagom over comm-only tuning, lagom over the best cap."""
     for name, entry in data["rows"].items():
         comm_only = between(entry, "lagom", "autoccl:proposed") or between(entry, "lagom", "autoccl")
         cap = between(entry, "lagom", "static")
         if comm_only or cap:
-            yield f"| {name} | {told(comm_only)} | {ahead(comm_only)} | {told(cap)} | {ahead(cap)} |"
+            yield name, comm_only, cap
 
 
-def in_processes(data: Data) -> Iterator[str]:
-    """Arms that need processes of their own, beside live tuning in processes of its own."""
-    yield "## In processes of their own, beside tuning live"
-    yield ""
-    yield "| row | arm | over own:lagom | n by rounds | |"
-    yield "|---|---|---|---|---|"
+def in_processes(data: Data) -> Iterator[tuple[str, str, str, int, str]]:
+    """Row, arm, its speed-up over live tuning in processes of its own, number of rounds, verdict."""
     for name, entry in data["rows"].items():
         arms = [one["arm"] for one in entry.get("results", [])]
         if "own:lagom" not in arms:
@@ -107,34 +97,28 @@ def in_processes(data: Data) -> Iterator[str]:
             if arm.startswith(("own:", "headroom=")) and arm != "own:lagom":
                 ratio = between(entry, arm, "own:lagom")
                 word = same(ratio) if arm.startswith("own:replay=") else ahead(ratio)
-                yield f"| {name} | {arm.partition('=/')[0]} | {told(ratio)} | {ratio.pairs if ratio else 0} | {word} |"
+                yield name, arm.partition("=/")[0], told(ratio), ratio.pairs if ratio else 0, word
 
 
-def threads(data: Data) -> Iterator[str]:
-    """Does NT matter: in a job, and in the sweep."""
-    yield "## NT alone"
-    yield ""
-    yield "| row | setting | speed-up | |"
-    yield "|---|---|---|---|"
+def threads(data: Data) -> Iterator[tuple[str, str, Ratio | None, str]]:
+    """Row, number of threads, its speed-up, over what: in a job, and in the sweep."""
     for row in rows():
         entry = data["rows"].get(row.name, {})
         if row.name.startswith("nt-"):
             for arm in row.arms:
-                ratio = between(entry, arm, "stock")
-                yield f"| {row.name} | {arm.removeprefix('set=')} | {told(ratio)} over stock | {same(ratio)} |"
+                yield row.name, arm.removeprefix("set="), between(entry, arm, "stock"), "stock"
         elif entry.get("visits"):
             yield from _threads_of_sweep(row.name, entry)
 
 
-def _threads_of_sweep(name: str, entry: Data) -> Iterator[str]:
+def _threads_of_sweep(name: str, entry: Data) -> Iterator[tuple[str, str, Ratio | None, str]]:
     """Each number of threads over 512, by cycle."""
     found = by_cycle(entry)
     threads = {key[1]: values for key, values in found.items() if key[0].startswith("NT alone")}
     most = next((values for named, values in threads.items() if "nt = 512" in named), None)
     for named, values in threads.items() if most is not None else ():
         if values is not most and most is not None:
-            ratio = _paired(most, values, 2)
-            yield f"| {name} | {named} | {told(ratio)} over nt = 512 | {same(ratio)} |"
+            yield name, named, _paired(most, values, 2), "nt = 512"
 
 
 # -- sweeps

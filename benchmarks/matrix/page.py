@@ -10,9 +10,11 @@ from typing import Any
 from benchmarks.matrix import harmless
 from benchmarks.matrix.judged import (
     against_others,
+    ahead,
     in_processes,
     over_stock,
     reached,
+    same,
     setting,
     threads,
     told,
@@ -20,6 +22,7 @@ from benchmarks.matrix.judged import (
 )
 from benchmarks.matrix.rows import Row, rows
 from benchmarks.provenance import described, since
+from benchmarks.template import render
 
 Data = dict[str, Any]
 CELLS = {
@@ -39,6 +42,7 @@ WORDS = {
     "speed_off": "of two runs without us over each other",
     "largest_difference": "losses differ at most",
 }
+CONTENTION = ("fig3-library", "fig3-waves", "fig5")
 MISSING = "not measured"
 UNCOMPARED = "not measured: kept stock, and was not run against the job without us"
 #: With this commit Z became the mean over ranks; before it was the slowest rank's. Results name these older commits,
@@ -50,13 +54,35 @@ TWIN = re.compile(r"arm (\S+) is left out: here it is the same as (\S+?)\.?$")
 
 
 def page(data: Data, pictures: list[str]) -> str:
-    """The whole page."""
-    parts = (
-        _head(data), headline(data), _pictures(pictures), against_others(data), _cells(data), _tuning(data),
-        _comm_only(data), in_processes(data), threads(data), _contention(data), _numbers(data), _each(data),
-        _missing(data),
-    )  # fmt: skip
-    return "\n".join(line for part in parts for line in (*part, "")).rstrip() + "\n"
+    """The whole page, by ``templates/matrix.md.j2``."""
+    return render(
+        "matrix",
+        sessions=list(_sessions(data)),
+        fewer_gpus=any(session["gpus"] != ASKED_GPUS for session in data["sessions"]),
+        asked_gpus=ASKED_GPUS,
+        targets=_targets(data),
+        pictures=pictures,
+        against_others=list(against_others(data)),
+        cells=list(_cells(data)),
+        tuning=list(_tuning(data)),
+        comm_only=_comm_only(data),
+        in_processes=list(in_processes(data)),
+        threads=list(threads(data)),
+        contention=[(name, _points(data["rows"].get(name) or {})) for name in CONTENTION],
+        others=list(_others(data)),
+        each=list(_each(data)),
+        absent=[row.name for row in rows() if row.name not in data["rows"]],
+        partial=[name for name, entry in data["rows"].items() if not entry.get("complete")],
+        missing=MISSING,
+        told=told,
+        ahead=ahead,
+        same=same,
+    )
+
+
+def headline(data: Data) -> str:
+    """The table of targets alone."""
+    return render("matrix_targets", targets=_targets(data))
 
 
 # -- reading results
@@ -109,45 +135,29 @@ def z_is(data: Data, entry: Data) -> str:
 # -- parts of the page
 
 
-def _head(data: Data) -> Iterator[str]:
-    yield "# Everything that has to be seen on GPUs"
-    yield ""
+def _sessions(data: Data) -> Iterator[Data]:
     for number, session in enumerate(data["sessions"]):
         if not any(entry.get("session") == number for entry in data["rows"].values()):
             continue
         told = [f"{session['gpus']} x {session.get('gpu') or 'no GPU'}", f"torch {session.get('torch', '?')}"]
         told += [f"NCCL {session.get('nccl') or '?'} as bundled", session["began"]]
-        if session.get("commit"):
-            told.append(described(session["commit"]))
+        commit = session.get("commit")
+        told += [described(commit)] if commit else []
         if session["rehearsed"]:
             told.append(f"**a rehearsal ({session['rehearsed']}): none of these numbers is of a GPU**")
-        yield f"- session {number + 1}: {', '.join(told)}"
-        yield f"  `python -m benchmarks.matrix {' '.join(session['arguments'])}`"
-        if session.get("commit"):
-            yield f"  {since(session['commit'])}"
-    yield ""
-    yield "Speed-ups are over stock NCCL in the same job: short blocks in the order stock, arm, arm, stock, arms"
-    yield "shuffled in each cycle, Z the mean over ranks (rows with the older definition, the slowest rank, say so);"
-    yield "Hodges-Lehmann medians of paired ratios and signed-rank 95 %"
-    yield "intervals, n pairs. `NCCL_NVLS_ENABLE=0`. Raw samples are in the JSON file of the same name; this page is"
-    yield "made from it by `python -m benchmarks.matrix_page`."
-    if any(session["gpus"] != ASKED_GPUS for session in data["sessions"]):
-        yield f"What is asked is asked of {ASKED_GPUS} GPUs: with fewer, less is communicated."
+        arguments = " ".join(session["arguments"])
+        changed = since(commit) if commit else ""
+        yield {"number": number + 1, "told": ", ".join(told), "arguments": arguments, "since": changed}
 
 
-def headline(data: Data) -> Iterator[str]:
-    """The table of targets."""
-    yield "## What was to be seen"
-    yield ""
-    yield "| row | regime | NCCL | asked | measured | n | stock against stock | reached |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for row in rows():
-        if row.target is None:
-            continue
-        found, noise = result(data, row.name, row.arm), result(data, row.name, "stock")
-        pairs = found["pairs"] if found else 0
-        cells = (row.name, row.regime_text, nccl(data, row), row.asks, f"`{row.arm}` {outcome(data, row)}", str(pairs))
-        yield "| " + " | ".join(cells) + f" | {speed(noise)} | {_verdict_on(row, found, noise)} |"
+def _targets(data: Data) -> list[tuple[str, ...]]:
+    found = ((row, result(data, row.name, row.arm), result(data, row.name, "stock")) for row in rows())
+    return [
+        (row.name, row.regime_text, nccl(data, row), row.asks, f"`{row.arm}` {outcome(data, row)}",
+         str(ours["pairs"] if ours else 0), speed(noise), _verdict_on(row, ours, noise))
+        for row, ours, noise in found
+        if row.target is not None
+    ]  # fmt: skip
 
 
 def _verdict_on(row: Row, found: Data | None, noise: Data | None) -> str:
@@ -164,29 +174,25 @@ def nccl(data: Data, row: Row) -> str:
     return session.get("nccl_230" if row.nccl == "2.30" else "nccl") or row.nccl
 
 
-def _pictures(names: list[str]) -> Iterator[str]:
-    for name in names:
-        yield f"![{name}]({name})"
-
-
-def _cells(data: Data) -> Iterator[str]:
-    yield "## The paper's matrix"
-    yield ""
-    yield "| model | parallelism | regime | lagom | comm-only | best cap | stock against stock |"
-    yield "|---|---|---|---|---|---|---|"
+def _cells(data: Data) -> Iterator[Data]:
     for model, cells in CELLS.items():
         for cell in cells:
-            for regime in ("host", "nvlink"):
-                yield _cell(data, model, f"cell-{cell}-{regime}", cell.partition("-")[0].upper(), regime)
+            for regime, where in (("host", "host path"), ("nvlink", "NVLink")):
+                numbers = _cell(data, f"cell-{cell}-{regime}")
+                yield {
+                    "model": model,
+                    "parallelism": cell.partition("-")[0].upper(),
+                    "where": where,
+                    "numbers": numbers,
+                }
 
 
-def _cell(data: Data, model: str, name: str, parallelism: str, regime: str) -> str:
-    where = {"host": "host path", "nvlink": "NVLink"}[regime]
+def _cell(data: Data, name: str) -> list[str]:
     if name not in data["rows"]:
-        return f"| {model} | {parallelism} | {where} | {MISSING} | | | |"
+        return [MISSING, *"–––"]
     row = next(row for row in rows() if row.name == name)
-    told = [outcome(data, row), speed(comm_only(data, name)), speed(result(data, name, "static"))]
-    return f"| {model} | {parallelism} | {where} | {' | '.join(told)} | {speed(result(data, name, 'stock'))} |"
+    arms = (comm_only(data, name), result(data, name, "static"), result(data, name, "stock"))
+    return [outcome(data, row), *map(speed, arms)]
 
 
 def comm_only(data: Data, row: str) -> Data | None:
@@ -194,62 +200,32 @@ def comm_only(data: Data, row: str) -> Data | None:
     return result(data, row, "autoccl:proposed") or result(data, row, "autoccl")
 
 
-def _tuning(data: Data) -> Iterator[str]:
-    yield "## What tuning took"
-    yield ""
-    yield "| row | strategy | configs | iterations | lost (stock iterations) | its own final A/B | verdict |"
-    yield "|---|---|---|---|---|---|---|"
+def _tuning(data: Data) -> Iterator[tuple[Any, ...]]:
     for name, entry in data["rows"].items():
         for one in entry.get("results", []):
             if (search := one.get("search")) is not None:
                 gain = "–" if search["speedup"] is None else f"{search['speedup']:.3f}"
                 if search["low"] is not None and search["high"] is not None:
                     gain += f" [{search['low']:.3f}, {search['high']:.3f}]"
-                cells = (name, one["arm"], search["configs"], search["iterations"], f"{search['lost']:.1f}", gain)
                 end = ending(one) if kept_stock(one) else search["verdict"].replace("_", " ")
-                yield "| " + " | ".join(map(str, cells)) + f" | {end} |"
-    yield ""
-    yield "Aimed at: `guided` with at most 12 configs and 15 iterations lost."
+                yield name, one["arm"], search["configs"], search["iterations"], f"{search['lost']:.1f}", gain, end
 
 
-def _comm_only(data: Data) -> Iterator[str]:
+def _comm_only(data: Data) -> Data:
     found = [(name, comm_only(data, name)) for name in data["rows"]]
     known = [(name, one) for name, one in found if one is not None and one["low"] is not None]
-    slower = [(name, one) for name, one in known if one["high"] < 1.0]
-    unknown = sum(one is not None and one["speedup"] is not None and one["low"] is None for _, one in found)
-    measured = len(known)
-    yield "## Does tuning communication alone lose to stock? (the paper: 0.87x where compute is the bottleneck)"
-    yield ""
-    if not measured:
-        yield f"{MISSING.capitalize()}."
-    elif slower:
-        words = "; ".join(f"{name} {speed(one)}" for name, one in slower)
-        yield f"Reproduced in {len(slower)} of {measured} rows: {words}."
-    else:
-        yield f"Not in any of {measured} rows measured here."
-    if unknown:
-        yield f"{unknown} more have too few pairs for an interval and say nothing."
+    return {
+        "measured": len(known),
+        "slower": [f"{name} {speed(one)}" for name, one in known if one["high"] < 1.0],
+        "unknown": sum(one is not None and one["speedup"] is not None and one["low"] is None for _, one in found),
+    }
 
 
-def _contention(data: Data) -> Iterator[str]:
-    yield "## Contention: x, y and z beside each other (the paper's figures 3 and 5)"
-    yield ""
-    yield "x is that of the rank that waited least; y and z are the slowest rank's here (`jobs/contention.py`)."
-    for name in ("fig3-library", "fig3-waves", "fig5"):
-        yield ""
-        entry = data["rows"].get(name)
-        if entry is None or not entry.get("visits"):
-            yield f"{name}: {MISSING}."
-            continue
-        yield f"### {name}"
-        yield ""
-        yield "Speed-ups over stock are paired by cycle; the setting `stock` is held to `stock again`."
-        yield ""
-        yield "| part | setting | x, ms | y, ms | z, ms | iterations | y over stock | z over stock |"
-        yield "|---|---|---|---|---|---|---|---|"
-        for part, knobs, samples in points_of(entry):
-            speeds = " | ".join(told(over_stock(entry, part, knobs, what)) for what in (1, 2))
-            yield f"{_point(part, knobs, samples)} {speeds} |"
+def _points(entry: Data) -> list[tuple[str, ...]]:
+    return [
+        (*_point(part, knobs, samples), *(told(over_stock(entry, part, knobs, what)) for what in (1, 2)))
+        for part, knobs, samples in (points_of(entry) if entry.get("visits") else ())
+    ]
 
 
 def points_of(entry: Data) -> list[tuple[str, Data, list[list[Any]]]]:
@@ -269,25 +245,21 @@ def medians(samples: list[list[Any]]) -> tuple[list[float], float, float] | None
     return x, statistics.median(s[1] for s in samples), statistics.median(s[2] for s in samples)
 
 
-def _point(part: str, knobs: Data, samples: list[list[Any]]) -> str:
+def _point(part: str, knobs: Data, samples: list[list[Any]]) -> tuple[str, ...]:
     found = medians(samples)
     if found is None:
-        return f"| {part} | {setting(knobs)} | – | – | – | 0 |"
+        return part, setting(knobs), "–", "–", "–", "0"
     x, y, z = found
-    return f"| {part} | {setting(knobs)} | {' + '.join(f'{v:.3f}' for v in x)} | {y:.3f} | {z:.3f} | {len(samples)} |"
+    return part, setting(knobs), " + ".join(f"{v:.3f}" for v in x), f"{y:.3f}", f"{z:.3f}", str(len(samples))
 
 
-def _numbers(data: Data) -> Iterator[str]:
+def _others(data: Data) -> Iterator[tuple[Row, str]]:
     """Rows that are not comparisons of speed."""
-    yield "## Numerics, harmlessness, standing aside"
-    yield ""
     for row in rows():
         entry = data["rows"].get(row.name)
-        if row.kind in ("bench", "sweep") or entry is None:
-            continue
-        said = verdict_of(row, entry) or entry.get("skipped") or entry.get("error") or {}
-        text = in_words(said) if isinstance(said, dict) else str(said)
-        yield f"- **{row.name}** ({row.asks}): {text or 'see below'}."
+        if row.kind not in ("bench", "sweep") and entry is not None:
+            said = verdict_of(row, entry) or entry.get("skipped") or entry.get("error") or {}
+            yield row, in_words(said) if isinstance(said, dict) else str(said)
 
 
 def verdict_of(row: Row, entry: Data) -> Data:
@@ -313,25 +285,21 @@ def _plain(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _each(data: Data) -> Iterator[str]:
-    yield "## Every row"
+def _each(data: Data) -> Iterator[Data]:
     for name, entry in data["rows"].items():
         if not entry.get("results"):
             continue
         row = entry["row"]
-        yield ""
-        yield f"### {name}"
-        yield ""
         short = "" if entry.get("complete") else "; cut short"
         older = f"; {z_is(data, entry)}" if z_is(data, entry) else ""
-        yield f"`{row['script']} {' '.join(row['options'])}`, {_environ(row)}{short}{older}"
-        yield ""
-        yield "| arm | speed-up | n | would see | an iteration | compared |"
-        yield "|---|---|---|---|---|---|"
-        for one in entry["results"]:
-            yield _arm(one)
-        yield from twins(entry)
-        yield from (f"\n- {remark}" for remark in _remarks(entry))
+        yield {
+            "name": name,
+            "command": " ".join([row["script"], *row["options"]]),
+            "environ": _environ(row),
+            "remark": short + older,
+            "arms": [*map(_arm, entry["results"]), *twins(entry)],
+            "remarks": list(_remarks(entry)),
+        }
 
 
 def _remarks(entry: Data) -> Iterator[str]:
@@ -342,7 +310,7 @@ def _remarks(entry: Data) -> Iterator[str]:
         yield remark.replace("stock is best", ends.get(arm, "stock is best"))
 
 
-def twins(entry: Data) -> Iterator[str]:
+def twins(entry: Data) -> Iterator[tuple[Any, ...]]:
     """The arms that were left out for being another one, with its numbers."""
     known = {one["arm"]: one for one in entry["results"]}
     for remark in entry.get("remarks", []):
@@ -357,18 +325,8 @@ def _environ(row: Data) -> str:
     return f"{variables}{more}, NCCL {row['nccl']}"
 
 
-def _arm(one: Data) -> str:
+def _arm(one: Data) -> tuple[Any, ...]:
     seen = "–" if one["resolvable"] is None else f"{one['resolvable']:.1%}"
     in_job = one["pairing"].startswith("within")
     typical = "–" if one["iteration"] is None else f"{one['iteration'] / (1e6 if in_job else 1):.4g}"
-    how = f"{one['pairing']}, {one['measured_by']}"
-    return f"| {one['arm']} | {speed(one)} | {one['pairs']} | {seen} | {typical} | {how} |"
-
-
-def _missing(data: Data) -> Iterator[str]:
-    absent = [row.name for row in rows() if row.name not in data["rows"]]
-    partial = [name for name, entry in data["rows"].items() if not entry.get("complete")]
-    yield "## Missing"
-    yield ""
-    yield f"Rows without a measurement: {', '.join(absent) or 'none'}."
-    yield f"Rows that were cut short: {', '.join(partial) or 'none'}."
+    return one["arm"], speed(one), one["pairs"], seen, typical, f"{one['pairing']}, {one['measured_by']}"

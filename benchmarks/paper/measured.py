@@ -12,7 +12,7 @@ from lagom.sim import Simulator, machine, workloads
 from lagom.sim.oracle import oracle
 
 EXPERIMENTS = ("chunk", "tune")
-"""Of ``first_slice_h200x4_202611.json``: configs named by hand, and the search by itself; both on the host path, 3 layers."""
+"""Of ``first_slice_h200x4_202611.json``: configs named by hand, and the search; both on the host path, 3 layers."""
 
 
 @dataclass(frozen=True, slots=True)
