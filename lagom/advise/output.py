@@ -83,7 +83,7 @@ def exports(advices: Advices) -> list[str]:
 def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, str]:
     """A copy of a profile that also asks for the greatest measured gain; returns what it asks for. Raises UsageError
     where it contradicts what the profile asks for already, and where the copy cannot be written."""
-    from lagom.wire.profile import read_environment, read_profile
+    from lagom.profile_file import read_environment, read_profile
 
     fingerprint, sections = read_profile(profile)
     before, gained = read_environment(profile), advices.environment()

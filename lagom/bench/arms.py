@@ -217,7 +217,7 @@ def _checked_rules(value: str) -> str:
 
 
 def _checked_profile(value: str) -> Path:
-    from lagom.wire.profile import check_profile
+    from lagom.profile_file import check_profile
 
     path = Path(value).absolute()
     check_profile(path)

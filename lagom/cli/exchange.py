@@ -170,7 +170,7 @@ def _from_rules(rules: Sequence[str], only: Topology | None) -> tuple[list[Entry
 
 def _from_profile(path: Path) -> tuple[list[Entry], Picks]:
     from lagom.exchange.source import of_sections, picks_beside
-    from lagom.wire.profile import read_environment, read_profile
+    from lagom.profile_file import read_environment, read_profile
 
     for name, value in read_environment(path).items():
         _say(f"note: the profile was measured with {name}={value}; set it yourself where the file is used")

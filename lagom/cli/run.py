@@ -168,7 +168,7 @@ def _check_start(mode: str, strategy: str, profile: Path | None) -> None:
     check_settings(environ)
     named = profile or read("LAGOM_PROFILE", environ)
     if named and read("LAGOM_MODE", environ) != "off":
-        from lagom.wire.profile import check_profile
+        from lagom.profile_file import check_profile
 
         check_profile(Path(named))
     from lagom.search import STRATEGIES

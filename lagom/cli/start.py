@@ -56,7 +56,7 @@ def start_with(
 
 
 def _environment_of(profile: Path) -> dict[str, str]:
-    from lagom.wire.profile import read_environment
+    from lagom.profile_file import read_environment
 
     return read_environment(profile)
 
@@ -80,7 +80,7 @@ def _as_wanted(wanted: Mapping[str, str], environ: Mapping[str, str]) -> Start:
 
 def _of_profile(asked: str, room: Headroom, profile: Path | None) -> Headroom:
     """A profile knows them of the machine it was made on, and no other."""
-    from lagom.wire.profile import read_profile
+    from lagom.profile_file import read_profile
 
     assert profile is not None
     if asked.split(":")[0] != str(room.built) or (":" in asked and asked != str(room)):

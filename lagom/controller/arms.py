@@ -187,7 +187,7 @@ def _of_profile(path: Path, problem: Problem, positions: Sequence[int]) -> list[
 
     Both programs are the same cycle of calls, but may begin it elsewhere: they are turned until they fit.
     """
-    from lagom.wire.profile import read_profile
+    from lagom.profile_file import read_profile
 
     ours = [
         (problem.sites[site].function, problem.sites[site].bytes) if site < len(problem.sites) else None

@@ -42,7 +42,7 @@ def _rules(text: str) -> None:
 
 
 def _profile(name: str) -> None:
-    from lagom.wire.profile import check_profile
+    from lagom.profile_file import check_profile
 
     check_profile(Path(name))
 

@@ -10,10 +10,9 @@ from lagom.environment import differences
 from lagom.explain.model import Fit
 from lagom.headroom import VARIABLE as HEADROOM
 from lagom.headroom import parse as parse_headroom
-from lagom.profile_file import Fingerprint
+from lagom.profile_file import Fingerprint, read_environment
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
-from lagom.wire.profile import read_environment
 
 GPUS = Path("/proc/driver/nvidia/gpus")
 

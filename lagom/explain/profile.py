@@ -11,11 +11,10 @@ from typing import Any
 from lagom.explain import words
 from lagom.explain.model import CommunicatorStory, Explanation, SiteStory
 from lagom.explain.place import fit
-from lagom.profile_file import Fingerprint, Section, read_evidence
+from lagom.profile_file import Fingerprint, Section, read_environment, read_evidence, read_profile
 from lagom.records import STOCK, CommConfig, format_bytes
 from lagom.report import words as numbers
 from lagom.wire.plan import NO_LIMIT, Rule
-from lagom.wire.profile import read_environment, read_profile
 
 
 def explain(path: Path, environ: Mapping[str, str] | None = None) -> Explanation:

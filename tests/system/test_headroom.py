@@ -13,13 +13,13 @@ import pytest
 
 from lagom import journal
 from lagom.headroom import Headroom
+from lagom.profile_file import read_environment, read_profile
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.selection import Fabric
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
-from lagom.wire.profile import read_environment, read_profile
 from tests.system.play import UNHURRIED
 from tests.system.support import Job
 

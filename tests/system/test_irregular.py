@@ -12,12 +12,12 @@ import pytest
 
 from lagom import journal
 from lagom.demo.stage import Scene
+from lagom.profile_file import read_profile
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.incidents import Incident, checkpoint, evaluation
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
-from lagom.wire.profile import read_profile
 from tests.system.play import ENDS, STOCK_KEPT, Played, play, searches
 from tests.system.support import Job
 from tests.system.truth import judge

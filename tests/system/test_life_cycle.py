@@ -18,13 +18,13 @@ import pytest
 import lagom
 from lagom import journal
 from lagom.journal.tail import Tail
+from lagom.profile_file import read_profile
 from lagom.records import CommConfig
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
 from lagom.wire.glance import glance
-from lagom.wire.profile import read_profile
 from tests.system.support import Job
 from tests.waiting import wait_until
 

@@ -1,4 +1,4 @@
-"""The profile's environment and evidence: written, read back, and refused where they cannot be."""
+"""A profile that was written is read back as it was, by the code that replays it; what it cannot hold is refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from pathlib import Path
 import pytest
 
 from lagom import environment
-from lagom.profile_file import Fingerprint, Section, read_evidence, write_profile
-from lagom.records import CommConfig
-from lagom.wire.plan import NO_LIMIT, Rule
-from lagom.wire.profile import check_profile
+from lagom.profile_file import (
+    BadProfile,
+    Fingerprint,
+    Section,
+    check_profile,
+    read_evidence,
+    read_profile,
+    write_profile,
+)
+from lagom.program.detect import Program
+from lagom.program.sites import tuned_program
+from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol
+from lagom.wire.plan import NO_LIMIT, Rule, format_rule, parse_rule
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = Section(8, 1, 0, rules=(Rule(None, 1 << 20, NO_LIMIT, CommConfig(channels=28)),))
@@ -59,3 +68,64 @@ def test_c_and_python_know_the_same_variables() -> None:
 def test_told_by_keeps_the_tables_order_and_what_fits() -> None:
     found = environment.told_by({"NCCL_BUFFSIZE": "1", "LAGOM_HEADROOM": "32:24", "HOME": "/", "NCCL_ALGO": "a\tb"})
     assert list(found.items()) == [("LAGOM_HEADROOM", "32:24"), ("NCCL_BUFFSIZE", "1")]
+
+
+FINGERPRINT = Fingerprint(nccl_version=23007, ranks=16, nodes=2, gpu="NVIDIA H200", p2p=False)
+CALLS = ((Function.ALL_GATHER, 1 << 20), (Function.ALL_GATHER, 1 << 20), (Function.REDUCE_SCATTER, 3 << 20))
+CONFIGS = (
+    CommConfig(Algorithm.RING, Protocol.SIMPLE, 3, None, 300_000),
+    CommConfig(channels=2, threads=128),
+)
+RULES = (
+    Rule(None, 0, NO_LIMIT, CommConfig(channels=4)),
+    Rule(Function.ALL_REDUCE, 5, 5, CommConfig(algorithm=Algorithm.NVLS_TREE)),
+    Rule(Function.BROADCAST, 0, 1 << 16, CommConfig(protocol=Protocol.LL128)),
+)
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    tuned = tuned_program(Program(CALLS, 0, 3, True, 9, 1e6))
+    sections = [
+        Section(16, 2, 0, "fsdp", tuned, Assignment(CONFIGS)),
+        Section(8, 1, 1, "", rules=RULES),
+    ]
+    file = tmp_path / "profile.lagom"
+    write_profile(file, FINGERPRINT, sections, "a remark")
+    fingerprint, (first, second) = read_profile(file)
+    assert fingerprint == FINGERPRINT
+    assert (first.ranks, first.nodes, first.ordinal, first.name, first.rules) == (16, 2, 0, "fsdp", ())
+    assert first.assignment == Assignment(CONFIGS)
+    assert first.program is not None
+    assert first.program.positions == tuned.positions
+    assert first.program.program.positions == CALLS
+    assert [(s.function, s.bytes, s.calls_per_iteration) for s in first.program.sites] == [
+        (s.function, s.bytes, s.calls_per_iteration) for s in tuned.sites
+    ]
+    assert (second.program, second.assignment, second.rules) == (None, None, RULES)
+
+
+def test_a_damaged_profile_is_refused_with_its_line_and_nothing_leaks(tmp_path: Path) -> None:
+    file = tmp_path / "profile.lagom"
+    file.write_text("lagom-profile 1\ncommunicator ranks=8 nodes=1 ordinal=0\nrule allgather 0 - nc=999\nend\n")
+    for read in (read_profile, check_profile):
+        with pytest.raises(BadProfile, match="line 3"):
+            read(file)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "folder", "x" * 250])
+def test_a_profile_that_is_no_file_is_named_once(name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    file = tmp_path / name
+    for read in (read_profile, check_profile):
+        with pytest.raises(BadProfile) as refused:
+            read(file)
+        assert str(refused.value).startswith(f"the profile {file} cannot be used: it ")
+        assert str(refused.value).endswith(".")
+        assert str(refused.value).count("the profile") == 1
+
+
+@pytest.mark.parametrize(
+    "rule", [*RULES, Rule(None, 7, NO_LIMIT, CommConfig()), Rule(None, 1 << 20, 3 << 20, CONFIGS[0])]
+)
+def test_a_rule_as_text_is_the_rule(rule: Rule) -> None:
+    assert parse_rule(format_rule(rule)) == rule

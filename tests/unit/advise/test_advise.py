@@ -21,10 +21,9 @@ from lagom.bench.store import BenchRecord, RunRecord, Window
 from lagom.cli.main import app
 from lagom.errors import UsageError
 from lagom.journal.schema import records_of
-from lagom.profile_file import Fingerprint, Section, write_profile
+from lagom.profile_file import Fingerprint, Section, read_environment, write_profile
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.search.session import Move
-from lagom.wire.profile import read_environment
 
 SITES = (Site(0, Function.ALL_GATHER, 416 << 20, 12, "hidden"), Site(1, Function.ALL_GATHER, 2 << 30, 1, "exposed"))
 STOCK = CommConfig()

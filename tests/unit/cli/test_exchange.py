@@ -16,12 +16,11 @@ import pytest
 
 from lagom import journal
 from lagom.cli.main import main
-from lagom.profile_file import Fingerprint, Section, write_profile
+from lagom.profile_file import Fingerprint, Section, read_profile, write_profile
 from lagom.program.detect import Program
 from lagom.program.sites import tuned_program
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol
 from lagom.wire.plan import Rule
-from lagom.wire.profile import read_profile
 
 CSV = """\
 allgather,0,65536,tree,ll,2,-1,-1

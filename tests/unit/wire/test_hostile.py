@@ -12,14 +12,23 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from lagom.profile_file import EVIDENCE, Fingerprint, Section, read_evidence, write_profile
+from lagom.profile_file import (
+    EVIDENCE,
+    BadProfile,
+    Fingerprint,
+    Section,
+    check_profile,
+    read_environment,
+    read_evidence,
+    read_profile,
+    write_profile,
+)
 from lagom.records import CommConfig, Function
 from lagom.settings import split_rules
 from lagom.wire.glance import glance
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
 from lagom.wire.library import library
 from lagom.wire.plan import BadRule, Plan, Rule, format_rule, parse_rule
-from lagom.wire.profile import BadProfile, check_profile, read_environment, read_profile
 from lagom.wire.region import Publication, Region, Verdict, communicators_in, processes_in, slots_in
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
