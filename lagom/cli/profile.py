@@ -200,10 +200,9 @@ def _read(paths: list[Path]) -> tuple[list[KernelTable], Calls | None]:
 
 
 def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable], None, list[KernelTable], str]:
-    from lagom import timeline
     from lagom.errors import LagomError
     from lagom.sim import Simulator
-    from lagom.timeline.spans import throttled
+    from lagom.sim.kernel_table import build_kernel_table, throttled
 
     try:
         simulator = Simulator(workload, machine)
@@ -212,8 +211,8 @@ def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable],
     kernels = max(len(simulator.run(simulator.stock()).kernels), 1)
     iterations = max(_MIN_ITERATIONS, min(_ITERATIONS, _ENOUGH_KERNELS // kernels))
     ranks = range(max(1, min(workload.ranks, 8, _ENOUGH_KERNELS // (kernels * iterations))))
-    tables = [timeline.from_simulator(simulator, iterations, rank=rank) for rank in ranks]
-    alone = timeline.from_simulator(simulator, _MIN_ITERATIONS, throttled(simulator), seed=1)
+    tables = [build_kernel_table(simulator, iterations, rank=rank) for rank in ranks]
+    alone = build_kernel_table(simulator, _MIN_ITERATIONS, throttled(simulator), seed=1)
     return tables, None, [alone], f"simulated: {workload.name} on {machine.name} ({workload.note})"
 
 

@@ -7,7 +7,7 @@ calls.
 
 from __future__ import annotations
 
-from lagom.timeline.load import TraceError, from_ring, from_simulator, load, load_all
+from lagom.timeline.load import TraceError, from_ring, load, load_all
 from lagom.timeline.profile import Profile, profile
 from lagom.timeline.table import KernelTable, build
 
@@ -17,7 +17,6 @@ __all__ = [
     "TraceError",
     "build",
     "from_ring",
-    "from_simulator",
     "load",
     "load_all",
     "profile",

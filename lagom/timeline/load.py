@@ -1,7 +1,7 @@
 """From a file of any supported kind to kernel tables, one a rank.
 
-Kineto traces (JSON, gzip or not) and plain-text dumps are told apart by their first byte. Ring records and simulated
-iterations come from memory: see :mod:`lagom.timeline.spans`.
+Kineto traces (JSON, gzip or not) and plain-text dumps are told apart by their first byte. Ring records come
+from memory: see :mod:`lagom.timeline.spans`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from lagom.files import open_regular
 from lagom.timeline import dumps, kineto
 from lagom.timeline.kineto import NO_RANK, TraceError
-from lagom.timeline.spans import from_ring, from_simulator
+from lagom.timeline.spans import from_ring
 from lagom.timeline.table import KernelTable
 
-__all__ = ["TraceError", "from_ring", "from_simulator", "load", "load_all"]
+__all__ = ["TraceError", "from_ring", "load", "load_all"]
 
 
 def load(path: Path) -> list[KernelTable]:

@@ -1,4 +1,4 @@
-"""Kernel spans as the rest of Lagom hands them over: records of the shared kernel ring, and the simulator's.
+"""Records of the shared kernel ring as a kernel table.
 
 Ring records are ``struct lagom_kernel_span`` (``lagom.wire.layout.KERNEL_SPAN``): a numpy array straight from the
 drain, possibly garbage. Names are hashes there; ``names`` translates those that are known. Records that only announce a
@@ -7,22 +7,16 @@ collective (source NCCL_EVENT, no GPU time) are no kernels and are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.records import Assignment, CommConfig, Function
+from lagom.records import Function
 from lagom.timeline.classify import NO_FUNCTION, Kind
 from lagom.timeline.table import KERNEL_RING, NO_CALL, KernelTable, build
 from lagom.wire import layout
-
-if TYPE_CHECKING:
-    from lagom.sim import Simulator
-    from lagom.sim.program import Span
-
-SMALLEST_CHUNK = 32 << 10
 
 
 def from_ring(spans: NDArray[Any], names: Mapping[int, str] | None = None, rank: int = 0, sms: int = 0) -> KernelTable:
@@ -66,56 +60,3 @@ def _minus_one(values: NDArray[Any], nothing: int) -> NDArray[np.int64]:
     wide = values.astype(np.uint64)
     unknown = (wide == np.uint64(nothing)) | (wide > np.uint64(2**63 - 1))
     return np.where(unknown, np.uint64(0), wide).astype(np.int64) + np.where(unknown, np.int64(NO_CALL), 0)
-
-
-def from_simulator(
-    simulator: Simulator,
-    iterations: int = 8,
-    assignment: Assignment | None = None,
-    *,
-    rank: int = 0,
-    noise: float = 0.01,
-    seed: int = 0,
-) -> KernelTable:
-    """``iterations`` iterations of a simulated job, one after the other, as one rank's kernels would be recorded.
-
-    Each iteration's clock runs faster or slower by ``noise`` (one sigma, a share), the same on every rank for the same
-    ``seed``, as a GPU's does; ranks differ by a few µs, by ``rank``.
-    """
-    spans = simulator.run(assignment or simulator.stock()).kernels
-    length = max(span.end for span in spans)
-    pace = 1.0 + noise * np.random.default_rng(seed).standard_normal(iterations).clip(-3, 3)
-    begin = 1_000_000_000 + np.concatenate([[0.0], np.cumsum(pace * (length + simulator.machine.launch_ns))[:-1]])
-    jitter = np.random.default_rng([seed, rank + 1]).uniform(0, 2_000, iterations)
-    one = _Simulated(spans, simulator)
-    start, end = (np.rint((begin + jitter)[:, None] + np.outer(pace, edge)).ravel() for edge in (one.start, one.end))
-    return build(
-        start, end, np.tile(one.stream, iterations), one.names, np.tile(one.name, iterations),
-        grid=np.tile(one.grid, iterations), block=np.tile(one.block, iterations),
-        channels=np.tile(one.grid, iterations), function=np.tile(one.function, iterations),
-        slot=np.tile(np.where(one.stream == 1, 0, -1), iterations), size=np.tile(one.bytes, iterations),
-        rank=rank, sms=simulator.machine.sms, source=f"simulated {simulator.workload.name} on {simulator.machine.name}",
-    )  # fmt: skip
-
-
-def throttled(simulator: Simulator) -> Assignment:
-    """Communication that hardly presses on compute: one channel, the smallest chunks. For a quiet recording."""
-    return Assignment((CommConfig(channels=1, chunk_bytes=SMALLEST_CHUNK),) * len(simulator.stock()))
-
-
-class _Simulated:
-    """The columns of one simulated iteration."""
-
-    def __init__(self, spans: Sequence[Span], simulator: Simulator) -> None:
-        calls = simulator.comm_ops
-        self.names = tuple(sorted({span.name for span in spans}))
-        place = {name: index for index, name in enumerate(self.names)}
-        self.start = np.array([span.start for span in spans])
-        self.end = np.array([span.end for span in spans])
-        self.stream = np.array([int(span.queue == "comm") for span in spans])
-        self.name = np.array([place[span.name] for span in spans])
-        self.grid = np.array([int(span.grid) for span in spans])
-        self.block = np.array([int(span.block) for span in spans])
-        ops = [calls[span.op] if span.queue == "comm" else None for span in spans]
-        self.bytes = np.array([op.bytes if op else 0 for op in ops])
-        self.function = np.array([int(op.function) if op else NO_FUNCTION for op in ops])

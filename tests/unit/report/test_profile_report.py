@@ -18,9 +18,9 @@ from lagom.cli.main import app
 from lagom.errors import LagomError
 from lagom.report import profile_report, words
 from lagom.sim import Simulator, machine, workloads
+from lagom.sim.kernel_table import build_kernel_table, throttled
 from lagom.timeline import Profile, kineto
 from lagom.timeline.measured import Measured
-from lagom.timeline.spans import throttled
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL
 
 DUMP = Path(__file__).resolve().parents[2] / "data" / "kernels_fsdp_6x_llama8b_layer_T4096_h200x8_rank0.txt.gz"
@@ -35,7 +35,7 @@ def real() -> Profile:
 @pytest.fixture(scope="module")
 def simulated() -> Profile:
     simulator = Simulator(workloads.fsdp("llama3_8b", layers=4), machine.A40_NVLINK)
-    return timeline.profile([timeline.from_simulator(simulator, 5, rank=rank) for rank in range(2)])
+    return timeline.profile([build_kernel_table(simulator, 5, rank=rank) for rank in range(2)])
 
 
 def test_the_answer_has_the_numbers_it_speaks_of(real: Profile) -> None:
@@ -204,7 +204,7 @@ def test_without_compute_kernels_nothing_is_said_of_what_they_cost() -> None:
 def test_what_a_rank_hides_and_exposes_adds_up_to_its_own_communication() -> None:
     """Rank 0 computes twice as long, so the others wait in communication: X over ranks is another number."""
     simulator = Simulator(workloads.fsdp("llama3_8b", layers=4), machine.A40_NVLINK)
-    tables = [timeline.from_simulator(simulator, 5, rank=rank) for rank in range(2)]
+    tables = [build_kernel_table(simulator, 5, rank=rank) for rank in range(2)]
     comm = tables[1].is_communication
     slow = replace(
         tables[1], end=np.where(comm, tables[1].start + (tables[1].end - tables[1].start) // 4, tables[1].end)
@@ -247,7 +247,7 @@ def test_a_quiet_trace_raises_the_lower_bound(tmp_path: Path) -> None:
     simulator = Simulator(workloads.fsdp("llama3_8b", layers=4), machine.H200_HOST)
     files = []
     for name, assignment in (("loud", None), ("alone", throttled(simulator))):
-        trace = timeline.from_simulator(simulator, 5, assignment)
+        trace = build_kernel_table(simulator, 5, assignment)
         kineto.write(trace, tmp_path / f"{name}.json.gz", [], 1)
         files.append(tmp_path / f"{name}.json.gz")
     numbers = []

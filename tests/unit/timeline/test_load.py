@@ -14,7 +14,8 @@ from timeline_helpers import DATA, DUMP, dump, spans, table
 from lagom.errors import LagomError
 from lagom.records import Function
 from lagom.sim import Simulator, machine, workloads
-from lagom.timeline import TraceError, from_ring, from_simulator, load, load_all
+from lagom.sim.kernel_table import build_kernel_table
+from lagom.timeline import TraceError, from_ring, load, load_all
 from lagom.timeline.classify import NO_FUNCTION, Kind
 from lagom.timeline.kineto import write
 
@@ -31,7 +32,7 @@ def test_text_dump_matches_awk_like_reading() -> None:
 
 
 def test_kineto_round_trip_keeps_every_column(tmp_path: Path) -> None:
-    simulated = from_simulator(Simulator(workloads.fsdp("llama3_8b", layers=2), machine.H200_NVLINK), 3, rank=5)
+    simulated = build_kernel_table(Simulator(workloads.fsdp("llama3_8b", layers=2), machine.H200_NVLINK), 3, rank=5)
     write(simulated, tmp_path / "trace.json.gz")
     (back,) = load(tmp_path / "trace.json.gz")
     for column in ("start", "end", "stream", "grid", "block", "channels", "kind", "function", "bytes"):
@@ -92,7 +93,7 @@ def test_ring_spans_with_garbage() -> None:
 def test_simulated_iterations_have_the_simulator_s_own_times() -> None:
     simulator = Simulator(workloads.fsdp("llama3_8b", layers=3), machine.A40_NVLINK)
     iteration = simulator.run(simulator.stock())
-    found = from_simulator(simulator, 2, noise=0.0)
+    found = build_kernel_table(simulator, 2, noise=0.0)
     assert len(found) == 2 * len(iteration.kernels)
     assert found.duration[found.is_communication].sum() / 2 == pytest.approx(iteration.x, rel=1e-6)
     assert found.duration[found.is_compute].sum() / 2 == pytest.approx(iteration.y, rel=1e-6)
@@ -143,7 +144,7 @@ def test_missing_folder_and_doubled_rank(tmp_path: Path) -> None:
         load(tmp_path / "nowhere.json")
     with pytest.raises(TraceError, match="is a folder"):
         load(tmp_path)
-    simulated = from_simulator(Simulator(workloads.fsdp("llama3_8b", layers=1), machine.A40_NVLINK), 1, rank=3)
+    simulated = build_kernel_table(Simulator(workloads.fsdp("llama3_8b", layers=1), machine.A40_NVLINK), 1, rank=3)
     write(simulated, tmp_path / "a.json")
     with pytest.raises(TraceError, match="two traces are of rank 3"):
         load_all([tmp_path / "a.json", tmp_path / "a.json"])

@@ -10,10 +10,10 @@ from timeline_helpers import table
 
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.contention import quiet_ns
-from lagom.timeline import KernelTable, from_simulator, profile
+from lagom.sim.kernel_table import build_kernel_table, throttled
+from lagom.timeline import KernelTable, profile
 from lagom.timeline.likes import QUIET_UP_TO
 from lagom.timeline.quiet import _rotation
-from lagom.timeline.spans import throttled
 
 GATHER = "ncclDevKernel_AllGather_RING_LL"
 
@@ -43,8 +43,8 @@ def test_the_throttled_simulator_tells_quiet_lengths_within_two_percent(preset: 
     simulator = Simulator(workloads.fsdp("llama3_8b"), host)
     kernels = {op.kernel for group in simulator.groups for segment in group.segments for op in segment.compute}
     truth = {kernel.name: quiet_ns(host, kernel) + host.launch_ns for kernel in kernels}
-    trace = from_simulator(simulator, 4, noise=0.0)
-    found = profile([trace], [from_simulator(simulator, 4, throttled(simulator), noise=0.0, seed=1)])
+    trace = build_kernel_table(simulator, 4, noise=0.0)
+    found = profile([trace], [build_kernel_table(simulator, 4, throttled(simulator), noise=0.0, seed=1)])
     without, contention = profile([trace]), found.contention
     names = trace.name[found.rank.steps.index[0, contention.places]]
     expected = np.array([truth[trace.names[name]] for name in names])

@@ -11,7 +11,8 @@ from timeline_helpers import table
 
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.contention import quiet_ns
-from lagom.timeline import KernelTable, from_simulator, profile
+from lagom.sim.kernel_table import build_kernel_table
+from lagom.timeline import KernelTable, profile
 from lagom.timeline.account import Busy
 from lagom.timeline.likes import Contention, measure
 from lagom.timeline.steps import find_steps
@@ -196,7 +197,7 @@ def test_references_are_the_simulator_s_own_quiet_lengths(preset: str) -> None:
     simulator = Simulator(workloads.fsdp("llama3_8b"), host)
     kernels = {op.kernel for group in simulator.groups for segment in group.segments for op in segment.compute}
     truth = {kernel.name: quiet_ns(host, kernel) + host.launch_ns for kernel in kernels}
-    trace = from_simulator(simulator, 5, noise=0.0)
+    trace = build_kernel_table(simulator, 5, noise=0.0)
     steps = find_steps(trace)
     contention = measure(trace, steps, Busy.of(trace))
     names = [trace.names[name] for name in trace.name[steps.index[0, contention.places]]]
