@@ -16,8 +16,8 @@ from lagom.files import check_named
 if TYPE_CHECKING:
     from lagom.sim.machine import Machine
     from lagom.sim.program import Workload
-    from lagom.timeline.measured import Calls
-    from lagom.timeline.table import KernelTable
+    from lagom.timeline.kernel_table import KernelTable
+    from lagom.timeline.trace_coverage import Calls
 
 #: Simulated iterations: enough for medians, quick to draw; fewer, and of fewer ranks, where an iteration is huge.
 _ITERATIONS, _MIN_ITERATIONS = 8, 4
@@ -147,7 +147,7 @@ def _live(command: list[str], iterations: int, out: Path) -> tuple[int, list[Ker
     from lagom.cli.job import Wish, plan_job
     from lagom.cli.run import check_command, check_settings, say, supervise
     from lagom.errors import LagomError
-    from lagom.timeline.records import forget_records, has_records, load_records
+    from lagom.timeline.ring_records import forget_records, has_records, load_records
     from lagom.wire.library import plugin_path
 
     check_command(command[0])
@@ -191,7 +191,7 @@ def _tables(
 def _read(paths: list[Path]) -> tuple[list[KernelTable], Calls | None]:
     """Traces, or what a live job recorded of itself; only the latter knows its calls. Raises TraceError."""
     from lagom import timeline
-    from lagom.timeline.records import has_records, load_records
+    from lagom.timeline.ring_records import has_records, load_records
 
     for folder in (paths[0], paths[0] / "log"):
         if len(paths) == 1 and has_records(folder):
@@ -202,7 +202,7 @@ def _read(paths: list[Path]) -> tuple[list[KernelTable], Calls | None]:
 def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable], None, list[KernelTable], str]:
     from lagom.errors import LagomError
     from lagom.sim import Simulator
-    from lagom.sim.kernel_table import build_kernel_table, throttled
+    from lagom.sim.simulated_trace import build_kernel_table, throttled
 
     try:
         simulator = Simulator(workload, machine)

@@ -17,7 +17,7 @@ from lagom.controller.measure import Tier
 from lagom.program import CallHistory, Program, positions_seen
 from lagom.timeline import from_ring
 from lagom.timeline.contexts import hidden_by_position
-from lagom.timeline.table import KernelTable
+from lagom.timeline.kernel_table import KernelTable
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN
 
 #: Over all ranks; 6 MB and 1 MB. Eight ranks keep two iterations of 6,000 kernels each.

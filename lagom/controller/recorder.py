@@ -1,8 +1,8 @@
 """Keeps what was drained, raw: for people who want to see the evidence, and for tools that come later.
 
 ``calls.npy`` and ``kernels.npy`` in the log folder: the records of csrc/protocol/lagom_protocol.h with the slot or the
-process they came from; ``names.json``: the kernels' names by index. ``lagom.timeline.records`` reads them back. Off
-unless asked for (``--record``); bounded: the first and the newest rows are kept, what lies between is counted.
+process they came from; ``names.json``: the kernels' names by index. ``lagom.timeline.ring_records`` reads them back.
+Off unless asked for (``--record``); bounded: the first and the newest rows are kept, what lies between is counted.
 """
 
 from __future__ import annotations

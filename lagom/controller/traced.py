@@ -14,7 +14,7 @@ from lagom.controller.contexts import Contexts
 from lagom.program import CallHistory, TunedProgram
 from lagom.search import Problem
 from lagom.timeline.join import join
-from lagom.timeline.table import KernelTable
+from lagom.timeline.kernel_table import KernelTable
 
 if TYPE_CHECKING:
     from lagom.cost import Kernel

@@ -10,13 +10,13 @@ import numpy as np
 from lagom.records import Function
 from lagom.report import style, words
 from lagom.timeline.classify import NO_FUNCTION
-from lagom.timeline.names import label
+from lagom.timeline.kernel_names import label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from lagom.timeline.profile import Profile
+    from lagom.timeline.job_profile import Profile
 
 Parts = tuple[tuple[str, np.ndarray, str], ...]
 

@@ -16,10 +16,10 @@ from rich.table import Table
 from lagom.report import page, words
 from lagom.timeline import kineto
 from lagom.timeline.groups import describe
-from lagom.timeline.measured import TIERS
-from lagom.timeline.profile import PatternRow, Profile
-from lagom.timeline.sufferers import FamilyTax
+from lagom.timeline.job_profile import PatternRow, Profile
+from lagom.timeline.slowdowns import FamilyTax
 from lagom.timeline.tax import NOTEWORTHY
+from lagom.timeline.trace_coverage import TIERS
 
 SCHEMA = 1
 #: Below this share of compute time the tax is called none.
@@ -210,7 +210,7 @@ def _unbroken(text: str) -> str:
 
 
 def _kernel_table(profile: Profile) -> Table:
-    from lagom.timeline.names import label
+    from lagom.timeline.kernel_names import label
 
     table = Table(title="\nWho pays the contention tax", title_justify="left", box=None)
     table.add_column("kernel", overflow="ellipsis", no_wrap=True, min_width=24)

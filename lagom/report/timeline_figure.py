@@ -17,14 +17,14 @@ from lagom.records import Function
 from lagom.report import style, words
 from lagom.timeline.classify import NO_FUNCTION
 from lagom.timeline.intervals import merge, within
-from lagom.timeline.names import family, label
+from lagom.timeline.kernel_names import family, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from lagom.timeline.account import Floats
-    from lagom.timeline.profile import Profile
+    from lagom.timeline.busy_times import Floats
+    from lagom.timeline.job_profile import Profile
 
 _COMMUNICATION, _COMPUTE, _LOSS = 1.0, 0.0, -0.47
 _LANE, _LOSS_LANE = 0.78, 0.11

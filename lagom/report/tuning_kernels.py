@@ -15,8 +15,8 @@ from lagom.records import CommConfig
 from lagom.report.tuning_overlap import Overlap
 from lagom.report.tuning_story import Search
 from lagom.timeline.by_pattern import Cut, PatternTimes, by_pattern, cut_of
-from lagom.timeline.excerpts import under
-from lagom.timeline.records import Recorded, excerpts, load_excerpt
+from lagom.timeline.config_times import under
+from lagom.timeline.ring_records import Recorded, excerpts, load_excerpt
 
 #: Iterations of a config at least: two to have a median of something, and find_steps wants a period.
 _LEAST = 2

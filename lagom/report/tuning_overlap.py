@@ -11,8 +11,8 @@ from lagom.errors import LagomError
 from lagom.report import words
 from lagom.report.tuning_story import Search, TuningStory
 from lagom.timeline import Profile
-from lagom.timeline.excerpts import under
-from lagom.timeline.records import has_records, load_records
+from lagom.timeline.config_times import under
+from lagom.timeline.ring_records import has_records, load_records
 from lagom.timeline.tax import NOTEWORTHY
 
 if TYPE_CHECKING:

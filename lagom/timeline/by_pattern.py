@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import CommConfig
-from lagom.timeline.account import Busy
-from lagom.timeline.excerpts import starts_under
+from lagom.timeline.busy_times import Busy
+from lagom.timeline.config_times import starts_under
 from lagom.timeline.groups import describe
-from lagom.timeline.profile import Profile
-from lagom.timeline.table import KernelTable
+from lagom.timeline.job_profile import Profile
+from lagom.timeline.kernel_table import KernelTable
 from lagom.wire.layout import CALL_PROGRAM
 
 

@@ -11,7 +11,7 @@ import re
 from enum import IntEnum
 
 from lagom.records import Function
-from lagom.timeline.names import plain_name
+from lagom.timeline.kernel_names import plain_name
 
 
 class Kind(IntEnum):

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.timeline.account import Busy, Floats
+from lagom.timeline.busy_times import Busy, Floats
 from lagom.timeline.intervals import within
 from lagom.timeline.join import join
-from lagom.timeline.table import KernelTable
+from lagom.timeline.kernel_table import KernelTable
 
 
 def hidden_by_position(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from lagom.timeline.kernel_table import KernelTable, build
 from lagom.timeline.kineto import TraceError
-from lagom.timeline.table import KernelTable, build
 
 _NUMBERS = 6
 

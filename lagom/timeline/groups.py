@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Function, format_bytes
-from lagom.timeline.account import Busy
+from lagom.timeline.busy_times import Busy
 from lagom.timeline.classify import NO_FUNCTION
 from lagom.timeline.intervals import IntervalSet, merge, within
+from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.steps import Steps
-from lagom.timeline.table import KernelTable
 
 #: Back-to-back NCCL kernels are 2-3 us apart; without a tolerance each one would be a group of its own.
 TOLERANCE_NS = 10_000

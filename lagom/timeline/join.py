@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.timeline.classify import NO_FUNCTION, Kind, is_symmetric
-from lagom.timeline.table import KERNEL_RING, NO_CALL, KernelTable
+from lagom.timeline.kernel_table import KERNEL_RING, NO_CALL, KernelTable
 
 P2P = "point-to-point: NCCL does not ask its tuner"
 SYMMETRIC = "symmetric-memory kernel: NCCL does not ask its tuner"

@@ -23,8 +23,8 @@ from lagom.errors import LagomError
 from lagom.files import write_named
 from lagom.records import Function
 from lagom.timeline.classify import NO_FUNCTION, Kind, function_of, kind_of
-from lagom.timeline.names import plain_name
-from lagom.timeline.table import KernelTable, build
+from lagom.timeline.kernel_names import plain_name
+from lagom.timeline.kernel_table import KernelTable, build
 
 
 class TraceError(LagomError):

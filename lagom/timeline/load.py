@@ -15,9 +15,9 @@ from pathlib import Path
 
 from lagom.files import open_regular
 from lagom.timeline import dumps, kineto
+from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.kineto import NO_RANK, TraceError
 from lagom.timeline.spans import from_ring
-from lagom.timeline.table import KernelTable
 
 __all__ = ["TraceError", "from_ring", "load", "load_all"]
 

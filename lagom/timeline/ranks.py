@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Sample
-from lagom.timeline.account import Busy, Floats, Times
+from lagom.timeline.busy_times import Busy, Floats, Times
 from lagom.timeline.groups import Groups
+from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.steps import Steps
-from lagom.timeline.table import KernelTable
 
 #: A rank is a straggler if the others wait for it more than this share of a step.
 _MIN_WAIT_SHARE = 0.02

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lagom.records import Function
 from lagom.timeline.classify import NO_FUNCTION, Kind
-from lagom.timeline.table import KERNEL_RING, NO_CALL, KernelTable, build
+from lagom.timeline.kernel_table import KERNEL_RING, NO_CALL, KernelTable, build
 from lagom.wire import layout
 
 

@@ -3,7 +3,8 @@
 A training step launches the same kernels on each stream, so each stream's sequence of (name, grid, block) is periodic,
 exactly; the order *across* streams is not. The steps are cut in three moves:
 
-1. The period of the stream whose repetition lasts longest (:mod:`lagom.timeline.period`) says how long a step is.
+1. The period of the stream whose repetition lasts longest (:mod:`lagom.timeline.kernel_period`) says how long a step
+   is.
 2. Position 0, where a step starts, is a communication kernel: the first one of the longest stretch without a
    reduction (forward passes gather, backward passes reduce); among equals the one after the longest pause. This does
    not depend on where the recording began. Z is the time between two starts of position 0.
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Function
-from lagom.timeline.period import (
+from lagom.timeline.kernel_period import (
     MIN_REPEATS,
     Word,
     find_period,
@@ -32,7 +33,7 @@ from lagom.timeline.period import (
     signatures,
     window_hashes,
 )
-from lagom.timeline.table import KernelTable
+from lagom.timeline.kernel_table import KernelTable
 
 #: A stream with less of the rank's busy time has no say in what the period is.
 _MIN_STREAM_SHARE = 0.01

@@ -3,8 +3,8 @@
     tax = sum over compute kernels under communication of (duration - duration of its like when quiet)
     share = tax / total duration of compute kernels
 
-What a quiet like (:mod:`lagom.timeline.likes`) cannot see: other compute running beside both (copies on a second
-stream), and a clock that drops because of the communication itself. Both are in the tax.
+What a quiet like (:mod:`lagom.timeline.reference_kernels`) cannot see: other compute running beside both (copies on
+a second stream), and a clock that drops because of the communication itself. Both are in the tax.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.timeline.account import Floats
-from lagom.timeline.likes import QUIET_UP_TO, Contention
-from lagom.timeline.names import SM_BOUND, family
+from lagom.timeline.busy_times import Floats
+from lagom.timeline.kernel_names import SM_BOUND, family
+from lagom.timeline.kernel_table import KernelTable
+from lagom.timeline.reference_kernels import QUIET_UP_TO, Contention
 from lagom.timeline.steps import Steps
-from lagom.timeline.table import KernelTable
 
 #: A share of compute time that deserves a word.
 NOTEWORTHY = 0.02

@@ -58,7 +58,7 @@ AREAS = (
         "csrc/timeline",
         ("csrc/timeline/*.c",),
         "timeline_ or plugin_gpu_times or plugin_spans",
-        ("tests/unit/timeline/test_records.py", "tests/unit/controller/test_timeline.py"),
+        ("tests/unit/timeline/test_ring_records.py", "tests/unit/controller/test_timeline.py"),
         ("tests/contract/test_cupti.py", "tests/contract/test_clocks.py"),
     ),
     Area(

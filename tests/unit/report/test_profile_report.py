@@ -18,9 +18,9 @@ from lagom.cli.main import app
 from lagom.errors import LagomError
 from lagom.report import profile_report, words
 from lagom.sim import Simulator, machine, workloads
-from lagom.sim.kernel_table import build_kernel_table, throttled
+from lagom.sim.simulated_trace import build_kernel_table, throttled
 from lagom.timeline import Profile, kineto
-from lagom.timeline.measured import Measured
+from lagom.timeline.trace_coverage import Measured
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL
 
 DUMP = Path(__file__).resolve().parents[2] / "data" / "kernels_fsdp_6x_llama8b_layer_T4096_h200x8_rank0.txt.gz"

@@ -20,7 +20,7 @@ from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.report.tuning_kernels import kernels
 from lagom.report.tuning_story import gather
 from lagom.search.session import Move
-from lagom.timeline.records import excerpts, load_excerpt
+from lagom.timeline.ring_records import excerpts, load_excerpt
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
 from lagom.wire.region import SlotView
 

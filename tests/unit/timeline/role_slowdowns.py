@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.timeline.likes import LOUD_FROM, QUIET_UP_TO, Contention
+from lagom.timeline.kernel_table import KernelTable
+from lagom.timeline.reference_kernels import LOUD_FROM, QUIET_UP_TO, Contention
 from lagom.timeline.steps import Steps
-from lagom.timeline.table import KernelTable
 
 
 @dataclass(frozen=True, slots=True)

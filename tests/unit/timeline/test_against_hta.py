@@ -14,8 +14,8 @@ import pytest
 from timeline_helpers import DATA
 
 from lagom.timeline import load
-from lagom.timeline.account import Busy
-from lagom.timeline.names import plain_name
+from lagom.timeline.busy_times import Busy
+from lagom.timeline.kernel_names import plain_name
 
 os.environ.setdefault("HTA_DISABLE_NS_ROUNDING", "1")
 pytest.importorskip("hta", reason="HolisticTraceAnalysis is not installed; `make dev` does it")

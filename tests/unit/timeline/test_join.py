@@ -12,7 +12,7 @@ from timeline_helpers import calls, table
 from lagom.records import Function
 from lagom.timeline import join as joining
 from lagom.timeline.join import join
-from lagom.timeline.table import KERNEL_RING
+from lagom.timeline.kernel_table import KERNEL_RING
 
 AG, RS = int(Function.ALL_GATHER), int(Function.REDUCE_SCATTER)
 GATHER, REDUCE = "ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"

@@ -14,7 +14,7 @@ from timeline_helpers import DATA, DUMP, dump, spans, table
 from lagom.errors import LagomError
 from lagom.records import Function
 from lagom.sim import Simulator, machine, workloads
-from lagom.sim.kernel_table import build_kernel_table
+from lagom.sim.simulated_trace import build_kernel_table
 from lagom.timeline import TraceError, from_ring, load, load_all
 from lagom.timeline.classify import NO_FUNCTION, Kind
 from lagom.timeline.kineto import write

@@ -16,9 +16,9 @@ from role_slowdowns import role_slowdowns
 from timeline_helpers import DATA, DUMP, dump
 
 from lagom.timeline import profile
-from lagom.timeline.account import Busy
+from lagom.timeline.busy_times import Busy
 from lagom.timeline.groups import find_groups, runs
-from lagom.timeline.likes import measure
+from lagom.timeline.reference_kernels import measure
 from lagom.timeline.steps import find_steps
 from lagom.timeline.tax import summarise
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 from timeline_helpers import table
 
-from lagom.timeline.account import Busy
-from lagom.timeline.likes import measure
+from lagom.timeline.busy_times import Busy
+from lagom.timeline.reference_kernels import measure
 from lagom.timeline.steps import find_steps
 from lagom.timeline.tax import Tax, summarise
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from timeline_helpers import dump, table, training
 
 from lagom.timeline import KernelTable, build
-from lagom.timeline.period import find_period, find_word, shorter_period
+from lagom.timeline.kernel_period import find_period, find_word, shorter_period
 from lagom.timeline.steps import find_steps
 
 GATHER = "ncclDevKernel_AllGather_RING_LL"

@@ -11,7 +11,7 @@ from timeline_helpers import calls, spans
 from lagom.controller.recorder import Recorder
 from lagom.records import Function
 from lagom.timeline import TraceError, profile
-from lagom.timeline.records import has_records, load_records
+from lagom.timeline.ring_records import has_records, load_records
 from lagom.timeline.spans import _minus_one
 
 BIG = 64 << 20

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timeline_helpers import table
 
-from lagom.timeline import Profile, likes, profile
+from lagom.timeline import Profile, profile, reference_kernels
 
 #: One communication kernel or two a step: were they alike, one would pass for a step.
 COLLECTIVES = ("ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_Broadcast_RING_LL")
@@ -24,7 +24,7 @@ def test_medians_of_groups_are_those_of_sorting_each(longest: int, data: st.Data
     pairs: Values = data.draw(st.lists(st.tuples(st.integers(0, 9), st.integers(0, longest)), max_size=40))
     count = data.draw(st.sampled_from([10, 2**15]))  # with the longest values too many bits for one number
     group, values = np.array([g for g, _ in pairs], np.int64), np.array([float(v) for _, v in pairs])
-    found = likes._medians(values, group, count)
+    found = reference_kernels._medians(values, group, count)
     for number in range(10):
         mine = [float(value) for owner, value in pairs if owner == number]
         assert found[number] == statistics.median(mine) if mine else np.isnan(found[number])

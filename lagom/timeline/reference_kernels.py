@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.timeline.account import Busy, Floats
+from lagom.timeline.busy_times import Busy, Floats
 from lagom.timeline.intervals import weight_before, within
-from lagom.timeline.period import signatures
+from lagom.timeline.kernel_period import signatures
+from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.steps import Steps
-from lagom.timeline.table import KernelTable
 
 #: A kernel is quiet if communication runs during at most this share of it, and loud from LOUD_FROM on.
 QUIET_UP_TO = 0.01
@@ -31,7 +31,7 @@ _WIDEST = 63
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What references from a quiet recording (:mod:`lagom.timeline.quiet`) rest on.
+    """What references from a quiet recording (:mod:`lagom.timeline.reference_trace`) rest on.
 
     ``used``: steps x places that have such a reference; ``error``: relative standard error of each place's. ``share``
     of compute time in those kernels; ``pressure`` left in the quiet recording over that here; ``matched`` share of

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lagom.timeline.intervals import IntervalSet, intersect, merge, within
-from lagom.timeline.table import KernelTable
+from lagom.timeline.kernel_table import KernelTable
 
 Floats = NDArray[np.float64]
 

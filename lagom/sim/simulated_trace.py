@@ -10,7 +10,7 @@ from lagom.records import Assignment, CommConfig
 from lagom.sim.program import Span
 from lagom.sim.simulator import Simulator
 from lagom.timeline.classify import NO_FUNCTION
-from lagom.timeline.table import KernelTable, build
+from lagom.timeline.kernel_table import KernelTable, build
 
 SMALLEST_CHUNK = 32 << 10
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.timeline.table import KernelTable
+from lagom.timeline.kernel_table import KernelTable
 
 MIN_REPEATS = 3
 #: Lags below this share of equal kernels are no period; a few irregular steps are forgiven.

@@ -16,10 +16,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.timeline.account import Floats
-from lagom.timeline.likes import QUIET_UP_TO, Contention, Outside
+from lagom.timeline.busy_times import Floats
+from lagom.timeline.kernel_table import KernelTable
+from lagom.timeline.reference_kernels import QUIET_UP_TO, Contention, Outside
 from lagom.timeline.steps import Steps
-from lagom.timeline.table import KernelTable
 
 #: Pressure (channels x share of the kernel's time) of the quiet recording over that of the other, at most.
 LESS_PRESSURE = 0.5
@@ -30,8 +30,8 @@ Seen = tuple[KernelTable, Steps, Contention]
 
 
 def refer(loud: Seen, quiet: Seen) -> Contention:
-    """The contention of ``loud`` with the gaps in its references filled from ``quiet``; both as ``likes.measure`` made
-    them. Unchanged but for ``outside`` if the two do not run the same kernels."""
+    """The contention of ``loud`` with the gaps in its references filled from ``quiet``; both as
+    ``reference_kernels.measure`` made them. Unchanged but for ``outside`` if the two do not run the same kernels."""
     here, there = loud[2], quiet[2]
     if not there.places.size:
         return replace(here, outside=_nothing(here))

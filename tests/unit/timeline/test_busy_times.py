@@ -7,7 +7,7 @@ import pytest
 from timeline_helpers import table, training
 
 from lagom.records import Function
-from lagom.timeline.account import Busy
+from lagom.timeline.busy_times import Busy
 from lagom.timeline.groups import describe, find_groups
 from lagom.timeline.steps import find_steps
 

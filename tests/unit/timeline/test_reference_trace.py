@@ -10,10 +10,10 @@ from timeline_helpers import table
 
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.contention import quiet_ns
-from lagom.sim.kernel_table import build_kernel_table, throttled
+from lagom.sim.simulated_trace import build_kernel_table, throttled
 from lagom.timeline import KernelTable, profile
-from lagom.timeline.likes import QUIET_UP_TO
-from lagom.timeline.quiet import _rotation
+from lagom.timeline.reference_kernels import QUIET_UP_TO
+from lagom.timeline.reference_trace import _rotation
 
 GATHER = "ncclDevKernel_AllGather_RING_LL"
 

@@ -11,10 +11,10 @@ from timeline_helpers import table
 
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.contention import quiet_ns
-from lagom.sim.kernel_table import build_kernel_table
+from lagom.sim.simulated_trace import build_kernel_table
 from lagom.timeline import KernelTable, profile
-from lagom.timeline.account import Busy
-from lagom.timeline.likes import Contention, measure
+from lagom.timeline.busy_times import Busy
+from lagom.timeline.reference_kernels import Contention, measure
 from lagom.timeline.steps import find_steps
 from lagom.timeline.tax import summarise
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import STOCK, CommConfig
-from lagom.timeline.table import KernelTable
+from lagom.timeline.kernel_table import KernelTable
 from lagom.wire.layout import CALL_APPLIED, CALL_PROGRAM, LEAVE
 
 #: Iterations taken at most, and at least: with fewer nothing can be told from noise.

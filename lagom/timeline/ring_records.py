@@ -15,9 +15,9 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.kineto import TraceError
 from lagom.timeline.spans import from_ring
-from lagom.timeline.table import KernelTable
 from lagom.wire.layout import (
     CALL_RECORD,
     KERNEL_SPAN,

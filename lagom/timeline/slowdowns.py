@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.timeline.likes import LOUD_FROM, QUIET_UP_TO, Contention
-from lagom.timeline.names import family
+from lagom.timeline.kernel_names import family
+from lagom.timeline.kernel_table import KernelTable
+from lagom.timeline.reference_kernels import LOUD_FROM, QUIET_UP_TO, Contention
 from lagom.timeline.steps import Steps
-from lagom.timeline.table import KernelTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from timeline_helpers import spans
 
 from lagom.records import CommConfig, Function
 from lagom.timeline import KernelTable, from_ring, profile
-from lagom.timeline.excerpts import under
+from lagom.timeline.config_times import under
 from lagom.wire.layout import CALL_RECORD
 
 GATHER, BIG, SLOT = int(Function.ALL_GATHER), 64 << 20, 3

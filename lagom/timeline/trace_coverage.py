@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from lagom.timeline.classify import Kind
 from lagom.timeline.join import join, tunable_share
-from lagom.timeline.period import find_period
-from lagom.timeline.table import KernelTable
+from lagom.timeline.kernel_period import find_period
+from lagom.timeline.kernel_table import KernelTable
 from lagom.wire.layout import CALL_RECORD
 
 NCCL_ALONE, HOST = "nccl kernels", "host"

@@ -11,7 +11,7 @@ from timeline_helpers import calls, table
 from lagom.records import Function
 from lagom.timeline import KernelTable, TraceError, profile
 from lagom.timeline.join import NO_SUCH_CALL, P2P
-from lagom.timeline.measured import TIERS, measured, z_by_calls
+from lagom.timeline.trace_coverage import TIERS, measured, z_by_calls
 
 GATHER, SEND = "ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_SendRecv"
 SIZE = 64 << 20

@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lagom.timeline import likes, sufferers, tax
-from lagom.timeline.account import Busy
+from lagom.timeline import reference_kernels, slowdowns, tax
+from lagom.timeline.busy_times import Busy
 from lagom.timeline.classify import NO_FUNCTION, is_symmetric
 from lagom.timeline.groups import Groups, describe, find_groups
+from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.kineto import TraceError
-from lagom.timeline.likes import Contention
-from lagom.timeline.measured import HOST, NCCL_ALONE, TIERS, Calls, Measured, measured, z_by_calls
-from lagom.timeline.quiet import refer
 from lagom.timeline.ranks import Rank, Together, together
+from lagom.timeline.reference_kernels import Contention
+from lagom.timeline.reference_trace import refer
+from lagom.timeline.slowdowns import FamilyTax, Sufferer
 from lagom.timeline.steps import find_steps
-from lagom.timeline.sufferers import FamilyTax, Sufferer
-from lagom.timeline.table import KernelTable
 from lagom.timeline.tax import NOTEWORTHY, Tax
+from lagom.timeline.trace_coverage import HOST, NCCL_ALONE, TIERS, Calls, Measured, measured, z_by_calls
 
 #: Pressure left in a quiet recording, and difference of the clocks, that are worth a remark.
 _PRESSURE_LEFT, _OTHER_PACE = 0.02, 0.05
@@ -118,7 +118,7 @@ def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), ca
         seen = "" if z is None else f", only calls, {z / 1e6:.3g} ms an iteration (tier {HOST}: {TIERS[HOST]})"
         raise TraceError(f"there is no usable kernel record{seen}; record at least three iterations of a GPU job.")
     ranks = _ranks(sorted((table for table in tables if len(table)), key=lambda table: table.rank))
-    losses = [likes.measure(rank.table, rank.steps, rank.busy) for rank in ranks]
+    losses = [reference_kernels.measure(rank.table, rank.steps, rank.busy) for rank in ranks]
     if quiet:
         losses = _referred(ranks, losses, quiet)
     taxes = [tax.summarise(rank.table, rank.steps, one) for rank, one in zip(ranks, losses, strict=True)]
@@ -144,8 +144,8 @@ def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), ca
         taxes=tuple(taxes),
         patterns=_patterns(rank, contention),
         sites=_sites(rank, merged),
-        sufferers=tuple(sufferers.sufferers(rank.table, rank.steps, contention)),
-        families=tuple(sufferers.families(rank.table, rank.steps, contention)),
+        sufferers=tuple(slowdowns.sufferers(rank.table, rank.steps, contention)),
+        families=tuple(slowdowns.families(rank.table, rank.steps, contention)),
         contention=contention,
         measured=measured([rank.table for rank in ranks], calls),
         notes=(*_notes(ranks, taxes, merged), *_quiet_notes(contention)),
@@ -173,7 +173,7 @@ def _referred(ranks: Sequence[Rank], losses: Sequence[Contention], quiet: Sequen
     seen = {}
     for table in (table for table in quiet if len(table)):
         steps = find_steps(table)
-        seen[table.rank] = (table, steps, likes.measure(table, steps, Busy.of(table)))
+        seen[table.rank] = (table, steps, reference_kernels.measure(table, steps, Busy.of(table)))
     if not seen:
         raise TraceError("the quiet recording holds no usable kernel record; record at least three iterations of it.")
     first = next(iter(seen.values()))
