@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.provenance import described
+from lagom.format import format_percent
 
 #: How long after it enters such a call a controller is killed at most (tests/soak/mines.py).
 MICROSECONDS = 60
@@ -148,7 +149,9 @@ def sanitized(one: Evidence, machine: str) -> Row:
 def training(one: Evidence, machine: str) -> Row:
     """FSDP for minutes."""
     done = f"{where(one, machine)}: {one['seconds'] / 60:.0f} minutes of FSDP, {one['plans']['committed']:,} plans"
-    seen = [f"{one['steps']:,} steps; loss at most {100 * one['largest_difference']:.2f} % from the job without us"]
+    seen = [
+        f"{one['steps']:,} steps; loss at most {format_percent(one['largest_difference'], 2)} from the job without us"
+    ]
     return row([done], seen, "make test-gpu-safety")
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from lagom.format import format_config, format_site
+
 
 def printable(text: str) -> str:
     """What a terminal or a text file may be given: names come from elsewhere and may hold control characters."""
@@ -85,18 +87,7 @@ class CommConfig:
         )
 
     def __str__(self) -> str:
-        parts = []
-        if self.algorithm is not None:
-            parts.append(self.algorithm.name.lower())
-        if self.protocol is not None:
-            parts.append(self.protocol.name.lower())
-        if self.channels is not None:
-            parts.append(f"nc={self.channels}")
-        if self.chunk_bytes is not None:
-            parts.append(f"c={format_bytes(self.chunk_bytes)}")
-        if self.threads is not None:
-            parts.append(f"nt={self.threads}")
-        return " ".join(parts) or "stock"
+        return format_config(self)
 
 
 STOCK = CommConfig()
@@ -117,8 +108,7 @@ class Site:
     context: str = ""
 
     def __str__(self) -> str:
-        where = f" {self.context}" if self.context else ""
-        return f"{self.function.word} {format_bytes(self.bytes)}{where}"
+        return format_site(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +167,3 @@ class Sample:
             y=None if self.y is None else self.y * factor,
             x_by_site=times,
         )
-
-
-def format_bytes(count: int) -> str:
-    """``416M``, ``512K``, ``1.5G``: powers of 1024, one decimal where it is not whole."""
-    for unit, power in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
-        if count >= power:
-            text = f"{count / power:.1f}".removesuffix(".0")
-            return f"{text}{unit}"
-    return str(count)

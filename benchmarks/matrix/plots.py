@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 
 from benchmarks.matrix.page import Data, comm_only, kept_stock, medians, points_of, result
 from benchmarks.paper.draw import BLUE, GREEN, GREY, ORANGE, RED
-from lagom.records import format_bytes
+from lagom.format import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

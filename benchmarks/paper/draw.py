@@ -17,7 +17,7 @@ from benchmarks.paper import published
 from benchmarks.paper.simulated import CHANNELS, CHUNKS, KIB
 from benchmarks.suite.cases import HEADLINE
 from benchmarks.suite.rows import Row, pick
-from lagom.records import format_bytes
+from lagom.format import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,6 +15,7 @@ from lagom.advise.paired import Paired, believed, paired
 from lagom.bench.arms import parse_arms
 from lagom.bench.results import OWN_STOCK, Ratio, Result, results_of
 from lagom.bench.store import BenchRecord, read_record
+from lagom.format import format_percent
 from lagom.headroom import NoHeadroom, parse
 
 #: A gain below this is not worth a setting that somebody has to remember.
@@ -58,7 +59,7 @@ def _judge(found: Paired, is_beyond_chance: bool, arms: int, source: str) -> Adv
         if not is_beyond_chance:
             evidence += f"; the best of {arms} arms may look like that by chance: more --rounds would tell"
     elif ratio.has_interval and ratio.low <= 1.0 <= ratio.high:
-        evidence += f"; an effect of {100 * ratio.resolvable:.1f} % would have shown"
+        evidence += f"; an effect of {format_percent(ratio.resolvable)} would have shown"
     return Advice(_what(found.arm), standing, evidence, _environment(found.arm), arms=(found.arm,), speedup=ratio.value)
 
 

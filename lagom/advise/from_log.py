@@ -11,8 +11,8 @@ from typing import Any
 
 from lagom import journal
 from lagom.advise.model import Advice, Group, Standing
+from lagom.format import format_percent, format_site
 from lagom.headroom import MOST_CHANNELS, Headroom, parse
-from lagom.journal.text import site_text
 from lagom.report.tuning_story import Search, gather
 
 #: Channels of send/recv worth a try, as shares of what NCCL derives: p2pnChannels is a power of two.
@@ -58,7 +58,7 @@ def _headroom_wanted(search: Search, built: int | None) -> list[Advice]:
     higher = min(MOST_CHANNELS, max(built + 8, built * 4 // 3))
     evidence = (
         f"{len(ends)} of {len(search.sites)} sites ended at NCCL's own {built} channels, all there are, and the last "
-        f"of them still paid, as at {site_text(search.sites[place])}: {move.reason} (move #{move.number})"
+        f"of them still paid, as at {format_site(search.sites[place])}: {move.reason} (move #{move.number})"
     )
     room = Headroom(higher, built)
     return [
@@ -118,7 +118,7 @@ def _headroom_used(search: Search, room: Headroom) -> Advice:
     if outcome.cut_short:
         evidence = f"{kept_none}, but the search was cut short"
         return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=arms)
-    seen = f"at a resolution of {100 * (outcome.resolvable or 0):.1f} %"
+    seen = f"at a resolution of {format_percent(outcome.resolvable or 0)}"
     evidence = f"{kept_none}, {seen}: start without, and save the memory"
     return Advice(what, Standing.NO_GAIN, evidence, arms=arms)
 

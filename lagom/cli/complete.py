@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from lagom.format import format_site
+
 Completer = Callable[[str], list[str]]
 
 
@@ -65,13 +67,12 @@ def sites(incomplete: str) -> list[str]:
     """Sites of the newest log here, by the words that ``--site`` takes."""
     from lagom.errors import LagomError
     from lagom.journal import Program, find_log, read
-    from lagom.journal.text import site_text
 
     names: dict[str, None] = {}
     try:
         for event in read(find_log()):
             if isinstance(event, Program):
-                names.update(dict.fromkeys(map(site_text, event.sites)))
+                names.update(dict.fromkeys(map(format_site, event.sites)))
     except LagomError:
         return []
     return one_of(names)(incomplete)

@@ -14,8 +14,8 @@ from dataclasses import replace
 from lagom import __version__, environment, journal
 from lagom.cli.job import JobPlan, local_rank
 from lagom.cli.run import say
-from lagom.controller.story import Story, rule_text
-from lagom.records import format_bytes
+from lagom.controller.story import Story
+from lagom.format import describe_rule, format_bytes
 from lagom.settings import read
 from lagom.wire.glance import GroupGlance, PlanGlance, RegionGlance, SitePlan, glance
 from lagom.wire.library import library
@@ -170,7 +170,7 @@ class ReplayLog:
         say(reason)
 
     def _tell_plan(self, group: GroupGlance, plan: PlanGlance) -> None:
-        rules = (*map(_site_text, plan.sites), *map(rule_text, plan.rules))
+        rules = (*map(_site_text, plan.sites), *map(describe_rule, plan.rules))
         where, epoch, start = group.view.index, plan.epoch, plan.start_call
         self._log.write(
             journal.PlanPublished(communicator=where, epoch=epoch, start_call=start, purpose=PURPOSE, rules=rules)

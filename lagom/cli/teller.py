@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lagom.format import format_percent
 from lagom.journal import Formatter, schema
 from lagom.journal.schema import Base
 
@@ -85,7 +86,7 @@ class Teller:
 
     def _figures(self, e: schema.Move) -> str:
         best = "" if self._best is None else f", {_best_text(1.0 / self._best)}"
-        sees = "" if e.resolvable is None else f", sees effects from {100 * e.resolvable:.1f} %"
+        sees = "" if e.resolvable is None else f", sees effects from {format_percent(e.resolvable)}"
         return f"{len(self._configs)} configs{best}{sees}, {e.lost_iterations:.1f} iterations lost"
 
 

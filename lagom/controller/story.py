@@ -9,12 +9,12 @@ from lagom import journal
 from lagom.controller.evidence import Evidence
 from lagom.controller.measure import Tier
 from lagom.controller.proofs import Proofs
+from lagom.format import describe_rule, format_version
 from lagom.journal.schema import records_of
 from lagom.program import TunedProgram
-from lagom.records import format_bytes
 from lagom.search import Move, Outcome, Problem
 from lagom.wire.library import library
-from lagom.wire.plan import NO_LIMIT, Plan, Rule
+from lagom.wire.plan import Plan
 from lagom.wire.region import CommunicatorView, ProcessView
 
 Told = journal.Program | journal.Move | journal.Outcome
@@ -56,7 +56,7 @@ class Story:
                 process=process.index,
                 pid=process.pid,
                 rank=rank,
-                nccl=nccl_version_text(process.nccl_version),
+                nccl=format_version(process.nccl_version),
                 libnccl=process.libnccl,
                 gpu=process.gpu,
                 tuner_api=process.tuner_api,
@@ -150,22 +150,8 @@ def _published(view: CommunicatorView, plan: Plan, epoch: int, purpose: str) -> 
         purpose=purpose,
         incumbent=records_of(plan.incumbent),
         candidate=None if plan.candidate is None else records_of(plan.candidate),
-        rules=tuple(map(rule_text, plan.rules)),
+        rules=tuple(map(describe_rule, plan.rules)),
     )
-
-
-def rule_text(rule: Rule) -> str:
-    """A rule for people."""
-    function = "any" if rule.function is None else rule.function.word
-    bounds = f"from {format_bytes(rule.bytes_min)}" if rule.bytes_min else ""
-    if rule.bytes_max != NO_LIMIT:
-        bounds += f" to {format_bytes(rule.bytes_max)}"
-    return f"{function} {bounds.strip() or 'of any size'}: {rule.config}"
-
-
-def nccl_version_text(code: int) -> str:
-    """``23007`` -> ``2.30.7``; empty if unknown."""
-    return f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code else ""
 
 
 def knob_words(knobs: int) -> tuple[str, ...]:

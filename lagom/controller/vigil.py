@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from lagom.controller.drift import VOTES, Drift
 from lagom.controller.ground import Deaf, Ground
+from lagom.format import format_percent
 from lagom.wire.region import SlotView
 
 BLOCK_NS, BLOCK_ITERATIONS = 10_000_000_000, 20
@@ -110,9 +111,9 @@ class Vigil(Deaf):
         then, now = self._drift.reference, self._drift.latest
         change = abs(now / then - 1.0)
         return (
-            f"for {self._drift.votes_needed} blocks or more Z has been {100 * change:.1f} % "
+            f"for {self._drift.votes_needed} blocks or more Z has been {format_percent(change)} "
             f"{'longer' if now > then else 'shorter'} than after the search "
-            f"(one block scatters by {100 * self._drift.sigma:.1f} %)"
+            f"(one block scatters by {format_percent(self._drift.sigma)})"
         )
 
     def _again(self, reason: str, z: float | None) -> str:

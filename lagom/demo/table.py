@@ -9,7 +9,7 @@ from rich.text import Text
 
 from lagom import journal
 from lagom.demo.story import Level, SiteResult, Story
-from lagom.journal.text import config_text, site_text
+from lagom.format import format_config, format_percent, format_site, format_speedup
 
 
 def last_page(story: Story) -> RenderableType:
@@ -36,13 +36,13 @@ def _table(story: Story) -> Table:
 
 def _pick(stock: journal.ConfigRecord) -> str:
     """Without its threads, which the demo does not tune: a terminal has 100 columns."""
-    return config_text(stock.model_copy(update={"threads": None}))
+    return format_config(stock.model_copy(update={"threads": None}))
 
 
 def _add_site(table: Table, result: SiteResult, *, improved: bool) -> None:
     after = result.x_after if improved else result.x_before
     table.add_row(
-        f"{result.site.calls_per_iteration} x {site_text(result.site)}",
+        f"{result.site.calls_per_iteration} x {format_site(result.site)}",
         _pick(result.site.stock) if result.site.stock else "-",
         _ours(result.chosen),
         *_change(result.x_before, after),
@@ -50,7 +50,7 @@ def _add_site(table: Table, result: SiteResult, *, improved: bool) -> None:
 
 
 def _ours(chosen: journal.ConfigRecord | None) -> str:
-    text = "stock" if chosen is None else config_text(chosen)
+    text = "stock" if chosen is None else format_config(chosen)
     return "as NCCL" if text == "stock" else text
 
 
@@ -75,9 +75,16 @@ def verdict(story: Story) -> str:
         f"{outcome.regret_iterations:.1f} iterations (time lost against stock while searching)."
     )
     if outcome.verdict != "improved":
-        resolvable = "" if outcome.resolvable is None else f" Smallest effect it could see: {outcome.resolvable:.2%}."
+        resolvable = (
+            ""
+            if outcome.resolvable is None
+            else f" Smallest detectable effect: {format_percent(outcome.resolvable, 2)}."
+        )
         return f"{outcome.verdict.replace('_', ' ')}: {outcome.reason}. {spent}{resolvable}"
-    return f"Speed-up {speedup_text(outcome)} of an iteration. {why_faster(story)}{spent}"
+    gain = "unknown"
+    if outcome.speedup is not None:
+        gain = format_speedup(outcome.speedup, outcome.speedup_low, outcome.speedup_high)
+    return f"Speed-up of an iteration: {gain}. {why_faster(story)}{spent}"
 
 
 def why_faster(story: Story) -> str:
@@ -92,16 +99,6 @@ def why_faster(story: Story) -> str:
         f"Communication got {longer:.0%} longer, which overlap hides, and takes less from compute, which got "
         f"{shorter:.1%} shorter. "
     )
-
-
-def speedup_text(outcome: journal.Outcome) -> str:
-    """``1.043x (95 %: 1.038 to 1.049)``."""
-    if outcome.speedup is None:
-        return "unknown"
-    interval = ""
-    if outcome.speedup_low is not None and outcome.speedup_high is not None:
-        interval = f" (95 %: {outcome.speedup_low:.3f} to {outcome.speedup_high:.3f})"
-    return f"{outcome.speedup:.3f}x{interval}"
 
 
 def show(story: Story, console: Console) -> None:

@@ -19,10 +19,10 @@ from lagom.doctor.nccl_versions import (
     capabilities,
     parse_version,
     threads_known,
-    version_text,
 )
 from lagom.doctor.wheels import LIBRARY, Torch, Wheel, nccl_wheels, torch_here
 from lagom.errors import LagomError
+from lagom.format import format_version
 from lagom.settings import read
 
 AREA = "nccl"
@@ -64,7 +64,9 @@ def describe(candidate: Candidate, environ: Mapping[str, str]) -> Finding:
             Level.PROBLEM, AREA, text, "reinstall the wheel it came from; on a partial copy NCCL itself will not start."
         )
     able = capabilities(version)
-    text = f"a torch job loads NCCL {version_text(version)} from {candidate.source} ({candidate.path}); {able.sentence}"
+    text = (
+        f"a torch job loads NCCL {format_version(version)} from {candidate.source} ({candidate.path}); {able.sentence}"
+    )
     text += _about_the_build(candidate.path, version)
     if not able.online:
         remedy = (

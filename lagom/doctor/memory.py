@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lagom.doctor.finding import Finding, Level
 from lagom.errors import LagomError
-from lagom.records import format_bytes
+from lagom.format import format_bytes
 from lagom.settings import read
 
 AREA = "shared memory"

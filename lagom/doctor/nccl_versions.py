@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lagom.doctor.nccl_builds import Version, known_builds, version_from_code
+from lagom.format import format_version
 
 __all__ = [
     "TABLE",
@@ -22,7 +23,6 @@ __all__ = [
     "threads_known",
     "threads_versions",
     "version_from_code",
-    "version_text",
 ]
 
 TUNERS_KNOWN = 6  # newest tuner interface that a wheel has shown
@@ -95,7 +95,7 @@ def beyond_what_is_known(version: Version) -> str:
     if version <= newest:
         return ""
     return (
-        f"it is newer than {version_text(newest)}, the last release lagom was compared with: where it looks for a "
+        f"it is newer than {format_version(newest)}, the last release lagom was compared with: where it looks for a "
         f"tuner interface above v{TUNERS_KNOWN}, it takes the plugin through its own adapter for v{TUNERS_KNOWN}"
     )
 
@@ -112,11 +112,6 @@ def parse_version(text: str) -> Version | None:
         return None
     numbers = [int(part) for part in parts] + [0]
     return numbers[0], numbers[1], numbers[2]
-
-
-def version_text(version: Version) -> str:
-    """``2.30.7``."""
-    return ".".join(map(str, version))
 
 
 def support_table() -> str:
@@ -169,9 +164,9 @@ def _threads_text(since: Version, upper: Version | None) -> str:
             runs[-1].append(version)
         else:
             runs.append([version])
-    texts = (version_text(run[0]) + (f"-{run[-1][2]}" if len(run) > 1 else "") for run in runs)
+    texts = (format_version(run[0]) + (f"-{run[-1][2]}" if len(run) > 1 else "") for run in runs)
     return ", ".join(texts) or "-"
 
 
 def _short(version: Version) -> str:
-    return version_text(version).removesuffix(".0")
+    return format_version(version).removesuffix(".0")

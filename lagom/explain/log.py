@@ -8,9 +8,10 @@ from typing import Any
 from lagom import environment, journal
 from lagom.explain import evidence, untuned
 from lagom.explain.model import CommunicatorStory, Explanation, SiteStory, Trial
+from lagom.format import format_percent
 from lagom.journal.ending import NOBODY_CAME, nobody_came
 from lagom.records import STOCK, CommConfig
-from lagom.report import tuning_report, tuning_story, words
+from lagom.report import tuning_report, tuning_story
 from lagom.report.tuning_story import Search
 
 
@@ -120,7 +121,7 @@ def _cost(search: Search) -> str:
         return f"{len(search.moves)} windows so far, {search.regret:.1f} iterations lost" if search.moves else ""
     seen = ""
     if outcome.resolvable is not None and not outcome.cut_short:
-        seen = f"; a gain of {words.percent(outcome.resolvable)} would have shown"
+        seen = f"; a gain of {format_percent(outcome.resolvable)} would have shown"
     tried = f"{outcome.configs} configs in {outcome.windows} windows, {outcome.iterations} iterations"
     return f"{tried}, {outcome.regret_iterations:.1f} of them lost against stock{seen}"
 

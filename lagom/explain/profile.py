@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lagom.explain import words
 from lagom.explain.model import CommunicatorStory, Explanation, SiteStory
 from lagom.explain.place import fit
+from lagom.format import describe_rule, format_percent, format_version
 from lagom.profile_file import Fingerprint, Section, read_environment, read_evidence, read_profile
-from lagom.records import STOCK, CommConfig, format_bytes
-from lagom.report import words as numbers
-from lagom.wire.plan import NO_LIMIT, Rule
+from lagom.records import STOCK, CommConfig
 
 
 def explain(path: Path, environ: Mapping[str, str] | None = None) -> Explanation:
@@ -35,9 +33,8 @@ def explain(path: Path, environ: Mapping[str, str] | None = None) -> Explanation
 
 def _facts(fingerprint: Fingerprint, evidence: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
     p2p = {None: "", True: "with GPU peer access", False: "without GPU peer access"}[fingerprint.p2p]
-    code = fingerprint.nccl_version
     facts = [
-        ("made for NCCL", f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code else ""),
+        ("made for NCCL", format_version(fingerprint.nccl_version)),
         ("GPU", fingerprint.gpu),
         ("ranks", str(fingerprint.ranks or "")),
         ("nodes", str(fingerprint.nodes or "")),
@@ -68,7 +65,7 @@ def _communicator(section: Section, proof: Mapping[str, Any]) -> CommunicatorSto
         proof=str(outcome.get("reason") or confirmed.get("reason") or ""),
         cost=_cost(outcome),
         sites=_sites(section, proof),
-        rules=tuple(map(rule_text, section.rules)),
+        rules=tuple(map(describe_rule, section.rules)),
     )
 
 
@@ -94,7 +91,7 @@ def _cost(outcome: Mapping[str, Any]) -> str:
         f"{outcome.get('configs')} configs in {outcome.get('windows')} windows, {outcome.get('iterations')} iterations"
     )
     text += f", {lost:.1f} of them lost against stock" if isinstance(lost, float) else ""
-    return text + (f"; a gain of {numbers.percent(seen)} would have shown" if isinstance(seen, float) else "")
+    return text + (f"; a gain of {format_percent(seen)} would have shown" if isinstance(seen, float) else "")
 
 
 def _sites(section: Section, proof: Mapping[str, Any]) -> tuple[SiteStory, ...]:
@@ -113,14 +110,6 @@ def _sites(section: Section, proof: Mapping[str, Any]) -> tuple[SiteStory, ...]:
         )
         for site in section.program.sites
     )
-
-
-def rule_text(rule: Rule) -> str:
-    """``AllGather from 1M: 4 channels``."""
-    name = "any collective" if rule.function is None else words.FUNCTIONS[rule.function]
-    lower = f" from {format_bytes(rule.bytes_min)}" if rule.bytes_min else ""
-    upper = f" to {format_bytes(rule.bytes_max)}" if rule.bytes_max != NO_LIMIT else ""
-    return f"{name}{lower}{upper}: {words.ours(rule.config)}"
 
 
 def _config(value: Any) -> CommConfig | None:

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from lagom.explain import words
 from lagom.explain.model import CommunicatorStory, Explanation, NotTuned, SiteStory, Trial
-from lagom.records import CommConfig, format_bytes
-from lagom.report import words as numbers
+from lagom.format import describe_config, format_bytes, format_factor, format_interval, format_time, nccl_name
+from lagom.records import CommConfig
 
 SCHEMA = 1
 #: Rejected configs told of each site, the latest; `--all` tells every one.
@@ -67,7 +67,7 @@ def _communicator(part: CommunicatorStory, everything: bool) -> Iterator[Line]:
     yield 2, Text(part.answer, style="bold")
     known = [
         f"{part.period} calls an iteration" if part.period else "",
-        f"{numbers.time(part.z)} under stock" if part.z else "",
+        f"{format_time(part.z)} under stock" if part.z else "",
         f"{part.channels_built} channels {'of stock' if part.headroom else 'built'}" if part.channels_built else "",
         f"measured by {part.tier}" if part.tier else "",
     ]
@@ -89,13 +89,13 @@ def _communicator(part: CommunicatorStory, everything: bool) -> Iterator[Line]:
 def _site(site: SiteStory, everything: bool) -> Iterator[Line]:
     context = f" {site.context}" if site.context else ""
     times = f", {site.calls} call{'s' if site.calls != 1 else ''} an iteration"
-    head = f"site {site.index}: {words.function(site.function)} {format_bytes(site.bytes)}{context}{times}"
+    head = f"site {site.index}: {nccl_name(site.function)} {format_bytes(site.bytes)}{context}{times}"
     yield 2, Text(head, style="cyan")
     yield 4, Text(f"NCCL:  {words.by_itself(site.function, site.stock)}")
     yield 4, Text(f"Lagom: {words.ours(site.ours)}", style="" if site.ours.is_stock else "green")
     if site.stock_ns and site.ours_ns is not None:
-        times = f"{numbers.time(site.stock_ns)} -> {numbers.time(site.ours_ns)} an iteration"
-        yield 4, Text(f"final A/B: its communication {times} ({numbers.times(site.ours_ns / site.stock_ns)})")
+        times = f"{format_time(site.stock_ns)} -> {format_time(site.ours_ns)} an iteration"
+        yield 4, Text(f"final A/B: its communication {times} ({format_factor(site.ours_ns / site.stock_ns)})")
     if site.evidence:
         yield 4, Text(f"evidence: {site.evidence}")
     yield from _why(site, everything)
@@ -119,16 +119,16 @@ def _why(site: SiteStory, everything: bool) -> Iterator[Line]:
 def _trial(trial: Trial) -> str:
     where = "" if trial.iteration is None else f" it {trial.iteration}"
     together = " (with other sites)" if trial.joint else ""
-    tried = words.choice(trial.config) or "as NCCL"
+    tried = describe_config(trial.config) or "as NCCL"
     return f"#{trial.number}{where} {tried}{together}: {_measured(trial)}{trial.verdict}: {trial.reason}"
 
 
 def _measured(trial: Trial) -> str:
     parts = []
     if trial.ratio is not None:
-        low, high = trial.ratio_low, trial.ratio_high
-        interval = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
-        parts.append(f"Z ×{trial.ratio:.4f}{interval} of the incumbent's in {trial.pairs} pairs")
+        interval = format_interval(trial.ratio_low, trial.ratio_high)
+        ratio = f"Z ×{trial.ratio:.4f} {interval}".rstrip()
+        parts.append(f"{ratio} of the incumbent's in {trial.pairs} pairs")
     if trial.h is not None:
         parts.append(f"H {trial.h:.3g}")
     return "".join(f"{part}, " for part in parts)
@@ -155,6 +155,4 @@ def _plain(value: Any) -> Any:
 
 def _name(key: str, value: Any) -> Any:
     """Enumerations by their NCCL names."""
-    if value is not None and key == "algorithm":
-        return words.ALGORITHMS[value]
-    return words.PROTOCOLS[value] if value is not None and key == "protocol" else _plain(value)
+    return nccl_name(value) if value is not None and key in ("algorithm", "protocol") else _plain(value)

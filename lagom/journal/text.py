@@ -9,20 +9,20 @@ tried where; what it gave; what was concluded and why::
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
+from lagom.format import (
+    format_bytes,
+    format_clock,
+    format_config,
+    format_interval,
+    format_percent,
+    format_site,
+    format_speedup,
+)
 from lagom.journal import schema
 from lagom.journal.schema import Base, ConfigRecord, SiteRecord
-from lagom.records import format_bytes
-
-
-def _clock(seconds: float) -> str:
-    try:
-        return time.strftime("%H:%M:%S", time.localtime(seconds))
-    except (ValueError, OverflowError, OSError):
-        return "--:--:--"
 
 
 class Formatter:
@@ -44,7 +44,7 @@ class Formatter:
         if (self.site and not self._is_about_site(event)) or (self._is_routine(event) and not self.everything):
             return None
         say: Callable[[Any], str] = getattr(self, f"_{event.kind}", str)
-        return f"{_clock(event.t)} {say(event)}"
+        return f"{format_clock(event.t)} {say(event)}"
 
     def _remember(self, event: Base) -> None:
         if isinstance(event, schema.Communicator):
@@ -70,20 +70,20 @@ class Formatter:
         """What to call a site."""
         for record in self._sites.get(communicator, ()):
             if record.index == site:
-                return site_text(record)
+                return format_site(record)
         return f"site {site}"
 
     def configs(self, communicator: int, configs: tuple[ConfigRecord, ...] | None) -> str:
         """The sites that are changed, each with its config; ``stock`` if none is."""
         changed = [(i, config) for i, config in enumerate(configs or ()) if config != ConfigRecord()]
-        return "; ".join(f"{self.site_name(communicator, i)}: {config_text(c)}" for i, c in changed) or "stock"
+        return "; ".join(f"{self.site_name(communicator, i)}: {format_config(c)}" for i, c in changed) or "stock"
 
     # -- the --site filter
 
     @property
     def sites_known(self) -> list[str]:
         """Every site seen so far, as ``--site`` takes them."""
-        return [f"{record.index} ({site_text(record)})" for sites in self._sites.values() for record in sites]
+        return [f"{record.index} ({format_site(record)})" for sites in self._sites.values() for record in sites]
 
     @property
     def site_is_known(self) -> bool:
@@ -104,7 +104,7 @@ class Formatter:
         return _touches(configs, wanted)
 
     def _matches(self, record: SiteRecord) -> bool:
-        return self.site == str(record.index) or site_text(record).lower().startswith(self.site)
+        return self.site == str(record.index) or format_site(record).lower().startswith(self.site)
 
     # -- one method a kind of event
 
@@ -125,7 +125,7 @@ class Formatter:
         return f"communicator {self.name(e.communicator)} ({e.comm_id}): {e.ranks} ranks on {e.nodes} node(s)"
 
     def _program(self, e: schema.Program) -> str:
-        sites = "; ".join(f"{s.index} {site_text(s)} x{s.calls_per_iteration}" for s in e.sites)
+        sites = "; ".join(f"{s.index} {format_site(s)} x{s.calls_per_iteration}" for s in e.sites)
         return f"program of {self.name(e.communicator)}: {e.period} calls an iteration, {len(e.sites)} sites: {sites}"
 
     def _plan_published(self, e: schema.PlanPublished) -> str:
@@ -159,10 +159,10 @@ class Formatter:
             return self.configs(e.communicator, e.candidate)
         others = sum(c != ConfigRecord() for i, c in enumerate(e.candidate) if i != e.site)
         more = f" (+{others} as before)" if others else ""
-        return f"{self.site_name(e.communicator, e.site)}: {config_text(e.candidate[e.site])}{more}"
+        return f"{self.site_name(e.communicator, e.site)}: {format_config(e.candidate[e.site])}{more}"
 
     def _outcome(self, e: schema.Outcome) -> str:
-        gain = "" if e.speedup is None else f" {e.speedup:.3f}x stock{interval_text(e.speedup_low, e.speedup_high)}"
+        gain = "" if e.speedup is None else f" {format_speedup(e.speedup, e.speedup_low, e.speedup_high)}"
         cost = f"{e.configs} configs in {e.windows} windows, {e.iterations} iterations, {e.regret_iterations:.1f} lost"
         chosen = self.configs(e.communicator, e.configs_chosen)
         return f"outcome of {self.name(e.communicator)}: {e.verdict}{gain}: {chosen} ({cost}): {e.reason}"
@@ -191,19 +191,6 @@ class Formatter:
         return f"job ends{took}: {e.reason}{calls}{profile}"
 
 
-def site_text(site: SiteRecord) -> str:
-    """``allgather 416M hidden``."""
-    return " ".join(part for part in (site.function, format_bytes(site.bytes), site.context) if part)
-
-
-def config_text(config: ConfigRecord) -> str:
-    """``ring simple nc=3 c=256K``; as recorded where the names are not NCCL's."""
-    try:
-        return str(config.config())
-    except ValueError:
-        return config.model_dump_json(exclude_none=True)
-
-
 def numbers_text(move: schema.Move) -> str:
     """H, X, Y, Z (± one standard error), the ratio with its 95 % interval, the smallest effect these data could show,
     and the iterations lost so far, as far as they were measured."""
@@ -215,16 +202,12 @@ def numbers_text(move: schema.Move) -> str:
     ]
     if times:
         times[-1] += (f" ±{move.z_error / 1e6:.2f}" if move.z is not None and move.z_error is not None else "") + " ms"
-    ratio = [] if move.ratio is None else [f"ratio {move.ratio:.4f}{interval_text(move.ratio_low, move.ratio_high)}"]
+    interval = format_interval(move.ratio_low, move.ratio_high)
+    ratio = [] if move.ratio is None else [f"ratio {move.ratio:.4f} {interval}".rstrip()]
     pairs = [f"{move.pairs} pairs" + (f" (-{move.discarded})" if move.discarded else "")] if move.pairs else []
-    sees = [f"sees {100 * move.resolvable:.1f} %"] if move.resolvable is not None else []
+    sees = [f"sees {format_percent(move.resolvable)}"] if move.resolvable is not None else []
     lost = [f"lost {move.lost_iterations:.1f}"] if move.pairs and move.purpose != "baseline" else []
     return " ".join(h + times + ratio + pairs + sees + lost) or "not measured"
-
-
-def interval_text(low: float | None, high: float | None) -> str:
-    """`` [0.949, 0.966]``, or nothing."""
-    return "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
 
 
 def _touches(configs: tuple[ConfigRecord, ...], wanted: list[int]) -> bool:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from lagom import __version__
 from lagom.errors import LagomError
 from lagom.files import write_named
-from lagom.report import words
+from lagom.format import format_factor, format_number, format_percent, format_time
 
 
 class ReportError(LagomError):
@@ -26,7 +26,7 @@ def render(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters |= {name: getattr(words, name) for name in ("time", "percent", "times", "plain")}
+    pages.filters |= {one.__name__: one for one in (format_time, format_percent, format_factor, format_number)}
     return pages.get_template(template).render(version=__version__, **values)
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lagom.format import format_factor, format_time
 from lagom.records import Function
-from lagom.report import style, words
+from lagom.report import style
 from lagom.timeline.classify import NO_FUNCTION
 from lagom.timeline.kernel_names import label
 
@@ -106,7 +107,7 @@ def tax(profile: Profile) -> Figure:
     axes.barh(position, [one.tax_ns / 1e6 for one in worst], color=colours, height=0.7)
     axes.set_yticks(position, [f"{one.calls}×  {label(one.name)}" for one in worst], fontsize=8)
     for place, one in zip(position.tolist(), worst, strict=True):
-        text = f"  {words.times(one.slowdown)}   {words.time(one.quiet_ns)} → {words.time(one.loud_ns)}"
+        text = f"  {format_factor(one.slowdown)}   {format_time(one.quiet_ns)} → {format_time(one.loud_ns)}"
         axes.text(one.tax_ns / 1e6, place, text, va="center", fontsize=8)
     axes.set_title("Contention tax by kernel: slow-down against its like when quiet")
     axes.set_xlabel("ms a step")

@@ -13,7 +13,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from lagom.report import page, words
+from lagom.format import format_factor, format_number, format_percent, format_time
+from lagom.report import page
 from lagom.timeline import kineto
 from lagom.timeline.groups import describe
 from lagom.timeline.job_profile import PatternRow, Profile
@@ -44,15 +45,15 @@ def answer(profile: Profile) -> str:
     if tax.unmatched >= tax.under and not tax.share:
         return "Unknown: every kernel beside communication always has communication beside it; none was seen quiet."
     if not math.isfinite(tax.high):
-        return f"Perhaps: overlap costs {words.percent(tax.share)} of compute time in the one step seen; record more."
-    cost = f"{words.time(tax.ns)} of each {words.time(profile.z)} step, {words.percent(tax.share)} of compute time"
-    interval = f"95 % interval {100 * tax.low:.1f} to {words.percent(tax.high)}"
+        return f"Perhaps: overlap costs {format_percent(tax.share)} of compute time in the one step seen; record more."
+    cost = f"{format_time(tax.ns)} of each {format_time(profile.z)} step, {format_percent(tax.share)} of compute time"
+    interval = f"95 % interval {100 * tax.low:.1f} to {format_percent(tax.high)}"
     if tax.high < _NEGLIGIBLE or tax.low <= 0:
         return f"No, not measurably: overlap costs your compute {cost} ({interval})."
     at_least = "at least " if tax.is_lower_bound else ""
     if matmul is None or math.isnan(matmul.slowdown):
         return f"Yes: overlap costs your compute {at_least}{cost} ({interval})."
-    slow = f"matmuls run {words.times(matmul.slowdown)} as long beside communication as without it"
+    slow = f"matmuls run {format_factor(matmul.slowdown)} as long beside communication as without it"
     return f"Yes: {slow}. Overlap costs {at_least}{cost} ({interval})."
 
 
@@ -61,10 +62,10 @@ def more(profile: Profile) -> list[str]:
     if not profile.own_x:
         return []
     if not profile.sees_compute:
-        return [f"In the median step {words.time(profile.own_x)} of {words.time(profile.z)} are communication."]
+        return [f"In the median step {format_time(profile.own_x)} of {format_time(profile.z)} are communication."]
     lines = [
-        f"In the median step overlap hides {words.percent(profile.overlap_ratio, 0)} of {words.time(profile.own_x)} "
-        f"communication; {words.time(profile.exposed)} ({words.percent(profile.exposed / profile.z)} of the step) "
+        f"In the median step overlap hides {format_percent(profile.overlap_ratio, 0)} of {format_time(profile.own_x)} "
+        f"communication; {format_time(profile.exposed)} ({format_percent(profile.exposed / profile.z)} of the step) "
         "stays exposed."
     ]
     if profile.y > profile.x:
@@ -76,7 +77,7 @@ def more(profile: Profile) -> list[str]:
     if profile.tax.is_lower_bound:
         never = "the kernels never seen quiet suffer as the others do"
         guess = never if profile.tax.unmatched > NOTEWORTHY else "loss is in proportion to communication pressure"
-        lines.append(f"If {guess}, the tax is {words.percent(profile.tax.extrapolated)} of compute time.")
+        lines.append(f"If {guess}, the tax is {format_percent(profile.tax.extrapolated)} of compute time.")
     return lines
 
 
@@ -85,7 +86,7 @@ def _by_sms(share: float) -> str:
     if share >= _ALL:
         return "The SMs taken from matmul and attention kernels can explain all of the tax."
     return (
-        f"Of the tax, {words.percent(share, 0)} is what SMs taken from matmul and attention kernels can explain; "
+        f"Of the tax, {format_percent(share, 0)} is what SMs taken from matmul and attention kernels can explain; "
         "the rest is memory bandwidth and cache."
     )
 
@@ -97,7 +98,7 @@ def how_measured(profile: Profile) -> list[str]:
     lines = [f"Measured: {seen.tier}{source}: {TIERS[seen.tier]}."]
     if not seen.calls_known:
         return [*lines, "Kernels were not joined with calls: no calls were recorded beside them."]
-    share = "none" if math.isnan(seen.tunable_share) else words.percent(seen.tunable_share)
+    share = "none" if math.isnan(seen.tunable_share) else format_percent(seen.tunable_share)
     lines.append(
         f"Joined with calls: {share} of the kernels that can be tuned ({seen.exact} by call number, {seen.by_order} by "
         f"order); {seen.calls_joined} of {seen.calls_joined + seen.calls_unjoined} calls have their kernels."
@@ -190,17 +191,18 @@ def _pattern_table(profile: Profile, wide: bool) -> Table:
 
 def _pattern_cells(row: PatternRow) -> tuple[str, ...]:
     return (
-        row.name, str(row.groups), words.time(row.z), words.time(row.x), words.time(row.y),
-        words.percent(row.overlap_ratio, 0), words.time(row.exposed), words.plain(row.oef), words.time(row.tax),
-        words.percent(row.tax / row.y if row.y else 0.0),
+        row.name, str(row.groups), format_time(row.z), format_time(row.x), format_time(row.y),
+        format_percent(row.overlap_ratio, 0), format_time(row.exposed), format_number(row.oef), format_time(row.tax),
+        format_percent(row.tax / row.y if row.y else 0.0),
     )  # fmt: skip
 
 
 def _step_cells(profile: Profile) -> tuple[str, ...]:
+    tax = profile.tax
     return (
-        "the step", str(sum(row.groups for row in profile.patterns)), words.time(profile.z), words.time(profile.own_x),
-        words.time(profile.y), words.percent(profile.overlap_ratio, 0), words.time(profile.exposed), "",
-        words.time(profile.tax.ns), words.percent(profile.tax.share),
+        "the step", str(sum(row.groups for row in profile.patterns)), format_time(profile.z),
+        format_time(profile.own_x), format_time(profile.y), format_percent(profile.overlap_ratio, 0),
+        format_time(profile.exposed), "", format_time(tax.ns), format_percent(tax.share),
     )  # fmt: skip
 
 
@@ -218,8 +220,8 @@ def _kernel_table(profile: Profile) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for one in [one for one in profile.sufferers if one.tax_ns > 0][:_TERMINAL_ROWS]:
         table.add_row(
-            label(one.name), f"{one.calls}×", words.time(one.quiet_ns), words.time(one.loud_ns),
-            words.times(one.slowdown), words.time(one.tax_ns),
+            label(one.name), f"{one.calls}×", format_time(one.quiet_ns), format_time(one.loud_ns),
+            format_factor(one.slowdown), format_time(one.tax_ns),
         )  # fmt: skip
     return table
 

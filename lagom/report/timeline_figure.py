@@ -13,8 +13,9 @@ import numpy as np
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
+from lagom.format import format_time
 from lagom.records import Function
-from lagom.report import style, words
+from lagom.report import style
 from lagom.timeline.classify import NO_FUNCTION
 from lagom.timeline.intervals import merge, within
 from lagom.timeline.kernel_names import family, label
@@ -79,14 +80,14 @@ def timeline(profile: Profile) -> Figure:
     figure, axes = style.new_figure(12, 5.6 if near else 3.1, 2 if near else 1)
     whole = _View(axes[0], int(steps.begin[step]), int(steps.end[step]))
     _draw(whole, profile, step)
-    length = words.time(whole.high - whole.low)
+    length = format_time(whole.high - whole.low)
     axes[0].set_title(f"A typical step: {length} (rank {profile.rank.table.rank}, step {step + 1})")
     _group_marks(whole, profile, step)
     _legend(figure, profile)
     if near:
         close = _View(axes[1], *near)
         _draw(close, profile, step, names=True)
-        axes[1].set_title(f"Close-up: one group, {words.time(near[1] - near[0])}")
+        axes[1].set_title(f"Close-up: one group, {format_time(near[1] - near[0])}")
         left, right = whole.at(np.array(near))
         axes[0].axvspan(left, right, color=style.GRID, lw=0, zorder=0)
     return figure

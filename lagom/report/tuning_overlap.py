@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lagom import timeline
 from lagom.errors import LagomError
-from lagom.report import words
+from lagom.format import format_percent, format_time
 from lagom.report.tuning_story import Search, TuningStory
 from lagom.timeline import Profile
 from lagom.timeline.config_times import under
@@ -33,11 +33,11 @@ class Overlap:
         """(what, before, after) in words."""
         both = (self.before, self.after)
         columns = [
-            ("iteration (Z)", [words.time(one.z) for one in both]),
-            ("communication busy (X)", [words.time(one.x) for one in both]),
-            ("compute busy (Y)", [words.time(one.y) for one in both]),
-            ("communication hidden", [words.percent(one.overlap_ratio) for one in both]),
-            ("communication exposed", [words.time(one.exposed) for one in both]),
+            ("iteration (Z)", [format_time(one.z) for one in both]),
+            ("communication busy (X)", [format_time(one.x) for one in both]),
+            ("compute busy (Y)", [format_time(one.y) for one in both]),
+            ("communication hidden", [format_percent(one.overlap_ratio) for one in both]),
+            ("communication exposed", [format_time(one.exposed) for one in both]),
             ("contention tax, of compute", [_tax(one) for one in both]),
             ("iterations seen", [str(one.steps) for one in both]),
         ]
@@ -78,9 +78,9 @@ def _only_tuned(story: TuningStory) -> Search | None:
 def _tax(profile: Profile) -> str:
     if profile.measured.tier != "timeline":
         return "not seen"
-    share = words.percent(profile.tax.share)
+    share = format_percent(profile.tax.share)
     if not profile.tax.is_lower_bound:
         return share
     never = profile.tax.unmatched
-    blind = f" ({words.percent(never, 0)} of compute is never quiet)" if never > NOTEWORTHY else ""
+    blind = f" ({format_percent(never, 0)} of compute is never quiet)" if never > NOTEWORTHY else ""
     return f"at least {share}{blind}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lagom.format import format_percent, format_time
 from lagom.records import STOCK
 from lagom.report import earlier, page, style, tuning_figures, tuning_kernels, tuning_overlap
 from lagom.report.tuning_kernels import Patterns
@@ -57,7 +58,7 @@ def answer(search: Search) -> str:
     if outcome.verdict == "stock_is_best":
         tried = f"Stock NCCL is already best here: {outcome.configs} configs were tried"
         seen = outcome.resolvable
-        return f"{tried}." if seen is None else f"{tried}, and a gain of {page.words.percent(seen)} would have shown."
+        return f"{tried}." if seen is None else f"{tried}, and a gain of {format_percent(seen)} would have shown."
     if outcome.verdict == "cut_short":
         return (
             f"The search was cut short with nothing faster than stock NCCL found: {outcome.configs} configs were tried."
@@ -135,14 +136,14 @@ def _cards(search: Search) -> list[Card]:
         better = outcome.verdict == "improved"
         cards.append(Card(f"{outcome.speedup:.3f}×", "speed-up of the final A/B", "good" if better else ""))
     if base is not None and base.z is not None:
-        cards.append(Card(page.words.time(base.z), "an iteration under stock (Z)"))
+        cards.append(Card(format_time(base.z), "an iteration under stock (Z)"))
     cards.append(Card(str(len(search.moves)), "windows measured"))
     if outcome is not None:
         cards.append(Card(str(outcome.configs), "configs tried"))
     kind = "loss" if search.regret else ""
     cards.append(Card(f"{search.regret:.1f}", "iterations lost while searching (regret)", kind))
     if outcome is not None and outcome.resolvable is not None and not outcome.cut_short:
-        cards.append(Card(page.words.percent(outcome.resolvable), "smallest effect that would have shown"))
+        cards.append(Card(format_percent(outcome.resolvable), "smallest effect that would have shown"))
     return cards
 
 

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from lagom import journal
-from lagom.journal.text import config_text, site_text
+from lagom.format import format_config, format_site
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,9 @@ class Search:
         before, after = self._site_times()
         return [
             SiteChange(
-                name=site_text(site), calls=site.calls_per_iteration,
-                before=config_text(site.stock) if site.stock is not None else "",
-                after=config_text(chosen[place]) if place < len(chosen) else "stock",
+                name=format_site(site), calls=site.calls_per_iteration,
+                before=format_config(site.stock) if site.stock is not None else "",
+                after=format_config(chosen[place]) if place < len(chosen) else "stock",
                 stock_ns=before[place] if place < len(before) else None,
                 tuned_ns=after[place] if place < len(after) else None,
             )
@@ -230,7 +230,7 @@ def _what(move: journal.Move, sites: Sequence[journal.SiteRecord]) -> str:
     tried: dict[str, list[int]] = {}
     for place, (old, new) in enumerate(zip(before, move.candidate, strict=False)):
         if old != new:
-            tried.setdefault(config_text(new), []).append(place)
+            tried.setdefault(format_config(new), []).append(place)
     parts = [f"{_named(places, len(move.candidate), sites)}: {config}" for config, places in tried.items()]
     return "; ".join(parts) or "the incumbent"
 
@@ -238,7 +238,7 @@ def _what(move: journal.Move, sites: Sequence[journal.SiteRecord]) -> str:
 def _named(places: list[int], count: int, sites: Sequence[journal.SiteRecord]) -> str:
     if len(places) == count and count > 1:
         return f"all {count} sites"
-    return ", ".join(site_text(sites[place]) if place < len(sites) else f"site {place}" for place in places)
+    return ", ".join(format_site(sites[place]) if place < len(sites) else f"site {place}" for place in places)
 
 
 def _iteration(move: journal.Move, place: int) -> int:

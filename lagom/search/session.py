@@ -26,6 +26,7 @@ from dataclasses import replace
 import numpy as np
 
 from lagom.errors import LagomError
+from lagom.format import format_percent
 from lagom.records import Assignment, Sample
 from lagom.search import statistics
 from lagom.search.base import MISSING, Answer, Comparison, Proposal, Strategy, percent
@@ -271,7 +272,7 @@ class TuningSession:
                 return
         self.ledger.incumbent = self.ledger.stock
         what = "cut short with nothing faster than stock found" if answer.cut_short else "stock is already best here"
-        reason = f"{what}: {self.ledger.tried} configs, resolvable effect {100 * self._resolvable(proof):.1f} %; "
+        reason = f"{what}: {self.ledger.tried} configs, resolvable effect {format_percent(self._resolvable(proof))}; "
         reason += f"search: {answer.reason}"
         if proof is not None:
             reason += f"; final A/B of its choice: {proof.sentence}"
@@ -366,7 +367,7 @@ def _possible(sample: Sample) -> bool:
 
 def _describe_baseline(level: Trial, sigma: float) -> str:
     times = (f"{name} {time / 1e6:.2f} ms" if time is not None else f"{name} not seen" for name, time in _xyz(level))
-    return f"stock: {', '.join(times)} an iteration; one pair scatters by {100 * sigma:.1f} %"
+    return f"stock: {', '.join(times)} an iteration; one pair scatters by {format_percent(sigma)}"
 
 
 def _xyz(level: Trial) -> tuple[tuple[str, float | None], ...]:

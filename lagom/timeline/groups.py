@@ -14,7 +14,8 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.records import Function, format_bytes
+from lagom.format import format_bytes
+from lagom.records import Function
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.classify import NO_FUNCTION
 from lagom.timeline.intervals import IntervalSet, merge, within

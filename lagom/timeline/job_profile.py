@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lagom.format import format_percent
 from lagom.timeline import reference_kernels, slowdowns, tax
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.classify import NO_FUNCTION, is_symmetric
@@ -258,9 +259,9 @@ def _notes(ranks: Sequence[Rank], taxes: Sequence[Tax], merged: Together) -> lis
     unmatched = max(one.unmatched for one in taxes)
     if unmatched > NOTEWORTHY:
         notes.append(
-            f"{100 * unmatched:.0f} % of compute time is in kernels that always have communication beside them, so the "
-            "tax is a lower bound; a second recording with hardly any communication (--quiet) tells how long they take "
-            "alone."
+            f"{format_percent(unmatched, 0)} of compute time is in kernels that always have communication beside "
+            "them, so the tax is a lower bound; a second recording with hardly any communication (--quiet) tells how "
+            "long they take alone."
         )
     return notes
 
@@ -272,10 +273,10 @@ def _quiet_notes(contention: Contention) -> list[str]:
         return []
     if not outside.matched:
         return ["the quiet recording runs other kernels, so nothing was taken from it; record the same job."]
-    taken = f"{100 * outside.share:.0f} % of compute time is compared with the quiet recording"
+    taken = f"{format_percent(outside.share, 0)} of compute time is compared with the quiet recording"
     if not outside.share:
         return [f"{taken}: its communication is no lighter there, or every kernel was seen quiet here."]
-    left = f", which has {100 * outside.pressure:.0f} % of the communication pressure: the tax is a lower bound"
+    left = f", which has {format_percent(outside.pressure, 0)} of the communication pressure: the tax is a lower bound"
     notes = [taken + (left if outside.pressure > _PRESSURE_LEFT else "") + "."]
     if not outside.compared:
         notes.append("no kernel is quiet in both recordings, so their clocks could not be compared.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lagom.format import format_config, format_site, format_version
 from lagom.journal import SiteRecord
-from lagom.journal.text import config_text, site_text
 from lagom.records import printable, readable_name
 from lagom.watch.in_force import InForce, in_force
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, Phase, SiteSnapshot, Speedup
@@ -59,7 +59,7 @@ def build_job(
         strategy=start.strategy if start is not None else "",
         controller_pid=glance.controller_pid if glance.controller_alive else 0,
         ranks=len(glance.processes),
-        nccl=tuple(sorted({version_text(process.nccl_version) for process in glance.processes} - {""})),
+        nccl=tuple(sorted({format_version(process.nccl_version) for process in glance.processes} - {""})),
         gpu=printable(first.gpu) if first is not None else "",
         started=glance.created_ns / 1e9,
         simulated_clock=glance.simulated_clock,
@@ -89,11 +89,6 @@ def build_ended(story: JobStory, folder: str, region: str, reason: str, last: Jo
         groups=(),
         decisions=tuple(story.decisions)[-SHOWN_DECISIONS:],
     )
-
-
-def version_text(code: int) -> str:
-    """``23007`` -> ``2.30.7``; empty if unknown."""
-    return f"{code // 10000}.{code // 100 % 100}.{code % 100}" if code else ""
 
 
 def _build_group(
@@ -214,13 +209,13 @@ def _site(site: SiteRecord, force: InForce, iterations_rate: float | None) -> Si
     config, trial = force.config(site.index), force.tried(site.index)
     return SiteSnapshot(
         index=site.index,
-        name=site_text(site),
+        name=format_site(site),
         function=site.function,
         bytes=site.bytes,
         context=site.context,
         calls_per_iteration=site.calls_per_iteration,
         calls_per_second=iterations_rate * site.calls_per_iteration if iterations_rate is not None else None,
-        nccl=config_text(site.stock) if site.stock is not None else "",
+        nccl=format_config(site.stock) if site.stock is not None else "",
         in_force=str(config) if force.known else "?",
         trial="" if trial is None else str(trial),
         channels=config.channels,

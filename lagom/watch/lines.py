@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lagom.format import format_clock
 from lagom.watch import text
 from lagom.watch.screen import NO_JOB
 from lagom.watch.snapshot import GroupSnapshot, JobSnapshot, NodeSnapshot
@@ -20,21 +21,21 @@ class Lines:
     def of(self, node: NodeSnapshot) -> Iterator[str]:
         """The lines of one look."""
         if not node.jobs and not self._said_none:
-            yield f"{text.clock(node.t)} {NO_JOB}"
+            yield f"{format_clock(node.t)} {NO_JOB}"
         self._said_none = not node.jobs
         for job in node.jobs:
             yield from self._decisions(job)
             if not job.ended:
-                yield from (f"{text.clock(node.t)} {job.job} {group_line(group)}" for group in job.groups)
+                yield from (f"{format_clock(node.t)} {job.job} {group_line(group)}" for group in job.groups)
             elif (job.region, job.started) not in self._ended:
                 self._ended.add((job.region, job.started))
-                yield f"{text.clock(node.t)} {job.job} ended: {job.ended}"
+                yield f"{format_clock(node.t)} {job.job} ended: {job.ended}"
 
     def _decisions(self, job: JobSnapshot) -> Iterator[str]:
         said = self._decided.get(job.region, 0.0)
         for decision in job.decisions:
             if decision.t > said:
-                yield f"{text.clock(decision.t)} {job.job} {decision.text}"
+                yield f"{format_clock(decision.t)} {job.job} {decision.text}"
         if job.decisions:
             self._decided[job.region] = max(said, job.decisions[-1].t)
 

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from lagom.format import format_clock, format_rate
 from lagom.records import printable
 from lagom.watch import text
 from lagom.watch.snapshot import GroupSnapshot, JobSnapshot, NodeSnapshot, Phase
@@ -25,7 +26,7 @@ STYLES = {
 
 def page(node: NodeSnapshot, *, live: bool = False) -> RenderableType:
     """Everything, top to bottom."""
-    title = Text(f"lagom watch  {node.host}  {text.clock(node.t)}  {len(node.running)} job(s)", style="bold")
+    title = Text(f"lagom watch  {node.host}  {format_clock(node.t)}  {len(node.running)} job(s)", style="bold")
     if live:
         title.append("   Ctrl-C leaves; the job is not touched", style="dim")
     blocks: list[RenderableType] = [title]
@@ -77,7 +78,7 @@ def _sites(group: GroupSnapshot) -> Table:
         table.add_row(
             site.name,
             str(site.calls_per_iteration),
-            text.rate(site.calls_per_second),
+            format_rate(site.calls_per_second),
             site.nccl or "-",
             "as NCCL" if site.in_force == "stock" else site.in_force,
             site.trial,
@@ -88,6 +89,6 @@ def _sites(group: GroupSnapshot) -> Table:
 
 def _decisions(job: JobSnapshot) -> list[RenderableType]:
     return [
-        Text(f"{text.clock(decision.t)} {decision.text}", style="dim", no_wrap=True, overflow="ellipsis")
+        Text(f"{format_clock(decision.t)} {decision.text}", style="dim", no_wrap=True, overflow="ellipsis")
         for decision in job.decisions[-DECISIONS:]
     ]

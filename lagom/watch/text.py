@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
+from lagom.format import format_elapsed, format_percent, format_rate, format_speedup
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, SiteSnapshot
-
-
-def rate(value: float | None) -> str:
-    """A rate a second, three digits; ``-`` where it is not known."""
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def percent(value: float | None) -> str:
-    """A fraction as ``0.35 %``."""
-    return "-" if value is None else f"{value * 100:.2f} %"
 
 
 def lost(group: GroupSnapshot) -> str:
@@ -32,10 +20,7 @@ def gained(group: GroupSnapshot) -> str:
     """``1.143x stock [1.137, 1.151]``, once it is proven."""
     if group.speedup is None:
         return ""
-    interval = ""
-    if group.speedup.low is not None and group.speedup.high is not None:
-        interval = f" [{group.speedup.low:.3f}, {group.speedup.high:.3f}]"
-    return f"{group.speedup.ratio:.3f}x stock{interval}"
+    return format_speedup(group.speedup.ratio, group.speedup.low, group.speedup.high)
 
 
 def phase(group: GroupSnapshot) -> str:
@@ -46,36 +31,25 @@ def phase(group: GroupSnapshot) -> str:
     return words
 
 
-def elapsed(since: float, now: float) -> str:
-    """``0:03:12``."""
-    seconds = max(0, int(now - since))
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-
-
-def clock(t: float) -> str:
-    """``09:31:02``, local."""
-    return time.strftime("%H:%M:%S", time.localtime(t))
-
-
 def job_facts(job: JobSnapshot, now: float) -> list[str]:
     """What there is to say of a job beside its name."""
     who = f"controller {job.controller_pid}" if job.controller_pid else "no controller"
     facts = [" ".join(word for word in ("mode", job.mode, job.strategy) if word) if job.mode else ""]
     facts += [f"{job.ranks} ranks here", " ".join(("NCCL", *job.nccl)) if job.nccl else "", job.gpu, who]
-    facts += [f"up {elapsed(job.started, now)}", "simulated clock" if job.simulated_clock else ""]
+    facts += [f"up {format_elapsed(now - job.started)}", "simulated clock" if job.simulated_clock else ""]
     return [fact for fact in facts if fact]
 
 
 def group_facts(group: GroupSnapshot) -> list[str]:
     """The numbers of a communicator, those that are known."""
-    facts = [f"{rate(group.calls_per_second)} calls/s"] if group.calls_per_second is not None else []
+    facts = [f"{format_rate(group.calls_per_second)} calls/s"] if group.calls_per_second is not None else []
     if group.iterations_per_second is not None:
-        facts.append(f"{rate(group.iterations_per_second)} iterations/s")
+        facts.append(f"{format_rate(group.iterations_per_second)} iterations/s")
     if group.stock_z_ns is not None:
         facts.append(f"stock {group.stock_z_ns / 1e6:.1f} ms")
     facts += [gained(group)] if group.speedup is not None else []
     if group.resolvable is not None:
-        facts.append(f"resolvable {percent(group.resolvable)}")
+        facts.append(f"resolvable {format_percent(group.resolvable, 2)}")
     if group.configs_tried:
         facts.append(f"{group.configs_tried} trials, lost {lost(group)}")
     return facts + list(_troubles(group))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lagom.errors import LagomError
+from lagom.format import format_exact_bytes
 from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol, Site
 from lagom.wire.layout import ANY_FUNCTION, LEAVE, MAX_POSITIONS, MAX_RULES, MAX_SITES, ffi
 from lagom.wire.library import library
@@ -74,18 +75,14 @@ def format_rule(rule: Rule) -> str:
 def format_sizes(smallest: int, largest: int) -> str:
     """``any``, ``>=1M``, ``<=64K``, ``=436207616`` or ``1M-16M``; both bounds inclusive."""
     if smallest == largest:
-        return f"={exact_bytes(smallest)}"
+        return f"={format_exact_bytes(smallest)}"
     if largest == NO_LIMIT:
-        return "any" if smallest == 0 else f">={exact_bytes(smallest)}"
-    return f"{exact_bytes(smallest)}-{exact_bytes(largest)}" if smallest else f"<={exact_bytes(largest)}"
-
-
-def exact_bytes(count: int) -> str:
-    """``416M``, ``512K``: with a suffix only where nothing is lost."""
-    for unit, power in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
-        if count and count % power == 0:
-            return f"{count // power}{unit}"
-    return str(count)
+        return "any" if smallest == 0 else f">={format_exact_bytes(smallest)}"
+    return (
+        f"{format_exact_bytes(smallest)}-{format_exact_bytes(largest)}"
+        if smallest
+        else f"<={format_exact_bytes(largest)}"
+    )
 
 
 def knob_words(config: CommConfig) -> dict[str, str]:
@@ -94,7 +91,7 @@ def knob_words(config: CommConfig) -> dict[str, str]:
         "algo": None if config.algorithm is None else config.algorithm.name.lower(),
         "proto": None if config.protocol is None else config.protocol.name.lower(),
         "nc": config.channels,
-        "chunk": None if config.chunk_bytes is None else exact_bytes(config.chunk_bytes),
+        "chunk": None if config.chunk_bytes is None else format_exact_bytes(config.chunk_bytes),
         "nt": config.threads,
     }
     return {name: str(value) for name, value in named.items() if value is not None}

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lagom.doctor.nccl_versions import TABLE, capabilities, version_from_code, version_text
+from lagom.doctor.nccl_versions import TABLE, capabilities, version_from_code
+from lagom.format import format_version
 from lagom.records import Function
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.job import RankSummary, VirtualJob, every_word
@@ -69,7 +70,7 @@ def test_rules_hold_from_the_first_call_on(version: str, job: Job, tmp_path: Pat
                 assert config.channels == STOCK
     able, release = capabilities(version_from_code(VERSIONS[version].code)), version_from_code(VERSIONS[version].code)
     said = every_word([summary.log for summary in summaries])
-    assert f"tuner API v{able.tuner}, profiler API v0, NCCL {version_text(release)}" in said
+    assert f"tuner API v{able.tuner}, profiler API v0, NCCL {format_version(release)}" in said
     assert able.replay == "size rules"
 
 

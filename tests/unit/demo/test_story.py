@@ -95,7 +95,7 @@ def test_page_names_pick_choice_times_and_cost() -> None:
     for words in ("64 x allgather 416M", "ring simple nc=8", "nc=3 c=256K", "1000.0", "920.0", "-8.0 %", "+20.0 %"):
         assert words in text, text
     flat = " ".join(text.split())
-    assert "Speed-up 1.087x (95 %: 1.081 to 1.094)" in flat
+    assert "Speed-up of an iteration: 1.087x stock [1.081, 1.094]" in flat
     assert "38 configs tried in 51 windows, 436 iterations; regret 2.2 iterations" in flat
     assert "Communication got 20% longer" in flat
     assert "11.1% shorter" in flat
@@ -106,7 +106,7 @@ def test_nothing_found_shows_stock_and_what_could_be_seen() -> None:
     text = " ".join(page(story).split())
     assert "as NCCL" in text
     assert "stock is best: it was" in text
-    assert "Smallest effect it could see: 0.40%" in text
+    assert "Smallest detectable effect: 0.40 %" in text
     assert "920.0" not in text, "what was not chosen is not shown as the result"
 
 

@@ -201,7 +201,7 @@ def test_a_profile_that_fits_says_what_was_not_compared(tmp_path: Path) -> None:
     assert code == 0
     assert "It fits this machine" in text
     assert "not compared: 8 ranks" in text
-    assert "rule: AllGather from 1M: 4 channels; the rest as NCCL" in text
+    assert "rule: allgather from 1M: nc=4" in text
     assert "no evidence" in text
 
 

@@ -124,7 +124,7 @@ def test_a_config_with_a_name_unknown_to_nccl_is_shown_as_recorded() -> None:
         reason="r",
         candidate=(ConfigRecord(algorithm="teleport"),),
     )
-    assert 'site 0: {"algorithm":"teleport"}' in str(Formatter().line(move))
+    assert "site 0: teleport  not measured" in str(Formatter().line(move))
 
 
 def test_plans_of_trials_are_lines_only_on_request_and_a_lasting_one_says_what_it_brings() -> None:

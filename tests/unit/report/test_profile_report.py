@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from lagom import timeline
 from lagom.cli.main import app
 from lagom.errors import LagomError
-from lagom.report import profile_report, words
+from lagom.format import format_percent, format_time
+from lagom.report import profile_report
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.simulated_trace import build_kernel_table, throttled
 from lagom.timeline import Profile, kineto
@@ -41,11 +42,11 @@ def simulated() -> Profile:
 def test_the_answer_has_the_numbers_it_speaks_of(real: Profile) -> None:
     said = profile_report.answer(real)
     assert said.startswith("Yes: matmuls run 1.3")
-    assert words.time(real.tax.ns) in said
-    assert words.percent(real.tax.share) in said
+    assert format_time(real.tax.ns) in said
+    assert format_percent(real.tax.share) in said
     lines = profile_report.more(real)
     assert any("compute-bound" in line for line in lines)
-    assert any(words.time(real.exposed) in line for line in lines)
+    assert any(format_time(real.exposed) in line for line in lines)
 
 
 def test_the_answer_without_communication_overlap_or_slow_down() -> None:
@@ -213,7 +214,7 @@ def test_what_a_rank_hides_and_exposes_adds_up_to_its_own_communication() -> Non
     own = found.rank.step_times()
     assert found.own_x == float(np.median(own.x))
     assert found.exposed <= found.own_x
-    assert words.time(found.own_x) in profile_report.more(found)[0]
+    assert format_time(found.own_x) in profile_report.more(found)[0]
     assert all(site.exposed <= site.x for site in found.sites)
 
 
