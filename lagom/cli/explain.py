@@ -52,9 +52,9 @@ def explain(
 
 def load(what: Path | None) -> Explanation:
     """The explanation of a profile or of a log, told apart by what the file begins with."""
-    from lagom.cli.unfinished import how_it_stands
     from lagom.explain import log, profile
     from lagom.journal import JobStart, find_written, read
+    from lagom.journal.log_status import how_it_stands
 
     if what is not None and is_profile(what):
         return profile.explain(what)

@@ -33,7 +33,7 @@ def log(
 ) -> None:
     """Print what happened in a job and why: one line a decision."""
     from lagom import journal
-    from lagom.cli.unfinished import Standing
+    from lagom.journal.log_status import LogStatus
 
     if schema:
         import json
@@ -42,21 +42,21 @@ def log(
         return
     formatter = journal.Formatter(site, everything=everything or as_json)
     damaged: dict[int, bool] = {}  # by line: whether it is torn
-    standing = Standing()
+    status = LogStatus()
     for event in journal.read(
         journal.find_log(where) if follow else journal.find_written(where),
         follow=follow,
-        stop=standing.has_died,
+        stop=status.has_died,
         on_damage=lambda number, line: damaged.update({number: journal.is_torn(line)}),
     ):
-        standing.take(event)
+        status.take(event)
         line = formatter.line(event)
         if line is not None:
             put(event.model_dump_json(by_alias=True) if as_json else line)
     if site and not formatter.site_is_known:
         known = ", ".join(formatter.sites_known) or "none: no iteration was found"
         raise UsageError(f"there is no site '{site}' in this log; its sites are: {known}.")
-    if unfinished := standing.sentence():
+    if unfinished := status.sentence():
         print(f"lagom: {unfinished}", file=sys.stderr)
     for torn, why in ((True, "torn by a crash or a full disk"), (False, "no lines of this log's schema")):
         if lines := [number for number, is_torn in damaged.items() if is_torn is torn]:

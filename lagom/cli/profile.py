@@ -144,9 +144,9 @@ def _is_job(words: list[str], traced: bool, simulate: str) -> bool:
 def _live(command: list[str], iterations: int, out: Path) -> tuple[int, list[KernelTable], Calls, str]:
     """Run the job with the controller recording some iterations; its exit code and records. Raises LagomError where
     none came, or Exit if the job failed before that."""
-    from lagom.cli.job import Wish, plan_job
     from lagom.cli.run import check_command, check_settings, say, supervise
     from lagom.errors import LagomError
+    from lagom.launch.job_plan import Wish, plan_job
     from lagom.timeline.ring_records import forget_records, has_records, load_records
     from lagom.wire.library import plugin_path
 

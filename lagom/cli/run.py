@@ -20,7 +20,7 @@ from lagom.headroom import parse as parse_headroom
 from lagom.settings import SETTINGS, read
 
 if TYPE_CHECKING:
-    from lagom.cli.job import JobPlan
+    from lagom.launch.job_plan import JobPlan
 
 REPLAYING_MODES = ("auto", "replay")
 
@@ -106,8 +106,8 @@ def run(
 
     Example: lagom run -- torchrun --nproc-per-node 8 train.py
     """
-    from lagom.cli.job import Wish, plan_job
-    from lagom.cli.start import start_with
+    from lagom.launch.job_plan import Wish, plan_job
+    from lagom.launch.start_variables import start_with
     from lagom.wire.library import plugin_path
 
     _check_start(mode, strategy, profile)
@@ -190,8 +190,8 @@ def check_command(name: str) -> None:
 def supervise(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     """Run a planned job to its end, with what belongs beside it; returns its exit code. ``quiet``: how the search goes
     on is not told."""
-    from lagom.cli import ending
-    from lagom.cli.beside import prepared
+    from lagom.launch import run_summary
+    from lagom.launch.controller_process import prepared
 
     plan, log = prepared(plan)
     os.environ.update(plan.variables)
@@ -202,22 +202,22 @@ def supervise(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     started = time.time()
     code = _run_beside_controller(command, plan, log, None if quiet else started)
     took = f"after {time.time() - started:.0f} s"
-    events = ending.events_since(plan.folder, started) if plan.logs else []
-    if plan.starts_controller and (missing := ending.broken_off(plan.folder, events)):
+    events = run_summary.events_since(plan.folder, started) if plan.logs else []
+    if plan.starts_controller and (missing := run_summary.broken_off(plan.folder, events)):
         say(missing)
-    say(f"job {plan.job} ended with {code} {took}{ending.result(events)}{where}")
+    say(f"job {plan.job} ended with {code} {took}{run_summary.result(events)}{where}")
     return code
 
 
 def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | None, told_since: float | None) -> int:
     """``told_since``: tell what the log gains from then on (wall clock, s); ``None`` = tell nothing."""
-    from lagom.cli.beside import Controller
-    from lagom.cli.progress import shown
-    from lagom.cli.replayed import replay_log
-    from lagom.cli.supervise import run_command, signals_held
+    from lagom.launch.controller_process import ControllerProcess
+    from lagom.launch.progress import shown
+    from lagom.launch.replay_log import replay_log
+    from lagom.launch.supervise import run_command, signals_held
 
     with signals_held() as mask:
-        controller = Controller(plan, mask, log) if log else None
+        controller = ControllerProcess(plan, mask, log) if log else None
         telling = shown(plan.folder, told_since) if controller and told_since else contextlib.nullcontext()
         replay = replay_log(plan) if plan.logs else None
         code = None

@@ -1,12 +1,16 @@
-"""Finds and opens ``liblagom.so``, the C half of the protocol."""
+"""Finds and opens ``liblagom.so``, the C half of the protocol, and asks it how a controller is started."""
 
 from __future__ import annotations
 
 import functools
+import itertools
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lagom.errors import LagomError
+from lagom.settings import interpreter
 from lagom.wire.layout import ffi
 
 LIBRARY_FOLDER = Path(__file__).resolve().parent.parent / "_lib"
@@ -34,3 +38,28 @@ def plugin_path() -> Path:
     if not path.exists():
         raise LibraryMissing(f"{path} does not exist; build it with `make native` or reinstall lagom.")
     return path
+
+
+def controller_program() -> list[str]:
+    """The command line of a controller without its own arguments, to be run in :func:`controller_environment`. A rank
+    starts one with the same program and environment (``csrc/shm/controller_process.c``)."""
+    words = ffi.string(library().lagom_controller_program()).decode()
+    return [interpreter(), "-c", words, str(Path(__file__).resolve().parent.parent.parent)]
+
+
+def controller_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Of ``environ`` what a controller needs, and what is set for it."""
+    given = [ffi.new("char[]", os.fsencode(f"{name}={value}")) for name, value in environ.items()]
+    kept = library().lagom_controller_environment(ffi.new("char *[]", [*given, ffi.NULL]))
+    if kept == ffi.NULL:
+        raise MemoryError
+    try:
+        variables = [os.fsdecode(ffi.string(variable)) for variable in _until_null(kept)]
+    finally:
+        library().lagom_controller_environment_free(kept)
+    return dict(variable.split("=", 1) for variable in variables)
+
+
+def _until_null(pointers: Any) -> Iterator[Any]:
+    """The elements of a C array that ends with NULL."""
+    return itertools.takewhile(lambda pointer: pointer != ffi.NULL, (pointers[index] for index in itertools.count()))

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.wire.controller_process import controller_environment, controller_program
-from lagom.wire.library import LIBRARY_FOLDER, plugin_path
+from lagom.wire.library import LIBRARY_FOLDER, controller_environment, controller_program, plugin_path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 VERSIONS = ["3.10", "3.11", "3.12", "3.13"]

@@ -27,7 +27,7 @@ from lagom.controller.__main__ import main as controller_main
 from lagom.sim.virtual import control, job
 from lagom.sim.virtual.job import Process, spawned
 from lagom.sim.virtual.rank import main as rank_main
-from lagom.wire.controller_process import controller_environment
+from lagom.wire.library import controller_environment
 from tests.soak.forked import Forked, warm
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lagom.errors import LagomError
 from lagom.sim.virtual.job import Process
-from lagom.wire.controller_process import controller_environment, controller_program
+from lagom.wire.library import controller_environment, controller_program
 from lagom.wire.region import job_key, region_path
 
 #: Generous: beside other work a controller, whose priority is lower, may need a minute for what takes it a second.

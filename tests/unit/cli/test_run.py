@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
-from lagom.cli import beside
-from lagom.cli.job import JobPlan
+from lagom.launch import controller_process
+from lagom.launch.job_plan import JobPlan
 from tests.waiting import wait_until
 
 
@@ -131,11 +131,11 @@ def test_a_controller_that_cannot_start_costs_the_job_nothing(place: Path) -> No
 def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in environment(place, LAGOM_JOB_ID="stopped").items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(beside, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(controller_process, "STOP_SECONDS", 0.5)
     folder = place / "lagom-stopped"
     folder.mkdir()
-    controller = beside.Controller(
-        JobPlan("stopped", folder, {}, starts_controller=True, tunes=True), set(), beside.open_log(folder)
+    controller = controller_process.ControllerProcess(
+        JobPlan("stopped", folder, {}, starts_controller=True, tunes=True), set(), controller_process.open_log(folder)
     )
     pid = controller_pid(place)
     os.kill(pid, signal.SIGSTOP)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.wire.controller_process import controller_environment, controller_program
+from lagom.wire.library import controller_environment, controller_program
 
 #: An allocator whose memory the C library's free would not know. It gives none back.
 ALLOCATOR = """
@@ -103,9 +103,7 @@ def test_under_another_allocator(tmp_path: Path) -> None:
     library = tmp_path / "allocator.so"
     build = ["gcc", "-shared", "-fPIC", "-fno-builtin", "-x", "c", "-", "-o", str(library)]
     subprocess.run(build, input=ALLOCATOR, text=True, check=True)
-    program = (
-        "from lagom.wire.controller_process import controller_environment as kept; print(len(kept({'HOME': '/'})))"
-    )
+    program = "from lagom.wire.library import controller_environment as kept; print(len(kept({'HOME': '/'})))"
     environ = {**os.environ, "LD_PRELOAD": str(library)}
     ended = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, f"{len(SET) + 1}\n"), ended.stderr

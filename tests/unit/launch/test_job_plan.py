@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lagom.cli.job import Wish, local_rank, plan_job
 from lagom.errors import UsageError
+from lagom.launch.job_plan import Wish, local_rank, plan_job
 
 PLUGIN = Path("/opt/lagom/_lib/libnccl-tuner-lagom.so")
 

@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from lagom.cli.job import JobPlan
-from lagom.cli.supervise import Mask
 from lagom.errors import UsageError
 from lagom.files import FOLDER_MODE, not_ours, open_append
 from lagom.journal import LOG_NAME
 from lagom.journal.ending import write_death, write_end
+from lagom.launch.job_plan import JobPlan
+from lagom.launch.supervise import Mask
 from lagom.settings import read, split_rules
-from lagom.wire.controller_process import controller_environment, controller_program
+from lagom.wire.library import controller_environment, controller_program
 from lagom.wire.region import job_key, region_path, unlink_if_unheld
 
 LOG = "controller.log"
@@ -32,7 +32,7 @@ class NoLog(UsageError):
     """The log cannot be written: a job that did not ask for it in so many words can do without."""
 
 
-class Controller:
+class ControllerProcess:
     """One ``lagom.controller``, in a session of its own: the terminal's Ctrl-C is for the job alone."""
 
     def __init__(self, plan: JobPlan, mask: Mask, log: BinaryIO) -> None:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from lagom.cli.teller import Teller
     from lagom.journal.schema import Base
+    from lagom.launch.progress_text import ProgressText
 
 LOOK_SECONDS = 0.5
 #: Between two lines that only say that the search goes on: on a terminal, and where lines are kept.
@@ -51,22 +51,22 @@ def _is_dumb() -> bool:
 
 def _follow(folder: Path, since: float, screen: Plain, over: threading.Event) -> None:
     """The thread: nothing it meets may cost the job anything."""
-    from lagom.cli.teller import Teller
     from lagom.errors import LagomError
     from lagom.journal.tail import Tail
+    from lagom.launch.progress_text import ProgressText
 
-    tail, teller = Tail(folder), Teller(screen.seconds)
+    tail, progress = Tail(folder), ProgressText(screen.seconds)
     with contextlib.suppress(LagomError, OSError, ValueError):  # another schema; a terminal that is gone
         while not over.wait(LOOK_SECONDS):
-            _tell(tail.unread(), since, teller, screen)
-        _tell(tail.unread(), since, teller, screen)
+            _tell(tail.unread(), since, progress, screen)
+        _tell(tail.unread(), since, progress, screen)
 
 
-def _tell(events: Iterable[Base], since: float, teller: Teller, screen: Plain) -> None:
+def _tell(events: Iterable[Base], since: float, progress: ProgressText, screen: Plain) -> None:
     for event in events:
-        if event.t >= since and (line := teller.line(event, time.monotonic())) is not None:
+        if event.t >= since and (line := progress.line(event, time.monotonic())) is not None:
             screen.say(line)
-    screen.status(teller.status)
+    screen.status(progress.status)
 
 
 class Plain:

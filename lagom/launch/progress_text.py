@@ -10,7 +10,7 @@ from lagom.journal import Formatter, schema
 from lagom.journal.schema import Base
 
 
-class Teller:
+class ProgressText:
     """Told every event in order, with the time (monotonic, s). ``seconds``: how often a search says that it goes on."""
 
     def __init__(self, seconds: float) -> None:

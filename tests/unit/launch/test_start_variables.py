@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lagom import headroom, journal
-from lagom.cli.start import start_with
 from lagom.errors import LagomError, UsageError
 from lagom.headroom import Headroom, NoHeadroom
+from lagom.launch.start_variables import start_with
 from lagom.profile_file import Fingerprint, Section, write_profile
 from lagom.records import Algorithm, CommConfig, Function, Protocol, Site
 
@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("lagom.explain.place.GPUS", tmp_path / "gpus")
-    monkeypatch.setattr("lagom.cli.start.nccl_here", lambda environ: 0)
+    monkeypatch.setattr("lagom.launch.start_variables.nccl_here", lambda environ: 0)
 
 
 def log(folder: Path, *built: int, threads: int = 512, gpu: str = "", **more: object) -> Path:
@@ -51,9 +51,9 @@ def refused(because: str, *arguments: object, **environ: str) -> None:
 
 
 def test_an_nccl_whose_tuner_cannot_set_nc_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lagom.cli.start.nccl_here", lambda environ: 22105)
+    monkeypatch.setattr("lagom.launch.start_variables.nccl_here", lambda environ: 22105)
     refused("NCCL 2.21", "32:24", None, None)
-    monkeypatch.setattr("lagom.cli.start.nccl_here", lambda environ: 22809)
+    monkeypatch.setattr("lagom.launch.start_variables.nccl_here", lambda environ: 22809)
     assert start_with("32:24", None, None, {}, JOB).variables == ROOM
 
 

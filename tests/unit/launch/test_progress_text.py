@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from lagom import journal
-from lagom.cli.progress import Plain, Screen, shown
-from lagom.cli.teller import Teller
 from lagom.journal.schema import ConfigRecord, SiteRecord
+from lagom.launch.progress import Plain, Screen, shown
+from lagom.launch.progress_text import ProgressText
 
 WIDTH = 40
 STOCK, TUNED = (ConfigRecord(),), (ConfigRecord(channels=3),)
@@ -64,9 +64,9 @@ def _a_terminal_of_known_width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_key_events_are_told_at_once_and_the_rest_now_and_then() -> None:
-    teller = Teller(10.0)
+    progress = ProgressText(10.0)
     events = [PROGRAM, BASELINE, move(2), CONFIRMED, *(move(4 + n, ratio=1.2) for n in range(30)), OUTCOME]
-    told = [teller.line(event, float(at)) for at, event in enumerate(events)]
+    told = [progress.line(event, float(at)) for at, event in enumerate(events)]
     said = [line for line in told if line]
     assert "11 calls an iteration" in said[0]
     assert "measured by timeline" in said[0]
@@ -82,22 +82,24 @@ def test_key_events_are_told_at_once_and_the_rest_now_and_then() -> None:
 
 
 def test_as_long_as_nothing_is_faster_stock_is_the_best_so_far() -> None:
-    teller = Teller(10.0)
+    progress = ProgressText(10.0)
     for event in (PROGRAM, BASELINE, move(2, ratio=1.414)):
-        teller.line(event, 0.0)
-    assert "nothing faster than stock so far" in teller.status
-    assert "0.707x" not in teller.status
+        progress.line(event, 0.0)
+    assert "nothing faster than stock so far" in progress.status
+    assert "0.707x" not in progress.status
 
 
 def test_what_went_wrong_is_told_and_remarks_are_not() -> None:
-    teller = Teller(10.0)
-    assert teller.line(journal.Note(text="a rank has a remark"), 0.0) is None
-    assert teller.line(journal.Note(text="calls are irregular", level="warning"), 0.0) == "warning: calls are irregular"
+    progress = ProgressText(10.0)
+    assert progress.line(journal.Note(text="a rank has a remark"), 0.0) is None
+    assert (
+        progress.line(journal.Note(text="calls are irregular", level="warning"), 0.0) == "warning: calls are irregular"
+    )
     aside = journal.StandingAside(reason="the communicator spans 2 nodes", communicator=0)
-    assert "spans 2 nodes" in (teller.line(aside, 0.0) or "")
+    assert "spans 2 nodes" in (progress.line(aside, 0.0) or "")
     drift = journal.Drift(communicator=0, reason="Z has been 20 % longer", z_before=1e8, z_now=1.2e8)
-    assert "tuned" not in (teller.line(drift, 0.0) or "")
-    assert "Z 100.00 to 120.00 ms" in (teller.line(drift, 0.0) or "")
+    assert "tuned" not in (progress.line(drift, 0.0) or "")
+    assert "Z 100.00 to 120.00 ms" in (progress.line(drift, 0.0) or "")
 
 
 def test_lines_of_a_pipe_are_whole_and_plain() -> None:

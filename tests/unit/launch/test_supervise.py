@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 #: Supervises sys.argv[1:] and exits with its code.
 LAUNCHER = """
 import os, sys
-from lagom.cli.supervise import run_command, signals_held
+from lagom.launch.supervise import run_command, signals_held
 with signals_held() as mask:
     code = run_command(sys.argv[1:], os.environ, mask)
 sys.exit(code)

@@ -38,7 +38,7 @@ def has_died(start: JobStart | None, last: Base | None) -> bool:
 
 
 @dataclass(slots=True)
-class Standing:
+class LogStatus:
     """The same of a log that is being read, event by event."""
 
     start: JobStart | None = None
