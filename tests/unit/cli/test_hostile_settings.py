@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lagom.errors import SettingError
 from lagom.settings import BY_NAME, SETTINGS, log_folder, read
 
-quick = settings(max_examples=80, deadline=None)
+quick = settings(max_examples=80)
 
 
 @quick

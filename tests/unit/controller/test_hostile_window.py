@@ -52,7 +52,7 @@ def spans_from(seed: int, count: int, honest: float) -> NDArray[np.void]:
 
 
 @pytest.mark.parametrize("tier", list(Tier))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(0, 2**32),
     st.lists(st.tuples(st.integers(0, 600), st.sampled_from([0.0, 0.5, 0.95, 0.99, 1.0])), min_size=1, max_size=3),

@@ -71,7 +71,7 @@ times = st.floats(0.1, 100.0)
 
 
 @given(st.lists(st.tuples(times, st.floats(1.0, 3.0)), min_size=1, max_size=5), times)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_closed_form_equals_the_simulation(comms: list[tuple[float, float]], quiet: float) -> None:
     x, slow = (np.array([column]) for column in zip(*comms, strict=True))
     run = two_queues(Schedule((FREE,) * len(comms), (FREE,)), x, np.array([[quiet]]), slow)
@@ -81,7 +81,7 @@ def test_the_closed_form_equals_the_simulation(comms: list[tuple[float, float]],
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_random_schedules_agree_with_a_step_by_step_clock(data: st.DataObject) -> None:
     schedule, x, quiet, slow = data.draw(schedules())
     run = simulate(schedule, x, quiet, slow)

@@ -76,7 +76,7 @@ NCCL_LINES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(NCCL_LINES, min_size=1, max_size=8))
 def test_lines_of_nvidias_example_mean_the_same_here(lines: list[str]) -> None:
     text = "\n".join(["# a comment", *lines, ""])
@@ -86,7 +86,7 @@ def test_lines_of_nvidias_example_mean_the_same_here(lines: list[str]) -> None:
         assert ours(taken.rules, call) == readers.nccl_example(text, call)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(NCCL_LINES, st.sampled_from(["", "", ",-1,-1", ",-1,1", ",-1,0"])), min_size=1, max_size=8))
 def test_taking_a_part_never_gives_a_call_what_the_file_would_not(lines: list[tuple[str, str]]) -> None:
     text = "\n".join(line + filters for line, filters in lines)
@@ -124,7 +124,7 @@ NCCLX_LINES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(NCCLX_LINES, min_size=1, max_size=8), st.sampled_from([EIGHT, Topology(16, 2), Topology(9, 2)]))
 def test_rules_of_ncclx_mean_the_same_here_in_both_spellings(lines: list[str], topology: Topology) -> None:
     text = "\n".join(lines)
@@ -148,7 +148,7 @@ RULES = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(RULES, st.sampled_from(list(FORMATS)), st.sampled_from([EIGHT, Topology(16, 2)]))
 def test_what_is_written_is_done_there_and_comes_back(rules: list[Rule], form: str, only: Topology) -> None:
     written = export_rules(of_rules(rules, only), FORMATS[form])
@@ -164,7 +164,7 @@ def test_what_is_written_is_done_there_and_comes_back(rules: list[Rule], form: s
             assert there == ours(rules, call)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(RULES, st.integers(16384, 1 << 20), st.integers(0, 4))
 def test_chunks_go_to_ncclx_only_where_they_stay_with_their_calls(rules: list[Rule], chunk: int, place: int) -> None:
     chunky = Rule(None, 0, NO_LIMIT, CommConfig(Algorithm.RING, Protocol.SIMPLE, None, None, chunk))

@@ -40,7 +40,7 @@ def take(text: str, form: str, topology: Topology | None) -> None:
         assert all(entry.why and entry.where for entry in taken.refused)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TEXTS, st.sampled_from(list(FORMATS)), st.sampled_from([None, Topology(8, 1)]))
 @example("[" * 100_000, "ncclx-json", None)
 @example('{"rules": ' + "9" * 5000 + "}", "ncclx-json", None)
@@ -49,7 +49,7 @@ def test_any_text(text: str, form: str, topology: Topology | None) -> None:
     take(text, form, topology)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(RULES)
 def test_any_json_of_the_right_shape(rules: object) -> None:
     take(json.dumps({"rules": rules}), "ncclx-json", Topology(8, 1))

@@ -16,7 +16,7 @@ from lagom.journal.reader import parse
 from lagom.journal.schema import SCHEMA, Base
 from lagom.journal.text import Formatter
 
-quick = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 KINDS = ["note", "job_start", "job_end", "move", "program", "window", "outcome", "drift", "dropped", "plan"]
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
@@ -72,7 +72,7 @@ def kinds_of_events() -> list[type[Base]]:
 
 
 @pytest.mark.parametrize("kind", kinds_of_events())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_any_event_becomes_lines_that_a_terminal_may_be_given(kind: type[Base], data: st.DataObject) -> None:
     """Names of communicators and kernels are the job's: no escape sequence of theirs reaches whoever reads the log."""

@@ -116,7 +116,7 @@ LANDSCAPES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(LANDSCAPES, st.sampled_from(["floor", "stock"]), st.booleans())
 def test_never_behind_stock_and_never_more_than_linear(landscape: Landscape, start: str, shared: bool) -> None:
     session, bench = run(landscape, start=start, shared=shared)
@@ -127,7 +127,7 @@ def test_never_behind_stock_and_never_more_than_linear(landscape: Landscape, sta
     assert session.outcome.configs <= 3 * rungs * (sites + 1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(LANDSCAPES)
 def test_each_growth_moves_one_knob_of_one_communication_up(landscape: Landscape) -> None:
     """Never two knobs with one rate, never a move of nothing."""
@@ -313,7 +313,7 @@ def test_options_are_checked() -> None:
         Lagom(flat(1).problem(), start="middle")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(LANDSCAPES, st.sampled_from(["floor", "stock"]))
 def test_small_losses_do_not_add_up(landscape: Landscape, start: str) -> None:
     """Ten ties of half a percent each must not cost five percent: the end is within two tolerances of the best seen."""

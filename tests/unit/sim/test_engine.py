@@ -128,7 +128,7 @@ SEGMENTS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(SEGMENTS, st.tuples(*[st.sampled_from([1.0, 7.0, 20.0])] * 3), st.sampled_from([0.0, 3.0, math.inf]))
 def test_skipping_changes_nothing_whatever_the_schedule(
     segments: list[Segment], lengths: tuple[float, float, float], arrival: float

@@ -50,7 +50,7 @@ def obeys_arithmetic(table: KernelTable) -> None:
     join(table, {})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(SPAN, max_size=60), st.sampled_from([1, 1000, 10**6]))
 def test_any_spans(rows: list[tuple[int, int, int, int]], scale: int) -> None:
     table = made(rows, scale)
@@ -62,7 +62,7 @@ def test_any_spans(rows: list[tuple[int, int, int, int]], scale: int) -> None:
             profile([table])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(SPAN, min_size=1, max_size=8), st.integers(3, 8), st.lists(SPAN, max_size=5), st.randoms())
 def test_any_word_repeated_with_some_dirt(
     word: list[tuple[int, int, int, int]], repeats: int, dirt: list[tuple[int, int, int, int]], random: object
@@ -75,7 +75,7 @@ def test_any_word_repeated_with_some_dirt(
         obeys_arithmetic(table)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.binary(min_size=64 * 3, max_size=64 * 30))
 def test_any_bytes_of_a_ring(noise: bytes) -> None:
     records = np.frombuffer(noise[: len(noise) // 64 * 64], spans().dtype)
@@ -85,7 +85,7 @@ def test_any_bytes_of_a_ring(noise: bytes) -> None:
         obeys_arithmetic(table)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.floats(0.0, 0.3), st.floats(0.0, 0.2))
 def test_a_job_with_records_lost_and_doubled(seed: int, lost: float, doubled: float) -> None:
     """The ring overflowed here, a buffer came twice there: what is left is still counted right."""

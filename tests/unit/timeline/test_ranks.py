@@ -56,7 +56,7 @@ def test_the_order_of_the_ranks_does_not_matter() -> None:
         assert found.rank.table.rank == expected.rank.table.rank
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(-900_000_000, 10**14), st.integers(0, 2**32))
 def test_shift_and_record_order_do_not_matter(shift: int, seed: int) -> None:
     ranks = [training(5, rank=0), training(5, rank=1, start=900)]

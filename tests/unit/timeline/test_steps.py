@@ -197,7 +197,7 @@ def test_a_stream_that_does_next_to_nothing_has_no_say_in_what_a_step_is() -> No
     assert steps.places == 3
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**15), st.randoms())
 def test_shift_and_order_of_records_do_not_matter(shift: int, random: object) -> None:
     job = training(5)

@@ -31,7 +31,7 @@ from lagom.wire.library import library
 from lagom.wire.plan import BadRule, Plan, Rule, format_rule, parse_rule
 from lagom.wire.region import Publication, Region, Verdict, communicators_in, processes_in, slots_in
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 # ---- Rules -----------------------------------------------------------------------------------------------------------
 
