@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lagom.controller.measure import Tier
 from lagom.program import CallHistory, Program, positions_seen
 from lagom.timeline import from_ring
-from lagom.timeline.contexts import hidden_by_position
+from lagom.timeline.busy_times import hidden_by_position
 from lagom.timeline.kernel_table import KernelTable
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN
 

@@ -10,8 +10,7 @@ import numpy as np
 from lagom.format import format_factor, format_time
 from lagom.records import Function
 from lagom.report import style
-from lagom.timeline.classify import NO_FUNCTION
-from lagom.timeline.kernel_names import label
+from lagom.timeline.kernel_names import NO_FUNCTION, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,8 +18,7 @@ from lagom.report import page
 from lagom.timeline import kineto
 from lagom.timeline.groups import describe
 from lagom.timeline.job_profile import PatternRow, Profile
-from lagom.timeline.slowdowns import FamilyTax
-from lagom.timeline.tax import NOTEWORTHY
+from lagom.timeline.slowdowns import NOTEWORTHY, FamilyTax
 from lagom.timeline.trace_coverage import TIERS
 
 SCHEMA = 1

@@ -16,9 +16,8 @@ from numpy.typing import ArrayLike
 from lagom.format import format_time
 from lagom.records import Function
 from lagom.report import style
-from lagom.timeline.classify import NO_FUNCTION
 from lagom.timeline.intervals import merge, within
-from lagom.timeline.kernel_names import family, label
+from lagom.timeline.kernel_names import NO_FUNCTION, family, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,8 +14,7 @@ from lagom.errors import LagomError
 from lagom.records import CommConfig
 from lagom.report.tuning_overlap import Overlap
 from lagom.report.tuning_story import Search
-from lagom.timeline.by_pattern import Cut, PatternTimes, by_pattern, cut_of
-from lagom.timeline.config_times import under
+from lagom.timeline.config_times import Cut, PatternTimes, by_pattern, cut_of, under
 from lagom.timeline.ring_records import Recorded, excerpts, load_excerpt
 
 #: Iterations of a config at least: two to have a median of something, and find_steps wants a period.

@@ -13,7 +13,7 @@ from lagom.report.tuning_story import Search, TuningStory
 from lagom.timeline import Profile
 from lagom.timeline.config_times import under
 from lagom.timeline.ring_records import has_records, load_records
-from lagom.timeline.tax import NOTEWORTHY
+from lagom.timeline.slowdowns import NOTEWORTHY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ import numpy as np
 from lagom.records import Assignment, CommConfig
 from lagom.sim.program import Span
 from lagom.sim.simulator import Simulator
-from lagom.timeline.classify import NO_FUNCTION
+from lagom.timeline.kernel_names import NO_FUNCTION
 from lagom.timeline.kernel_table import KernelTable, build
 
 SMALLEST_CHUNK = 32 << 10

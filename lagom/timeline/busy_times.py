@@ -6,12 +6,15 @@ X = |C|, Y = |K|, Z = length, overlap = |C n K|, exposed = X - overlap, idle = Z
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lagom.timeline.intervals import IntervalSet, intersect, merge, within
+from lagom.timeline.join import join
 from lagom.timeline.kernel_table import KernelTable
 
 Floats = NDArray[np.float64]
@@ -81,3 +84,40 @@ class Times:
 def _ratio(part: Floats, whole: Floats) -> Floats:
     whole = np.asarray(whole, float)
     return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+
+
+def hidden_by_position(
+    tables: Sequence[KernelTable], calls: Sequence[NDArray[Any]], slots: Sequence[int], period: int
+) -> Floats:
+    """Share of each position's communication time with compute beside it, 0 .. 1: the median over ranks and
+    iterations, NaN for a position of which no kernel was seen. This tells an exposed site from a hidden one; sizes
+    cannot: the first AllGather of an FSDP pass is as large as the others and has nothing to hide behind.
+
+    ``tables[r]`` and ``calls[r]`` are rank r's kernels and call records (with ``position``) of the communicator that is
+    ``slots[r]`` in its table. Kernels that cannot be joined to a call do not count, nor do calls past the period.
+    """
+    of_rank = zip(tables, calls, slots, strict=True)
+    seen = [_hidden_of_rank(table, records, slot, period) for table, records, slot in of_rank]
+    found = np.full(period, np.nan)
+    place = np.concatenate([position for position, _ in seen] or [np.empty(0, np.int64)])
+    share = np.concatenate([part for _, part in seen] or [np.empty(0)])
+    for position in np.unique(place).tolist():
+        found[position] = np.median(share[place == position])
+    return found
+
+
+def _hidden_of_rank(
+    table: KernelTable, records: NDArray[Any], slot: int, period: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Position and hidden share of every call whose kernels were seen; several kernels of a call count together."""
+    joined = join(table, {slot: records})
+    rows = np.flatnonzero((joined.call >= 0) & (table.duration > 0))
+    numbers, call = np.unique(joined.call[rows], return_inverse=True)
+    busy = Busy.of(table)
+    hidden = np.bincount(call, within(busy.compute, table.start[rows], table.end[rows]), numbers.size)
+    length = np.bincount(call, table.duration[rows], numbers.size)
+    order = np.argsort(records["call"], kind="stable")
+    index = order[np.searchsorted(records["call"][order], numbers.astype(np.uint64))]
+    position = records["position"][index].astype(np.int64)
+    known = position < period
+    return position[known], (hidden / length)[known]

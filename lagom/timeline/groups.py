@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from lagom.format import format_bytes
 from lagom.records import Function
 from lagom.timeline.busy_times import Busy
-from lagom.timeline.classify import NO_FUNCTION
 from lagom.timeline.intervals import IntervalSet, merge, within
+from lagom.timeline.kernel_names import NO_FUNCTION
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.steps import Steps
 

@@ -12,18 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lagom.format import format_percent
-from lagom.timeline import reference_kernels, slowdowns, tax
+from lagom.timeline import reference_kernels, slowdowns
 from lagom.timeline.busy_times import Busy
-from lagom.timeline.classify import NO_FUNCTION, is_symmetric
 from lagom.timeline.groups import Groups, describe, find_groups
+from lagom.timeline.kernel_names import NO_FUNCTION, is_symmetric
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.kineto import TraceError
 from lagom.timeline.ranks import Rank, Together, together
 from lagom.timeline.reference_kernels import Contention
 from lagom.timeline.reference_trace import refer
-from lagom.timeline.slowdowns import FamilyTax, Sufferer
+from lagom.timeline.slowdowns import NOTEWORTHY, FamilyTax, Sufferer, Tax
 from lagom.timeline.steps import find_steps
-from lagom.timeline.tax import NOTEWORTHY, Tax
 from lagom.timeline.trace_coverage import HOST, NCCL_ALONE, TIERS, Calls, Measured, measured, z_by_calls
 
 #: Pressure left in a quiet recording, and difference of the clocks, that are worth a remark.
@@ -122,7 +121,7 @@ def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), ca
     losses = [reference_kernels.measure(rank.table, rank.steps, rank.busy) for rank in ranks]
     if quiet:
         losses = _referred(ranks, losses, quiet)
-    taxes = [tax.summarise(rank.table, rank.steps, one) for rank, one in zip(ranks, losses, strict=True)]
+    taxes = [slowdowns.summarise(rank.table, rank.steps, one) for rank, one in zip(ranks, losses, strict=True)]
     merged = together(ranks)
     times = [rank.step_times() for rank in ranks]
     lengths = [float(np.median(part.z)) for part in times]

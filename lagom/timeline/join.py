@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.timeline.classify import NO_FUNCTION, Kind, is_symmetric
+from lagom.timeline.kernel_names import NO_FUNCTION, Kind, is_symmetric
 from lagom.timeline.kernel_table import KERNEL_RING, NO_CALL, KernelTable
 
 P2P = "point-to-point: NCCL does not ask its tuner"

@@ -1,15 +1,46 @@
-"""Reading kernel names: mangled or not, cut short or not.
+"""What a kernel's name says: a readable spelling, communication or compute, which collective, which sort of work.
 
 CUPTI gives mangled names, Kineto demangled ones, our text dumps mangled ones cut at 60 characters. :func:`plain_name`
 brings all to one spelling, :func:`label` makes it short enough for a table, :func:`family` says what sort of work it
 is. A name is a hint, never a fact: `ncclDevKernel_AllGather_RING_LL` is NCCL's one AllGather kernel and usually runs
 SIMPLE.
+
+The classes (:class:`Kind`) are those of HolisticTraceAnalysis (``nccl…Kernel`` is communication; memory copies are
+neither communication nor compute), so that both tools speak of the same X and Y; ours also tells collectives, which
+NCCL asks its tuner about, from point-to-point, which it does not. Done once per distinct name, never per kernel.
 """
 
 from __future__ import annotations
 
 import re
+from enum import IntEnum
 from functools import lru_cache
+
+from lagom.records import Function
+
+
+class Kind(IntEnum):
+    """As ``enum lagom_span_kind`` of ``csrc/protocol/lagom_protocol.h``. OTHER: copies, memsets, synchronisation."""
+
+    COMPUTE = 0
+    COLLECTIVE = 1
+    P2P = 2
+    OTHER = 3
+
+
+#: ``function`` of a kernel that is no collective known to the tuner.
+NO_FUNCTION = 255
+
+_NCCL = re.compile(r"^nccl\w*Kernel")
+_OTHER = re.compile(r"^(Memcpy|Memset|dma)|^(Stream|Event|Context|Device) (Sync|Wait)")
+_P2P = re.compile(r"SendRecv|AlltoAll|AllToAll", re.IGNORECASE)
+_FUNCTIONS = (
+    (re.compile(r"all_?gather", re.IGNORECASE), Function.ALL_GATHER),
+    (re.compile(r"reduce_?scatter", re.IGNORECASE), Function.REDUCE_SCATTER),
+    (re.compile(r"all_?reduce", re.IGNORECASE), Function.ALL_REDUCE),
+    (re.compile(r"broadcast", re.IGNORECASE), Function.BROADCAST),
+    (re.compile(r"reduce", re.IGNORECASE), Function.REDUCE),
+)
 
 _LENGTH = re.compile(r"\d+")
 _LONGEST_LENGTH = 9  # digits; more are no length but damage
@@ -77,3 +108,21 @@ def label(name: str, width: int = 44) -> str:
 def family(name: str) -> str:
     """The sort of work: attention, matmul, norm, optimizer, copy, reduce, elementwise or other."""
     return next((word for word, pattern in _FAMILIES if pattern.search(name)), "other")
+
+
+def kind_of(name: str) -> Kind:
+    """The class of a kernel by its name, mangled or not."""
+    plain = plain_name(name)
+    if _NCCL.match(plain):
+        return Kind.P2P if _P2P.search(plain) else Kind.COLLECTIVE
+    return Kind.OTHER if _OTHER.match(plain) else Kind.COMPUTE
+
+
+def function_of(name: str) -> int:
+    """The collective that a kernel or operation name speaks of, as :class:`Function`; :data:`NO_FUNCTION` if none."""
+    return next((int(function) for pattern, function in _FUNCTIONS if pattern.search(plain_name(name))), NO_FUNCTION)
+
+
+def is_symmetric(name: str) -> bool:
+    """A symmetric-memory kernel: launched without NCCL asking its tuner (facts: ``ncclSymk…``)."""
+    return plain_name(name).startswith("ncclSym")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lagom.timeline.classify import NO_FUNCTION, Kind, function_of, kind_of
+from lagom.timeline.kernel_names import NO_FUNCTION, Kind, function_of, kind_of
 
 _COLUMNS = (
     "start", "end", "stream", "name", "grid", "block", "channels", "kind", "function", "slot", "call", "bytes"

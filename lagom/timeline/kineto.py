@@ -22,8 +22,7 @@ import numpy as np
 from lagom.errors import LagomError
 from lagom.files import write_named
 from lagom.records import Function
-from lagom.timeline.classify import NO_FUNCTION, Kind, function_of, kind_of
-from lagom.timeline.kernel_names import plain_name
+from lagom.timeline.kernel_names import NO_FUNCTION, Kind, function_of, kind_of, plain_name
 from lagom.timeline.kernel_table import KernelTable, build
 
 

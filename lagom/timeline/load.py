@@ -1,7 +1,10 @@
 """From a file of any supported kind to kernel tables, one a rank.
 
 Kineto traces (JSON, gzip or not) and plain-text dumps are told apart by their first byte. Ring records come
-from memory: see :mod:`lagom.timeline.spans`.
+from memory: see :mod:`lagom.timeline.ring_records`.
+
+A dump has one kernel a line, ``start_ns end_ns stream gridX blockX gridY name``, and ``#`` comments: the smallest
+format a probe can print; the traces in ``tests/data`` are in it. Names may be mangled and cut short.
 """
 
 from __future__ import annotations
@@ -13,13 +16,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from lagom.files import open_regular
-from lagom.timeline import dumps, kineto
-from lagom.timeline.kernel_table import KernelTable
+from lagom.timeline import kineto
+from lagom.timeline.kernel_table import KernelTable, build
 from lagom.timeline.kineto import NO_RANK, TraceError
-from lagom.timeline.spans import from_ring
+from lagom.timeline.ring_records import from_ring
 
 __all__ = ["TraceError", "from_ring", "load", "load_all"]
+
+_NUMBERS = 6  # columns of a dump before the name
 
 
 def load(path: Path) -> list[KernelTable]:
@@ -43,7 +50,7 @@ def load_all(paths: Iterable[Path]) -> list[KernelTable]:
 
 def _read(path: Path) -> list[KernelTable]:
     """The tables of one file, of rank :data:`NO_RANK` where it names none."""
-    return kineto.read(path) if _first_byte(path) in b"{[" else [dumps.read(path, NO_RANK)]
+    return kineto.read(path) if _first_byte(path) in b"{[" else [_read_dump(path)]
 
 
 def _ranked(table: KernelTable, otherwise: int) -> KernelTable:
@@ -68,3 +75,43 @@ def _first_byte(path: Path) -> bytes:
     if not head.strip():
         raise TraceError(f"{path} is empty; was the job killed before it wrote its trace?")
     return head.strip()[:1]
+
+
+def _read_dump(path: Path) -> KernelTable:
+    """The table of a text dump (gzip or not). Lines that do not fit are counted, not fatal."""
+    numbers, names, malformed = [], [], 0
+    for line in _dump_lines(path):
+        fields = line.split(None, _NUMBERS)
+        if not fields or fields[0].startswith("#"):
+            continue
+        try:
+            numbers.append([int(field) for field in fields[:_NUMBERS]])
+            names.append(fields[_NUMBERS].strip())
+        except (ValueError, IndexError):
+            del numbers[len(names) :]
+            malformed += 1
+    if not numbers:
+        raise TraceError(f"{path} has no line `start_ns end_ns stream gridX blockX gridY name`; is it a kernel dump?")
+    return _dump_table(numbers, names, path.name, malformed)
+
+
+def _dump_lines(path: Path) -> list[str]:
+    try:
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode(errors="replace").splitlines()
+    except (EOFError, zlib.error) as error:
+        raise TraceError(f"{path} is a damaged gzip file ({error}); copy it again.") from error
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _dump_table(numbers: list[list[int]], names: list[str], source: str, malformed: int) -> KernelTable:
+    limit = 2**62
+    columns = np.array([[value if abs(value) < limit else 0 for value in row] for row in numbers], np.int64)
+    distinct = sorted(set(names))
+    place = {name: index for index, name in enumerate(distinct)}
+    grid = np.maximum(columns[:, 3], 1) * np.maximum(columns[:, 5], 1)
+    return build(
+        columns[:, 0], columns[:, 1], columns[:, 2], distinct, [place[name] for name in names],
+        grid=grid, block=columns[:, 4], channels=columns[:, 3], rank=NO_RANK, source=source, malformed=malformed,
+    )  # fmt: skip

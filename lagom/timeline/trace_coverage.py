@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.timeline.classify import Kind
 from lagom.timeline.join import join, tunable_share
+from lagom.timeline.kernel_names import Kind
 from lagom.timeline.kernel_period import find_period
 from lagom.timeline.kernel_table import KernelTable
 from lagom.wire.layout import CALL_RECORD

@@ -10,7 +10,7 @@ from lagom.program.detect import Program
 from lagom.program.sites import tuned_program
 from lagom.records import Function
 from lagom.timeline import KernelTable
-from lagom.timeline.contexts import hidden_by_position
+from lagom.timeline.busy_times import hidden_by_position
 
 GATHER = "ncclDevKernel_AllGather_RING_LL"
 SIZE = 416 << 20

@@ -9,8 +9,7 @@ from timeline_helpers import DATA
 
 from lagom.records import Function
 from lagom.timeline import load
-from lagom.timeline.classify import NO_FUNCTION, Kind, function_of, kind_of
-from lagom.timeline.kernel_names import family, label, plain_name
+from lagom.timeline.kernel_names import NO_FUNCTION, Kind, family, function_of, kind_of, label, plain_name
 
 MANGLED = "_Z31ncclDevKernel_AllGather_RING_LL24ncclDevKernelArgsStorag"
 

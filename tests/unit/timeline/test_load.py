@@ -16,7 +16,7 @@ from lagom.records import Function
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.simulated_trace import build_kernel_table
 from lagom.timeline import TraceError, from_ring, load, load_all
-from lagom.timeline.classify import NO_FUNCTION, Kind
+from lagom.timeline.kernel_names import NO_FUNCTION, Kind
 from lagom.timeline.kineto import write
 
 

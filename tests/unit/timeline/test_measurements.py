@@ -19,8 +19,8 @@ from lagom.timeline import profile
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.groups import find_groups, runs
 from lagom.timeline.reference_kernels import measure
+from lagom.timeline.slowdowns import summarise
 from lagom.timeline.steps import find_steps
-from lagom.timeline.tax import summarise
 
 TOKENS = (2048, 4096)
 Row = tuple[int, int, int, str]

@@ -11,8 +11,7 @@ from timeline_helpers import calls, spans
 from lagom.controller.recorder import Recorder
 from lagom.records import Function
 from lagom.timeline import TraceError, profile
-from lagom.timeline.ring_records import has_records, load_records
-from lagom.timeline.spans import _minus_one
+from lagom.timeline.ring_records import _minus_one, has_records, load_records
 
 BIG = 64 << 20
 

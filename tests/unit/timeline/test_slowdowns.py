@@ -15,8 +15,8 @@ from lagom.sim.simulated_trace import build_kernel_table
 from lagom.timeline import KernelTable, profile
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.reference_kernels import Contention, measure
+from lagom.timeline.slowdowns import summarise
 from lagom.timeline.steps import find_steps
-from lagom.timeline.tax import summarise
 
 GATHER = "ncclDevKernel_AllGather_RING_LL"
 

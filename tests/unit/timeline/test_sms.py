@@ -11,8 +11,8 @@ from timeline_helpers import table
 
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.reference_kernels import measure
+from lagom.timeline.slowdowns import Tax, summarise
 from lagom.timeline.steps import find_steps
-from lagom.timeline.tax import Tax, summarise
 
 #: The first and the second of a step: were they alike, one would pass for a step.
 COLLECTIVES = ("ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_Broadcast_RING_LL")
