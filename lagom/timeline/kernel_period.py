@@ -1,4 +1,4 @@
-"""The period of one stream's kernel sequence.
+"""The period of one stream's kernel sequence, and which stream's period is a step's.
 
 A period must explain at least three whole repeats, and *every* signature must be in (nearly) every repeat: otherwise
 ``AAAA…`` at the head of an FSDP pass, or a layer that occurs 32 times, would pass for the step. Among the lags that do,
@@ -9,6 +9,7 @@ shorter one is the period.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,10 @@ _MAX_MULTIPLE = 128
 _MAX_REPEATS, _MAX_EXTRA, _MAX_EXTRA_TIME = 10, 8, 0.01
 #: Fewer kernels may be layers.
 _MIN_STEP = 8
+
+
+#: A stream with less of the rank's busy time has no say in what the period is.
+_MIN_STREAM_SHARE = 0.01
 
 
 class Word(NamedTuple):
@@ -145,3 +150,69 @@ def _apart(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
         if not kept or start - kept[-1] >= length:
             kept.append(start)
     return np.array(kept, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream's kernels: rows of the table in order of start, their signatures, starts and durations."""
+
+    rows: NDArray[np.int64]
+    codes: NDArray[np.int64]
+    start: NDArray[np.int64]
+    busy: NDArray[np.int64]
+
+
+def split_streams(table: KernelTable, codes: NDArray[np.int64]) -> list[Stream]:
+    rows = [np.flatnonzero(table.stream == stream) for stream in np.unique(table.stream)]
+    return [Stream(of, codes[of], table.start[of], table.duration[of]) for of in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPeriod:
+    """The repetition of one stream: ``period`` in kernels, which ``lasts`` so many ns."""
+
+    stream: Stream
+    period: int
+    lasts: float
+
+    @classmethod
+    def of(cls, stream: Stream, period: int) -> StreamPeriod:
+        """The stream with the period that was found."""
+        return cls(stream, period, float(np.median(stream.start[period:] - stream.start[:-period])))
+
+    def shorter(self) -> StreamPeriod:
+        """Without what is done every few steps only."""
+        period = shorter_period(self.stream.codes, self.stream.busy, self.period)
+        return self if period == self.period else StreamPeriod.of(self.stream, period)
+
+    def is_several(self, other: StreamPeriod) -> bool:
+        """Whether one period is some of the other stream's and what this stream alone does every few steps."""
+        repeats = round(self.lasts / max(other.lasts, 1.0))
+        in_time = abs(self.lasts - repeats * other.lasts) < 0.1 * other.lasts
+        one, lasts = self.stream.codes[: self.period], self.stream.busy[: self.period]
+        return in_time and one_of_several(one, lasts, repeats) is not None
+
+
+def step_periods(streams: list[Stream]) -> list[StreamPeriod]:
+    """What to cut by, in the order to try: the repetition that lasts longest, without what is done every few steps only
+    and then with it. None if the busiest stream does not repeat itself three times: on others, layers may."""
+    busy = [int(stream.busy.sum()) for stream in streams]
+    periods = [
+        StreamPeriod.of(stream, period)
+        for stream, own in zip(streams, busy, strict=True)
+        if own >= _MIN_STREAM_SHARE * max(sum(busy), 1) and (period := find_period(stream.codes)) is not None
+    ]
+    without_rare = [one.shorter() for one in periods]
+    busiest = next((one for one in without_rare if int(one.stream.busy.sum()) == max(busy)), None)
+    if busiest is None:
+        return []
+    plain, first = _longest(periods), _longest(without_rare)
+    first = busiest if first.is_several(busiest) else first
+    return [first] if first is plain else [first, plain]
+
+
+def _longest(periods: list[StreamPeriod]) -> StreamPeriod:
+    longest = periods[0]
+    for one in periods[1:]:
+        longest = one if one.lasts > 1.5 * longest.lasts else longest
+    return longest

@@ -25,18 +25,17 @@ from numpy.typing import NDArray
 from lagom.records import Function
 from lagom.timeline.kernel_period import (
     MIN_REPEATS,
+    Stream,
+    StreamPeriod,
     Word,
-    find_period,
     find_word,
-    one_of_several,
-    shorter_period,
     signatures,
+    split_streams,
+    step_periods,
     window_hashes,
 )
 from lagom.timeline.kernel_table import KernelTable
 
-#: A stream with less of the rank's busy time has no say in what the period is.
-_MIN_STREAM_SHARE = 0.01
 _REDUCTIONS = (int(Function.ALL_REDUCE), int(Function.REDUCE_SCATTER), int(Function.REDUCE))
 
 
@@ -71,16 +70,6 @@ class Steps:
         return replace(self, index=self.index[rows], begin=self.begin[rows], end=self.end[rows])
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """One stream's kernels: rows of the table in order of start, their signatures, starts and durations."""
-
-    rows: NDArray[np.int64]
-    codes: NDArray[np.int64]
-    start: NDArray[np.int64]
-    busy: NDArray[np.int64]
-
-
 def find_steps(table: KernelTable, like: Steps | None = None) -> Steps:
     """The steps of ``table``; ``like`` is another rank's result, whose position 0 is taken over where it fits.
 
@@ -88,15 +77,17 @@ def find_steps(table: KernelTable, like: Steps | None = None) -> Steps:
     one step.
     """
     for exact in (True, False):
-        streams = _streams(table, signatures(table, exact))
-        for clock in _clocks(streams):
-            if (found := _cut_by(clock, table, streams, like, exact)) is not None:
+        streams = split_streams(table, signatures(table, exact))
+        for longest in step_periods(streams):
+            if (found := _cut_by(longest, table, streams, like, exact)) is not None:
                 return found
     return _one_step(table)
 
 
-def _cut_by(clock: _Beat, table: KernelTable, streams: list[_Stream], like: Steps | None, exact: bool) -> Steps | None:
-    ticks, whole = _ticks(clock.stream, find_word(clock.stream.codes, clock.period))
+def _cut_by(
+    longest: StreamPeriod, table: KernelTable, streams: list[Stream], like: Steps | None, exact: bool
+) -> Steps | None:
+    ticks, whole = _ticks(longest.stream, find_word(longest.stream.codes, longest.period))
     rough = _cut(streams, ticks, whole)
     if not rough.convincing:
         return None
@@ -127,7 +118,7 @@ class _Cut:
         return self.index.shape[1] > 0 and enough and self.share >= 1 / 2
 
 
-def _cut(streams: list[_Stream], cuts: NDArray[np.int64], whole: NDArray[np.bool_]) -> _Cut:
+def _cut(streams: list[Stream], cuts: NDArray[np.int64], whole: NDArray[np.bool_]) -> _Cut:
     edges = [_edges(stream, cuts, whole) for stream in streams]
     rows = np.flatnonzero(whole & np.logical_and.reduce([fits for _, _, fits in edges]))
     parts = [
@@ -143,11 +134,6 @@ def _steps(cut: _Cut, cuts: NDArray[np.int64], word: tuple[tuple[str, int], ...]
     return Steps(cut.index, cuts[cut.rows], cuts[cut.rows + 1], True, irregular, word, exact)
 
 
-def _streams(table: KernelTable, codes: NDArray[np.int64]) -> list[_Stream]:
-    rows = [np.flatnonzero(table.stream == stream) for stream in np.unique(table.stream)]
-    return [_Stream(of, codes[of], table.start[of], table.duration[of]) for of in rows]
-
-
 def _one_step(table: KernelTable) -> Steps:
     """Everything as a single step, streams one after the other."""
     order = np.argsort(table.stream, kind="stable")
@@ -156,58 +142,7 @@ def _one_step(table: KernelTable) -> Steps:
     return Steps(order[None, :], np.array([begin]), np.array([end]), False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Beat:
-    """The repetition of one stream: ``period`` in kernels, which ``lasts`` so many ns."""
-
-    stream: _Stream
-    period: int
-    lasts: float
-
-    @classmethod
-    def of(cls, stream: _Stream, period: int) -> _Beat:
-        """The stream with the period that was found."""
-        return cls(stream, period, float(np.median(stream.start[period:] - stream.start[:-period])))
-
-    def shorter(self) -> _Beat:
-        """Without what is done every few steps only."""
-        period = shorter_period(self.stream.codes, self.stream.busy, self.period)
-        return self if period == self.period else _Beat.of(self.stream, period)
-
-    def is_several(self, other: _Beat) -> bool:
-        """Whether one period is some of the other stream's and what this stream alone does every few steps."""
-        repeats = round(self.lasts / max(other.lasts, 1.0))
-        in_time = abs(self.lasts - repeats * other.lasts) < 0.1 * other.lasts
-        one, lasts = self.stream.codes[: self.period], self.stream.busy[: self.period]
-        return in_time and one_of_several(one, lasts, repeats) is not None
-
-
-def _clocks(streams: list[_Stream]) -> list[_Beat]:
-    """What to cut by, in the order to try: the repetition that lasts longest, without what is done every few steps only
-    and then with it. None if the busiest stream does not repeat itself three times: on others, layers may."""
-    busy = [int(stream.busy.sum()) for stream in streams]
-    beats = [
-        _Beat.of(stream, period)
-        for stream, own in zip(streams, busy, strict=True)
-        if own >= _MIN_STREAM_SHARE * max(sum(busy), 1) and (period := find_period(stream.codes)) is not None
-    ]
-    shorter = [beat.shorter() for beat in beats]
-    busiest = next((beat for beat in shorter if int(beat.stream.busy.sum()) == max(busy)), None)
-    if busiest is None:
-        return []
-    plain, first = _longest(beats), _longest(shorter)
-    first = busiest if first.is_several(busiest) else first
-    return [first] if first is plain else [first, plain]
-
-
-def _longest(beats: list[_Beat]) -> _Beat:
-    longest = beats[0]
-    for beat in beats[1:]:
-        longest = beat if beat.lasts > 1.5 * longest.lasts else longest
-    return longest
-
-
-def _ticks(stream: _Stream, word: Word) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _ticks(stream: Stream, word: Word) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Starts of the repetitions of ``word`` on its stream, the end of each run of them included."""
     ends = word.starts + word.length
     places = np.union1d(word.starts, ends[ends < stream.start.size])
@@ -225,7 +160,7 @@ def _collectives(table: KernelTable, rough: _Cut) -> tuple[NDArray[np.int64], tu
 
 def _cuts_at(
     table: KernelTable,
-    streams: list[_Stream],
+    streams: list[Stream],
     rough: _Cut,
     place: int,
     ticks: NDArray[np.int64],
@@ -293,7 +228,7 @@ def _after_reductions(functions: NDArray[np.uint8]) -> list[int]:
 
 
 def _edges(
-    stream: _Stream, cuts: NDArray[np.int64], whole: NDArray[np.bool_]
+    stream: Stream, cuts: NDArray[np.int64], whole: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], int, NDArray[np.bool_]]:
     """For each step: index of this stream's first kernel, kernels a step, and whether they are the usual ones."""
     first = np.searchsorted(stream.start, cuts)
