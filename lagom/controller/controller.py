@@ -32,7 +32,8 @@ from lagom.controller.turns import Turns
 from lagom.environment import of_process, told_by
 from lagom.journal.ending import lacks_an_end, pid_namespace
 from lagom.profile_file import Fingerprint, write_profile
-from lagom.wire.region import ProcessView, Region
+from lagom.wire.region import Region
+from lagom.wire.views import ProcessView
 
 BUSY_SECONDS = 0.002  # a plan is open or a window runs
 IDLE_SECONDS = 0.02

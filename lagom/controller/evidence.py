@@ -15,7 +15,7 @@ from lagom.records import Algorithm, CommConfig, Protocol, Site
 from lagom.search import Knobs, Problem
 from lagom.wire.layout import NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED
 from lagom.wire.library import library
-from lagom.wire.region import ProcessView
+from lagom.wire.views import ProcessView
 
 #: The ceiling of NC where nothing has told how many channels NCCL built: asking for more than that is stock.
 UNKNOWN_CEILING = 32

@@ -22,7 +22,7 @@ from lagom.controller.contexts import Newest
 from lagom.controller.measure import Tier, kernel_starts
 from lagom.controller.recorder import CALL_ROW, KERNEL_ROW, tagged
 from lagom.wire.layout import CALL_CANDIDATE, CALL_PROGRAM, CALL_RECORD, KERNEL_SPAN
-from lagom.wire.region import SlotView
+from lagom.wire.views import SlotView
 
 FOLDER = "kernels"
 #: Of one rank: 8 MB and 1 MB while a search runs. 20 iterations of 6,000 kernels.

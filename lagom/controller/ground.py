@@ -22,7 +22,8 @@ from lagom.program import CallHistory, TunedProgram, latest_start
 from lagom.records import Assignment
 from lagom.search import Problem
 from lagom.wire.plan import Plan, Rule
-from lagom.wire.region import Capture, CommunicatorView, Region
+from lagom.wire.region import Capture, Region
+from lagom.wire.views import CommunicatorView
 
 if TYPE_CHECKING:
     from lagom.cost import Program as CostProgram

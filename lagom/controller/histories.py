@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import combinations
 
-from lagom.wire.region import SlotView
+from lagom.wire.views import SlotView
 
 STILL_SECONDS = 2.0
 

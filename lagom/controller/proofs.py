@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from lagom import journal
-from lagom.wire.region import CommunicatorView
+from lagom.wire.views import CommunicatorView
 
 
 class Proofs:

@@ -15,7 +15,7 @@ from lagom.program import TunedProgram
 from lagom.search import Move, Outcome, Problem
 from lagom.wire.library import library
 from lagom.wire.plan import Plan
-from lagom.wire.region import CommunicatorView, ProcessView
+from lagom.wire.views import CommunicatorView, ProcessView
 
 Told = journal.Program | journal.Move | journal.Outcome
 

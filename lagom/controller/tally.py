@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from lagom import journal
-from lagom.wire.region import CommunicatorView, SlotView
+from lagom.wire.views import CommunicatorView, SlotView
 
 
 class Tally:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lagom.controller.story import Story
-from lagom.wire.region import ProcessView, Region, TimelineState
+from lagom.wire.region import Region, TimelineState
+from lagom.wire.views import ProcessView
 
 #: How long a window waits for the timeline to come on: its own warm-up is 0.1 s, and CUPTI's first start takes longer.
 PATIENCE_SECONDS = 10.0

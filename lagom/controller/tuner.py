@@ -27,7 +27,8 @@ from lagom.controller.vigil import Vigil
 from lagom.profile_file import Section
 from lagom.program import find_program
 from lagom.wire.plan import Rule
-from lagom.wire.region import CommunicatorView, Region
+from lagom.wire.region import Region
+from lagom.wire.views import CommunicatorView
 
 #: Phases in which nothing more is published unless rules are pinned or the job drifts.
 OVER = ("quiet", "pinned", "aside", "ended", "profiled")

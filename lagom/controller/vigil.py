@@ -16,7 +16,7 @@ from typing import ClassVar
 from lagom.controller.drift import VOTES, Drift
 from lagom.controller.ground import Deaf, Ground
 from lagom.format import format_percent
-from lagom.wire.region import SlotView
+from lagom.wire.views import SlotView
 
 BLOCK_NS, BLOCK_ITERATIONS = 10_000_000_000, 20
 #: No iteration of the program for so long, while calls go on: what was learnt is no longer what the job does.

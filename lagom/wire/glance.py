@@ -16,13 +16,13 @@ from lagom.records import CommConfig, Function
 from lagom.wire.layout import MAX_PROCESSES, ffi
 from lagom.wire.library import library
 from lagom.wire.plan import Rule, read_config, read_rule
-from lagom.wire.region import (
+from lagom.wire.views import (
     CommunicatorView,
     ProcessView,
     SlotView,
-    _text,
     communicators_in,
     processes_in,
+    read_text,
     slots_in,
 )
 
@@ -112,7 +112,7 @@ def glance(path: Path) -> RegionGlance:
     mapping = ffi.new("struct lagom_mapping *")
     fault = lib.lagom_region_inspect(mapping, os.fsencode(path))
     if fault != lib.LAGOM_REGION_OK:
-        return RegionGlance(path, _text(lib.lagom_region_fault_text(fault)))
+        return RegionGlance(path, read_text(lib.lagom_region_fault_text(fault)))
     try:
         tables = _copy(mapping)
         if tables is None:
@@ -138,7 +138,7 @@ def _read(path: Path, region: Any, alive: set[int], controller_alive: bool) -> R
     slots = [slot for slot in slots_in(region) if slot.process in alive]
     return RegionGlance(
         path,
-        job_key=_text(header.job_key),
+        job_key=read_text(header.job_key),
         controller_alive=controller_alive,
         controller_pid=int(header.controller_pid),
         created_ns=int(header.created_ns),

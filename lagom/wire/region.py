@@ -1,7 +1,6 @@
-"""The controller's hold on a region: attach, look around, drain the rings, publish plans.
+"""A region as the controller holds it: attach, read its tables, drain the rings, publish plans.
 
-Everything read from the region may be garbage (another process writes it), so indices are clamped here, once. Every
-write goes through liblagom: release stores and compare-and-swap are not something Python can do to shared memory.
+Every write goes through liblagom: release stores and compare-and-swap are not something Python can do to shared memory.
 """
 
 from __future__ import annotations
@@ -17,26 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.errors import LagomError
-from lagom.records import Algorithm, Function, Protocol
 from lagom.wire.layout import (
     CALL_RECORD,
     CALL_RING_CAPACITY,
     KERNEL_RING_CAPACITY,
     KERNEL_SPAN,
-    MAX_COMMUNICATORS,
     MAX_KERNEL_NAMES,
-    MAX_PLANS,
-    MAX_PROCESSES,
-    MAX_SLOTS,
     PATH_BYTES,
     PLAN_LATE_HISTORY,
-    UNKNOWN_RANK,
     ffi,
 )
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, fill_plan
-
-_UNKNOWN_FAULT = 0xFF  # what the region says may be garbage: as much as C's enum is sure to hold
+from lagom.wire.views import (
+    CommunicatorView,
+    ProcessView,
+    SlotView,
+    communicators_in,
+    plausible,
+    processes_in,
+    read_name,
+    read_text,
+    slots_in,
+)
 
 
 class RegionRefused(LagomError):
@@ -79,70 +81,6 @@ class TimelineState(IntEnum):
     STARTING = 2
     ON = 3
     YIELDED = 4
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessView:
-    """One rank process as it described itself."""
-
-    index: int
-    pid: int
-    nccl_version: int
-    tuner_api: int
-    profiler_api: int
-    knobs: int
-    gpu: str
-    libnccl: str
-    remark: str
-    kernel_drops: int
-    timeline: int  # enum lagom_timeline_state
-    timeline_first_enable_ns: int
-    timeline_records: int
-    timeline_lost: int
-    peer_access: bool = True  # GPUs may talk directly
-
-
-@dataclass(frozen=True, slots=True)
-class SlotView:
-    """One (process, communicator) with its counters."""
-
-    index: int
-    process: int
-    communicator: int
-    rank: int | None
-    calls: int
-    call_drops: int
-    uncounted: int
-    applied: int
-    suspensions: int
-    capturing: bool
-    active_epoch: int
-    iterations: int
-    refused_epoch: int
-    refused_fault: int
-    p2p: int
-    symmetric: int = 0
-    copy_engine: int = 0
-    history_hash: int = 0  # over the calls so far; a rank stores it just before ``calls``
-    times_refuted: bool = False  # what NCCL tells of its kernels' times is not theirs: told no more
-    records_calls: bool = True  # there is a ring for its calls: not every slot of a large job has one
-
-
-@dataclass(frozen=True, slots=True)
-class CommunicatorView:
-    """One communicator as this node sees it."""
-
-    index: int
-    comm_id: int
-    rank_count: int
-    node_count: int
-    ordinal: int
-    name: str
-
-    @property
-    def has_plan(self) -> bool:
-        """Whether there is room for a plan, so that it can be tuned: not every communicator of a large job has one."""
-        return self.index < MAX_PLANS
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +143,12 @@ class Region:
     @property
     def path(self) -> Path:
         """The region's file."""
-        return Path(_name(self._mapping.path))
+        return Path(read_name(self._mapping.path))
 
     @property
     def job_key(self) -> str:
         """The name this region was made under, before hashing."""
-        return _text(self._region.header.job_key)
+        return read_text(self._region.header.job_key)
 
     @property
     def processes_seen(self) -> int:
@@ -280,7 +218,7 @@ class Region:
     def kernel_names(self) -> dict[int, str]:
         """Name of each kernel, by the number in a span's ``name``."""
         entries = ((i, self._region.names[i]) for i in range(MAX_KERNEL_NAMES))
-        return {i + 1: _text(entry.text) for i, entry in entries if entry.ready == 1}
+        return {i + 1: read_text(entry.text) for i, entry in entries if entry.ready == 1}
 
     # -- the switch
 
@@ -337,113 +275,11 @@ class Region:
         return Verdict(self._lib.lagom_publish_withdraw(self._region, communicator))
 
 
-def processes_in(region: Any) -> list[ProcessView]:
-    """Every registered process of a ``struct lagom_region``, mapped or copied."""
-    ready = library().LAGOM_READY
-    entries = ((i, region.processes[i]) for i in range(MAX_PROCESSES))
-    return [_process_view(i, entry) for i, entry in entries if entry.state == ready]
-
-
-def communicators_in(region: Any) -> list[CommunicatorView]:
-    """Every registered communicator."""
-    ready = library().LAGOM_READY
-    entries = ((i, region.communicators[i]) for i in range(MAX_COMMUNICATORS))
-    return [
-        CommunicatorView(i, c.comm_id, c.rank_count, c.node_count, c.ordinal, _text(c.name))
-        for i, c in entries
-        if c.state == ready
-    ]
-
-
-def slots_in(region: Any, communicator: int | None = None, *, also_gone: bool = False) -> list[SlotView]:
-    """Every ready slot whose indices can be true, of one communicator or of all; ``also_gone``: those of finalized
-    communicators too."""
-    states = {library().LAGOM_READY, library().LAGOM_GONE} if also_gone else {library().LAGOM_READY}
-    entries = ((int(i), region.slots[i]) for i in np.flatnonzero(_slot_states(region)))
-    return [
-        _slot_view(i, slot)
-        for i, slot in entries
-        if slot.state in states
-        and slot.communicator < MAX_COMMUNICATORS
-        and slot.process < MAX_PROCESSES
-        and communicator in (None, slot.communicator)
-    ]
-
-
-def _slot_states(region: Any) -> NDArray[np.uint32]:
-    """All of them at once: the controller looks hundreds of times a second, and most slots are free."""
-    words = np.frombuffer(ffi.buffer(region.slots), np.uint32)
-    return words[:: len(words) // MAX_SLOTS]
-
-
-def plausible(records: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which call records hold a function that exists, and a stock pick that does or none at all."""
-    algorithm, protocol = records["stock_algorithm"], records["stock_protocol"]
-    picked = (algorithm >= 0) & (algorithm < len(Algorithm)) & (protocol >= 0) & (protocol < len(Protocol))
-    nothing = (algorithm < 0) & (protocol < 0)
-    known: NDArray[np.bool_] = (records["function"] < len(Function)) & (picked | nothing)
-    return known
-
-
-def _text(field: Any) -> str:
-    return ffi.string(field).decode(errors="replace")
-
-
-def _name(field: Any) -> str:
-    """Of a job or a file: whatever bytes are in it, they go back to C as they came."""
-    return os.fsdecode(ffi.string(field))
-
-
-def _process_view(index: int, entry: Any) -> ProcessView:
-    return ProcessView(
-        index,
-        entry.pid,
-        entry.nccl_version,
-        entry.tuner_api,
-        entry.profiler_api,
-        entry.knobs,
-        _text(entry.gpu),
-        _text(entry.libnccl),
-        _text(entry.remark),
-        entry.kernel_drops,
-        entry.timeline_state,
-        entry.timeline_first_enable_ns,
-        entry.timeline_records,
-        entry.timeline_lost,
-        bool(entry.traits & library().LAGOM_TRAIT_PEER_ACCESS),
-    )
-
-
-def _slot_view(index: int, slot: Any) -> SlotView:
-    return SlotView(
-        index,
-        slot.process,
-        slot.communicator,
-        None if slot.rank == UNKNOWN_RANK else slot.rank,
-        slot.calls,
-        slot.call_drops,
-        slot.uncounted,
-        slot.applied,
-        slot.suspensions,
-        bool(slot.capturing),
-        slot.active_epoch,
-        slot.iterations,
-        slot.refused_epoch,
-        min(slot.refused_fault, _UNKNOWN_FAULT),
-        slot.untunable_p2p,
-        slot.untunable_symmetric,
-        slot.untunable_copy_engine,
-        slot.history_hash,
-        bool(slot.times_refuted),
-        slot.call_ring != 0,
-    )
-
-
 def job_key(first_comm_id: int = 0) -> str | None:
     """The key the ranks of this environment would use; ``None`` if no variable names a job."""
     out = ffi.new(f"char[{PATH_BYTES}]")
     named = library().lagom_job_key(out, first_comm_id)
-    return _name(out) if named else None
+    return read_name(out) if named else None
 
 
 def region_path(key: str) -> Path:
@@ -451,7 +287,7 @@ def region_path(key: str) -> Path:
     out = ffi.new(f"char[{PATH_BYTES}]")
     if not library().lagom_region_path(os.fsencode(key), out):
         raise RegionRefused("LAGOM_SHM_DIR is too long (230 bytes at most); name a shorter folder.")
-    return Path(_name(out))
+    return Path(read_name(out))
 
 
 def unlink_if_unheld(path: Path) -> bool:

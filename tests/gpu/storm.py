@@ -26,7 +26,8 @@ from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol,
 from lagom.wire.layout import MAX_RULES
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, Rule
-from lagom.wire.region import Capture, CommunicatorView, Publication, Region, Verdict, job_key
+from lagom.wire.region import Capture, Publication, Region, Verdict, job_key
+from lagom.wire.views import CommunicatorView
 from tests.gpu.jobs.operations import OPERATIONS
 
 FIRST_RANK_SECONDS = 300.0  # a machine that has never loaded torch takes long over it

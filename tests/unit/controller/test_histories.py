@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lagom.controller.histories import STILL_SECONDS, Histories
-from lagom.wire.region import SlotView
+from lagom.wire.views import SlotView
 
 RANK = SlotView(0, 0, 3, 0, 0, 0, 0, 0, 0, False, 0, 0, 0, 0, 0, 0)
 

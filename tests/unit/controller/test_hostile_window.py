@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lagom.controller.measure import Tier, WindowMeter
 from lagom.wire.layout import CALL_CANDIDATE, CALL_PROGRAM, CALL_RECORD, KERNEL_SPAN
-from lagom.wire.region import plausible
+from lagom.wire.views import plausible
 
 EPOCH, SITES = 7, 2
 LARGE = [0, 1, (1 << 31) - 1, (1 << 32) - 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]

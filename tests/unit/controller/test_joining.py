@@ -9,7 +9,7 @@ import pytest
 
 from lagom.controller.joining import Joining
 from lagom.wire.library import library
-from lagom.wire.region import CommunicatorView
+from lagom.wire.views import CommunicatorView
 
 
 class Story:

@@ -20,7 +20,8 @@ from lagom.wire.layout import (
     SPAN_NCCL_KERNEL,
     SPAN_SIMULATED,
 )
-from lagom.wire.region import ProcessView, TimelineState
+from lagom.wire.region import TimelineState
+from lagom.wire.views import ProcessView
 
 SLOTS = {0: 0, 1: 1}  # slot -> process
 

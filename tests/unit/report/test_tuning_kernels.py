@@ -22,7 +22,7 @@ from lagom.report.tuning_story import gather
 from lagom.search.session import Move
 from lagom.timeline.ring_records import excerpts, load_excerpt
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
-from lagom.wire.region import SlotView
+from lagom.wire.views import SlotView
 
 US = 1000
 STOCK, TUNED = Assignment.stock(2), Assignment((CommConfig(channels=4), CommConfig()))

@@ -8,7 +8,7 @@ from lagom import journal
 from lagom.journal.schema import Base, ConfigRecord, SiteRecord
 from lagom.records import STOCK, CommConfig, Function
 from lagom.wire.glance import GroupGlance, PlanGlance, RegionGlance, SitePlan, Untunable
-from lagom.wire.region import CommunicatorView, ProcessView, SlotView
+from lagom.wire.views import CommunicatorView, ProcessView, SlotView
 
 PATH = Path("/dev/shm/lagom-0-0123456789abcdef")
 NC3 = CommConfig(channels=3)

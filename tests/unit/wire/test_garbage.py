@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lagom.wire.layout import CALL_RECORD
-from lagom.wire.region import plausible
+from lagom.wire.views import plausible
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ from lagom.wire.glance import glance
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
 from lagom.wire.library import library
 from lagom.wire.plan import BadRule, Plan, Rule, format_rule, parse_rule
-from lagom.wire.region import Publication, Region, Verdict, communicators_in, processes_in, slots_in
+from lagom.wire.region import Publication, Region, Verdict
+from lagom.wire.views import communicators_in, processes_in, slots_in
 
 quick = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
