@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from lagom.journal.comm_state import CommState, SiteChange, Step
 from lagom.journal.find import find_log, find_written, own_logs
 from lagom.journal.reader import earlier_jobs, is_of_an_earlier_job, is_torn, last_job, read
+from lagom.journal.run_state import RunState
 from lagom.journal.schema import (
     SCHEMA,
     Communicator,
@@ -34,6 +36,7 @@ __all__ = [
     "DEFAULT_MAX_BYTES",
     "LOG_NAME",
     "SCHEMA",
+    "CommState",
     "Communicator",
     "ConfigRecord",
     "Drift",
@@ -53,8 +56,11 @@ __all__ = [
     "PlanPublished",
     "Program",
     "RankJoined",
+    "RunState",
+    "SiteChange",
     "SiteRecord",
     "StandingAside",
+    "Step",
     "earlier_jobs",
     "find_log",
     "find_written",

@@ -22,41 +22,44 @@ from lagom.format import (
     format_speedup,
 )
 from lagom.journal import schema
+from lagom.journal.run_state import RunState
 from lagom.journal.schema import Base, ConfigRecord, SiteRecord
 
 
 class Formatter:
-    """Turns events into lines. Remembers communicators, sites and plans as they go by: later events only number them.
+    """Turns events into lines. ``state`` knows what they only number: communicators, sites and plans. Whoever gives one
+    applies each event to it before its line is asked for.
 
     Plans of trials come and go with every move, which says it all; they are lines only with ``everything``.
     """
 
-    def __init__(self, site: str = "", *, everything: bool = False) -> None:
+    def __init__(self, site: str = "", *, everything: bool = False, state: RunState | None = None) -> None:
         self.site = site.strip().lower()
         self.everything = everything
-        self._names: dict[int, str] = {}
-        self._sites: dict[int, tuple[SiteRecord, ...]] = {}
-        self._plans: dict[tuple[int, int], schema.PlanPublished] = {}
+        self.state = state or RunState(keep_samples=False)
+        self._applies = state is None
+        #: Every site seen so far, of earlier jobs in the log too, as ``--site`` takes them.
+        self.sites_known: list[str] = []
+        self.site_is_known = False  # whether any of them answers to the ``site`` asked for
 
     def line(self, event: Base) -> str | None:
         """The line of an event; None if it is not about the ``site`` asked for, or only a trial's plan."""
-        self._remember(event)
+        if self._applies:
+            self.state.apply(event)
+        if isinstance(event, schema.Program):
+            self.sites_known += [f"{record.index} ({format_site(record)})" for record in event.sites]
+            self.site_is_known |= any(self._matches(record) for record in event.sites)
         if (self.site and not self._is_about_site(event)) or (self._is_routine(event) and not self.everything):
             return None
         say: Callable[[Any], str] = getattr(self, f"_{event.kind}", str)
         return f"{format_clock(event.t)} {say(event)}"
 
-    def _remember(self, event: Base) -> None:
-        if isinstance(event, schema.Communicator):
-            self._names[event.communicator] = event.name or f"comm{event.communicator}"
-        elif isinstance(event, schema.Program):
-            self._sites[event.communicator] = event.sites
-        elif isinstance(event, schema.PlanPublished):
-            self._plans[event.communicator, event.epoch] = event
+    def _plan(self, event: schema.PlanCommitted) -> schema.PlanPublished | None:
+        return self.state.comm(event.communicator).plans.get(event.epoch)
 
     def _is_routine(self, event: Base) -> bool:
         if isinstance(event, schema.PlanCommitted):
-            plan = self._plans.get((event.communicator, event.epoch))
+            plan = self._plan(event)
             return plan is not None and plan.end_call is not None
         return isinstance(event, schema.PlanPublished)
 
@@ -64,11 +67,11 @@ class Formatter:
 
     def name(self, communicator: int | None) -> str:
         """What to call a communicator."""
-        return "" if communicator is None else self._names.get(communicator, f"comm{communicator}")
+        return "" if communicator is None else self.state.comm(communicator).name
 
     def site_name(self, communicator: int, site: int) -> str:
         """What to call a site."""
-        for record in self._sites.get(communicator, ()):
+        for record in self.state.comm(communicator).sites:
             if record.index == site:
                 return format_site(record)
         return f"site {site}"
@@ -80,22 +83,12 @@ class Formatter:
 
     # -- the --site filter
 
-    @property
-    def sites_known(self) -> list[str]:
-        """Every site seen so far, as ``--site`` takes them."""
-        return [f"{record.index} ({format_site(record)})" for sites in self._sites.values() for record in sites]
-
-    @property
-    def site_is_known(self) -> bool:
-        """Whether any site seen so far answers to the ``site`` asked for."""
-        return any(self._matches(record) for sites in self._sites.values() for record in sites)
-
     def _is_about_site(self, event: Base) -> bool:
         if isinstance(event, schema.Program):
             return any(self._matches(record) for record in event.sites)
         if not isinstance(event, schema.Move | schema.Outcome | schema.PlanPublished):
             return False
-        wanted = [record.index for record in self._sites.get(event.communicator, ()) if self._matches(record)]
+        wanted = [record.index for record in self.state.comm(event.communicator).sites if self._matches(record)]
         if isinstance(event, schema.Move):
             if event.site is not None:
                 return event.site in wanted or self.site == str(event.site)
@@ -135,7 +128,7 @@ class Formatter:
 
     def _plan_committed(self, e: schema.PlanCommitted) -> str:
         waited = f" after {e.waited_ms:.0f} ms" if e.waited_ms is not None else ""
-        plan = self._plans.get((e.communicator, e.epoch))
+        plan = self._plan(e)
         where = f"{self.name(e.communicator)} epoch {e.epoch}"
         what = f": {self._plan_text(plan)}" if plan else ""
         return f"plan committed: {where}, from call {e.start_call} on every rank{waited}{what}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lagom.format import format_config, format_site, format_version
-from lagom.journal import SiteRecord
+from lagom.journal import CommState, SiteRecord
 from lagom.records import printable, readable_name
 from lagom.watch.in_force import InForce, in_force
+from lagom.watch.log_view import LogView
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, Phase, SiteSnapshot, Speedup
-from lagom.watch.story import GroupStory, JobStory
 from lagom.wire.glance import GroupGlance, RegionGlance
 from lagom.wire.library import library
 
@@ -45,10 +45,10 @@ def counts_of(glance: RegionGlance, at: float) -> dict[int, Count]:
 
 
 def build_job(
-    glance: RegionGlance, story: JobStory, folder: str, before: dict[int, Count], now: dict[int, Count]
+    glance: RegionGlance, log: LogView, folder: str, before: dict[int, Count], now: dict[int, Count]
 ) -> JobSnapshot:
     """One running job."""
-    start = story.start
+    start = log.state.start
     first = glance.processes[0] if glance.processes else None
     return JobSnapshot(
         job=readable_name(start.job if start is not None else glance.job_key),
@@ -63,15 +63,16 @@ def build_job(
         gpu=printable(first.gpu) if first is not None else "",
         started=glance.created_ns / 1e9,
         simulated_clock=glance.simulated_clock,
-        remarks=tuple(sorted({printable(process.remark) for process in glance.processes} - {""})) + tuple(story.asides),
-        groups=tuple(_build_group(glance, group, story, before, now) for group in glance.groups),
-        decisions=tuple(story.decisions)[-SHOWN_DECISIONS:],
+        remarks=tuple(sorted({printable(process.remark) for process in glance.processes} - {""}))
+        + tuple(log.state.not_tuned),
+        groups=tuple(_build_group(glance, group, log, before, now) for group in glance.groups),
+        decisions=tuple(log.decisions)[-SHOWN_DECISIONS:],
     )
 
 
-def build_ended(story: JobStory, folder: str, region: str, reason: str, last: JobSnapshot | None) -> JobSnapshot:
+def build_ended(log: LogView, folder: str, region: str, reason: str, last: JobSnapshot | None) -> JobSnapshot:
     """A job that is over: as it was seen last, with how it ended."""
-    start = story.start
+    start = log.state.start
     return JobSnapshot(
         job=readable_name(start.job) if start is not None else (last.job if last is not None else region),
         region=region,
@@ -85,17 +86,17 @@ def build_ended(story: JobStory, folder: str, region: str, reason: str, last: Jo
         gpu=last.gpu if last is not None else "",
         started=start.t if start is not None else (last.started if last is not None else 0.0),
         simulated_clock=last.simulated_clock if last is not None else False,
-        remarks=last.remarks if last is not None else tuple(story.asides),
+        remarks=last.remarks if last is not None else tuple(log.state.not_tuned),
         groups=(),
-        decisions=tuple(story.decisions)[-SHOWN_DECISIONS:],
+        decisions=tuple(log.decisions)[-SHOWN_DECISIONS:],
     )
 
 
 def _build_group(
-    glance: RegionGlance, group: GroupGlance, story: JobStory, before: dict[int, Count], now: dict[int, Count]
+    glance: RegionGlance, group: GroupGlance, log: LogView, before: dict[int, Count], now: dict[int, Count]
 ) -> GroupSnapshot:
     view, slots = group.view, group.slots
-    told = story.group(view.index)
+    told = log.state.comm(view.index)
     force = in_force(group, told)
     count = now.get(view.index)
     calls_rate, iterations_rate = _rates(before.get(view.index), count)
@@ -125,12 +126,12 @@ def _build_group(
         },
         stock_z_ns=told.stock_z,
         speedup=_speedup(told),
-        resolvable=told.resolvable,
-        configs_tried=told.configs,
+        resolvable=None if told.drift else told.resolvable,
+        configs_tried=told.windows,
         lost_iterations=told.lost_iterations,
         lost_seconds=told.lost_iterations * told.stock_z / 1e9 if told.stock_z is not None else None,
-        plans_committed=told.committed,
-        plans_aborted=told.aborted,
+        plans_committed=told.plans_committed,
+        plans_aborted=told.plans_aborted,
         drifts=told.drifts,
         sites=_sites(group, told, force, iterations_rate),
         rules=force.rules,
@@ -156,41 +157,41 @@ def _agreement(group: GroupGlance, count: Count | None) -> Agreement:
     return Agreement.COMING if coming else Agreement.AGREED
 
 
-def _phase(glance: RegionGlance, group: GroupGlance, told: GroupStory, count: Count | None) -> tuple[Phase, str]:
+def _phase(glance: RegionGlance, group: GroupGlance, told: CommState, count: Count | None) -> tuple[Phase, str]:
     """Where it stands, and why where that wants a reason."""
     if len(group.slots) < group.view.rank_count and group.view.node_count == 1:
         return Phase.JOINING, f"{len(group.slots)} of {group.view.rank_count} ranks"
-    if told.aside:
-        return Phase.ASIDE, told.aside
-    if told.outcome is not None:
+    if told.not_tuned:
+        return Phase.ASIDE, told.not_tuned[-1]
+    if told.outcome is not None and not told.drift:
         return VERDICTS.get(told.outcome.verdict, Phase.STOPPED), told.outcome.reason
     if told.pinned:
         return Phase.PINNED, ""
     agreed = count is not None and count.epoch > 0
     if not glance.controller_alive:
         return _without_controller(told, agreed)
-    if told.program is None or told.drifted:
-        return Phase.LEARNING, told.drifted
-    if told.last is None:
+    if told.program is None or told.drift:
+        return Phase.LEARNING, told.drift
+    if not told.moves:
         return Phase.BASELINE, ""
-    return PURPOSES.get(told.last.purpose, Phase.SEARCHING), ""
+    return PURPOSES.get(told.moves[-1].purpose, Phase.SEARCHING), ""
 
 
-def _without_controller(told: GroupStory, agreed: bool) -> tuple[Phase, str]:
+def _without_controller(told: CommState, agreed: bool) -> tuple[Phase, str]:
     if told.program is not None:
         return Phase.UNATTENDED, "the controller is gone; what was agreed stays in force"
     return (Phase.REPLAYING, "") if agreed else (Phase.STOCK, "no controller, no profile")
 
 
-def _speedup(told: GroupStory) -> Speedup | None:
+def _speedup(told: CommState) -> Speedup | None:
     outcome = told.outcome
-    if outcome is None or outcome.verdict != "improved" or outcome.speedup is None:
+    if outcome is None or told.drift or outcome.verdict != "improved" or outcome.speedup is None:
         return None
     return Speedup(outcome.speedup, outcome.speedup_low, outcome.speedup_high)
 
 
 def _sites(
-    group: GroupGlance, told: GroupStory, force: InForce, iterations_rate: float | None
+    group: GroupGlance, told: CommState, force: InForce, iterations_rate: float | None
 ) -> tuple[SiteSnapshot, ...]:
     """As the log names them; in replay, where there is no log, as the plan does."""
     known = told.program.sites if told.program is not None else _planned(group)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from lagom import journal
 from lagom.records import STOCK, CommConfig
-from lagom.watch.story import GroupStory
 from lagom.wire.glance import GroupGlance, PlanGlance
 from lagom.wire.plan import format_rule
 
@@ -39,7 +38,7 @@ NOTHING = InForce()
 UNKNOWN = InForce(known=False)
 
 
-def in_force(group: GroupGlance, story: GroupStory) -> InForce:
+def in_force(group: GroupGlance, told: journal.CommState) -> InForce:
     """What the ranks of a communicator run under."""
     epochs = {slot.active_epoch for slot in group.slots}
     if not epochs or epochs == {0}:
@@ -48,8 +47,8 @@ def in_force(group: GroupGlance, story: GroupStory) -> InForce:
     calls = min(slot.calls for slot in group.slots)
     if group.plan is not None and group.plan.epoch == epoch:
         found = _from_region(group.plan, calls)
-    elif (told := story.plans.get(epoch)) is not None:
-        found = _from_log(told, calls)
+    elif (logged := told.plans.get(epoch)) is not None:
+        found = _from_log(logged, calls)
     else:
         return UNKNOWN
     return found if group.has_begun else InForce(rules=found.rules)

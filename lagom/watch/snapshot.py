@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from lagom.watch.story import Decision
+from lagom.watch.log_view import Decision
 
 SCHEMA = 1
 

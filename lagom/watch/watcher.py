@@ -14,8 +14,8 @@ from lagom.errors import JournalError
 from lagom.journal.tail import Tail
 from lagom.watch.build import Count, build_ended, build_job, counts_of
 from lagom.watch.find import Named, log_folder_of, region_of, regions
+from lagom.watch.log_view import LogView
 from lagom.watch.snapshot import JobSnapshot, NodeSnapshot
-from lagom.watch.story import JobStory
 from lagom.wire.glance import RegionGlance, glance
 
 #: How long a job that has ended stays on the screen.
@@ -31,7 +31,7 @@ class _Followed:
     region: Path
     folder: Path | None = None
     tail: Tail | None = None
-    story: JobStory = field(default_factory=JobStory)
+    log: LogView = field(default_factory=LogView)
     counts: dict[int, Count] = field(default_factory=dict)
     last: JobSnapshot | None = None
     ended_at: float | None = None
@@ -43,15 +43,16 @@ class _Followed:
             self.tail = Tail(self.folder)
         try:
             if self.tail is not None:
-                self.story.read(self.tail.unread())
+                self.log.read(self.tail.unread())
         except JournalError:  # another schema: the region alone must do
             self.tail = None
             self.folder = None
 
     @property
-    def told(self) -> JobStory:
-        """The story, if it is about this region: a log folder may have served another job before."""
-        return self.story if self.story.region in ("", str(self.region)) else JobStory()
+    def told(self) -> LogView:
+        """The log, if it is about this region: a log folder may have served another job before."""
+        start = self.log.state.start
+        return self.log if start is None or start.region in ("", str(self.region)) else LogView()
 
 
 class Watcher:
@@ -103,7 +104,7 @@ class Watcher:
             return
         job.ended_at = now
         job.read_log()
-        end = job.told.end
+        end = job.told.state.end
         reason = end.reason if end is not None else "its shared memory is gone, and its log does not say why"
         job.last = build_ended(job.told, str(job.folder or ""), str(path), reason, job.last)
 

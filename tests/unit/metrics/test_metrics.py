@@ -14,8 +14,8 @@ from lagom import metrics
 from lagom.errors import UsageError
 from lagom.metrics.families import Family
 from lagom.watch.build import build_job, counts_of
+from lagom.watch.log_view import LogView
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase, SiteSnapshot, Speedup
-from lagom.watch.story import JobStory
 from tests.unit.watch.pictures import SEARCH, group, plan, region, slot
 
 UNITS = ("_seconds", "_bytes", "_ratio", "_info", "_total", "_per_second", "_per_iteration")
@@ -28,9 +28,8 @@ def node() -> NodeSnapshot:
     seen = region(
         group(slot(0, calls=7, epoch=7, iterations=2), slot(1, calls=9, epoch=7, iterations=2), epoch=7, held=plan(7))
     )
-    story = JobStory()
-    story.read(SEARCH)
-    return NodeSnapshot(50.0, "host", (build_job(seen, story, "", {}, counts_of(seen, 1.0)),))
+    log = LogView(SEARCH)
+    return NodeSnapshot(50.0, "host", (build_job(seen, log, "", {}, counts_of(seen, 1.0)),))
 
 
 def parsed(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:

@@ -14,9 +14,9 @@ from lagom.records import CommConfig
 from lagom.watch import text
 from lagom.watch.build import build_ended, build_job, counts_of
 from lagom.watch.lines import Lines
+from lagom.watch.log_view import LogView
 from lagom.watch.screen import page
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase
-from lagom.watch.story import JobStory
 from lagom.wire.glance import RegionGlance
 from tests.unit.watch.pictures import (
     BASELINE,
@@ -34,10 +34,8 @@ from tests.unit.watch.pictures import (
 )
 
 
-def told(*events: Base) -> JobStory:
-    story = JobStory()
-    story.read(events)
-    return story
+def told(*events: Base) -> LogView:
+    return LogView(events)
 
 
 def built(seen: RegionGlance, *events: Base, before: RegionGlance | None = None) -> GroupSnapshot:
@@ -159,8 +157,8 @@ def test_the_search_in_numbers() -> None:
 
 
 def test_a_log_begins_anew_with_each_job_in_it() -> None:
-    story = told(*SEARCH, journal.JobEnd(reason="over"), at(START, 9.0))
-    assert (story.end, story.groups, list(story.decisions)) == (None, {}, [])
+    log = told(*SEARCH, journal.JobEnd(reason="over"), at(START, 9.0))
+    assert (log.state.end, log.state.comms, list(log.decisions)) == (None, {}, [])
 
 
 def node(job: JobSnapshot, t: float = 100.0) -> NodeSnapshot:

@@ -15,9 +15,9 @@ from lagom.metrics import exposition
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.watch.build import build_job, counts_of
 from lagom.watch.lines import Lines
+from lagom.watch.log_view import LogView
 from lagom.watch.screen import page
 from lagom.watch.snapshot import NodeSnapshot
-from lagom.watch.story import JobStory
 from lagom.wire.glance import TABLE_BYTES, Untunable, _read
 from lagom.wire.layout import MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
 from lagom.wire.library import library
@@ -44,7 +44,7 @@ def test_random_tables_can_be_shown(seed: int) -> None:
     tables = noise(seed)
     region = ffi.cast("struct lagom_region *", ffi.from_buffer(tables))
     seen = _read(Path("/x"), region, set(range(MAX_PROCESSES)), True)
-    job = build_job(seen, JobStory(), "", {}, counts_of(seen, 1.0))
+    job = build_job(seen, LogView(), "", {}, counts_of(seen, 1.0))
     assert len(job.groups) == MAX_COMMUNICATORS
     node = NodeSnapshot(1.0, "host", (job,))
     out = io.StringIO()

@@ -1,0 +1,264 @@
+"""One communicator, as far as a log tells: its sites, the moves of its search with their speed-ups, how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+
+from lagom.format import format_config, format_site
+from lagom.journal import schema
+from lagom.journal.schema import ConfigRecord, SampleRecord, SiteRecord
+
+#: Plans of one communicator that are remembered; older ones are long decided.
+PLANS_KEPT = 50
+STOCK = ConfigRecord()
+Pairs = list[tuple[SampleRecord, SampleRecord]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A move with its speed-up over stock. ``base``: that of the incumbent it was measured against."""
+
+    move: schema.Move
+    base: float
+    sites: tuple[SiteRecord, ...] = ()
+
+    @property
+    def speedup(self) -> float | None:
+        return self.base / self.move.ratio if self.move.ratio else None
+
+    @property
+    def low(self) -> float | None:
+        return self.base / self.move.ratio_high if self.move.ratio_high else None
+
+    @property
+    def high(self) -> float | None:
+        return self.base / self.move.ratio_low if self.move.ratio_low else None
+
+    @property
+    def settles(self) -> bool:
+        """False for a window that only asked for more samples, or brought none."""
+        return self.move.verdict not in ("more", "missing")
+
+    @property
+    def what(self) -> str:
+        """Which sites the candidate sets otherwise than the incumbent, and how."""
+        if self.move.purpose == "baseline":
+            return "stock against itself"
+        before = self.move.incumbent or (STOCK,) * len(self.move.candidate)
+        tried: dict[str, list[int]] = {}
+        for place, (old, new) in enumerate(zip(before, self.move.candidate, strict=False)):
+            if old != new:
+                tried.setdefault(format_config(new), []).append(place)
+        return "; ".join(f"{self._names(places)}: {config}" for config, places in tried.items()) or "the incumbent"
+
+    def _names(self, places: list[int]) -> str:
+        if len(places) == len(self.move.candidate) > 1:
+            return f"all {len(places)} sites"
+        return ", ".join(format_site(self.sites[at]) if at < len(self.sites) else f"site {at}" for at in places)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteChange:
+    """A site before and after the search: its configs, and its communication time an iteration in the deciding
+    windows."""
+
+    site: SiteRecord
+    chosen: ConfigRecord | None  # None: no search has ended
+    stock_ns: float | None
+    tuned_ns: float | None
+
+    @property
+    def name(self) -> str:
+        return format_site(self.site)
+
+    @property
+    def before(self) -> str:
+        """NCCL's own pick; empty where it was not seen."""
+        return "" if self.site.stock is None else format_config(self.site.stock)
+
+    @property
+    def after(self) -> str:
+        return format_config(self.chosen or STOCK)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the site is no longer left to NCCL."""
+        return self.after != "stock"
+
+
+@dataclass(slots=True)
+class CommState:
+    """One communicator. Of several searches ``moves`` and ``outcome`` are the last one's."""
+
+    index: int
+    communicator: schema.Communicator | None = None
+    program: schema.Program | None = None
+    moves: list[schema.Move] = field(default_factory=list)
+    outcome: schema.Outcome | None = None
+    searches: int = 0  # before this one
+    drifts: int = 0
+    drift: str = ""  # why it is being learnt again; empty once a program is found
+    not_tuned: list[str] = field(default_factory=list)  # why it was left to NCCL
+    plans: dict[int, schema.PlanPublished] = field(default_factory=dict)
+    in_force: schema.PlanPublished | None = None  # the last open-ended plan that every rank agreed to
+    plans_committed: int = 0
+    plans_aborted: int = 0
+    best_speedup: float | None = None  # over stock, of the trials so far
+    _standing: float = 1.0  # speed-up of the incumbent
+    _bases: list[float] = field(default_factory=list)  # the same at each move
+    _tried: set[tuple[ConfigRecord, ...]] = field(default_factory=set)
+    _lost_before: float = 0.0  # in searches that are over
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return (self.communicator.name if self.communicator is not None else "") or f"comm{self.index}"
+
+    @property
+    def ranks(self) -> int:
+        return self.communicator.ranks if self.communicator is not None else 0
+
+    @property
+    def sites(self) -> tuple[SiteRecord, ...]:
+        return self.program.sites if self.program is not None else ()
+
+    @property
+    def period(self) -> int:
+        return self.program.period if self.program is not None else 0
+
+    @property
+    def was_searched(self) -> bool:
+        """Whether there is anything to show."""
+        return bool(self.moves) or self.outcome is not None
+
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """Rules that were put in force by hand."""
+        return self.in_force.rules if self.in_force is not None and self.in_force.purpose == "pin" else ()
+
+    @property
+    def baseline(self) -> schema.Move | None:
+        """Stock against itself: the first levels of X, Y and Z."""
+        return next((move for move in self.moves if move.purpose == "baseline" and move.z is not None), None)
+
+    @property
+    def stock_z(self) -> float | None:
+        """An iteration under stock, as the baseline measured it last."""
+        known = (move.z for move in reversed(self.moves) if move.purpose == "baseline" and move.z is not None)
+        return next(known, None)
+
+    @property
+    def confirmed(self) -> schema.Move | None:
+        """The last move whose candidate was proven better."""
+        return next((move for move in reversed(self.moves) if move.verdict == "confirmed"), None)
+
+    @property
+    def resolvable(self) -> float | None:
+        """The smallest effect, as a fraction of Z, that could be told from nothing at the end, or so far."""
+        if self.outcome is not None and self.outcome.resolvable is not None:
+            return self.outcome.resolvable
+        return self.moves[-1].resolvable if self.moves else None
+
+    @property
+    def windows(self) -> int:
+        """Windows measured by the search; the baseline is not counted."""
+        return sum(move.purpose != "baseline" for move in self.moves)
+
+    @property
+    def configs_tried(self) -> int:
+        """Different assignments among them."""
+        return len(self._tried)
+
+    @property
+    def regret(self) -> float:
+        """Time lost against stock in this search."""
+        if self.outcome is not None:
+            return self.outcome.regret_iterations
+        return self.moves[-1].lost_iterations if self.moves else 0.0
+
+    @property
+    def lost_iterations(self) -> float:
+        """The same of all its searches."""
+        return self._lost_before + self.regret
+
+    def steps(self) -> list[Step]:
+        """Every move with its speed-up over stock."""
+        return [Step(move, base, self.sites) for move, base in zip(self.moves, self._bases, strict=True)]
+
+    def incumbent_line(self) -> list[tuple[int, float]]:
+        """(iteration, speed-up of the incumbent over stock) wherever it changes, from the first move on."""
+        line = [(0 if self.moves[0].iteration is None else self.moves[0].iteration, 1.0)] if self.moves else []
+        for place, step in enumerate(self.steps()):
+            if step.move.verdict == "confirmed" and step.speedup is not None:
+                line.append((place if step.move.iteration is None else step.move.iteration, step.speedup))
+        return line
+
+    def pairs(self, *purposes: str) -> Pairs:
+        """(before, after) of the windows of the last candidate that was measured for the first of these purposes."""
+        for purpose in purposes:
+            moves = [move for move in self.moves if move.purpose == purpose and move.samples]
+            if moves:
+                return [pair for move in moves if move.candidate == moves[-1].candidate for pair in move.samples]
+        return []
+
+    def changes(self, *purposes: str) -> list[SiteChange]:
+        """Every site before and after; times from the final A/B, or from the windows of ``purposes``."""
+        chosen = self.outcome.configs_chosen if self.outcome is not None else ()
+        pairs = self.pairs(*(purposes or ("final",)))
+        before, after = [_site_times(pair[side] for pair in pairs) for side in (0, 1)]
+        return [
+            SiteChange(
+                site,
+                chosen[place] if place < len(chosen) else None,
+                before[place] if place < len(before) else None,
+                after[place] if place < len(after) else None,
+            )
+            for place, site in enumerate(self.sites)
+        ]
+
+    # -- what RunState tells it
+
+    def begin_search(self, program: schema.Program) -> None:
+        """A program was found, perhaps not the first: numbers start anew, what was lost counts on."""
+        self._lost_before = self.lost_iterations
+        self.searches += self.was_searched
+        self.program, self.outcome, self.drift = program, None, ""
+        self.best_speedup, self._standing = None, 1.0
+        for kept in (self.moves, self._bases, self._tried):
+            kept.clear()
+
+    def add_move(self, move: schema.Move) -> None:
+        base = 1.0 if move.purpose == "final" else self._standing
+        self.moves.append(move)
+        self._bases.append(base)
+        if move.purpose != "baseline":
+            self._tried.add(move.candidate)
+        if move.purpose != "baseline" and move.ratio:
+            self.best_speedup = max(base / move.ratio, self.best_speedup or 0.0)
+        if move.verdict == "confirmed" and move.ratio:
+            self._standing = base / move.ratio
+
+    def offer_plan(self, plan: schema.PlanPublished) -> None:
+        self.plans[plan.epoch] = plan
+        while len(self.plans) > PLANS_KEPT:
+            del self.plans[min(self.plans)]
+
+    def commit_plan(self, epoch: int) -> None:
+        self.plans_committed += 1
+        plan = self.plans.get(epoch)
+        if plan is not None and plan.end_call is None:
+            self.in_force = plan
+
+
+def median_of(values: Iterable[float | None]) -> float | None:
+    """The median of those that are known."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _site_times(samples: Iterable[SampleRecord]) -> list[float]:
+    """Medians of each site's communication time, in site order."""
+    rows = [sample.x_by_site for sample in samples if sample.x_by_site]
+    return [median(column) for column in zip(*rows, strict=False)]
