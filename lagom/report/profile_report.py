@@ -18,7 +18,7 @@ from lagom.report import page
 from lagom.timeline import kineto
 from lagom.timeline.groups import describe
 from lagom.timeline.job_profile import PatternRow, Profile
-from lagom.timeline.slowdowns import NOTEWORTHY, FamilyTax
+from lagom.timeline.slowdowns import NOTEWORTHY, FamilySlowdown
 from lagom.timeline.trace_coverage import TIERS
 
 SCHEMA = 1
@@ -243,8 +243,8 @@ def to_json(profile: Profile, source: str) -> dict[str, Any]:
         "sites": [asdict(row) for row in profile.sites],
         "families": [asdict(row) for row in profile.families],
         "kernels": [asdict(one) for one in profile.sufferers],
-        "straggler": profile.together.straggler,
-        "step_samples": [asdict(sample) for sample in profile.together.samples],
+        "straggler": profile.combined.straggler,
+        "step_samples": [asdict(sample) for sample in profile.combined.samples],
         "faults": {str(rank.table.rank): asdict(rank.table.faults) for rank in profile.ranks},
         "measured": {**asdict(profile.measured), "tells": TIERS[profile.measured.tier]},
         "notes": list(profile.notes),
@@ -273,7 +273,7 @@ def groups(profile: Profile) -> list[dict[str, Any]]:
 def by_rank(profile: Profile) -> list[dict[str, Any]]:
     """One row a rank: its own medians of Z, X, Y, what it waits in communication, and its tax; ns."""
     rows = []
-    for rank, wait, tax in zip(profile.ranks, profile.together.wait_ns, profile.taxes, strict=True):
+    for rank, wait, tax in zip(profile.ranks, profile.combined.wait_ns, profile.taxes, strict=True):
         times = rank.step_times().typical()
         numbers = {"z": float(times.z), "x": float(times.x)}
         hidden = {"y": float(times.y), "exposed": float(times.exposed)}
@@ -290,5 +290,5 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _family(profile: Profile, word: str) -> FamilyTax | None:
+def _family(profile: Profile, word: str) -> FamilySlowdown | None:
     return next((row for row in profile.families if row.family == word), None)

@@ -12,7 +12,7 @@ import numpy as np
 from lagom import timeline
 from lagom.errors import LagomError
 from lagom.records import CommConfig
-from lagom.report.tuning_overlap import Overlap
+from lagom.report.tuning_overlap import OverlapChange
 from lagom.report.tuning_story import Search
 from lagom.timeline.config_times import Cut, PatternTimes, by_pattern, cut_of, under
 from lagom.timeline.ring_records import Recorded, excerpts, load_excerpt
@@ -41,7 +41,7 @@ class Patterns:
 class Kernels:
     """What the excerpts of one search show; ``remark`` says what they do not."""
 
-    overlap: Overlap | None = None
+    overlap: OverlapChange | None = None
     patterns: Patterns | None = None
     remark: str = ""
 
@@ -77,7 +77,7 @@ def _wanted(search: Search, number: int) -> tuple[CommConfig, ...]:
     return tuple(record.config() for record in move.candidate)
 
 
-def _overlap(search: Search, files: dict[int, Path], stock: Sequence[timeline.KernelTable]) -> Overlap | None:
+def _overlap(search: Search, files: dict[int, Path], stock: Sequence[timeline.KernelTable]) -> OverlapChange | None:
     """Before and after: after, the latest excerpt of what the search ended on. Stock kernels that are never quiet are
     compared with the tuned ones, where those are pressed less."""
     outcome = search.outcome
@@ -87,7 +87,7 @@ def _overlap(search: Search, files: dict[int, Path], stock: Sequence[timeline.Ke
     for number in reversed([number for number in numbers if number in files]):
         tuned = under(*load_excerpt(files[number]), _wanted(search, number), _LEAST + 1)
         if tuned:
-            return Overlap(search.communicator, timeline.profile(stock, tuned), timeline.profile(tuned))
+            return OverlapChange(search.communicator, timeline.profile(stock, tuned), timeline.profile(tuned))
     return None
 
 

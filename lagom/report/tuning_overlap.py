@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
+class OverlapChange:
     """The same iteration under stock and as tuned. Stock kernels that are never quiet are compared with the tuned run,
     where that presses less."""
 
@@ -50,7 +50,7 @@ class Overlap:
         return [(name, timeline_figure.timeline(one)) for name, one in (("stock", self.before), ("tuned", self.after))]
 
 
-def overlap(story: TuningStory, folder: Path) -> tuple[Overlap | None, str]:
+def overlap(story: TuningStory, folder: Path) -> tuple[OverlapChange | None, str]:
     """Before and after from the raw records in ``folder``; or None and why not (empty: there are no records)."""
     if not has_records(folder):
         return None, ""
@@ -65,7 +65,7 @@ def overlap(story: TuningStory, folder: Path) -> tuple[Overlap | None, str]:
         before, after = under(tables, calls, ()), under(tables, calls, chosen)
         if not before or not after:
             return None, "the raw records hold too few iterations under stock or under the tuned configs to compare."
-        return Overlap(search.communicator, timeline.profile(before, after), timeline.profile(after)), ""
+        return OverlapChange(search.communicator, timeline.profile(before, after), timeline.profile(after)), ""
     except LagomError as error:
         return None, str(error)
 

@@ -10,7 +10,7 @@ from lagom.format import format_percent, format_time
 from lagom.records import STOCK
 from lagom.report import earlier, page, style, tuning_figures, tuning_kernels, tuning_overlap
 from lagom.report.tuning_kernels import Patterns
-from lagom.report.tuning_overlap import Overlap
+from lagom.report.tuning_overlap import OverlapChange
 from lagom.report.tuning_story import Search, SiteChange, Step, TuningStory
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Part:
     sites: Markup | None
     changes: list[SiteChange]
     steps: list[Step]
-    overlap: Overlap | None = None
+    overlap: OverlapChange | None = None
     timelines: list[tuple[str, Markup]] = field(default_factory=list)
     patterns: Patterns | None = None
     pattern_picture: Markup | None = None
@@ -96,7 +96,7 @@ def write_folder(story: TuningStory, folder: Path, source: str, records: Path | 
 
 
 def _part(
-    search: Search, folder: Path, written: list[Path], overlap: Overlap | None, patterns: Patterns | None
+    search: Search, folder: Path, written: list[Path], overlap: OverlapChange | None, patterns: Patterns | None
 ) -> Part:
     name = search.name or f"communicator {search.communicator}"
     prefix = f"{search.communicator}-" if search.communicator else ""

@@ -36,15 +36,15 @@ class Busy:
         computing = merge(table.start[compute], table.end[compute])
         return cls(communication, computing, intersect(communication, computing))
 
-    def between(self, begin: ArrayLike, end: ArrayLike) -> Times:
+    def between(self, begin: ArrayLike, end: ArrayLike) -> OverlapTimes:
         """The times of each range ``begin[i] .. end[i]`` (any shape)."""
         low, high = np.asarray(begin, np.int64), np.asarray(end, np.int64)
         parts = (within(part, low, high) for part in (self.communication, self.compute, self.both))
-        return Times((high - low).astype(float), *(part.astype(float) for part in parts))
+        return OverlapTimes((high - low).astype(float), *(part.astype(float) for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class OverlapTimes:
     """X, Y, Z and overlap of one or many ranges; arrays of one shape, ns."""
 
     z: Floats
@@ -76,9 +76,9 @@ class Times:
         y = self.y if quiet_y is None else quiet_y
         return _ratio(self.x + y - (self.x + self.y - self.overlap), np.minimum(self.x, y))
 
-    def typical(self) -> Times:
+    def typical(self) -> OverlapTimes:
         """Medians over the first axis."""
-        return Times(*(np.median(part, axis=0) for part in (self.z, self.x, self.y, self.overlap)))
+        return OverlapTimes(*(np.median(part, axis=0) for part in (self.z, self.x, self.y, self.overlap)))
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

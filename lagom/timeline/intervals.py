@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Times = NDArray[np.int64]
+Nanoseconds = NDArray[np.int64]
 
 
 class IntervalSet(NamedTuple):
     """Disjoint intervals in ascending order; ``start[i] < end[i] < start[i + 1]``."""
 
-    start: Times
-    end: Times
+    start: Nanoseconds
+    end: Nanoseconds
 
     @property
     def length(self) -> int:
@@ -32,7 +32,7 @@ def empty() -> IntervalSet:
     return IntervalSet(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def merge(start: Times, end: Times, gap: int = 0) -> IntervalSet:
+def merge(start: Nanoseconds, end: Nanoseconds, gap: int = 0) -> IntervalSet:
     """The union of intervals in any order, with holes of up to ``gap`` ns closed. Intervals of no length add
     nothing."""
     real = end > start
@@ -60,7 +60,7 @@ def intersect(a: IntervalSet, b: IntervalSet) -> IntervalSet:
     return IntervalSet(np.maximum(a.start[left], b.start[right]), np.minimum(a.end[left], b.end[right]))
 
 
-def before(intervals: IntervalSet, times: Times) -> Times:
+def before(intervals: IntervalSet, times: Nanoseconds) -> Nanoseconds:
     """How much of the set lies before each of ``times``: the primitive that makes every other length cheap.
 
     The part of the set within ``[u, v)`` is ``before(set, v) - before(set, u)``. Shape of ``times``, ns.
@@ -74,12 +74,14 @@ def before(intervals: IntervalSet, times: Times) -> Times:
     return np.where(index > 0, total[index] - overshoot, 0)
 
 
-def within(intervals: IntervalSet, start: Times, end: Times) -> Times:
+def within(intervals: IntervalSet, start: Nanoseconds, end: Nanoseconds) -> Nanoseconds:
     """How much of the set lies in each ``[start[i], end[i])``, ns."""
     return before(intervals, end) - before(intervals, start)
 
 
-def weight_before(start: Times, end: Times, weight: NDArray[np.float64], times: Times) -> NDArray[np.float64]:
+def weight_before(
+    start: Nanoseconds, end: Nanoseconds, weight: NDArray[np.float64], times: Nanoseconds
+) -> NDArray[np.float64]:
     """Integral up to each of ``times`` of the sum of ``weight[i]`` over the intervals that are open; they may overlap.
 
     With ``weight`` = channels of a communication kernel: SM-nanoseconds taken from compute so far.

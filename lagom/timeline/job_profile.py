@@ -18,12 +18,12 @@ from lagom.timeline.groups import Groups, describe, find_groups
 from lagom.timeline.kernel_names import NO_FUNCTION, is_symmetric
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.kineto import TraceError
-from lagom.timeline.ranks import Rank, Together, together
+from lagom.timeline.ranks import CombinedRanks, RankTimeline, combine_ranks
 from lagom.timeline.reference_kernels import Contention
 from lagom.timeline.reference_trace import refer
-from lagom.timeline.slowdowns import NOTEWORTHY, FamilyTax, Sufferer, Tax
+from lagom.timeline.slowdowns import NOTEWORTHY, FamilySlowdown, KernelSlowdown, Tax
 from lagom.timeline.steps import find_steps
-from lagom.timeline.trace_coverage import HOST, NCCL_ALONE, TIERS, Calls, Measured, measured, z_by_calls
+from lagom.timeline.trace_coverage import HOST, NCCL_ALONE, TIERS, Calls, TraceCoverage, measured, z_by_calls
 
 #: Pressure left in a quiet recording, and difference of the clocks, that are worth a remark.
 _PRESSURE_LEFT, _OTHER_PACE = 0.02, 0.05
@@ -67,8 +67,8 @@ class Profile:
     ``overlap_ratio``, ``exposed`` and ``idle`` of the rank shown; shares are of 1. What cannot be seen is NaN: without
     compute kernels everything but Z and X."""
 
-    ranks: tuple[Rank, ...]
-    together: Together
+    ranks: tuple[RankTimeline, ...]
+    combined: CombinedRanks
     shown: int
     steps: int
     irregular: int
@@ -83,10 +83,10 @@ class Profile:
     taxes: tuple[Tax, ...]
     patterns: tuple[PatternRow, ...]
     sites: tuple[SiteRow, ...]
-    sufferers: tuple[Sufferer, ...]
-    families: tuple[FamilyTax, ...]
+    sufferers: tuple[KernelSlowdown, ...]
+    families: tuple[FamilySlowdown, ...]
     contention: Contention
-    measured: Measured
+    measured: TraceCoverage
     notes: tuple[str, ...]
 
     @property
@@ -95,7 +95,7 @@ class Profile:
         return self.measured.tier != NCCL_ALONE
 
     @property
-    def rank(self) -> Rank:
+    def rank(self) -> RankTimeline:
         """The rank shown."""
         return self.ranks[self.shown]
 
@@ -122,14 +122,14 @@ def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), ca
     if quiet:
         losses = _referred(ranks, losses, quiet)
     taxes = [slowdowns.summarise(rank.table, rank.steps, one) for rank, one in zip(ranks, losses, strict=True)]
-    merged = together(ranks)
+    merged = combine_ranks(ranks)
     times = [rank.step_times() for rank in ranks]
     lengths = [float(np.median(part.z)) for part in times]
     shown = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
     rank, contention = ranks[shown], losses[shown]
     found = Profile(
         ranks=tuple(ranks),
-        together=merged,
+        combined=merged,
         shown=shown,
         steps=len(merged.samples),
         irregular=sum(one.steps.irregular for one in ranks),
@@ -168,7 +168,9 @@ def _without_compute(found: Profile) -> Profile:
     )  # fmt: skip
 
 
-def _referred(ranks: Sequence[Rank], losses: Sequence[Contention], quiet: Sequence[KernelTable]) -> list[Contention]:
+def _referred(
+    ranks: Sequence[RankTimeline], losses: Sequence[Contention], quiet: Sequence[KernelTable]
+) -> list[Contention]:
     """The ranks' contention with the gaps filled from the quiet recording of the same rank, else of its first."""
     seen = {}
     for table in (table for table in quiet if len(table)):
@@ -183,19 +185,19 @@ def _referred(ranks: Sequence[Rank], losses: Sequence[Contention], quiet: Sequen
     ]
 
 
-def _ranks(tables: Sequence[KernelTable]) -> list[Rank]:
+def _ranks(tables: Sequence[KernelTable]) -> list[RankTimeline]:
     """Every rank cut; position 0 and, where the sequence of collectives is the same, the groups are the first
     rank's."""
-    ranks: list[Rank] = []
+    ranks: list[RankTimeline] = []
     for table in tables:
         first = ranks[0] if ranks else None
         steps = find_steps(table, first.steps if first else None)
         busy = Busy.of(table)
-        ranks.append(Rank(table, steps, busy, find_groups(table, steps, busy)))
+        ranks.append(RankTimeline(table, steps, busy, find_groups(table, steps, busy)))
     return ranks
 
 
-def _patterns(rank: Rank, contention: Contention) -> tuple[PatternRow, ...]:
+def _patterns(rank: RankTimeline, contention: Contention) -> tuple[PatternRow, ...]:
     if not rank.groups.count:
         return ()
     times, lost = rank.group_times(), _loss_by_group(rank, contention)
@@ -214,7 +216,7 @@ def _patterns(rank: Rank, contention: Contention) -> tuple[PatternRow, ...]:
     return tuple(rows)
 
 
-def _loss_by_group(rank: Rank, contention: Contention) -> np.ndarray:
+def _loss_by_group(rank: RankTimeline, contention: Contention) -> np.ndarray:
     """Steps x groups: contention loss of the compute kernels that start in each group, ns."""
     bounds = rank.groups.bounds(rank.table, rank.steps)
     start = rank.table.start[rank.steps.index[:, contention.places]]
@@ -225,7 +227,7 @@ def _loss_by_group(rank: Rank, contention: Contention) -> np.ndarray:
     return lost
 
 
-def _sites(rank: Rank, merged: Together) -> tuple[SiteRow, ...]:
+def _sites(rank: RankTimeline, merged: CombinedRanks) -> tuple[SiteRow, ...]:
     groups: Groups = rank.groups
     rows = rank.steps.index[:, groups.places]
     start, end = rank.table.start[rows], rank.table.end[rows]
@@ -244,7 +246,7 @@ def _sites(rank: Rank, merged: Together) -> tuple[SiteRow, ...]:
     return tuple(found)
 
 
-def _notes(ranks: Sequence[Rank], taxes: Sequence[Tax], merged: Together) -> list[str]:
+def _notes(ranks: Sequence[RankTimeline], taxes: Sequence[Tax], merged: CombinedRanks) -> list[str]:
     faulty = [rank.table for rank in ranks if rank.table.faults.dropped]
     notes = [f"rank {table.rank}: records with faults: {table.faults}." for table in faulty]
     if not all(rank.steps.periodic for rank in ranks):

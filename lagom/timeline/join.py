@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.timeline.kernel_names import NO_FUNCTION, Kind, is_symmetric
+from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, is_symmetric
 from lagom.timeline.kernel_table import KERNEL_RING, NO_CALL, KernelTable
 
 P2P = "point-to-point: NCCL does not ask its tuner"
@@ -100,7 +100,7 @@ class _Work:
     def leave_out_untunable(self) -> None:
         """Kernels that never reach the tuner."""
         symmetric = np.array([is_symmetric(name) for name in self.table.names], bool)[self.table.name]
-        self._refuse(np.flatnonzero(self.open & (self.table.kind == Kind.P2P)), P2P)
+        self._refuse(np.flatnonzero(self.open & (self.table.kind == KernelKind.P2P)), P2P)
         self._refuse(np.flatnonzero(self.open & symmetric), SYMMETRIC)
         self._refuse(np.flatnonzero(self.open & (self.table.function == NO_FUNCTION)), UNKNOWN_FUNCTION)
 

@@ -5,8 +5,8 @@ brings all to one spelling, :func:`label` makes it short enough for a table, :fu
 is. A name is a hint, never a fact: `ncclDevKernel_AllGather_RING_LL` is NCCL's one AllGather kernel and usually runs
 SIMPLE.
 
-The classes (:class:`Kind`) are those of HolisticTraceAnalysis (``nccl…Kernel`` is communication; memory copies are
-neither communication nor compute), so that both tools speak of the same X and Y; ours also tells collectives, which
+The classes (:class:`KernelKind`) are those of HolisticTraceAnalysis (``nccl…Kernel`` is communication; memory copies
+are neither communication nor compute), so that both tools speak of the same X and Y; ours also tells collectives, which
 NCCL asks its tuner about, from point-to-point, which it does not. Done once per distinct name, never per kernel.
 """
 
@@ -19,7 +19,7 @@ from functools import lru_cache
 from lagom.records import Function
 
 
-class Kind(IntEnum):
+class KernelKind(IntEnum):
     """As ``enum lagom_span_kind`` of ``csrc/protocol/lagom_protocol.h``. OTHER: copies, memsets, synchronisation."""
 
     COMPUTE = 0
@@ -110,12 +110,12 @@ def family(name: str) -> str:
     return next((word for word, pattern in _FAMILIES if pattern.search(name)), "other")
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> KernelKind:
     """The class of a kernel by its name, mangled or not."""
     plain = plain_name(name)
     if _NCCL.match(plain):
-        return Kind.P2P if _P2P.search(plain) else Kind.COLLECTIVE
-    return Kind.OTHER if _OTHER.match(plain) else Kind.COMPUTE
+        return KernelKind.P2P if _P2P.search(plain) else KernelKind.COLLECTIVE
+    return KernelKind.OTHER if _OTHER.match(plain) else KernelKind.COMPUTE
 
 
 def function_of(name: str) -> int:

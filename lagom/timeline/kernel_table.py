@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lagom.timeline.kernel_names import NO_FUNCTION, Kind, function_of, kind_of
+from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, function_of, kind_of
 
 _COLUMNS = (
     "start", "end", "stream", "name", "grid", "block", "channels", "kind", "function", "slot", "call", "bytes"
@@ -90,12 +90,12 @@ class KernelTable:
     @property
     def is_communication(self) -> NDArray[np.bool_]:
         """Collectives and point-to-point."""
-        return (self.kind == Kind.COLLECTIVE) | (self.kind == Kind.P2P)
+        return (self.kind == KernelKind.COLLECTIVE) | (self.kind == KernelKind.P2P)
 
     @property
     def is_compute(self) -> NDArray[np.bool_]:
         """Kernels that are neither communication nor memory copies."""
-        return self.kind == Kind.COMPUTE
+        return self.kind == KernelKind.COMPUTE
 
 
 def build(
@@ -139,7 +139,7 @@ def build(
     }
     columns["kind"] = _by_name(kind, [kind_of(spelling) for spelling in spellings], ids)
     columns["function"] = _by_name(function, [function_of(spelling) for spelling in spellings], ids)
-    columns["function"][columns["kind"] != Kind.COLLECTIVE] = NO_FUNCTION
+    columns["function"][columns["kind"] != KernelKind.COLLECTIVE] = NO_FUNCTION
     columns, faults = _clean(columns, malformed)
     return KernelTable(**columns, names=spellings, rank=rank, sms=sms, source=source, faults=faults)
 

@@ -22,7 +22,7 @@ import numpy as np
 from lagom.errors import LagomError
 from lagom.files import write_named
 from lagom.records import Function
-from lagom.timeline.kernel_names import NO_FUNCTION, Kind, function_of, kind_of, plain_name
+from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, function_of, kind_of, plain_name
 from lagom.timeline.kernel_table import KernelTable, build
 
 
@@ -211,7 +211,7 @@ def _kernels(table: KernelTable, base: int) -> Iterable[dict[str, Any]]:
     for index in range(len(table)):
         yield {
             "ph": "X",
-            "cat": "gpu_memcpy" if table.kind[index] == Kind.OTHER else "kernel",
+            "cat": "gpu_memcpy" if table.kind[index] == KernelKind.OTHER else "kernel",
             "name": names[table.name[index]],
             "pid": table.rank,
             "tid": int(table.stream[index]),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Sample
-from lagom.timeline.busy_times import Busy, Floats, Times
+from lagom.timeline.busy_times import Busy, Floats, OverlapTimes
 from lagom.timeline.groups import Groups
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.steps import Steps
@@ -25,7 +25,7 @@ _OWN_WAIT_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class RankTimeline:
     """One rank's timeline, cut into steps and groups."""
 
     table: KernelTable
@@ -38,18 +38,18 @@ class Rank:
         """Steps x communication kernels in order: durations."""
         return self.table.duration[self.steps.index[:, self.groups.places]]
 
-    def step_times(self) -> Times:
+    def step_times(self) -> OverlapTimes:
         """Times of every step."""
         return self.busy.between(self.steps.begin, self.steps.end)
 
-    def group_times(self) -> Times:
+    def group_times(self) -> OverlapTimes:
         """Times of every group of every step (steps x groups)."""
         bounds = self.groups.bounds(self.table, self.steps)
         return self.busy.between(bounds[:, :-1], bounds[:, 1:])
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class CombinedRanks:
     """All ranks' steps as one: ``samples`` one a step; ``x`` steps x communication kernels of the first rank, minima
     over ranks; ``wait_ns`` for each rank what it waits in communication a step (median; NaN for one that runs other
     collectives); ``straggler`` a rank or None."""
@@ -105,7 +105,7 @@ def _by_time(steps: Sequence[Steps]) -> list[NDArray[np.int64]] | None:
     return rows if unique and both.sum() * 2 >= base.count else None
 
 
-def together(ranks: Sequence[Rank]) -> Together:
+def combine_ranks(ranks: Sequence[RankTimeline]) -> CombinedRanks:
     """All ranks as one. Ranks whose collectives differ from the first one's add to X, Y and Z of the step only."""
     rows, how = align([rank.steps for rank in ranks], [rank.table for rank in ranks])
     parts = [rank.step_times() for rank in ranks]
@@ -122,10 +122,10 @@ def together(ranks: Sequence[Rank]) -> Together:
     )
     straggler = _straggler(wait, float(np.median(z.max(axis=0)))) if z.size else None
     named = None if straggler is None else ranks[straggler].table.rank
-    return Together(samples, least, tuple(wait.tolist()), named, how)
+    return CombinedRanks(samples, least, tuple(wait.tolist()), named, how)
 
 
-def _in_order_of(base: Rank, rank: Rank, rows: NDArray[np.int64]) -> Floats:
+def _in_order_of(base: RankTimeline, rank: RankTimeline, rows: NDArray[np.int64]) -> Floats:
     """Durations of ``rank``'s communication kernels (steps x kernels), in the order of ``base``'s: the n-th of a kind
     is the n-th of that kind on every rank, whichever stream came first. NaN if the kinds are not the same."""
     wanted, given = _kinds(base), _kinds(rank)
@@ -138,7 +138,7 @@ def _in_order_of(base: Rank, rank: Rank, rows: NDArray[np.int64]) -> Floats:
     return durations[:, [places[kind].pop(0) for kind in wanted]]
 
 
-def _kinds(rank: Rank) -> list[tuple[str, int]]:
+def _kinds(rank: RankTimeline) -> list[tuple[str, int]]:
     kernels, table = rank.steps.index[0, rank.groups.places], rank.table
     names = [table.names[name] for name in table.name[kernels]]
     return list(zip(names, table.bytes[kernels].tolist(), strict=True))

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import Function
-from lagom.timeline.kernel_names import NO_FUNCTION, Kind
+from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind
 from lagom.timeline.kernel_table import KERNEL_RING, NO_CALL, KernelTable, build
 from lagom.timeline.kineto import TraceError
 from lagom.wire import layout
@@ -131,15 +131,15 @@ def _names(text: str) -> dict[int, str]:
 def from_ring(spans: NDArray[Any], names: Mapping[int, str] | None = None, rank: int = 0, sms: int = 0) -> KernelTable:
     """A table from ring records of one process. Kind and function are taken from the record, not from the name."""
     spans = spans[spans["source"] != layout.SPAN_NCCL_EVENT]
-    kind = np.where(spans["kind"] <= max(Kind), spans["kind"], Kind.OTHER)
+    kind = np.where(spans["kind"] <= max(KernelKind), spans["kind"], KernelKind.OTHER)
     function = np.where(spans["function"] <= max(Function), spans["function"], NO_FUNCTION)
     spellings, index = _spelled(spans, function, dict(names or {}))
-    bad = (spans["kind"] > max(Kind)) | (spans["source"] > layout.SPAN_SIMULATED)
+    bad = (spans["kind"] > max(KernelKind)) | (spans["source"] > layout.SPAN_SIMULATED)
     keep = np.flatnonzero(~bad)
     return build(
         spans["start_ns"][keep], spans["end_ns"][keep], spans["stream"][keep], spellings, index[keep],
         grid=_blocks(spans)[keep], block=spans["threads"][keep], channels=spans["channels"][keep],
-        kind=kind[keep], function=np.where(kind == Kind.COLLECTIVE, function, NO_FUNCTION)[keep],
+        kind=kind[keep], function=np.where(kind == KernelKind.COLLECTIVE, function, NO_FUNCTION)[keep],
         slot=_minus_one(spans["slot"], layout.UNKNOWN_RANK)[keep], call=_minus_one(spans["call"], layout.NO_CALL)[keep],
         size=spans["bytes"][keep], rank=rank, sms=sms, source=KERNEL_RING, malformed=int(bad.sum()),
     )  # fmt: skip
@@ -152,7 +152,7 @@ def _spelled(
     function, as NCCL's kernels are, so that whoever reads the name knows what it is."""
     hashes, index = np.unique(spans["name"], return_inverse=True)
     spellings = [known.get(int(value), f"kernel#{value:08x}") for value in hashes]
-    nameless = (spans["name"] == 0) & (spans["kind"] == Kind.COLLECTIVE) & (function != NO_FUNCTION)
+    nameless = (spans["name"] == 0) & (spans["kind"] == KernelKind.COLLECTIVE) & (function != NO_FUNCTION)
     for one in (one for one in Function if (nameless & (function == one)).any()):
         index = np.where(nameless & (function == one), len(spellings), index)
         spellings.append(f"ncclDevKernel_{one.name.title().replace('_', '')}")

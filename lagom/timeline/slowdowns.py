@@ -159,7 +159,7 @@ def _split(table: KernelTable, steps: Steps, contention: Contention) -> Floats |
 
 
 @dataclass(frozen=True, slots=True)
-class Sufferer:
+class KernelSlowdown:
     """One kernel by name: how many a step, mean ns under communication and of their likes when quiet, the ratio of
     both, and its tax a step."""
 
@@ -173,7 +173,7 @@ class Sufferer:
 
 
 @dataclass(frozen=True, slots=True)
-class FamilyTax:
+class FamilySlowdown:
     """One sort of work (matmul, attention, ...): a step's time, the part of it under communication, how much slower
     that part is than its likes when quiet (total over total; 1 = not at all, NaN = unknown), and its tax a step, ns."""
 
@@ -184,7 +184,7 @@ class FamilyTax:
     tax_ns: float
 
 
-def families(table: KernelTable, steps: Steps, contention: Contention) -> list[FamilyTax]:
+def families(table: KernelTable, steps: Steps, contention: Contention) -> list[FamilySlowdown]:
     """Tax by sort of work, largest time first."""
     words = [family(name) for name in table.names]
     of_place = [words[name] for name in table.name[steps.index[0, contention.places]]]
@@ -194,11 +194,11 @@ def families(table: KernelTable, steps: Steps, contention: Contention) -> list[F
     return sorted(found, key=lambda one: -one.ns)
 
 
-def _family_tax(word: str, contention: Contention, mine: NDArray[np.bool_]) -> FamilyTax:
+def _family_tax(word: str, contention: Contention, mine: NDArray[np.bool_]) -> FamilySlowdown:
     duration, quiet, covered = (part[:, mine] for part in (contention.duration, contention.quiet, contention.covered))
     loud = (covered >= LOUD_FROM) & (quiet > 0)
     reference = float(quiet[loud].sum())
-    return FamilyTax(
+    return FamilySlowdown(
         family=word,
         ns=float(duration.sum(axis=1).mean()),
         under_ns=float((duration * covered).sum(axis=1).mean()),
@@ -207,7 +207,7 @@ def _family_tax(word: str, contention: Contention, mine: NDArray[np.bool_]) -> F
     )
 
 
-def sufferers(table: KernelTable, steps: Steps, contention: Contention) -> list[Sufferer]:
+def sufferers(table: KernelTable, steps: Steps, contention: Contention) -> list[KernelSlowdown]:
     """Kinds of kernels by tax, worst first. Slow-down: total over its kernels under communication of duration /
     quiet."""
     names = table.name[steps.index[0, contention.places]]
@@ -215,14 +215,14 @@ def sufferers(table: KernelTable, steps: Steps, contention: Contention) -> list[
     return sorted((one for one in found if one is not None), key=lambda one: -one.tax_ns)
 
 
-def _sufferer(table: KernelTable, name: int, contention: Contention, mine: NDArray[np.bool_]) -> Sufferer | None:
+def _sufferer(table: KernelTable, name: int, contention: Contention, mine: NDArray[np.bool_]) -> KernelSlowdown | None:
     duration, quiet, covered = (part[:, mine] for part in (contention.duration, contention.quiet, contention.covered))
     loud = (covered >= LOUD_FROM) & (quiet > 0)
     if not loud.any():
         loud = (covered > QUIET_UP_TO) & (quiet > 0)
     if not loud.any():
         return None
-    return Sufferer(
+    return KernelSlowdown(
         name=table.names[name],
         calls=int(mine.sum()),
         quiet_ns=float(quiet[loud].mean()),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.timeline.join import join, tunable_share
-from lagom.timeline.kernel_names import Kind
+from lagom.timeline.kernel_names import KernelKind
 from lagom.timeline.kernel_period import find_period
 from lagom.timeline.kernel_table import KernelTable
 from lagom.wire.layout import CALL_RECORD
@@ -30,7 +30,7 @@ Calls = Mapping[int, Mapping[int, NDArray[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TraceCoverage:
     """``tier`` is a key of :data:`TIERS`; ``sources`` say where the kernels come from. Counts are over all ranks and
     steps; ``calls_known`` is False where no calls were recorded beside the kernels, as in a Kineto trace."""
 
@@ -45,17 +45,17 @@ class Measured:
     tunable_share: float = float("nan")  # joined share of the kernels that a tuner could reach
 
 
-def measured(tables: Sequence[KernelTable], calls: Calls | None = None) -> Measured:
+def measured(tables: Sequence[KernelTable], calls: Calls | None = None) -> TraceCoverage:
     """What the kernels of all ranks show, and with ``calls`` how they join."""
     tier, sources = _tier(tables), tuple(dict.fromkeys(table.source for table in tables if table.source))
     if not calls:
-        return Measured(tier, sources)
+        return TraceCoverage(tier, sources)
     joins = [join(table, calls.get(table.rank, {})) for table in tables]
     reasons: Counter[str] = Counter()
     for one in joins:
         reasons.update(one.unjoined)
     exact, by_order = sum(one.exact for one in joins), sum(one.by_order for one in joins)
-    return Measured(
+    return TraceCoverage(
         tier=tier,
         sources=sources,
         calls_known=True,
@@ -80,6 +80,6 @@ def z_by_calls(calls: Calls) -> float | None:
 
 
 def _tier(tables: Sequence[KernelTable]) -> str:
-    compute = any((table.kind == Kind.COMPUTE).any() for table in tables)
+    compute = any((table.kind == KernelKind.COMPUTE).any() for table in tables)
     communication = any(table.is_communication.any() for table in tables)
     return "timeline" if compute and communication else NCCL_ALONE if communication else "compute kernels"

@@ -21,7 +21,7 @@ from lagom.report import profile_report
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.simulated_trace import build_kernel_table, throttled
 from lagom.timeline import Profile, kineto
-from lagom.timeline.trace_coverage import Measured
+from lagom.timeline.trace_coverage import TraceCoverage
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL
 
 DUMP = Path(__file__).resolve().parents[2] / "data" / "kernels_fsdp_6x_llama8b_layer_T4096_h200x8_rank0.txt.gz"
@@ -90,7 +90,7 @@ def test_the_written_trace_says_the_same_again(simulated: Profile, tmp_path: Pat
     profile_report.write_folder(simulated, tmp_path, "x")
     again = timeline.profile(timeline.load(tmp_path / "trace.json.gz"))
     shown = timeline.profile([simulated.rank.table])
-    assert again.together.samples == shown.together.samples
+    assert again.combined.samples == shown.combined.samples
     assert again.tax == shown.tax
     assert repr(again.patterns) == repr(shown.patterns)
 
@@ -233,7 +233,7 @@ def test_how_it_was_measured_is_said_everywhere(real: Profile, tmp_path: Path) -
     lines = profile_report.how_measured(real)
     assert lines[0].startswith("Measured: timeline (")
     assert "no calls were recorded" in lines[1]
-    counts = Measured("timeline", (), True, 90, 5, 95, 1, {"point-to-point: NCCL does not ask its tuner": 7}, 0.95)
+    counts = TraceCoverage("timeline", (), True, 90, 5, 95, 1, {"point-to-point: NCCL does not ask its tuner": 7}, 0.95)
     joined = replace(real, measured=counts)
     said = " ".join(profile_report.how_measured(joined))
     assert "95.0 % of the kernels that can be tuned (90 by call number, 5 by order); 95 of 96 calls" in said

@@ -9,7 +9,7 @@ from timeline_helpers import DATA
 
 from lagom.records import Function
 from lagom.timeline import load
-from lagom.timeline.kernel_names import NO_FUNCTION, Kind, family, function_of, kind_of, label, plain_name
+from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind, family, function_of, kind_of, label, plain_name
 
 MANGLED = "_Z31ncclDevKernel_AllGather_RING_LL24ncclDevKernelArgsStorag"
 
@@ -39,18 +39,26 @@ def test_every_kernel_of_a_torch_trace_has_a_label() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "function"),
     [
-        (MANGLED, Kind.COLLECTIVE, Function.ALL_GATHER),
-        ("_Z44ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL24ncclDevKer", Kind.COLLECTIVE, Function.REDUCE_SCATTER),
-        ("ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgs<4096ul>)", Kind.COLLECTIVE, Function.ALL_REDUCE),
-        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", Kind.COLLECTIVE, Function.ALL_REDUCE),
-        ("ncclDevKernel_Broadcast_RING_LL", Kind.COLLECTIVE, Function.BROADCAST),
-        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", Kind.P2P, NO_FUNCTION),
-        ("Memcpy DtoD (Device -> Device)", Kind.OTHER, NO_FUNCTION),
-        ("Memset (Device)", Kind.OTHER, NO_FUNCTION),
-        ("void at::native::reduce_kernel<512, 1>(at::native::ReduceOp<float>)", Kind.COMPUTE, Function.REDUCE),
+        (MANGLED, KernelKind.COLLECTIVE, Function.ALL_GATHER),
+        (
+            "_Z44ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL24ncclDevKer",
+            KernelKind.COLLECTIVE,
+            Function.REDUCE_SCATTER,
+        ),
+        (
+            "ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgs<4096ul>)",
+            KernelKind.COLLECTIVE,
+            Function.ALL_REDUCE,
+        ),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)", KernelKind.COLLECTIVE, Function.ALL_REDUCE),
+        ("ncclDevKernel_Broadcast_RING_LL", KernelKind.COLLECTIVE, Function.BROADCAST),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", KernelKind.P2P, NO_FUNCTION),
+        ("Memcpy DtoD (Device -> Device)", KernelKind.OTHER, NO_FUNCTION),
+        ("Memset (Device)", KernelKind.OTHER, NO_FUNCTION),
+        ("void at::native::reduce_kernel<512, 1>(at::native::ReduceOp<float>)", KernelKind.COMPUTE, Function.REDUCE),
     ],
 )
-def test_kind_and_function(name: str, kind: Kind, function: int) -> None:
+def test_kind_and_function(name: str, kind: KernelKind, function: int) -> None:
     assert kind_of(name) is kind
     assert function_of(name) == function
 

@@ -16,7 +16,7 @@ from lagom.records import Function
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.simulated_trace import build_kernel_table
 from lagom.timeline import TraceError, from_ring, load, load_all
-from lagom.timeline.kernel_names import NO_FUNCTION, Kind
+from lagom.timeline.kernel_names import NO_FUNCTION, KernelKind
 from lagom.timeline.kineto import write
 
 
@@ -68,7 +68,7 @@ def test_kineto_as_torch_writes_it(tmp_path: Path) -> None:
     assert found.duration[gather] == 1500
     assert found.bytes[gather] == 16_000  # the whole gathered buffer, as NCCL counts it
     assert found.function[gather] == Function.ALL_GATHER
-    assert sorted(found.kind.tolist()) == [Kind.COMPUTE, Kind.COLLECTIVE, Kind.OTHER]
+    assert sorted(found.kind.tolist()) == [KernelKind.COMPUTE, KernelKind.COLLECTIVE, KernelKind.OTHER]
     assert found.grid.max() == 132
 
 

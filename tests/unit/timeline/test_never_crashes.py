@@ -27,7 +27,7 @@ def made(rows: list[tuple[int, int, int, int]], scale: int = 1) -> KernelTable:
 
 def obeys_arithmetic(table: KernelTable) -> None:
     found = profile([table])
-    for sample in found.together.samples:
+    for sample in found.combined.samples:
         assert sample.x is not None
         assert sample.y is not None
         assert 0 <= sample.x <= sample.z

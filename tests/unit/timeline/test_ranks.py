@@ -28,7 +28,7 @@ def late(rank: int, delay: float, steps: int = 6) -> KernelTable:
 
 
 def test_x_is_the_minimum_y_and_z_the_maximum() -> None:
-    merged = profile([late(0, 0), late(1, 120), late(2, 40)]).together
+    merged = profile([late(0, 0), late(1, 120), late(2, 40)]).combined
     assert {sample.x for sample in merged.samples} == {180_000.0}
     assert {sample.y for sample in merged.samples} == {720_000.0}
     assert {sample.z for sample in merged.samples} == {1_000_000.0}
@@ -37,9 +37,9 @@ def test_x_is_the_minimum_y_and_z_the_maximum() -> None:
 
 
 def test_the_straggler_is_the_one_that_never_waits() -> None:
-    assert profile([late(0, 0), late(1, 120), late(2, 0), late(3, 5)]).together.straggler == 1
-    assert profile([late(0, 0), late(1, 2), late(2, 1)]).together.straggler is None
-    assert profile([late(0, 0)]).together.straggler is None
+    assert profile([late(0, 0), late(1, 120), late(2, 0), late(3, 5)]).combined.straggler == 1
+    assert profile([late(0, 0), late(1, 2), late(2, 1)]).combined.straggler is None
+    assert profile([late(0, 0)]).combined.straggler is None
     notes = profile([late(0, 0), late(1, 120), late(2, 0)]).notes
     assert any("rank 1 arrives last" in note for note in notes)
 
@@ -50,8 +50,8 @@ def test_the_order_of_the_ranks_does_not_matter() -> None:
     for seed in range(3):
         mixed = random.Random(seed).sample(ranks, 3)
         found = profile(mixed)
-        assert found.together.samples == expected.together.samples
-        assert found.together.straggler == expected.together.straggler
+        assert found.combined.samples == expected.combined.samples
+        assert found.combined.straggler == expected.combined.straggler
         assert (found.z, found.x, found.y, found.exposed) == (expected.z, expected.x, expected.y, expected.exposed)
         assert found.rank.table.rank == expected.rank.table.rank
 
@@ -62,7 +62,7 @@ def test_shift_and_record_order_do_not_matter(shift: int, seed: int) -> None:
     ranks = [training(5, rank=0), training(5, rank=1, start=900)]
     moved = [mixed(one, shift, seed) for one in ranks]
     a, b = profile(ranks), profile(moved)
-    assert a.together.samples == b.together.samples
+    assert a.combined.samples == b.combined.samples
     assert a.patterns == b.patterns or repr(a.patterns) == repr(b.patterns)
     assert a.tax == b.tax
 
@@ -99,7 +99,7 @@ def test_steps_are_matched_by_call_number_where_it_is_known() -> None:
 
 def test_clocks_that_do_not_agree_are_said() -> None:
     found = profile([training(5, rank=0), training(5, rank=1, start=10**12)])
-    assert found.together.aligned_by == "order"
+    assert found.combined.aligned_by == "order"
     assert any("clocks do not agree" in note for note in found.notes)
 
 
@@ -117,7 +117,7 @@ def test_ranks_whose_streams_start_in_another_order_are_still_compared() -> None
 
     found = profile([rank(0, 90), rank(1, 110)])
     assert not any("same collectives" in note for note in found.notes)
-    assert found.together.x.min(axis=0).tolist() == [20_000, 190_000, 250_000]  # a step begins with the second gather
+    assert found.combined.x.min(axis=0).tolist() == [20_000, 190_000, 250_000]  # a step begins with the second gather
 
 
 def test_no_rank_or_no_kernel_is_one_sentence() -> None:
