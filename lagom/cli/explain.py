@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lagom.cli.earlier import told_elsewhere
 from lagom.files import open_regular
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def load(what: Path | None) -> Explanation:
     """The explanation of a profile or of a log, told apart by what the file begins with."""
     from lagom.explain import log, profile
     from lagom.journal import JobStart, find_written, read
-    from lagom.journal.log_status import how_it_stands
+    from lagom.journal.log_status import describe_earlier_jobs, how_it_stands
 
     if what is not None and is_profile(what):
         return profile.explain(what)
@@ -65,7 +64,7 @@ def load(what: Path | None) -> Explanation:
     story = log.explain(events, str(file))
     unfinished = how_it_stands(start, events[-1] if events else None)
     lost = f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}." if damaged else ""
-    return replace(story, remarks=(*story.remarks, *filter(None, (told_elsewhere(events), unfinished, lost))))
+    return replace(story, remarks=(*story.remarks, *filter(None, (describe_earlier_jobs(events), unfinished, lost))))
 
 
 def is_profile(path: Path) -> bool:

@@ -144,9 +144,10 @@ def _is_job(words: list[str], traced: bool, simulate: str) -> bool:
 def _live(command: list[str], iterations: int, out: Path) -> tuple[int, list[KernelTable], Calls, str]:
     """Run the job with the controller recording some iterations; its exit code and records. Raises LagomError where
     none came, or Exit if the job failed before that."""
-    from lagom.cli.run import check_command, check_settings, say, supervise
+    from lagom.cli.run import check_settings
     from lagom.errors import LagomError
-    from lagom.launch.job_plan import Wish, plan_job
+    from lagom.launch.job_plan import Wish, plan_job, say
+    from lagom.launch.run_job import check_command, run_job
     from lagom.timeline.ring_records import forget_records, has_records, load_records
     from lagom.wire.library import plugin_path
 
@@ -163,7 +164,7 @@ def _live(command: list[str], iterations: int, out: Path) -> tuple[int, list[Ker
     say("kernels are recorded through CUPTI, which serves one user: a torch.profiler in this job would lose some.")
     say(f"{iterations} iterations are recorded; the report is made when the job ends, and it may be ended then.")
     forget_records(plan.folder)
-    code = supervise(command, plan)
+    code = run_job(command, plan)
     recorded = has_records(plan.folder)
     if code and not recorded:
         raise typer.Exit(code)

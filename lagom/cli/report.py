@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from lagom.cli.arguments import LogFolder
-from lagom.cli.earlier import told_elsewhere
 
 
 def report(
@@ -21,13 +20,14 @@ def report(
     """Write one HTML page on what was tuned: search path, convergence, every site before and after, and the regret."""
     from lagom import journal
     from lagom.journal.ending import NOBODY_CAME, nobody_came
+    from lagom.journal.log_status import describe_earlier_jobs
     from lagom.report import tuning_report, tuning_story
 
     log = journal.find_written(where)
     damaged: list[int] = []
     events = list(journal.read(log, on_damage=lambda number, _: damaged.append(number)))
     story = tuning_story.gather(events)
-    of_others = told_elsewhere(events)
+    of_others = describe_earlier_jobs(events)
     nobody = f"{NOBODY_CAME}." if nobody_came(journal.last_job(events)) else ""
     story.remarks += filter(None, (of_others, nobody))
     if damaged:

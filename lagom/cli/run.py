@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
@@ -18,9 +14,6 @@ from lagom.cli.pin import check_rules, wanted_rules
 from lagom.errors import UsageError
 from lagom.headroom import parse as parse_headroom
 from lagom.settings import SETTINGS, read
-
-if TYPE_CHECKING:
-    from lagom.launch.job_plan import JobPlan
 
 REPLAYING_MODES = ("auto", "replay")
 
@@ -107,6 +100,7 @@ def run(
     Example: lagom run -- torchrun --nproc-per-node 8 train.py
     """
     from lagom.launch.job_plan import Wish, plan_job
+    from lagom.launch.run_job import check_command, run_job
     from lagom.launch.start_variables import start_with
     from lagom.wire.library import plugin_path
 
@@ -128,7 +122,7 @@ def run(
     if compare and not plan.tunes:
         raise UsageError("--compare measures while the job runs; leave out --profile and any mode but tune.")
     check_command(command[0])
-    raise typer.Exit(supervise(command, plan, quiet=quiet))
+    raise typer.Exit(run_job(command, plan, quiet=quiet))
 
 
 def _left_out(
@@ -176,64 +170,3 @@ def _check_start(mode: str, strategy: str, profile: Path | None) -> None:
     name = strategy or read("LAGOM_STRATEGY")
     if name not in STRATEGIES:
         raise UsageError(f"there is no strategy '{name}'; choose one of: {', '.join(STRATEGIES)}.")
-
-
-def check_command(name: str) -> None:
-    """Refuse a job that cannot be started, before anything is made for it."""
-    if shutil.which(name) is not None:
-        return
-    if shutil.which(name, os.F_OK) is not None:
-        raise UsageError(f"'{name}' may not be executed; give it the permission (chmod +x), or name its interpreter.")
-    raise UsageError(f"the command '{name}' is not found; give the job's command line after `--`.")
-
-
-def supervise(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
-    """Run a planned job to its end, with what belongs beside it; returns its exit code. ``quiet``: how the search goes
-    on is not told."""
-    from lagom.launch import run_summary
-    from lagom.launch.controller_process import prepared
-
-    plan, log = prepared(plan)
-    os.environ.update(plan.variables)
-    for remark in plan.remarks:
-        say(remark)
-    where = f"; log in {plan.folder}" if plan.logs else ""
-    say(f"job {plan.job}, mode {plan.variables['LAGOM_MODE']}{where}")
-    started = time.time()
-    code = _run_beside_controller(command, plan, log, None if quiet else started)
-    took = f"after {time.time() - started:.0f} s"
-    events = run_summary.events_since(plan.folder, started) if plan.logs else []
-    if plan.starts_controller and (missing := run_summary.broken_off(plan.folder, events)):
-        say(missing)
-    say(f"job {plan.job} ended with {code} {took}{run_summary.result(events)}{where}")
-    return code
-
-
-def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | None, told_since: float | None) -> int:
-    """``told_since``: tell what the log gains from then on (wall clock, s); ``None`` = tell nothing."""
-    from lagom.launch.controller_process import ControllerProcess
-    from lagom.launch.progress import shown
-    from lagom.launch.replay_log import replay_log
-    from lagom.launch.supervise import run_command, signals_held
-
-    with signals_held() as mask:
-        controller = ControllerProcess(plan, mask, log) if log else None
-        telling = shown(plan.folder, told_since) if controller and told_since else contextlib.nullcontext()
-        replay = replay_log(plan) if plan.logs else None
-        code = None
-        try:
-            with telling:
-                code = run_command(command, os.environ, mask, controller.check if controller else lambda: None)
-                return code
-        except OSError as error:
-            raise UsageError(f"'{command[0]}' cannot be started: {error.strerror}.") from error
-        finally:
-            if controller:
-                controller.end(code)
-            if replay:
-                replay.end(code)
-
-
-def say(text: str) -> None:
-    """One line on stderr: stdout belongs to the job."""
-    print(f"lagom: {text}", file=sys.stderr, flush=True)

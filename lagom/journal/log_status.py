@@ -6,12 +6,14 @@ A controller that is gone was killed, or could not write: what its log lacks loo
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from lagom.journal import JobEnd, JobStart
 from lagom.journal.ending import pid_namespace, tells_death
-from lagom.journal.schema import Base
+from lagom.journal.reader import earlier_jobs
+from lagom.journal.schema import Base, JobEnd, JobStart
 
 #: What became of a controller that wrote no end, where nobody saw it.
 GONE = "was killed, or could not write it (a full disk)"
@@ -66,3 +68,10 @@ def _as_seen_here(region: Path, who: str, pid: int, fate: str) -> str:
     ranks = 0 if seen.controller_alive else len(seen.processes)  # those of another controller are another job's
     job = f"; {ranks} rank(s) of the job go on with what was agreed so far" if ranks else ""
     return f"this log has no end: {who} {fate}{job}."
+
+
+def describe_earlier_jobs(events: Iterable[Any]) -> str:
+    """A sentence where only the newest of a log's jobs is told; else empty."""
+    count = earlier_jobs(events)
+    jobs = "an earlier job, which is" if count == 1 else f"{count} earlier jobs, which are"
+    return f"This log also holds {jobs} not told of here; `lagom log` prints all of it." if count else ""

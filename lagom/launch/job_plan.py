@@ -5,6 +5,7 @@ The user's own settings win: another tuner is refused unless it may be replaced,
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -161,3 +162,8 @@ def _remarks(environ: Mapping[str, str], variables: Mapping[str, str], mode: str
     if mode == "off":
         remarks.append("mode off: the plugin is loaded and does nothing.")
     return tuple(remarks)
+
+
+def say(text: str) -> None:
+    """One line on stderr: stdout belongs to the job."""
+    print(f"lagom: {text}", file=sys.stderr, flush=True)

@@ -12,10 +12,9 @@ import time
 from dataclasses import replace
 
 from lagom import __version__, environment, journal
-from lagom.cli.run import say
 from lagom.controller.story import Story
 from lagom.format import describe_rule, format_bytes
-from lagom.launch.job_plan import JobPlan, local_rank
+from lagom.launch.job_plan import JobPlan, local_rank, say
 from lagom.settings import read
 from lagom.wire.glance import GroupGlance, PlanGlance, RegionGlance, SitePlan, glance
 from lagom.wire.library import library

@@ -1,8 +1,9 @@
-"""Runs the job's command and stays out of its way: terminal, signals and exit code are those of a direct start.
+"""Runs the job's command as if it were started directly: terminal, signals and exit code are its own.
 
-The command stays in our process group, so the terminal's Ctrl-C and Ctrl-Z reach it by themselves; signals sent to us
-with kill() are passed on. We take signals by waiting for them, not by handlers: that tells the two apart (``si_code``),
-and from :func:`signals_held` on no signal can end us before we have cleaned up.
+The command stays in our process group, so the terminal's Ctrl-C and Ctrl-Z reach it; signals sent to us with kill() are
+passed on. Signals are taken by waiting for them, not by handlers: that tells the two apart (``si_code``), and inside
+:func:`signals_held` no signal can end us before we have cleaned up. This module imports no library that starts threads,
+because a thread that was started before :func:`signals_held` would take the signals.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ import pytest
 
 from lagom import journal
 from lagom.journal.schema import ConfigRecord, SiteRecord
-from lagom.launch.progress import Plain, Screen, shown
-from lagom.launch.progress_text import ProgressText
+from lagom.launch.progress_text import Plain, ProgressText, Screen, shown
 
 WIDTH = 40
 STOCK, TUNED = (ConfigRecord(),), (ConfigRecord(channels=3),)

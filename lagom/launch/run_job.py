@@ -1,0 +1,100 @@
+"""Runs a planned job to its end: the command, its controller process, and what is printed about both."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from lagom import journal
+from lagom.errors import JournalError, UsageError
+from lagom.journal.ending import NOBODY_CAME, nobody_came
+from lagom.journal.schema import Base
+from lagom.launch.controller_process import ControllerProcess, prepared
+from lagom.launch.job_plan import JobPlan, say
+from lagom.launch.progress_text import shown
+from lagom.launch.replay_log import replay_log
+from lagom.launch.supervise import run_command, signals_held
+
+
+def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
+    """Run a planned job to its end with its controller and log; returns its exit code. ``quiet``: no progress lines."""
+    plan, log = prepared(plan)
+    os.environ.update(plan.variables)
+    for remark in plan.remarks:
+        say(remark)
+    where = f"; log in {plan.folder}" if plan.logs else ""
+    say(f"job {plan.job}, mode {plan.variables['LAGOM_MODE']}{where}")
+    started = time.time()
+    code = _run_beside_controller(command, plan, log, None if quiet else started)
+    took = f"after {time.time() - started:.0f} s"
+    events = events_since(plan.folder, started) if plan.logs else []
+    if plan.starts_controller and (missing := describe_broken_log(plan.folder, events)):
+        say(missing)
+    say(f"job {plan.job} ended with {code} {took}{run_summary(events)}{where}")
+    return code
+
+
+def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | None, told_since: float | None) -> int:
+    """``told_since``: tell what the log gains from then on (wall clock, s); ``None`` = tell nothing."""
+    with signals_held() as mask:
+        controller = ControllerProcess(plan, mask, log) if log else None
+        telling = shown(plan.folder, told_since) if controller and told_since else contextlib.nullcontext()
+        replay = replay_log(plan) if plan.logs else None
+        code = None
+        try:
+            with telling:
+                code = run_command(command, os.environ, mask, controller.check if controller else lambda: None)
+                return code
+        except OSError as error:
+            raise UsageError(f"'{command[0]}' cannot be started: {error.strerror}.") from error
+        finally:
+            if controller:
+                controller.end(code)
+            if replay:
+                replay.end(code)
+
+
+def check_command(name: str) -> None:
+    """Refuse a job that cannot be started, before anything is made for it."""
+    if shutil.which(name) is not None:
+        return
+    if shutil.which(name, os.F_OK) is not None:
+        raise UsageError(f"'{name}' may not be executed; give it the permission (chmod +x), or name its interpreter.")
+    raise UsageError(f"the command '{name}' is not found; give the job's command line after `--`.")
+
+
+# -- the last lines
+
+
+def events_since(folder: Path, since: float) -> list[Base]:
+    """The events of a log from then on (wall clock, s); none where there is no log that can be read."""
+    try:
+        return [event for event in journal.read(journal.find_log(folder)) if event.t >= since]
+    except JournalError:
+        return []
+
+
+def run_summary(events: list[Base]) -> str:
+    """The result of the search for the last line, empty if there is none."""
+    outcomes = [event for event in events if isinstance(event, journal.Outcome)]
+    gains = [f"{outcome.speedup:.3f}x" for outcome in outcomes if outcome.verdict == "improved" and outcome.speedup]
+    if gains:
+        return f"; tuned: {', '.join(gains)} stock"
+    if outcomes:
+        return f"; search: {outcomes[-1].verdict.replace('_', ' ')}"
+    return f"; {NOBODY_CAME}" if nobody_came(events) else ""
+
+
+def describe_broken_log(folder: Path, events: list[Base]) -> str:
+    """A sentence if the log of a job whose controller has ended has no end; else empty. The controller itself can say
+    it on its own stderr alone, which nobody reads, and which may lie on the same full disk."""
+    if any(isinstance(event, journal.JobEnd) for event in events):
+        return ""
+    return (
+        f"the log {folder / journal.LOG_NAME} is not whole: its end could not be written, as on a full disk; "
+        "what happened after its last line is told nowhere."
+    )
