@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lagom.exchange.source import Picks
     from lagom.records import CommConfig
 
-FORMATS = ("nccl", "ncclx-csv", "ncclx-json")
 REFUSED = 2
 PROFILE_NAME = "profile.lagom"
 LARGEST_MIB = 4  # of a file to import: tuners' files have some hundred lines
@@ -27,14 +26,6 @@ EMPTY = "no rule is left to write, so nothing is written: a file without rules i
 
 def import_rules(
     file: Annotated[Path, typer.Argument(help="The other tuner's file.", exists=True, dir_okay=False)],
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            help="nccl, ncclx-csv or ncclx-json; default: as the file looks.",
-            autocompletion=one_of(FORMATS),
-        ),
-    ] = "",
     ranks: Annotated[
         int, typer.Option(help="Ranks of the communicators that the rules are for.", min=0, show_default=False)
     ] = 0,
@@ -57,8 +48,7 @@ def import_rules(
     if profile is not None and not ranks:
         raise UsageError("a profile is for communicators of one size; name it with --ranks and --nodes.")
     text = _read(file)
-    chosen = _format(form) if form else exchange.detect(text)
-    taken = exchange.import_rules(text, chosen, _topology(ranks, nodes))
+    taken = exchange.import_rules(text, _topology(ranks, nodes))
     _report(taken.remarks, taken.refused, partial=partial)
     if profile is not None:
         _write_profile(profile, taken, file, ranks, nodes, communicators)
@@ -78,9 +68,6 @@ def export_rules(
             autocompletion=log_folders,
         ),
     ] = None,
-    form: Annotated[
-        str, typer.Option("--format", help="nccl, ncclx-csv or ncclx-json.", autocompletion=one_of(FORMATS))
-    ] = "nccl",
     rules: Annotated[
         list[str] | None,
         typer.Option("--set", help="Export these rules instead of a profile; may be repeated.", show_default=False),
@@ -103,7 +90,7 @@ def export_rules(
     out: Annotated[Path | None, typer.Option("--out", help="Write to this file.", show_default=False)] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Write what can be said, and list the rest.")] = False,
 ) -> None:
-    """Write a profile, or rules, as a file for NVIDIA's example tuner or for NCCLX.
+    """Write a profile, or rules, as a file for NVIDIA's example tuner.
 
     What the other format cannot say (places in the program, threads, chunks) is refused by name, and then nothing is
     written unless --partial is given; nor is a file in which no rule is left.
@@ -112,9 +99,9 @@ def export_rules(
 
     if rules and source is not None:
         raise UsageError("give either a profile or --set rules.")
-    chosen, given = _format(form), _pair(fill)
+    given = _pair(fill)
     entries, picks = _from_rules(rules, _topology(ranks, nodes)) if rules else _from_profile(_profile(source))
-    written = exchange.export_rules(_ready(entries, picks, given, without or []), chosen)
+    written = exchange.export_rules(_ready(entries, picks, given, without or []))
     _report(written.remarks, written.refused, partial=partial)
     if not written.lines:
         _say(EMPTY)
@@ -124,14 +111,6 @@ def export_rules(
     else:
         write_named(out, written.text)
         _say(f"{out}: {written.lines} line(s)")
-
-
-def _format(name: str):  # type: ignore[no-untyped-def]
-    from lagom.exchange import FORMATS as known
-
-    if name not in known:
-        raise UsageError(f"there is no format '{name}'; choose one of: {', '.join(known)}.")
-    return known[name]
 
 
 def _topology(ranks: int, nodes: int) -> Topology | None:

@@ -2,97 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
-from lagom.errors import UsageError
-from lagom.exchange import nccl_csv, ncclx, ncclx_csv, ncclx_json
+from lagom.exchange import nccl_csv
 from lagom.exchange.claims import Claims
 from lagom.exchange.order import cut, each_function, fallbacks, same_place, settle
-from lagom.exchange.result import Entry, Line, Reading, Taken, Written
+from lagom.exchange.result import Entry, Line, Taken, Written
 from lagom.exchange.topology import Topology
 from lagom.exchange.words import NotSaid
 from lagom.wire.plan import Rule
 
-__all__ = ["FORMATS", "Entry", "Taken", "Topology", "Written", "detect", "export_rules", "import_rules"]
+__all__ = ["Entry", "Taken", "Topology", "Written", "export_rules", "import_rules"]
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """One foreign format."""
-
-    name: str
-    text: str
-    read: Callable[[str, Topology | None], Reading]
-    write: Callable[[list[Line]], str]
-    check: Callable[[Line, list[Line]], None]  # raises NotSaid
-    remarks: tuple[str, ...] = ()  # of every file written
+def import_rules(text: str, topology: Topology | None = None) -> Taken:
+    """The rules of a CSV file for communicators of one size (None: of any)."""
+    return settle(nccl_csv.read(text, topology))
 
 
-FORMATS = {
-    one.name: one
-    for one in (
-        Format(
-            "nccl",
-            "NVIDIA's example tuner (NCCL_TUNER_CONFIG_FILE), CSV",
-            nccl_csv.read,
-            nccl_csv.write,
-            nccl_csv.check,
-            (nccl_csv.MISSES,),
-        ),
-        Format("ncclx-csv", "NCCLX (NCCLX_TUNER_CONFIG_FILE), CSV", ncclx_csv.read, ncclx_csv.write, ncclx.check),
-        Format("ncclx-json", "NCCLX (NCCLX_TUNER_CONFIG_FILE), JSON", ncclx_json.read, ncclx_json.write, ncclx.check),
-    )
-}
-
-
-def detect(text: str) -> Format:
-    """The format of a file, by its first line that says anything; raises :class:`UsageError` if it is none."""
-    lines = (line.strip() for line in text.splitlines())
-    first = next((line for line in lines if line and not line.startswith("#")), "")
-    if first.startswith(("{", "[")):
-        return FORMATS["ncclx-json"]
-    fields = ncclx_csv.split(first)
-    if len(fields) < ncclx_csv.REQUIRED:
-        raise UsageError(f"this is no rule file that Lagom knows; name its format: {', '.join(FORMATS)}.")
-    # Ours in third place is a size in one and an algorithm in the other; so is each one's column header.
-    size_comes_third = fields[2].lstrip("+-").isdigit() or fields[2] == "max_bytes"
-    return FORMATS["nccl" if size_comes_third else "ncclx-csv"]
-
-
-def import_rules(text: str, form: Format, topology: Topology | None = None) -> Taken:
-    """A file of the other format as rules of ours for communicators of one size (None: of any)."""
-    return settle(form.read(text, topology))
-
-
-def export_rules(entries: Sequence[Entry], form: Format) -> Written:
-    """Rules of ours as a file of the other format, in their order."""
+def export_rules(entries: Sequence[Entry]) -> Written:
+    """Rules as a CSV file, in their order."""
     lines: list[Line] = []
     refused: list[Entry] = []
     for entry in entries:
         before = [e.rule for e in refused if e.rule is not None and same_place(e.only, entry.only)]
         try:
-            lines += _lines(entry, before, form, lines)
+            lines += _lines(entry, before)
         except NotSaid as error:
             refused.append(replace(entry, why=str(error)))
     taken = [Entry(line.where, line.rule, only=line.only) for line in lines]
-    remarks = (*form.remarks, *(_turned(remark) for remark in fallbacks(taken)))
-    return Written(form.write(lines), len(lines), tuple(refused), remarks)
+    remarks = (nccl_csv.MISSES, *(_turned(remark) for remark in fallbacks(taken)))
+    return Written(nccl_csv.write(lines), len(lines), tuple(refused), remarks)
 
 
-def _lines(entry: Entry, before: list[Rule], form: Format, lines: list[Line]) -> list[Line]:
+def _lines(entry: Entry, before: list[Rule]) -> list[Line]:
     """What stands for one rule; raises :class:`NotSaid` if any part of it cannot be said."""
     assert entry.rule is not None
     if entry.is_refused:
         raise NotSaid(entry.why)
     _complete(entry.rule)
     parts = [one for part in cut(entry.rule, Claims(before)) for one in each_function(part)]
-    mine: list[Line] = []
-    for part in parts:
-        line = Line(entry.where, part, entry.only)
-        form.check(line, [*lines, *mine])
-        mine.append(line)
-    return mine
+    return [Line(entry.where, part, entry.only) for part in parts]
 
 
 def _complete(rule: Rule) -> None:
@@ -101,6 +52,8 @@ def _complete(rule: Rule) -> None:
         raise NotSaid("it leaves everything to NCCL, and the format has no such line")
     if config.threads is not None:
         raise NotSaid("threads (nt) can be set by no other tuner; leave them out with --without nt")
+    if config.chunk_bytes is not None:
+        raise NotSaid("the format has no chunk size; leave it out with --without chunk")
     if config.algorithm is None or config.protocol is None:
         raise NotSaid(
             "it leaves algorithm or protocol to NCCL, and the format must name both; say which with --fill ALGO/PROTO"

@@ -107,16 +107,10 @@ def _is_elsewhere(where: str, nodes: str, ranks: str, topology: Topology | None,
 
 
 def write(lines: list[Line]) -> str:
-    """The file. Every line must have passed :func:`check`."""
+    """The file."""
     head = ["# Written by `lagom export`, for NCCL_TUNER_CONFIG_FILE of NVIDIA's example tuner plugin.", f"# {COLUMNS}"]
     head.append("# channels 0 = NCCL's own choice (-1 would mean one channel in the plugin as shipped)")
     return "\n".join([*head, *map(_line, lines)]) + "\n"
-
-
-def check(line: Line, before: list[Line]) -> None:
-    """Raises :class:`NotSaid` if the format cannot say it."""
-    if line.config.chunk_bytes is not None:
-        raise NotSaid("the format has no chunk size")
 
 
 def _line(line: Line) -> str:

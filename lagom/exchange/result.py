@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lagom.exchange.claims import Claims, Pair
 from lagom.exchange.topology import Topology
 from lagom.records import CommConfig
 from lagom.wire.plan import Rule
@@ -37,7 +36,6 @@ class Reading:
 
     entries: list[Entry] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    chunkless: dict[Pair, Claims] = field(default_factory=dict)  # of NCCLX: calls of rules that set no chunk
 
 
 @dataclass(frozen=True, slots=True)

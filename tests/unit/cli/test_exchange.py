@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import sys
 import time
@@ -98,14 +97,8 @@ def test_a_profile_is_exported_with_the_pair_that_nccl_itself_chose(tmp_path: Pa
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
     assert lines == ["allgather,2097152,2097152,nvls,simple,3,1,8,-1,-1"]
     assert "that NCCL itself chose" in done.stderr
-    rules = json.loads(lagom("export", folder, "--format", "ncclx-json", "--fill", "ring/ll128").stdout)["rules"]
-    assert rules[0]["filter"] == {
-        "collective": "allgather",
-        "bytesPerRank": "262144",
-        "nNodes": "1",
-        "nLocalRanks": "8",
-    }
-    assert rules[0]["config"] == {"algorithm": "ring", "protocol": "ll128", "channels": 3}
+    lines = lagom("export", folder, "--fill", "ring/ll128").stdout.splitlines()
+    assert lines[-1] == "allgather,2097152,2097152,ring,ll128,3,1,8,-1,-1"
 
 
 def test_sites_told_apart_by_their_place_are_refused_by_name(tmp_path: Path) -> None:
@@ -122,17 +115,16 @@ def test_sites_told_apart_by_their_place_are_refused_by_name(tmp_path: Path) -> 
     assert "reducescatter,1048576,1048576,nvls,simple,2,1,8,-1,-1" in out.read_text()
 
 
-@pytest.mark.parametrize("form", ["nccl", "ncclx-csv", "ncclx-json"])
-def test_a_file_without_a_single_rule_is_not_written(form: str, tmp_path: Path) -> None:
+def test_a_file_without_a_single_rule_is_not_written(tmp_path: Path) -> None:
     folder = tuned(tmp_path / "lagom-c", (CommConfig(chunk_bytes=131072),), ((Function.ALL_GATHER, 2 << 20),))
     (folder / journal.LOG_NAME).unlink()  # which would know NCCL's own pick
     out = tmp_path / "out.conf"
     for where in ((), ("--out", out)):
-        done = lagom("export", folder, "--format", form, "--without", "chunk", "--partial", *where)
+        done = lagom("export", folder, "--without", "chunk", "--partial", *where)
         assert (done.returncode, done.stdout) == (2, "")
         assert "no rule is left to write" in done.stderr
         assert "leaves everything to NCCL" in done.stderr
-        assert ("runs on ONE channel" in done.stderr) == (form == "nccl")
+        assert "runs on ONE channel" in done.stderr
     assert not out.exists()
 
 
@@ -144,17 +136,15 @@ def test_a_profile_of_stock_alone_makes_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "text"),
+    "text",
     [
-        ("nccl", "\x1b]0;pwned\x07\x1b[31mX,0,10,tree,simple,2,-1,-1"),
-        ("nccl", "allgather,0,10,tree,simple,\x9b31m,-1,-1"),
-        ("ncclx-csv", "\x1b[31mX,*,tree,simple,2,*,*"),
-        ("ncclx-json", json.dumps({"rules": [{"filter": {"\x1b[31m": 1}, "config": {}}]})),
+        ("\x1b]0;pwned\x07\x1b[31mX,0,10,tree,simple,2,-1,-1"),
+        ("allgather,0,10,tree,simple,\x9b31m,-1,-1"),
     ],
 )
-def test_no_word_of_a_file_steers_the_terminal(form: str, text: str, tmp_path: Path) -> None:
+def test_no_word_of_a_file_steers_the_terminal(text: str, tmp_path: Path) -> None:
     (tmp_path / "evil").write_text(text)
-    done = lagom("import", tmp_path / "evil", "--format", form)
+    done = lagom("import", tmp_path / "evil")
     assert done.returncode == 2
     assert "refused:" in done.stderr
     assert all(letter.isprintable() or letter == "\n" for letter in done.stdout + done.stderr)
@@ -168,14 +158,6 @@ def test_communicators_of_one_size_must_agree(tmp_path: Path) -> None:
     assert lagom("export", file).stdout.count("\nallgather") == 1
     write_profile(file, Fingerprint(), [Section(8, 1, 0, "dp", rules=(rule,)), Section(8, 1, 1, "tp", rules=(other,))])
     assert "another communicator of the same size as dp" in lagom("export", file).stderr
-
-
-@pytest.mark.parametrize("text", ["[]", '[{"filter": {}, "config": {}}]', '{"rules": {}}', '"rules"', "3", "{}"])
-def test_json_of_another_shape_is_told_in_words(text: str, tmp_path: Path) -> None:
-    (tmp_path / "rules.json").write_text(text)
-    done = lagom("import", tmp_path / "rules.json", "--format", "ncclx-json")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert 'it is no object with an array "rules"; write {"rules": [...]}' in done.stderr
 
 
 def test_a_folder_that_is_no_log_folder_is_refused_as_such(tmp_path: Path) -> None:
@@ -231,7 +213,6 @@ def test_lines_may_end_as_another_system_ends_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("import", "tuner.csv", "--format", "toml"), "there is no format 'toml'"),
         (("export", "--set", "any:any:nc=1", "--fill", "ring"), "--fill wants ALGO/PROTO"),
         (("export", "--set", "any:any:nc=1", "--without", "nc"), "--without wants chunk or nt"),
         (("export", "--set", "any:any"), "a rule is written function:sizes:knobs"),
