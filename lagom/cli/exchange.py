@@ -14,8 +14,8 @@ from lagom.errors import UsageError
 from lagom.files import open_regular, write_named
 
 if TYPE_CHECKING:
-    from lagom.exchange import Entry, Taken, Topology
-    from lagom.exchange.source import Picks
+    from lagom.convert import Entry, Taken, Topology
+    from lagom.convert.source import Picks
     from lagom.records import CommConfig
 
 REFUSED = 2
@@ -43,12 +43,12 @@ def import_rules(
 
     A line that cannot be said in such rules is refused by name, and then nothing is printed unless --partial is given.
     """
-    from lagom import exchange
+    from lagom import convert
 
     if profile is not None and not ranks:
         raise UsageError("a profile is for communicators of one size; name it with --ranks and --nodes.")
     text = _read(file)
-    taken = exchange.import_rules(text, _topology(ranks, nodes))
+    taken = convert.import_rules(text, _topology(ranks, nodes))
     _report(taken.remarks, taken.refused, partial=partial)
     if profile is not None:
         _write_profile(profile, taken, file, ranks, nodes, communicators)
@@ -95,13 +95,13 @@ def export_rules(
     What the other format cannot say (places in the program, threads, chunks) is refused by name, and then nothing is
     written unless --partial is given; nor is a file in which no rule is left.
     """
-    from lagom import exchange
+    from lagom import convert
 
     if rules and source is not None:
         raise UsageError("give either a profile or --set rules.")
     given = _pair(fill)
     entries, picks = _from_rules(rules, _topology(ranks, nodes)) if rules else _from_profile(_profile(source))
-    written = exchange.export_rules(_ready(entries, picks, given, without or []))
+    written = convert.export_rules(_ready(entries, picks, given, without or []))
     _report(written.remarks, written.refused, partial=partial)
     if not written.lines:
         _say(EMPTY)
@@ -114,7 +114,7 @@ def export_rules(
 
 
 def _topology(ranks: int, nodes: int) -> Topology | None:
-    from lagom.exchange import Topology
+    from lagom.convert import Topology
 
     if ranks and ranks < nodes:
         raise UsageError(f"{ranks} ranks cannot span {nodes} nodes.")
@@ -122,7 +122,8 @@ def _topology(ranks: int, nodes: int) -> Topology | None:
 
 
 def _pair(text: str) -> CommConfig:
-    from lagom.exchange.words import NotSaid, algorithm, protocol
+    from lagom.convert.entries import UnsupportedRule
+    from lagom.convert.nccl_csv import algorithm, protocol
     from lagom.records import CommConfig
 
     if not text:
@@ -130,9 +131,9 @@ def _pair(text: str) -> CommConfig:
     words = text.lower().split("/")
     try:
         if len(words) != 2:
-            raise NotSaid(f"'{text}' is no pair")
+            raise UnsupportedRule(f"'{text}' is no pair")
         return CommConfig(algorithm(words[0]), protocol(words[1]))
-    except NotSaid as error:
+    except UnsupportedRule as error:
         raise UsageError(f"--fill wants ALGO/PROTO, like ring/simple: {error}.") from error
 
 
@@ -141,14 +142,14 @@ def _pair(text: str) -> CommConfig:
 
 def _from_rules(rules: Sequence[str], only: Topology | None) -> tuple[list[Entry], Picks]:
     from lagom.cli.pin import check_rules
-    from lagom.exchange.source import of_rules
+    from lagom.convert.source import of_rules
     from lagom.wire.plan import parse_rule
 
     return of_rules([parse_rule(rule) for rule in check_rules(list(rules))], only), {}
 
 
 def _from_profile(path: Path) -> tuple[list[Entry], Picks]:
-    from lagom.exchange.source import of_sections, picks_beside
+    from lagom.convert.source import of_sections, picks_beside
     from lagom.profile_file import read_environment, read_profile
 
     for name, value in read_environment(path).items():
@@ -185,7 +186,7 @@ def _is_stale(path: Path, log: Path) -> bool:
 
 def _ready(entries: list[Entry], picks: Picks, given: CommConfig, without: Sequence[str]) -> list[Entry]:
     """With the knobs left out that shall be, and algorithm and protocol filled in where they were left to NCCL."""
-    from lagom.exchange.source import fill, strip
+    from lagom.convert.source import fill, strip
 
     for knob in without:
         if knob not in ("chunk", "nt"):

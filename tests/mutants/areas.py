@@ -77,7 +77,7 @@ AREAS = (
             )
         ),
         "plugin_",
-        ("tests/contract/test_abi.py", "tests/unit/exchange/test_sizes.py"),
+        ("tests/contract/test_abi.py", "tests/unit/convert/test_rule_coverage.py"),
         (f"{SYSTEM}size_rules.py", f"{SYSTEM}headroom.py"),
     ),
     Area("lagom/search", ("lagom/search/*.py",), unit=("tests/unit/search", "tests/unit/cost/test_guided.py")),

@@ -7,8 +7,8 @@ import contextlib
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from lagom.convert import Topology, import_rules
 from lagom.errors import LagomError
-from lagom.exchange import Topology, import_rules
 from lagom.wire.plan import format_rule, parse_rule
 
 #: Words that come near to what is meant.

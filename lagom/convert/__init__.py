@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lagom.exchange import nccl_csv
-from lagom.exchange.claims import Claims
-from lagom.exchange.order import cut, each_function, fallbacks, same_place, settle
-from lagom.exchange.result import Entry, Line, Taken, Written
-from lagom.exchange.topology import Topology
-from lagom.exchange.words import NotSaid
+from lagom.convert import nccl_csv
+from lagom.convert.entries import Entry, Line, Taken, Topology, UnsupportedRule, Written
+from lagom.convert.rule_coverage import RuleCoverage
+from lagom.convert.rule_order import cut, each_function, fallbacks, same_place, settle
 from lagom.wire.plan import Rule
 
 __all__ = ["Entry", "Taken", "Topology", "Written", "export_rules", "import_rules"]
@@ -29,7 +27,7 @@ def export_rules(entries: Sequence[Entry]) -> Written:
         before = [e.rule for e in refused if e.rule is not None and same_place(e.only, entry.only)]
         try:
             lines += _lines(entry, before)
-        except NotSaid as error:
+        except UnsupportedRule as error:
             refused.append(replace(entry, why=str(error)))
     taken = [Entry(line.where, line.rule, only=line.only) for line in lines]
     remarks = (nccl_csv.MISSES, *(_turned(remark) for remark in fallbacks(taken)))
@@ -37,25 +35,25 @@ def export_rules(entries: Sequence[Entry]) -> Written:
 
 
 def _lines(entry: Entry, before: list[Rule]) -> list[Line]:
-    """What stands for one rule; raises :class:`NotSaid` if any part of it cannot be said."""
+    """What stands for one rule; raises :class:`UnsupportedRule` if any part of it cannot be said."""
     assert entry.rule is not None
     if entry.is_refused:
-        raise NotSaid(entry.why)
+        raise UnsupportedRule(entry.why)
     _complete(entry.rule)
-    parts = [one for part in cut(entry.rule, Claims(before)) for one in each_function(part)]
+    parts = [one for part in cut(entry.rule, RuleCoverage(before)) for one in each_function(part)]
     return [Line(entry.where, part, entry.only) for part in parts]
 
 
 def _complete(rule: Rule) -> None:
     config = rule.config
     if config.is_stock:
-        raise NotSaid("it leaves everything to NCCL, and the format has no such line")
+        raise UnsupportedRule("it leaves everything to NCCL, and the format has no such line")
     if config.threads is not None:
-        raise NotSaid("threads (nt) can be set by no other tuner; leave them out with --without nt")
+        raise UnsupportedRule("threads (nt) can be set by no other tuner; leave them out with --without nt")
     if config.chunk_bytes is not None:
-        raise NotSaid("the format has no chunk size; leave it out with --without chunk")
+        raise UnsupportedRule("the format has no chunk size; leave it out with --without chunk")
     if config.algorithm is None or config.protocol is None:
-        raise NotSaid(
+        raise UnsupportedRule(
             "it leaves algorithm or protocol to NCCL, and the format must name both; say which with --fill ALGO/PROTO"
         )
 

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lagom.convert.entries import Entry, Topology
 from lagom.errors import JournalError
-from lagom.exchange.result import Entry
-from lagom.exchange.topology import Topology
 from lagom.journal import Communicator, Program, find_log, last_job, read
 from lagom.profile_file import Section
 from lagom.records import STOCK, Assignment, CommConfig, Function, Site

@@ -1,12 +1,26 @@
-"""What an exchange brings: what was taken, what was refused and why, and what to know about the rest."""
+"""The results of a conversion: rules that were taken, rules that were refused and why, and remarks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lagom.exchange.topology import Topology
 from lagom.records import CommConfig
 from lagom.wire.plan import Rule
+
+
+class UnsupportedRule(ValueError):
+    """A line or rule that the other form cannot express; the text is a clause that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """``ranks`` of a communicator over ``nodes``."""
+
+    ranks: int
+    nodes: int
+
+    def __str__(self) -> str:
+        return f"{self.ranks} ranks on {self.nodes} node{'s' if self.nodes > 1 else ''}"
 
 
 @dataclass(frozen=True, slots=True)

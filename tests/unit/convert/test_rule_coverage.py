@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lagom.exchange import Topology, import_rules
-from lagom.exchange.claims import Claims
-from lagom.exchange.order import cut, fallbacks
-from lagom.exchange.result import Entry
+from lagom.convert import Topology, import_rules
+from lagom.convert.entries import Entry
+from lagom.convert.rule_coverage import Interval, RuleCoverage
+from lagom.convert.rule_order import cut, fallbacks
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.wire.plan import NO_LIMIT, Rule
 
@@ -32,21 +32,21 @@ CALLS = [(function, size) for function in Function for size in range(LARGEST * 2
 
 @given(st.lists(RULES, max_size=12), RULES)
 def test_a_rule_is_cut_to_the_calls_that_no_rule_before_it_takes(before: list[Rule], rule: Rule) -> None:
-    claims = Claims(before)
-    parts = cut(rule, claims)
+    coverage = RuleCoverage(before)
+    parts = cut(rule, coverage)
     for call in CALLS:
         free = rule.matches(*call) and not any(other.matches(*call) for other in before)
         assert sum(part.matches(*call) for part in parts) == free
     taken = any(rule.matches(*call) and other.matches(*call) for other in before for call in CALLS)
-    assert claims.meet(rule) == taken
+    assert coverage.meet(rule) == taken
     assert taken or parts == [rule]
 
 
 @given(st.lists(RULES, max_size=12))
 def test_sizes_stay_apart_and_in_order(before: list[Rule]) -> None:
-    claims, everything = Claims(before), Rule(None, 0, NO_LIMIT, CommConfig())
+    coverage, everything = RuleCoverage(before), Rule(None, 0, NO_LIMIT, CommConfig())
     for function in Function:
-        taken = claims.within(everything, function)
+        taken = coverage.within(everything, function)
         assert all(one.largest < next_one.smallest for one, next_one in pairwise(taken))
 
 
@@ -85,3 +85,14 @@ def test_twenty_thousand_lines_are_read_in_a_moment(kind: str) -> None:
     assert time.process_time() - began < 15
     assert len(taken.rules) <= 32
     assert len(taken.refused) > 9_000
+
+
+SMALL = st.integers(0, 70)
+INTERVALS = st.builds(Interval, SMALL, st.one_of(SMALL, st.just(NO_LIMIT)))
+
+
+@given(INTERVALS, INTERVALS)
+def test_what_is_left_without_another(one: Interval, other: Interval) -> None:
+    left = one.without(other)
+    for value in range(80):
+        assert any(value in part for part in left) == (value in one and value not in other)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lagom.exchange import Entry, Topology, export_rules, import_rules
-from lagom.exchange.source import of_rules
+from lagom.convert import Entry, Topology, export_rules, import_rules
+from lagom.convert.source import of_rules
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.wire.plan import NO_LIMIT, Rule
-from tests.unit.exchange import readers
-from tests.unit.exchange.readers import Call, Decision
+from tests.unit.convert import readers
+from tests.unit.convert.readers import Call, Decision
 
 EIGHT = Topology(8, 1)
 #: Bounds that meet, touch and miss each other, and calls beside each of them.
@@ -133,7 +133,7 @@ def test_what_is_written_is_done_there_and_comes_back(rules: list[Rule], only: T
         ("allgather,,1,ring,simple,1,-1,-1", "fields"),
         ("allgather,0,1,ring,simple", "fields"),
         ("allgather,0,1,ring,simple,1,-1,-1,-1,-1,7", "fields"),
-        ("allgather,0,1,ring,simple,1,-1,-1" + " " * 250, "longer than the 255"),
+        ("allgather,0,1,ring,simple,1,-1,-1" + " " * 250, "reads only 255 characters"),
     ],
 )
 def test_a_line_of_nvidias_that_cannot_be_taken_is_named(line: str, why: str) -> None:

@@ -12,13 +12,16 @@ that matches wins. What the plugin as shipped does otherwise than its README say
 
 from __future__ import annotations
 
-from lagom.exchange import words
-from lagom.exchange.result import Entry, Line, Reading
-from lagom.exchange.sizes import Interval
-from lagom.exchange.topology import Topology
-from lagom.exchange.words import NotSaid
-from lagom.records import CommConfig
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+from lagom.convert.entries import Entry, Line, Reading, Topology, UnsupportedRule
+from lagom.convert.rule_coverage import Interval
+from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.wire.plan import NO_LIMIT, Rule
+
+Word = TypeVar("Word", Function, Algorithm, Protocol)
 
 COLUMNS = "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff"
 HEADER_WORDS = ("collective_type", "collective", "colltype")
@@ -31,6 +34,15 @@ MISSES = (
     "a call that matches no line runs on ONE channel under NVIDIA's example plugin as shipped (2.27.3 to 2.30); under "
     "Lagom it is left to NCCL"
 )
+FUNCTIONS = {function.word: function for function in Function}
+ALGORITHMS = {algorithm.name.lower(): algorithm for algorithm in Algorithm}
+PROTOCOLS = {protocol.name.lower(): protocol for protocol in Protocol}
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+#: Why a filter cannot be taken.
+FILTER_REASONS = {
+    "regBuff": "registration is local to a rank, so ranks could differ",
+    "numPipeOps": "how many calls NCCL had in its group at that moment",
+}
 
 
 def read(text: str, topology: Topology | None) -> Reading:
@@ -42,7 +54,7 @@ def read(text: str, topology: Topology | None) -> Reading:
             continue
         try:
             entry = _entry(f"line {number}", line, topology, reading)
-        except NotSaid as error:
+        except UnsupportedRule as error:
             entry = Entry(f"line {number}", None, str(error))
         if entry is not None:
             reading.entries.append(entry)
@@ -54,9 +66,11 @@ def read(text: str, topology: Topology | None) -> Reading:
 def _entry(where: str, line: str, topology: Topology | None, reading: Reading) -> Entry | None:
     fields = [field.strip() for field in line.split(",")]
     if not REQUIRED <= len(fields) <= MOST or "" in fields:
-        raise NotSaid(f"it has {len([f for f in fields if f])} fields, and {REQUIRED} to {MOST} are wanted: {COLUMNS}")
+        raise UnsupportedRule(
+            f"it has {len([f for f in fields if f])} fields, and {REQUIRED} to {MOST} are wanted: {COLUMNS}"
+        )
     if len(line.encode()) > LONGEST_LINE:
-        raise NotSaid(f"it is longer than the {LONGEST_LINE} characters that the example plugin reads of a line")
+        raise UnsupportedRule(f"the example plugin reads only {LONGEST_LINE} characters of a line")
     rule = _rule(fields, where, reading)
     if rule.bytes_min > rule.bytes_max:
         reading.remarks.append(f"{where} is left out: no size lies between {rule.bytes_min} and {rule.bytes_max}")
@@ -65,40 +79,40 @@ def _entry(where: str, line: str, topology: Topology | None, reading: Reading) -
         if _is_elsewhere(where, fields[6], fields[7], topology, reading):
             return None
         _no_further_filter(fields)
-    except NotSaid as error:
+    except UnsupportedRule as error:
         return Entry(where, rule, str(error), topology)
     return Entry(where, rule, only=topology)
 
 
 def _rule(fields: list[str], where: str, reading: Reading) -> Rule:
-    count = words.number(fields[5], "channels")
+    count = number(fields[5], "channels")
     if count == -1 and ONE_CHANNEL not in reading.remarks:
         reading.remarks.append(ONE_CHANNEL)
-    config = CommConfig(words.algorithm(fields[3]), words.protocol(fields[4]), words.channels(count))
-    return Rule(words.function(fields[0]), _size(fields[1], "min_bytes"), _size(fields[2], "max_bytes"), config)
+    config = CommConfig(algorithm(fields[3]), protocol(fields[4]), channels(count))
+    return Rule(function(fields[0]), _size(fields[1], "min_bytes"), _size(fields[2], "max_bytes"), config)
 
 
 def _size(text: str, name: str) -> int:
-    size = words.number(text, name)
+    size = number(text, name)
     if not 0 <= size <= NO_LIMIT:
-        raise NotSaid(f"{name} {text} is no size")
+        raise UnsupportedRule(f"{name} {text} is no size")
     return size
 
 
 def _no_further_filter(fields: list[str]) -> None:
     for text, name in zip(fields[8:], ("numPipeOps", "regBuff"), strict=False):
-        words.wildcard(text, name)
+        wildcard(text, name)
 
 
 def _is_elsewhere(where: str, nodes: str, ranks: str, topology: Topology | None, reading: Reading) -> bool:
     """Whether the line is for communicators of another size than the one asked about."""
-    wanted = {"nodes": words.number(nodes, "nNodes"), "ranks": words.number(ranks, "nRanks")}
+    wanted = {"nodes": number(nodes, "nNodes"), "ranks": number(ranks, "nRanks")}
     named = {name: value for name, value in wanted.items() if value != -1}
     if not named:
         return False
     said = " and ".join(f"{value} {name}" for name, value in named.items())
     if topology is None:
-        raise NotSaid(f"it is only for communicators of {said}; name yours with --ranks and --nodes")
+        raise UnsupportedRule(f"it is only for communicators of {said}; name yours with --ranks and --nodes")
     here = {"nodes": topology.nodes, "ranks": topology.ranks}
     if all(here[name] == value for name, value in named.items()):
         return False
@@ -122,3 +136,52 @@ def _line(line: Line) -> str:
     pair = f"{config.algorithm.name.lower()},{config.protocol.name.lower()}"
     sizes = Interval(rule.bytes_min, rule.bytes_max)
     return f"{rule.function.word},{sizes.smallest},{sizes.largest},{pair},{config.channels or 0},{nodes},{ranks},-1,-1"
+
+
+# -- words and numbers: unknown ones are refused; NVIDIA's reader would take them for others
+
+
+def function(word: str) -> Function:
+    """Raises :class:`UnsupportedRule` with the list."""
+    return _one_of(FUNCTIONS, word, "collective")
+
+
+def algorithm(word: str) -> Algorithm:
+    """Raises :class:`UnsupportedRule` with the list."""
+    return _one_of(ALGORITHMS, word, "algorithm")
+
+
+def protocol(word: str) -> Protocol:
+    """Raises :class:`UnsupportedRule` with the list."""
+    return _one_of(PROTOCOLS, word, "protocol")
+
+
+def number(text: str, name: str) -> int:
+    """A whole decimal number; raises :class:`UnsupportedRule`."""
+    if _NUMBER.fullmatch(text.strip()) is None:
+        raise UnsupportedRule(f"{name} '{text}' is no whole number")
+    return int(text)
+
+
+def wildcard(text: str, name: str) -> None:
+    """A filter that Lagom's rules do not have: only ``-1``, any, can be taken."""
+    if text.strip() and number(text, name) != -1:
+        raise UnsupportedRule(
+            f"it is only for {name} {text.strip()}, which no rule of Lagom looks at ({FILTER_REASONS[name]})"
+        )
+
+
+def channels(count: int) -> int | None:
+    """``-1`` and ``0`` leave them to NCCL; raises :class:`UnsupportedRule` for what is no number of channels."""
+    if count in (-1, 0):
+        return None
+    if not 1 <= count <= 64:
+        raise UnsupportedRule(f"{count} channels: NCCL has 1 to 64")
+    return count
+
+
+def _one_of(words: Mapping[str, Word], word: str, what: str) -> Word:
+    found = words.get(word)
+    if found is None:
+        raise UnsupportedRule(f"there is no {what} '{word}'; it is one of: {', '.join(words)}")
+    return found

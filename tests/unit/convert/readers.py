@@ -1,5 +1,5 @@
 """What NVIDIA's example tuner does with a call, written from its documentation and source. Small on purpose, and it
-shares no code with lagom.exchange, so that the tests can compare the two."""
+shares no code with lagom.convert, so that the tests can compare the two."""
 
 from __future__ import annotations
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lagom.exchange.claims import Claims, Pair, functions_of, pair_of
-from lagom.exchange.result import Entry, Reading, Taken
-from lagom.exchange.sizes import Interval
-from lagom.exchange.topology import Topology
+from lagom.convert.entries import Entry, Reading, Taken, Topology
+from lagom.convert.rule_coverage import Interval, Pair, RuleCoverage, functions_of, pair_of
 from lagom.records import Function
 from lagom.wire.layout import MAX_RULES
 from lagom.wire.plan import BadRule, Rule, format_rule, parse_rule
@@ -41,14 +39,14 @@ def each_function(rule: Rule) -> list[Rule]:
     return [replace(rule, function=function) for function in functions_of(rule)]
 
 
-def cut(rule: Rule, refused: Claims) -> list[Rule]:
+def cut(rule: Rule, refused: RuleCoverage) -> list[Rule]:
     """What of a rule no refused rule before it would have taken, one collective each if it was cut."""
     if not refused.meet(rule):
         return [rule]
     return [part for single in each_function(rule) for part in _cut_one(single, refused)]
 
 
-def _cut_one(rule: Rule, refused: Claims) -> list[Rule]:
+def _cut_one(rule: Rule, refused: RuleCoverage) -> list[Rule]:
     assert rule.function is not None
     parts = [sizes_of(rule)]
     for taken in refused.within(rule, rule.function):
@@ -62,7 +60,7 @@ def settle(reading: Reading) -> Taken:
     """The rules of a reading in their order, fit to be put in force; what cannot be is refused by name."""
     rules: list[Rule] = []
     refused: list[Entry] = []
-    left = Claims()  # the calls of what was refused
+    left = RuleCoverage()  # the calls of what was refused
     for entry in map(_sound, reading.entries):
         together = rules if entry.is_refused else _with(rules, entry, left)
         if len(together) > MAX_RULES:
@@ -85,7 +83,7 @@ def _blind(refused: Sequence[Entry]) -> list[str]:
     return [f"rules behind {', '.join(unread)} may take calls that were meant for it: it could not be read"]
 
 
-def _with(rules: Sequence[Rule], entry: Entry, left: Claims) -> list[Rule]:
+def _with(rules: Sequence[Rule], entry: Entry, left: RuleCoverage) -> list[Rule]:
     assert entry.rule is not None
     return merged([*rules, *cut(entry.rule, left)])
 
@@ -116,7 +114,7 @@ def merged(rules: Sequence[Rule]) -> list[Rule]:
 def fallbacks(entries: Sequence[Entry]) -> list[str]:
     """A remark where a later rule is also a second choice: the other tuners go on where NCCL does not offer a pair."""
     taken = [entry for entry in entries if entry.rule is not None and not entry.is_refused]
-    before: dict[tuple[Pair, Topology | None], Claims] = {}
+    before: dict[tuple[Pair, Topology | None], RuleCoverage] = {}
     for later in taken:
         if _has_fallback(before, later):
             earlier = next(one for one in taken if _is_fallback(one, later))
@@ -126,17 +124,17 @@ def fallbacks(entries: Sequence[Entry]) -> list[str]:
                 "leaves the call to NCCL"
             ]
         assert later.rule is not None
-        before.setdefault((pair_of(later.rule), later.only), Claims()).add(later.rule)
+        before.setdefault((pair_of(later.rule), later.only), RuleCoverage()).add(later.rule)
     return []
 
 
-def _has_fallback(before: Mapping[tuple[Pair, Topology | None], Claims], later: Entry) -> bool:
+def _has_fallback(before: Mapping[tuple[Pair, Topology | None], RuleCoverage], later: Entry) -> bool:
     rule = later.rule
     assert rule is not None
     others = (
-        claims for (pair, only), claims in before.items() if pair != pair_of(rule) and same_place(only, later.only)
+        coverage for (pair, only), coverage in before.items() if pair != pair_of(rule) and same_place(only, later.only)
     )
-    return any(claims.meet(rule) for claims in others)
+    return any(coverage.meet(rule) for coverage in others)
 
 
 def _is_fallback(earlier: Entry, later: Entry) -> bool:
