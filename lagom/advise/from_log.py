@@ -6,35 +6,34 @@ head-room does settle: that its search tried the further channels and kept none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from lagom import journal
 from lagom.advise.model import Advice, Group, Standing
 from lagom.format import format_percent, format_site
 from lagom.headroom import MOST_CHANNELS, Headroom, parse
-from lagom.report.tuning_story import Search, gather
+from lagom.journal import CommState, RunState
 
 #: Channels of send/recv worth a try, as shares of what NCCL derives: p2pnChannels is a power of two.
 _P2P_SHARES = (2, 4)
 _P2P_CHUNKS = {"NCCL_P2P_NVL_CHUNKSIZE": (262144, 1048576)}
 
 
-def from_log(events: Iterable[Any]) -> tuple[Advice, ...]:
+def from_log(run: RunState) -> tuple[Advice, ...]:
     """Proposals of a log's newest job, and its verdict on head-room."""
-    kept = journal.last_job(events)
-    story = gather(kept)
-    started = next((event for event in kept if isinstance(event, journal.JobStart)), None)
-    room = parse(started.headroom) if started is not None else None
-    built = {event.communicator: event.channels_built for event in kept if isinstance(event, journal.Program)}
-    alone = len({event.communicator for event in kept if isinstance(event, journal.Communicator)}) == 1
+    room = parse(run.start.headroom) if run.start is not None else None
     found: list[Advice] = []
-    for search in story.told:
-        found += _of_search(search, built.get(search.communicator), room, alone=alone)
-    return (*found, *_send_recv(kept, max((count for count in built.values() if count), default=None)))
+    for search in run.searched:
+        found += _of_search(search, _built(search), room, alone=len(run.comms) == 1)
+    most = max((built for comm in run.comms.values() if (built := _built(comm))), default=None)
+    return (*found, *_send_recv(run.end, most))
 
 
-def _of_search(search: Search, built: int | None, room: Headroom | None, *, alone: bool) -> list[Advice]:
+def _built(comm: CommState) -> int | None:
+    return comm.program.channels_built if comm.program is not None else None
+
+
+def _of_search(search: CommState, built: int | None, room: Headroom | None, *, alone: bool) -> list[Advice]:
     outcome = search.outcome
     if outcome is None or outcome.verdict == "stopped":
         return []
@@ -45,7 +44,7 @@ def _of_search(search: Search, built: int | None, room: Headroom | None, *, alon
 # -- head-room
 
 
-def _headroom_wanted(search: Search, built: int | None) -> list[Advice]:
+def _headroom_wanted(search: CommState, built: int | None) -> list[Advice]:
     """The search ended at all the channels there are, at a site where fewer made the iteration slower."""
     if built is None or built >= MOST_CHANNELS:
         return []
@@ -67,7 +66,7 @@ def _headroom_wanted(search: Search, built: int | None) -> list[Advice]:
     ]  # fmt: skip
 
 
-def _last_channel_paid(search: Search, place: int) -> journal.Move | None:
+def _last_channel_paid(search: CommState, place: int) -> journal.Move | None:
     """The move that shows it: up to all channels was faster, or down from them slower, with nothing else changed. Only
     of a site that the search left at all of them."""
     outcome = search.outcome
@@ -96,7 +95,7 @@ def _only_channels(
     )
 
 
-def _headroom_used(search: Search, room: Headroom) -> Advice:
+def _headroom_used(search: CommState, room: Headroom) -> Advice:
     """The job had it: the search tried more channels than stock's, and either keeps some or gave them back."""
     outcome = search.outcome
     assert outcome is not None
@@ -126,7 +125,7 @@ def _headroom_used(search: Search, room: Headroom) -> Advice:
 # -- caps and threads for a whole group
 
 
-def _caps(search: Search, built: int | None, *, alone: bool) -> list[Advice]:
+def _caps(search: CommState, built: int | None, *, alone: bool) -> list[Advice]:
     """Every site that was tuned ended on fewer channels: a cap for the group would hold even without the tuner."""
     outcome = search.outcome
     assert outcome is not None
@@ -136,18 +135,19 @@ def _caps(search: Search, built: int | None, *, alone: bool) -> list[Advice]:
     cap = max(channels for channels in chosen if channels is not None)
     if built is not None and cap >= built:
         return []
+    name = search.communicator.name if search.communicator is not None else ""
     evidence = (
-        f"every tuned site of {search.name or 'the communicator'} runs on at most {cap} channels, {outcome.reason}; "
+        f"every tuned site of {name or 'the communicator'} runs on at most {cap} channels, {outcome.reason}; "
         "that was measured with a config a call, not as one cap for the group"
     )
-    groups = (Group(search.name, cap, alone),) if search.name else ()
+    groups = (Group(name, cap, alone),) if name else ()
     return [
-        Advice(f"at most {cap} CTAs for {search.name or 'this process group'}, without the tuner", Standing.PROPOSAL,
+        Advice(f"at most {cap} CTAs for {name or 'this process group'}, without the tuner", Standing.PROPOSAL,
                evidence, {"NCCL_MAX_CTAS": str(cap)}, groups, (f"env=NCCL_MAX_CTAS={cap}",))
     ]  # fmt: skip
 
 
-def _threads(search: Search) -> list[Advice]:
+def _threads(search: CommState) -> list[Advice]:
     outcome = search.outcome
     assert outcome is not None
     chosen = {config.threads for config in outcome.configs_chosen if config.threads is not None}
@@ -166,9 +166,9 @@ def _threads(search: Search) -> list[Advice]:
 # -- send/recv
 
 
-def _send_recv(events: Sequence[Any], built: int | None) -> list[Advice]:
+def _send_recv(end: journal.JobEnd | None, built: int | None) -> list[Advice]:
     """EP's AlltoAll and pipeline sends: NCCL asks no tuner about them."""
-    records = [record for event in events if isinstance(event, journal.JobEnd) for record in event.not_asked]
+    records = end.not_asked if end is not None else ()
     count = sum(record.send_recv or 0 for record in records)
     if not count:
         return []

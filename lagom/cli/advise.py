@@ -124,13 +124,13 @@ def gathered(log: Path, bench: list[Path]) -> Advices:
     from lagom.advise.from_log import from_log
     from lagom.advise.model import Advices, joined
     from lagom.bench.store import FILE
-    from lagom.journal import read
+    from lagom.journal import RunState, read
 
     folders = [*bench, *(file.parent for file in sorted(log.parent.glob(f"{BENCH_FOLDER}*/{FILE}")))]
     told = [from_bench(folder / FILE if folder.is_dir() else folder) for folder in folders]
     measured = [advice for advices, _ in told for advice in advices]
     remarks = tuple(remark for _, found in told for remark in found)
-    return Advices(str(log), joined(from_log(read(log)), measured), remarks)
+    return Advices(str(log), joined(from_log(RunState(read(log))), measured), remarks)
 
 
 def _measure(

@@ -52,19 +52,18 @@ def explain(
 def load(what: Path | None) -> Explanation:
     """The explanation of a profile or of a log, told apart by what the file begins with."""
     from lagom.explain import log, profile
-    from lagom.journal import JobStart, find_written, read
+    from lagom.journal import RunState, find_written, read
     from lagom.journal.log_status import describe_earlier_jobs, how_it_stands
 
     if what is not None and is_profile(what):
         return profile.explain(what)
     file = find_written(what)
     damaged: list[int] = []
-    events = list(read(file, on_damage=lambda number, _: damaged.append(number)))
-    start = next((event for event in reversed(events) if isinstance(event, JobStart)), None)
-    story = log.explain(events, str(file))
-    unfinished = how_it_stands(start, events[-1] if events else None)
+    run = RunState(read(file, on_damage=lambda number, _: damaged.append(number)))
+    story = log.explain(run, str(file))
+    unfinished = how_it_stands(run)
     lost = f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}." if damaged else ""
-    return replace(story, remarks=(*story.remarks, *filter(None, (describe_earlier_jobs(events), unfinished, lost))))
+    return replace(story, remarks=(*story.remarks, *filter(None, (describe_earlier_jobs(run), unfinished, lost))))
 
 
 def is_profile(path: Path) -> bool:

@@ -33,30 +33,30 @@ def log(
 ) -> None:
     """Print what happened in a job and why: one line a decision."""
     from lagom import journal
-    from lagom.journal.log_status import LogStatus
+    from lagom.journal.log_status import has_died, how_it_stands
 
     if schema:
         import json
 
         typer.echo(json.dumps(journal.json_schema(), indent=2))
         return
-    formatter = journal.Formatter(site, everything=everything or as_json)
+    state = journal.RunState(keep_samples=False)
+    formatter = journal.Formatter(site, everything=everything or as_json, state=state)
     damaged: dict[int, bool] = {}  # by line: whether it is torn
-    status = LogStatus()
     for event in journal.read(
         journal.find_log(where) if follow else journal.find_written(where),
         follow=follow,
-        stop=status.has_died,
+        stop=lambda: has_died(state),
         on_damage=lambda number, line: damaged.update({number: journal.is_torn(line)}),
     ):
-        status.take(event)
+        state.apply(event)
         line = formatter.line(event)
         if line is not None:
             put(event.model_dump_json(by_alias=True) if as_json else line)
     if site and not formatter.site_is_known:
         known = ", ".join(formatter.sites_known) or "none: no iteration was found"
         raise UsageError(f"there is no site '{site}' in this log; its sites are: {known}.")
-    if unfinished := status.sentence():
+    if unfinished := how_it_stands(state):
         print(f"lagom: {unfinished}", file=sys.stderr)
     for torn, why in ((True, "torn by a crash or a full disk"), (False, "no lines of this log's schema")):
         if lines := [number for number, is_torn in damaged.items() if is_torn is torn]:

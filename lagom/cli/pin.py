@@ -74,20 +74,19 @@ def wanted_rules(options: list[str] | None, variable: str) -> tuple[str, ...]:
 
 def job_folder(directory: Path | None) -> Path:
     """The log folder of a job whose controller runs; raises if there is none that would read the pins."""
-    from lagom.journal import JobEnd, find_log, read
-    from lagom.journal.log_status import LogStatus
+    from lagom.journal import JobEnd, RunState, find_log, read
+    from lagom.journal.log_status import has_died
 
-    log, status = find_log(directory), LogStatus()
-    for event in read(log):
-        status.take(event)
-    start = status.start
-    if isinstance(status.last, JobEnd):
+    log = find_log(directory)
+    run = RunState(read(log), keep_samples=False)
+    start = run.start
+    if isinstance(run.last, JobEnd):
         raise UsageError(f"the job of {log.parent} has ended; name the folder of a running one with --dir.")
     if start is None:
         return log.parent
     if start.mode == "replay":
         raise UsageError(f"the job of {log.parent} replays a profile, and no controller reads pins there.")
-    if status.has_died():
+    if has_died(run):
         raise UsageError(f"the controller of the job of {log.parent} (pid {start.pid}) is gone: nobody reads its pins.")
     return log.parent
 

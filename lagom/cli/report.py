@@ -19,23 +19,22 @@ def report(
 ) -> None:
     """Write one HTML page on what was tuned: search path, convergence, every site before and after, and the regret."""
     from lagom import journal
-    from lagom.journal.ending import NOBODY_CAME, nobody_came
+    from lagom.journal.ending import NOBODY_CAME
     from lagom.journal.log_status import describe_earlier_jobs
-    from lagom.report import tuning_report, tuning_story
+    from lagom.report import tuning_report
 
     log = journal.find_written(where)
     damaged: list[int] = []
-    events = list(journal.read(log, on_damage=lambda number, _: damaged.append(number)))
-    story = tuning_story.gather(events)
-    of_others = describe_earlier_jobs(events)
-    nobody = f"{NOBODY_CAME}." if nobody_came(journal.last_job(events)) else ""
+    story = journal.RunState(journal.read(log, on_damage=lambda number, _: damaged.append(number)))
+    of_others = describe_earlier_jobs(story)
+    nobody = f"{NOBODY_CAME}." if story.nobody_came else ""
     story.remarks += filter(None, (of_others, nobody))
     if damaged:
         story.remarks.append(f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}.")
     written = tuning_report.write_folder(story, out or log.parent / "report", str(log), log.parent)
-    for search in story.told:
+    for search in story.searched:
         typer.echo(tuning_report.answer(search))
-    if not story.told:
+    if not story.searched:
         typer.echo(tuning_report.nothing(story))
     for remark in filter(None, (nobody, of_others)):
         typer.echo(remark)

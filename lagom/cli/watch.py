@@ -19,8 +19,6 @@ from lagom.errors import UsageError
 from lagom.files import check_named
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from lagom.watch import NodeSnapshot, Watcher
     from lagom.watch.find import Named
 
@@ -116,49 +114,17 @@ def _screen(stack: contextlib.ExitStack, *, once: bool, as_json: bool) -> View:
         from lagom.watch.screen import page
 
         return lambda node: console.print(page(node))
-    return _live(stack, console) if console.is_terminal else _lines()
+    from lagom.watch.screen import line_view, live_view
 
-
-def _live(stack: contextlib.ExitStack, console: Console) -> View:
-    """A screen of its own while we watch; the last picture stays behind. Signals leave by the same way."""
-    from rich.live import Live
-
-    from lagom.watch.screen import page
-
-    last: list[NodeSnapshot] = []
-    stack.callback(_leave_behind, console, last)
-    live = stack.enter_context(Live(console=console, screen=True, auto_refresh=False))
+    if not console.is_terminal:
+        return line_view(put)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
-
-    def view(node: NodeSnapshot) -> None:
-        last[:] = [node]
-        live.update(page(node, live=True), refresh=True)
-
-    return view
-
-
-def _leave_behind(console: Console, last: list[NodeSnapshot]) -> None:
-    from lagom.watch.screen import page
-
-    for node in last:
-        console.print(page(node))
+        signal.signal(number, _end)  # leave by the same way as Ctrl-C
+    return stack.enter_context(live_view(console))
 
 
 def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
-
-
-def _lines() -> View:
-    from lagom.watch.lines import Lines
-
-    lines = Lines()
-
-    def view(node: NodeSnapshot) -> None:
-        for line in lines.of(node):
-            put(line)
-
-    return view
 
 
 def _textfile(path: Path) -> View:

@@ -6,26 +6,33 @@ profile. Simulated: GPUs, wire and clock (:mod:`lagom.sim`).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from lagom.demo.display import make_display
+from lagom.demo.result import as_json, last_page, the_comm
 from lagom.demo.stage import Scene, on_stage
-from lagom.demo.story import Story
-from lagom.demo.table import show
 from lagom.errors import UsageError
 from lagom.files import FOLDER_MODE, write_named
+from lagom.journal import RunState
 from lagom.journal.tail import Tail
 from lagom.settings import log_folder
+from lagom.watch import Watcher
+from lagom.watch.find import Named
+from lagom.watch.screen import View, line_view, live_view
 
 __all__ = ["Scene", "run"]
 
+#: Between two looks at the log; between two pictures on a terminal, or lines elsewhere.
 LOOK_SECONDS = 0.1
+TERMINAL_SECONDS, PLAIN_SECONDS = 0.5, 5.0
 PLAIN_WIDTH = 100
 FINAL_SECONDS = 18.0  # what the last A/B may take on a slow machine, start-up included
 DEFAULT_SCENE = Scene()
@@ -49,23 +56,23 @@ def run(
     console = console or (Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH))
     job = f"demo-{time.strftime('%H%M%S')}-{time.monotonic_ns() % 1000:03d}"
     log = folder or log_folder(job)
-    story = Story()
+    run_state = RunState()
     try:
         log.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{log} cannot be made ({error.strerror}); name another log folder in LAGOM_DIR.") from error
     console.print(_opening(scene, log), markup=False, highlight=False)
     try:
-        differences = _play(scene, job, log, story, console, seconds, strategy)
+        differences = _play(scene, job, log, run_state, console, seconds, strategy)
     except KeyboardInterrupt:
         console.print("stopped; no process and no shared memory is left.")
         return INTERRUPTED
-    show(story, console)
+    console.print(last_page(run_state))
     console.print(f"log: lagom log {log}", markup=False, highlight=False)
     for difference in differences:
         console.print(f"two ranks differed: {difference}", markup=False)
     if json_file is not None:
-        document = {**story.as_json(), "differences": differences, "log": str(log)}
+        document = {**as_json(run_state), "differences": differences, "log": str(log)}
         write_named(json_file, json.dumps(document, indent=1))
     return DISAGREED if differences else DONE
 
@@ -84,7 +91,7 @@ def controller_arguments(scene: Scene, seconds: float, strategy: str) -> tuple[s
 
 
 def _play(
-    scene: Scene, job: str, log: Path, story: Story, console: Console, seconds: float, strategy: str
+    scene: Scene, job: str, log: Path, run_state: RunState, console: Console, seconds: float, strategy: str
 ) -> list[str]:
     """Run it until the search is over or the time is up; what two ranks ever did differently."""
     tail, arguments = Tail(log), controller_arguments(scene, seconds, strategy)
@@ -93,15 +100,29 @@ def _play(
         on_stage(scene, job, log, Path(scratch), arguments) as (controller, ranks),
     ):
         began = time.monotonic()
-        with make_display(console, seconds) as display:
-            while story.outcome is None and time.monotonic() - began < seconds:
+        with _view(console) as (view, every):
+            watcher, shown = Watcher(Named(log)), began - every
+            while the_comm(run_state).outcome is None and (now := time.monotonic()) - began < seconds:
                 controller.check()
                 ranks.running()
-                story.read(tail.unread())
-                display.update(story, time.monotonic() - began, ranks.iteration)
+                run_state.read(tail.unread())
+                if now - shown >= every:
+                    shown = now
+                    view(watcher.look())
                 time.sleep(LOOK_SECONDS)
         ranks.stop()
         ranks.finish()
         controller.stop()
-        story.read(tail.unread())
+        run_state.read(tail.unread())
         return [str(difference) for difference in ranks.differences()]
+
+
+@contextlib.contextmanager
+def _view(console: Console) -> Iterator[tuple[View, float]]:
+    """What `lagom watch` would show of the job, and how often: its screen on a terminal, its lines elsewhere."""
+    if not console.is_terminal:
+        put = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+        yield line_view(put, decisions=False), PLAIN_SECONDS
+        return
+    with live_view(console, leave_last=False) as view:
+        yield view, TERMINAL_SECONDS

@@ -3,119 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from lagom import environment, journal
 from lagom.explain import evidence, untuned
 from lagom.explain.model import CommunicatorStory, Explanation, SiteStory, Trial
 from lagom.format import format_percent
-from lagom.journal.ending import NOBODY_CAME, nobody_came
+from lagom.journal import CommState, RunState
+from lagom.journal.ending import NOBODY_CAME
 from lagom.records import STOCK, CommConfig
-from lagom.report import tuning_report, tuning_story
-from lagom.report.tuning_story import Search
+from lagom.report import tuning_report
+from lagom.report.tuning_report import gpu_of, nccl_of
 
 
-def explain(events: Iterable[Any], source: str) -> Explanation:
+def explain(run: RunState, source: str) -> Explanation:
     """The whole story of a log's newest job, told by communicator and site."""
-    kept = journal.last_job(events)
-    story = tuning_story.gather(kept)
-    started = next((event for event in kept if isinstance(event, journal.JobStart)), None)
-    joined = next((event for event in kept if isinstance(event, journal.RankJoined) and event.environment), None)
-    asides = [event for event in kept if isinstance(event, journal.StandingAside)]
-    ended = [event for event in kept if isinstance(event, journal.JobEnd)]
-    not_asked = {record.communicator: record for end in ended for record in end.not_asked}
-    nobody = [f"{NOBODY_CAME}."] if nobody_came(kept) else []
-    pinned = _pinned(kept)
-    parts = [
-        _communicator(search, _program(kept, search.communicator), _applied(pinned, asides, search.communicator),
-                      untuned.told(not_asked.get(search.communicator), asides, search.communicator),
-                      headroom=started is not None and bool(started.headroom))
-        for search in story.searches.values()
-    ]  # fmt: skip
+    not_asked = {record.communicator: record for record in run.end.not_asked} if run.end is not None else {}
+    first = run.first_rank
     return Explanation(
         source=source,
         kind="log",
-        facts=_facts(story, started),
-        communicators=tuple(parts),
-        environment=environment.told_by(joined.environment) if joined is not None else {},
-        remarks=tuple(dict.fromkeys((*story.remarks, *nobody))),
+        facts=_facts(run),
+        communicators=tuple(_communicator(run, comm, not_asked.get(comm.index)) for comm in run.comms.values()),
+        environment=environment.told_by(first.environment) if first is not None else {},
+        remarks=(*run.remarks, *([f"{NOBODY_CAME}."] if run.nobody_came else [])),
     )
 
 
-def _facts(story: tuning_story.TuningStory, started: journal.JobStart | None) -> tuple[tuple[str, str], ...]:
-    facts = [("job", story.job), ("NCCL", story.nccl), ("GPU", story.gpu), ("ranks", str(story.ranks or ""))]
-    if started is not None:
-        facts += [("mode", started.mode), ("strategy", started.strategy), ("head-room", started.headroom)]
+def _facts(run: RunState) -> tuple[tuple[str, str], ...]:
+    start = run.start
+    facts = [("job", start.job)] if start is not None else []
+    facts += [("NCCL", nccl_of(run)), ("GPU", gpu_of(run)), ("ranks", str(len(run.ranks) or ""))]
+    if start is not None:
+        facts += [("mode", start.mode), ("strategy", start.strategy), ("head-room", start.headroom)]
     return tuple((label, value) for label, value in facts if value)
 
 
-def _program(events: Sequence[Any], communicator: int) -> journal.Program | None:
-    """The last one: an iteration that changed was learnt anew."""
-    found = (event for event in reversed(events) if isinstance(event, journal.Program))
-    return next((event for event in found if event.communicator == communicator), None)
+def _applied(comm: CommState) -> journal.PlanPublished | None:
+    """What was put in force by hand or from a profile; not a profile of which it was said that nothing came up."""
+    plan = comm.in_force
+    return None if plan is not None and plan.purpose == "replay" and comm.not_tuned else plan
 
 
-def _pinned(events: Sequence[Any]) -> dict[int, journal.PlanPublished]:
-    """What was put in force by hand or from a profile, by communicator: the last plan that was committed."""
-    offered: dict[tuple[int, int], journal.PlanPublished] = {}
-    found: dict[int, journal.PlanPublished] = {}
-    for event in events:
-        if isinstance(event, journal.PlanPublished) and event.end_call is None:
-            offered[event.communicator, event.epoch] = event
-        elif isinstance(event, journal.PlanCommitted) and (event.communicator, event.epoch) in offered:
-            found[event.communicator] = offered[event.communicator, event.epoch]
-    return found
-
-
-def _applied(
-    pinned: Mapping[int, journal.PlanPublished], asides: Iterable[journal.StandingAside], communicator: int
-) -> journal.PlanPublished | None:
-    """What stands in force there: not a profile of which it was said that nothing of it came up."""
-    plan = pinned.get(communicator)
-    said = any(aside.communicator == communicator for aside in asides)
-    return None if plan is not None and plan.purpose == "replay" and said else plan
-
-
-def _communicator(
-    search: Search,
-    program: journal.Program | None,
-    pinned: journal.PlanPublished | None,
-    not_tuned: tuple[Any, ...],
-    *,
-    headroom: bool,
-) -> CommunicatorStory:
-    outcome, base = search.outcome, search.baseline
-    rules = pinned.rules if pinned is not None else ()
+def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | None) -> CommunicatorStory:
+    outcome, program, plan = comm.outcome, comm.program, _applied(comm)
     return CommunicatorStory(
-        name=search.name or f"communicator {search.communicator}",
-        ranks=search.ranks,
-        answer=_answer(search, program, pinned),
+        name=comm.name,
+        ranks=comm.ranks,
+        answer=_answer(comm, plan),
         channels_built=program.channels_built if program is not None else None,
-        headroom=headroom,
+        headroom=run.start is not None and bool(run.start.headroom),
         tier=program.tier if program is not None else "",
-        period=search.period,
-        z=base.z if base is not None else None,
+        period=comm.period,
+        z=comm.stock_z,
         proof=outcome.reason if outcome is not None else "",
-        cost=_cost(search),
-        sites=_sites(search),
-        rules=rules,
-        not_tuned=not_tuned,
+        cost=_cost(comm),
+        sites=_sites(comm),
+        rules=plan.rules if plan is not None else (),
+        not_tuned=untuned.told(record, dict.fromkeys((*run.not_tuned, *comm.not_tuned))),
     )
 
 
-def _answer(search: Search, program: journal.Program | None, pinned: journal.PlanPublished | None) -> str:
-    if search.moves or search.outcome is not None:
-        return tuning_report.answer(search)
-    if pinned is not None and pinned.purpose == "replay":
+def _answer(comm: CommState, plan: journal.PlanPublished | None) -> str:
+    if comm.was_searched:
+        return tuning_report.answer(comm)
+    if plan is not None and plan.purpose == "replay":
         return "Replayed from a profile, agreed by every rank; nothing was tried here."
-    if pinned is not None and pinned.rules:
-        return "Pinned by hand: " + "; ".join(pinned.rules) + "."
-    if program is None:
+    if plan is not None and plan.rules:
+        return "Pinned by hand: " + "; ".join(plan.rules) + "."
+    if comm.program is None:
         return "No iteration was found here, so nothing was tried; NCCL decides."
     return "Nothing was tried here; NCCL decides."
 
 
-def _cost(search: Search) -> str:
+def _cost(search: CommState) -> str:
     outcome = search.outcome
     if outcome is None:
         return f"{len(search.moves)} windows so far, {search.regret:.1f} iterations lost" if search.moves else ""
@@ -126,7 +86,7 @@ def _cost(search: Search) -> str:
     return f"{tried}, {outcome.regret_iterations:.1f} of them lost against stock{seen}"
 
 
-def _sites(search: Search) -> tuple[SiteStory, ...]:
+def _sites(search: CommState) -> tuple[SiteStory, ...]:
     chosen, moved = _in_force(search), _moved(search.moves)
     proven = search.outcome is not None and search.outcome.verdict == "improved"
     times = {place: (change.stock_ns, change.tuned_ns) for place, change in enumerate(search.changes())}
@@ -148,15 +108,14 @@ def _sites(search: Search) -> tuple[SiteStory, ...]:
     )
 
 
-def _in_force(search: Search) -> tuple[journal.ConfigRecord, ...]:
+def _in_force(search: CommState) -> tuple[journal.ConfigRecord, ...]:
     """What the search ended on; while it runs, what it has confirmed."""
     if search.outcome is not None:
         return search.outcome.configs_chosen
-    confirmed = [move for move in search.moves if move.verdict == "confirmed"]
-    return confirmed[-1].candidate if confirmed else ()
+    return search.confirmed.candidate if search.confirmed is not None else ()
 
 
-def _trials(search: Search, moved: Mapping[int, frozenset[int]], place: int) -> Iterable[Trial]:
+def _trials(search: CommState, moved: Mapping[int, frozenset[int]], place: int) -> Iterable[Trial]:
     """Every window whose question was this site's config."""
     for move in search.moves:
         sites = moved.get(move.number, frozenset())

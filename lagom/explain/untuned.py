@@ -15,12 +15,9 @@ _NOTHING = "asked without an algorithm on offer, as for candidates of symmetric 
 _CAPTURED = "a captured choice stands for the life of the graph, so nothing was tried here after the capture"
 
 
-def told(
-    record: journal.NotAsked | None, asides: Iterable[journal.StandingAside], communicator: int
-) -> tuple[NotTuned, ...]:
+def told(record: journal.NotAsked | None, reasons: Iterable[str]) -> tuple[NotTuned, ...]:
     """Every kind of call that was seen, with its count; kinds that never came are left out."""
     found = [] if record is None else _counted(record)
-    reasons = dict.fromkeys(aside.reason for aside in asides if aside.communicator in (communicator, None))
     return (*found, *(NotTuned("everything here", None, reason) for reason in reasons))
 
 

@@ -6,22 +6,20 @@ A controller that is gone was killed, or could not write: what its log lacks loo
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lagom.journal.ending import pid_namespace, tells_death
-from lagom.journal.reader import earlier_jobs
-from lagom.journal.schema import Base, JobEnd, JobStart
+from lagom.journal.run_state import RunState
+from lagom.journal.schema import JobEnd
 
 #: What became of a controller that wrote no end, where nobody saw it.
 GONE = "was killed, or could not write it (a full disk)"
 
 
-def how_it_stands(start: JobStart | None, last: Base | None) -> str:
-    """One sentence about a log whose last job began with ``start`` and whose last event is ``last``; empty if it has
-    its end. Only the node of the job can see more than that the end is missing."""
+def how_it_stands(run: RunState) -> str:
+    """One sentence about a log without an end; empty if it has one. Only the node of the job can see more than that the
+    end is missing."""
+    start, last = run.start, run.last
     if last is None or isinstance(last, JobEnd):
         return ""
     who = f"its controller (pid {start.pid})" if start is not None and start.pid else "its controller"
@@ -31,32 +29,13 @@ def how_it_stands(start: JobStart | None, last: Base | None) -> str:
     return _as_seen_here(Path(start.region), who, start.pid, "was killed" if tells_death(last) else GONE)
 
 
-def has_died(start: JobStart | None, last: Base | None) -> bool:
+def has_died(run: RunState) -> bool:
     """Whether nobody will ever write the end of such a log; False where that cannot be seen from here."""
+    start, last = run.start, run.last
     if start is None or not start.pid or isinstance(last, JobEnd) or start.host != socket.gethostname():
         return False
     is_ours = start.pid_namespace != 0 and start.pid_namespace == pid_namespace()
     return is_ours and not Path(f"/proc/{start.pid}").exists()
-
-
-@dataclass(slots=True)
-class LogStatus:
-    """The same of a log that is being read, event by event."""
-
-    start: JobStart | None = None
-    last: Base | None = None
-
-    def take(self, event: Base) -> None:
-        """One more event."""
-        self.start, self.last = event if isinstance(event, JobStart) else self.start, event
-
-    def has_died(self) -> bool:
-        """As far as it was read."""
-        return has_died(self.start, self.last)
-
-    def sentence(self) -> str:
-        """Empty if the log has its end."""
-        return how_it_stands(self.start, self.last)
 
 
 def _as_seen_here(region: Path, who: str, pid: int, fate: str) -> str:
@@ -70,8 +49,8 @@ def _as_seen_here(region: Path, who: str, pid: int, fate: str) -> str:
     return f"this log has no end: {who} {fate}{job}."
 
 
-def describe_earlier_jobs(events: Iterable[Any]) -> str:
+def describe_earlier_jobs(run: RunState) -> str:
     """A sentence where only the newest of a log's jobs is told; else empty."""
-    count = earlier_jobs(events)
+    count = run.earlier_jobs
     jobs = "an earlier job, which is" if count == 1 else f"{count} earlier jobs, which are"
     return f"This log also holds {jobs} not told of here; `lagom log` prints all of it." if count else ""

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from lagom.journal import CommState, Step
     from lagom.report.tuning_kernels import Patterns
-    from lagom.report.tuning_story import Search, Step
 
 #: Room a label of H takes, points.
 _LABEL_WIDTH, _LABEL_HEIGHT = 36.0, 11.0
@@ -27,7 +27,7 @@ Labels = list[tuple[int, tuple[float, float]]]
 
 
 @style.styled
-def path(search: Search) -> Figure | None:
+def path(search: CommState) -> Figure | None:
     """Every measured assignment by its communication (X) and compute time (Y): left of the diagonal compute-bound,
     right of it communication-bound. H is written beside the moves that were kept. ``None`` where X and Y were not
     seen."""
@@ -44,7 +44,7 @@ def path(search: Search) -> Figure | None:
         colour = style.VERDICT.get(verdict, style.FAINT)
         axes.scatter(x[mine], y[mine], s=26, color=colour, label=verdict, zorder=3, lw=0)
     _h_labels(axes, steps, x, y, _ends(axes, steps, x, y))
-    axes.set_title("Search path")
+    axes.set_title("CommState path")
     axes.set_xlabel("communication time X, ms an iteration")
     axes.set_ylabel("compute time Y, ms an iteration")
     axes.legend(loc="best", handlelength=1.0)
@@ -101,7 +101,7 @@ def _h_labels(axes: Axes, steps: list[Step], x: np.ndarray, y: np.ndarray, taken
 
 
 @style.styled
-def convergence(search: Search) -> Figure | None:
+def convergence(search: CommState) -> Figure | None:
     """Speed-up over stock of every trial with its 95 % interval, the incumbent's as a line, and below it the regret."""
     steps = [step for step in search.steps() if step.settles and step.speedup is not None]
     if not steps:
@@ -153,7 +153,7 @@ def _verdict_legend(steps: list[Step]) -> list[Line2D]:
     return [*entries, Line2D([], [], color=style.VERDICT["confirmed"], lw=1.6, label="incumbent")]
 
 
-def _regret(axes: Axes, search: Search) -> None:
+def _regret(axes: Axes, search: CommState) -> None:
     when = [_when(search, step) for step in search.steps()]
     lost = [move.lost_iterations for move in search.moves]
     axes.fill_between(when, lost, step="post", color=style.LOSS, alpha=0.18, lw=0)
@@ -165,7 +165,7 @@ def _regret(axes: Axes, search: Search) -> None:
     axes.yaxis.grid(True, color=style.GRID)
 
 
-def _when(search: Search, step: Step) -> float:
+def _when(search: CommState, step: Step) -> float:
     return float(step.move.iteration if step.move.iteration is not None else search.moves.index(step.move))
 
 
@@ -197,7 +197,7 @@ def patterns(found: Patterns) -> Figure | None:
 
 
 @style.styled
-def sites(search: Search) -> Figure | None:
+def sites(search: CommState) -> Figure | None:
     """Communication time of each site under stock and under the choice; ``None`` where the log does not show it."""
     changes = [change for change in search.changes() if change.stock_ns is not None and change.tuned_ns is not None]
     if not changes:
@@ -210,7 +210,7 @@ def sites(search: Search) -> Figure | None:
     axes.barh(place - 0.19, tuned, height=0.36, color=style.COMMUNICATION["allgather"], label="tuned")
     for at, before, after, change in zip(place.tolist(), stock, tuned, changes, strict=True):
         axes.text(max(before, after), at, f"  {change.after}   {after / before:.2f}×", va="center", fontsize=8)
-    axes.set_yticks(place, [f"{change.name}  ({change.calls}×)" for change in changes])
+    axes.set_yticks(place, [f"{change.name}  ({change.site.calls_per_iteration}×)" for change in changes])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, 1.35 * max(stock.max(), tuned.max()))
     axes.set_xlabel("communication time, ms an iteration")

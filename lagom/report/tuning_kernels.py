@@ -11,9 +11,9 @@ import numpy as np
 
 from lagom import timeline
 from lagom.errors import LagomError
+from lagom.journal import CommState
 from lagom.records import CommConfig
 from lagom.report.tuning_overlap import OverlapChange
-from lagom.report.tuning_story import Search
 from lagom.timeline.config_times import Cut, PatternTimes, by_pattern, cut_of, under
 from lagom.timeline.ring_records import Recorded, excerpts, load_excerpt
 
@@ -46,9 +46,9 @@ class Kernels:
     remark: str = ""
 
 
-def kernels(search: Search, folder: Path) -> Kernels:
+def kernels(search: CommState, folder: Path) -> Kernels:
     """From the files of a search in the log folder; empty where it left none."""
-    files = excerpts(folder, search.communicator)
+    files = excerpts(folder, search.index)
     base = search.baseline
     if base is None or base.number not in files:
         return Kernels()
@@ -71,13 +71,13 @@ def _calls(recorded: Recorded) -> np.ndarray:
     return records
 
 
-def _wanted(search: Search, number: int) -> tuple[CommConfig, ...]:
+def _wanted(search: CommState, number: int) -> tuple[CommConfig, ...]:
     """The config of every site under the candidate of a move."""
     move = next(move for move in search.moves if move.number == number)
     return tuple(record.config() for record in move.candidate)
 
 
-def _overlap(search: Search, files: dict[int, Path], stock: Sequence[timeline.KernelTable]) -> OverlapChange | None:
+def _overlap(search: CommState, files: dict[int, Path], stock: Sequence[timeline.KernelTable]) -> OverlapChange | None:
     """Before and after: after, the latest excerpt of what the search ended on. Stock kernels that are never quiet are
     compared with the tuned ones, where those are pressed less."""
     outcome = search.outcome
@@ -87,11 +87,11 @@ def _overlap(search: Search, files: dict[int, Path], stock: Sequence[timeline.Ke
     for number in reversed([number for number in numbers if number in files]):
         tuned = under(*load_excerpt(files[number]), _wanted(search, number), _LEAST + 1)
         if tuned:
-            return OverlapChange(search.communicator, timeline.profile(stock, tuned), timeline.profile(tuned))
+            return OverlapChange(search.index, timeline.profile(stock, tuned), timeline.profile(tuned))
     return None
 
 
-def _patterns(search: Search, files: dict[int, Path], stock: Recorded, cut: Cut) -> Patterns | None:
+def _patterns(search: CommState, files: dict[int, Path], stock: Recorded, cut: Cut) -> Patterns | None:
     base = search.baseline
     assert base is not None
     columns: list[tuple[int, PatternTimes]] = []
@@ -109,7 +109,7 @@ def _patterns(search: Search, files: dict[int, Path], stock: Recorded, cut: Cut)
     return Patterns(cut.names, tuple(number for number, _ in columns), labels, tuple(times for _, times in columns))
 
 
-def _went_on(search: Search, number: int) -> bool:
+def _went_on(search: CommState, number: int) -> bool:
     """Whether the search went on from that candidate: faster, or as fast with fewer resources."""
     move = next(move for move in search.moves if move.number == number)
     return move.verdict == "better" or ": kept" in move.reason or ": taken" in move.reason

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lagom import timeline
 from lagom.errors import LagomError
 from lagom.format import format_percent, format_time
-from lagom.report.tuning_story import Search, TuningStory
+from lagom.journal import CommState, RunState
 from lagom.timeline import Profile
 from lagom.timeline.config_times import under
 from lagom.timeline.ring_records import has_records, load_records
@@ -50,13 +50,13 @@ class OverlapChange:
         return [(name, timeline_figure.timeline(one)) for name, one in (("stock", self.before), ("tuned", self.after))]
 
 
-def overlap(story: TuningStory, folder: Path) -> tuple[OverlapChange | None, str]:
+def overlap(run: RunState, folder: Path) -> tuple[OverlapChange | None, str]:
     """Before and after from the raw records in ``folder``; or None and why not (empty: there are no records)."""
     if not has_records(folder):
         return None, ""
-    if not has_records(folder, since=story.began):
+    if not has_records(folder, since=run.start.t if run.start is not None else 0.0):
         return None, "the raw records beside this log are of a job before the one that it tells of."
-    search = _only_tuned(story)
+    search = _only_tuned(run)
     if search is None or search.outcome is None:
         return None, "not exactly one communicator was tuned, so its kernels have no before and after."
     chosen = [config.config() for config in search.outcome.configs_chosen]
@@ -65,13 +65,13 @@ def overlap(story: TuningStory, folder: Path) -> tuple[OverlapChange | None, str
         before, after = under(tables, calls, ()), under(tables, calls, chosen)
         if not before or not after:
             return None, "the raw records hold too few iterations under stock or under the tuned configs to compare."
-        return OverlapChange(search.communicator, timeline.profile(before, after), timeline.profile(after)), ""
+        return OverlapChange(search.index, timeline.profile(before, after), timeline.profile(after)), ""
     except LagomError as error:
         return None, str(error)
 
 
-def _only_tuned(story: TuningStory) -> Search | None:
-    tuned = [search for search in story.told if any(change.changed for change in search.changes())]
+def _only_tuned(run: RunState) -> CommState | None:
+    tuned = [search for search in run.searched if any(change.changed for change in search.changes())]
     return tuned[0] if len(tuned) == 1 else None
 
 

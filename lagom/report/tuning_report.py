@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lagom.format import format_percent, format_time
+from lagom.journal import CommState, RunState, SiteChange, Step
 from lagom.records import STOCK
 from lagom.report import earlier, page, style, tuning_figures, tuning_kernels, tuning_overlap
 from lagom.report.tuning_kernels import Patterns
 from lagom.report.tuning_overlap import OverlapChange
-from lagom.report.tuning_story import Search, SiteChange, Step, TuningStory
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -33,7 +33,7 @@ class Part:
 
     name: str
     answer: str
-    search: Search
+    search: CommState
     cards: list[Card]
     path: Markup | None
     convergence: Markup | None
@@ -46,7 +46,7 @@ class Part:
     pattern_picture: Markup | None = None
 
 
-def answer(search: Search) -> str:
+def answer(search: CommState) -> str:
     """How the search ended, in one sentence."""
     outcome = search.outcome
     if outcome is None:
@@ -68,26 +68,26 @@ def answer(search: Search) -> str:
     return f"The search was stopped after {outcome.windows} windows; {goes_on}."
 
 
-def nothing(story: TuningStory) -> str:
+def nothing(run: RunState) -> str:
     """What to say of a log without a move."""
-    return f"Nothing was tuned{'' if story.ended else ' yet'}: the log has no move."
+    return f"Nothing was tuned{'' if run.end is not None else ' yet'}: the log has no move."
 
 
-def write_folder(story: TuningStory, folder: Path, source: str, records: Path | None = None) -> list[Path]:
+def write_folder(run: RunState, folder: Path, source: str, records: Path | None = None) -> list[Path]:
     """``report.html`` and PNGs of its pictures in ``folder``; with what became of the overlap where the log folder
     ``records`` holds raw ones. Pictures of an earlier report there that this one has not are removed."""
     page.make_folder(folder)
     before = earlier.pictures(folder)
     written: list[Path] = []
-    recorded, why_not = tuning_overlap.overlap(story, records) if records is not None else (None, "")
-    remarks = [*_remarks(story), *([why_not] if why_not else [])]
+    recorded, why_not = tuning_overlap.overlap(run, records) if records is not None else (None, "")
+    remarks = [*_remarks(run), *([why_not] if why_not else [])]
     parts = []
-    for search in story.told:
+    for search in run.searched:
         kept = tuning_kernels.kernels(search, records) if records is not None else tuning_kernels.Kernels()
         remarks += [kept.remark] if kept.remark else []
-        whole = recorded if recorded is not None and recorded.communicator == search.communicator else None
+        whole = recorded if recorded is not None and recorded.communicator == search.index else None
         parts.append(_part(search, folder, written, whole or kept.overlap, kept.patterns))
-    values: dict[str, Any] = {"source": _source(story, source), "parts": parts, "nothing": nothing(story)}
+    values: dict[str, Any] = {"source": _source(run, source), "parts": parts, "nothing": nothing(run)}
     values |= {"remarks": remarks}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
     page.write(folder / earlier.PAGE, text)
@@ -96,16 +96,15 @@ def write_folder(story: TuningStory, folder: Path, source: str, records: Path | 
 
 
 def _part(
-    search: Search, folder: Path, written: list[Path], overlap: OverlapChange | None, patterns: Patterns | None
+    search: CommState, folder: Path, written: list[Path], overlap: OverlapChange | None, patterns: Patterns | None
 ) -> Part:
-    name = search.name or f"communicator {search.communicator}"
-    prefix = f"{search.communicator}-" if search.communicator else ""
+    prefix = f"{search.index}-" if search.index else ""
 
     def drawn(kind: str, figure: Figure | None) -> Markup | None:
         return None if figure is None else _saved(folder / f"{prefix}{kind}.png", figure, written)
 
     return Part(
-        name=f"{name}, {search.ranks} ranks" if search.ranks else name,
+        name=f"{search.name}, {search.ranks} ranks" if search.ranks else search.name,
         answer=answer(search),
         search=search,
         cards=_cards(search),
@@ -129,7 +128,7 @@ def _saved(path: Path, figure: Figure, written: list[Path]) -> Markup:
     return page.picture(style.to_svg(figure))
 
 
-def _cards(search: Search) -> list[Card]:
+def _cards(search: CommState) -> list[Card]:
     outcome, base = search.outcome, search.baseline
     cards = []
     if outcome is not None and outcome.speedup is not None:
@@ -147,19 +146,32 @@ def _cards(search: Search) -> list[Card]:
     return cards
 
 
-def _source(story: TuningStory, source: str) -> str:
-    took = "" if story.seconds is None else f"{story.seconds:.0f} s"
-    ranks = f"{story.ranks} ranks" if story.ranks else ""
-    strategy = f"strategy {story.strategy}" if story.strategy else ""
-    parts = [story.job, ranks, story.gpu, f"NCCL {story.nccl}" if story.nccl else "", strategy, took, source]
+def _source(run: RunState, source: str) -> str:
+    took = "" if run.end is None or run.end.seconds is None else f"{run.end.seconds:.0f} s"
+    ranks = f"{len(run.ranks)} ranks" if run.ranks else ""
+    job, strategy = (run.start.job, run.start.strategy) if run.start is not None else ("", "")
+    gpu, nccl = gpu_of(run), nccl_of(run)
+    parts = [job, ranks, gpu, f"NCCL {nccl}" if nccl else "", f"strategy {strategy}" if strategy else "", took, source]
     return " · ".join(part for part in parts if part)
 
 
-def _remarks(story: TuningStory) -> list[str]:
-    remarks = list(dict.fromkeys(story.remarks))
-    if story.aborted:
-        remarks.append(f"{story.aborted} plan(s) came to nothing: not every rank agreed in time, so nothing changed.")
-    if not story.ended:
+def gpu_of(run: RunState) -> str:
+    """Of the ranks that say so, the last."""
+    return next((rank.gpu for rank in reversed(run.ranks) if rank.gpu), "")
+
+
+def nccl_of(run: RunState) -> str:
+    """Its release, likewise."""
+    return next((rank.nccl for rank in reversed(run.ranks) if rank.nccl), "")
+
+
+def _remarks(run: RunState) -> list[str]:
+    remarks = list(run.remarks)
+    if run.plans_aborted:
+        remarks.append(
+            f"{run.plans_aborted} plan(s) came to nothing: not every rank agreed in time, so nothing changed."
+        )
+    if run.end is None:
         remarks.append(
             "The log has no last line: the job is still running, or was killed, or could not write it (a full disk)."
         )

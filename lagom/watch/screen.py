@@ -1,16 +1,22 @@
-"""A snapshot as a terminal shows it: a block a job, in it a table a communicator, below it the last decisions."""
+"""A snapshot as people read it: on a terminal a block a job, in it a table a communicator, below it the last decisions;
+in a file or a pipe a line a communicator and look, each decision once, each end once."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lagom.format import format_clock, format_rate
+from lagom.format import format_clock, format_elapsed, format_percent, format_rate, format_speedup
 from lagom.records import printable
-from lagom.watch import text
-from lagom.watch.snapshot import GroupSnapshot, JobSnapshot, NodeSnapshot, Phase
+from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase, SiteSnapshot
+
+View = Callable[[NodeSnapshot], None]
 
 DECISIONS = 5
 NO_JOB = "no job of yours is running on this node"
@@ -22,6 +28,34 @@ STYLES = {
     Phase.CUT_SHORT: "yellow",
     Phase.STOPPED: "yellow",
 }
+
+
+@contextlib.contextmanager
+def live_view(console: Console, *, leave_last: bool = True) -> Iterator[View]:
+    """A screen of its own while we look; the last picture stays behind."""
+    last: list[NodeSnapshot] = []
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+
+            def view(node: NodeSnapshot) -> None:
+                last[:] = [node]
+                live.update(page(node, live=True), refresh=True)
+
+            yield view
+    finally:
+        for node in last if leave_last else ():
+            console.print(page(node))
+
+
+def line_view(put: Callable[[str], object], *, decisions: bool = True) -> View:
+    """Lines for a file or a pipe, each handed to ``put``."""
+    lines = Lines(decisions=decisions)
+
+    def view(node: NodeSnapshot) -> None:
+        for line in lines.of(node):
+            put(line)
+
+    return view
 
 
 def page(node: NodeSnapshot, *, live: bool = False) -> RenderableType:
@@ -38,7 +72,7 @@ def page(node: NodeSnapshot, *, live: bool = False) -> RenderableType:
 
 
 def _running(job: JobSnapshot, now: float) -> RenderableType:
-    lines: list[RenderableType] = [_headline(job, "  ".join(text.job_facts(job, now)))]
+    lines: list[RenderableType] = [_headline(job, "  ".join(job_facts(job, now)))]
     lines += [Text(f"! {remark}", style="yellow") for remark in job.remarks]
     for group in job.groups:
         lines += [Text(""), *_group(group)]
@@ -61,8 +95,8 @@ def _headline(job: JobSnapshot, facts: str) -> Text:
 
 def _group(group: GroupSnapshot) -> list[RenderableType]:
     head = Text(f"{group.name}  {group.ranks} ranks  ", style="bold")
-    head.append(text.phase(group), style=f"{STYLES.get(group.phase, 'magenta')} not bold")
-    facts = Text("  ".join(text.group_facts(group)))
+    head.append(phase_text(group), style=f"{STYLES.get(group.phase, 'magenta')} not bold")
+    facts = Text("  ".join(group_facts(group)))
     rules = [Text(f"rule {rule}") for rule in group.rules]
     return [head, facts, *rules, *([_sites(group)] if group.sites else [])]
 
@@ -92,3 +126,119 @@ def _decisions(job: JobSnapshot) -> list[RenderableType]:
         Text(f"{format_clock(decision.t)} {decision.text}", style="dim", no_wrap=True, overflow="ellipsis")
         for decision in job.decisions[-DECISIONS:]
     ]
+
+
+# -- lines
+
+
+class Lines:
+    """Remembers what was said."""
+
+    def __init__(self, *, decisions: bool = True) -> None:
+        self._with_decisions = decisions
+        self._decided: dict[str, float] = {}
+        self._ended: set[tuple[str, float]] = set()
+        self._said_none = False
+
+    def of(self, node: NodeSnapshot) -> Iterator[str]:
+        """The lines of one look."""
+        if not node.jobs and not self._said_none:
+            yield f"{format_clock(node.t)} {NO_JOB}"
+        self._said_none = not node.jobs
+        for job in node.jobs:
+            if self._with_decisions:
+                yield from self._decisions(job)
+            if not job.ended:
+                yield from (f"{format_clock(node.t)} {job.job} {group_line(group)}" for group in job.groups)
+            elif (job.region, job.started) not in self._ended:
+                self._ended.add((job.region, job.started))
+                yield f"{format_clock(node.t)} {job.job} ended: {job.ended}"
+
+    def _decisions(self, job: JobSnapshot) -> Iterator[str]:
+        said = self._decided.get(job.region, 0.0)
+        for decision in job.decisions:
+            if decision.t > said:
+                yield f"{format_clock(decision.t)} {job.job} {decision.text}"
+        if job.decisions:
+            self._decided[job.region] = max(said, job.decisions[-1].t)
+
+
+def group_line(group: GroupSnapshot) -> str:
+    """One communicator in one line."""
+    parts = [f"{group.name} {phase_text(group)}", *group_facts(group), *changed_sites(group)]
+    return ", ".join(parts)
+
+
+# -- words of both
+
+
+def lost(group: GroupSnapshot) -> str:
+    """``3.4 iterations (0.28 s)``."""
+    if not group.configs_tried and not group.lost_iterations:
+        return "-"
+    seconds = "" if group.lost_seconds is None else f" ({group.lost_seconds:.2g} s)"
+    return f"{group.lost_iterations:.1f} iterations{seconds}"
+
+
+def gained(group: GroupSnapshot) -> str:
+    """``1.143x stock [1.137, 1.151]``, once it is proven."""
+    if group.speedup is None:
+        return ""
+    return format_speedup(group.speedup.ratio, group.speedup.low, group.speedup.high)
+
+
+def phase_text(group: GroupSnapshot) -> str:
+    """The phase, with its reason, and what the ranks are about to agree on."""
+    words = group.phase.value + (f": {group.detail}" if group.detail else "")
+    if group.agreement is not Agreement.AGREED:
+        words += f" (plan {group.agreement.value})"
+    return words
+
+
+def job_facts(job: JobSnapshot, now: float) -> list[str]:
+    """What there is to say of a job beside its name."""
+    who = f"controller {job.controller_pid}" if job.controller_pid else "no controller"
+    facts = [" ".join(word for word in ("mode", job.mode, job.strategy) if word) if job.mode else ""]
+    facts += [f"{job.ranks} ranks here", " ".join(("NCCL", *job.nccl)) if job.nccl else "", job.gpu, who]
+    facts += [f"up {format_elapsed(now - job.started)}", "simulated clock" if job.simulated_clock else ""]
+    return [fact for fact in facts if fact]
+
+
+def group_facts(group: GroupSnapshot) -> list[str]:
+    """The numbers of a communicator, those that are known."""
+    facts = [f"{format_rate(group.calls_per_second)} calls/s"] if group.calls_per_second is not None else []
+    if group.iterations_per_second is not None:
+        facts.append(f"{format_rate(group.iterations_per_second)} iterations/s")
+    if group.stock_z_ns is not None:
+        facts.append(f"stock {group.stock_z_ns / 1e6:.1f} ms")
+    facts += [gained(group)] if group.speedup is not None else []
+    if group.resolvable is not None:
+        facts.append(f"resolvable {format_percent(group.resolvable, 2)}")
+    if group.configs_tried:
+        facts.append(f"{group.configs_tried} trials, lost {lost(group)}")
+    return facts + list(_troubles(group))
+
+
+def _troubles(group: GroupSnapshot) -> Iterable[str]:
+    if group.here < group.ranks and group.nodes > 1:
+        yield f"{group.here} of its {group.ranks} ranks here"
+    if group.unrecorded:
+        yield f"{group.unrecorded} records dropped"
+    if group.suspensions:
+        yield f"program left {group.suspensions}x"
+    if group.graph_captured:
+        yield "CUDA graph captured"
+    never = [f"{count} {kind.replace('_', ' ')}" for kind, count in group.untunable.items() if count]
+    if never:
+        yield f"not tunable: {', '.join(never)}"
+
+
+def changed_sites(group: GroupSnapshot) -> list[str]:
+    """``allgather 416M: nc=3`` for each site that does not run as NCCL would have it, and each pinned rule."""
+    return [site_words(site) for site in group.sites if site.in_force != "stock" or site.trial] + list(group.rules)
+
+
+def site_words(site: SiteSnapshot) -> str:
+    """A site with what it runs under and what is tried."""
+    trial = f" (trying {site.trial})" if site.trial else ""
+    return f"{site.name}: {site.in_force}{trial}"

@@ -77,7 +77,7 @@ def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> Non
     assert not [event for event in events if isinstance(event, journal.StandingAside)]
     assert isinstance(events[-1], journal.JobEnd)
     assert "ended with 0" in events[-1].reason
-    (part,) = explained.explain(events, "here").communicators
+    (part,) = explained.explain(journal.RunState(events), "here").communicators
     assert part.answer.startswith("Replayed from a profile")
     assert not list((tmp_path / "shm").iterdir()), "looking at the region keeps nothing"
 
@@ -107,7 +107,7 @@ def test_a_profile_of_another_job_is_not_said_to_be_in_force(tmp_path: Path) -> 
     (aside,) = [event for event in events if isinstance(event, journal.StandingAside)]
     assert "not one iteration of its program (3 calls)" in aside.reason
     assert aside.reason in done.stderr
-    (part,) = explained.explain(events, "here").communicators
+    (part,) = explained.explain(journal.RunState(events), "here").communicators
     assert not part.rules
     assert "NCCL decides" in part.answer
 

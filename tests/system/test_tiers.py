@@ -10,7 +10,7 @@ import pytest
 
 from lagom import journal
 from lagom.demo.stage import Scene
-from lagom.demo.story import Story
+from lagom.journal import RunState
 from lagom.wire.layout import ffi
 from tests.system.play import ENDS, Played, play, searches
 from tests.system.support import Job
@@ -29,14 +29,13 @@ def test_search_runs_to_its_end_on_what_can_be_seen(
     spec = replace(SCENE, version=version).spec()
     spec = replace(spec, timeline=timeline, profiler=timeline == "profiler")
     played = play(spec, job, tmp_path, "--search-seconds", "4", until=searches())
-    story = Story()
-    story.read(played.events)
+    comm = RunState(played.events).comm(0)
     assert any(f"measured by {measured_by}" in note for note in played.notes), played.notes
-    assert story.outcome is not None
-    assert story.outcome.verdict in ENDS
-    empty = [move for move in story.moves if move.verdict == "missing"]
+    assert comm.outcome is not None
+    assert comm.outcome.verdict in ENDS
+    empty = [move for move in comm.moves if move.verdict == "missing"]
     assert not empty, f"windows that could not be measured: {[move.reason for move in empty]}"
-    x_seen = [move.x is not None for move in story.moves if move.samples]
+    x_seen = [move.x is not None for move in comm.moves if move.samples]
     assert all(x_seen) if timeline == "profiler" else not any(x_seen)
 
 

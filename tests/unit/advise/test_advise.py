@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from lagom.advise.paired import paired, rounds_for
 from lagom.bench.store import BenchRecord, RunRecord, Window
 from lagom.cli.main import app
 from lagom.errors import UsageError
+from lagom.journal import RunState
 from lagom.journal.schema import records_of
 from lagom.profile_file import Fingerprint, Section, read_environment, write_profile
 from lagom.records import Assignment, CommConfig, Function, Site
@@ -27,6 +28,10 @@ from lagom.search.session import Move
 
 SITES = (Site(0, Function.ALL_GATHER, 416 << 20, 12, "hidden"), Site(1, Function.ALL_GATHER, 2 << 30, 1, "exposed"))
 STOCK = CommConfig()
+
+
+def advice_of(events: Iterable[Any]) -> tuple[Advice, ...]:
+    return from_log(RunState(events))
 
 
 def channels(*counts: int | None) -> Assignment:
@@ -64,7 +69,7 @@ def about(advices: tuple[Advice, ...], word: str) -> list[Advice]:
 
 def test_headroom_is_proposed_where_the_last_channel_still_paid() -> None:
     path = [move(2, channels(4, 16), "worse"), move(3, channels(4, None), "better", "16 to 24: kept, Z 2 % faster")]
-    (found,) = about(from_log(log(path, channels(4, None))), "head-room")
+    (found,) = about(advice_of(log(path, channels(4, None))), "head-room")
     assert found.standing is Standing.PROPOSAL
     assert "1 of 2 sites ended at NCCL's own 24" in found.evidence
     assert "16 to 24: kept, Z 2 % faster (move #3)" in found.evidence
@@ -74,7 +79,7 @@ def test_headroom_is_proposed_where_the_last_channel_still_paid() -> None:
 
 def test_headroom_is_proposed_where_one_channel_less_was_slower() -> None:
     path = [move(2, channels(4, None), "better"), move(3, channels(4, 16), "worse", "24 to 16: Z 3 % slower")]
-    (found,) = about(from_log(log(path, channels(4, None))), "head-room")
+    (found,) = about(advice_of(log(path, channels(4, None))), "head-room")
     assert "24 to 16" in found.evidence
 
 
@@ -88,64 +93,64 @@ def test_headroom_is_proposed_where_one_channel_less_was_slower() -> None:
     ],
 )  # fmt: skip
 def test_headroom_is_not_proposed_without_that_evidence(path: list[journal.Move]) -> None:
-    assert about(from_log(log(path, channels(4, None))), "head-room") == []
+    assert about(advice_of(log(path, channels(4, None))), "head-room") == []
 
 
 def test_headroom_is_not_proposed_where_fewer_channels_won() -> None:
     path = [move(2, channels(4, 16), "worse"), move(3, channels(4, None), "better")]
-    assert about(from_log(log(path, channels(4, 8))), "head-room") == []
+    assert about(advice_of(log(path, channels(4, 8))), "head-room") == []
 
 
 def test_a_job_with_headroom_has_measured_it_with_tuning_together() -> None:
-    (kept,) = about(from_log(log([], channels(28, None), headroom="32:24")), "head-room")
+    (kept,) = about(advice_of(log([], channels(28, None), headroom="32:24")), "head-room")
     assert kept.standing is Standing.PROPOSAL, "its final A/B credits the tuning too"
     assert "what head-room adds to tuning was not measured" in kept.evidence
     assert kept.environment["NCCL_MIN_NCHANNELS"] == "32"
     assert output.exports(Advices("x", (kept,))) == []
     tried = [move(2, channels(28, None), "worse")]
-    (lost,) = about(from_log(log(tried, channels(8, 8), headroom="32:24")), "head-room")
+    (lost,) = about(advice_of(log(tried, channels(8, 8), headroom="32:24")), "head-room")
     assert lost.standing is Standing.NO_GAIN
     assert lost.environment == {}
     for verdict, chosen in (("cut_short", channels(None, None)), ("improved", channels(8, 8))):
-        (cut,) = about(from_log(log(tried, chosen, verdict, headroom="32:24", cut_short=True)), "head-room")
+        (cut,) = about(advice_of(log(tried, chosen, verdict, headroom="32:24", cut_short=True)), "head-room")
         assert cut.standing is Standing.PROPOSAL, "what was left untried might have paid"
         assert "28 channels were tried and none was kept, but the search was cut short" in cut.evidence
     for unmeasured in ([], [move(2, channels(28, None), "missing")]):
-        (untried,) = about(from_log(log(unmeasured, channels(8, 8), headroom="32:24")), "head-room")
+        (untried,) = about(advice_of(log(unmeasured, channels(8, 8), headroom="32:24")), "head-room")
         assert untried.standing is Standing.PROPOSAL
 
 
 def test_a_cap_is_only_proposed_and_only_if_every_site_has_one() -> None:
-    (cap,) = about(from_log(log([], channels(4, 8))), "CTAs")
+    (cap,) = about(advice_of(log([], channels(4, 8))), "CTAs")
     assert cap.standing is Standing.PROPOSAL
     assert cap.environment == {"NCCL_MAX_CTAS": "8"}
     assert "not as one cap for the group" in cap.evidence
     assert cap.arms == ("env=NCCL_MAX_CTAS=8",), "measured as what would be exported"
-    assert about(from_log(log([], channels(4, None))), "CTAs") == []
-    assert about(from_log(log([], channels(4, 8), verdict="stock_is_best")), "CTAs") == []
+    assert about(advice_of(log([], channels(4, None))), "CTAs") == []
+    assert about(advice_of(log([], channels(4, 8), verdict="stock_is_best")), "CTAs") == []
 
 
 def test_threads_that_won_are_proposed() -> None:
     won = Assignment((CommConfig(channels=4, threads=256), CommConfig(channels=4, threads=256)))
-    (found,) = about(from_log(log([], won)), "threads")
+    (found,) = about(advice_of(log([], won)), "threads")
     assert found.environment == {"NCCL_NTHREADS": "256"}
     assert found.standing is Standing.PROPOSAL
 
 
 def test_send_recv_is_proposed_with_its_count_and_never_as_measured() -> None:
-    found = about(from_log(log([], channels(4, 8), send_recv=480)), "send/recv")
+    found = about(advice_of(log([], channels(4, 8), send_recv=480)), "send/recv")
     assert {advice.standing for advice in found} == {Standing.PROPOSAL}
     assert [advice.environment.get("NCCL_MAX_P2P_NCHANNELS") for advice in found][:2] == ["16", "8"]
     assert all("480 send/recv calls" in advice.evidence for advice in found)
-    assert about(from_log(log([], channels(4, 8))), "send/recv") == []
+    assert about(advice_of(log([], channels(4, 8))), "send/recv") == []
 
 
 def test_of_two_jobs_in_one_log_the_newest_counts() -> None:
     plain = log([move(2, channels(4, 16), "worse"), move(3, channels(4, None), "better")], channels(4, None))
     raised = log([move(2, channels(28, None), "worse")], channels(8, 8), headroom="32:24")
-    (found,) = about(from_log([*plain, *raised]), "head-room")
+    (found,) = about(advice_of([*plain, *raised]), "head-room")
     assert found.standing is Standing.NO_GAIN, "the newest job tried it in vain"
-    (found,) = about(from_log([*raised, *plain]), "head-room")
+    (found,) = about(advice_of([*raised, *plain]), "head-room")
     assert found.standing is Standing.PROPOSAL
 
 
@@ -194,7 +199,7 @@ def test_an_arm_that_brought_nothing_is_a_remark() -> None:
 
 
 def test_a_proposal_that_was_measured_is_one_no_more() -> None:
-    proposals = from_log(log([], channels(4, 8), send_recv=480))
+    proposals = advice_of(log([], channels(4, 8), send_recv=480))
     measured, _ = from_record(bench(**{"NCCL_MAX_P2P_NCHANNELS=16": 0.9}), "b")
     found = Advices("x", joined(proposals, measured))
     assert [advice.environment for advice in found.gains] == [{"NCCL_MAX_P2P_NCHANNELS": "16"}]
@@ -332,7 +337,7 @@ def test_the_text_keeps_measured_and_hoped_apart() -> None:
 def test_megatrons_file_has_what_was_not_measured_commented_out() -> None:
     import importlib.util
 
-    (cap,) = about(from_log(log([], channels(4, 8))), "CTAs")
+    (cap,) = about(advice_of(log([], channels(4, 8))), "CTAs")
     text = output.megatron(Advices("x", (cap,)))
     assert "# tp:\n#   max_ctas: 8" in text
     gain = Advice("s", Standing.GAIN, "1.04×", arms=("env=NCCL_MAX_CTAS=8",))
@@ -340,14 +345,14 @@ def test_megatrons_file_has_what_was_not_measured_commented_out() -> None:
     assert "\ntp:\n  max_ctas: 8" in text
     active = text
     several = [*log([], channels(4, 8)), journal.Communicator(communicator=1, comm_id="8", ranks=8, nodes=1)]
-    (cap,) = about(from_log(several), "CTAs")
+    (cap,) = about(advice_of(several), "CTAs")
     text = output.megatron(Advices("x", joined((cap,), (gain,))))
     assert "# tp:\n#   max_ctas: 8" in text, "of several groups the variable caps all, and only that was measured"
     if importlib.util.find_spec("yaml"):
         import yaml
 
         assert yaml.safe_load(active) == {"tp": {"max_ctas": 8}}
-    (unnamed,) = about(from_log(log([], channels(4, 8), name="mine")), "CTAs")
+    (unnamed,) = about(advice_of(log([], channels(4, 8), name="mine")), "CTAs")
     assert "no group that Megatron configures" in output.megatron(Advices("x", (unnamed,)))
     assert output.megatron(Advices("x", (GAIN,))) == ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from lagom import journal
 from lagom.cli.explain import is_profile
 from lagom.cli.main import app
 from lagom.explain import log, place, show, words
+from lagom.explain.model import Explanation
+from lagom.journal import RunState
 from lagom.journal.schema import records_of
 from lagom.profile_file import Fingerprint, Section, write_profile
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Site
@@ -27,6 +30,10 @@ SITES = (Site(0, Function.ALL_GATHER, 416 << 20, 12, "hidden"), Site(1, Function
 FLOOR = Assignment((CommConfig(channels=2), CommConfig(channels=2)))
 ONE_UP = FLOOR.with_config(0, CommConfig(channels=6))
 OTHER_UP = ONE_UP.with_config(1, CommConfig(channels=4))
+
+
+def explained(events: Iterable[Any], source: str) -> Explanation:
+    return log.explain(RunState(events), source)
 
 
 def move(number: int, purpose: str, candidate: Assignment, verdict: str, reason: str, **more: Any) -> journal.Move:
@@ -72,7 +79,7 @@ def text_of(story: Any, *, everything: bool = False) -> str:
 
 
 def test_each_site_has_only_the_moves_that_were_about_it() -> None:
-    part = log.explain(events(), "here").communicators[0]
+    part = explained(events(), "here").communicators[0]
     first, second = part.sites
     assert [trial.number for trial in first.trials] == [2, 3, 6]
     assert [trial.number for trial in second.trials] == [2, 4, 5]
@@ -81,7 +88,7 @@ def test_each_site_has_only_the_moves_that_were_about_it() -> None:
 
 
 def test_the_story_is_told_in_nccls_words() -> None:
-    text = text_of(log.explain(events(), "here"))
+    text = text_of(explained(events(), "here"))
     for wanted in (
         "head-room 32:24", "started with: NCCL_BUFFSIZE=1", "24 channels of stock",
         "site 0: AllGather 416M hidden, 12 calls an iteration",
@@ -97,7 +104,7 @@ def test_the_story_is_told_in_nccls_words() -> None:
 
 def test_without_the_profiler_half_zero_is_not_claimed() -> None:
     blind = journal.JobEnd(reason="over", not_asked=(journal.NotAsked(communicator=0, calls=900),))
-    text = text_of(log.explain([*events()[:-1], blind], "here"))
+    text = text_of(explained([*events()[:-1], blind], "here"))
     assert "only the profiler half (NCCL_PROFILER_PLUGIN) hears of it" in text
 
 
@@ -106,7 +113,7 @@ def test_few_rejected_ones_unless_all_are_asked_for() -> None:
         move(10 + n, "trial", ONE_UP.with_config(0, CommConfig(channels=n + 7)), "worse", f"site 0: try {n}")
         for n in range(6)
     ]
-    story = log.explain([*events()[:-2], *more, *events()[-2:]], "here")
+    story = explained([*events()[:-2], *more, *events()[-2:]], "here")
     assert "try 5" in text_of(story)
     assert "try 0" not in text_of(story)
     assert "more that were not kept (--all)" in text_of(story)
@@ -114,26 +121,26 @@ def test_few_rejected_ones_unless_all_are_asked_for() -> None:
 
 
 def test_an_empty_log_and_a_running_one_are_told_too() -> None:
-    assert log.explain([], "here").communicators == ()
-    running = log.explain(events()[:10], "here").communicators[0]
+    assert explained([], "here").communicators == ()
+    running = explained(events()[:10], "here").communicators[0]
     assert "still going" in running.answer
     assert all(site.ours == STOCK for site in running.sites)
 
 
 def test_of_two_jobs_in_one_log_the_newest_is_told() -> None:
     second = [journal.JobStart(job="newer", mode="tune"), *events()[1:]]
-    story = log.explain([*events(), *second], "here")
+    story = explained([*events(), *second], "here")
     assert dict(story.facts)["ranks"] == "1"
     assert dict(story.facts)["job"] == "newer"
     assert "head-room" not in dict(story.facts)
-    assert story.communicators == log.explain(second, "here").communicators
+    assert story.communicators == explained(second, "here").communicators
 
 
 def test_the_floor_in_force_is_told_as_what_it_is() -> None:
     """One site stays where the search began: the only window with its config was worse, for all sites together."""
     chosen = journal.Outcome(communicator=0, verdict="improved", reason="1.05x", configs_chosen=records_of(ONE_UP))
     up = [move(8, "trial", OTHER_UP, "worse", "site 1: 2 to 4")]
-    first, second = log.explain([*events()[:-2], *up, chosen], "here").communicators[0].sites
+    first, second = explained([*events()[:-2], *up, chosen], "here").communicators[0].sites
     assert first.evidence.startswith(
         "kept by #3, better; moves away from it were kept, and not what was confirmed (#6)"
     )
@@ -141,25 +148,25 @@ def test_the_floor_in_force_is_told_as_what_it_is() -> None:
         "the floor it grew from (#2 with other sites, worse in its own window); moves away from it were not kept (#5) "
         "or worse (#8); proven with all sites together in the final A/B"
     )
-    assert f"evidence: {second.evidence}" in text_of(log.explain([*events()[:-2], *up, chosen], "here"))
-    running = log.explain(events()[:-2], "here").communicators[0].sites[1]
+    assert f"evidence: {second.evidence}" in text_of(explained([*events()[:-2], *up, chosen], "here"))
+    running = explained(events()[:-2], "here").communicators[0].sites[1]
     assert "proven" not in running.evidence
     stock = chosen.model_copy(update={"configs_chosen": records_of(Assignment.stock(2)), "verdict": "stock_is_best"})
-    assert {site.evidence for site in log.explain([*events()[:-2], stock], "here").communicators[0].sites} == {""}
+    assert {site.evidence for site in explained([*events()[:-2], stock], "here").communicators[0].sites} == {""}
 
 
 def test_a_replay_is_told_as_one() -> None:
     put = journal.PlanPublished(communicator=0, epoch=1, start_call=9, purpose="replay", rules=("allgather: nc=4",))
     agreed = journal.PlanCommitted(communicator=0, epoch=1, start_call=9)
-    (part,) = log.explain([*events()[:3], put, agreed], "here").communicators
+    (part,) = explained([*events()[:3], put, agreed], "here").communicators
     assert part.answer.startswith("Replayed from a profile")
     assert part.rules == ("allgather: nc=4",)
     by_hand = put.model_copy(update={"purpose": "pin"})
-    assert log.explain([*events()[:3], by_hand, agreed], "here").communicators[0].answer.startswith("Pinned by hand")
+    assert explained([*events()[:3], by_hand, agreed], "here").communicators[0].answer.startswith("Pinned by hand")
 
 
 def test_json_names_algorithms_as_nccl_does() -> None:
-    value = json.loads(json.dumps(show.as_json(log.explain(events(), "here"))))
+    value = json.loads(json.dumps(show.as_json(explained(events(), "here"))))
     site = value["communicators"][0]["sites"][0]
     assert site["stock"] == {
         "algorithm": "Ring", "protocol": "Simple", "channels": 24, "threads": 512, "chunk_bytes": None

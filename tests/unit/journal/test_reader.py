@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from lagom import journal
 from lagom.errors import JournalError
-from lagom.journal import JobEnd, JobStart, Journal, Note, find_log, last_job, read
+from lagom.journal import JobEnd, JobStart, Journal, Note, Program, find_log, last_job, read
+from lagom.journal.tail import Tail
 
 
 def test_a_log_of_another_schema_is_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -99,3 +101,23 @@ def test_the_newest_job_is_what_follows_the_last_job_start() -> None:
     assert last_job([first]) == [first]
     assert last_job([early, late]) == [early, late], "an excerpt without a start is told as it is"
     assert last_job([]) == []
+
+
+PROGRAM = Program(communicator=0, period=98, sites=())
+OVER = JobEnd(reason="over")
+
+
+def test_tail_hands_out_each_whole_line_once(tmp_path: Path) -> None:
+    tail = Tail(tmp_path)
+    assert tail.unread() == []
+    with journal.Journal(tmp_path) as log:
+        log.write(PROGRAM)
+        assert [event.event for event in tail.unread()] == ["program"]  # type: ignore[attr-defined]
+        log.write(OVER)
+    with (tmp_path / journal.LOG_NAME).open("ab") as file:
+        file.write(b'{"schema": 1, "event": "note", "te')
+    assert [event.event for event in tail.unread()] == ["job_end"]  # type: ignore[attr-defined]
+    with (tmp_path / journal.LOG_NAME).open("ab") as file:
+        file.write(b'xt": "whole now", "t": 1.0}\n')
+    assert [event.event for event in tail.unread()] == ["note"]  # type: ignore[attr-defined]
+    assert tail.unread() == []

@@ -15,10 +15,10 @@ from lagom import journal
 from lagom.cli.main import app
 from lagom.controller.recorder import Recorder
 from lagom.errors import LagomError
+from lagom.journal import RunState
 from lagom.journal.schema import SampleRecord, records_of
 from lagom.records import Assignment, CommConfig, Function, Sample, Site
 from lagom.report import tuning_figures, tuning_report
-from lagom.report.tuning_story import TuningStory, gather
 from lagom.search.session import Move, Outcome
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
 
@@ -75,27 +75,27 @@ def events(finished: bool = True) -> list:
 
 
 @pytest.fixture
-def story() -> TuningStory:
-    return gather(events())
+def story() -> RunState:
+    return RunState(events())
 
 
-def test_speed_ups_are_over_stock_whatever_the_incumbent_was(story: TuningStory) -> None:
-    steps = story.searches[0].steps()
+def test_speed_ups_are_over_stock_whatever_the_incumbent_was(story: RunState) -> None:
+    steps = story.comm(0).steps()
     assert [step.speedup and round(step.speedup, 4) for step in steps] == [
         None, round(1 / 1.25, 4), round(1 / 0.95, 4), round(1 / 0.95, 4), round(1 / 0.95 / 0.96, 4), round(1 / 0.91, 4)
     ]  # fmt: skip
     assert steps[4].low == pytest.approx(1 / 0.95 / 0.97)
     assert steps[4].what == "reducescatter 416M: nc=2 c=256K"
-    assert story.searches[0].incumbent_line() == [(0, 1.0), (60, 1 / 0.95), (100, 1 / 0.91)]
+    assert story.comm(0).incumbent_line() == [(0, 1.0), (60, 1 / 0.95), (100, 1 / 0.91)]
 
 
-def test_sites_before_and_after_come_from_the_final_ab(story: TuningStory) -> None:
-    first, second = story.searches[0].changes()
+def test_sites_before_and_after_come_from_the_final_ab(story: RunState) -> None:
+    first, second = story.comm(0).changes()
     assert (first.name, first.after, first.stock_ns, first.tuned_ns) == ("allgather 416M hidden", "nc=4", 30e6, 33e6)
     assert (second.after, second.changed) == ("nc=2 c=256K", True)
 
 
-def test_the_page_tells_all_of_it_offline(story: TuningStory, tmp_path: Path) -> None:
+def test_the_page_tells_all_of_it_offline(story: RunState, tmp_path: Path) -> None:
     written = tuning_report.write_folder(story, tmp_path, "the log")
     names = sorted(path.name for path in written)
     assert names == ["convergence.png", "path.png", "report.html", "sites.png"]
@@ -107,10 +107,11 @@ def test_the_page_tells_all_of_it_offline(story: TuningStory, tmp_path: Path) ->
     assert not re.findall(r'(?:src|href)="(?!#)[^"]*"|https?://\S+', without_names)
 
 
-def test_no_label_of_the_path_lies_on_another(story: TuningStory) -> None:
-    search = story.search(0)
-    search.moves.insert(5, search.moves[4].model_copy(update={"y": 81.45e6, "h": -0.13}))  # under the word "tuned"
-    figure = tuning_figures.path(search)
+def test_no_label_of_the_path_lies_on_another() -> None:
+    log = events()
+    last = max(place for place, event in enumerate(log) if isinstance(event, journal.Move))
+    log.insert(last, log[last - 1].model_copy(update={"y": 81.45e6, "h": -0.13}))  # under the word "tuned"
+    figure = tuning_figures.path(RunState(log).comm(0))
     assert figure is not None
     figure.canvas.draw()
     texts = [text for text in figure.axes[0].texts if text.get_text() and "X = Y" not in text.get_text()]
@@ -122,11 +123,11 @@ def test_no_label_of_the_path_lies_on_another(story: TuningStory) -> None:
 
 def test_of_two_jobs_in_one_log_the_newest_is_told() -> None:
     newest = events()
-    assert gather([*events(finished=False), *newest]) == gather(newest)
+    assert RunState([*events(finished=False), *newest]).comms == RunState(newest).comms
 
 
 def test_an_unfinished_search_says_so(tmp_path: Path) -> None:
-    story = gather(events(finished=False))
+    story = RunState(events(finished=False))
     tuning_report.write_folder(story, tmp_path, "x")
     page = (tmp_path / "report.html").read_text()
     assert "still going after 3 moves" in page
@@ -134,7 +135,7 @@ def test_an_unfinished_search_says_so(tmp_path: Path) -> None:
 
 
 def said_where_stock_was_kept(verdict: str) -> str:
-    search = gather(events()).searches[0]
+    search = RunState(events()).comm(0)
     outcome = Outcome(
         STOCK, verdict, "", speedup=None, speedup_low=None, speedup_high=None, resolvable=0.012,
         configs=40, windows=60, iterations=500, regret_iterations=2.0,
@@ -155,7 +156,7 @@ def test_a_search_whose_time_was_over_says_no_more_than_that() -> None:
 
 def test_without_kernel_times_there_is_no_path_but_the_rest(tmp_path: Path) -> None:
     log = [one.model_copy(update={"x": None, "y": None}) if isinstance(one, journal.Move) else one for one in events()]
-    search = gather(log).searches[0]
+    search = RunState(log).comm(0)
     assert tuning_figures.path(search) is None
     assert tuning_figures.convergence(search) is not None
 

@@ -11,11 +11,10 @@ from rich.console import Console
 from lagom import journal
 from lagom.journal.schema import Base, ConfigRecord
 from lagom.records import CommConfig
-from lagom.watch import text
+from lagom.watch import screen
 from lagom.watch.build import build_ended, build_job, counts_of
-from lagom.watch.lines import Lines
 from lagom.watch.log_view import LogView
-from lagom.watch.screen import page
+from lagom.watch.screen import Lines, page
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase
 from lagom.wire.glance import RegionGlance
 from tests.unit.watch.pictures import (
@@ -149,7 +148,7 @@ def test_the_search_in_numbers() -> None:
     assert (shown.configs_tried, shown.resolvable, shown.lost_iterations) == (1, 0.01, 2.5)
     assert shown.lost_seconds == pytest.approx(0.25)
     assert shown.speedup is not None
-    assert text.gained(shown) == "1.100x stock [1.080, 1.120]"
+    assert screen.gained(shown) == "1.100x stock [1.080, 1.120]"
     again = built(region(group(*BOTH)), *SEARCH, PROGRAM, BASELINE, move("trial", lost_iterations=1.0))
     assert (again.lost_iterations, again.configs_tried, again.speedup) == (3.5, 1, None)
     drifted = built(region(group(*BOTH)), *SEARCH, DRIFT)

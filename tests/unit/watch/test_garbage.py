@@ -14,9 +14,8 @@ from rich.console import Console
 from lagom.metrics import exposition
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.watch.build import build_job, counts_of
-from lagom.watch.lines import Lines
 from lagom.watch.log_view import LogView
-from lagom.watch.screen import page
+from lagom.watch.screen import Lines, page
 from lagom.watch.snapshot import NodeSnapshot
 from lagom.wire.glance import TABLE_BYTES, Untunable, _read
 from lagom.wire.layout import MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi

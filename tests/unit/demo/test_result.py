@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 from rich.console import Console
 
 from lagom import journal
-from lagom.demo.display import PlainDisplay, status_of
-from lagom.demo.story import Story
-from lagom.demo.table import show, verdict
+from lagom.demo.result import last_page, levels, verdict
+from lagom.journal import RunState
 from lagom.journal.schema import SampleRecord
-from lagom.journal.tail import Tail
 from lagom.records import Algorithm, CommConfig, Function, Protocol, Site
 
 STOCK = journal.ConfigRecord()
@@ -70,24 +67,22 @@ def outcome(word: str = "improved", **fields: object) -> journal.Outcome:
     return journal.Outcome(**{**values, **fields})  # type: ignore[arg-type]
 
 
-def told(*events: journal.schema.Base) -> Story:
-    story = Story()
-    story.read(events)
-    return story
+def told(*events: journal.schema.Base) -> RunState:
+    return RunState(events)
 
 
-def page(story: Story) -> str:
+def page(run: RunState) -> str:
     out = io.StringIO()
-    show(story, Console(file=out, width=110))
+    Console(file=out, width=110).print(last_page(run))
     return out.getvalue()
 
 
 def test_levels_are_medians_of_the_final_pairs() -> None:
     story = told(program(), move("trial", 1, samples=PAIRS[:1]), move("final", 2), outcome())
-    levels = story.levels()
-    assert levels is not None
-    assert (levels[0].x, levels[0].y, levels[0].z) == (100 * MS, 900 * MS, 1000 * MS)
-    assert (levels[1].x, levels[1].y, levels[1].z) == (120 * MS, 800 * MS, 920 * MS)
+    found = levels(story)
+    assert found is not None
+    assert (found[0].x, found[0].y, found[0].z) == (100 * MS, 900 * MS, 1000 * MS)
+    assert (found[1].x, found[1].y, found[1].z) == (120 * MS, 800 * MS, 920 * MS)
 
 
 def test_page_names_pick_choice_times_and_cost() -> None:
@@ -112,38 +107,5 @@ def test_nothing_found_shows_stock_and_what_could_be_seen() -> None:
 
 def test_time_up_in_mid_search_says_so() -> None:
     assert "had not ended" in verdict(told(program(), move("trial", 1)))
-    assert told(program()).levels() is None
+    assert levels(told(program())) is None
     assert page(told()) != ""
-
-
-def test_status_line_tells_where_the_search_is() -> None:
-    assert status_of(told(), 7) == "0 ranks joined, 7 iterations: learning the program"
-    line = status_of(told(program(), move("trial", 1), move("confirm", 2)), 99)
-    assert line == "confirm 2: 1 configs, 99 iterations of the job, best trial +8.0 %, regret 1.5"
-
-
-def test_plain_lines_come_at_most_every_few_seconds_and_only_with_news() -> None:
-    out = io.StringIO()
-    with PlainDisplay(Console(file=out, width=120)) as display:
-        story = told(program())
-        for second in range(20):
-            if second == 12:
-                story.read([move("trial", 1)])
-            display.update(story, float(second), second)
-    assert len(out.getvalue().splitlines()) == 2
-
-
-def test_tail_hands_out_each_whole_line_once(tmp_path: Path) -> None:
-    tail = Tail(tmp_path)
-    assert tail.unread() == []
-    with journal.Journal(tmp_path) as log:
-        log.write(program())
-        assert [event.event for event in tail.unread()] == ["program"]  # type: ignore[attr-defined]
-        log.write(outcome())
-    with (tmp_path / journal.LOG_NAME).open("ab") as file:
-        file.write(b'{"schema": 1, "event": "note", "te')
-    assert [event.event for event in tail.unread()] == ["outcome"]  # type: ignore[attr-defined]
-    with (tmp_path / journal.LOG_NAME).open("ab") as file:
-        file.write(b'xt": "whole now", "t": 1.0}\n')
-    assert [event.event for event in tail.unread()] == ["note"]  # type: ignore[attr-defined]
-    assert tail.unread() == []

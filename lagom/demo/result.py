@@ -1,0 +1,160 @@
+"""The demo's last page, of the state of its run: one table, one sentence; the same for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lagom import journal
+from lagom.format import format_config, format_percent, format_site, format_speedup
+from lagom.journal import CommState, RunState, SiteChange
+from lagom.journal.comm_state import median_of
+
+#: Whose windows decide: the final A/B against stock, else the last confirmation, else stock against itself.
+DECIDING = ("final", "confirm", "baseline")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Medians of one config's iterations in the deciding windows, ns."""
+
+    x: float | None
+    y: float | None
+    z: float
+
+
+def the_comm(run: RunState) -> CommState:
+    """The demo's only communicator."""
+    return next(iter(run.comms.values()), CommState(0))
+
+
+def levels(run: RunState) -> tuple[Level, Level] | None:
+    """X, Y, Z under NCCL's own picks and under ours; ``None`` before anything was measured."""
+    comm = the_comm(run)
+    pairs = comm.pairs(*DECIDING)
+    if not pairs:
+        return None
+    before, after = (
+        Level(
+            median_of(pair[side].x for pair in pairs),
+            median_of(pair[side].y for pair in pairs),
+            median_of(pair[side].z for pair in pairs) or 0.0,
+        )
+        for side in (0, 1)
+    )
+    return before, after if comm.outcome is None or comm.outcome.verdict == "improved" else before
+
+
+def as_json(run: RunState) -> dict[str, Any]:
+    """Everything above, for ``--json``. Times in ns."""
+    comm, found = the_comm(run), levels(run)
+    return {
+        "ranks": len(run.ranks),
+        "configs": comm.configs_tried,
+        "plans_committed": comm.plans_committed,
+        "plans_aborted": comm.plans_aborted,
+        "before": None if found is None else asdict(found[0]),
+        "after": None if found is None else asdict(found[1]),
+        "outcome": None if comm.outcome is None else comm.outcome.model_dump(by_alias=True),
+        "sites": [
+            {
+                "site": change.site.model_dump(),
+                "chosen": None if change.chosen is None else change.chosen.model_dump(),
+                "x_before": change.stock_ns,
+                "x_after": change.tuned_ns,
+            }
+            for change in comm.changes(*DECIDING)
+        ],
+    }
+
+
+def last_page(run: RunState) -> RenderableType:
+    """The table and what it comes to."""
+    return Group(_table(run), Text(verdict(run)), Text(""))
+
+
+def _table(run: RunState) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("an iteration's calls")
+    table.add_column("NCCL's pick")
+    table.add_column("ours")
+    for name in ("ms before", "after", "change"):
+        table.add_column(name, justify="right")
+    outcome = the_comm(run).outcome
+    for change in the_comm(run).changes(*DECIDING):
+        _add_site(table, change, improved=outcome is not None and outcome.verdict == "improved")
+    found = levels(run)
+    if found is not None:
+        table.add_section()
+        for name, text in (("x", "X, all communication"), ("y", "Y, all compute"), ("z", "Z, the iteration")):
+            _add_total(table, name, text, *found)
+    return table
+
+
+def _pick(stock: journal.ConfigRecord) -> str:
+    """Without its threads, which the demo does not tune: a terminal has 100 columns."""
+    return format_config(stock.model_copy(update={"threads": None}))
+
+
+def _add_site(table: Table, change: SiteChange, *, improved: bool) -> None:
+    after = change.tuned_ns if improved else change.stock_ns
+    table.add_row(
+        f"{change.site.calls_per_iteration} x {format_site(change.site)}",
+        _pick(change.site.stock) if change.site.stock else "-",
+        _ours(change.chosen),
+        *_change(change.stock_ns, after),
+    )
+
+
+def _ours(chosen: journal.ConfigRecord | None) -> str:
+    text = "stock" if chosen is None else format_config(chosen)
+    return "as NCCL" if text == "stock" else text
+
+
+def _add_total(table: Table, name: str, text: str, before: Level, after: Level) -> None:
+    table.add_row(text, "", "", *_change(getattr(before, name), getattr(after, name)), style="bold")
+
+
+def _change(before: float | None, after: float | None) -> tuple[str, str, str]:
+    if before is None or after is None:
+        return "-", "-", "-"
+    change = f"{(after / before - 1) * 100:+.1f} %" if before > 0 else "-"
+    return f"{before / 1e6:.1f}", f"{after / 1e6:.1f}", change
+
+
+def verdict(run: RunState) -> str:
+    """How it ended, in one paragraph; every number is the log's."""
+    outcome = the_comm(run).outcome
+    if outcome is None:
+        return f"The search had not ended when the time was up: {the_comm(run).configs_tried} configs tried."
+    spent = (
+        f"{outcome.configs} configs tried in {outcome.windows} windows, {outcome.iterations} iterations; regret "
+        f"{outcome.regret_iterations:.1f} iterations (time lost against stock while searching)."
+    )
+    if outcome.verdict != "improved":
+        seen = format_percent(outcome.resolvable, 2)
+        resolvable = "" if outcome.resolvable is None else f" Smallest detectable effect: {seen}."
+        return f"{outcome.verdict.replace('_', ' ')}: {outcome.reason}. {spent}{resolvable}"
+    gain = "unknown"
+    if outcome.speedup is not None:
+        gain = format_speedup(outcome.speedup, outcome.speedup_low, outcome.speedup_high)
+    return f"Speed-up of an iteration: {gain}. {why_faster(run)}{spent}"
+
+
+def why_faster(run: RunState) -> str:
+    """The trade in one sentence, where X and Y were seen and moved against each other."""
+    found = levels(run)
+    if found is None or not (found[0].x and found[0].y and found[1].x and found[1].y):
+        return ""
+    longer, shorter = found[1].x / found[0].x - 1, 1 - found[1].y / found[0].y
+    if min(longer, shorter) <= 0:
+        return ""
+    return (
+        f"Communication got {longer:.0%} longer, which overlap hides, and takes less from compute, which got "
+        f"{shorter:.1%} shorter. "
+    )
