@@ -8,12 +8,15 @@ head-room: nothing in a job with head-room tells it any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lagom.errors import LagomError
+
+if TYPE_CHECKING:
+    from lagom.journal import RunState
 
 VARIABLE = "LAGOM_HEADROOM"
 MOST_CHANNELS = 64  # NCCL's MAXCHANNELS
@@ -81,8 +84,8 @@ def parse(text: str) -> Headroom | None:
     return found
 
 
-def wanted(asked: str, events: Iterable[Any] | None, source: str) -> Headroom:
-    """What ``--headroom`` asks for: ``32`` with stock's channels from the log ``events`` of a job without head-room
+def wanted(asked: str, run: RunState | None, source: str) -> Headroom:
+    """What ``--headroom`` asks for: ``32`` with stock's channels from the log of a job without head-room, ``run``
     (``source`` names it), or ``32:24`` with stock's number said. Raises :class:`NoHeadroom` where it is not known."""
     if ":" in asked:
         found = parse(asked)
@@ -90,13 +93,13 @@ def wanted(asked: str, events: Iterable[Any] | None, source: str) -> Headroom:
         return found
     if not asked.isdecimal() or not asked.isascii():
         raise NoHeadroom(f"--headroom {asked} is not understood; give a number of channels, like 32 or 32:24.")
-    if events is None:
+    if run is None:
         raise NoHeadroom(
             "how many channels NCCL builds here by itself is not known, and head-room must not change calls that are "
             "not tuned; run the job once without --headroom (20 iterations are enough), or say the number that NCCL's "
             f'own line tells under NCCL_DEBUG=INFO ("24 coll channels"): --headroom {asked}:24.'
         )
-    stock, threads = stock_channels(events, source)
+    stock, threads = stock_channels(run, source)
     return checked(Headroom(int(asked), stock, threads))
 
 
@@ -111,21 +114,17 @@ def checked(headroom: Headroom) -> Headroom:
     return headroom
 
 
-def stock_channels(events: Iterable[Any], source: str) -> tuple[int, int]:
+def stock_channels(run: RunState, source: str) -> tuple[int, int]:
     """(channels NCCL built, threads of a RING/SIMPLE channel) in a job without head-room; raises :class:`NoHeadroom`
     where its log does not say, or where communicators differ: one number must do for all of a job."""
-    from lagom import journal
-
+    if run.start is not None and run.start.headroom:
+        raise NoHeadroom(f"{source} is of a job with head-room, which does not show stock's channels; name another.")
     seen: set[int] = set()
     threads: set[int] = set()
-    for event in events:
-        if isinstance(event, journal.JobStart) and event.headroom:
-            raise NoHeadroom(
-                f"{source} is of a job with head-room, which does not show stock's channels; name another."
-            )
-        if isinstance(event, journal.Program) and event.channels_built:
-            seen.add(event.channels_built)
-            stock = (site.stock for site in event.sites if site.stock is not None)
+    for comm in run.comms.values():
+        if comm.program is not None and comm.program.channels_built:
+            seen.add(comm.program.channels_built)
+            stock = (site.stock for site in comm.program.sites if site.stock is not None)
             threads |= {
                 pick.threads for pick in stock if (pick.algorithm, pick.protocol) == ("ring", "simple") and pick.threads
             }

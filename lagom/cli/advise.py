@@ -78,7 +78,7 @@ def advise(
     Example: lagom advise --try --metric "step time: ([0-9.]+)" -- torchrun --nproc-per-node 8 train.py
     """
     from lagom.advise import output
-    from lagom.journal import is_of_an_earlier_job
+    from lagom.journal.log_status import is_of_an_earlier_job
 
     for file in filter(None, (megatron, profile)):  # before --try spends its time
         check_named(file)

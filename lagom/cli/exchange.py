@@ -176,7 +176,7 @@ def _profile(source: Path | None) -> Path:
 
 def _is_stale(path: Path, log: Path) -> bool:
     from lagom.errors import JournalError
-    from lagom.journal import is_of_an_earlier_job
+    from lagom.journal.log_status import is_of_an_earlier_job
 
     try:
         return is_of_an_earlier_job(path, log)

@@ -6,13 +6,14 @@ becomes a rule for exactly its size if no other site of that shape wants somethi
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lagom.convert.entries import Entry, Topology
 from lagom.errors import JournalError
-from lagom.journal import Communicator, Program, find_log, last_job, read
+from lagom.journal import Program, RunState, find_log, read
 from lagom.profile_file import Section
 from lagom.records import STOCK, Assignment, CommConfig, Function, Site
 from lagom.wire.plan import Rule, format_rule
@@ -112,15 +113,11 @@ def _filled(rule: Rule, given: CommConfig, pick: CommConfig | None) -> Rule:
 def picks_beside(profile: Path) -> Picks:
     """What NCCL picked by itself, from the log in the profile's folder; empty without one."""
     picks: Picks = {}
-    sizes: dict[int, Topology] = {}
-    try:
-        for event in last_job(read(find_log(profile.parent))):
-            if isinstance(event, Communicator):
-                sizes[event.communicator] = Topology(event.ranks, event.nodes)
-            elif isinstance(event, Program) and event.communicator in sizes:
-                picks.update(_picks(event, sizes[event.communicator]))
-    except JournalError:
-        return picks
+    with contextlib.suppress(JournalError):
+        for comm in RunState(read(find_log(profile.parent)), keep_samples=False).comms.values():
+            if comm.communicator is not None and comm.program is not None:
+                only = Topology(comm.communicator.ranks, comm.communicator.nodes)
+                picks.update(_picks(comm.program, only))
     return picks
 
 

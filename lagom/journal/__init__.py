@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lagom.journal.comm_state import CommState, SiteChange, Step
 from lagom.journal.find import find_log, find_written, own_logs
-from lagom.journal.reader import earlier_jobs, is_of_an_earlier_job, is_torn, last_job, read
+from lagom.journal.reader import is_torn, read
 from lagom.journal.run_state import RunState
 from lagom.journal.schema import (
     SCHEMA,
@@ -61,13 +61,10 @@ __all__ = [
     "SiteRecord",
     "StandingAside",
     "Step",
-    "earlier_jobs",
     "find_log",
     "find_written",
-    "is_of_an_earlier_job",
     "is_torn",
     "json_schema",
-    "last_job",
     "own_logs",
     "read",
 ]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from lagom.errors import JournalError
 from lagom.files import open_own
 from lagom.journal.reader import parse
-from lagom.journal.schema import Base, JobEnd, RankJoined, StandingAside
+from lagom.journal.schema import Base, JobEnd, StandingAside
 from lagom.journal.writer import Journal
 
 #: Of a job beside which a controller waited in vain. Not certain: a rank may have come and gone between two looks.
@@ -41,13 +39,6 @@ def last_event(path: Path) -> Base | None:
 def lacks_an_end(path: Path) -> bool:
     """Whether a log has been begun and not ended."""
     return path.is_file() and path.stat().st_size > 0 and not isinstance(last_event(path), JobEnd)
-
-
-def nobody_came(events: Iterable[Any]) -> bool:
-    """Whether a job ended, as its controller tells, without one rank that loaded the plugin: it calls no NCCL."""
-    found = list(events)
-    came = any(isinstance(event, RankJoined) for event in found)
-    return not came and any(isinstance(event, JobEnd) and event.calls == 0 for event in found)
 
 
 def tells_death(event: Base | None) -> bool:

@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 from lagom.journal.ending import pid_namespace, tells_death
+from lagom.journal.reader import read
 from lagom.journal.run_state import RunState
 from lagom.journal.schema import JobEnd
 
@@ -54,3 +55,10 @@ def describe_earlier_jobs(run: RunState) -> str:
     count = run.earlier_jobs
     jobs = "an earlier job, which is" if count == 1 else f"{count} earlier jobs, which are"
     return f"This log also holds {jobs} not told of here; `lagom log` prints all of it." if count else ""
+
+
+def is_of_an_earlier_job(path: Path, log: Path) -> bool:
+    """Whether a file beside a log was written before its newest job began: a folder may hold several. Raises
+    :class:`JournalError` where the log cannot be read."""
+    start = RunState(read(log), keep_samples=False).start
+    return start is not None and path.exists() and path.stat().st_mtime < start.t

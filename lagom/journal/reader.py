@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from lagom.errors import JournalError
 from lagom.files import open_regular
-from lagom.journal.schema import EVENT, SCHEMA, Base, JobStart
+from lagom.journal.schema import EVENT, SCHEMA, Base
 from lagom.journal.writer import LOG_NAME
 from lagom.records import printable
 
@@ -50,29 +50,6 @@ def read(
         yield event
     if number and not last:
         raise JournalError(f"{path} is no decision log of lagom; name a log folder (lagom-<job>) or its {LOG_NAME}.")
-
-
-def last_job(events: Iterable[Any]) -> list[Any]:
-    """The events of a log's newest job: a folder may hold several, one after the other, that number their ranks and
-    communicators anew. All events where no job_start is among them."""
-    found: list[Any] = []
-    for event in events:
-        if isinstance(event, JobStart):
-            found.clear()
-        found.append(event)
-    return found
-
-
-def earlier_jobs(events: Iterable[Any]) -> int:
-    """How many jobs a log holds before its newest: those that :func:`last_job` leaves out."""
-    return max(0, sum(isinstance(event, JobStart) for event in events) - 1)
-
-
-def is_of_an_earlier_job(path: Path, log: Path) -> bool:
-    """Whether a file beside a log was written before its newest job began: a folder may hold several. Raises
-    :class:`JournalError` where the log cannot be read."""
-    start = next((event for event in last_job(read(log)) if isinstance(event, JobStart)), None)
-    return start is not None and path.exists() and path.stat().st_mtime < start.t
 
 
 def parse(line: str, number: int = 0) -> Base | None:

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from lagom.errors import LagomError
 from lagom.format import format_percent
-from lagom.journal import Formatter, schema
+from lagom.journal import Formatter, RunState, schema
 from lagom.journal.schema import Base
 from lagom.journal.tail import Tail
 
@@ -135,14 +135,12 @@ class ProgressText:
         self.status = ""
         self._seconds = seconds
         self._said_at = float("-inf")
-        self._formatter = Formatter()
-        self._configs: set[tuple[schema.ConfigRecord, ...]] = set()
-        self._best: float | None = None  # smallest ratio of a trial, Z of stock = 1
-        self._incumbent = 1.0
+        self._state = RunState(keep_samples=False)
+        self._formatter = Formatter(state=self._state)
 
     def line(self, event: Base, now: float) -> str | None:
         """What to say about it, or nothing."""
-        self._formatter.line(event)  # it learns names and sites from what goes by
+        self._state.apply(event)
         say: Callable[[Any], str | None] | None = getattr(self, f"_{event.kind}", None)
         text = None if say is None else say(event)
         if text is None and isinstance(event, schema.Move) and now - self._said_at >= self._seconds:
@@ -154,12 +152,10 @@ class ProgressText:
     # -- one method a kind of event that is said at once
 
     def _program(self, e: schema.Program) -> str:
-        self._configs, self._best, self._incumbent = set(), None, 1.0
         self.status = f"searching on {self._formatter.name(e.communicator)}"
         return f"{self._plainly(e)}; measured by {e.tier or 'what can be seen'}; searching"
 
     def _move(self, e: schema.Move) -> str | None:
-        self._keep(e)
         self.status = f"{e.purpose} {e.number}, {self._figures(e)}"
         if e.purpose == "baseline" and e.verdict == "baseline":
             return e.reason
@@ -189,23 +185,15 @@ class ProgressText:
 
     # -- the search as it goes on
 
-    def _keep(self, e: schema.Move) -> None:
-        if e.purpose == "baseline" or e.ratio is None:
-            return
-        self._configs.add(e.candidate)
-        ratio = e.ratio * (1.0 if e.purpose == "final" else self._incumbent)
-        self._best = min(ratio, self._best or ratio)
-        if e.verdict == "confirmed" and e.purpose == "confirm":
-            self._incumbent = ratio
-
     def _progress(self, e: schema.Move) -> str:
         z = "" if e.z is None else f", Z {e.z / 1e6:.1f} ms"
         return f"{e.purpose} {e.number}{z} {e.verdict}: {self._figures(e)}"
 
     def _figures(self, e: schema.Move) -> str:
-        best = "" if self._best is None else f", {_best_text(1.0 / self._best)}"
-        sees = "" if e.resolvable is None else f", sees effects from {format_percent(e.resolvable)}"
-        return f"{len(self._configs)} configs{best}{sees}, {e.lost_iterations:.1f} iterations lost"
+        comm = self._state.comm(e.communicator)
+        best = "" if comm.best_speedup is None else f", {_best_text(comm.best_speedup)}"
+        sees = "" if e.resolvable is None else f", smallest detectable effect {format_percent(e.resolvable)}"
+        return f"{comm.configs_tried} configs{best}{sees}, {e.lost_iterations:.1f} iterations lost"
 
 
 def _best_text(speedup: float) -> str:

@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from lagom import journal
 from lagom.errors import JournalError, UsageError
-from lagom.journal.ending import NOBODY_CAME, nobody_came
-from lagom.journal.schema import Base
+from lagom.journal import RunState
+from lagom.journal.ending import NOBODY_CAME
 from lagom.launch.controller_process import ControllerProcess, prepared
 from lagom.launch.job_plan import JobPlan, say
 from lagom.launch.progress_text import shown
@@ -31,7 +31,7 @@ def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     started = time.time()
     code = _run_beside_controller(command, plan, log, None if quiet else started)
     took = f"after {time.time() - started:.0f} s"
-    events = events_since(plan.folder, started) if plan.logs else []
+    events = state_since(plan.folder, started) if plan.logs else RunState()
     if plan.starts_controller and (missing := describe_broken_log(plan.folder, events)):
         say(missing)
     say(f"job {plan.job} ended with {code} {took}{run_summary(events)}{where}")
@@ -70,29 +70,29 @@ def check_command(name: str) -> None:
 # -- the last lines
 
 
-def events_since(folder: Path, since: float) -> list[Base]:
-    """The events of a log from then on (wall clock, s); none where there is no log that can be read."""
+def state_since(folder: Path, since: float) -> RunState:
+    """What a log tells of the job that began then (wall clock, s); nothing where there is no log that can be read."""
     try:
-        return [event for event in journal.read(journal.find_log(folder)) if event.t >= since]
+        return RunState(event for event in journal.read(journal.find_log(folder)) if event.t >= since)
     except JournalError:
-        return []
+        return RunState()
 
 
-def run_summary(events: list[Base]) -> str:
+def run_summary(run: RunState) -> str:
     """The result of the search for the last line, empty if there is none."""
-    outcomes = [event for event in events if isinstance(event, journal.Outcome)]
+    outcomes = [comm.outcome for comm in run.comms.values() if comm.outcome is not None]
     gains = [f"{outcome.speedup:.3f}x" for outcome in outcomes if outcome.verdict == "improved" and outcome.speedup]
     if gains:
         return f"; tuned: {', '.join(gains)} stock"
     if outcomes:
         return f"; search: {outcomes[-1].verdict.replace('_', ' ')}"
-    return f"; {NOBODY_CAME}" if nobody_came(events) else ""
+    return f"; {NOBODY_CAME}" if run.nobody_came else ""
 
 
-def describe_broken_log(folder: Path, events: list[Base]) -> str:
+def describe_broken_log(folder: Path, run: RunState) -> str:
     """A sentence if the log of a job whose controller has ended has no end; else empty. The controller itself can say
     it on its own stderr alone, which nobody reads, and which may lie on the same full disk."""
-    if any(isinstance(event, journal.JobEnd) for event in events):
+    if run.end is not None:
         return ""
     return (
         f"the log {folder / journal.LOG_NAME} is not whole: its end could not be written, as on a full disk; "

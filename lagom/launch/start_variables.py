@@ -3,16 +3,16 @@ anything is started."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from lagom import headroom, journal
 from lagom.environment import differences, told_by
 from lagom.errors import JournalError, UsageError
 from lagom.explain.place import gpu_here, nccl_here
 from lagom.headroom import Headroom, NoHeadroom
+from lagom.journal import RunState
 
 FIRST_WITH_TABLE = 22200  # NCCL 2.22: from here on a tuner may set NC and leave the rest
 
@@ -98,38 +98,37 @@ def _of_log(asked: str, source: Path | None, environ: Mapping[str, str]) -> Head
     if source is not None:
         file = journal.find_log(source)
         return headroom.wanted(asked, _fitting(file, environ), str(file))
-    for file in _logs_here():
-        events = _quietly(file)
-        if any(isinstance(event, journal.Program) and event.channels_built for event in events):
+    for file in journal.own_logs(Path()):
+        if (run := _readable(file)) is not None and _tells_channels(run):
             return headroom.wanted(asked, _fitting(file, environ), str(file))
     return headroom.wanted(asked, None, "")
 
 
-def _logs_here() -> list[Path]:
-    """Logs in this folder, newest first; those of jobs with head-room tell nothing."""
-    logs = journal.own_logs(Path())
-    return [log for log in logs if not any(isinstance(e, journal.JobStart) and e.headroom for e in _quietly(log))]
+def _tells_channels(run: RunState) -> bool:
+    """Whether a log says how many channels stock NCCL builds: that of a job with head-room does not."""
+    if run.start is not None and run.start.headroom:
+        return False
+    return any(comm.program is not None and comm.program.channels_built for comm in run.comms.values())
 
 
-def _quietly(file: Path) -> Iterator[Any]:
+def _readable(file: Path) -> RunState | None:
     try:
-        yield from journal.last_job(journal.read(file))
+        return RunState(journal.read(file), keep_samples=False)
     except JournalError:
-        return
+        return None
 
 
-def _fitting(file: Path, environ: Mapping[str, str]) -> list[Any]:
-    """The events of a log; raises :class:`NoHeadroom` if its job ran on another GPU or with other NCCL settings."""
-    events = journal.last_job(journal.read(file))
-    joined = [event for event in events if isinstance(event, journal.RankJoined)]
-    for event in joined:
-        if event.gpu != gpu_here():
+def _fitting(file: Path, environ: Mapping[str, str]) -> RunState:
+    """The state of a log; raises :class:`NoHeadroom` if its job ran on another GPU or with other NCCL settings."""
+    run = RunState(journal.read(file), keep_samples=False)
+    for rank in run.ranks:
+        if rank.gpu != gpu_here():
             raise NoHeadroom(
-                f"the job of {file} ran on {event.gpu or 'an unknown GPU'} and here is {gpu_here() or 'none'}."
+                f"the job of {file} ran on {rank.gpu or 'an unknown GPU'} and here is {gpu_here() or 'none'}."
             )
-    told = next((event.environment for event in joined if event.environment), {})
+    told = run.first_rank.environment if run.first_rank is not None else {}
     other = sorted(set(told.items()) ^ set(told_by(environ).items()))
     if other:
         clause = ", ".join(f"{name}={value}" for name, value in other)
         raise NoHeadroom(f"the job of {file} ran with other settings ({clause} on one side only); run it once as now.")
-    return events
+    return run

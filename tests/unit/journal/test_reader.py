@@ -11,7 +11,7 @@ import pytest
 
 from lagom import journal
 from lagom.errors import JournalError
-from lagom.journal import JobEnd, JobStart, Journal, Note, Program, find_log, last_job, read
+from lagom.journal import JobEnd, Journal, Note, Program, find_log, read
 from lagom.journal.tail import Tail
 
 
@@ -92,15 +92,6 @@ def test_find_log_takes_file_folder_or_the_newest(tmp_path: Path, monkeypatch: p
     assert find_log(old / "decisions.jsonl") == old / "decisions.jsonl"
     with pytest.raises(JournalError, match="there is no log"):
         find_log(tmp_path / "nowhere")
-
-
-def test_the_newest_job_is_what_follows_the_last_job_start() -> None:
-    first, second = JobStart(job="a", mode="tune"), JobStart(job="b", mode="tune")
-    early, late, end = Note(text="early"), Note(text="late"), JobEnd(reason="over")
-    assert last_job([first, early, end, second, late]) == [second, late]
-    assert last_job([first]) == [first]
-    assert last_job([early, late]) == [early, late], "an excerpt without a start is told as it is"
-    assert last_job([]) == []
 
 
 PROGRAM = Program(communicator=0, period=98, sites=())

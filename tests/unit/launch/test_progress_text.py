@@ -77,7 +77,7 @@ def test_key_events_are_told_at_once_and_the_rest_now_and_then() -> None:
     assert 2 <= len(between) <= 3, "one line in ten seconds"
     assert "best so far 1.111x stock" in between[0], "ratios are against the incumbent: 1.2 of 0.9 is no gain"
     assert "3.4 iterations lost" in between[0]
-    assert "sees effects from 1.2 %" in between[0]
+    assert "smallest detectable effect 1.2 %" in between[0]
 
 
 def test_as_long_as_nothing_is_faster_stock_is_the_best_so_far() -> None:
