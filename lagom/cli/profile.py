@@ -47,12 +47,12 @@ def profile(
             show_default=False,
         ),
     ] = None,
-    quiet: Annotated[
+    reference: Annotated[
         list[Path] | None,
         typer.Option(
-            "--quiet",
+            "--reference",
             help="A trace of the same job with hardly any communication (lagom run --set "
-            "any:>=64K:nc=1,chunk=32K): how long kernels take alone that are never quiet.",
+            "any:>=64K:nc=1,chunk=32K): the reference for kernels that never run alone.",
             show_default=False,
         ),
     ] = None,
@@ -74,7 +74,8 @@ def profile(
         ),
     ] = "fsdp-llama3-8b",
     sms: Annotated[
-        int, typer.Option("--sms", help="SMs of the GPU, to split the tax; default: as in the trace.", min=0, max=1024)
+        int,
+        typer.Option("--sms", help="SMs of the GPU, to split the overhead; default: as in the trace.", min=0, max=1024),
     ] = 0,
     iterations: Annotated[
         int, typer.Option("--iterations", help="Iterations of the job (-- CMD) to record.", min=4, max=1000)
@@ -99,8 +100,8 @@ def profile(
     from lagom import timeline
     from lagom.report import page, profile_report
 
-    if quiet and simulate:
-        raise UsageError("--quiet goes with --trace; a simulated job brings its own quiet recording.")
+    if reference and simulate:
+        raise UsageError("--reference goes with --trace; a simulated job brings its own reference trace.")
     if json_file is not None and out not in json_file.parents:  # that folder will be made
         check_named(json_file)
     calls: Calls | None
@@ -110,11 +111,11 @@ def profile(
         alone: list[KernelTable] = []
     else:
         traces = [*(trace or []), *map(Path, words or [])]
-        _check_kept([*traces, *(quiet or [])], out, json_file)
+        _check_kept([*traces, *(reference or [])], out, json_file)
         tables, calls, alone, source = _tables(traces, bool(trace), simulate, workload)
     if sms:
         tables = [replace(table, sms=sms) for table in tables]
-    found = timeline.profile(tables, _read(quiet)[0] if quiet else alone, calls)
+    found = timeline.profile(tables, _read(reference)[0] if reference else alone, calls)
     written = profile_report.write_folder(found, out, source)
     if json_file is not None:
         page.write(json_file, json.dumps(profile_report.to_json(found, source), indent=2) + "\n")
@@ -177,7 +178,7 @@ def _live(command: list[str], iterations: int, out: Path) -> tuple[int, list[Ker
 def _tables(
     paths: list[Path], traced: bool, simulate: str, workload: str
 ) -> tuple[list[KernelTable], Calls | None, list[KernelTable], str]:
-    """The kernels to look at, their calls if these were recorded, the kernels of a quiet recording if there is one, and
+    """The kernels to look at, their calls if these were recorded, the kernels of a reference trace if there is one, and
     where they come from in words."""
     if bool(paths) == bool(simulate):
         raise UsageError("say what to profile: --trace FILE... (a Kineto trace a rank) or --simulate PRESET, not both.")

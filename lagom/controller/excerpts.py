@@ -1,5 +1,5 @@
 """A few iterations of one rank's kernels under every config that the search kept: for `lagom report`, which shows the
-timeline and the contention tax before and after.
+timeline and the contention overhead before and after.
 
 ``kernels/<communicator>-<move>.npz`` in the log folder: the calls and spans of the newest iterations that ran the
 candidate of that move (stock: of the baseline), in the layout of ``calls.npy`` and ``kernels.npy``. Only where kernels

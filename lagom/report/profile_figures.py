@@ -1,4 +1,4 @@
-"""Pictures of a profile beside the timeline: what each overlap group consists of, and who pays the tax."""
+"""Pictures of a profile beside the timeline: what each overlap group consists of, and the slowdown of each kernel."""
 
 from __future__ import annotations
 
@@ -97,20 +97,22 @@ def _abbreviated(functions: list[str]) -> str:
 
 
 @style.styled
-def tax(profile: Profile) -> Figure:
-    """Kernels by contention tax a step, with how much slower each is under communication than its like when quiet."""
-    worst = [one for one in profile.sufferers if one.tax_ns > 0][:_MAX_BARS]
+def overhead(profile: Profile) -> Figure:
+    """Kernels by extra time a step, with the slowdown of each: beside communication against without."""
+    worst = [one for one in profile.slowdowns if one.extra_ns > 0][:_MAX_BARS]
     figure, (axes,) = style.new_figure(12, 0.9 + 0.3 * max(len(worst), 2))
     position = np.arange(len(worst))[::-1]
     colours = [style.COMPUTE[one.family] for one in worst]
-    axes.barh(position, [one.tax_ns / 1e6 for one in worst], color=colours, height=0.7)
+    axes.barh(position, [one.extra_ns / 1e6 for one in worst], color=colours, height=0.7)
     axes.set_yticks(position, [f"{one.calls}×  {label(one.name)}" for one in worst], fontsize=8)
     for place, one in zip(position.tolist(), worst, strict=True):
-        text = f"  {format_factor(one.slowdown)}   {format_time(one.quiet_ns)} → {format_time(one.loud_ns)}"
-        axes.text(one.tax_ns / 1e6, place, text, va="center", fontsize=8)
-    axes.set_title("Contention tax by kernel: slow-down against its like when quiet")
+        text = f"  {format_factor(one.slowdown)}   {format_time(one.reference_ns)} → {format_time(one.overlapped_ns)}"
+        axes.text(one.extra_ns / 1e6, place, text, va="center", fontsize=8)
+    axes.set_title(
+        "Contention overhead by kernel: extra time compared with the same kernel running without communication"
+    )
     axes.set_xlabel("ms a step")
-    axes.set_xlim(0, 1.28 * max((one.tax_ns for one in worst), default=1.0) / 1e6)
+    axes.set_xlim(0, 1.28 * max((one.extra_ns for one in worst), default=1.0) / 1e6)
     axes.tick_params(axis="y", length=0)
     if not worst:
         axes.text(0.5, 0.5, "no kernel is slower under communication", ha="center", transform=axes.transAxes)

@@ -21,8 +21,8 @@ from lagom.timeline.job_profile import PatternRow, Profile
 from lagom.timeline.slowdowns import NOTEWORTHY, FamilySlowdown
 from lagom.timeline.trace_coverage import TIERS
 
-SCHEMA = 1
-#: Below this share of compute time the tax is called none.
+SCHEMA = 2
+#: Below this share of compute time the contention overhead is called none.
 _NEGLIGIBLE = 0.005
 _TERMINAL_ROWS = 8
 #: A share that rounds to all of it.
@@ -34,22 +34,26 @@ MAX_TRACE_KERNELS = 120_000
 
 def answer(profile: Profile) -> str:
     """Is NCCL slowing my matmuls, and by how much: one sentence."""
-    tax, matmul = profile.tax, _family(profile, "matmul")
+    overhead, matmul = profile.overhead, _family(profile, "matmul")
     if not profile.own_x and not any(rank.table.is_communication.any() for rank in profile.ranks):
         return "There is no communication in this trace, so nothing slows your compute."
     if not profile.sees_compute:
         return "Unknown: only NCCL's own kernels were recorded, so what computes beside them cannot be seen."
-    if tax.under < _NEGLIGIBLE:
+    if overhead.overlapped < _NEGLIGIBLE:
         return "No: compute and communication never run at the same time here, so neither can slow the other."
-    if tax.unmatched >= tax.under and not tax.share:
-        return "Unknown: every kernel beside communication always has communication beside it; none was seen quiet."
-    if not math.isfinite(tax.high):
-        return f"Perhaps: overlap costs {format_percent(tax.share)} of compute time in the one step seen; record more."
-    cost = f"{format_time(tax.ns)} of each {format_time(profile.z)} step, {format_percent(tax.share)} of compute time"
-    interval = f"95 % interval {100 * tax.low:.1f} to {format_percent(tax.high)}"
-    if tax.high < _NEGLIGIBLE or tax.low <= 0:
+    if overhead.unmatched >= overhead.overlapped and not overhead.share:
+        return (
+            "Unknown: each kernel that runs beside communication always does, so there is nothing to compare it with."
+        )
+    if not math.isfinite(overhead.high):
+        share = f"{format_percent(overhead.share)} of compute time"
+        return f"Perhaps: overlap costs {share} in the one step seen; record more."
+    share = f"{format_percent(overhead.share)} of compute time"
+    cost = f"{format_time(overhead.ns)} of each {format_time(profile.z)} step, {share}"
+    interval = f"95 % interval {100 * overhead.low:.1f} to {format_percent(overhead.high)}"
+    if overhead.high < _NEGLIGIBLE or overhead.low <= 0:
         return f"No, not measurably: overlap costs your compute {cost} ({interval})."
-    at_least = "at least " if tax.is_lower_bound else ""
+    at_least = "at least " if overhead.is_lower_bound else ""
     if matmul is None or math.isnan(matmul.slowdown):
         return f"Yes: overlap costs your compute {at_least}{cost} ({interval})."
     slow = f"matmuls run {format_factor(matmul.slowdown)} as long beside communication as without it"
@@ -71,21 +75,25 @@ def more(profile: Profile) -> list[str]:
         lines.append("The step is compute-bound (Y > X): communication has time to spare, so fewer channels may do.")
     else:
         lines.append("The step is communication-bound (X > Y): what slows communication down slows the step down.")
-    if profile.tax.sm is not None and profile.tax.share > 0:
-        lines.append(_by_sms(profile.tax.sm / profile.tax.share))
-    if profile.tax.is_lower_bound:
-        never = "the kernels never seen quiet suffer as the others do"
-        guess = never if profile.tax.unmatched > NOTEWORTHY else "loss is in proportion to communication pressure"
-        lines.append(f"If {guess}, the tax is {format_percent(profile.tax.extrapolated)} of compute time.")
+    if profile.overhead.sm is not None and profile.overhead.share > 0:
+        lines.append(_by_sms(profile.overhead.sm / profile.overhead.share))
+    if profile.overhead.is_lower_bound:
+        never = "the kernels that never run alone are slowed down as the others are"
+        guess = (
+            never
+            if profile.overhead.unmatched > NOTEWORTHY
+            else "extra time is in proportion to communication pressure"
+        )
+        lines.append(f"If {guess}, the overhead is {format_percent(profile.overhead.extrapolated)} of compute time.")
     return lines
 
 
 def _by_sms(share: float) -> str:
-    """What of the tax is that; an estimate, so it may come out larger than the tax."""
+    """How much of the overhead that is; an estimate, so it may come out larger than the overhead."""
     if share >= _ALL:
-        return "The SMs taken from matmul and attention kernels can explain all of the tax."
+        return "The SMs taken from matmul and attention kernels can explain all of the overhead."
     return (
-        f"Of the tax, {format_percent(share, 0)} is what SMs taken from matmul and attention kernels can explain; "
+        f"Of the overhead, {format_percent(share, 0)} is what SMs taken from matmul and attention kernels can explain; "
         "the rest is memory bandwidth and cache."
     )
 
@@ -107,18 +115,18 @@ def how_measured(profile: Profile) -> list[str]:
 
 
 def write_folder(profile: Profile, folder: Path, source: str) -> list[Path]:
-    """``profile.html``, ``timeline.png``, ``groups.png``, ``tax.png`` and ``trace.json.gz`` in ``folder``."""
+    """``profile.html``, ``timeline.png``, ``groups.png``, ``overhead.png`` and ``trace.json.gz`` in ``folder``."""
     from lagom.report import profile_figures, style, timeline_figure
 
     page.make_folder(folder)
-    figures = {"timeline": timeline_figure.timeline(profile), "tax": profile_figures.tax(profile)}
+    figures = {"timeline": timeline_figure.timeline(profile), "overhead": profile_figures.overhead(profile)}
     if profile.patterns:
         figures["groups"] = profile_figures.groups(profile)
     pictures = {name: page.picture(style.to_svg(figure)) for name, figure in figures.items()}
     text = page.render(
         "profile.html.j2", title="Lagom: overlap profile", source=source, answer=answer(profile), more=more(profile),
         how_measured=how_measured(profile), profile=profile, ranks=by_rank(profile),
-        timeline=pictures["timeline"], tax=pictures["tax"], groups=pictures.get("groups", ""),
+        timeline=pictures["timeline"], overhead=pictures["overhead"], groups=pictures.get("groups", ""),
     )  # fmt: skip
     page.write(folder / "profile.html", text)
     for name, figure in figures.items():
@@ -164,7 +172,7 @@ def show(profile: Profile, console: Console) -> None:
     console.print()
     if profile.patterns:
         console.print(_pattern_table(profile, wide=console.width >= _WIDE))
-    if any(one.tax_ns > 0 for one in profile.sufferers):
+    if any(one.extra_ns > 0 for one in profile.slowdowns):
         console.print(_kernel_table(profile))
     console.print()
     for line in how_measured(profile):
@@ -174,7 +182,7 @@ def show(profile: Profile, console: Console) -> None:
 def _pattern_table(profile: Profile, wide: bool) -> Table:
     """A row a pattern and one for the step; X, Y and OEF only where there is room."""
     table = Table(title=f"Overlap groups of a step (median of {profile.steps})", title_justify="left", box=None)
-    columns = ("pattern", "groups", "Z", "X", "Y", "hidden", "exposed", "OEF", "tax", "of Y")
+    columns = ("pattern", "groups", "Z", "X", "Y", "hidden", "exposed", "OEF", "overhead", "of Y")
     shown = [index for index, name in enumerate(columns) if wide or name not in ("X", "Y", "OEF")]
     for index in shown:
         first = index == 0
@@ -191,17 +199,17 @@ def _pattern_table(profile: Profile, wide: bool) -> Table:
 def _pattern_cells(row: PatternRow) -> tuple[str, ...]:
     return (
         row.name, str(row.groups), format_time(row.z), format_time(row.x), format_time(row.y),
-        format_percent(row.overlap_ratio, 0), format_time(row.exposed), format_number(row.oef), format_time(row.tax),
-        format_percent(row.tax / row.y if row.y else 0.0),
+        format_percent(row.overlap_ratio, 0), format_time(row.exposed), format_number(row.oef),
+        format_time(row.overhead), format_percent(row.overhead / row.y if row.y else 0.0),
     )  # fmt: skip
 
 
 def _step_cells(profile: Profile) -> tuple[str, ...]:
-    tax = profile.tax
+    overhead = profile.overhead
     return (
         "the step", str(sum(row.groups for row in profile.patterns)), format_time(profile.z),
         format_time(profile.own_x), format_time(profile.y), format_percent(profile.overlap_ratio, 0),
-        format_time(profile.exposed), "", format_time(tax.ns), format_percent(tax.share),
+        format_time(profile.exposed), "", format_time(overhead.ns), format_percent(overhead.share),
     )  # fmt: skip
 
 
@@ -213,14 +221,14 @@ def _unbroken(text: str) -> str:
 def _kernel_table(profile: Profile) -> Table:
     from lagom.timeline.kernel_names import label
 
-    table = Table(title="\nWho pays the contention tax", title_justify="left", box=None)
+    table = Table(title="\nSlowdown of each kernel beside communication", title_justify="left", box=None)
     table.add_column("kernel", overflow="ellipsis", no_wrap=True, min_width=24)
-    for name in ("a step", "quiet", "beside NCCL", "slow-down", "tax a step"):
+    for name in ("a step", "alone", "beside NCCL", "slowdown", "extra a step"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in [one for one in profile.sufferers if one.tax_ns > 0][:_TERMINAL_ROWS]:
+    for one in [one for one in profile.slowdowns if one.extra_ns > 0][:_TERMINAL_ROWS]:
         table.add_row(
-            label(one.name), f"{one.calls}×", format_time(one.quiet_ns), format_time(one.loud_ns),
-            format_factor(one.slowdown), format_time(one.tax_ns),
+            label(one.name), f"{one.calls}×", format_time(one.reference_ns), format_time(one.overlapped_ns),
+            format_factor(one.slowdown), format_time(one.extra_ns),
         )  # fmt: skip
     return table
 
@@ -235,14 +243,14 @@ def to_json(profile: Profile, source: str) -> dict[str, Any]:
         "ranks": [rank.table.rank for rank in profile.ranks],
         "shown_rank": profile.rank.table.rank,
         **{name: getattr(profile, name) for name in numbers},
-        "tax": asdict(profile.tax),
+        "overhead": asdict(profile.overhead),
         "by_rank": by_rank(profile),
-        "tax_by_rank": [asdict(tax) for tax in profile.taxes],
+        "overhead_by_rank": [asdict(overhead) for overhead in profile.overheads],
         "patterns": [asdict(row) for row in profile.patterns],
         "groups": groups(profile),
         "sites": [asdict(row) for row in profile.sites],
         "families": [asdict(row) for row in profile.families],
-        "kernels": [asdict(one) for one in profile.sufferers],
+        "kernels": [asdict(one) for one in profile.slowdowns],
         "straggler": profile.combined.straggler,
         "step_samples": [asdict(sample) for sample in profile.combined.samples],
         "faults": {str(rank.table.rank): asdict(rank.table.faults) for rank in profile.ranks},
@@ -271,14 +279,16 @@ def groups(profile: Profile) -> list[dict[str, Any]]:
 
 
 def by_rank(profile: Profile) -> list[dict[str, Any]]:
-    """One row a rank: its own medians of Z, X, Y, what it waits in communication, and its tax; ns."""
+    """One row a rank: its own medians of Z, X, Y, what it waits in communication, and its contention overhead; ns."""
     rows = []
-    for rank, wait, tax in zip(profile.ranks, profile.combined.wait_ns, profile.taxes, strict=True):
+    for rank, wait, overhead in zip(profile.ranks, profile.combined.wait_ns, profile.overheads, strict=True):
         times = rank.step_times().typical()
         numbers = {"z": float(times.z), "x": float(times.x)}
         hidden = {"y": float(times.y), "exposed": float(times.exposed)}
         numbers |= hidden if profile.sees_compute else dict.fromkeys(hidden, math.nan)
-        rows.append({"rank": rank.table.rank, "steps": rank.steps.count, **numbers, "wait": wait, "tax": tax.share})
+        rows.append(
+            {"rank": rank.table.rank, "steps": rank.steps.count, **numbers, "wait": wait, "overhead": overhead.share}
+        )
     return rows
 
 

@@ -97,7 +97,7 @@ def _closest_group(profile: Profile, step: int) -> tuple[int, int] | None:
     rank = profile.rank
     if rank.groups.count < 2:
         return None
-    loss = [row.tax if row.tax > 0 else row.overlap * 1e-9 for row in profile.patterns]
+    loss = [row.overhead if row.overhead > 0 else row.overlap * 1e-9 for row in profile.patterns]
     mine = np.flatnonzero(rank.groups.pattern_of == int(np.argmax(loss)))
     bounds = rank.groups.bounds(rank.table, rank.steps)[step]
     length = np.diff(bounds)[mine]
@@ -130,10 +130,10 @@ def _by_colour(profile: Profile, rows: np.ndarray, sort: np.ndarray, colours: di
 
 
 def _lost(profile: Profile, step: int) -> _Kernels:
-    """The end of each compute kernel that its quiet like would not have needed."""
+    """The end of each compute kernel: its extra time compared with the same kernel running without communication."""
     contention = profile.contention
     end = profile.rank.table.end[profile.rank.steps.index[step, contention.places]].astype(float)
-    loss = contention.loss[step]
+    loss = contention.extra[step]
     return _Kernels((end - loss)[loss > 0], end[loss > 0], style.LOSS)
 
 
@@ -194,7 +194,7 @@ def _legend(figure: Figure, profile: Profile) -> None:
     used = dict.fromkeys(_word(int(function)) for function in np.unique(table.function[table.is_communication]))
     entries = [Patch(color=style.COMMUNICATION[word], label=word) for word in used]
     entries += [Patch(color=style.COMPUTE[one.family], label=one.family) for one in profile.families[:6]]
-    entries.append(Patch(color=style.LOSS, label="lost to contention"))
+    entries.append(Patch(color=style.LOSS, label="contention overhead"))
     figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), handlelength=0.9)
 
 

@@ -78,7 +78,7 @@ def _wanted(search: CommState, number: int) -> tuple[CommConfig, ...]:
 
 
 def _overlap(search: CommState, files: dict[int, Path], stock: Sequence[timeline.KernelTable]) -> OverlapChange | None:
-    """Before and after: after, the latest excerpt of what the search ended on. Stock kernels that are never quiet are
+    """Before and after: after, the latest excerpt of what the search ended on. Stock kernels that never run alone are
     compared with the tuned ones, where those are pressed less."""
     outcome = search.outcome
     if outcome is None or outcome.verdict != "improved":

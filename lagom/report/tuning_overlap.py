@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OverlapChange:
-    """The same iteration under stock and as tuned. Stock kernels that are never quiet are compared with the tuned run,
+    """The same iteration under stock and as tuned. Stock kernels that never run alone are compared with the tuned run,
     where that presses less."""
 
     communicator: int
@@ -38,7 +38,7 @@ class OverlapChange:
             ("compute busy (Y)", [format_time(one.y) for one in both]),
             ("communication hidden", [format_percent(one.overlap_ratio) for one in both]),
             ("communication exposed", [format_time(one.exposed) for one in both]),
-            ("contention tax, of compute", [_tax(one) for one in both]),
+            ("contention overhead, of compute", [_overhead(one) for one in both]),
             ("iterations seen", [str(one.steps) for one in both]),
         ]
         return [(name, old, new) for name, (old, new) in columns]
@@ -75,12 +75,12 @@ def _only_tuned(run: RunState) -> CommState | None:
     return tuned[0] if len(tuned) == 1 else None
 
 
-def _tax(profile: Profile) -> str:
+def _overhead(profile: Profile) -> str:
     if profile.measured.tier != "timeline":
         return "not seen"
-    share = format_percent(profile.tax.share)
-    if not profile.tax.is_lower_bound:
+    share = format_percent(profile.overhead.share)
+    if not profile.overhead.is_lower_bound:
         return share
-    never = profile.tax.unmatched
-    blind = f" ({format_percent(never, 0)} of compute is never quiet)" if never > NOTEWORTHY else ""
+    never = profile.overhead.unmatched
+    blind = f" ({format_percent(never, 0)} of compute never runs alone)" if never > NOTEWORTHY else ""
     return f"at least {share}{blind}"

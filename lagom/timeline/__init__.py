@@ -1,8 +1,7 @@
 """From kernels to overlap: which kernels ran when, how they overlapped, and what that cost.
 
-Pure functions over numpy arrays; README.md has the definitions, formula first. The path:
-``load`` -> ``kernel_table`` -> ``steps`` -> ``groups`` -> ``busy_times`` and ``tax`` -> ``job_profile``; ``join`` ties
-kernels to calls.
+Pure functions over numpy arrays; README.md has the definitions, formula first. The path: ``load`` -> ``kernel_table``
+-> ``steps`` -> ``groups`` -> ``busy_times`` and ``slowdowns`` -> ``job_profile``; ``join`` ties kernels to calls.
 """
 
 from __future__ import annotations

@@ -67,13 +67,13 @@ class OverlapTimes:
         """HolisticTraceAnalysis: time in compute while communicating / time in communication. NaN without any."""
         return _ratio(self.overlap, self.x)
 
-    def oef(self, quiet_y: Floats | None = None) -> Floats:
+    def oef(self, y_alone: Floats | None = None) -> Floats:
         """DHelix Eq. 1, OEF = (T_i + T_j - P_ij) / min(T_i, T_j), with P the time when either runs.
 
-        Without ``quiet_y`` both T are the busy times as measured (then it is overlap / min(X, Y)); with it, T_j is the
-        compute's time when quiet, which is what the equation means. NaN where either is 0.
+        Without ``y_alone`` both T are the busy times as measured (then it is overlap / min(X, Y)); with it, T_j is the
+        compute's time without communication beside it, which is what the equation means. NaN where either is 0.
         """
-        y = self.y if quiet_y is None else quiet_y
+        y = self.y if y_alone is None else y_alone
         return _ratio(self.x + y - (self.x + self.y - self.overlap), np.minimum(self.x, y))
 
     def typical(self) -> OverlapTimes:

@@ -12,27 +12,35 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lagom.format import format_percent
-from lagom.timeline import reference_kernels, slowdowns
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.groups import Groups, describe, find_groups
 from lagom.timeline.kernel_names import NO_FUNCTION, is_symmetric
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.kineto import TraceError
 from lagom.timeline.ranks import CombinedRanks, RankTimeline, combine_ranks
-from lagom.timeline.reference_kernels import Contention
-from lagom.timeline.reference_trace import refer
-from lagom.timeline.slowdowns import NOTEWORTHY, FamilySlowdown, KernelSlowdown, Tax
+from lagom.timeline.reference_kernels import Contention, measure_contention
+from lagom.timeline.reference_trace import fill_references
+from lagom.timeline.slowdowns import (
+    NOTEWORTHY,
+    ContentionOverhead,
+    FamilySlowdown,
+    KernelSlowdown,
+    family_slowdowns,
+    kernel_slowdowns,
+    measure_overhead,
+)
 from lagom.timeline.steps import find_steps
 from lagom.timeline.trace_coverage import HOST, NCCL_ALONE, TIERS, Calls, TraceCoverage, measured, z_by_calls
 
-#: Pressure left in a quiet recording, and difference of the clocks, that are worth a remark.
-_PRESSURE_LEFT, _OTHER_PACE = 0.02, 0.05
+#: Communication pressure in a reference trace, and difference of the clocks, that are worth a remark.
+_PRESSURE_LEFT, _OTHER_CLOCK = 0.02, 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class PatternRow:
     """One pattern of one step: its groups together, medians over steps, ns. ``oef`` and ``overlap_ratio`` are NaN where
-    the pattern has no compute or no communication; ``oef_quiet`` uses compute as it would be without contention."""
+    the pattern has no compute or no communication; ``oef_alone`` uses compute as it would be without contention.
+    ``overhead`` is the contention overhead."""
 
     name: str
     groups: int
@@ -43,8 +51,8 @@ class PatternRow:
     exposed: float
     overlap_ratio: float
     oef: float
-    oef_quiet: float
-    tax: float
+    oef_alone: float
+    overhead: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +87,11 @@ class Profile:
     overlap_ratio: float
     exposed: float
     idle: float
-    tax: Tax
-    taxes: tuple[Tax, ...]
+    overhead: ContentionOverhead
+    overheads: tuple[ContentionOverhead, ...]
     patterns: tuple[PatternRow, ...]
     sites: tuple[SiteRow, ...]
-    sufferers: tuple[KernelSlowdown, ...]
+    slowdowns: tuple[KernelSlowdown, ...]
     families: tuple[FamilySlowdown, ...]
     contention: Contention
     measured: TraceCoverage
@@ -106,27 +114,29 @@ class Profile:
         return int(np.argsort(steps.end - steps.begin, kind="stable")[steps.count // 2])
 
 
-def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), calls: Calls | None = None) -> Profile:
+def profile(
+    tables: Sequence[KernelTable], reference: Sequence[KernelTable] = (), calls: Calls | None = None
+) -> Profile:
     """Everything about the job whose ranks' kernels are in ``tables``. Raises TraceError if there is nothing to see.
 
-    ``quiet``: the same job's kernels with little or no communication, of the same ranks or of one for all; the
-    references for kernels that are never quiet in ``tables``. ``calls``: what the ranks' communicators were called for,
-    to say how many kernels can be told which call they belong to.
+    ``reference``: the same job's kernels with little or no communication, of the same ranks or of one for all; for
+    kernels that always have communication beside them in ``tables``. ``calls``: what the ranks' communicators were
+    called for, to say how many kernels can be told which call they belong to.
     """
     if not tables or not any(len(table) for table in tables):
         z = z_by_calls(calls or {})
         seen = "" if z is None else f", only calls, {z / 1e6:.3g} ms an iteration (tier {HOST}: {TIERS[HOST]})"
         raise TraceError(f"there is no usable kernel record{seen}; record at least three iterations of a GPU job.")
     ranks = _ranks(sorted((table for table in tables if len(table)), key=lambda table: table.rank))
-    losses = [reference_kernels.measure(rank.table, rank.steps, rank.busy) for rank in ranks]
-    if quiet:
-        losses = _referred(ranks, losses, quiet)
-    taxes = [slowdowns.summarise(rank.table, rank.steps, one) for rank, one in zip(ranks, losses, strict=True)]
+    contentions = [measure_contention(rank.table, rank.steps, rank.busy) for rank in ranks]
+    if reference:
+        contentions = _with_references(ranks, contentions, reference)
+    overheads = [measure_overhead(rank.table, rank.steps, one) for rank, one in zip(ranks, contentions, strict=True)]
     merged = combine_ranks(ranks)
     times = [rank.step_times() for rank in ranks]
     lengths = [float(np.median(part.z)) for part in times]
     shown = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
-    rank, contention = ranks[shown], losses[shown]
+    rank, contention = ranks[shown], contentions[shown]
     found = Profile(
         ranks=tuple(ranks),
         combined=merged,
@@ -140,15 +150,15 @@ def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), ca
         overlap_ratio=_median(times[shown].overlap_ratio),
         exposed=_median(times[shown].exposed),
         idle=_median(times[shown].idle),
-        tax=taxes[shown],
-        taxes=tuple(taxes),
+        overhead=overheads[shown],
+        overheads=tuple(overheads),
         patterns=_patterns(rank, contention),
         sites=_sites(rank, merged),
-        sufferers=tuple(slowdowns.sufferers(rank.table, rank.steps, contention)),
-        families=tuple(slowdowns.families(rank.table, rank.steps, contention)),
+        slowdowns=tuple(kernel_slowdowns(rank.table, rank.steps, contention)),
+        families=tuple(family_slowdowns(rank.table, rank.steps, contention)),
         contention=contention,
         measured=measured([rank.table for rank in ranks], calls),
-        notes=(*_notes(ranks, taxes, merged), *_quiet_notes(contention)),
+        notes=(*_notes(ranks, overheads, merged), *_reference_notes(contention)),
     )
     return found if found.sees_compute else _without_compute(found)
 
@@ -156,32 +166,33 @@ def profile(tables: Sequence[KernelTable], quiet: Sequence[KernelTable] = (), ca
 def _without_compute(found: Profile) -> Profile:
     """The same where only NCCL's kernels were recorded: what would take compute to know is not known, and not 0."""
     nan = math.nan
-    unknown = Tax(nan, nan, nan, nan, nan, nan, nan)
+    unknown = ContentionOverhead(nan, nan, nan, nan, nan, nan, nan)
     return replace(
-        found, y=nan, overlap_ratio=nan, exposed=nan, idle=nan, tax=unknown,
-        taxes=(unknown,) * len(found.taxes),
+        found, y=nan, overlap_ratio=nan, exposed=nan, idle=nan, overhead=unknown,
+        overheads=(unknown,) * len(found.overheads),
         patterns=tuple(
-            replace(row, y=nan, overlap=nan, exposed=nan, overlap_ratio=nan, oef=nan, oef_quiet=nan, tax=nan)
+            replace(row, y=nan, overlap=nan, exposed=nan, overlap_ratio=nan, oef=nan, oef_alone=nan, overhead=nan)
             for row in found.patterns
         ),
         sites=tuple(replace(row, exposed=nan, hidden=nan) for row in found.sites),
     )  # fmt: skip
 
 
-def _referred(
-    ranks: Sequence[RankTimeline], losses: Sequence[Contention], quiet: Sequence[KernelTable]
+def _with_references(
+    ranks: Sequence[RankTimeline], contentions: Sequence[Contention], reference: Sequence[KernelTable]
 ) -> list[Contention]:
-    """The ranks' contention with the gaps filled from the quiet recording of the same rank, else of its first."""
+    """The ranks' contention, missing references filled in from the reference trace of the same rank, else of its
+    first."""
     seen = {}
-    for table in (table for table in quiet if len(table)):
+    for table in (table for table in reference if len(table)):
         steps = find_steps(table)
-        seen[table.rank] = (table, steps, reference_kernels.measure(table, steps, Busy.of(table)))
+        seen[table.rank] = (table, steps, measure_contention(table, steps, Busy.of(table)))
     if not seen:
-        raise TraceError("the quiet recording holds no usable kernel record; record at least three iterations of it.")
+        raise TraceError("the reference trace holds no usable kernel record; record at least three iterations of it.")
     first = next(iter(seen.values()))
     return [
-        refer((rank.table, rank.steps, one), seen.get(rank.table.rank, first))
-        for rank, one in zip(ranks, losses, strict=True)
+        fill_references((rank.table, rank.steps, one), seen.get(rank.table.rank, first))
+        for rank, one in zip(ranks, contentions, strict=True)
     ]
 
 
@@ -200,30 +211,30 @@ def _ranks(tables: Sequence[KernelTable]) -> list[RankTimeline]:
 def _patterns(rank: RankTimeline, contention: Contention) -> tuple[PatternRow, ...]:
     if not rank.groups.count:
         return ()
-    times, lost = rank.group_times(), _loss_by_group(rank, contention)
+    times, extra = rank.group_times(), _extra_by_group(rank, contention)
     rows = []
     for index in range(len(rank.groups.patterns)):
         mine = rank.groups.pattern_of == index
         z, x, y, both = (_median(part[:, mine].sum(axis=1)) for part in (times.z, times.x, times.y, times.overlap))
-        loss = _median(lost[:, mine].sum(axis=1))
-        quiet = max(y - loss, 0.0)
+        lost = _median(extra[:, mine].sum(axis=1))
+        y_alone = max(y - lost, 0.0)
         row = PatternRow(
             name=describe(rank.groups, index), groups=int(mine.sum()), z=z, x=x, y=y, overlap=both,
             exposed=_median((times.x - times.overlap)[:, mine].sum(axis=1)), overlap_ratio=_over(both, x),
-            oef=_over(both, min(x, y)), oef_quiet=_over(both - loss, min(x, quiet)), tax=loss,
+            oef=_over(both, min(x, y)), oef_alone=_over(both - lost, min(x, y_alone)), overhead=lost,
         )  # fmt: skip
         rows.append(row)
     return tuple(rows)
 
 
-def _loss_by_group(rank: RankTimeline, contention: Contention) -> np.ndarray:
-    """Steps x groups: contention loss of the compute kernels that start in each group, ns."""
+def _extra_by_group(rank: RankTimeline, contention: Contention) -> np.ndarray:
+    """Steps x groups: extra time of the compute kernels that start in each group, ns."""
     bounds = rank.groups.bounds(rank.table, rank.steps)
     start = rank.table.start[rank.steps.index[:, contention.places]]
     lost = np.zeros((bounds.shape[0], rank.groups.count))
     for step in range(bounds.shape[0]):
         group = np.clip(np.searchsorted(bounds[step], start[step], side="right") - 1, 0, rank.groups.count - 1)
-        lost[step] = np.bincount(group, contention.loss[step], rank.groups.count)
+        lost[step] = np.bincount(group, contention.extra[step], rank.groups.count)
     return lost
 
 
@@ -246,7 +257,7 @@ def _sites(rank: RankTimeline, merged: CombinedRanks) -> tuple[SiteRow, ...]:
     return tuple(found)
 
 
-def _notes(ranks: Sequence[RankTimeline], taxes: Sequence[Tax], merged: CombinedRanks) -> list[str]:
+def _notes(ranks: Sequence[RankTimeline], overheads: Sequence[ContentionOverhead], merged: CombinedRanks) -> list[str]:
     faulty = [rank.table for rank in ranks if rank.table.faults.dropped]
     notes = [f"rank {table.rank}: records with faults: {table.faults}." for table in faulty]
     if not all(rank.steps.periodic for rank in ranks):
@@ -257,32 +268,34 @@ def _notes(ranks: Sequence[RankTimeline], taxes: Sequence[Tax], merged: Combined
         notes.append("the ranks' clocks do not agree, so their steps were matched by order.")
     if merged.straggler is not None:
         notes.append(f"rank {merged.straggler} arrives last at most collectives: the others wait for it.")
-    unmatched = max(one.unmatched for one in taxes)
+    unmatched = max(one.unmatched for one in overheads)
     if unmatched > NOTEWORTHY:
         notes.append(
             f"{format_percent(unmatched, 0)} of compute time is in kernels that always have communication beside "
-            "them, so the tax is a lower bound; a second recording with hardly any communication (--quiet) tells how "
-            "long they take alone."
+            "them, so the overhead is a lower bound; a reference trace, with hardly any communication (--reference), "
+            "shows how long they take alone."
         )
     return notes
 
 
-def _quiet_notes(contention: Contention) -> list[str]:
-    """What was taken from a quiet recording, and what speaks against it."""
-    outside = contention.outside
-    if outside is None:
+def _reference_notes(contention: Contention) -> list[str]:
+    """What was taken from a reference trace, and what speaks against it."""
+    from_trace = contention.from_trace
+    if from_trace is None:
         return []
-    if not outside.matched:
-        return ["the quiet recording runs other kernels, so nothing was taken from it; record the same job."]
-    taken = f"{format_percent(outside.share, 0)} of compute time is compared with the quiet recording"
-    if not outside.share:
-        return [f"{taken}: its communication is no lighter there, or every kernel was seen quiet here."]
-    left = f", which has {format_percent(outside.pressure, 0)} of the communication pressure: the tax is a lower bound"
-    notes = [taken + (left if outside.pressure > _PRESSURE_LEFT else "") + "."]
-    if not outside.compared:
-        notes.append("no kernel is quiet in both recordings, so their clocks could not be compared.")
-    elif abs(outside.pace - 1) > _OTHER_PACE:
-        notes.append(f"the GPU's clock was another in the quiet recording ({outside.pace:.2f}×); this was taken out.")
+    if not from_trace.matched:
+        return ["the reference trace runs other kernels, so nothing was taken from it; record the same job."]
+    taken = f"{format_percent(from_trace.share, 0)} of compute time is compared with the reference trace"
+    if not from_trace.share:
+        return [f"{taken}: its communication is no lighter, or every kernel also runs alone here."]
+    left = f", which has {format_percent(from_trace.pressure, 0)} of the communication pressure: a lower bound"
+    notes = [taken + (left if from_trace.pressure > _PRESSURE_LEFT else "") + "."]
+    if not from_trace.compared:
+        notes.append("no kernel runs alone in both traces, so the GPU clocks could not be compared.")
+    elif abs(from_trace.clock_ratio - 1) > _OTHER_CLOCK:
+        notes.append(
+            f"the GPU clock differed in the reference trace ({from_trace.clock_ratio:.2f}×); this was corrected for."
+        )
     return notes
 
 

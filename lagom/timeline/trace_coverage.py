@@ -19,8 +19,8 @@ from lagom.wire.layout import CALL_RECORD
 NCCL_ALONE, HOST = "nccl kernels", "host"
 #: Tier -> what it can tell.
 TIERS = {
-    "timeline": "compute and communication kernels: X, Y, Z, overlap and tax",
-    NCCL_ALONE: "communication kernels only: X and Z; overlap and tax cannot be seen",
+    "timeline": "compute and communication kernels: X, Y, Z, overlap and contention overhead",
+    NCCL_ALONE: "communication kernels only: X and Z; overlap and contention overhead cannot be seen",
     "compute kernels": "compute kernels only: Y and Z",
     HOST: "no kernels, only when calls are made: Z alone",
 }

@@ -53,7 +53,7 @@ def test_a_step_s_numbers_by_hand() -> None:
     assert found["overlap_ratio"] == pytest.approx(190 / 500)
     (row,) = found["by_rank"]
     assert row == {
-        "rank": 0, "steps": 4, "z": 800_000, "x": 500_000, "y": 430_000, "exposed": 310_000, "wait": 0, "tax": 0,
+        "rank": 0, "steps": 4, "z": 800_000, "x": 500_000, "y": 430_000, "exposed": 310_000, "wait": 0, "overhead": 0,
     }  # fmt: skip
     assert [sample["z"] for sample in found["step_samples"]] == [800_000] * 4
 
@@ -68,11 +68,12 @@ def test_patterns_and_sites_say_the_same_as_the_groups() -> None:
 
 
 def test_what_is_unknown_is_null() -> None:
-    """A group without compute has no OEF, and where no two steps are found the one has a tax without an interval."""
+    """A group without compute has no OEF, and where no two steps are found the one has an overhead without an
+    interval."""
     alone, _ = document(((0, 100, 2, GATHER), (150, 180, 3, SCATTER), (150, 180, 1, "gemm")), length=200)["groups"]
     assert (alone["y"], alone["overlap_ratio"], alone["oef"], alone["exposed"]) == (0, 0, None, 100_000)
     found = document(((0, 140, 2, GATHER), (0, 140, 1, "gemm"), (150, 250, 1, "gemm")), steps=1)
-    tax = found["tax"]
+    overhead = found["overhead"]
     assert found["steps"] == 1
-    assert math.isclose(tax["share"], 40 / 240)
-    assert (tax["low"], tax["high"]) == (None, None)
+    assert math.isclose(overhead["share"], 40 / 240)
+    assert (overhead["low"], overhead["high"]) == (None, None)

@@ -18,8 +18,8 @@ from timeline_helpers import DATA, DUMP, dump
 from lagom.timeline import profile
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.groups import find_groups, runs
-from lagom.timeline.reference_kernels import measure
-from lagom.timeline.slowdowns import summarise
+from lagom.timeline.reference_kernels import measure_contention
+from lagom.timeline.slowdowns import measure_overhead
 from lagom.timeline.steps import find_steps
 
 TOKENS = (2048, 4096)
@@ -113,12 +113,12 @@ def test_groups_and_patterns(tokens: int) -> None:
     assert len(groups.patterns) < groups.count
 
 
-def quiet_and_loud(rows: list[Row], name: str, beside: str, steps: int = 7) -> tuple[list, list]:
+def alone_and_overlapped(rows: list[Row], name: str, beside: str, steps: int = 7) -> tuple[list, list]:
     """Per place of stream 7 (260 kernels a step): durations of ``name`` with no communication beside it, and with
     ``beside`` alone all along."""
     main = [row for row in rows if row[2] == 7]
     comm = [row for row in rows if "nccl" in row[3]]
-    quiet, loud = [], []
+    alone, overlapped = [], []
     for place in range(260):
         here = [main[260 * step + place] for step in range(steps)]
         if name not in here[0][3]:
@@ -131,69 +131,75 @@ def quiet_and_loud(rows: list[Row], name: str, beside: str, steps: int = 7) -> t
             if others and all(beside in c[3] for c in others)
             and union([c[:2] for c in others], row[0], row[1]) >= 0.99 * (row[1] - row[0])
         ]  # fmt: skip
-        quiet.append(free)
-        loud.append(full)
-    return quiet, loud
+        alone.append(free)
+        overlapped.append(full)
+    return alone, overlapped
 
 
 def test_nvjet_320x128_is_slowed_by_1_39_to_1_40_under_all_gather_at_4096() -> None:
-    """The first of the two 320x128 GEMMs of each layer's forward pass: quiet in layer 5 (place 59), under AllGather in
-    the others. Ratio = mean over those places of their median over steps / median of the quiet ones = 1.396."""
+    """The first of the two 320x128 GEMMs of each layer's forward pass: alone in layer 5 (place 59), under AllGather in
+    the others. Ratio = mean over those places of their median over steps / median of those alone = 1.396."""
     rows = rows_of(4096)
-    quiet, loud = quiet_and_loud(rows, "320x128_64x3_1x2_h_bz_coopB_TNT", "AllGather")
-    quiet, loud = quiet[::2], loud[::2]  # every other: each layer runs two of them, and only like is compared with like
-    assert [len(part) for part in quiet] == [0, 0, 0, 0, 7, 0]
-    expected = mean(median(part) for part in loud if part) / median(quiet[4])
+    alone, overlapped = alone_and_overlapped(rows, "320x128_64x3_1x2_h_bz_coopB_TNT", "AllGather")
+    alone, overlapped = (
+        alone[::2],
+        overlapped[::2],
+    )  # every other: each layer runs two of them, and each is compared with itself
+    assert [len(part) for part in alone] == [0, 0, 0, 0, 7, 0]
+    expected = mean(median(part) for part in overlapped if part) / median(alone[4])
     assert 1.39 <= expected <= 1.40
     table = dump(4096)
     steps = find_steps(table)
-    contention = measure(table, steps, Busy.of(table))
+    contention = measure_contention(table, steps, Busy.of(table))
     slow = [one for one in role_slowdowns(table, steps, contention) if "320x128_64x3_1x2_h_bz_coopB_TNT" in one.name]
     assert len(slow) == 2
     assert slow[0].by_place == pytest.approx(expected, rel=1e-12)
-    assert (slow[0].loud, slow[0].quiet) == (sum(map(len, loud)), 7)
+    assert (slow[0].overlapped, slow[0].alone) == (sum(map(len, overlapped)), 7)
 
 
 def test_the_same_family_in_the_backward_pass_under_reduce_scatter() -> None:
-    """NTT: quiet in the last layer only, all others under ReduceScatter; each against the quiet one of its own step,
+    """NTT: alone in the last layer only, all others under ReduceScatter; each against the one alone of its own step,
     because the clock drifts by 8 % from step to step. Mean of 35 ratios = 1.390."""
     rows = rows_of(4096)
     main = [row for row in rows if row[2] == 7]
     places = [place for place in range(260) if "320x128_64x3_1x2_h_bz_coopB_NTT" in main[place][3]]
     length = [[main[260 * step + place][1] - main[260 * step + place][0] for place in places] for step in range(7)]
-    expected = mean(loud / step[0] for step in length for loud in step[1:])
+    expected = mean(overlapped / step[0] for step in length for overlapped in step[1:])
     assert 1.385 <= expected <= 1.40
     table = dump(4096)
     steps = find_steps(table)
-    contention = measure(table, steps, Busy.of(table))
+    contention = measure_contention(table, steps, Busy.of(table))
     slow = role_slowdowns(table, steps, contention)
     (found,) = [one for one in slow if one.name == "nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NTT"]
     assert found.paired == pytest.approx(expected, rel=1e-12)
-    assert (found.loud, found.quiet) == (35, 7)
+    assert (found.overlapped, found.alone) == (35, 7)
 
 
-def test_tax_of_the_backward_wgrad_by_hand() -> None:
-    """One role's tax from the trace with pencil and paper: sum of (loud - quiet of the same step) / steps."""
+def test_overhead_of_the_backward_wgrad_by_hand() -> None:
+    """One role's overhead from the trace with pencil and paper: sum of (overlapped - alone of the same step) /
+    steps."""
     rows = rows_of(4096)
     main = [row for row in rows if row[2] == 7]
     places = [place for place in range(260) if "320x128_64x3_1x2_h_bz_coopB_NTT" in main[place][3]]
     length = [[main[260 * step + place][1] - main[260 * step + place][0] for place in places] for step in range(7)]
-    expected = sum(loud - step[0] for step in length for loud in step[1:]) / 7
+    expected = sum(overlapped - step[0] for step in length for overlapped in step[1:]) / 7
     found = profile([dump(4096)])
-    (kernel,) = [one for one in found.sufferers if one.name == "nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NTT"]
-    assert kernel.tax_ns == pytest.approx(expected)
+    (kernel,) = [one for one in found.slowdowns if one.name == "nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NTT"]
+    assert kernel.extra_ns == pytest.approx(expected)
     assert kernel.calls == 6
 
 
-def test_tax_is_matched_bounded_and_split(tokens: int) -> None:
+def test_overhead_is_matched_bounded_and_split(tokens: int) -> None:
     table = replace(dump(tokens), sms=132)
     steps = find_steps(table)
-    tax = summarise(table, steps, measure(table, steps, Busy.of(table)))
-    assert tax.unmatched < 0.001  # every kernel of these traces has a quiet like in some layer
-    assert tax.low < tax.share < tax.high
-    assert tax.sm is not None
-    assert tax.bandwidth is not None
-    assert tax.sm + tax.bandwidth == pytest.approx(tax.share)
-    assert tax.sm > tax.bandwidth  # persistent GEMMs: 132 clusters' worth of blocks cannot all fit beside 24 channels
+    overhead = measure_overhead(table, steps, measure_contention(table, steps, Busy.of(table)))
+    assert overhead.unmatched < 0.001  # every kernel of these traces has a reference kernel in some layer
+    assert overhead.low < overhead.share < overhead.high
+    assert overhead.sm is not None
+    assert overhead.bandwidth is not None
+    assert overhead.sm + overhead.bandwidth == pytest.approx(overhead.share)
+    assert (
+        overhead.sm > overhead.bandwidth
+    )  # persistent GEMMs: 132 clusters' worth of blocks cannot all fit beside 24 channels
     expected = {2048: (0.19, 0.21), 4096: (0.10, 0.13)}[tokens]
-    assert expected[0] < tax.share < expected[1]
+    assert expected[0] < overhead.share < expected[1]

@@ -41,10 +41,10 @@ def obeys_arithmetic(table: KernelTable) -> None:
         assert groups.z.sum(axis=1) == pytest.approx(steps.z)
         assert groups.x.sum(axis=1) == pytest.approx(steps.x)
         assert groups.y.sum(axis=1) == pytest.approx(steps.y)
-    assert math.isfinite(found.tax.share) == found.sees_compute
+    assert math.isfinite(found.overhead.share) == found.sees_compute
     if found.sees_compute:
-        assert found.tax.low <= found.tax.share <= found.tax.high
-        assert 0 <= found.tax.unmatched <= 1
+        assert found.overhead.low <= found.overhead.share <= found.overhead.high
+        assert 0 <= found.overhead.unmatched <= 1
     used = np.sort(rank.steps.index.ravel())
     assert (np.diff(used) > 0).all(), "a kernel is in at most one step, at one place"
     join(table, {})

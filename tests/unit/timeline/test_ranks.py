@@ -64,7 +64,7 @@ def test_shift_and_record_order_do_not_matter(shift: int, seed: int) -> None:
     a, b = profile(ranks), profile(moved)
     assert a.combined.samples == b.combined.samples
     assert a.patterns == b.patterns or repr(a.patterns) == repr(b.patterns)
-    assert a.tax == b.tax
+    assert a.overhead == b.overhead
 
 
 def test_steps_are_matched_by_time_when_one_rank_was_recorded_later() -> None:

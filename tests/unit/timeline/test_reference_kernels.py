@@ -1,4 +1,4 @@
-"""Quiet references: medians by group, whether group and value fit into one sorted number or not; who suffers, and from
+"""References: medians by group, whether group and value fit into one sorted number or not; slowdowns, and from
 which share of communication beside a kernel on."""
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ def gemms(*kernels: tuple[float, float]) -> Profile:
 
 
 @pytest.mark.parametrize("share", [0.6, 0.98])
-def test_only_kernels_that_are_covered_all_along_tell_the_slow_down(share: float) -> None:
-    """100 µs quiet, 140 under communication, 110 under it for a part: 1.4x. The one in between would make it 250 / 200,
-    1.25x; but what it lost is in the tax."""
+def test_only_kernels_that_are_covered_all_along_tell_the_slowdown(share: float) -> None:
+    """100 µs alone, 140 under communication, 110 under it for a part: 1.4x. The one in between would make it 250 / 200,
+    1.25x; but what it lost is in the overhead."""
     found = gemms((140, 140), (100, 0), (110, 110 * share))
-    (one,), (sort,) = found.sufferers, found.families
-    assert (one.calls, one.quiet_ns, one.loud_ns) == (3, 100_000, 140_000)
+    (one,), (sort,) = found.slowdowns, found.families
+    assert (one.calls, one.reference_ns, one.overlapped_ns) == (3, 100_000, 140_000)
     assert one.slowdown == sort.slowdown == pytest.approx(1.4)
-    assert one.tax_ns == sort.tax_ns == 50_000
+    assert one.extra_ns == sort.extra_ns == 50_000
     assert sort.ns == 350_000
-    assert sort.under_ns == pytest.approx(140_000 + 110_000 * share)
+    assert sort.overlapped_ns == pytest.approx(140_000 + 110_000 * share)
 
 
 def test_a_kernel_never_covered_all_along_is_told_by_what_there_is() -> None:
-    """Its slow-down is then one under less communication; a whole sort of work has none that can be compared."""
+    """Its slowdown is then one under less communication; a whole sort of work has none that can be compared."""
     found = gemms((100, 0), (110, 55))
-    (one,), (sort,) = found.sufferers, found.families
-    assert (one.quiet_ns, one.loud_ns, one.slowdown) == (100_000, 110_000, pytest.approx(1.1))
+    (one,), (sort,) = found.slowdowns, found.families
+    assert (one.reference_ns, one.overlapped_ns, one.slowdown) == (100_000, 110_000, pytest.approx(1.1))
     assert np.isnan(sort.slowdown)
-    assert sort.tax_ns == 10_000
+    assert sort.extra_ns == 10_000
 
 
-def test_a_hundredth_beside_communication_is_still_quiet() -> None:
+def test_a_hundredth_beside_communication_still_runs_alone() -> None:
     """The reference is the median of 100 and 104 µs; what little the 104 lost is not counted."""
     found = gemms((140, 140), (100, 0), (104, 1))
-    assert found.sufferers[0].quiet_ns == 102_000
-    assert found.tax.ns == 38_000
+    assert found.slowdowns[0].reference_ns == 102_000
+    assert found.overhead.ns == 38_000
     found = gemms((140, 140), (100, 0), (104, 2))
-    assert found.sufferers[0].quiet_ns == 100_000
-    assert found.tax.ns == 44_000
+    assert found.slowdowns[0].reference_ns == 100_000
+    assert found.overhead.ns == 44_000

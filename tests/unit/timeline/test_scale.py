@@ -50,7 +50,7 @@ print(json.dumps({
     "kernels": sum(map(len, tables)), "steps": found.steps, "places": found.rank.steps.places, "made_s": made,
     "total_s": time.process_time() - began, "wall_s": time.perf_counter() - wall,
     "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "floor_mb": floor / 1024,
-    "tax": found.tax.share, "groups": found.rank.groups.count,
+    "overhead": found.overhead.share, "groups": found.rank.groups.count,
 }))
 """
 

@@ -51,13 +51,13 @@ def test_oef_with_compute_as_it_would_be_alone() -> None:
     |C u K| = 320. DHelix Eq. 1 as measured: (220 + 240 - 320) / min(220, 240); with T_j = 200: (220 + 200 - 320) /
     min(220, 200)."""
     (row,) = profile([job((0, 220, 2, GATHER), (0, 140, 1, "gemm"), (230, 330, 1, "gemm"))]).patterns
-    assert (row.x, row.y, row.overlap, row.exposed, row.tax) == (220_000, 240_000, 140_000, 80_000, 40_000)
+    assert (row.x, row.y, row.overlap, row.exposed, row.overhead) == (220_000, 240_000, 140_000, 80_000, 40_000)
     assert row.oef == pytest.approx(140 / 220)
-    assert row.oef_quiet == pytest.approx(100 / 200)
+    assert row.oef_alone == pytest.approx(100 / 200)
 
 
 def test_oef_of_a_pattern_where_communication_is_the_shorter() -> None:
     """X = 140 stays the minimum: (140 + 200 - 240) / 140."""
     (row,) = profile([job((0, 140, 2, GATHER), (0, 140, 1, "gemm"), (230, 330, 1, "gemm"))]).patterns
     assert row.oef == pytest.approx(1.0)
-    assert row.oef_quiet == pytest.approx(100 / 140)
+    assert row.oef_alone == pytest.approx(100 / 140)

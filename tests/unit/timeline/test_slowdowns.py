@@ -1,4 +1,5 @@
-"""Contention tax where the truth is known: hand-made slow-downs, and the simulator's own quiet lengths."""
+"""Contention overhead where the truth is known: hand-made slowdowns, and the simulator's own durations without
+communication."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from lagom.sim.contention import quiet_ns
 from lagom.sim.simulated_trace import build_kernel_table
 from lagom.timeline import KernelTable, profile
 from lagom.timeline.busy_times import Busy
-from lagom.timeline.reference_kernels import Contention, measure
-from lagom.timeline.slowdowns import summarise
+from lagom.timeline.reference_kernels import Contention, measure_contention
+from lagom.timeline.slowdowns import measure_overhead
 from lagom.timeline.steps import find_steps
 
 GATHER = "ncclDevKernel_AllGather_RING_LL"
@@ -23,7 +24,7 @@ GATHER = "ncclDevKernel_AllGather_RING_LL"
 
 def job(slow: float, steps: int = 5, drift: tuple[float, ...] = (1.0,), seed: int | None = None) -> KernelTable:
     """Six layers of three kernels; in odd ones a gather runs beside the GEMM and slows it by ``slow``. Step k runs at
-    the pace ``drift[k]``. 100 µs quiet GEMM, 20 µs norms, which are always quiet."""
+    the pace ``drift[k]``. 100 µs GEMM alone, 20 µs norms, which always run alone."""
     rng = np.random.default_rng(seed)
     rows: list[tuple[float, float, int, str]] = []
     now = 0.0
@@ -32,7 +33,10 @@ def job(slow: float, steps: int = 5, drift: tuple[float, ...] = (1.0,), seed: in
         for layer in range(6):
             noise = 1.0 if seed is None else 1.0 + 0.01 * rng.standard_normal()
             length = 100 * pace * noise * (slow if layer % 2 else 1.0)
-            rows += [(now, now + 20 * pace, 1, "norm"), (now + 20 * pace, now + 20 * pace + length, 1, "gemm")]
+            rows += [
+                (now, now + 20 * pace, 1, "norm"),
+                (now + 20 * pace, now + 20 * pace + length, 1, "gemm"),
+            ]
             if layer % 2:
                 rows.append((now + 20 * pace, now + 20 * pace + length, 2, GATHER))
             now += 20 * pace + length
@@ -45,43 +49,43 @@ def job(slow: float, steps: int = 5, drift: tuple[float, ...] = (1.0,), seed: in
 
 def measured(of: KernelTable) -> tuple[Contention, object]:
     steps = find_steps(of)
-    contention = measure(of, steps, Busy.of(of))
-    return contention, summarise(of, steps, contention)
+    contention = measure_contention(of, steps, Busy.of(of))
+    return contention, measure_overhead(of, steps, contention)
 
 
 def test_a_known_slow_down_is_found_exactly() -> None:
-    _, tax = measured(job(1.4))
+    _, overhead = measured(job(1.4))
     lost, total = 3 * 40, 6 * 140 + 3 * 40 + 30
-    assert tax.share == pytest.approx(lost / total, rel=1e-6)  # type: ignore[attr-defined]
-    assert tax.ns == pytest.approx(lost * 1000, rel=1e-6)  # type: ignore[attr-defined]
-    assert tax.unmatched == 0  # type: ignore[attr-defined]
-    assert tax.under == pytest.approx(3 * 140 / total, rel=1e-6)  # type: ignore[attr-defined]
+    assert overhead.share == pytest.approx(lost / total, rel=1e-6)  # type: ignore[attr-defined]
+    assert overhead.ns == pytest.approx(lost * 1000, rel=1e-6)  # type: ignore[attr-defined]
+    assert overhead.unmatched == 0  # type: ignore[attr-defined]
+    assert overhead.overlapped == pytest.approx(3 * 140 / total, rel=1e-6)  # type: ignore[attr-defined]
 
 
-def test_a_drifting_clock_is_no_tax() -> None:
-    """Steps at 100 % and 92 % of the clock: like is compared within a step, so nothing is left over."""
-    _, tax = measured(job(1.0, steps=9, drift=(1.0, 1.08, 1.04)))
-    assert abs(tax.share) < 1e-4  # type: ignore[attr-defined]
+def test_a_drifting_clock_is_no_overhead() -> None:
+    """Steps at 100 % and 92 % of the clock: kernels are compared within a step, so nothing is left over."""
+    _, overhead = measured(job(1.0, steps=9, drift=(1.0, 1.08, 1.04)))
+    assert abs(overhead.share) < 1e-4  # type: ignore[attr-defined]
 
 
 def test_the_interval_covers_the_truth_under_noise() -> None:
     truth = 3 * 40 / (6 * 140 + 3 * 40 + 30)
     inside = 0
     for seed in range(20):
-        _, tax = measured(job(1.4, steps=8, seed=seed))
-        inside += tax.low <= truth <= tax.high  # type: ignore[attr-defined]
-        assert tax.high - tax.low < 0.02  # type: ignore[attr-defined]
+        _, overhead = measured(job(1.4, steps=8, seed=seed))
+        inside += overhead.low <= truth <= overhead.high  # type: ignore[attr-defined]
+        assert overhead.high - overhead.low < 0.02  # type: ignore[attr-defined]
     assert inside >= 17
 
 
-def gemms(*quiet: float, steps: int) -> KernelTable:
+def gemms(*alone: float, steps: int) -> KernelTable:
     """So many whole steps (one more is recorded, and lacks its end) of one GEMM of 140 µs beside a gather, then the
-    ``quiet`` ones, µs; all run the same problem."""
+    ``alone`` ones, µs; all run the same problem."""
     rows, now = [], 0.0
     for _ in range(steps + 1):
         rows += [(now, now + 140, 1, "gemm"), (now, now + 140, 2, GATHER)]
         now += 150
-        for length in quiet:
+        for length in alone:
             rows.append((now, now + length, 1, "gemm"))
             now += length + 10
     return table(*rows)
@@ -89,53 +93,53 @@ def gemms(*quiet: float, steps: int) -> KernelTable:
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7])
 def test_of_a_hundred_intervals_ninety_five_hold_the_truth(count: int) -> None:
-    """The loud GEMM of each step is 140 µs ± 2 %, its like 100 µs, so 40 / 240 of a step is lost. The reference is
-    exact, which leaves the steps' own spread. 2000 jobs: 0.95 ± 0.005, so 0.015 is three sigma. With 1.96 standard
-    errors 0.70, 0.81, 0.86 and 0.90 of them would hold the truth."""
+    """The overlapped GEMM of each step is 140 µs ± 2 %, its reference 100 µs, so 40 / 240 of a step is lost. The
+    reference is exact, which leaves the steps' own spread. 2000 jobs: 0.95 ± 0.005, so 0.015 is three sigma. With 1.96
+    standard errors 0.70, 0.81, 0.86 and 0.90 of them would hold the truth."""
     of = gemms(100, steps=count)
     steps = find_steps(of)
-    clean = measure(of, steps, Busy.of(of))
+    clean = measure_contention(of, steps, Busy.of(of))
     assert clean.duration.tolist() == [[140_000, 100_000]] * count
     dice = np.random.default_rng(count)
     inside = 0
     for _ in range(2000):
         noise = np.column_stack([0.02 * dice.standard_normal(count), np.zeros(count)])
-        tax = summarise(of, steps, replace(clean, duration=clean.duration * (1 + noise)))
-        inside += tax.low <= 40 / 240 <= tax.high
+        overhead = measure_overhead(of, steps, replace(clean, duration=clean.duration * (1 + noise)))
+        inside += overhead.low <= 40 / 240 <= overhead.high
     assert inside / 2000 == pytest.approx(0.95, abs=0.015)
 
 
 def test_two_steps_by_hand() -> None:
-    """140 and 150 µs beside communication, 100 µs quiet: 40 / 240 and 50 / 250 are lost, mean 11 / 60, and half their
+    """140 and 150 µs beside communication, 100 µs alone: 40 / 240 and 50 / 250 are lost, mean 11 / 60, and half their
     difference, 1 / 60, is the standard error. Student's t of one degree of freedom is 12.7062."""
     of = gemms(100, steps=2)
     steps = find_steps(of)
     longer = np.array([[140_000.0, 100_000.0], [150_000.0, 100_000.0]])
-    tax = summarise(of, steps, replace(measure(of, steps, Busy.of(of)), duration=longer))
-    assert tax.share == pytest.approx(11 / 60)
-    assert tax.high - tax.share == pytest.approx(12.7062 / 60, rel=1e-5)
-    assert tax.share - tax.low == pytest.approx(12.7062 / 60, rel=1e-5)
+    overhead = measure_overhead(of, steps, replace(measure_contention(of, steps, Busy.of(of)), duration=longer))
+    assert overhead.share == pytest.approx(11 / 60)
+    assert overhead.high - overhead.share == pytest.approx(12.7062 / 60, rel=1e-5)
+    assert overhead.share - overhead.low == pytest.approx(12.7062 / 60, rel=1e-5)
 
 
 def test_one_step_has_no_interval() -> None:
     of = table((0, 140, 1, "gemm"), (0, 140, 2, GATHER), (150, 250, 1, "gemm"))
-    contention, tax = measured(of)
+    contention, overhead = measured(of)
     assert contention.duration.shape[0] == 1
-    assert tax.share == pytest.approx(40 / 240)  # type: ignore[attr-defined]
-    assert (tax.low, tax.high) == (-math.inf, math.inf)  # type: ignore[attr-defined]
+    assert overhead.share == pytest.approx(40 / 240)  # type: ignore[attr-defined]
+    assert (overhead.low, overhead.high) == (-math.inf, math.inf)  # type: ignore[attr-defined]
 
 
 def test_the_noise_of_the_references_by_hand() -> None:
-    """Five equal steps, so nothing spreads but the likes: 99, 100 and 101 µs, median 100. Of the 15 ratios to it ten
-    are off by 0.01: s² = 10 * 1e-4 / 14. The error of a median is 1.25 s / √15; 100 µs of 440 a step hang on it."""
-    _, tax = measured(gemms(99, 100, 101, steps=5))
+    """Five equal steps, so nothing spreads but the references: 99, 100 and 101 µs, median 100. Of the 15 ratios to it
+    ten are off by 0.01: s² = 10 * 1e-4 / 14. The error of a median is 1.25 s / √15; 100 µs of 440 a step hang on it."""
+    _, overhead = measured(gemms(99, 100, 101, steps=5))
     error = 1.25 * math.sqrt(10 * 1e-4 / 14 / 15) * 100 / 440
-    assert tax.share == pytest.approx(40 / 440)  # type: ignore[attr-defined]
-    assert tax.high - tax.share == pytest.approx(1.96 * error)  # type: ignore[attr-defined]
-    assert tax.share - tax.low == pytest.approx(1.96 * error)  # type: ignore[attr-defined]
+    assert overhead.share == pytest.approx(40 / 440)  # type: ignore[attr-defined]
+    assert overhead.high - overhead.share == pytest.approx(1.96 * error)  # type: ignore[attr-defined]
+    assert overhead.share - overhead.low == pytest.approx(1.96 * error)  # type: ignore[attr-defined]
 
 
-def test_two_loud_kernels_share_the_error_of_their_reference() -> None:
+def test_two_overlapped_kernels_share_the_error_of_their_reference() -> None:
     """As above with two GEMMs beside the gather: 200 µs of 580 a step hang on the one median, so their errors add up
     and not the squares."""
     rows, now = [], 0.0
@@ -144,12 +148,12 @@ def test_two_loud_kernels_share_the_error_of_their_reference() -> None:
         for length in (140, 140, 99, 100, 101):
             rows.append((now, now + length, 1, "gemm"))
             now += length + 10
-    _, tax = measured(table(*rows))
+    _, overhead = measured(table(*rows))
     error = 1.25 * math.sqrt(10 * 1e-4 / 14 / 15) * 200 / 580
-    assert tax.high - tax.share == pytest.approx(1.96 * error)  # type: ignore[attr-defined]
+    assert overhead.high - overhead.share == pytest.approx(1.96 * error)  # type: ignore[attr-defined]
 
 
-def test_kernels_without_a_quiet_like_are_not_guessed() -> None:
+def test_kernels_without_a_reference_are_not_guessed() -> None:
     rows = [
         row
         for step in range(5)
@@ -159,10 +163,10 @@ def test_kernels_without_a_quiet_like_are_not_guessed() -> None:
             (100.0 * step + 50, 100.0 * step + 60, 1, "norm"),
         )
     ]
-    contention, tax = measured(table(*rows))
-    assert np.isnan(contention.quiet).any()
-    assert tax.share == 0  # type: ignore[attr-defined]
-    assert tax.unmatched == pytest.approx(40 / 50)  # type: ignore[attr-defined]
+    contention, overhead = measured(table(*rows))
+    assert np.isnan(contention.reference).any()
+    assert overhead.share == 0  # type: ignore[attr-defined]
+    assert overhead.unmatched == pytest.approx(40 / 50)  # type: ignore[attr-defined]
 
 
 def test_kernels_of_one_name_in_another_place_are_not_alike() -> None:
@@ -178,20 +182,20 @@ def test_kernels_of_one_name_in_another_place_are_not_alike() -> None:
             now += 341
         rows.append((now, now + 5, 1, "adam"))
         now += 6
-    _, tax = measured(table(*rows))
-    assert tax.share == pytest.approx(0)  # type: ignore[attr-defined]
-    assert tax.unmatched == 0  # type: ignore[attr-defined]
+    _, overhead = measured(table(*rows))
+    assert overhead.share == pytest.approx(0)  # type: ignore[attr-defined]
+    assert overhead.unmatched == 0  # type: ignore[attr-defined]
 
 
 def test_the_split_needs_the_number_of_sms() -> None:
-    _, tax = measured(job(1.4))
-    assert tax.sm == pytest.approx(tax.share)  # type: ignore[attr-defined]  # 132 blocks do not fit beside 24 channels
+    _, overhead = measured(job(1.4))
+    assert overhead.sm == pytest.approx(overhead.share)  # type: ignore[attr-defined]  # 132 blocks do not fit beside 24 channels
     _, memory_bound = measured(table(*[(0.0, 1.0, 1, "x")] * 1))
     assert memory_bound.sm is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("preset", sorted(machine.PRESETS))
-def test_references_are_the_simulator_s_own_quiet_lengths(preset: str) -> None:
+def test_references_are_the_simulator_s_own_durations(preset: str) -> None:
     """The simulator knows how long each kernel takes alone; every reference found from the trace must be that."""
     host = machine.PRESETS[preset]
     simulator = Simulator(workloads.fsdp("llama3_8b"), host)
@@ -199,21 +203,23 @@ def test_references_are_the_simulator_s_own_quiet_lengths(preset: str) -> None:
     truth = {kernel.name: quiet_ns(host, kernel) + host.launch_ns for kernel in kernels}
     trace = build_kernel_table(simulator, 5, noise=0.0)
     steps = find_steps(trace)
-    contention = measure(trace, steps, Busy.of(trace))
+    contention = measure_contention(trace, steps, Busy.of(trace))
     names = [trace.names[name] for name in trace.name[steps.index[0, contention.places]]]
     expected = np.array([truth[name] for name in names])
-    known = ~np.isnan(contention.quiet[0])
+    known = ~np.isnan(contention.reference[0])
     assert known.sum() > 200
-    assert contention.quiet[0][known] == pytest.approx(expected[known], rel=0.01)
-    tax = summarise(trace, steps, contention)
+    assert contention.reference[0][known] == pytest.approx(expected[known], rel=0.01)
+    overhead = measure_overhead(trace, steps, contention)
     lost = float((contention.duration[0] - expected).sum() / contention.duration[0].sum())
-    assert tax.share <= lost * 1.02 + 1e-6
-    assert tax.share == pytest.approx(lost, rel=0.02) or tax.unmatched > 0.02  # a lower bound where some have no like
+    assert overhead.share <= lost * 1.02 + 1e-6
+    assert (
+        overhead.share == pytest.approx(lost, rel=0.02) or overhead.unmatched > 0.02
+    )  # a lower bound where some have no like
 
 
 def test_sufferers_come_worst_first_and_add_up() -> None:
     found = profile([job(1.4)])
-    assert found.sufferers[0].name == "gemm"
-    assert found.sufferers[0].slowdown == pytest.approx(1.4, rel=1e-3)
-    assert sum(one.tax_ns for one in found.sufferers) == pytest.approx(found.tax.ns)
-    assert sum(row.tax for row in found.patterns) == pytest.approx(found.tax.ns, rel=1e-6)
+    assert found.slowdowns[0].name == "gemm"
+    assert found.slowdowns[0].slowdown == pytest.approx(1.4, rel=1e-3)
+    assert sum(one.extra_ns for one in found.slowdowns) == pytest.approx(found.overhead.ns)
+    assert sum(row.overhead for row in found.patterns) == pytest.approx(found.overhead.ns, rel=1e-6)
