@@ -31,6 +31,7 @@ from lagom.controller.tuner import CommunicatorTuner
 from lagom.controller.turns import Turns
 from lagom.environment import of_process, told_by
 from lagom.journal.ending import lacks_an_end, pid_namespace
+from lagom.journal.evidence import evidence_of
 from lagom.profile_file import Fingerprint, write_profile
 from lagom.wire.region import Region
 from lagom.wire.views import ProcessView
@@ -235,7 +236,17 @@ class Controller:
 
     def _evidence(self, gpu: str) -> list[dict[str, Any]]:
         kept = [tuner.view for tuner in self.tuners.values() if tuner.section() is not None]
-        found = (self.story.proofs.of(view, self.options.job, gpu) for view in kept)
+        found = (
+            evidence_of(
+                self.story.run.comm(view.index),
+                ranks=view.rank_count,
+                ordinal=view.ordinal,
+                name=view.name,
+                job=self.options.job,
+                gpu=gpu,
+            )
+            for view in kept
+        )
         return [proof for proof in found if proof is not None]
 
     def _keep_kernels(self, event: Told) -> None:

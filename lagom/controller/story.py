@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from lagom import journal
 from lagom.controller.evidence import Evidence
 from lagom.controller.measure import Tier
-from lagom.controller.proofs import Proofs
 from lagom.format import describe_rule, format_version
 from lagom.journal.schema import records_of
 from lagom.program import TunedProgram
@@ -27,8 +26,8 @@ class Story:
         self.log = log
         self.profile_changed = on_profile
         self._said: set[str] = set()
-        self.proofs = Proofs()
-        self.listeners: list[Callable[[Told], None]] = [self.proofs.hear]  # what a search tells, they hear too
+        self.run = journal.RunState(keep_samples=False)
+        self.listeners: list[Callable[[Told], None]] = [self.run.apply]  # what a search tells, they hear too
 
     def note(self, text: str, *, level: journal.Level = "info") -> None:
         """Anything a reader should know; the same sentence is written once."""

@@ -11,7 +11,6 @@ from lagom.cli import complete
 from lagom.errors import JournalError
 from lagom.journal import LOG_NAME, Journal, Note, find_log, own_logs, read
 from lagom.journal.tail import Tail
-from lagom.launch import start_variables
 
 NOBODY = 65534
 
@@ -65,7 +64,6 @@ def test_what_is_no_log_of_ours_is_passed_over(kind: str, here: Path) -> None:
     assert own_logs(Path()) == [new, old]
     assert find_log() == new
     assert complete.log_folders("lagom-") == ["lagom-new", "lagom-old"]
-    assert start_variables._logs_here() == [new, old]
 
 
 @pytest.mark.parametrize("kind", KINDS)
