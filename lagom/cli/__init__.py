@@ -2,5 +2,5 @@
 
 A command file imports at its top only what its options need; the rest is imported when the command runs, so that
 ``lagom --help`` answers at once. What ``--help`` says beyond the options (examples, files, exit codes, environment) is
-text in ``pages/``, shown by :mod:`lagom.cli.manual`; what the Tab key offers is in :mod:`lagom.cli.complete`.
+text in ``pages/``, the epilog of the command; what the Tab key offers is in :mod:`lagom.cli.complete`.
 """

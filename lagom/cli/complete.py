@@ -1,4 +1,4 @@
-"""What the Tab key offers: strategies, presets, settings, sites, log folders. Asked by the shell at every Tab, so each
+"""What the Tab key offers: strategies, presets, modes, sites, log folders. Asked by the shell at every Tab, so each
 imports only what it needs, when it is asked."""
 
 from __future__ import annotations
@@ -38,13 +38,6 @@ def workloads(incomplete: str) -> list[str]:
     kinds = ("fsdp", "tp", "ep")
     names = (f"{kind}-{model.replace('_', '-')}" for kind in kinds for model in SHAPES)
     return one_of(names)(incomplete.replace("_", "-"))
-
-
-def settings(incomplete: str) -> list[str]:
-    """Environment variables."""
-    from lagom.settings import SETTINGS
-
-    return one_of(setting.name for setting in SETTINGS if not setting.internal)(incomplete.upper())
 
 
 def modes(incomplete: str) -> list[str]:

@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 import io
+import re
 import signal
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from lagom import __version__
 from lagom.cli import (
     advise,
     bench,
+    convert,
     demo,
     doctor,
-    exchange,
+    env,
     explain,
-    help,
     log,
-    manual,
     metrics,
     pin,
-    plugin,
     profile,
     report,
     run,
     watch,
 )
 from lagom.cli.pipe import flush, is_unwritten
-from lagom.errors import LagomError
+from lagom.errors import LagomError, UsageError
 
 EXIT_REFUSED = 2
+PAGES = Path(__file__).parent / "pages"
 INSTALL_COMPLETION = "--install-completion"  # typer's own; it writes below the home folder
 
 app = typer.Typer(
@@ -41,26 +44,55 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: lagom demo (no GPU needed), or: lagom run -- torchrun ... train.py",
 )
-PREFIX = {"allow_interspersed_args": False}  # options end where the user's command begins, with or without --
+#: The commands as ``lagom --help`` shows them: by panel, in this order.
+PANELS: dict[str, dict[str, Callable[..., None]]] = {
+    "Tune a job": {"run": run.run, "env": env.env, "set": pin.set_rules, "doctor": doctor.doctor},
+    "See what happens": {"watch": watch.watch, "log": log.log, "explain": explain.explain, "metrics": metrics.metrics},
+    "Afterwards": {
+        "report": report.report,
+        "advise": advise.advise,
+        "bench": bench.bench,
+        "profile": profile.profile,
+        "convert": convert.convert,
+    },
+    "Without a GPU": {"demo": demo.demo},
+}
+#: Commands of earlier versions, and what to use instead.
+MOVED = {
+    "help": "use `lagom COMMAND --help`; `lagom set --help` explains rules, `lagom env --settings` the variables",
+    "plugin-path": "use `lagom env --path`",
+    "import": "use `lagom convert FILE.csv`",
+    "export": "use `lagom convert PROFILE FILE.csv`",
+}
+WITH_JOB_COMMAND = ("run", "bench")  # their options end where the job's command begins, with or without --
 
-app.command("run", context_settings=PREFIX)(run.run)
-app.command("env")(plugin.env)
-app.command("plugin-path")(plugin.plugin_path)
-app.command("doctor")(doctor.doctor)
-app.command("watch")(watch.watch)
-app.command("metrics")(metrics.metrics)
-app.command("log")(log.log)
-app.command("set")(pin.set_rules)
-app.command("import")(exchange.import_rules)
-app.command("export")(exchange.export_rules)
-app.command("demo")(demo.demo)
-app.command("bench", context_settings=PREFIX)(bench.bench)
-app.command("profile")(profile.profile)
-app.command("report")(report.report)
-app.command("explain")(explain.explain)
-app.command("advise")(advise.advise)
-app.command("help")(help.show_help)
-manual.attach(app)
+
+def epilog_of(command: str) -> str:
+    """What ``--help`` shows below the options: the text of ``pages/<command>.txt``, with its headings in bold."""
+    text = escape((PAGES / f"{command}.txt").read_text())
+    return re.sub(r"(?m)^([A-Z][A-Z ]+)$", r"[bold]\1[/bold]", text)
+
+
+def _refuse_moved(context: typer.Context) -> None:
+    name = context.info_name or ""
+    raise UsageError(f"there is no `lagom {name}` any more: {MOVED[name]}.")
+
+
+for _panel, _commands in PANELS.items():
+    for _name, _command in _commands.items():
+        app.command(
+            _name,
+            epilog=epilog_of(_name),
+            rich_help_panel=_panel,
+            context_settings={"allow_interspersed_args": _name not in WITH_JOB_COMMAND},
+        )(_command)
+for _name in MOVED:
+    app.command(
+        _name,
+        hidden=True,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(_refuse_moved)
 
 
 def _show_version(wanted: bool) -> None:

@@ -41,6 +41,8 @@ def set_rules(
 
     All ranks take the change at the same call, or none does; the log says which.
     """
+    from lagom.wire.plan import check_rules
+
     folder = job_folder(directory)
     if clear and rules:
         raise UsageError("--clear withdraws every rule; give either rules or --clear, not both.")
@@ -50,26 +52,6 @@ def set_rules(
     checked = check_rules(rules or [])
     write_pins(folder, checked)
     typer.echo(f"{folder / PINS}: " + ("; ".join(checked) if checked else "nothing is pinned any more"))
-
-
-def check_rules(rules: list[str]) -> list[str]:
-    """The rules, one each, as given; raises :class:`lagom.wire.plan.BadRule` on the first that cannot be read."""
-    from lagom.settings import split_rules
-    from lagom.wire.plan import parse_rule
-
-    single = [rule for text in rules for rule in split_rules(text)]
-    for rule in single:
-        parse_rule(rule)
-    return single
-
-
-def wanted_rules(options: list[str] | None, variable: str) -> tuple[str, ...]:
-    """The rules of --set, else those of LAGOM_SET; what has no rule in it is refused, not taken for a search."""
-    rules = tuple(check_rules(options or [variable]))
-    if not rules and (options or variable):
-        name = "--set" if options else "LAGOM_SET"
-        raise UsageError(f"{name} holds no rule; write one like allgather:>=1M:nc=4, or leave it out to search.")
-    return rules
 
 
 def job_folder(directory: Path | None) -> Path:

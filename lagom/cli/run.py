@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from lagom.cli import complete
-from lagom.cli.pin import check_rules, wanted_rules
 from lagom.errors import UsageError
 from lagom.headroom import parse as parse_headroom
 from lagom.settings import SETTINGS, read
@@ -24,7 +23,9 @@ def run(
     ],
     mode: Annotated[
         str,
-        typer.Option(help="auto, tune, replay or off; see `lagom help LAGOM_MODE`.", autocompletion=complete.modes),
+        typer.Option(
+            help="auto, tune, replay or off: LAGOM_MODE in `lagom env --settings`.", autocompletion=complete.modes
+        ),
     ] = "",
     strategy: Annotated[
         str,
@@ -103,6 +104,7 @@ def run(
     from lagom.launch.run_job import check_command, run_job
     from lagom.launch.start_variables import start_with
     from lagom.wire.library import plugin_path
+    from lagom.wire.plan import wanted_rules
 
     _check_start(mode, strategy, profile)
     pinned = wanted_rules(rules, read("LAGOM_SET"))
@@ -140,6 +142,8 @@ def _left_out(
 
 def _controller_options(compare: list[str], record: bool, **numbers: float | None) -> tuple[str, ...]:
     """The controller's own options, checked here: it starts beside the job, too late to refuse."""
+    from lagom.wire.plan import check_rules
+
     options = ["--record"] if record else []
     for rules in compare:
         options += ["--compare", ";".join(check_rules([rules]))]

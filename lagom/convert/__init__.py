@@ -1,4 +1,4 @@
-"""Rules of other tuners in, rules of ours out. README.md says what means what; one file a format."""
+"""Rules of NVIDIA's example tuner to Lagom's rules and back. README.md says how the two differ."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from lagom.convert.rule_coverage import RuleCoverage
 from lagom.convert.rule_order import cut, each_function, fallbacks, same_place, settle
 from lagom.wire.plan import Rule
 
-__all__ = ["Entry", "Taken", "Topology", "Written", "export_rules", "import_rules"]
+__all__ = ["Entry", "Taken", "Topology", "Written", "convert_csv", "convert_rules"]
 
 
-def import_rules(text: str, topology: Topology | None = None) -> Taken:
+def convert_csv(text: str, topology: Topology | None = None) -> Taken:
     """The rules of a CSV file for communicators of one size (None: of any)."""
     return settle(nccl_csv.read(text, topology))
 
 
-def export_rules(entries: Sequence[Entry]) -> Written:
+def convert_rules(entries: Sequence[Entry]) -> Written:
     """Rules as a CSV file, in their order."""
     lines: list[Line] = []
     refused: list[Entry] = []
@@ -35,16 +35,16 @@ def export_rules(entries: Sequence[Entry]) -> Written:
 
 
 def _lines(entry: Entry, before: list[Rule]) -> list[Line]:
-    """What stands for one rule; raises :class:`UnsupportedRule` if any part of it cannot be said."""
+    """The lines for one rule; raises :class:`UnsupportedRule` if any part of it cannot be expressed."""
     assert entry.rule is not None
     if entry.is_refused:
         raise UnsupportedRule(entry.why)
-    _complete(entry.rule)
+    _check_complete(entry.rule)
     parts = [one for part in cut(entry.rule, RuleCoverage(before)) for one in each_function(part)]
     return [Line(entry.where, part, entry.only) for part in parts]
 
 
-def _complete(rule: Rule) -> None:
+def _check_complete(rule: Rule) -> None:
     config = rule.config
     if config.is_stock:
         raise UnsupportedRule("it leaves everything to NCCL, and the format has no such line")

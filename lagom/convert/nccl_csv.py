@@ -120,9 +120,19 @@ def _is_elsewhere(where: str, nodes: str, ranks: str, topology: Topology | None,
     return True
 
 
+def looks_right(text: str) -> bool:
+    """Whether the first line that is no comment has as many fields as a rule; True for a file without any."""
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "," * MOST)
+    return first.count(",") >= REQUIRED - 1
+
+
 def write(lines: list[Line]) -> str:
     """The file."""
-    head = ["# Written by `lagom export`, for NCCL_TUNER_CONFIG_FILE of NVIDIA's example tuner plugin.", f"# {COLUMNS}"]
+    head = [
+        "# Written by `lagom convert`, for NCCL_TUNER_CONFIG_FILE of NVIDIA's example tuner plugin.",
+        f"# {COLUMNS}",
+    ]
     head.append("# channels 0 = NCCL's own choice (-1 would mean one channel in the plugin as shipped)")
     return "\n".join([*head, *map(_line, lines)]) + "\n"
 

@@ -36,7 +36,7 @@ def _strategy(name: str) -> None:
 
 
 def _rules(text: str) -> None:
-    from lagom.cli.pin import wanted_rules
+    from lagom.wire.plan import wanted_rules
 
     wanted_rules(None, text)
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lagom.errors import LagomError
+from lagom.errors import LagomError, UsageError
 from lagom.format import format_exact_bytes
 from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol, Site
+from lagom.settings import split_rules
 from lagom.wire.layout import ANY_FUNCTION, LEAVE, MAX_POSITIONS, MAX_RULES, MAX_SITES, ffi
 from lagom.wire.library import library
 
@@ -63,6 +64,23 @@ def parse_rule(text: str) -> Rule:
     if library().lagom_rule_parse(text.encode(errors="replace"), rule, error, 256) != 0:
         raise BadRule(ffi.string(error).decode(errors="replace"))
     return read_rule(rule)
+
+
+def check_rules(rules: Sequence[str]) -> list[str]:
+    """The rules, one each, as given; raises :class:`BadRule` on the first that cannot be read."""
+    single = [rule for text in rules for rule in split_rules(text)]
+    for rule in single:
+        parse_rule(rule)
+    return single
+
+
+def wanted_rules(options: Sequence[str] | None, variable: str) -> tuple[str, ...]:
+    """The rules of --set, else those of LAGOM_SET; what has no rule in it is refused, not taken for a search."""
+    rules = tuple(check_rules(options or [variable]))
+    if not rules and (options or variable):
+        name = "--set" if options else "LAGOM_SET"
+        raise UsageError(f"{name} holds no rule; write one like allgather:>=1M:nc=4, or leave it out to search.")
+    return rules
 
 
 def format_rule(rule: Rule) -> str:

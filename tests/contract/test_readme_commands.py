@@ -58,7 +58,7 @@ NOT_RUN = {
     "lagom watch": "needs a running job; tests/system/test_watch.py watches one",
 }
 #: Commands that are run as they stand.
-RUN = ("lagom doctor", "lagom env", "lagom plugin-path", "lagom --help", "lagom --version", "make help")
+RUN = ("lagom doctor", "lagom env", "lagom --help", "lagom --version", "make help")
 
 
 def commands() -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lagom.convert import Entry, Topology, export_rules, import_rules
+from lagom.convert import Entry, Topology, convert_csv, convert_rules
 from lagom.convert.source import of_rules
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.wire.plan import NO_LIMIT, Rule
@@ -70,7 +70,7 @@ NCCL_LINES = st.builds(
 @given(st.lists(NCCL_LINES, min_size=1, max_size=8))
 def test_lines_of_nvidias_example_mean_the_same_here(lines: list[str]) -> None:
     text = "\n".join(["# a comment", *lines, ""])
-    taken = import_rules(text, EIGHT)
+    taken = convert_csv(text, EIGHT)
     assert not taken.refused
     for call in calls(EIGHT, possible=False):
         assert ours(taken.rules, call) == readers.nccl_example(text, call)
@@ -80,7 +80,7 @@ def test_lines_of_nvidias_example_mean_the_same_here(lines: list[str]) -> None:
 @given(st.lists(st.tuples(NCCL_LINES, st.sampled_from(["", "", ",-1,-1", ",-1,1", ",-1,0"])), min_size=1, max_size=8))
 def test_taking_a_part_never_gives_a_call_what_the_file_would_not(lines: list[tuple[str, str]]) -> None:
     text = "\n".join(line + filters for line, filters in lines)
-    taken = import_rules(text, EIGHT)
+    taken = convert_csv(text, EIGHT)
     for call in calls(EIGHT, possible=False):
         mine = ours(taken.rules, call)
         theirs = {
@@ -104,8 +104,8 @@ RULES = st.lists(
 @settings(max_examples=120)
 @given(RULES, st.sampled_from([EIGHT, Topology(16, 2)]))
 def test_what_is_written_is_done_there_and_comes_back(rules: list[Rule], only: Topology) -> None:
-    written = export_rules(of_rules(rules, only))
-    back = import_rules(written.text, only)
+    written = convert_rules(of_rules(rules, only))
+    back = convert_csv(written.text, only)
     assert not back.refused
     for call in calls(only, possible=True):
         there = readers.nccl_example(written.text, call)
@@ -137,7 +137,7 @@ def test_what_is_written_is_done_there_and_comes_back(rules: list[Rule], only: T
     ],
 )
 def test_a_line_of_nvidias_that_cannot_be_taken_is_named(line: str, why: str) -> None:
-    taken = import_rules(f"# one\nallreduce,0,9,ring,ll,1,-1,-1\n\n{line}\n")
+    taken = convert_csv(f"# one\nallreduce,0,9,ring,ll,1,-1,-1\n\n{line}\n")
     assert [entry.where for entry in taken.refused] == ["line 4"]
     assert why in str(taken.refused[0])
     assert taken.rules == (Rule(Function.ALL_REDUCE, 0, 9, CommConfig(Algorithm.RING, Protocol.LL, 1)),)
@@ -154,29 +154,29 @@ def test_a_line_of_nvidias_that_cannot_be_taken_is_named(line: str, why: str) ->
 )
 def test_a_rule_that_cannot_be_written_is_named(config: CommConfig, why: str) -> None:
     rule = Rule(Function.ALL_REDUCE, 3, 100, config)
-    written = export_rules(of_rules([rule], EIGHT))
+    written = convert_rules(of_rules([rule], EIGHT))
     assert written.lines == 0
     assert why in str(written.refused[0])
 
 
 def test_no_more_rules_are_taken_than_a_plan_holds() -> None:
     lines = "\n".join(f"allgather,{i},{i},ring,ll,1,-1,-1" for i in range(40))
-    taken = import_rules(lines)
+    taken = convert_csv(lines)
     assert len(taken.rules) == 32
     assert [entry.where for entry in taken.refused][:1] == ["line 33"]
 
 
 def test_five_lines_that_say_the_same_are_one_rule() -> None:
     text = "\n".join(f"{function},0,9,ring,ll,1,-1,-1" for function in readers.FUNCTIONS)
-    assert import_rules(text).rules == (Rule(None, 0, 9, CommConfig(Algorithm.RING, Protocol.LL, 1)),)
+    assert convert_csv(text).rules == (Rule(None, 0, 9, CommConfig(Algorithm.RING, Protocol.LL, 1)),)
 
 
 def test_second_choices_are_remarked() -> None:
     text = "allgather,0,9,nvls,simple,1,-1,-1\nallgather,5,20,ring,simple,1,-1,-1"
-    assert any("line 2 begins where line 1" in remark for remark in import_rules(text).remarks)
+    assert any("line 2 begins where line 1" in remark for remark in convert_csv(text).remarks)
 
 
 def test_entries_that_were_refused_before_stay_refused() -> None:
     rule = Rule(Function.ALL_GATHER, 0, 9, CommConfig(Algorithm.RING, Protocol.LL))
-    written = export_rules([Entry("site 0", rule, "of its place")])
+    written = convert_rules([Entry("site 0", rule, "of its place")])
     assert [str(entry) for entry in written.refused] == ["site 0: of its place"]

@@ -7,7 +7,7 @@ import contextlib
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lagom.convert import Topology, import_rules
+from lagom.convert import Topology, convert_csv
 from lagom.errors import LagomError
 from lagom.wire.plan import format_rule, parse_rule
 
@@ -24,7 +24,7 @@ TEXTS = st.one_of(st.text(max_size=60), st.lists(LINES, max_size=5).map("\n".joi
 
 def take(text: str, topology: Topology | None) -> None:
     with contextlib.suppress(LagomError):
-        taken = import_rules(text, topology)
+        taken = convert_csv(text, topology)
         assert all(parse_rule(format_rule(rule)) == rule for rule in taken.rules)
         assert all(entry.why and entry.where for entry in taken.refused)
 
@@ -38,4 +38,4 @@ def test_any_text(text: str, topology: Topology | None) -> None:
 
 
 def test_an_empty_file_is_no_rule() -> None:
-    assert import_rules("# nothing\n\n").rules == ()
+    assert convert_csv("# nothing\n\n").rules == ()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lagom.convert import Topology, import_rules
+from lagom.convert import Topology, convert_csv
 from lagom.convert.entries import Entry
 from lagom.convert.rule_coverage import Interval, RuleCoverage
 from lagom.convert.rule_order import cut, fallbacks
@@ -81,7 +81,7 @@ LINES: dict[str, Callable[[int], str]] = {
 def test_twenty_thousand_lines_are_read_in_a_moment(kind: str) -> None:
     """About a second; looking at every line for every line took minutes."""
     began = time.process_time()
-    taken = import_rules("\n".join(map(LINES[kind], range(20_000))), Topology(8, 1))
+    taken = convert_csv("\n".join(map(LINES[kind], range(20_000))), Topology(8, 1))
     assert time.process_time() - began < 15
     assert len(taken.rules) <= 32
     assert len(taken.refused) > 9_000

@@ -1,4 +1,4 @@
-"""The manual keeps up with the commands: every command has a page, every example is a command line that exists."""
+"""Help keeps up with the commands: every command has its epilog, every example is a command line that exists."""
 
 from __future__ import annotations
 
@@ -7,42 +7,58 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from lagom.cli import manual
-from lagom.cli.main import app
-from lagom.cli.roff import manual_page
+from lagom.cli.main import MOVED, PAGES, PANELS, app
 from lagom.settings import BY_NAME
 
-RUNNER = CliRunner()
-COMMANDS = manual.commands_of(app)
-PAGES = [*COMMANDS, *manual.topics()]
+RUNNER = CliRunner(env={"COLUMNS": "160"})
+GROUP: Any = typer.main.get_command(app)
+COMMANDS = {name: command for name, command in GROUP.commands.items() if not command.hidden}
+HEADINGS = ("RULES", "EXAMPLES", "FILES", "EXIT CODES", "ENVIRONMENT", "SEE ALSO")
+OPTIONAL = {"RULES", "ENVIRONMENT"}
 OPERATORS = {"|", ">", ">>", "&&", ";"}
 
 
-def page(name: str) -> manual.Page:
-    found = manual.page_of(name)
-    assert found is not None, f"lagom/cli/pages/{name}.txt is missing"
-    return found
+def sections_of(command: str) -> dict[str, list[str]]:
+    sections: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in (PAGES / f"{command}.txt").read_text().splitlines():
+        if re.fullmatch(r"[A-Z][A-Z ]+", line):
+            lines = sections.setdefault(line, [])
+        else:
+            lines.append(line)
+    return sections
+
+
+def examples_of(command: str) -> list[str]:
+    return [line.removeprefix("$ ") for line in sections_of(command)["EXAMPLES"] if line.startswith("$ ")]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_every_section(command: str) -> None:
-    sections = page(command).sections
-    assert tuple(sections) == manual.HEADINGS
+    sections = sections_of(command)
+    assert [name for name in HEADINGS if name in sections] == list(sections)
+    assert set(HEADINGS) - OPTIONAL <= set(sections)
     assert all(any(lines) for lines in sections.values())
-    assert command == "demo" or len(list(page(command).examples())) >= 2
+    assert command == "demo" or len(examples_of(command)) >= 2
     assert all(len(line) <= 120 for lines in sections.values() for line in lines)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_ends_with_the_page(command: str) -> None:
+def test_help_ends_with_the_epilog(command: str) -> None:
     result = RUNNER.invoke(app, [command, "--help"])
     assert result.exit_code == 0
     assert result.output.index("Usage:") < result.output.index("EXAMPLES") < result.output.index("SEE ALSO")
-    assert all(f"$ {example}" in result.output for example in page(command).examples())
+    assert all(f"$ {example}" in result.output for example in examples_of(command))
+
+
+def test_no_epilog_is_without_a_command() -> None:
+    assert {file.stem for file in PAGES.glob("*.txt")} == set(COMMANDS)
 
 
 def lagom_calls(example: str) -> list[list[str]]:
@@ -79,10 +95,10 @@ def parse(command: str, arguments: list[str]) -> None:
     COMMANDS[command].make_context(command, list(arguments))
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.usefixtures("here")
 def test_every_example_is_a_command_line_that_exists(name: str) -> None:
-    for example in page(name).examples():
+    for example in examples_of(name):
         calls = lagom_calls(example)
         assert calls, f"no lagom in: {example}"
         for command, *arguments in calls:
@@ -95,52 +111,26 @@ def test_a_wrong_option_in_an_example_would_be_found() -> None:
         parse("watch", ["--onec"])
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_what_a_page_refers_to_is_there(name: str) -> None:
-    sections = page(name).sections
+    sections = sections_of(name)
     for variable in re.findall(r"LAGOM_[A-Z_]+", "\n".join(line for lines in sections.values() for line in lines)):
         assert variable.rstrip("_") == "LAGOM" or variable in BY_NAME, variable
     for other in ", ".join(sections.get("SEE ALSO", ())).split(", "):
-        assert other in {*PAGES} - {name}, f"{name} refers to {other}"
+        assert other in {*COMMANDS} - {name}, f"{name} refers to {other}"
 
 
 def test_every_command_stands_in_a_panel_of_the_first_screen() -> None:
     output = RUNNER.invoke(app, ["--help"]).output
-    assert "More" not in re.findall(r"─ (.*?) ─", output)
-    assert all(panel in output for panel in manual.PANELS)
+    assert re.findall(r"─ (.*?) ─", output) == ["Options", *PANELS]
+    assert not any(f"│ {name} " in output for name in MOVED)
 
 
-@pytest.mark.parametrize(
-    ("topic", "words"),
-    [
-        ("watch", "EXAMPLES"),
-        ("LAGOM_MODE", "auto, tune, replay, off"),
-        ("lagom_set", "LAGOM_SET"),
-        ("rules", "first rule"),
-    ],
-)
-def test_help_knows_commands_settings_and_topics(topic: str, words: str) -> None:
-    result = RUNNER.invoke(app, ["help", topic])
-    assert result.exit_code == 0
-    assert words in result.output
-
-
-def test_help_on_nothing_is_the_first_screen_and_on_nonsense_a_sentence() -> None:
-    assert "Usage: " in RUNNER.invoke(app, ["help"]).output
-    done = subprocess.run([sys.executable, "-m", "lagom", "help", "nonsense"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("lagom: there is no help on 'nonsense'; ask for one of: run, ")
-
-
-def test_the_man_page_has_it_all_and_no_request_by_accident() -> None:
-    text = RUNNER.invoke(app, ["help", "--man"]).output
-    assert text == manual_page(type("Root", (), {"help": manual_help(), "commands": COMMANDS})())
-    for command in COMMANDS:
-        assert f".SS lagom {command}".replace("-", "\\-") in text
-    known = {".TH", ".SH", ".SS", ".B", ".PP", ".TP", ".RS", ".RE", ".nf", ".fi"}
-    requests = {line.split(" ")[0] for line in text.splitlines() if line.startswith((".", "'"))}
-    assert requests <= known
-
-
-def manual_help() -> str:
-    return str(app.info.help)
+@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("file.csv", "--some", "option")])
+def test_a_command_that_moved_says_where_in_one_sentence(name: str, arguments: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, "-m", "lagom", name, *arguments], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"lagom: there is no `lagom {name}` any more: {MOVED[name]}.\n"
+    for command in re.findall(r"`lagom ([a-z]+)", MOVED[name]):
+        assert command in COMMANDS

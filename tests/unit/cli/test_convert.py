@@ -1,4 +1,4 @@
-"""``lagom import`` and ``lagom export`` as a user meets them: exit codes, what goes to stdout, what is written."""
+"""``lagom convert`` as a user meets it: exit codes, what goes to stdout, what is written."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def csv(tmp_path: Path) -> Path:
 
 
 def test_a_refused_line_stops_everything_unless_a_part_is_wanted(csv: Path) -> None:
-    whole = lagom("import", csv)
+    whole = lagom("convert", csv)
     assert (whole.returncode, whole.stdout) == (2, "")
     assert "lagom: refused: line 2: it is only for regBuff 1" in whole.stderr
-    part = lagom("import", csv, "--partial")
+    part = lagom("convert", csv, "--partial")
     assert part.returncode == 0
     assert part.stdout.splitlines() == ["allgather:<=64K:algo=tree,proto=ll,nc=2", "reduce:<=9:algo=ring,proto=ll"]
     assert "line 2" in part.stderr
@@ -67,9 +67,9 @@ def test_a_refused_line_stops_everything_unless_a_part_is_wanted(csv: Path) -> N
 
 def test_an_import_can_be_a_profile(csv: Path, tmp_path: Path) -> None:
     out = tmp_path / "imported.lagom"
-    assert lagom("import", csv, "--partial", "--profile", out).returncode == 2  # for whom?
+    assert lagom("convert", csv, out, "--partial").returncode == 2  # for whom?
     assert not out.exists()
-    done = lagom("import", csv, "--partial", "--profile", out, "--ranks", "8", "--communicators", "2")
+    done = lagom("convert", csv, out, "--partial", "--ranks", "8", "--communicators", "2")
     assert (done.returncode, done.stdout) == (0, "")
     sections = read_profile(out)[1]
     assert [(section.ranks, section.nodes, section.ordinal) for section in sections] == [(8, 1, 0), (8, 1, 1)]
@@ -92,12 +92,12 @@ def tuned(folder: Path, configs: tuple[CommConfig, ...], calls: tuple[tuple[Func
 def test_a_profile_is_exported_with_the_pair_that_nccl_itself_chose(tmp_path: Path) -> None:
     calls = ((Function.ALL_GATHER, 2 << 20), (Function.REDUCE_SCATTER, 1 << 20))
     folder = tuned(tmp_path / "lagom-a", (CommConfig(channels=3), STOCK), calls)
-    done = lagom("export", folder)
+    done = lagom("convert", folder)
     assert done.returncode == 0
     lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
     assert lines == ["allgather,2097152,2097152,nvls,simple,3,1,8,-1,-1"]
     assert "that NCCL itself chose" in done.stderr
-    lines = lagom("export", folder, "--fill", "ring/ll128").stdout.splitlines()
+    lines = lagom("convert", folder, "--fill", "ring/ll128").stdout.splitlines()
     assert lines[-1] == "allgather,2097152,2097152,ring,ll128,3,1,8,-1,-1"
 
 
@@ -107,11 +107,11 @@ def test_sites_told_apart_by_their_place_are_refused_by_name(tmp_path: Path) -> 
         tmp_path / "lagom-b", (CommConfig(channels=3), CommConfig(channels=5), CommConfig(channels=2)), calls
     )
     out = tmp_path / "out.conf"
-    done = lagom("export", folder, "--out", out)
+    done = lagom("convert", folder, out)
     assert done.returncode == 2
     assert not out.exists()
     assert done.stderr.count("tells calls of this size apart by their place in the iteration") == 2
-    assert lagom("export", folder, "--out", out, "--partial").returncode == 0
+    assert lagom("convert", folder, out, "--partial").returncode == 0
     assert "reducescatter,1048576,1048576,nvls,simple,2,1,8,-1,-1" in out.read_text()
 
 
@@ -119,8 +119,8 @@ def test_a_file_without_a_single_rule_is_not_written(tmp_path: Path) -> None:
     folder = tuned(tmp_path / "lagom-c", (CommConfig(chunk_bytes=131072),), ((Function.ALL_GATHER, 2 << 20),))
     (folder / journal.LOG_NAME).unlink()  # which would know NCCL's own pick
     out = tmp_path / "out.conf"
-    for where in ((), ("--out", out)):
-        done = lagom("export", folder, "--without", "chunk", "--partial", *where)
+    for where in ((), (out,)):
+        done = lagom("convert", folder, *where, "--without", "chunk", "--partial")
         assert (done.returncode, done.stdout) == (2, "")
         assert "no rule is left to write" in done.stderr
         assert "leaves everything to NCCL" in done.stderr
@@ -130,7 +130,7 @@ def test_a_file_without_a_single_rule_is_not_written(tmp_path: Path) -> None:
 
 def test_a_profile_of_stock_alone_makes_no_file(tmp_path: Path) -> None:
     folder = tuned(tmp_path / "lagom-d", (STOCK,), ((Function.ALL_GATHER, 2 << 20),))
-    done = lagom("export", folder)
+    done = lagom("convert", folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert "runs on ONE channel" in done.stderr
 
@@ -144,7 +144,7 @@ def test_a_profile_of_stock_alone_makes_no_file(tmp_path: Path) -> None:
 )
 def test_no_word_of_a_file_steers_the_terminal(text: str, tmp_path: Path) -> None:
     (tmp_path / "evil").write_text(text)
-    done = lagom("import", tmp_path / "evil")
+    done = lagom("convert", tmp_path / "evil")
     assert done.returncode == 2
     assert "refused:" in done.stderr
     assert all(letter.isprintable() or letter == "\n" for letter in done.stdout + done.stderr)
@@ -155,42 +155,42 @@ def test_communicators_of_one_size_must_agree(tmp_path: Path) -> None:
     rule = Rule(Function.ALL_GATHER, 0, 9, CommConfig(Algorithm.RING, Protocol.LL, 2))
     other = Rule(Function.ALL_GATHER, 0, 9, CommConfig(Algorithm.RING, Protocol.LL, 4))
     write_profile(file, Fingerprint(), [Section(8, 1, 0, "dp", rules=(rule,)), Section(8, 1, 1, "tp", rules=(rule,))])
-    assert lagom("export", file).stdout.count("\nallgather") == 1
+    assert lagom("convert", file).stdout.count("\nallgather") == 1
     write_profile(file, Fingerprint(), [Section(8, 1, 0, "dp", rules=(rule,)), Section(8, 1, 1, "tp", rules=(other,))])
-    assert "another communicator of the same size as dp" in lagom("export", file).stderr
+    assert "another communicator of the same size as dp" in lagom("convert", file).stderr
 
 
 def test_a_folder_that_is_no_log_folder_is_refused_as_such(tmp_path: Path) -> None:
     folder = tmp_path / "lagom-e"
     folder.mkdir()
-    done = lagom("export", folder)
+    done = lagom("convert", folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == lagom("log", folder).stderr, "the other commands call it something else"
     assert "there is no log at" in done.stderr
     with journal.Journal(folder) as log:
         log.write(journal.Note(text="nothing found"))
     for source in (folder, folder / journal.LOG_NAME):
-        assert "nothing was found there that is better than stock" in lagom("export", source).stderr
+        assert "nothing was found there that is better than stock" in lagom("convert", source).stderr
 
 
 def test_the_log_of_a_folder_stands_for_its_profile(tmp_path: Path) -> None:
     folder = tuned(tmp_path / "lagom-f", (CommConfig(channels=3),), ((Function.ALL_GATHER, 2 << 20),))
-    done = lagom("export", folder / journal.LOG_NAME)
-    assert (done.returncode, done.stdout) == (0, lagom("export", folder).stdout)
+    done = lagom("convert", folder / journal.LOG_NAME)
+    assert (done.returncode, done.stdout) == (0, lagom("convert", folder).stdout)
 
 
 def test_a_profile_of_an_earlier_job_in_the_folder_is_exported_with_a_word(tmp_path: Path) -> None:
     folder = tuned(tmp_path / "lagom-g", (CommConfig(channels=3),), ((Function.ALL_GATHER, 2 << 20),))
-    assert "earlier job" not in lagom("export", folder).stderr
+    assert "earlier job" not in lagom("convert", folder).stderr
     with journal.Journal(folder) as log:
         log.write(journal.JobStart(job="second", mode="tune", t=time.time() + 60))
-    assert "is of an earlier job" in lagom("export", folder).stderr
+    assert "is of an earlier job" in lagom("convert", folder).stderr
 
 
 def test_an_import_waits_for_no_fifo_and_reads_no_device(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for other in (tmp_path / "fifo", Path("/dev/null")):
-        done = lagom("import", other)
+        done = lagom("convert", other)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith(f"lagom: {other} cannot be read (it is no regular file); ")
 
@@ -199,7 +199,7 @@ def test_an_import_of_what_is_far_too_large_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "tuner.csv"
     with file.open("wb") as sparse:
         sparse.truncate(5 << 20)
-    done = lagom("import", file)
+    done = lagom("convert", file)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"lagom: {file} is larger than 4 MiB, and no tuner's rules are; check the path.\n"
 
@@ -207,25 +207,51 @@ def test_an_import_of_what_is_far_too_large_is_refused(tmp_path: Path) -> None:
 def test_lines_may_end_as_another_system_ends_them(tmp_path: Path) -> None:
     file = tmp_path / "tuner.csv"
     file.write_bytes(b"\xef\xbb\xbfallgather,0,9,tree,ll,2,-1,-1\r\nreduce,0,9,ring,ll,0,-1,-1\r\n")
-    assert lagom("import", file).stdout == "allgather:<=9:algo=tree,proto=ll,nc=2\nreduce:<=9:algo=ring,proto=ll\n"
+    assert lagom("convert", file).stdout == "allgather:<=9:algo=tree,proto=ll,nc=2\nreduce:<=9:algo=ring,proto=ll\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("export", "--set", "any:any:nc=1", "--fill", "ring"), "--fill wants ALGO/PROTO"),
-        (("export", "--set", "any:any:nc=1", "--without", "nc"), "--without wants chunk or nt"),
-        (("export", "--set", "any:any"), "a rule is written function:sizes:knobs"),
-        (("export", "profile.lagom", "--set", "any:any:nc=1"), "either a profile or --set"),
-        (("export",), "there is no lagom-*/decisions.jsonl"),
-        (("import", "tuner.csv", "--ranks", "2", "--nodes", "3"), "2 ranks cannot span 3 nodes"),
+        (("any:any:nc=1", "--fill", "ring"), "--fill wants ALGO/PROTO"),
+        (("any:any:nc=1", "--without", "nc"), "--without wants chunk or nt"),
+        (("any:any",), "a rule is written function:sizes:knobs"),
+        (("any:any:nc=1", "rules.lagom"), "a profile is for communicators of one size"),
+        (("nothing.csv",), "there is no nothing.csv"),
+        ((), "there is no lagom-*/decisions.jsonl"),
+        (("tuner.csv", "--ranks", "2", "--nodes", "3"), "2 ranks cannot span 3 nodes"),
     ],
 )
 def test_what_cannot_be_meant_is_one_sentence(
     arguments: tuple[str, ...], sentence: str, csv: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(csv.parent)
-    done = lagom(*arguments)
+    done = lagom("convert", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
     assert done.stderr.startswith("lagom: ")
+
+
+def test_a_file_that_is_no_tuners_is_called_that(tmp_path: Path) -> None:
+    file = tmp_path / "rules.json"
+    file.write_text('{"rules": []}')
+    done = lagom("convert", file)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is neither a CSV file of NVIDIA's example tuner nor a profile" in done.stderr
+
+
+def test_a_profile_does_not_become_a_profile(tmp_path: Path) -> None:
+    folder = tuned(tmp_path / "lagom-h", (CommConfig(channels=3),), ((Function.ALL_GATHER, 2 << 20),))
+    done = lagom("convert", folder, tmp_path / "other.lagom")
+    assert (done.returncode, (tmp_path / "other.lagom").exists()) == (2, False)
+    assert "name it like rules.csv" in done.stderr
+
+
+def test_rules_by_hand_become_a_file_or_a_profile_and_come_back(tmp_path: Path) -> None:
+    rules = "allgather:>=1M:algo=ring,proto=simple,nc=4; reduce:any:algo=tree,proto=ll"
+    csv, profile = tmp_path / "rules.csv", tmp_path / "rules.lagom"
+    assert lagom("convert", rules, csv).returncode == 0
+    assert lagom("convert", csv).stdout.splitlines() == [rule.strip() for rule in rules.split(";")]
+    assert lagom("convert", rules, profile, "--ranks", "8").returncode == 0
+    assert [section.ranks for section in read_profile(profile)[1]] == [8]
+    assert lagom("convert", profile).stdout.count("ring,simple,4,1,8") == 1

@@ -1,4 +1,4 @@
-"""``lagom env`` and ``lagom plugin-path``: use without a launcher, by environment variables alone."""
+"""``lagom env``: use without a launcher, by environment variables alone."""
 
 from __future__ import annotations
 
@@ -22,16 +22,9 @@ PROFILER_TEXT = (
 )
 
 
-def plugin_path() -> None:
-    """Print the path of the plugin, for NCCL_TUNER_PLUGIN and NCCL_PROFILER_PLUGIN."""
-    from lagom.wire.library import plugin_path
-
-    bake_interpreter()
-    typer.echo(plugin_path())
-
-
 def env(
     shell: Annotated[bool, typer.Option("--shell", help="Only the export lines, for scripts.")] = False,
+    path: Annotated[bool, typer.Option("--path", help="Only the path of the plugin.")] = False,
     settings: Annotated[bool, typer.Option("--settings", help="The table of LAGOM_ variables instead.")] = False,
 ) -> None:
     """Print the two variables for use without `lagom run`: eval "$(lagom env)", then start the job as always."""
@@ -43,11 +36,14 @@ def env(
     from lagom.wire.library import plugin_path
 
     bake_interpreter()
-    path = shlex.quote(str(plugin_path()))
+    if path:
+        typer.echo(plugin_path())
+        return
+    plugin = shlex.quote(str(plugin_path()))
     for name, text in (("NCCL_TUNER_PLUGIN", TUNER_TEXT), ("NCCL_PROFILER_PLUGIN", PROFILER_TEXT)):
         if not shell:
             typer.echo(_comment(text))
-        typer.echo(f"export {name}={path}")
+        typer.echo(f"export {name}={plugin}")
     if not shell:
         typer.echo(
             _comment(
