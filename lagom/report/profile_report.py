@@ -16,7 +16,7 @@ from rich.table import Table
 from lagom.format import format_factor, format_number, format_percent, format_time
 from lagom.report import page
 from lagom.timeline import kineto
-from lagom.timeline.groups import describe
+from lagom.timeline.groups import describe_pattern
 from lagom.timeline.job_profile import PatternRow, Profile
 from lagom.timeline.slowdowns import NOTEWORTHY, FamilySlowdown
 from lagom.timeline.trace_coverage import TIERS
@@ -100,7 +100,7 @@ def _by_sms(share: float) -> str:
 
 def how_measured(profile: Profile) -> list[str]:
     """The tier of measurement, and how kernels and calls were joined, in sentences."""
-    seen = profile.measured
+    seen = profile.coverage
     source = f" ({', '.join(seen.sources[:3])}{' …' if len(seen.sources) > 3 else ''})" if seen.sources else ""
     lines = [f"Measured: {seen.tier}{source}: {TIERS[seen.tier]}."]
     if not seen.calls_known:
@@ -158,7 +158,7 @@ def marks(profile: Profile) -> list[tuple[str, int, int]]:
         (f"step {number}", int(low), int(high))
         for number, (low, high) in enumerate(zip(rank.steps.begin, rank.steps.end, strict=True), start=1)
     ]
-    names = [describe(rank.groups, int(pattern)) for pattern in rank.groups.pattern_of]
+    names = [describe_pattern(rank.groups, int(pattern)) for pattern in rank.groups.pattern_of]
     for edges in rank.groups.bounds(rank.table, rank.steps).tolist() if rank.groups.count else []:
         ranges += [(name, low, high) for name, low, high in zip(names, edges[:-1], edges[1:], strict=True)]
     return ranges
@@ -254,7 +254,7 @@ def to_json(profile: Profile, source: str) -> dict[str, Any]:
         "straggler": profile.combined.straggler,
         "step_samples": [asdict(sample) for sample in profile.combined.samples],
         "faults": {str(rank.table.rank): asdict(rank.table.faults) for rank in profile.ranks},
-        "measured": {**asdict(profile.measured), "tells": TIERS[profile.measured.tier]},
+        "coverage": {**asdict(profile.coverage), "tells": TIERS[profile.coverage.tier]},
         "notes": list(profile.notes),
     }
     return _without_nan(document)

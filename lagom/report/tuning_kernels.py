@@ -1,5 +1,5 @@
-"""What a search did to the kernels, from the excerpts it left beside its log: the overlap before and after, and each
-overlap pattern's X, Y and Z under every config that it kept."""
+"""What a search did to the kernels, from the trace samples it left beside its log: the overlap before and after, and
+each overlap pattern's X, Y and Z under every config that it kept."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lagom.errors import LagomError
 from lagom.journal import CommState
 from lagom.records import CommConfig
 from lagom.report.tuning_overlap import OverlapChange
-from lagom.timeline.config_times import Cut, PatternTimes, by_pattern, cut_of, under
-from lagom.timeline.ring_records import Recorded, excerpts, load_excerpt
+from lagom.timeline.config_times import PatternCut, PatternTimes, cut_patterns, measure_patterns, select_iterations
+from lagom.timeline.ring_records import Recorded, find_trace_samples, load_trace_sample
 
 #: Iterations of a config at least: two to have a median of something, and find_steps wants a period.
 _LEAST = 2
@@ -39,7 +39,7 @@ class Patterns:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """What the excerpts of one search show; ``remark`` says what they do not."""
+    """What the trace samples of one search show; ``remark`` says what they do not."""
 
     overlap: OverlapChange | None = None
     patterns: Patterns | None = None
@@ -48,17 +48,17 @@ class Kernels:
 
 def kernels(search: CommState, folder: Path) -> Kernels:
     """From the files of a search in the log folder; empty where it left none."""
-    files = excerpts(folder, search.index)
+    files = find_trace_samples(folder, search.index)
     base = search.baseline
     if base is None or base.number not in files:
         return Kernels()
     try:
-        stock = load_excerpt(files[base.number])
-        seen = under(*stock, (), _LEAST_OF_STOCK)
+        stock = load_trace_sample(files[base.number])
+        seen = select_iterations(*stock, (), _LEAST_OF_STOCK)
         if not seen:
             return Kernels(remark="the kernels kept of stock are too few iterations to compare with.")
         profile = timeline.profile(seen)
-        cut = cut_of(profile, _calls(stock))
+        cut = cut_patterns(profile, _calls(stock))
         patterns = None if cut is None else _patterns(search, files, stock, cut)
         return Kernels(_overlap(search, files, seen), patterns)
     except LagomError as error:
@@ -78,29 +78,29 @@ def _wanted(search: CommState, number: int) -> tuple[CommConfig, ...]:
 
 
 def _overlap(search: CommState, files: dict[int, Path], stock: Sequence[timeline.KernelTable]) -> OverlapChange | None:
-    """Before and after: after, the latest excerpt of what the search ended on. Stock kernels that never run alone are
-    compared with the tuned ones, where those are pressed less."""
+    """Before and after: after, the latest trace sample of what the search ended on. Stock kernels that never run alone
+    are compared with the tuned ones, where those are pressed less."""
     outcome = search.outcome
     if outcome is None or outcome.verdict != "improved":
         return None
     numbers = [move.number for move in search.moves if move.candidate == outcome.configs_chosen]
     for number in reversed([number for number in numbers if number in files]):
-        tuned = under(*load_excerpt(files[number]), _wanted(search, number), _LEAST + 1)
+        tuned = select_iterations(*load_trace_sample(files[number]), _wanted(search, number), _LEAST + 1)
         if tuned:
             return OverlapChange(search.index, timeline.profile(stock, tuned), timeline.profile(tuned))
     return None
 
 
-def _patterns(search: CommState, files: dict[int, Path], stock: Recorded, cut: Cut) -> Patterns | None:
+def _patterns(search: CommState, files: dict[int, Path], stock: Recorded, cut: PatternCut) -> Patterns | None:
     base = search.baseline
     assert base is not None
     columns: list[tuple[int, PatternTimes]] = []
     known = {move.number: move for move in search.moves}
     for number in (number for number in files if number in known):
         first = number == base.number
-        recorded = stock if first else load_excerpt(files[number])
+        recorded = stock if first else load_trace_sample(files[number])
         wanted = () if first else _wanted(search, number)
-        times = by_pattern(recorded[0][0], _calls(recorded), wanted, cut)
+        times = measure_patterns(recorded[0][0], _calls(recorded), wanted, cut)
         if times is not None and times.iterations >= _LEAST and (first or _went_on(search, number)):
             columns.append((number, times))
     if not columns or columns[0][0] != base.number:

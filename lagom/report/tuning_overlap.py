@@ -11,7 +11,7 @@ from lagom.errors import LagomError
 from lagom.format import format_percent, format_time
 from lagom.journal import CommState, RunState
 from lagom.timeline import Profile
-from lagom.timeline.config_times import under
+from lagom.timeline.config_times import select_iterations
 from lagom.timeline.ring_records import has_records, load_records
 from lagom.timeline.slowdowns import NOTEWORTHY
 
@@ -62,7 +62,7 @@ def overlap(run: RunState, folder: Path) -> tuple[OverlapChange | None, str]:
     chosen = [config.config() for config in search.outcome.configs_chosen]
     try:
         tables, calls = load_records(folder)
-        before, after = under(tables, calls, ()), under(tables, calls, chosen)
+        before, after = select_iterations(tables, calls, ()), select_iterations(tables, calls, chosen)
         if not before or not after:
             return None, "the raw records hold too few iterations under stock or under the tuned configs to compare."
         return OverlapChange(search.index, timeline.profile(before, after), timeline.profile(after)), ""
@@ -76,7 +76,7 @@ def _only_tuned(run: RunState) -> CommState | None:
 
 
 def _overhead(profile: Profile) -> str:
-    if profile.measured.tier != "timeline":
+    if profile.coverage.tier != "timeline":
         return "not seen"
     share = format_percent(profile.overhead.share)
     if not profile.overhead.is_lower_bound:

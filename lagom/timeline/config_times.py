@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lagom.records import STOCK, CommConfig
 from lagom.timeline.busy_times import Busy
-from lagom.timeline.groups import describe
+from lagom.timeline.groups import describe_pattern
 from lagom.timeline.job_profile import Profile
 from lagom.timeline.kernel_table import KernelTable
 from lagom.wire.layout import CALL_APPLIED, CALL_PROGRAM, LEAVE
@@ -32,7 +32,7 @@ _ORIGIN = 1_000_000_000
 Ranges = NDArray[np.int64]  # iterations x (begin, end), ns
 
 
-def under(
+def select_iterations(
     tables: Sequence[KernelTable],
     calls: Mapping[int, Mapping[int, NDArray[Any]]],
     wanted: Sequence[CommConfig],
@@ -45,10 +45,10 @@ def under(
         slot = _tuned_slot(calls.get(table.rank, {}))
         if slot is None:
             return []
-        ranges = _ranges(table, slot, starts_under(calls[table.rank][slot], wanted))
+        ranges = _ranges(table, slot, find_iterations(calls[table.rank][slot], wanted))
         if len(ranges) < least:
             return []
-        found.append(laid_end_to_end(table, ranges[-MOST:]))
+        found.append(concatenate_ranges(table, ranges[-MOST:]))
     return found
 
 
@@ -59,7 +59,7 @@ def _tuned_slot(calls: Mapping[int, NDArray[Any]]) -> int | None:
     return tuned[0] if len(tuned) == 1 else None
 
 
-def starts_under(records: NDArray[Any], wanted: Sequence[CommConfig]) -> NDArray[np.int64]:
+def find_iterations(records: NDArray[Any], wanted: Sequence[CommConfig]) -> NDArray[np.int64]:
     """Call numbers (iterations x 2) of each wanted iteration's position 0 and of the next one's."""
     records = np.sort(records[(records["flags"] & CALL_PROGRAM) != 0], order="call")
     starts = np.flatnonzero(records["position"] == 0)
@@ -100,7 +100,7 @@ def _ranges(table: KernelTable, slot: int, calls: NDArray[np.int64]) -> Ranges:
     return np.asarray(table.start[order][place][seen])
 
 
-def laid_end_to_end(table: KernelTable, ranges: Ranges) -> KernelTable:
+def concatenate_ranges(table: KernelTable, ranges: Ranges) -> KernelTable:
     """The kernels that start within the ranges (in order of time), moved so that each range begins where the one
     before ends."""
     first, last = (np.searchsorted(table.start, ranges[:, edge]) for edge in (0, 1))
@@ -112,7 +112,7 @@ def laid_end_to_end(table: KernelTable, ranges: Ranges) -> KernelTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PatternCut:
     """``positions`` at which a group begins, ascending from 0; ``pattern_of`` each group; ``names`` of the patterns."""
 
     positions: tuple[int, ...]
@@ -130,7 +130,7 @@ class PatternTimes:
     iterations: int
 
 
-def cut_of(stock: Profile, records: NDArray[Any]) -> Cut | None:
+def cut_patterns(stock: Profile, records: NDArray[Any]) -> PatternCut | None:
     """The cut of a stock timeline whose calls are ``records``; ``None`` where a group begins with a kernel whose call
     is not one of the program's."""
     rank = stock.rank
@@ -146,15 +146,15 @@ def cut_of(stock: Profile, records: NDArray[Any]) -> Cut | None:
     at = dict(sorted(zip(begins, groups.pattern_of.tolist(), strict=True)))
     if 0 not in at:  # the stretch before the first one belongs to the group that runs over the iteration's end
         at = {0: at[max(at)], **at}
-    names = tuple(describe(groups, pattern) for pattern in range(len(groups.patterns)))
-    return Cut(tuple(at), tuple(at.values()), names)
+    names = tuple(describe_pattern(groups, pattern) for pattern in range(len(groups.patterns)))
+    return PatternCut(tuple(at), tuple(at.values()), names)
 
 
-def by_pattern(
-    table: KernelTable, records: NDArray[Any], wanted: Sequence[CommConfig], cut: Cut
+def measure_patterns(
+    table: KernelTable, records: NDArray[Any], wanted: Sequence[CommConfig], cut: PatternCut
 ) -> PatternTimes | None:
     """The patterns' times in one rank's iterations under ``wanted``; ``None`` if not one of them was seen whole."""
-    edges = _edges(table, records, starts_under(records, wanted), cut)
+    edges = _edges(table, records, find_iterations(records, wanted), cut)
     if not len(edges):
         return None
     times = Busy.of(table).between(edges[:, :-1], edges[:, 1:])
@@ -167,7 +167,7 @@ def by_pattern(
     return PatternTimes(x, y, z, len(edges))
 
 
-def _edges(table: KernelTable, records: NDArray[Any], ranges: NDArray[np.int64], cut: Cut) -> NDArray[np.int64]:
+def _edges(table: KernelTable, records: NDArray[Any], ranges: NDArray[np.int64], cut: PatternCut) -> NDArray[np.int64]:
     """Iterations x (groups + 1): when each group starts, and the next iteration."""
     program = np.sort(records[(records["flags"] & CALL_PROGRAM) != 0], order="call")
     seen = table.call >= 0

@@ -199,7 +199,7 @@ def _told_apart(sites: Sequence[SiteView]) -> tuple[SiteView, ...]:
     return tuple(replace(site, apart=size + slot) for site, size, slot in zip(sites, by_size, by_slot, strict=True))
 
 
-def describe(groups: Groups, pattern: int, most: int = 4) -> str:
+def describe_pattern(groups: Groups, pattern: int, most: int = 4) -> str:
     """A pattern in words: its sites in order, equal neighbours counted, at most ``most`` of them spelled out."""
     names = [str(groups.sites[site]) for site in groups.patterns[pattern]]
     parts = [(name, len(list(same))) for name, same in groupby(names)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from lagom.format import format_percent
 from lagom.timeline.busy_times import Busy
-from lagom.timeline.groups import Groups, describe, find_groups
+from lagom.timeline.groups import Groups, describe_pattern, find_groups
 from lagom.timeline.kernel_names import NO_FUNCTION, is_symmetric
 from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.kineto import TraceError
@@ -30,7 +30,7 @@ from lagom.timeline.slowdowns import (
     measure_overhead,
 )
 from lagom.timeline.steps import find_steps
-from lagom.timeline.trace_coverage import HOST, NCCL_ALONE, TIERS, Calls, TraceCoverage, measured, z_by_calls
+from lagom.timeline.trace_coverage import HOST, NCCL_ALONE, TIERS, Calls, TraceCoverage, measure_coverage, z_by_calls
 
 #: Communication pressure in a reference trace, and difference of the clocks, that are worth a remark.
 _PRESSURE_LEFT, _OTHER_CLOCK = 0.02, 0.05
@@ -94,13 +94,13 @@ class Profile:
     slowdowns: tuple[KernelSlowdown, ...]
     families: tuple[FamilySlowdown, ...]
     contention: Contention
-    measured: TraceCoverage
+    coverage: TraceCoverage
     notes: tuple[str, ...]
 
     @property
     def sees_compute(self) -> bool:
         """Whether compute kernels were recorded, or at least no communication that they could hide."""
-        return self.measured.tier != NCCL_ALONE
+        return self.coverage.tier != NCCL_ALONE
 
     @property
     def rank(self) -> RankTimeline:
@@ -157,7 +157,7 @@ def profile(
         slowdowns=tuple(kernel_slowdowns(rank.table, rank.steps, contention)),
         families=tuple(family_slowdowns(rank.table, rank.steps, contention)),
         contention=contention,
-        measured=measured([rank.table for rank in ranks], calls),
+        coverage=measure_coverage([rank.table for rank in ranks], calls),
         notes=(*_notes(ranks, overheads, merged), *_reference_notes(contention)),
     )
     return found if found.sees_compute else _without_compute(found)
@@ -219,7 +219,7 @@ def _patterns(rank: RankTimeline, contention: Contention) -> tuple[PatternRow, .
         lost = _median(extra[:, mine].sum(axis=1))
         y_alone = max(y - lost, 0.0)
         row = PatternRow(
-            name=describe(rank.groups, index), groups=int(mine.sum()), z=z, x=x, y=y, overlap=both,
+            name=describe_pattern(rank.groups, index), groups=int(mine.sum()), z=z, x=x, y=y, overlap=both,
             exposed=_median((times.x - times.overlap)[:, mine].sum(axis=1)), overlap_ratio=_over(both, x),
             oef=_over(both, min(x, y)), oef_alone=_over(both - lost, min(x, y_alone)), overhead=lost,
         )  # fmt: skip

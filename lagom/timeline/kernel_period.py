@@ -35,7 +35,7 @@ _MIN_STEP = 8
 _MIN_STREAM_SHARE = 0.01
 
 
-class Word(NamedTuple):
+class RepeatedRun(NamedTuple):
     """The most common run of ``length`` signatures: where it starts, and the hash of the run at every index."""
 
     length: int
@@ -90,7 +90,7 @@ def one_of_several(codes: NDArray[np.int64], duration: NDArray[np.int64], repeat
 
 def _repeats_nothing(codes: NDArray[np.int64], lag: int) -> bool:
     """Whether the usual run of so many kernels is no repetition of a shorter one."""
-    begin = int(find_word(codes, lag).starts[0])
+    begin = int(find_repeated_run(codes, lag).starts[0])
     word = codes[begin : begin + lag]
     return not any((word[part:] == word[:-part]).all() for part in range(1, lag // 2 + 1) if lag % part == 0)
 
@@ -118,13 +118,13 @@ def _explains_all(counts: NDArray[np.int64], repeats: int) -> bool:
     return bool(counts[counts < repeats - 1].sum() <= _MAX_RARE * counts.sum())
 
 
-def find_word(codes: NDArray[np.int64], length: int) -> Word:
+def find_repeated_run(codes: NDArray[np.int64], length: int) -> RepeatedRun:
     """The run of ``length`` codes that occurs most often, by a rolling hash modulo 2^64."""
     hashes = window_hashes(codes, length)
     values, first, votes = np.unique(hashes, return_index=True, return_counts=True)
     common = votes == votes.max()
     chosen = values[common][np.argmin(first[common])]
-    return Word(length, _apart(np.flatnonzero(hashes == chosen), length), hashes)
+    return RepeatedRun(length, _apart(np.flatnonzero(hashes == chosen), length), hashes)
 
 
 def window_hashes(codes: NDArray[np.int64], length: int) -> NDArray[np.uint64]:

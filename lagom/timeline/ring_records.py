@@ -35,7 +35,7 @@ from lagom.wire.layout import (
 )
 
 CALLS, KERNELS, NAMES = "calls.npy", "kernels.npy", "names.json"
-EXCERPTS = "kernels"
+TRACE_SAMPLES = "kernels"
 
 Recorded = tuple[list[KernelTable], dict[int, dict[int, NDArray[Any]]]]
 
@@ -62,23 +62,23 @@ def load_records(folder: Path) -> Recorded:
     return _by_rank(kernels, calls, names)
 
 
-def excerpts(folder: Path, communicator: int) -> dict[int, Path]:
+def find_trace_samples(folder: Path, communicator: int) -> dict[int, Path]:
     """The files of a search's kept moves in a log folder, by the move's number (``lagom.controller.excerpts``)."""
     found = {}
-    for path in (folder / EXCERPTS).glob(f"{communicator}-*.npz"):
+    for path in (folder / TRACE_SAMPLES).glob(f"{communicator}-*.npz"):
         number = path.stem.partition("-")[2]
         if number.isdecimal():
             found[int(number)] = path
     return dict(sorted(found.items()))
 
 
-def load_excerpt(path: Path) -> Recorded:
+def load_trace_sample(path: Path) -> Recorded:
     """One of them, like :func:`load_records`. Raises TraceError with the reason."""
     try:
         with np.load(path, allow_pickle=False) as kept:
             kernels, calls, names = kept["kernels"], kept["calls"], bytes(kept["names"]).decode(errors="replace")
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise TraceError(f"{path} is damaged or no excerpt of kernels; it was left out.") from error
+        raise TraceError(f"{path} is damaged or no sample of kernels; it was left out.") from error
     _check(path, kernels, "process", "span", KERNEL_SPAN)
     _check(path, calls, "slot", "record", CALL_RECORD)
     return _by_rank(kernels, calls, _names(names))
@@ -89,7 +89,9 @@ def _by_rank(kernels: NDArray[Any], calls: NDArray[Any], names: dict[int, str]) 
     for process in np.unique(kernels["process"]).tolist():
         spans = _one_source(kernels["span"][kernels["process"] == process])
         tables.append(from_ring(spans, names, rank=process))
-        slots = np.intersect1d(spans["slot"], calls["slot"]).tolist()  # an excerpt has the calls of one communicator
+        slots = np.intersect1d(
+            spans["slot"], calls["slot"]
+        ).tolist()  # a trace sample has the calls of one communicator
         by_rank[process] = {slot: calls["record"][calls["slot"] == slot] for slot in slots}
     return tables, by_rank
 

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from lagom.records import Function
 from lagom.timeline.kernel_period import (
     MIN_REPEATS,
+    RepeatedRun,
     Stream,
     StreamPeriod,
-    Word,
-    find_word,
+    find_repeated_run,
     signatures,
     split_streams,
     step_periods,
@@ -52,7 +52,7 @@ class Steps:
     end: NDArray[np.int64]
     periodic: bool
     irregular: int = 0
-    word: tuple[tuple[str, int], ...] = ()
+    collectives: tuple[tuple[str, int], ...] = ()
     exact: bool = True
 
     @property
@@ -70,8 +70,8 @@ class Steps:
         return replace(self, index=self.index[rows], begin=self.begin[rows], end=self.end[rows])
 
 
-def find_steps(table: KernelTable, like: Steps | None = None) -> Steps:
-    """The steps of ``table``; ``like`` is another rank's result, whose position 0 is taken over where it fits.
+def find_steps(table: KernelTable, other: Steps | None = None) -> Steps:
+    """The steps of ``table``; ``other`` is another rank's result, whose position 0 is taken over where it fits.
 
     Where shapes change from step to step, kernels are told apart by their names alone; where nothing repeats, all is
     one step.
@@ -79,25 +79,25 @@ def find_steps(table: KernelTable, like: Steps | None = None) -> Steps:
     for exact in (True, False):
         streams = split_streams(table, signatures(table, exact))
         for longest in step_periods(streams):
-            if (found := _cut_by(longest, table, streams, like, exact)) is not None:
+            if (found := _cut_by(longest, table, streams, other, exact)) is not None:
                 return found
     return _one_step(table)
 
 
 def _cut_by(
-    longest: StreamPeriod, table: KernelTable, streams: list[Stream], like: Steps | None, exact: bool
+    longest: StreamPeriod, table: KernelTable, streams: list[Stream], other: Steps | None, exact: bool
 ) -> Steps | None:
-    ticks, whole = _ticks(longest.stream, find_word(longest.stream.codes, longest.period))
+    ticks, whole = _ticks(longest.stream, find_repeated_run(longest.stream.codes, longest.period))
     rough = _cut(streams, ticks, whole)
     if not rough.convincing:
         return None
-    order, word = _collectives(table, rough)
+    order, names = _collectives(table, rough)
     if not order.size:
         return _steps(rough, ticks, (), exact)
-    turn = _rotation(table, rough.index[:, order], like)
+    turn = _rotation(table, rough.index[:, order], other)
     cuts, whole = _cuts_at(table, streams, rough, int(order[turn]), ticks, whole)
     fine = _cut(streams, cuts, whole)
-    return _steps(fine, cuts, word[turn:] + word[:turn], exact) if fine.convincing else None
+    return _steps(fine, cuts, names[turn:] + names[:turn], exact) if fine.convincing else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +129,9 @@ def _cut(streams: list[Stream], cuts: NDArray[np.int64], whole: NDArray[np.bool_
     return _Cut(rows, int(whole.sum()), share, np.hstack(parts), edges)
 
 
-def _steps(cut: _Cut, cuts: NDArray[np.int64], word: tuple[tuple[str, int], ...], exact: bool) -> Steps:
+def _steps(cut: _Cut, cuts: NDArray[np.int64], collectives: tuple[tuple[str, int], ...], exact: bool) -> Steps:
     irregular = int(cuts.size - 1 - cut.rows.size)
-    return Steps(cut.index, cuts[cut.rows], cuts[cut.rows + 1], True, irregular, word, exact)
+    return Steps(cut.index, cuts[cut.rows], cuts[cut.rows + 1], True, irregular, collectives, exact)
 
 
 def _one_step(table: KernelTable) -> Steps:
@@ -142,11 +142,11 @@ def _one_step(table: KernelTable) -> Steps:
     return Steps(order[None, :], np.array([begin]), np.array([end]), False)
 
 
-def _ticks(stream: Stream, word: Word) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Starts of the repetitions of ``word`` on its stream, the end of each run of them included."""
-    ends = word.starts + word.length
-    places = np.union1d(word.starts, ends[ends < stream.start.size])
-    return stream.start[places], np.isin(places[:-1], word.starts) & (np.diff(places) == word.length)
+def _ticks(stream: Stream, run: RepeatedRun) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Starts of the repetitions of ``run`` on its stream, the end of each run of them included."""
+    ends = run.starts + run.length
+    places = np.union1d(run.starts, ends[ends < stream.start.size])
+    return stream.start[places], np.isin(places[:-1], run.starts) & (np.diff(places) == run.length)
 
 
 def _collectives(table: KernelTable, rough: _Cut) -> tuple[NDArray[np.int64], tuple[tuple[str, int], ...]]:
@@ -155,7 +155,7 @@ def _collectives(table: KernelTable, rough: _Cut) -> tuple[NDArray[np.int64], tu
     base = table.start[rough.index].min(axis=1, keepdims=True)
     offset = np.median(table.start[rough.index[:, places]] - base, axis=0)
     order = places[np.argsort(offset, kind="stable")]
-    return order, _spell(table, rough.index[0, order])
+    return order, _name_kernels(table, rough.index[0, order])
 
 
 def _cuts_at(
@@ -181,26 +181,26 @@ def _cuts_at(
     return stream.start[index[kept]], adjacent & (np.diff(kept) == 1)
 
 
-def _rotation(table: KernelTable, usual: NDArray[np.int64], like: Steps | None) -> int:
+def _rotation(table: KernelTable, usual: NDArray[np.int64], other: Steps | None) -> int:
     """Which of the usual communication kernels (steps x kernels, in order) is position 0."""
     candidates = _after_reductions(table.function[usual[0]])
-    if like is not None and like.word:
-        word = _spell(table, usual[0])
-        same_kind = [turn for turn in range(len(word)) if word[turn] == like.word[0]]
-        away = {turn: _distance(table.start[usual[:, turn]], like) for turn in same_kind}
-        if away and min(away.values()) < np.median(like.end - like.begin) / 4:  # the clocks agree
+    if other is not None and other.collectives:
+        names = _name_kernels(table, usual[0])
+        same_kind = [turn for turn in range(len(names)) if names[turn] == other.collectives[0]]
+        away = {turn: _distance(table.start[usual[:, turn]], other) for turn in same_kind}
+        if away and min(away.values()) < np.median(other.end - other.begin) / 4:  # the clocks agree
             return min(away, key=lambda turn: away[turn])
-        candidates = [turn for turn in same_kind if word[turn:] + word[:turn] == like.word] or candidates
+        candidates = [turn for turn in same_kind if names[turn:] + names[:turn] == other.collectives] or candidates
     pause = _pauses(table, usual)
     return max(candidates, key=lambda turn: pause[turn])
 
 
-def _distance(times: NDArray[np.int64], like: Steps) -> float:
+def _distance(times: NDArray[np.int64], other: Steps) -> float:
     """How far ``times`` are from the nearest starts of the other rank's steps, ns (median)."""
-    return float(np.median(np.abs(times[:, None] - like.begin[None, :]).min(axis=1)))
+    return float(np.median(np.abs(times[:, None] - other.begin[None, :]).min(axis=1)))
 
 
-def _spell(table: KernelTable, rows: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
+def _name_kernels(table: KernelTable, rows: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
     """What these communication kernels are, in words that hold on every rank."""
     names = [table.names[name] for name in table.name[rows]]
     return tuple(zip(names, table.bytes[rows].tolist(), strict=True))

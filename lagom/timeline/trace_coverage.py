@@ -45,7 +45,7 @@ class TraceCoverage:
     tunable_share: float = float("nan")  # joined share of the kernels that a tuner could reach
 
 
-def measured(tables: Sequence[KernelTable], calls: Calls | None = None) -> TraceCoverage:
+def measure_coverage(tables: Sequence[KernelTable], calls: Calls | None = None) -> TraceCoverage:
     """What the kernels of all ranks show, and with ``calls`` how they join."""
     tier, sources = _tier(tables), tuple(dict.fromkeys(table.source for table in tables if table.source))
     if not calls:

@@ -234,11 +234,11 @@ def test_how_it_was_measured_is_said_everywhere(real: Profile, tmp_path: Path) -
     assert lines[0].startswith("Measured: timeline (")
     assert "no calls were recorded" in lines[1]
     counts = TraceCoverage("timeline", (), True, 90, 5, 95, 1, {"point-to-point: NCCL does not ask its tuner": 7}, 0.95)
-    joined = replace(real, measured=counts)
+    joined = replace(real, coverage=counts)
     said = " ".join(profile_report.how_measured(joined))
     assert "95.0 % of the kernels that can be tuned (90 by call number, 5 by order); 95 of 96 calls" in said
     assert "7 × point-to-point" in said
-    document = profile_report.to_json(joined, "x")["measured"]
+    document = profile_report.to_json(joined, "x")["coverage"]
     assert (document["tier"], document["exact"], document["tunable_share"]) == ("timeline", 90, 0.95)
     profile_report.write_folder(joined, tmp_path, "x")
     assert "7 × point-to-point" in (tmp_path / "profile.html").read_text()

@@ -20,7 +20,7 @@ from lagom.journal.schema import records_of
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.report.tuning_kernels import kernels
 from lagom.search.session import Move
-from lagom.timeline.ring_records import excerpts, load_excerpt
+from lagom.timeline.ring_records import find_trace_samples, load_trace_sample
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
 from lagom.wire.views import SlotView
 
@@ -116,13 +116,13 @@ def search(folder: Path, tier: str = "timeline", *, others: bool = False) -> lis
 
 def test_only_kept_moves_leave_a_file(tmp_path: Path) -> None:
     search(tmp_path)
-    assert list(excerpts(tmp_path, 0)) == [1, 3]
-    assert excerpts(tmp_path, 1) == {}
+    assert list(find_trace_samples(tmp_path, 0)) == [1, 3]
+    assert find_trace_samples(tmp_path, 1) == {}
 
 
 def test_a_file_holds_the_candidates_iterations_and_those_before_them(tmp_path: Path) -> None:
     search(tmp_path)
-    (table,), calls = load_excerpt(excerpts(tmp_path, 0)[3])
+    (table,), calls = load_trace_sample(find_trace_samples(tmp_path, 0)[3])
     records = calls[0][3]
     begun = records[records["position"] == 0]
     assert ((begun["flags"] & 2) != 0).sum() == ITERATIONS
@@ -143,7 +143,7 @@ def test_there_are_never_more_files_than_that(tmp_path: Path) -> None:
         keeper.add_spans(0, spans)
     for number in range(FILES + 5):
         keeper.hear(move(number, "trial", TUNED, "better"), {})
-    assert len(excerpts(tmp_path, 0)) == FILES
+    assert len(find_trace_samples(tmp_path, 0)) == FILES
 
 
 def test_a_window_that_measured_something_else_is_not_the_candidates(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_window_that_measured_something_else_is_not_the_candidates(tmp_path: P
         keeper.add_calls(SLOT, calls)
         keeper.add_spans(0, spans)
     keeper.hear(move(2, "trial", TUNED, "better", ran=STOCK), {})
-    assert excerpts(tmp_path, 0) == {}
+    assert find_trace_samples(tmp_path, 0) == {}
 
 
 def test_calls_without_their_kernels_are_no_excerpt() -> None:
@@ -196,7 +196,7 @@ def test_a_further_search_tells_only_itself(tmp_path: Path) -> None:
     (tmp_path / "kernels" / "0-29.npz").write_bytes(b"of the first")
     second = search(tmp_path)
     story = RunState([*first[:-1], *second[1:]])
-    assert list(excerpts(tmp_path, 0)) == [1, 3]
+    assert list(find_trace_samples(tmp_path, 0)) == [1, 3]
     assert [move.number for move in story.comm(0).moves] == [1, 2, 3, 4]
     assert any("more than once" in remark for remark in story.remarks)
     assert kernels(story.comm(0), tmp_path).overlap is not None

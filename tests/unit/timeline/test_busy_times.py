@@ -8,7 +8,7 @@ from timeline_helpers import table, training
 
 from lagom.records import Function
 from lagom.timeline.busy_times import Busy
-from lagom.timeline.groups import describe, find_groups
+from lagom.timeline.groups import describe_pattern, find_groups
 from lagom.timeline.steps import find_steps
 
 GATHER = "ncclDevKernel_AllGather_RING_LL"
@@ -81,7 +81,7 @@ def test_a_gap_that_wavers_around_the_tolerance_does_not_move_the_groups() -> No
     groups = find_groups(job, steps, Busy.of(job))
     assert groups.count == 1
     assert groups.bounds(job, steps).shape == (steps.count, 2)
-    assert describe(groups, 0) == "2× allgather hidden"
+    assert describe_pattern(groups, 0) == "2× allgather hidden"
 
 
 def test_no_communication_means_no_groups() -> None:

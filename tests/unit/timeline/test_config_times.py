@@ -9,7 +9,7 @@ from timeline_helpers import spans
 
 from lagom.records import CommConfig, Function
 from lagom.timeline import KernelTable, from_ring, profile
-from lagom.timeline.config_times import under
+from lagom.timeline.config_times import select_iterations
 from lagom.wire.layout import CALL_RECORD
 
 GATHER, BIG, SLOT = int(Function.ALL_GATHER), 64 << 20, 3
@@ -43,7 +43,7 @@ def recording() -> tuple[KernelTable, NDArray[np.void]]:
 @pytest.mark.parametrize(("wanted", "x", "y", "count"), [((), 100_000, 160_000, 7), ((TUNED,), 150_000, 120_000, 10)])
 def test_iterations_are_those_that_ran_so(wanted: tuple[CommConfig, ...], x: float, y: float, count: int) -> None:
     kernels, records = recording()
-    (part,) = under([kernels], {0: {SLOT: records}}, wanted)
+    (part,) = select_iterations([kernels], {0: {SLOT: records}}, wanted)
     assert len(part) == 2 * count  # the first after a change, and the last of a window, are left out
     found = profile([part])
     assert (found.x, found.y, found.z) == (x, y, 200_000)
@@ -52,14 +52,14 @@ def test_iterations_are_those_that_ran_so(wanted: tuple[CommConfig, ...], x: flo
 
 def test_nothing_is_made_up() -> None:
     kernels, records = recording()
-    assert under([kernels], {0: {SLOT: records}}, (CommConfig(channels=5),)) == []
-    assert under([kernels], {0: {}}, ()) == []
-    assert under([kernels], {0: {SLOT: records, 9: records}}, ()) == []  # two communicators were tuned
-    assert under([kernels.only(np.flatnonzero(kernels.call < 6))], {0: {SLOT: records}}, (TUNED,)) == []
-    assert under([kernels], {0: {SLOT: records[:0]}}, ()) == []
+    assert select_iterations([kernels], {0: {SLOT: records}}, (CommConfig(channels=5),)) == []
+    assert select_iterations([kernels], {0: {}}, ()) == []
+    assert select_iterations([kernels], {0: {SLOT: records, 9: records}}, ()) == []  # two communicators were tuned
+    assert select_iterations([kernels.only(np.flatnonzero(kernels.call < 6))], {0: {SLOT: records}}, (TUNED,)) == []
+    assert select_iterations([kernels], {0: {SLOT: records[:0]}}, ()) == []
 
 
 def test_an_iteration_whose_kernels_were_lost_is_left_out() -> None:
     kernels, records = recording()
-    (part,) = under([kernels.only(np.flatnonzero(kernels.call != 5))], {0: {SLOT: records}}, (TUNED,))
+    (part,) = select_iterations([kernels.only(np.flatnonzero(kernels.call != 5))], {0: {SLOT: records}}, (TUNED,))
     assert len(part) == 2 * 8  # iterations 4 and 5 both need call 5

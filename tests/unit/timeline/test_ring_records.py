@@ -43,8 +43,8 @@ def test_what_was_recorded_is_what_is_profiled(tmp_path: Path) -> None:
     assert [len(table) for table in tables] == [10, 10]  # one source, not both
     assert "gemm" in tables[0].names
     found = profile(tables, calls=by_rank)
-    assert found.measured.exact == 10
-    assert found.measured.tunable_share == 1.0
+    assert found.coverage.exact == 10
+    assert found.coverage.tunable_share == 1.0
     assert found.x == pytest.approx(30_000)
 
 
@@ -52,7 +52,7 @@ def test_nccl_s_own_events_where_there_is_nothing_better(tmp_path: Path) -> None
     recorded(tmp_path, source=1)  # announcements only
     tables, _ = load_records(tmp_path)
     assert [len(table) for table in tables] == [5, 5]
-    assert profile(tables).measured.tier == "nccl kernels"
+    assert profile(tables).coverage.tier == "nccl kernels"
 
 
 @pytest.mark.parametrize("name", ["calls.npy", "kernels.npy"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from timeline_helpers import dump, table, training
 
 from lagom.timeline import KernelTable, build
-from lagom.timeline.kernel_period import find_period, find_word, shorter_period
+from lagom.timeline.kernel_period import find_period, find_repeated_run, shorter_period
 from lagom.timeline.steps import find_steps
 
 GATHER = "ncclDevKernel_AllGather_RING_LL"
@@ -71,7 +71,7 @@ def test_any_cut_of_a_repeated_word_has_a_period_that_explains_it(word: str, rep
 
 
 def test_word_starts_do_not_overlap() -> None:
-    word = find_word(codes("ababababc" * 3), 9)
+    word = find_repeated_run(codes("ababababc" * 3), 9)
     assert word.starts.tolist() == [0, 9, 18]
 
 
@@ -207,13 +207,13 @@ def test_shift_and_order_of_records_do_not_matter(shift: int, random: object) ->
     a, b = find_steps(job), find_steps(moved)
     assert (b.begin - shift).tolist() == a.begin.tolist()
     assert b.index.tolist() == a.index.tolist()
-    assert a.word == b.word
+    assert a.collectives == b.collectives
 
 
 def test_position_zero_is_taken_over_from_another_rank() -> None:
     base = find_steps(dump(2048))
-    other = find_steps(dump(4096), like=base)
-    assert other.word == base.word
+    other = find_steps(dump(4096), other=base)
+    assert other.collectives == base.collectives
 
 
 def sub(job: KernelTable, rows: np.ndarray, shift: int = 0) -> KernelTable:

@@ -11,7 +11,7 @@ from timeline_helpers import calls, table
 from lagom.records import Function
 from lagom.timeline import KernelTable, TraceError, profile
 from lagom.timeline.join import NO_SUCH_CALL, P2P
-from lagom.timeline.trace_coverage import TIERS, measured, z_by_calls
+from lagom.timeline.trace_coverage import TIERS, measure_coverage, z_by_calls
 
 GATHER, SEND = "ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_SendRecv"
 SIZE = 64 << 20
@@ -31,7 +31,7 @@ def rank(steps: int = 4) -> tuple[KernelTable, np.ndarray]:
 def test_counts_are_over_ranks_and_by_reason() -> None:
     first, records = rank()
     second = replace(first, rank=1)
-    seen = profile([second, first], calls={0: {6: records}, 1: {6: records[:3]}}).measured
+    seen = profile([second, first], calls={0: {6: records}, 1: {6: records[:3]}}).coverage
     assert seen.tier == "timeline"
     assert seen.calls_known
     assert (seen.exact, seen.by_order) == (7, 0)
@@ -42,13 +42,13 @@ def test_counts_are_over_ranks_and_by_reason() -> None:
 
 def test_a_rank_without_calls_is_counted_not_lost() -> None:
     kernels, records = rank()
-    seen = measured([kernels, replace(kernels, rank=1)], {0: {6: records}})
+    seen = measure_coverage([kernels, replace(kernels, rank=1)], {0: {6: records}})
     assert seen.exact == 4
     assert sum(seen.unjoined.values()) == 4 + 8
 
 
 def test_without_calls_nothing_is_claimed() -> None:
-    seen = profile([rank()[0]]).measured
+    seen = profile([rank()[0]]).coverage
     assert (seen.calls_known, seen.exact, seen.unjoined) == (False, 0, {})
 
 
@@ -56,7 +56,7 @@ def test_without_calls_nothing_is_claimed() -> None:
 def test_tiers(kept: str, tier: str) -> None:
     kernels = rank()[0]
     rows = np.flatnonzero(kernels.name == kernels.names.index(kept))
-    assert measured([kernels.only(rows)]).tier == tier
+    assert measure_coverage([kernels.only(rows)]).tier == tier
     assert tier in TIERS
 
 
