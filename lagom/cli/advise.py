@@ -16,7 +16,7 @@ from lagom.errors import UsageError
 from lagom.files import check_named
 
 if TYPE_CHECKING:
-    from lagom.advise.model import Advices
+    from lagom.report.advice import Advices
 
 BENCH_FOLDER = "advise"  # in the log folder: what --try measured
 
@@ -77,8 +77,8 @@ def advise(
 
     Example: lagom advise --try --metric "step time: ([0-9.]+)" -- torchrun --nproc-per-node 8 train.py
     """
-    from lagom.advise import output
     from lagom.journal.log_status import is_of_an_earlier_job
+    from lagom.report import advice_text as output
 
     for file in filter(None, (megatron, profile)):  # before --try spends its time
         check_named(file)
@@ -120,11 +120,11 @@ def _what(words: list[str], directory: Path | None, try_it: bool) -> tuple[Path,
 
 def gathered(log: Path, bench: list[Path]) -> Advices:
     """Everything that a log and benchmarks say; what --try measured before is found beside the log."""
-    from lagom.advise.from_bench import from_bench
-    from lagom.advise.from_log import from_log
-    from lagom.advise.model import Advices, joined
     from lagom.bench.store import FILE
     from lagom.journal import RunState, read
+    from lagom.report.advice import Advices, joined
+    from lagom.report.advice_from_bench import from_bench
+    from lagom.report.advice_from_log import from_log
 
     folders = [*bench, *(file.parent for file in sorted(log.parent.glob(f"{BENCH_FOLDER}*/{FILE}")))]
     told = [from_bench(folder / FILE if folder.is_dir() else folder) for folder in folders]
@@ -137,9 +137,9 @@ def _measure(
     found: Advices, folder: Path, command: list[str], metric: str, rounds: int | None, budget: float | None
 ) -> None:
     """The proposals' arms, by `lagom bench`; what is in the folder already is not measured again."""
-    from lagom.advise.output import judged_arms, proposed_arms
-    from lagom.advise.paired import rounds_for
     from lagom.bench import Request, parse_arms, run_bench
+    from lagom.report.advice_from_bench import rounds_for
+    from lagom.report.advice_text import judged_arms, proposed_arms
 
     arms = proposed_arms(found)
     if not arms:

@@ -11,7 +11,7 @@ import typer
 from lagom.files import open_regular
 
 if TYPE_CHECKING:
-    from lagom.explain.model import Explanation
+    from lagom.report.run_model import Explanation
 
 _PIPE_COLUMNS = 120
 
@@ -34,7 +34,7 @@ def explain(
     """
     import json
 
-    from lagom.explain import show
+    from lagom.report import run_text as show
 
     story = load(what)
     if as_json:
@@ -51,16 +51,16 @@ def explain(
 
 def load(what: Path | None) -> Explanation:
     """The explanation of a profile or of a log, told apart by what the file begins with."""
-    from lagom.explain import log, profile
     from lagom.journal import RunState, find_written, read
     from lagom.journal.log_status import describe_earlier_jobs, how_it_stands
+    from lagom.report import from_config, from_log
 
     if what is not None and is_profile(what):
-        return profile.explain(what)
+        return from_config.explain(what)
     file = find_written(what)
     damaged: list[int] = []
     run = RunState(read(file, on_damage=lambda number, _: damaged.append(number)))
-    story = log.explain(run, str(file))
+    story = from_log.explain(run, str(file))
     unfinished = how_it_stands(run)
     lost = f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}." if damaged else ""
     return replace(story, remarks=(*story.remarks, *filter(None, (describe_earlier_jobs(run), unfinished, lost))))

@@ -30,7 +30,7 @@ def metrics(
 
     For a file that is always fresh use `lagom watch --prometheus FILE`; this one is for cron.
     """
-    from lagom import metrics as exporter
+    from lagom.watch import prometheus as exporter
 
     if grafana and names:
         raise UsageError("ask for one thing: --grafana or --list.")

@@ -128,7 +128,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _textfile(path: Path) -> View:
-    from lagom.metrics import write_textfile
+    from lagom.watch.prometheus import write_textfile
 
     check_named(path)
     return lambda node: write_textfile(node, path)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom import headroom, journal
+from lagom.doctor.config_fit import gpu_here, nccl_here
 from lagom.environment import differences, told_by
 from lagom.errors import JournalError, UsageError
-from lagom.explain.place import gpu_here, nccl_here
 from lagom.headroom import Headroom, NoHeadroom
 from lagom.journal import RunState
 

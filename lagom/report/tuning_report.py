@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lagom.files import own_file
 from lagom.format import format_percent, format_time
 from lagom.journal import CommState, RunState, SiteChange, Step
 from lagom.records import STOCK
-from lagom.report import earlier, page, style, tuning_figures, tuning_kernels, tuning_overlap
-from lagom.report.tuning_kernels import Patterns
-from lagom.report.tuning_overlap import OverlapChange
+from lagom.report import page, style, tuning_figures, tuning_kernels
+from lagom.report.tuning_kernels import OverlapChange, Patterns
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -77,9 +80,9 @@ def write_folder(run: RunState, folder: Path, source: str, records: Path | None 
     """``report.html`` and PNGs of its pictures in ``folder``; with what became of the overlap where the log folder
     ``records`` holds raw ones. Pictures of an earlier report there that this one has not are removed."""
     page.make_folder(folder)
-    before = earlier.pictures(folder)
+    before = _earlier_pictures(folder)
     written: list[Path] = []
-    recorded, why_not = tuning_overlap.overlap(run, records) if records is not None else (None, "")
+    recorded, why_not = tuning_kernels.overlap(run, records) if records is not None else (None, "")
     remarks = [*_remarks(run), *([why_not] if why_not else [])]
     parts = []
     for search in run.searched:
@@ -90,9 +93,9 @@ def write_folder(run: RunState, folder: Path, source: str, records: Path | None 
     values: dict[str, Any] = {"source": _source(run, source), "parts": parts, "nothing": nothing(run)}
     values |= {"remarks": remarks}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
-    page.write(folder / earlier.PAGE, text)
-    earlier.remove(set(before).difference(written))
-    return [folder / earlier.PAGE, *written]
+    page.write(folder / PAGE, text)
+    _remove(set(before).difference(written))
+    return [folder / PAGE, *written]
 
 
 def _part(
@@ -176,3 +179,24 @@ def _remarks(run: RunState) -> list[str]:
             "The log has no last line: the job is still running, or was killed, or could not write it (a full disk)."
         )
     return remarks
+
+
+# -- what an earlier report left in the folder of a new one
+
+PAGE = "report.html"
+#: What a tuning report calls its pictures; those of a second communicator have its number in front.
+PICTURE = re.compile(r"(\d+-)?(path|convergence|sites|patterns|timeline-stock|timeline-tuned)\.png")
+
+
+def _earlier_pictures(folder: Path) -> list[Path]:
+    """Those of the report that lies in a folder; none where no report does: then they are somebody else's."""
+    if own_file(folder / PAGE) is None:
+        return []
+    return [file for file in folder.iterdir() if PICTURE.fullmatch(file.name) and own_file(file) is not None]
+
+
+def _remove(files: Iterable[Path]) -> None:
+    """One that cannot be removed stays: the page beside it does not show it."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            file.unlink()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lagom import journal
-from lagom.explain import log as explained
+from lagom.report import from_log as explained
 from tests.waiting import wait_until
 
 REFUSAL = "the profile was made for a number of ranks of 3 and this is 2"

@@ -24,7 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No logs of others, no GPU, no nccl.conf."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("lagom.explain.place.GPUS", tmp_path / "gpus")
+    monkeypatch.setattr("lagom.doctor.config_fit.GPUS", tmp_path / "gpus")
     monkeypatch.setattr("lagom.launch.start_variables.nccl_here", lambda environ: 0)
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from lagom.metrics import exposition
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.watch.build import build_job, counts_of
 from lagom.watch.log_view import LogView
+from lagom.watch.prometheus import exposition
 from lagom.watch.screen import Lines, page
 from lagom.watch.snapshot import NodeSnapshot
 from lagom.wire.glance import TABLE_BYTES, Untunable, _read

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lagom import journal
-from lagom.advise.model import Advice, Group, Standing
 from lagom.format import format_percent, format_site
 from lagom.headroom import MOST_CHANNELS, Headroom, parse
 from lagom.journal import CommState, RunState
+from lagom.report.advice import Advice, Group, Standing
 
 #: Channels of send/recv worth a try, as shares of what NCCL derives: p2pnChannels is a power of two.
 _P2P_SHARES = (2, 4)

@@ -1,4 +1,6 @@
-"""Every metric: its name with its unit, its kind, its meaning, and where in a snapshot it comes from.
+"""A snapshot in Prometheus' text format, for node-exporter's textfile collector, and a Grafana dashboard for it.
+
+Every metric: its name with its unit, its kind, its meaning, and where in a snapshot it comes from.
 
 Labels are stable: ``lagom_job`` (Prometheus keeps ``job`` for itself), ``group`` (the process group's name) with
 ``communicator`` (its id, since names may repeat), ``site`` (its number before its words, since those may repeat). A
@@ -9,9 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from lagom.files import write_named
 from lagom.watch.snapshot import GroupSnapshot, JobSnapshot, NodeSnapshot, Phase, SiteSnapshot
 
 Labels = tuple[str, ...]
@@ -282,3 +289,37 @@ def table() -> str:
         labels = ", ".join(f"`{label}`" for label in family.labels) or "-"
         rows.append(f"| `{family.series}` | {family.kind} | {labels} | {family.text} |")
     return "\n".join(rows)
+
+
+# -- out
+
+DASHBOARD = "grafana.json"
+
+
+@dataclass(frozen=True, eq=False)
+class _Snapshot(Collector):
+    node: NodeSnapshot
+
+    def collect(self) -> Iterator[Metric]:
+        return (family.collect(self.node) for family in FAMILIES)
+
+
+def _registry(node: NodeSnapshot) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(_Snapshot(node))
+    return registry
+
+
+def exposition(node: NodeSnapshot) -> str:
+    """The snapshot in Prometheus' text format."""
+    return generate_latest(_registry(node)).decode()
+
+
+def write_textfile(node: NodeSnapshot, path: Path) -> None:
+    """The same into a file, in one step: a collector never reads half of it. Raises :class:`UsageError`."""
+    write_named(path, exposition(node))
+
+
+def dashboard() -> str:
+    """The Grafana dashboard, as JSON to import."""
+    return resources.files(__package__).joinpath(DASHBOARD).read_text()

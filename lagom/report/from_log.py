@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from lagom import environment, journal
-from lagom.explain import evidence, untuned
-from lagom.explain.model import CommunicatorStory, Explanation, SiteStory, Trial
 from lagom.format import format_percent
 from lagom.journal import CommState, RunState
 from lagom.journal.ending import NOBODY_CAME
 from lagom.records import STOCK, CommConfig
 from lagom.report import tuning_report
+from lagom.report.run_model import CommunicatorStory, Explanation, NotTuned, SiteStory, Trial
 from lagom.report.tuning_report import gpu_of, nccl_of
 
 
@@ -59,7 +58,7 @@ def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | Non
         cost=_cost(comm),
         sites=_sites(comm),
         rules=plan.rules if plan is not None else (),
-        not_tuned=untuned.told(record, dict.fromkeys((*run.not_tuned, *comm.not_tuned))),
+        not_tuned=_not_tuned(record, dict.fromkeys((*run.not_tuned, *comm.not_tuned))),
     )
 
 
@@ -102,7 +101,7 @@ def _sites(search: CommState) -> tuple[SiteStory, ...]:
             trials=(trials := tuple(_trials(search, moved, place))),
             stock_ns=times[place][0],
             ours_ns=times[place][1],
-            evidence=evidence.of(_value(chosen[place]) if place < len(chosen) else STOCK, trials, proven=proven),
+            evidence=site_evidence(_value(chosen[place]) if place < len(chosen) else STOCK, trials, proven=proven),
         )
         for place, site in enumerate(search.sites)
     )
@@ -158,3 +157,77 @@ def _value(record: journal.ConfigRecord) -> CommConfig:
         return record.config()
     except ValueError:
         return CommConfig(None, None, record.channels, record.threads, record.chunk_bytes)
+
+
+# -- what speaks for the config in force at one site
+
+
+def site_evidence(ours: CommConfig, trials: Sequence[Trial], *, proven: bool) -> str:
+    """One clause. ``proven``: the final A/B of all sites together spoke for it. Empty where NCCL decides."""
+    if ours.is_stock:
+        return ""
+    settled = [trial for trial in trials if trial.settled]
+    own = [trial for trial in settled if trial.config == ours]
+    kept = [trial for trial in own if trial.kept]
+    clauses = [
+        _kept(kept[-1]) if kept else _grown_from(own[0]) if own else "no window was about this config here alone"
+    ]
+    since = kept[-1].number if kept else own[0].number if own else 0
+    clauses += _beside([trial for trial in settled if trial.config != ours and trial.number > since])
+    return "; ".join([*clauses, *(["proven with all sites together in the final A/B"] if proven else [])])
+
+
+def _kept(trial: Trial) -> str:
+    return f"kept by #{trial.number}{_together(trial)}, {trial.verdict}"
+
+
+def _grown_from(trial: Trial) -> str:
+    """Where a search begins is put in force without being better: it has to grow from somewhere."""
+    point = "the floor" if "floor" in trial.reason else "a point"
+    return f"{point} it grew from (#{trial.number}{_together(trial)}, {trial.verdict} in its own window)"
+
+
+def _together(trial: Trial) -> str:
+    return " with other sites" if trial.joint else ""
+
+
+def _beside(others: Sequence[Trial]) -> list[str]:
+    """Moves away from it, which are not what is in force."""
+    came_to: dict[str, list[str]] = {}
+    for trial in others:
+        what = "kept, and not what was confirmed" if trial.kept else "worse" if trial.verdict == "worse" else "not kept"
+        came_to.setdefault(what, []).append(f"#{trial.number}")
+    told = [f"{what} ({', '.join(numbers)})" for what, numbers in came_to.items()]
+    return [f"moves away from it were {' or '.join(told)}"] if told else []
+
+
+# -- what NCCL ran without asking a tuner
+
+_SEND_RECV = "NCCL has no tuner for it; its channels and chunk are fixed when the communicator is built"
+_P2P_KNOBS = "NCCL_MAX_P2P_NCHANNELS, NCCL_P2P_NVL_CHUNKSIZE at the next start: see below"
+_SYMMETRIC = "kernels on window-registered buffers choose their own, few CTAs"
+_COPY_ENGINE = "copy engines move the data; no SM is taken"
+_NOTHING = "asked without an algorithm on offer, as for candidates of symmetric kernels"
+_CAPTURED = "a captured choice stands for the life of the graph, so nothing was tried here after the capture"
+
+
+def _not_tuned(record: journal.NotAsked | None, reasons: Iterable[str]) -> tuple[NotTuned, ...]:
+    """Every kind of call that was seen, with its count; kinds that never came are left out."""
+    found = [] if record is None else _counted(record)
+    return (*found, *(NotTuned("everything here", None, reason) for reason in reasons))
+
+
+def _counted(record: journal.NotAsked) -> list[NotTuned]:
+    kinds = [
+        ("send/recv and AlltoAll", record.send_recv, _SEND_RECV, _P2P_KNOBS),
+        ("symmetric kernels", record.symmetric, _SYMMETRIC, "NCCL_SYM_CTAS, NCCL_WIN_ENABLE=0"),
+        ("copy-engine collectives", record.copy_engine, _COPY_ENGINE, "NCCL_CTA_POLICY"),
+        ("calls without an algorithm on offer", record.nothing_offered, _NOTHING, ""),
+    ]
+    found = [NotTuned(what, count, why, instead) for what, count, why, instead in kinds if count]
+    if record.captured:
+        found.append(NotTuned("CUDA graphs", None, _CAPTURED, "replay a profile: it is in force at capture"))
+    if record.send_recv is None:
+        blind = "only the profiler half (NCCL_PROFILER_PLUGIN) hears of it"
+        found.append(NotTuned("send/recv, AlltoAll, copy engines", None, blind))
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lagom.doctor.config_fit import Fit
 from lagom.records import CommConfig
 
 
@@ -85,15 +86,6 @@ class CommunicatorStory:
     sites: tuple[SiteStory, ...] = ()
     rules: tuple[str, ...] = ()  # for calls that no site speaks for
     not_tuned: tuple[NotTuned, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Whether a profile would be replayed on this machine. ``refusal`` is the plugin's own sentence; empty = it fits
-    as far as it could be compared. ``unknown``: what only the job itself can tell."""
-
-    refusal: str
-    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lagom.environment import differences
-from lagom.explain.model import Fit
 from lagom.headroom import VARIABLE as HEADROOM
 from lagom.headroom import parse as parse_headroom
 from lagom.profile_file import Fingerprint, read_environment
@@ -15,6 +15,15 @@ from lagom.wire.layout import ffi
 from lagom.wire.library import library
 
 GPUS = Path("/proc/driver/nvidia/gpus")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether a profile would be replayed on this machine. ``refusal`` is the plugin's own sentence; empty = it fits
+    as far as it could be compared. ``unknown``: what only the job itself can tell."""
+
+    refusal: str
+    unknown: tuple[str, ...] = ()
 
 
 def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int | None = None) -> Fit:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lagom.explain.model import CommunicatorStory, Explanation, SiteStory
-from lagom.explain.place import fit
+from lagom.doctor.config_fit import fit
 from lagom.format import describe_rule, format_percent, format_version
 from lagom.profile_file import Fingerprint, Section, read_environment, read_evidence, read_profile
 from lagom.records import STOCK, CommConfig
+from lagom.report.run_model import CommunicatorStory, Explanation, SiteStory
 
 
 def explain(path: Path, environ: Mapping[str, str] | None = None) -> Explanation:

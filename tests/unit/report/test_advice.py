@@ -12,11 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from lagom import journal
-from lagom.advise import output
-from lagom.advise.from_bench import from_record
-from lagom.advise.from_log import from_log
-from lagom.advise.model import Advice, Advices, Standing, joined
-from lagom.advise.paired import paired, rounds_for
 from lagom.bench.store import BenchRecord, RunRecord, Window
 from lagom.cli.main import app
 from lagom.errors import UsageError
@@ -24,6 +19,10 @@ from lagom.journal import RunState
 from lagom.journal.schema import records_of
 from lagom.profile_file import Fingerprint, Section, read_environment, write_profile
 from lagom.records import Assignment, CommConfig, Function, Site
+from lagom.report import advice_text as output
+from lagom.report.advice import Advice, Advices, Standing, joined
+from lagom.report.advice_from_bench import from_record, paired, rounds_for
+from lagom.report.advice_from_log import from_log
 from lagom.search.session import Move
 
 SITES = (Site(0, Function.ALL_GATHER, 416 << 20, 12, "hidden"), Site(1, Function.ALL_GATHER, 2 << 30, 1, "exposed"))

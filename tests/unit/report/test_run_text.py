@@ -16,12 +16,14 @@ from typer.testing import CliRunner
 from lagom import journal
 from lagom.cli.explain import is_profile
 from lagom.cli.main import app
-from lagom.explain import log, place, show, words
-from lagom.explain.model import Explanation
+from lagom.doctor import config_fit
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
 from lagom.profile_file import Fingerprint, Section, write_profile
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Site
+from lagom.report import from_log as log
+from lagom.report import run_text as show
+from lagom.report.run_model import Explanation
 from lagom.search.session import Move
 from lagom.wire.plan import NO_LIMIT, Rule
 
@@ -186,7 +188,7 @@ def test_json_names_algorithms_as_nccl_does() -> None:
     ],
 )
 def test_nccls_own_chunk_is_told_only_where_its_rule_says(function: str, config: CommConfig, chunk: int | None) -> None:
-    assert words.default_chunk(function, config) == chunk
+    assert show.default_chunk(function, config) == chunk
 
 
 # -- profiles
@@ -240,9 +242,9 @@ def test_what_lagom_run_sets_is_no_reason_to_refuse(tmp_path: Path, monkeypatch:
 def test_the_nccl_of_another_version_is_refused(tmp_path: Path) -> None:
     wanted = Fingerprint(nccl_version=23007)
     file = profile(tmp_path, wanted)
-    assert "NCCL 23007 and this is 22809" in place.fit(file, wanted, {}, nccl=22809).refusal
-    assert place.fit(file, wanted, {}, nccl=23007).refusal == ""
-    assert place.fit(file, wanted, {}, nccl=0).unknown == ("the NCCL it loads",)
+    assert "NCCL 23007 and this is 22809" in config_fit.fit(file, wanted, {}, nccl=22809).refusal
+    assert config_fit.fit(file, wanted, {}, nccl=23007).refusal == ""
+    assert config_fit.fit(file, wanted, {}, nccl=0).unknown == ("the NCCL it loads",)
 
 
 def test_evidence_of_a_profile_is_told(tmp_path: Path) -> None:

@@ -7,16 +7,20 @@ so it is judged beside ``own:lagom``, the same search without it; beside stock i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from lagom.advise.model import Advice, Standing
-from lagom.advise.paired import Paired, believed, paired
+import numpy as np
+
 from lagom.bench.arms import parse_arms
-from lagom.bench.results import OWN_STOCK, Ratio, Result, results_of
+from lagom.bench.pairs import round_logs, rounds_of, sign_of
+from lagom.bench.results import OWN_STOCK, Ratio, Result, ratio_of, results_of
 from lagom.bench.store import BenchRecord, read_record
 from lagom.format import format_percent
 from lagom.headroom import NoHeadroom, parse
+from lagom.report.advice import Advice, Standing
+from lagom.search import statistics
 
 #: A gain below this is not worth a setting that somebody has to remember.
 WORTH = 1.005
@@ -128,3 +132,52 @@ def _environment(arm: str) -> dict[str, str]:
     found = next(one for one in parse_arms([arm]) if one.name == arm)
     asked = value.split(",")
     return {name: text for name, text in found.environ.items() if f"{name}={text}" in asked}
+
+
+# -- an arm beside another one of the same rounds of processes, and which of many such comparisons may be believed
+
+LEVEL = 0.05  # of all comparisons of one record together, two-sided
+SPARE = 2  # rounds more than the fewest that can show anything: one pair may fall the wrong way
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """``ratio``: how many times as fast as ``beside``; ``p``: two-sided, of as much in that direction by chance."""
+
+    arm: str
+    beside: str
+    ratio: Ratio
+    p: float
+
+
+def paired(record: BenchRecord, arm: str, beside: str) -> Paired | None:
+    """The arm against another, by rounds that have both; None where there is none.
+
+    A pair is two single processes, as everywhere in a benchmark (:func:`lagom.bench.pairs.round_logs`).
+    """
+    sign = sign_of(record)
+    logs = [sign * log for log in round_logs(rounds_of(record.runs), arm, beside)]
+    ratio = ratio_of(logs)
+    return None if ratio is None else Paired(arm, beside, ratio, _p(logs))
+
+
+def believed(found: Iterable[Paired], level: float = LEVEL) -> frozenset[str]:
+    """The arms that differ, of all that were looked at: Holm (1979), so that none of them does by chance in more than
+    ``level`` of all records, however many arms were tried."""
+    ordered = sorted(found, key=lambda one: one.p)
+    passed: list[str] = []
+    for place, one in enumerate(ordered):
+        if one.p > level / (len(ordered) - place):
+            break
+        passed.append(one.arm)
+    return frozenset(passed)
+
+
+def rounds_for(arms: int) -> int:
+    """Rounds in which one of so many arms can be shown to be better."""
+    return statistics.fewest_pairs(LEVEL / 2 / max(arms, 1)) + SPARE
+
+
+def _p(logs: Sequence[float]) -> float:
+    values = np.asarray(logs, dtype=float)
+    return min(1.0, 2.0 * min(statistics.signed_rank_p(values), statistics.signed_rank_p(-values)))

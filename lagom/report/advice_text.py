@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from lagom import environment
-from lagom.advise.from_bench import OWN_LAGOM
-from lagom.advise.model import Advice, Advices, Standing
-from lagom.advise.paired import rounds_for
 from lagom.errors import UsageError
 from lagom.profile_file import read_evidence, write_profile
+from lagom.report.advice import Advice, Advices, Standing
+from lagom.report.advice_from_bench import OWN_LAGOM, rounds_for
 
 SCHEMA = 1
 #: How Megatron calls a process group in its communicator file, by the description it gives torch and so NCCL

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lagom import metrics
 from lagom.errors import UsageError
-from lagom.metrics.families import Family
+from lagom.watch import prometheus as metrics
 from lagom.watch.build import build_job, counts_of
 from lagom.watch.log_view import LogView
+from lagom.watch.prometheus import Family
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase, SiteSnapshot, Speedup
 from tests.unit.watch.pictures import SEARCH, group, plan, region, slot
 

@@ -9,10 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from lagom.explain import words
-from lagom.explain.model import CommunicatorStory, Explanation, NotTuned, SiteStory, Trial
 from lagom.format import describe_config, format_bytes, format_factor, format_interval, format_time, nccl_name
-from lagom.records import CommConfig
+from lagom.records import Algorithm, CommConfig, Protocol
+from lagom.report.run_model import CommunicatorStory, Explanation, NotTuned, SiteStory, Trial
 
 SCHEMA = 1
 #: Rejected configs told of each site, the latest; `--all` tells every one.
@@ -91,8 +90,8 @@ def _site(site: SiteStory, everything: bool) -> Iterator[Line]:
     times = f", {site.calls} call{'s' if site.calls != 1 else ''} an iteration"
     head = f"site {site.index}: {nccl_name(site.function)} {format_bytes(site.bytes)}{context}{times}"
     yield 2, Text(head, style="cyan")
-    yield 4, Text(f"NCCL:  {words.by_itself(site.function, site.stock)}")
-    yield 4, Text(f"Lagom: {words.ours(site.ours)}", style="" if site.ours.is_stock else "green")
+    yield 4, Text(f"NCCL:  {by_itself(site.function, site.stock)}")
+    yield 4, Text(f"Lagom: {ours(site.ours)}", style="" if site.ours.is_stock else "green")
     if site.stock_ns and site.ours_ns is not None:
         times = f"{format_time(site.stock_ns)} -> {format_time(site.ours_ns)} an iteration"
         yield 4, Text(f"final A/B: its communication {times} ({format_factor(site.ours_ns / site.stock_ns)})")
@@ -156,3 +155,38 @@ def _plain(value: Any) -> Any:
 def _name(key: str, value: Any) -> Any:
     """Enumerations by their NCCL names."""
     return nccl_name(value) if value is not None and key in ("algorithm", "protocol") else _plain(value)
+
+
+# -- in NCCL's words
+
+
+def default_chunk(word: str, config: CommConfig) -> int | None:
+    """The chunk NCCL takes by itself for large messages, bytes; ``None`` where its rule needs more than this.
+
+    calcCollChunking of NCCL 2.22 to 2.32: an eighth of the buffer, four steps of it for Ring/Simple of AllGather,
+    ReduceScatter and AllReduce; LL halves the buffer. Under default buffer sizes.
+    """
+    if config.algorithm not in (Algorithm.RING, Algorithm.TREE) or config.protocol is None:
+        return None
+    if config.protocol is Protocol.LL:
+        return 32 << 10
+    if config.protocol is Protocol.LL128:
+        return 576_000 if config.algorithm is Algorithm.RING else None
+    wide = config.algorithm is Algorithm.RING and word in ("allgather", "reducescatter", "allreduce")
+    return (2 << 20) if wide else 512 << 10
+
+
+def by_itself(word: str, config: CommConfig | None) -> str:
+    """What NCCL would do: what was seen, and its rule for what nothing shows."""
+    if config is None or config == CommConfig():
+        return "not seen"
+    seen = describe_config(config)
+    if config.channels is None:
+        seen += ", channels not seen"
+    chunk = default_chunk(word, config) if config.chunk_bytes is None else None
+    return seen if chunk is None else f"{seen}, chunk {format_bytes(chunk)} (NCCL's rule, default buffers)"
+
+
+def ours(config: CommConfig) -> str:
+    """What is done instead, in terms of what is set."""
+    return "as NCCL" if config.is_stock else f"{describe_config(config)}; the rest as NCCL"
