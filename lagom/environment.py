@@ -48,6 +48,7 @@ KNOWN: Mapping[str, str] = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "hardware queues, and with them what can overlap",
 }
 MAX_VALUE = 63
+GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def told_by(environ: Mapping[str, str]) -> dict[str, str]:
@@ -81,3 +82,33 @@ def differences(wanted: Mapping[str, str], environ: Mapping[str, str] | None = N
         for name, value in wanted.items()
         if here.get(name) != value
     ]
+
+
+def conf_files() -> tuple[Path, ...]:
+    """The files that NCCL reads variables from, the first one wins. None of them overrides the environment."""
+    return Path("/etc/nccl.conf"), Path.home() / ".nccl.conf"
+
+
+def read_conf(file: Path) -> dict[str, str]:
+    """``NAME=value`` lines of an nccl.conf; empty if there is none."""
+    try:
+        lines = file.read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.lstrip().startswith("#"))
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def conf_settings() -> dict[str, str]:
+    """What NCCL would read from its files."""
+    return {name: value for file in reversed(conf_files()) for name, value in read_conf(file).items()}
+
+
+def gpu_here() -> str:
+    """Product name of the GPU at the smallest PCI address, as the plugin reads it; empty without a GPU."""
+    try:
+        first = min(entry.name for entry in GPUS.iterdir() if not entry.name.startswith("."))
+        lines = (GPUS / first / "information").read_text().splitlines()
+    except (OSError, ValueError):
+        return ""
+    return next((line.removeprefix("Model:").strip() for line in lines if line.startswith("Model:")), "")

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lagom.environment import differences
+from lagom.doctor.libraries import nccl_here
+from lagom.environment import differences, gpu_here
 from lagom.headroom import VARIABLE as HEADROOM
 from lagom.headroom import parse as parse_headroom
 from lagom.profile_file import Fingerprint, read_environment
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
-
-GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +46,6 @@ def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int |
     if not refusal and (different := differences(asked, environ)):
         refusal = f"the profile asks for an environment that is another here: {'; '.join(different)}."
     return Fit(refusal, tuple(unknown))
-
-
-def gpu_here() -> str:
-    """Product name of the GPU at the smallest PCI address, as the plugin reads it; empty without a GPU."""
-    try:
-        first = min(entry.name for entry in GPUS.iterdir() if not entry.name.startswith("."))
-        lines = (GPUS / first / "information").read_text().splitlines()
-    except (OSError, ValueError):
-        return ""
-    return next((line.removeprefix("Model:").strip() for line in lines if line.startswith("Model:")), "")
-
-
-def nccl_here(environ: Mapping[str, str]) -> int:
-    """Version code of the NCCL that a torch job would load in this environment; 0 where there is none."""
-    from lagom.doctor.libraries import library_version, loadable
-    from lagom.doctor.wheels import nccl_wheels, torch_here
-
-    found = loadable(environ, nccl_wheels(), torch_here())
-    version = library_version(found[0].path) if found else None
-    if version is None:
-        return 0
-    major, minor, patch = version
-    return major * 10000 + minor * 100 + patch
 
 
 def _mismatch(wanted: Fingerprint, here: Fingerprint, *, replace_unknown: bool) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lagom.doctor.finding import Finding, Level
 from lagom.doctor.values import check_values
+from lagom.environment import conf_files, read_conf
 from lagom.errors import LagomError
 from lagom.headroom import parse
 from lagom.settings import SETTINGS
@@ -36,8 +37,7 @@ OURS = "libnccl-tuner-lagom.so"
 
 def examine(environ: Mapping[str, str], files: tuple[Path, ...] | None = None) -> list[Finding]:
     """Every setting that bears on tuning, with where it comes from."""
-    conf_files = (Path("/etc/nccl.conf"), Path.home() / ".nccl.conf") if files is None else files
-    found = settings_in_force(environ, conf_files)
+    found = settings_in_force(environ, conf_files() if files is None else files)
     ours = "NCCL_MIN_NCHANNELS" if environ.get(HEADROOM) else ""
     findings = [
         Finding(
@@ -67,16 +67,6 @@ def settings_in_force(environ: Mapping[str, str], files: tuple[Path, ...]) -> di
         for name, value in read_conf(file).items():
             found.setdefault(name, (value, str(file)))
     return found
-
-
-def read_conf(file: Path) -> dict[str, str]:
-    """``NAME=value`` lines of an nccl.conf; empty if there is none."""
-    try:
-        lines = file.read_text(errors="replace").splitlines()
-    except OSError:
-        return {}
-    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.lstrip().startswith("#"))
-    return {name.strip(): value.strip() for name, value in pairs}
 
 
 def check_plugin_variable(name: str, setting: tuple[str, str] | None) -> Finding | None:

@@ -193,3 +193,13 @@ def library_version(path: Path) -> Version | None:
         return None
     code = asked.stdout.strip()
     return version_from_code(int(code)) if asked.returncode == 0 and code.isdigit() and int(code) > 0 else None
+
+
+def nccl_here(environ: Mapping[str, str]) -> int:
+    """Version code of the NCCL that a torch job would load in this environment; 0 where there is none."""
+    found = loadable(environ, nccl_wheels(), torch_here())
+    version = library_version(found[0].path) if found else None
+    if version is None:
+        return 0
+    major, minor, patch = version
+    return major * 10000 + minor * 100 + patch

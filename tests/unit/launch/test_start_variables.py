@@ -10,6 +10,7 @@ import pytest
 from lagom import headroom, journal
 from lagom.errors import LagomError, UsageError
 from lagom.headroom import Headroom, NoHeadroom
+from lagom.launch import choose_headroom
 from lagom.launch.start_variables import start_with
 from lagom.profile_file import Fingerprint, Section, write_profile
 from lagom.records import Algorithm, CommConfig, Function, Protocol, Site
@@ -24,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No logs of others, no GPU, no nccl.conf."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("lagom.doctor.config_fit.GPUS", tmp_path / "gpus")
+    monkeypatch.setattr("lagom.environment.GPUS", tmp_path / "gpus")
     monkeypatch.setattr("lagom.launch.start_variables.nccl_here", lambda environ: 0)
 
 
@@ -93,7 +94,7 @@ def test_a_log_that_is_of_something_else_is_refused(tmp_path: Path) -> None:
     assert start_with("8", other, None, {"NCCL_P2P_DISABLE": "1"}, JOB).variables["LAGOM_HEADROOM"] == "8:4"
 
 
-@pytest.mark.parametrize("name", [*headroom.USERS_OWN, *headroom.SIZES])
+@pytest.mark.parametrize("name", [*choose_headroom.USERS_OWN, *choose_headroom.SIZES])
 def test_the_users_own_settings_win(name: str, tmp_path: Path) -> None:
     refused(f"{name}=8", "32:24", None, None, **{name: "8"})
     (tmp_path / ".nccl.conf").write_text(f"{name}=8\n")

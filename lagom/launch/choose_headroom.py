@@ -1,0 +1,172 @@
+"""How many channels head-room adds and which number stock NCCL builds: known from a profile, a log, or the user.
+
+Stock's number must be known before the job starts, because nothing in a job with head-room shows it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lagom import journal
+from lagom.environment import conf_settings, gpu_here, told_by
+from lagom.errors import JournalError
+from lagom.headroom import MOST_CHANNELS, USUAL_THREADS, Headroom, NoHeadroom, parse
+from lagom.journal import RunState
+
+#: The user's own word on how many channels there are; with one of these there is nothing left to raise.
+USERS_OWN = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS", "NCCL_MIN_CTAS",
+             "NCCL_MAX_CTAS")  # fmt: skip
+#: These move the sizes from which on NCCL uses a channel, which stock's NC at a call is computed from.
+SIZES = ("NCCL_NTHREADS", "NCCL_LL128_NTHREADS", "NCCL_THREAD_THRESHOLDS")
+
+
+def refuse_headroom(environ: Mapping[str, str], command: list[str]) -> None:
+    """Raises :class:`NoHeadroom` where the user's settings or several nodes stand against it."""
+    files = conf_settings()
+    for name in (*USERS_OWN, *SIZES):
+        value = environ.get(name, "") or files.get(name, "")
+        if value:
+            why = (
+                "your own word on the number of channels"
+                if name in USERS_OWN
+                else "moves the sizes NCCL uses channels from"
+            )
+            raise NoHeadroom(f"{name}={value} is {why}, and wins; unset it to use head-room.")
+    if _several_nodes(environ, command):
+        raise NoHeadroom(
+            "the job runs on several nodes, where stock's channels are another matter; head-room is for one node."
+        )
+
+
+def _several_nodes(environ: Mapping[str, str], command: list[str]) -> bool:
+    for name in ("SLURM_NNODES", "SLURM_STEP_NUM_NODES", "OMPI_MCA_orte_num_nodes"):
+        if environ.get(name, "").isdecimal() and int(environ[name]) > 1:
+            return True
+    world, local = environ.get("WORLD_SIZE", ""), environ.get("LOCAL_WORLD_SIZE", "")
+    if world.isdecimal() and local.isdecimal() and int(world) > int(local):
+        return True
+    return _torchrun_nodes(command) not in ("", "1", "1:1")
+
+
+def _torchrun_nodes(command: list[str]) -> str:
+    """The value of ``--nnodes`` in a command line; empty where it is not said."""
+    for place, word in enumerate(command):
+        name, _, value = word.partition("=")
+        if name.replace("_", "-") == "--nnodes":
+            return value or (command[place + 1] if place + 1 < len(command) else "")
+    return ""
+
+
+def headroom_of_profile(asked: str, room: Headroom, profile: Path | None) -> Headroom:
+    """A profile knows them of the machine it was made on, and no other."""
+    from lagom.profile_file import read_profile
+
+    assert profile is not None
+    if asked.split(":")[0] != str(room.built) or (":" in asked and asked != str(room)):
+        raise NoHeadroom(f"the profile {profile} was made with head-room {room}; ask for --headroom {room.built}.")
+    made_on = read_profile(profile)[0].gpu
+    if made_on != gpu_here():
+        here = gpu_here() or "no GPU that is known"
+        raise NoHeadroom(f"the profile {profile} was made on {made_on or 'an unknown GPU'} and here is {here}.")
+    return room
+
+
+def headroom_of_log(asked: str, source: Path | None, environ: Mapping[str, str]) -> Headroom:
+    if ":" in asked:
+        return _checked(_wanted(asked, None, ""))
+    if source is not None:
+        file = journal.find_log(source)
+        return _wanted(asked, _fitting(file, environ), str(file))
+    for file in journal.own_logs(Path()):
+        if (run := _readable(file)) is not None and _tells_channels(run):
+            return _wanted(asked, _fitting(file, environ), str(file))
+    return _wanted(asked, None, "")
+
+
+def _tells_channels(run: RunState) -> bool:
+    """Whether a log says how many channels stock NCCL builds: that of a job with head-room does not."""
+    if run.start is not None and run.start.headroom:
+        return False
+    return any(comm.program is not None and comm.program.channels_built for comm in run.comms.values())
+
+
+def _readable(file: Path) -> RunState | None:
+    try:
+        return RunState(journal.read(file), keep_samples=False)
+    except JournalError:
+        return None
+
+
+def _fitting(file: Path, environ: Mapping[str, str]) -> RunState:
+    """The state of a log; raises :class:`NoHeadroom` if its job ran on another GPU or with other NCCL settings."""
+    run = RunState(journal.read(file), keep_samples=False)
+    for rank in run.ranks:
+        if rank.gpu != gpu_here():
+            raise NoHeadroom(
+                f"the job of {file} ran on {rank.gpu or 'an unknown GPU'} and here is {gpu_here() or 'none'}."
+            )
+    told = run.first_rank.environment if run.first_rank is not None else {}
+    other = sorted(set(told.items()) ^ set(told_by(environ).items()))
+    if other:
+        clause = ", ".join(f"{name}={value}" for name, value in other)
+        raise NoHeadroom(f"the job of {file} ran with other settings ({clause} on one side only); run it once as now.")
+    return run
+
+
+def _wanted(asked: str, run: RunState | None, source: str) -> Headroom:
+    """What ``--headroom`` asks for: ``32`` with stock's channels from the log of a job without head-room, ``run``
+    (``source`` names it), or ``32:24`` with stock's number said. Raises :class:`NoHeadroom` where it is not known."""
+    if ":" in asked:
+        found = parse(asked)
+        assert found is not None
+        return found
+    if not asked.isdecimal() or not asked.isascii():
+        raise NoHeadroom(f"--headroom {asked} is not understood; give a number of channels, like 32 or 32:24.")
+    if run is None:
+        raise NoHeadroom(
+            "how many channels NCCL builds here by itself is not known, and head-room must not change calls that are "
+            "not tuned; run the job once without --headroom (20 iterations are enough), or say the number that NCCL's "
+            f'own line tells under NCCL_DEBUG=INFO ("24 coll channels"): --headroom {asked}:24.'
+        )
+    stock, threads = _stock_channels(run, source)
+    return _checked(Headroom(int(asked), stock, threads))
+
+
+def _checked(headroom: Headroom) -> Headroom:
+    """The same; raises :class:`NoHeadroom` where there is none in it."""
+    if headroom.built > MOST_CHANNELS:
+        raise NoHeadroom(f"NCCL builds at most {MOST_CHANNELS} channels, and {headroom.built} were asked for.")
+    if headroom.built <= headroom.stock:
+        raise NoHeadroom(
+            f"NCCL builds {headroom.stock} channels here by itself; ask for more than that, or for no head-room."
+        )
+    return headroom
+
+
+def _stock_channels(run: RunState, source: str) -> tuple[int, int]:
+    """(channels NCCL built, threads of a RING/SIMPLE channel) in a job without head-room; raises :class:`NoHeadroom`
+    where its log does not say, or where communicators differ: one number must do for all of a job."""
+    if run.start is not None and run.start.headroom:
+        raise NoHeadroom(f"{source} is of a job with head-room, which does not show stock's channels; name another.")
+    seen: set[int] = set()
+    threads: set[int] = set()
+    for comm in run.comms.values():
+        if comm.program is not None and comm.program.channels_built:
+            seen.add(comm.program.channels_built)
+            stock = (site.stock for site in comm.program.sites if site.stock is not None)
+            threads |= {
+                pick.threads for pick in stock if (pick.algorithm, pick.protocol) == ("ring", "simple") and pick.threads
+            }
+    if not seen:
+        raise NoHeadroom(
+            f"{source} does not say how many channels NCCL built: no large ring or tree collective was seen by the "
+            "profiler half; run once more without --headroom and with NCCL_PROFILER_PLUGIN, or say it: "
+            "--headroom 32:24."
+        )
+    if len(seen) > 1:
+        raise NoHeadroom(
+            f"NCCL built {' and '.join(map(str, sorted(seen)))} channels for different communicators of {source}, and "
+            "head-room can put back one number only."
+        )
+    return seen.pop(), threads.pop() if len(threads) == 1 else USUAL_THREADS
