@@ -1,3 +1,28 @@
-"""Lagom: just the right amount of communication. An auto-tuner for stock NCCL in distributed PyTorch training."""
+"""Lagom: just the right amount of communication. An auto-tuner for stock NCCL in distributed PyTorch training.
+
+The names in ``__all__`` are the public API. Their modules are imported on first use, so that ``import lagom`` is fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lagom.timeline.overlap import Overlap, overlap
 
 __version__ = "0.1.0"
+__all__ = ["Overlap", "__version__", "overlap"]
+
+#: Public name -> the module that defines it.
+_MODULES = {"Overlap": "lagom.timeline.overlap", "overlap": "lagom.timeline.overlap"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -97,8 +97,9 @@ def profile(
 
     from rich.console import Console
 
-    from lagom import timeline
     from lagom.report import page, profile_report
+    from lagom.timeline.load import load_trace
+    from lagom.timeline.overlap import overlap
 
     if reference and simulate:
         raise UsageError("--reference goes with --trace; a simulated job brings its own reference trace.")
@@ -115,7 +116,7 @@ def profile(
         tables, calls, alone, source = _tables(traces, bool(trace), simulate, workload)
     if sms:
         tables = [replace(table, sms=sms) for table in tables]
-    found = timeline.profile(tables, _read(reference)[0] if reference else alone, calls)
+    found = overlap(tables, reference=load_trace(reference)[0] if reference else alone or None, calls=calls).profile
     written = profile_report.write_folder(found, out, source)
     if json_file is not None:
         page.write(json_file, json.dumps(profile_report.to_json(found, source), indent=2) + "\n")
@@ -185,20 +186,11 @@ def _tables(
     if paths and not traced:
         raise UsageError(f"put --trace before the traces: lagom profile --trace {paths[0]} ...")
     if paths:
+        from lagom.timeline.load import load_trace
+
         named = ", ".join(path.name for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
-        return *_read(paths), [], named
+        return *load_trace(paths), [], named
     return _simulated(_machine(simulate), _workload(workload))
-
-
-def _read(paths: list[Path]) -> tuple[list[KernelTable], Calls | None]:
-    """Traces, or what a live job recorded of itself; only the latter knows its calls. Raises TraceError."""
-    from lagom import timeline
-    from lagom.timeline.ring_records import has_records, load_records
-
-    for folder in (paths[0], paths[0] / "log"):
-        if len(paths) == 1 and has_records(folder):
-            return load_records(folder)
-    return timeline.load_all(paths), None
 
 
 def _simulated(machine: Machine, workload: Workload) -> tuple[list[KernelTable], None, list[KernelTable], str]:

@@ -18,6 +18,7 @@ from lagom.report import page
 from lagom.timeline import kineto
 from lagom.timeline.groups import describe_pattern
 from lagom.timeline.job_profile import PatternRow, Profile
+from lagom.timeline.overlap import measure_ranks
 from lagom.timeline.slowdowns import NOTEWORTHY, FamilySlowdown
 from lagom.timeline.trace_coverage import TIERS
 
@@ -280,16 +281,11 @@ def groups(profile: Profile) -> list[dict[str, Any]]:
 
 def by_rank(profile: Profile) -> list[dict[str, Any]]:
     """One row a rank: its own medians of Z, X, Y, what it waits in communication, and its contention overhead; ns."""
-    rows = []
-    for rank, wait, overhead in zip(profile.ranks, profile.combined.wait_ns, profile.overheads, strict=True):
-        times = rank.step_times().typical()
-        numbers = {"z": float(times.z), "x": float(times.x)}
-        hidden = {"y": float(times.y), "exposed": float(times.exposed)}
-        numbers |= hidden if profile.sees_compute else dict.fromkeys(hidden, math.nan)
-        rows.append(
-            {"rank": rank.table.rank, "steps": rank.steps.count, **numbers, "wait": wait, "overhead": overhead.share}
-        )
-    return rows
+    return [
+        {"rank": one.rank, "steps": one.iterations, "z": one.z_ns, "x": one.x_ns, "y": one.y_ns,
+         "exposed": one.exposed_ns, "wait": one.wait_ns, "overhead": one.overhead_share}
+        for one in measure_ranks(profile)
+    ]  # fmt: skip
 
 
 def _without_nan(value: Any) -> Any:

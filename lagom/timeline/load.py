@@ -12,7 +12,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from lagom.files import open_regular
 from lagom.timeline import kineto
 from lagom.timeline.kernel_table import KernelTable, build
 from lagom.timeline.kineto import NO_RANK, TraceError
-from lagom.timeline.ring_records import from_ring
+from lagom.timeline.ring_records import Recorded, from_ring, has_records, load_records
 
 __all__ = ["TraceError", "from_ring", "load", "load_all"]
 
@@ -46,6 +46,14 @@ def load_all(paths: Iterable[Path]) -> list[KernelTable]:
     if twice := [rank for rank, count in ranks.items() if count > 1]:
         raise TraceError(f"two traces are of rank {twice[0]}; give one trace a rank, all of one job.")
     return sorted(tables, key=lambda table: table.rank)
+
+
+def load_trace(paths: Sequence[Path]) -> Recorded | tuple[list[KernelTable], None]:
+    """The kernels in trace files, one a rank, or in the folder of a recording; only the latter holds the calls too."""
+    for folder in (paths[0], paths[0] / "log") if len(paths) == 1 else ():
+        if has_records(folder):
+            return load_records(folder)
+    return load_all(paths), None
 
 
 def _read(path: Path) -> list[KernelTable]:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from timeline_helpers import DATA
 
+import lagom
 from lagom.timeline import load
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.kernel_names import plain_name
@@ -34,11 +35,14 @@ def test_overlap_x_and_y_agree(path: Path) -> None:
     ratio, x, y, passed_over = through_hta(path)
     (table,) = load(path)
     ours = np.array([plain_name(name) not in passed_over for name in table.names])
-    busy = Busy.of(table.only(ours[table.name]))
+    same_kernels = table.only(ours[table.name])
+    busy = Busy.of(same_kernels)
     times = busy.between(table.start.min(), table.end.max())
     assert float(times.x) / 1000 == pytest.approx(x, rel=TOLERANCE)
     assert float(times.y) / 1000 == pytest.approx(y, rel=TOLERANCE)
     assert float(times.overlap_ratio) * 100 == pytest.approx(ratio, rel=TOLERANCE, abs=0.0051)  # HTA gives two decimals
+    (rank,) = lagom.overlap(same_kernels).ranks
+    assert rank.overlap_ratio == float(times.overlap_ratio)
 
 
 def through_hta(path: Path) -> tuple[float, float, float, set[str]]:
