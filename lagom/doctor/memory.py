@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from lagom.doctor.finding import Finding, Level
+from lagom.doctor import Finding, Level
 from lagom.errors import LagomError
 from lagom.format import format_bytes
 from lagom.settings import read

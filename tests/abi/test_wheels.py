@@ -20,8 +20,7 @@ from typing import Any
 import pytest
 
 from lagom.doctor import plugin
-from lagom.doctor.nccl_builds import build_id_of
-from lagom.doctor.nccl_versions import capabilities, threads_known, version_from_code
+from lagom.doctor.nccl_versions import build_id_of, capabilities, threads_known, version_from_code
 from lagom.wire.library import library as liblagom
 from tests.abi import ours
 from tests.abi.digest import BUILDS, LAYOUTS

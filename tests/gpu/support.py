@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lagom.doctor.nccl_builds import version_from_code
+from lagom.doctor.nccl_versions import version_from_code
 from lagom.wire.library import plugin_path
 
 JOBS = Path(__file__).parent / "jobs"

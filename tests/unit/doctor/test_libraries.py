@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lagom.doctor import libraries
-from lagom.doctor.finding import Finding, Level
-from lagom.doctor.nccl_builds import known_builds
-from lagom.doctor.wheels import nccl_wheels, torch_here
+from lagom.doctor import Finding, Level, libraries
+from lagom.doctor.libraries import nccl_wheels, torch_here
+from lagom.doctor.nccl_versions import known_builds
 
 
 @pytest.fixture(autouse=True)

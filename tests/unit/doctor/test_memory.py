@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.doctor import memory, plugin
-from lagom.doctor.finding import Level
+from lagom.doctor import Level, memory, plugin
 from lagom.wire.glance import glance
 from lagom.wire.region import Region, region_path, unlink_if_unheld
 

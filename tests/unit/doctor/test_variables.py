@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lagom.doctor import cupti, environment
-from lagom.doctor.finding import Level
-from lagom.doctor.nccl_builds import build_id_of, is_known, known_builds
+from lagom.doctor import Level, plugin, variables
 from lagom.doctor.nccl_versions import (
     beyond_what_is_known,
+    build_id_of,
     capabilities,
+    is_known,
+    known_builds,
     parse_version,
     support_table,
     threads_known,
@@ -21,16 +22,16 @@ from lagom.doctor.nccl_versions import (
 
 
 def texts(environ: dict[str, str], *files: Path) -> list[str]:
-    return [f"{finding.level.value}: {finding.text}" for finding in environment.examine(environ, files)]
+    return [f"{finding.level.value}: {finding.text}" for finding in variables.examine(environ, files)]
 
 
 def test_a_clean_environment_is_ok() -> None:
     assert texts({"PATH": "/bin"}) == ["ok: nothing is set that stands in the way"]
 
 
-@pytest.mark.parametrize("name", sorted(environment.LIMITS))
+@pytest.mark.parametrize("name", sorted(variables.LIMITS))
 def test_each_limit_is_named(name: str) -> None:
-    (finding,) = environment.examine({name: "1"}, ())
+    (finding,) = variables.examine({name: "1"}, ())
     assert finding.level is Level.NOTE
     assert f"{name}=1 (environment)" in finding.text
     assert name in finding.remedy
@@ -48,7 +49,7 @@ def test_another_tuner_is_a_problem_and_another_profiler_a_note() -> None:
     tuner, profiler = texts({"NCCL_TUNER_PLUGIN": "libother.so", "NCCL_PROFILER_PLUGIN": "inspector.so"})
     assert tuner.startswith("problem: NCCL_TUNER_PLUGIN=libother.so")
     assert profiler.startswith("note: NCCL_PROFILER_PLUGIN=inspector.so")
-    assert texts({"NCCL_TUNER_PLUGIN": f"/x/{environment.OURS}"}) == texts({})
+    assert texts({"NCCL_TUNER_PLUGIN": f"/x/{variables.OURS}"}) == texts({})
 
 
 def test_what_excludes_is_not_said_to_fix() -> None:
@@ -69,7 +70,7 @@ def test_cupti_is_found_in_a_toolkit_and_its_holder_named(tmp_path: Path) -> Non
     library.parent.mkdir(parents=True)
     library.touch()
     environ = {"CUDA_HOME": str(tmp_path), "CUDA_INJECTION64_PATH": "/opt/nsys/injection.so"}
-    found, holder = cupti.examine(environ, [])
+    found, holder = plugin.examine_cupti(environ, [])
     assert found.level is Level.OK
     assert "another tool (nsys?)" in holder.text
 
@@ -116,13 +117,13 @@ def test_the_support_table_has_a_row_for_each_entry() -> None:
 
 def test_head_room_by_hand_must_be_of_one_mind() -> None:
     room = {"LAGOM_HEADROOM": "32:24"}
-    (problem,) = environment.examine(room, ())
+    (problem,) = variables.examine(room, ())
     assert problem.level is Level.PROBLEM
     assert "NCCL_MIN_NCHANNELS is not set" in problem.text
     assert "NCCL_MIN_NCHANNELS=32" in problem.remedy
-    (fine,) = environment.examine({**room, "NCCL_MIN_NCHANNELS": "32"}, ())
+    (fine,) = variables.examine({**room, "NCCL_MIN_NCHANNELS": "32"}, ())
     assert fine.level is Level.OK
-    (wrong, *_) = environment.examine({"LAGOM_HEADROOM": "24:32"}, ())
+    (wrong, *_) = variables.examine({"LAGOM_HEADROOM": "24:32"}, ())
     assert wrong.level is Level.PROBLEM
 
 
@@ -141,7 +142,7 @@ def test_head_room_by_hand_must_be_of_one_mind() -> None:
     ],
 )
 def test_values_that_lead_nowhere_are_problems(name: str, value: str, clause: str) -> None:
-    (finding,) = environment.examine({name: value}, ())
+    (finding,) = variables.examine({name: value}, ())
     assert finding.level is Level.PROBLEM
     assert finding.text.startswith(f"{name}: ")
     assert clause in finding.text
