@@ -22,7 +22,7 @@ static bool refuse(char *reason, size_t room, const char *text)
 }
 
 /* What this process has read; false = no rules, and why. */
-static bool read_rules(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room)
+static bool read_rules(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     const char *pins = variable("LAGOM_SET");
     job->size_rules = (struct lagom_pledge){0};
@@ -32,7 +32,7 @@ static bool read_rules(struct lagom_job *job, const struct lagom_hello *hello, c
                       "be replayed: LAGOM_MODE=replay with LAGOM_PROFILE or LAGOM_SET.");
     }
     if (job->settings.profile[0] != '\0') {
-        return lagom_job_load_profile(job, hello, reason, room) == NULL &&
+        return lagom_job_load_profile(job, info, reason, room) == NULL &&
                lagom_size_rules_of_profile(&job->profile, &job->size_rules, reason, room);
     }
     return pins != NULL ? lagom_size_rules_of_text(pins, &job->size_rules, reason, room)
@@ -49,10 +49,10 @@ static const char *withheld_rules(uint32_t withheld)
                : "";
 }
 
-static void restrict_rules(struct lagom_job *job, const struct lagom_hello *hello)
+static void restrict_rules(struct lagom_job *job, const struct lagom_init_info *info)
 {
     bool user_chooses = variable("NCCL_ALGO") != NULL || variable("NCCL_PROTO") != NULL;
-    uint32_t withheld = lagom_size_rules_restrict(&job->size_rules, hello->tuner_api, user_chooses);
+    uint32_t withheld = lagom_size_rules_restrict(&job->size_rules, info->tuner_api, user_chooses);
     if (withheld == 0) {
         return;
     }
@@ -81,26 +81,26 @@ static void say_what_holds(struct lagom_job *job, enum lagom_pledge_result resul
     }
 }
 
-static enum lagom_standing stand_aside(struct lagom_job *job, const char *reason)
+static enum lagom_standing fall_back(struct lagom_job *job, const char *reason)
 {
     lagom_job_remark(job, "no size rules here, NCCL runs stock: %s", reason);
-    return LAGOM_ASIDE;
+    return LAGOM_FALLBACK;
 }
 
 /* A rank that cannot use the region still follows what it has read: the others do, and read the same. Only a job without
  * a name is left alone as a whole: every rank of it sees that it has none. */
-enum lagom_standing lagom_by_size_join(struct lagom_job *job, const struct lagom_hello *hello)
+enum lagom_standing lagom_by_size_join(struct lagom_job *job, const struct lagom_init_info *info)
 {
     char key[LAGOM_PATH_BYTES], reason[LAGOM_PATH_BYTES], unused[LAGOM_PATH_BYTES];
     if (!lagom_job_key(key, 0)) {
-        return stand_aside(job, "the job has no name by which its ranks find each other; set LAGOM_JOB_ID.");
+        return fall_back(job, "the job has no name by which its ranks find each other; set LAGOM_JOB_ID.");
     }
-    lagom_job_join_region(job, hello, unused, sizeof(unused));
-    bool has_rules = read_rules(job, hello, reason, sizeof(reason));
-    restrict_rules(job, hello);
+    lagom_job_join_region(job, info, unused, sizeof(unused));
+    bool has_rules = read_rules(job, info, reason, sizeof(reason));
+    restrict_rules(job, info);
     enum lagom_pledge_result result = lagom_pledge_settle(&job->mapping, &job->size_rules);
     if (job->size_rules.rule_count == 0) {
-        return stand_aside(job, has_rules ? "another process of this node had read none before." : reason);
+        return fall_back(job, has_rules ? "another process of this node had read none before." : reason);
     }
     say_what_holds(job, result);
     return LAGOM_BY_SIZE;

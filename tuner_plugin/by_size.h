@@ -5,7 +5,7 @@
 
 #include "tuner_plugin/job.h"
 
-/* LAGOM_BY_SIZE with job->size_rules, or LAGOM_ASIDE. */
-enum lagom_standing lagom_by_size_join(struct lagom_job *job, const struct lagom_hello *hello);
+/* LAGOM_BY_SIZE with job->size_rules, or LAGOM_FALLBACK. */
+enum lagom_standing lagom_by_size_join(struct lagom_job *job, const struct lagom_init_info *info);
 
 #endif

@@ -12,13 +12,13 @@ static void add_one(uint64_t *counter)
     lagom_store_relaxed(counter, lagom_load_relaxed(counter) + 1);
 }
 
-static bool apply_threads(struct lagom_member *member, const struct lagom_pick *pick, struct lagom_config *config)
+static bool apply_threads(struct lagom_comm_context *comm, const struct lagom_pick *pick, struct lagom_config *config)
 {
     if (config->threads == 0) {
         return false;
     }
     if (pick->algorithm == LAGOM_RING &&
-        lagom_threads_set(&member->threads, pick->protocol, config->threads, config->channels != 0)) {
+        lagom_threads_set(&comm->threads, pick->protocol, config->threads, config->channels != 0)) {
         return true;
     }
     config->threads = 0;
@@ -26,49 +26,49 @@ static bool apply_threads(struct lagom_member *member, const struct lagom_pick *
 }
 
 /* getChunkSize will come for it. */
-static bool apply_chunk(const struct lagom_member *member, struct lagom_config *config)
+static bool apply_chunk(const struct lagom_comm_context *comm, struct lagom_config *config)
 {
-    if (config->chunk_bytes != 0 && !member->chunk_possible) {
+    if (config->chunk_bytes != 0 && !comm->chunk_possible) {
         config->chunk_bytes = 0;
     }
     return config->chunk_bytes != 0;
 }
 
 /* Does what the config asks for, and takes out of it what is not possible here. true = something was changed. */
-static bool apply(struct lagom_member *member, const struct lagom_question *question,
+static bool apply(struct lagom_comm_context *comm, const struct lagom_question *question,
                   const struct lagom_cost_table *table, const struct lagom_pick *stock, const struct lagom_pick *pick,
                   struct lagom_config *config)
 {
     bool changed = lagom_apply_algorithm(table, stock, pick, config);
-    config->channels = lagom_built_channels_bound(&member->channels, question->function, config->channels);
-    changed |= lagom_apply_channels(question->channels, pick->algorithm, member->nodes, config);
-    changed |= apply_threads(member, pick, config);
-    changed |= apply_chunk(member, config);
+    config->channels = lagom_built_channels_bound(&comm->channels, question->function, config->channels);
+    changed |= lagom_apply_channels(question->channels, pick->algorithm, comm->nodes, config);
+    changed |= apply_threads(comm, pick, config);
+    changed |= apply_chunk(comm, config);
     return changed;
 }
 
 /* NCCL's thread table is filled by now. A guard that fails here is told where doctor and the controller look. */
-__attribute__((noinline, cold)) static void confirm_threads(struct lagom_member *member)
+__attribute__((noinline, cold)) static void confirm_threads(struct lagom_comm_context *comm)
 {
     char reason[LAGOM_PATH_BYTES];
-    bool was_possible = member->threads.possible;
-    if (!lagom_threads_confirm(&member->threads, reason, sizeof(reason)) && was_possible) {
-        member->agreement.no_threads = true;
-        __atomic_fetch_and(&member->process->knobs, ~(uint32_t)LAGOM_KNOB_THREADS, __ATOMIC_RELAXED);
-        lagom_threads_remark(member->process, reason);
+    bool was_possible = comm->threads.possible;
+    if (!lagom_threads_confirm(&comm->threads, reason, sizeof(reason)) && was_possible) {
+        comm->agreement.no_threads = true;
+        __atomic_fetch_and(&comm->process->knobs, ~(uint32_t)LAGOM_KNOB_THREADS, __ATOMIC_RELAXED);
+        lagom_threads_remark(comm->process, reason);
     }
 }
 
 /* Without the profiler half nothing tells of a graph capture; but during one NCCL registers buffers. */
-static void note_registered(struct lagom_member *member)
+static void note_registered(struct lagom_comm_context *comm)
 {
-    if (!member->captures_known) {
-        lagom_store_relaxed(&member->slot->capturing, (uint64_t)1);
+    if (!comm->captures_known) {
+        lagom_store_relaxed(&comm->slot->capturing, (uint64_t)1);
     }
 }
 
 /* From the config to NCCL. Returns enum lagom_call_flags; *pick is what NCCL will use. */
-static uint8_t carry_out(struct lagom_member *member, const struct lagom_question *question,
+static uint8_t carry_out(struct lagom_comm_context *comm, const struct lagom_question *question,
                          const struct lagom_cost_table *table, const struct lagom_pick *stock, struct lagom_pick *pick,
                          struct lagom_config *config)
 {
@@ -81,10 +81,10 @@ static uint8_t carry_out(struct lagom_member *member, const struct lagom_questio
         *pick = *stock;
         return LAGOM_CALL_UNAVAILABLE;
     }
-    if (!apply(member, question, table, stock, pick, config)) {
+    if (!apply(comm, question, table, stock, pick, config)) {
         return 0;
     }
-    add_one(&member->slot->applied);
+    add_one(&comm->slot->applied);
     return LAGOM_CALL_APPLIED;
 }
 
@@ -102,43 +102,43 @@ static bool is_estimate(const struct lagom_question *question)
     return question->pipe_ops == 0;
 }
 
-static void prepare_first_call(struct lagom_member *member)
+static void prepare_first_call(struct lagom_comm_context *comm)
 {
-    if (!member->threads.confirmed) {
-        lagom_built_channels_look(&member->channels);
-        confirm_threads(member);
+    if (!comm->threads.confirmed) {
+        lagom_built_channels_look(&comm->channels);
+        confirm_threads(comm);
     }
 }
 
-void lagom_decide(struct lagom_member *member, const struct lagom_question *question)
+void lagom_decide(struct lagom_comm_context *comm, const struct lagom_question *question)
 {
     struct lagom_cost_table table;
     struct lagom_pick stock = LAGOM_NO_PICK;
     if (lagom_cost_table_open(&table, question->costs, question->algorithms, question->protocols)) {
         stock = lagom_cost_table_stock(&table);
     }
-    lagom_threads_restore(&member->threads);
+    lagom_threads_restore(&comm->threads);
     if (__builtin_expect(is_estimate(question), false)) {
         return; /* stock's answer */
     }
     if (__builtin_expect(!is_call(question, &stock), false)) {
-        add_one(&member->slot->uncounted);
+        add_one(&comm->slot->uncounted);
         return;
     }
-    prepare_first_call(member);
+    prepare_first_call(comm);
     if (question->registered) {
-        note_registered(member);
+        note_registered(comm);
     }
     struct lagom_decision decision =
-        lagom_agreement_decide(&member->agreement, (uint32_t)question->function, question->bytes);
+        lagom_agreement_decide(&comm->agreement, (uint32_t)question->function, question->bytes);
     struct lagom_pick pick = stock;
-    uint8_t flags = carry_out(member, question, &table, &stock, &pick, &decision.choice.config);
+    uint8_t flags = carry_out(comm, question, &table, &stock, &pick, &decision.choice.config);
     if (decision.choice.config.channels == 0) {
-        lagom_headroom_keep_stock(question, &pick, member->ranks);
+        lagom_headroom_keep_stock(question, &pick, comm->ranks);
     }
-    if (member->chunk_possible) {
-        lagom_chunk_list_add(&member->chunks, (uint32_t)question->function, pick.algorithm, pick.protocol,
+    if (comm->chunk_possible) {
+        lagom_chunk_list_add(&comm->chunks, (uint32_t)question->function, pick.algorithm, pick.protocol,
                              decision.choice.config.chunk_bytes);
     }
-    lagom_watch(member, question, &decision, &stock, flags);
+    lagom_watch(comm, question, &decision, &stock, flags);
 }

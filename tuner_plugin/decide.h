@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#include "tuner_plugin/member.h"
+#include "tuner_plugin/comm_context.h"
 
 struct lagom_question {
     int function;
@@ -21,6 +21,6 @@ struct lagom_question {
     int *channels;
 };
 
-void lagom_decide(struct lagom_member *member, const struct lagom_question *question);
+void lagom_decide(struct lagom_comm_context *comm, const struct lagom_question *question);
 
 #endif

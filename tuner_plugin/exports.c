@@ -39,8 +39,8 @@ static int get_coll_info(void *context, int function, size_t bytes, int pipe_ops
     if (context != NULL && !inert()) {
         const struct lagom_question question =
             question_of(function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
-        if (__builtin_expect(lagom_is_bystander(context), false)) {
-            lagom_bystander_decide(context, &question);
+        if (__builtin_expect(lagom_is_passthrough(context), false)) {
+            lagom_passthrough_decide(context, &question);
         } else {
             lagom_decide(context, &question);
         }
@@ -53,11 +53,11 @@ static int get_chunk_size(void *context, int function, size_t bytes, int algorit
 {
     (void)bytes; /* one channel's share: see chunk.h */
     (void)channels;
-    struct lagom_member *member = context;
-    if (member != NULL && chunk != NULL && !inert() && !lagom_is_bystander(member)) {
-        lagom_chunk_list_apply(&member->chunks, function, algorithm, protocol, chunk);
-        if (member->measuring) {
-            lagom_launch_order_launching(&member->launches);
+    struct lagom_comm_context *comm = context;
+    if (comm != NULL && chunk != NULL && !inert() && !lagom_is_passthrough(comm)) {
+        lagom_chunk_list_apply(&comm->chunks, function, algorithm, protocol, chunk);
+        if (comm->measuring) {
+            lagom_launch_order_launching(&comm->launches);
         }
     }
     return NCCL_SUCCESS;
@@ -73,9 +73,9 @@ static int leave(void *context)
 static int init_without_id(size_t ranks, size_t nodes, nccl_log_function log, void **context, uint32_t api,
                            const void *return_address)
 {
-    const struct lagom_hello hello = {
+    const struct lagom_init_info info = {
         .context_place = context, .ranks = (uint32_t)ranks, .nodes = (uint32_t)nodes, .tuner_api = api};
-    lagom_plugin_enter(&hello, log, return_address);
+    lagom_plugin_enter(&info, log, return_address);
     return NCCL_SUCCESS;
 }
 
@@ -142,13 +142,13 @@ static int leave_v4(void *context)
 static int init_with_id(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log,
                         uint32_t api, const void *return_address)
 {
-    const struct lagom_hello hello = {.context_place = context,
-                                      .comm_id = comm_id,
-                                      .comm_id_known = true,
-                                      .ranks = (uint32_t)ranks,
-                                      .nodes = (uint32_t)nodes,
-                                      .tuner_api = api};
-    lagom_plugin_enter(&hello, log, return_address);
+    const struct lagom_init_info info = {.context_place = context,
+                                         .comm_id = comm_id,
+                                         .comm_id_known = true,
+                                         .ranks = (uint32_t)ranks,
+                                         .nodes = (uint32_t)nodes,
+                                         .tuner_api = api};
+    lagom_plugin_enter(&info, log, return_address);
     return NCCL_SUCCESS;
 }
 
@@ -178,10 +178,10 @@ EXPORT const struct nccl_tuner_v6 ncclTunerPlugin_v6 = {NAME, init_v6, get_coll_
 
 /* ---- Profiler --------------------------------------------------------------------------------------------------- */
 
-static int profiler_init(void **context, const struct lagom_profiler_hello *hello)
+static int profiler_init(void **context, const struct lagom_profiler_init_info *info)
 {
     if (context != NULL) {
-        *context = lagom_plugin_wanted() ? lagom_profiler_init(hello) : NULL;
+        *context = lagom_plugin_wanted() ? lagom_profiler_init(info) : NULL;
     }
     return NCCL_SUCCESS;
 }
@@ -191,21 +191,21 @@ static int profiler_init_v4(void **context, int *mask, const char *name, uint64_
                             int rank, nccl_log_function log)
 {
     (void)log;
-    return profiler_init(context, &(struct lagom_profiler_hello){4, comm_id, mask, name, nodes, ranks, rank});
+    return profiler_init(context, &(struct lagom_profiler_init_info){4, comm_id, mask, name, nodes, ranks, rank});
 }
 
 static int profiler_init_v5(void **context, uint64_t comm_id, int *mask, const char *name, int nodes, int ranks,
                             int rank, nccl_log_function log)
 {
     (void)log;
-    return profiler_init(context, &(struct lagom_profiler_hello){5, comm_id, mask, name, nodes, ranks, rank});
+    return profiler_init(context, &(struct lagom_profiler_init_info){5, comm_id, mask, name, nodes, ranks, rank});
 }
 
 static int profiler_init_v6(void **context, uint64_t comm_id, int *mask, const char *name, int nodes, int ranks,
                             int rank, nccl_log_function log)
 {
     (void)log;
-    return profiler_init(context, &(struct lagom_profiler_hello){6, comm_id, mask, name, nodes, ranks, rank});
+    return profiler_init(context, &(struct lagom_profiler_init_info){6, comm_id, mask, name, nodes, ranks, rank});
 }
 
 /* From 2.31. */
@@ -213,7 +213,7 @@ static int profiler_init_v7(void **context, uint64_t comm_id, int *mask, const c
                             int rank, nccl_log_function log)
 {
     (void)log;
-    return profiler_init(context, &(struct lagom_profiler_hello){7, comm_id, mask, name, nodes, ranks, rank});
+    return profiler_init(context, &(struct lagom_profiler_init_info){7, comm_id, mask, name, nodes, ranks, rank});
 }
 
 static int start_event(void *context, void **handle, uint64_t type, void *parent, const union nccl_event_body *body)

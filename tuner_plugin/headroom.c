@@ -83,10 +83,10 @@ void lagom_headroom_keep_stock(const struct lagom_question *question, const stru
 }
 
 /* One a size: communicators come and go, and few sizes do. */
-void *lagom_bystander_for(uint32_t ranks)
+void *lagom_passthrough_for(uint32_t ranks)
 {
-    static struct lagom_bystander *all; /* under the plugin's lock */
-    struct lagom_bystander *mine = all;
+    static struct lagom_passthrough *all; /* under the plugin's lock */
+    struct lagom_passthrough *mine = all;
     if (lagom_headroom.stock == 0) {
         return NULL;
     }
@@ -101,7 +101,7 @@ void *lagom_bystander_for(uint32_t ranks)
     return mine;
 }
 
-void lagom_bystander_decide(const struct lagom_bystander *bystander, const struct lagom_question *question)
+void lagom_passthrough_decide(const struct lagom_passthrough *passthrough, const struct lagom_question *question)
 {
     struct lagom_cost_table table;
     if (question->channels == NULL ||
@@ -110,6 +110,6 @@ void lagom_bystander_decide(const struct lagom_bystander *bystander, const struc
     }
     struct lagom_pick stock = lagom_cost_table_stock(&table);
     if (stock.index >= 0) {
-        lagom_headroom_keep_stock(question, &stock, bystander->ranks);
+        lagom_headroom_keep_stock(question, &stock, passthrough->ranks);
     }
 }

@@ -3,7 +3,7 @@
  * NCCL_MIN_NCHANNELS makes NCCL build `built` channels instead of the `stock` it would have built. Every call that no
  * plan speaks for must go on as if it had not, from the first one, whatever becomes of region, controller or profile. So
  * stock's NC is put back here, as a pure function of the environment, the communicator's size, the algorithm and
- * protocol, and the call's bytes: the same on every rank, also on one that could not join (a bystander).
+ * protocol, and the call's bytes: the same on every rank, also on one that could not join (a passthrough context).
  *
  * NCCL's own rule (enqueue.cc, 2.24 to 2.32): as many channels as it built, less one for as long as a channel would get
  * fewer bytes than threads x threshold. Below stock x that size NCCL stops at fewer than `stock` by itself, with or
@@ -39,22 +39,23 @@ uint32_t lagom_headroom_pin(const struct lagom_headroom *headroom, int algorithm
 /* The same, written where NCCL looks. */
 void lagom_headroom_keep_stock(const struct lagom_question *question, const struct lagom_pick *pick, uint32_t ranks);
 
-/* ---- Ranks that are no members ---------------------------------------------------------------------------------- */
+/* ---- Communicators that are not tuned
+ * ------------------------------------------------------------------------------------ */
 
 /* What stands behind the context of a communicator that this process could not join, or in LAGOM_MODE=off. */
-struct lagom_bystander {
-    const void *region; /* NULL, where a member has its region */
+struct lagom_passthrough {
+    const void *region; /* NULL, where struct lagom_comm_context has its region */
     uint32_t ranks;
-    struct lagom_bystander *next;
+    struct lagom_passthrough *next;
 };
 
-static inline bool lagom_is_bystander(const void *context)
+static inline bool lagom_is_passthrough(const void *context)
 {
-    return ((const struct lagom_bystander *)context)->region == NULL;
+    return ((const struct lagom_passthrough *)context)->region == NULL;
 }
 
 /* NULL without head-room (then NCCL is not to call us at all), or without memory. Never freed. */
-void *lagom_bystander_for(uint32_t ranks);
-void lagom_bystander_decide(const struct lagom_bystander *bystander, const struct lagom_question *question);
+void *lagom_passthrough_for(uint32_t ranks);
+void lagom_passthrough_decide(const struct lagom_passthrough *passthrough, const struct lagom_question *question);
 
 #endif

@@ -52,35 +52,35 @@ void lagom_job_remark_also(struct lagom_job *job, const char *text)
 
 /* ---- Joining ---------------------------------------------------------------------------------------------------- */
 
-static uint32_t knobs_of(const struct lagom_hello *hello)
+static uint32_t knobs_of(const struct lagom_init_info *info)
 {
     uint32_t knobs = LAGOM_KNOB_CHANNELS | LAGOM_KNOB_ALGORITHM;
-    knobs |= hello->tuner_api >= 6 ? LAGOM_KNOB_CHUNK : 0;
-    knobs |= hello->comm_id_known ? LAGOM_KNOB_ONLINE : 0;
+    knobs |= info->tuner_api >= 6 ? LAGOM_KNOB_CHUNK : 0;
+    knobs |= info->comm_id_known ? LAGOM_KNOB_ONLINE : 0;
     return knobs; /* threads: known only at a communicator */
 }
 
-static void describe_process(struct lagom_job *job, const struct lagom_hello *hello)
+static void describe_process(struct lagom_job *job, const struct lagom_init_info *info)
 {
     struct lagom_process *process = &job->mapping.region->processes[job->mapping.process];
     process->nccl_version = (uint32_t)job->caller.version;
-    process->tuner_api = hello->tuner_api;
+    process->tuner_api = info->tuner_api;
     process->profiler_api = lagom_profiler_api();
     memcpy(process->libnccl, job->caller.path, sizeof(process->libnccl));
     lagom_gpu_name(process->gpu);
     process->traits = lagom_peer_access() ? LAGOM_TRAIT_PEER_ACCESS : 0;
-    lagom_store_release(&process->knobs, knobs_of(hello));
+    lagom_store_release(&process->knobs, knobs_of(info));
 }
 
-bool lagom_job_join_region(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room)
+bool lagom_job_join_region(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     char key[LAGOM_PATH_BYTES];
-    lagom_job_key(key, hello->comm_id);
+    lagom_job_key(key, info->comm_id);
     enum lagom_clock clock = job->settings.simulated_clock ? LAGOM_CLOCK_SIMULATED : LAGOM_CLOCK_MONOTONIC;
     enum lagom_region_fault fault = lagom_region_join(&job->mapping, key, clock);
     if (fault == LAGOM_REGION_OK) {
-        describe_process(job, hello);
-        lagom_folder_name(&job->settings, job->mapping.region->header.created_ns, hello->nodes > 1, job->folder);
+        describe_process(job, info);
+        lagom_folder_name(&job->settings, job->mapping.region->header.created_ns, info->nodes > 1, job->folder);
         return true;
     }
     snprintf(reason, room, "%s%s%s", lagom_region_fault_text(fault), job->mapping.error == 0 ? "" : " ",
@@ -88,10 +88,10 @@ bool lagom_job_join_region(struct lagom_job *job, const struct lagom_hello *hell
     return false;
 }
 
-static bool join_region(struct lagom_job *job, const struct lagom_hello *hello)
+static bool join_region(struct lagom_job *job, const struct lagom_init_info *info)
 {
     char reason[LAGOM_PATH_BYTES];
-    if (lagom_job_join_region(job, hello, reason, sizeof(reason))) {
+    if (lagom_job_join_region(job, info, reason, sizeof(reason))) {
         return true;
     }
     lagom_job_remark(job, "no tuning here, NCCL runs stock: %s", reason);
@@ -100,24 +100,24 @@ static bool join_region(struct lagom_job *job, const struct lagom_hello *hello)
 
 /* ---- Replay ----------------------------------------------------------------------------------------------------- */
 
-static void fingerprint_here(const struct lagom_job *job, const struct lagom_hello *hello,
+static void fingerprint_here(const struct lagom_job *job, const struct lagom_init_info *info,
                              struct lagom_fingerprint *here)
 {
     *here = (struct lagom_fingerprint){.nccl_version = (uint32_t)job->caller.version,
-                                       .ranks = hello->ranks,
-                                       .nodes = hello->nodes,
+                                       .ranks = info->ranks,
+                                       .nodes = info->nodes,
                                        .p2p = lagom_peer_access()};
     lagom_job_size(&here->ranks, &here->nodes);
     lagom_gpu_name(here->gpu);
 }
 
-const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room)
+const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     struct lagom_fingerprint here;
     if (lagom_profile_load(job->settings.profile, &job->profile, reason, room) != 0) {
         return reason;
     }
-    fingerprint_here(job, hello, &here);
+    fingerprint_here(job, info, &here);
     const char *why = lagom_fingerprint_mismatch(&job->profile.fingerprint, &here, reason, room);
     if (why == NULL) {
         why = lagom_environment_mismatch(job->profile.environment, job->profile.environment_count, reason, room);
@@ -130,7 +130,7 @@ const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_hel
 
 /* What becomes of a job whose profile is not replayed. It is not tuned where no rank may start a controller and none
  * runs already, nor without ids: then nothing is ever agreed. */
-static const char *instead_of_replay(const struct lagom_job *job, const struct lagom_hello *hello, bool must)
+static const char *instead_of_replay(const struct lagom_job *job, const struct lagom_init_info *info, bool must)
 {
     if (must) {
         return "runs stock";
@@ -139,11 +139,11 @@ static const char *instead_of_replay(const struct lagom_job *job, const struct l
     if (!has_controller) {
         return "runs stock, and LAGOM_CONTROLLER=none starts nobody to tune it";
     }
-    return hello->comm_id_known ? "starts stock and is tuned" : "runs stock";
+    return info->comm_id_known ? "starts stock and is tuned" : "runs stock";
 }
 
 /* false = LAGOM_MODE=replay without a profile that fits: stock. */
-static bool choose_between_replay_and_tune(struct lagom_job *job, const struct lagom_hello *hello)
+static bool choose_between_replay_and_tune(struct lagom_job *job, const struct lagom_init_info *info)
 {
     char reason[LAGOM_PATH_BYTES];
     bool must = job->settings.mode == LAGOM_MODE_REPLAY;
@@ -151,10 +151,10 @@ static bool choose_between_replay_and_tune(struct lagom_job *job, const struct l
         return true;
     }
     const char *why = job->settings.profile[0] == '\0' ? "LAGOM_MODE=replay, but LAGOM_PROFILE names no file."
-                                                       : lagom_job_load_profile(job, hello, reason, sizeof(reason));
+                                                       : lagom_job_load_profile(job, info, reason, sizeof(reason));
     job->replaying = why == NULL;
     if (why != NULL) {
-        lagom_job_remark(job, "profile not replayed, NCCL %s: %s", instead_of_replay(job, hello, must), why);
+        lagom_job_remark(job, "profile not replayed, NCCL %s: %s", instead_of_replay(job, info, must), why);
     }
     return job->replaying || !must;
 }
@@ -172,9 +172,9 @@ static bool claim(const struct lagom_job *job)
 }
 
 /* Not where no rank could follow it: without ids nothing is ever agreed. */
-static bool controller_is_mine_to_start(const struct lagom_job *job, const struct lagom_hello *hello)
+static bool controller_is_mine_to_start(const struct lagom_job *job, const struct lagom_init_info *info)
 {
-    return hello->comm_id_known && job->settings.spawn && !job->replaying &&
+    return info->comm_id_known && job->settings.spawn && !job->replaying &&
            !lagom_region_controller_alive(&job->mapping) && claim(job);
 }
 
@@ -197,7 +197,7 @@ static void start_controller(struct lagom_job *job)
     }
 }
 
-enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_hello *hello, nccl_log_function log,
+enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_init_info *info, nccl_log_function log,
                                    const void *return_address)
 {
     lagom_log_open(log, job->settings.log_level);
@@ -209,16 +209,16 @@ enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_hel
                               "calls may use every channel NCCL builds.");
     }
     if (job->settings.mode == LAGOM_MODE_OFF) {
-        return LAGOM_ASIDE;
+        return LAGOM_FALLBACK;
     }
     lagom_caller_find(&job->caller, log, return_address);
-    if (!hello->comm_id_known && lagom_sizes_only(job->caller.version)) {
-        return lagom_by_size_join(job, hello);
+    if (!info->comm_id_known && lagom_sizes_only(job->caller.version)) {
+        return lagom_by_size_join(job, info);
     }
-    if (!join_region(job, hello) || !choose_between_replay_and_tune(job, hello)) {
-        return LAGOM_ASIDE;
+    if (!join_region(job, info) || !choose_between_replay_and_tune(job, info)) {
+        return LAGOM_FALLBACK;
     }
-    if (controller_is_mine_to_start(job, hello)) {
+    if (controller_is_mine_to_start(job, info)) {
         start_controller(job);
     } else if (job->replaying && speaks(job)) {
         lagom_say("replaying %s", job->settings.profile);

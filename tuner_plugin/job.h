@@ -9,13 +9,13 @@
 #include "profile/profile_text.h"
 #include "shm/region.h"
 #include "tuner_plugin/caller.h"
-#include "tuner_plugin/member.h"
+#include "tuner_plugin/comm_context.h"
 #include "tuner_plugin/nccl_abi.h"
 #include "tuner_plugin/settings.h"
 
 enum lagom_standing {
-    LAGOM_NOT_YET = 0, /* no communicator yet */
-    LAGOM_ASIDE = 1,   /* NCCL goes on stock, for good; why was said */
+    LAGOM_NOT_YET = 0,  /* no communicator yet */
+    LAGOM_FALLBACK = 1, /* NCCL goes on stock, for good; why was said */
     LAGOM_JOINED = 2,
     LAGOM_BY_SIZE = 3, /* an NCCL that tells no ids: job.size_rules decide (size_rules.h) */
 };
@@ -32,13 +32,14 @@ struct lagom_job {
 };
 
 /* settings are read. Never LAGOM_NOT_YET. */
-enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_hello *hello, nccl_log_function log,
+enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_init_info *info, nccl_log_function log,
                                    const void *return_address);
 
 /* The parts of it. false = stock, with one sentence. */
-bool lagom_job_join_region(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room);
+bool lagom_job_join_region(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room);
 /* NULL = the profile is loaded and fits; else why not. */
-const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_hello *hello, char *reason, size_t room);
+const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_init_info *info, char *reason,
+                                   size_t room);
 
 /* Why something is not possible here: kept for doctor and the controller, in NCCL's log, and once a node on stderr. */
 __attribute__((format(printf, 2, 3))) void lagom_job_remark(struct lagom_job *job, const char *format, ...);

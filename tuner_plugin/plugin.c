@@ -9,7 +9,7 @@
 #include "tuner_plugin/headroom.h"
 #include "tuner_plugin/job.h"
 #include "tuner_plugin/log.h"
-#include "tuner_plugin/member_make.h"
+#include "tuner_plugin/comm_create.h"
 #include "tuner_plugin/sized.h"
 #include "tuner_plugin/spans.h"
 #include "tuner_plugin/timeline.h"
@@ -30,7 +30,7 @@ static struct {
     bool remarked_unknown_id;
     bool remarked_no_place;
     bool remarked_double;
-    uint32_t members;
+    uint32_t comms;
     struct lagom_job job;
     struct size_count sizes[SIZES_REMEMBERED];
 } plugin = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -90,15 +90,15 @@ bool lagom_plugin_wanted(void)
 /* ---- Communicators ---------------------------------------------------------------------------------------------- */
 
 /* How many communicators of this size this process had made before. */
-static uint32_t ordinal_of(const struct lagom_hello *hello)
+static uint32_t ordinal_of(const struct lagom_init_info *info)
 {
     for (uint32_t i = 0; i < SIZES_REMEMBERED; i++) {
         struct size_count *size = &plugin.sizes[i];
-        if (size->made != 0 && size->ranks != hello->ranks) {
+        if (size->made != 0 && size->ranks != info->ranks) {
             continue;
         }
-        if (size->made == 0 || size->last_id != hello->comm_id) {
-            *size = (struct size_count){.ranks = hello->ranks, .made = size->made + 1, .last_id = hello->comm_id};
+        if (size->made == 0 || size->last_id != info->comm_id) {
+            *size = (struct size_count){.ranks = info->ranks, .made = size->made + 1, .last_id = info->comm_id};
         }
         return size->made - 1;
     }
@@ -108,14 +108,14 @@ static uint32_t ordinal_of(const struct lagom_hello *hello)
 /* Another process holds the table locked, and NCCL's init waits with us: nothing is entered any more. */
 static void give_up(void)
 {
-    plugin.standing = LAGOM_ASIDE;
+    plugin.standing = LAGOM_FALLBACK;
     lagom_job_remark(&plugin.job,
                      "another process kept the job's shared table locked for 2 s: every communicator made from now on "
                      "falls back to NCCL. Look for a stopped process of this job.");
 }
 
 /* What keeps a communicator from being tuned although everything else is there: each once a process. */
-static void remark_untunable(const struct lagom_hello *hello, const struct lagom_member *member)
+static void remark_untunable(const struct lagom_init_info *info, const struct lagom_comm_context *comm)
 {
     char text[LAGOM_PATH_BYTES];
     const struct lagom_header *header = &plugin.job.mapping.region->header;
@@ -128,37 +128,38 @@ static void remark_untunable(const struct lagom_hello *hello, const struct lagom
                  refused, LAGOM_MAX_PLANS, LAGOM_MAX_CALL_RINGS);
         lagom_job_remark_also(&plugin.job, text);
     }
-    if (member != NULL && !plugin.remarked_double &&
-        lagom_publish_has_double(plugin.job.mapping.region, lagom_load_relaxed(&member->slot->communicator))) {
+    if (comm != NULL && !plugin.remarked_double &&
+        lagom_publish_has_double(plugin.job.mapping.region, lagom_load_relaxed(&comm->slot->communicator))) {
         plugin.remarked_double = true;
         snprintf(text, sizeof(text),
-                 "a rank of communicator %016" PRIx64 " (%" PRIu32 " ranks) is registered twice, or cannot be told from "
+                 "a rank of communicator %016" PRIx64 " (%" PRIu32
+                 " ranks) is registered twice, or cannot be told from "
                  "another one of its process; the communicator falls back to NCCL.",
-                 hello->comm_id, hello->ranks);
+                 info->comm_id, info->ranks);
         lagom_job_remark_also(&plugin.job, text);
     }
 }
 
-static struct lagom_member *make_member(const struct lagom_hello *hello, struct lagom_profiled *profiled)
+static struct lagom_comm_context *create_comm(const struct lagom_init_info *info, struct lagom_profiled *profiled)
 {
     char reason[LAGOM_PATH_BYTES];
-    const struct lagom_membership membership = {.mapping = &plugin.job.mapping,
-                                                .profile = plugin.job.replaying ? &plugin.job.profile : NULL,
-                                                .ordinal = ordinal_of(hello),
-                                                .threads_wanted = plugin.job.settings.threads,
-                                                .nccl_version = plugin.job.caller.version,
-                                                .build = lagom_build_of(&plugin.job.caller)};
-    struct lagom_member *member = lagom_member_make(&membership, hello, profiled, reason, sizeof(reason));
-    if (member == NULL && lagom_region_gave_up()) {
+    const struct lagom_comm_options options = {.mapping = &plugin.job.mapping,
+                                               .profile = plugin.job.replaying ? &plugin.job.profile : NULL,
+                                               .ordinal = ordinal_of(info),
+                                               .threads_wanted = plugin.job.settings.threads,
+                                               .nccl_version = plugin.job.caller.version,
+                                               .build = lagom_build_of(&plugin.job.caller)};
+    struct lagom_comm_context *comm = lagom_comm_create(&options, info, profiled, reason, sizeof(reason));
+    if (comm == NULL && lagom_region_gave_up()) {
         give_up();
         return NULL;
     }
-    remark_untunable(hello, member);
-    if (member == NULL) {
-        lagom_log(NCCL_LOG_INFO, "communicator %016" PRIx64 " of %" PRIu32 " ranks: %s", hello->comm_id, hello->ranks,
+    remark_untunable(info, comm);
+    if (comm == NULL) {
+        lagom_log(NCCL_LOG_INFO, "communicator %016" PRIx64 " of %" PRIu32 " ranks: %s", info->comm_id, info->ranks,
                   reason);
     }
-    return member;
+    return comm;
 }
 
 static bool wants_timeline(void)
@@ -168,29 +169,29 @@ static bool wants_timeline(void)
 }
 
 /* The timeline's thread lives as long as there is a communicator: NCCL may let go of the plugin with the last one. */
-static struct lagom_member *count_in(struct lagom_member *member)
+static struct lagom_comm_context *count_in(struct lagom_comm_context *comm)
 {
-    if (member != NULL && plugin.members++ == 0 && wants_timeline()) {
+    if (comm != NULL && plugin.comms++ == 0 && wants_timeline()) {
         const struct lagom_mapping *mapping = &plugin.job.mapping;
         const char *missing = lagom_kernels_open(mapping->region, mapping->process);
         if (missing != NULL) {
             lagom_job_remark_also(&plugin.job, missing);
         }
     }
-    return member;
+    return comm;
 }
 
 /* Tuner v4 is not told the communicator's id; on 2.27 the profiler half is. An id of 0 means "none" in the region. */
-static void complete(struct lagom_hello *hello, const struct lagom_profiled *profiled)
+static void complete(struct lagom_init_info *info, const struct lagom_profiled *profiled)
 {
-    if (!hello->comm_id_known && profiled != NULL) {
-        hello->comm_id = profiled->comm_id;
-        hello->comm_id_known = true;
+    if (!info->comm_id_known && profiled != NULL) {
+        info->comm_id = profiled->comm_id;
+        info->comm_id_known = true;
     }
-    hello->comm_id = hello->comm_id_known && hello->comm_id == 0 ? 1 : hello->comm_id;
+    info->comm_id = info->comm_id_known && info->comm_id == 0 ? 1 : info->comm_id;
 }
 
-static void say_loaded(const struct lagom_hello *hello, const struct lagom_profiled *profiled)
+static void say_loaded(const struct lagom_init_info *info, const struct lagom_profiled *profiled)
 {
     char rank[16] = "?"; /* only the profiler half is told */
     if (profiled != NULL) {
@@ -200,9 +201,9 @@ static void say_loaded(const struct lagom_hello *hello, const struct lagom_profi
     lagom_log(NCCL_LOG_INFO,
               "loaded v%s, tuner API v%" PRIu32 ", profiler API v%" PRIu32
               ", NCCL %d.%d.%d from %s, mode %s, rank %s of %" PRIu32 ", log %s",
-              LAGOM_VERSION, hello->tuner_api, lagom_profiler_api(), v / 10000, v / 100 % 100, v % 100,
+              LAGOM_VERSION, info->tuner_api, lagom_profiler_api(), v / 10000, v / 100 % 100, v % 100,
               plugin.job.caller.path[0] == '\0' ? "an unknown file" : plugin.job.caller.path,
-              lagom_mode_name(plugin.job.settings.mode), rank, hello->ranks, plugin.job.folder);
+              lagom_mode_name(plugin.job.settings.mode), rank, info->ranks, plugin.job.folder);
 }
 
 static void remark_unknown_id(void)
@@ -216,57 +217,57 @@ static void remark_unknown_id(void)
     }
 }
 
-/* A member, a communicator by size rules, or NULL. */
-static void *enter(const struct lagom_hello *said, nccl_log_function log, const void *return_address)
+/* The context of a tuned communicator, of one that goes by size rules, or NULL. */
+static void *enter(const struct lagom_init_info *said, nccl_log_function log, const void *return_address)
 {
     struct lagom_profiled *profiled =
         lagom_profiler_announced(said->comm_id_known, said->comm_id, said->ranks, said->nodes);
-    struct lagom_hello hello = *said;
-    complete(&hello, profiled);
+    struct lagom_init_info info = *said;
+    complete(&info, profiled);
     if (plugin.standing == LAGOM_NOT_YET) {
-        plugin.standing = lagom_job_join(&plugin.job, &hello, log, return_address);
-        if (plugin.standing != LAGOM_ASIDE) {
-            say_loaded(&hello, profiled);
+        plugin.standing = lagom_job_join(&plugin.job, &info, log, return_address);
+        if (plugin.standing != LAGOM_FALLBACK) {
+            say_loaded(&info, profiled);
         }
     }
-    if (plugin.standing == LAGOM_BY_SIZE && !hello.comm_id_known) {
-        return lagom_sized_make(&plugin.job.size_rules, hello.ranks, hello.nodes);
+    if (plugin.standing == LAGOM_BY_SIZE && !info.comm_id_known) {
+        return lagom_sized_make(&plugin.job.size_rules, info.ranks, info.nodes);
     }
     if (plugin.standing != LAGOM_JOINED) {
         return NULL;
     }
-    if (!hello.comm_id_known) {
+    if (!info.comm_id_known) {
         remark_unknown_id();
         return NULL;
     }
-    return count_in(make_member(&hello, profiled));
+    return count_in(create_comm(&info, profiled));
 }
 
-void lagom_plugin_enter(const struct lagom_hello *hello, nccl_log_function log, const void *return_address)
+void lagom_plugin_enter(const struct lagom_init_info *info, nccl_log_function log, const void *return_address)
 {
-    if (hello->context_place == NULL) {
+    if (info->context_place == NULL) {
         return;
     }
-    *hello->context_place = NULL;
-    if (hello->ranks < 2 || lagom_load_relaxed(&lagom_plugin_inert) || lagom_settings_nothing_wanted()) {
+    *info->context_place = NULL;
+    if (info->ranks < 2 || lagom_load_relaxed(&lagom_plugin_inert) || lagom_settings_nothing_wanted()) {
         return; /* NCCL never asks about a communicator of one */
     }
     lock();
     settings();
-    void *context = enter(hello, log, return_address);
-    *hello->context_place = context != NULL ? context : lagom_bystander_for(hello->ranks);
+    void *context = enter(info, log, return_address);
+    *info->context_place = context != NULL ? context : lagom_passthrough_for(info->ranks);
     unlock();
     lagom_log_flush();
 }
 
-void lagom_plugin_leave(struct lagom_member *member)
+void lagom_plugin_leave(struct lagom_comm_context *comm)
 {
-    if (member == NULL || lagom_is_bystander(member) || lagom_load_relaxed(&lagom_plugin_inert)) {
+    if (comm == NULL || lagom_is_passthrough(comm) || lagom_load_relaxed(&lagom_plugin_inert)) {
         return;
     }
     lock();
-    lagom_member_end(member, &plugin.job.mapping);
-    if (--plugin.members == 0) {
+    lagom_comm_destroy(comm, &plugin.job.mapping);
+    if (--plugin.comms == 0) {
         lagom_kernels_close();
     }
     unlock();

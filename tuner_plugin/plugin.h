@@ -10,15 +10,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tuner_plugin/member.h"
+#include "tuner_plugin/comm_context.h"
 #include "tuner_plugin/nccl_abi.h"
 
 #define LAGOM_VERSION "0.1.0"
 
 /* Tuner init of one communicator: leaves its context, or NULL = NCCL goes on without us. With head-room a communicator
- * that is not joined gets a bystander (headroom.h) instead: every rank must go on with stock's channels. */
-void lagom_plugin_enter(const struct lagom_hello *hello, nccl_log_function log, const void *return_address);
-void lagom_plugin_leave(struct lagom_member *member);
+ * that is not joined gets a passthrough context (headroom.h) instead: every rank must go on with stock's channels. */
+void lagom_plugin_enter(const struct lagom_init_info *info, nccl_log_function log, const void *return_address);
+void lagom_plugin_leave(struct lagom_comm_context *comm);
 
 /* Whether the profiler half may hand out contexts: not in LAGOM_MODE=off, not in a forked child. */
 bool lagom_plugin_wanted(void);

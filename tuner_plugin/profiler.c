@@ -7,7 +7,7 @@
 #include "tuner_plugin/call_clock.h"
 #include "tuner_plugin/gpu_times.h"
 #include "tuner_plugin/measured.h"
-#include "tuner_plugin/member.h"
+#include "tuner_plugin/comm_context.h"
 #include "tuner_plugin/plugin.h"
 #include "tuner_plugin/spans.h"
 #include "tuner_plugin/timeline.h"
@@ -33,29 +33,29 @@ static struct lagom_profiled *take_place(void)
     return NULL;
 }
 
-struct lagom_profiled *lagom_profiler_init(const struct lagom_profiler_hello *hello)
+struct lagom_profiled *lagom_profiler_init(const struct lagom_profiler_init_info *info)
 {
     struct lagom_profiled *profiled = take_place();
-    lagom_store_relaxed(&loaded_api, hello->api);
+    lagom_store_relaxed(&loaded_api, info->api);
     announced = profiled;
     if (profiled == NULL) {
         return NULL;
     }
-    profiled->api = hello->api;
-    profiled->rank = (uint32_t)hello->rank;
-    profiled->ranks = (uint32_t)hello->ranks;
-    profiled->nodes = (uint32_t)hello->nodes;
-    profiled->comm_id = hello->comm_id;
-    profiled->mask = lagom_event_mask_of(hello->mask, hello->api);
-    lagom_store_release(&profiled->member, NULL);
-    snprintf(profiled->name, sizeof(profiled->name), "%s", hello->name == NULL ? "" : hello->name);
+    profiled->api = info->api;
+    profiled->rank = (uint32_t)info->rank;
+    profiled->ranks = (uint32_t)info->ranks;
+    profiled->nodes = (uint32_t)info->nodes;
+    profiled->comm_id = info->comm_id;
+    profiled->mask = lagom_event_mask_of(info->mask, info->api);
+    lagom_store_release(&profiled->comm, NULL);
+    snprintf(profiled->name, sizeof(profiled->name), "%s", info->name == NULL ? "" : info->name);
     return profiled;
 }
 
 void lagom_profiler_finalize(struct lagom_profiled *profiled)
 {
     if (profiled != NULL) {
-        lagom_store_release(&profiled->member, NULL);
+        lagom_store_release(&profiled->comm, NULL);
         lagom_store_release(&profiled->used, 0u); /* pairs with take_place */
     }
 }
@@ -74,10 +74,10 @@ struct lagom_profiled *lagom_profiler_announced(bool comm_id_known, uint64_t com
     return same ? profiled : NULL;
 }
 
-void lagom_profiler_link(struct lagom_profiled *profiled, struct lagom_member *member)
+void lagom_profiler_link(struct lagom_profiled *profiled, struct lagom_comm_context *comm)
 {
     if (profiled != NULL) {
-        lagom_store_release(&profiled->member, member); /* pairs with the events' acquire */
+        lagom_store_release(&profiled->comm, comm); /* pairs with the events' acquire */
         lagom_event_mask_tuned(profiled->mask, 1);
     }
 }
@@ -91,7 +91,7 @@ void lagom_profiler_unlink(struct lagom_profiled *profiled, bool was_measuring)
         lagom_event_mask_measured(profiled->mask, -1);
     }
     lagom_event_mask_tuned(profiled->mask, -1);
-    lagom_store_release(&profiled->member, NULL);
+    lagom_store_release(&profiled->comm, NULL);
 }
 
 void lagom_profiler_measure(struct lagom_profiled *profiled, bool on)
@@ -102,25 +102,25 @@ void lagom_profiler_measure(struct lagom_profiled *profiled, bool on)
 /* ---- Events ----------------------------------------------------------------------------------------------------- */
 
 /* As getCollInfo counts: for AllGather and ReduceScatter, of all ranks. */
-static uint64_t bytes_asked(const struct lagom_member *member, int function, const struct nccl_event_coll *coll)
+static uint64_t bytes_asked(const struct lagom_comm_context *comm, int function, const struct nccl_event_coll *coll)
 {
     bool of_all_ranks = function == LAGOM_ALL_GATHER || function == LAGOM_REDUCE_SCATTER;
     uint64_t bytes = coll->count * lagom_type_bytes(coll->type);
-    return of_all_ranks ? bytes * member->ranks : bytes;
+    return of_all_ranks ? bytes * comm->ranks : bytes;
 }
 
-static struct lagom_measured describe(struct lagom_member *member, const struct nccl_event_coll *coll)
+static struct lagom_measured describe(struct lagom_comm_context *comm, const struct nccl_event_coll *coll)
 {
     int function = lagom_function_number(coll->function);
-    uint64_t bytes = bytes_asked(member, function, coll);
+    uint64_t bytes = bytes_asked(comm, function, coll);
     uint64_t call = LAGOM_UNKNOWN_CALL, called_ns = 0;
     if (function >= 0 && bytes > 0) {
-        call = lagom_launch_order_match(&member->launches, (uint32_t)function, bytes, &called_ns);
+        call = lagom_launch_order_match(&comm->launches, (uint32_t)function, bytes, &called_ns);
     }
     const struct lagom_kernel_span span = {
         .call = call,
         .bytes = bytes,
-        .slot = member->slot_index,
+        .slot = comm->slot_index,
         .channels = coll->channels,
         .threads = (uint16_t)(coll->warps * WARP),
         .kind = LAGOM_SPAN_COLLECTIVE,
@@ -128,25 +128,25 @@ static struct lagom_measured describe(struct lagom_member *member, const struct 
         .algorithm = (int8_t)lagom_algorithm_number(coll->algorithm),
         .protocol = (int8_t)lagom_protocol_number(coll->protocol),
         .sequence = (uint32_t)coll->sequence,
-        .untold = lagom_gpu_times_refuted(member->slot_index),
+        .untold = lagom_gpu_times_refuted(comm->slot_index),
     };
-    return (struct lagom_measured){.span = span, .called_ns = member->simulated_clock ? 0 : called_ns};
+    return (struct lagom_measured){.span = span, .called_ns = comm->simulated_clock ? 0 : called_ns};
 }
 
-/* Launches come from several threads: not the member's own clock. */
-static uint64_t now_for(const struct lagom_member *member)
+/* Launches come from several threads: not the context's own clock. */
+static uint64_t now_for(const struct lagom_comm_context *comm)
 {
-    return member->simulated_clock ? lagom_load_relaxed(&member->process->simulated_now_ns) : lagom_monotonic_ns();
+    return comm->simulated_clock ? lagom_load_relaxed(&comm->process->simulated_now_ns) : lagom_monotonic_ns();
 }
 
 /* A collective is being launched: say at once what it really runs with, and wait for its channels' times. */
-static void *coll_started(struct lagom_member *member, const struct nccl_event_coll *coll)
+static void *coll_started(struct lagom_comm_context *comm, const struct nccl_event_coll *coll)
 {
-    struct lagom_measured of = describe(member, coll);
-    lagom_built_channels_saw(&member->channels, of.span.algorithm, coll->channels);
+    struct lagom_measured of = describe(comm, coll);
+    lagom_built_channels_saw(&comm->channels, of.span.algorithm, coll->channels);
     of.span.source = LAGOM_SPAN_NCCL_EVENT;
-    of.span.start_ns = of.span.end_ns = now_for(member);
-    lagom_span_push(member->region, member->process_index, &of.span);
+    of.span.start_ns = of.span.end_ns = now_for(comm);
+    lagom_span_push(comm->region, comm->process_index, &of.span);
     lagom_kernels_launched(&of.span);
     of.span.source = LAGOM_SPAN_NCCL_KERNEL;
     return coll->channels == 0 ? NULL : lagom_measured_begin(&of);
@@ -157,29 +157,29 @@ static void count_one(uint64_t *counter)
     lagom_fetch_add(counter, 1); /* send and receive may be launched by several threads */
 }
 
-static void note_capture(struct lagom_member *member, bool captured)
+static void note_capture(struct lagom_comm_context *comm, bool captured)
 {
     if (captured) {
-        lagom_store_relaxed(&member->slot->capturing, (uint64_t)1);
+        lagom_store_relaxed(&comm->slot->capturing, (uint64_t)1);
     }
 }
 
-static void *member_event(struct lagom_member *member, uint64_t type, const union nccl_event_body *body)
+static void *handle_comm_event(struct lagom_comm_context *comm, uint64_t type, const union nccl_event_body *body)
 {
     switch (type) {
-    case NCCL_EVENT_COLL: return coll_started(member, &body->coll);
+    case NCCL_EVENT_COLL: return coll_started(comm, &body->coll);
     case NCCL_EVENT_P2P: /* from v5 on counted when called, not again when launched */
-        if (member->profiled->api < 5) {
-            count_one(&member->slot->untunable_p2p);
+        if (comm->profiled->api < 5) {
+            count_one(&comm->slot->untunable_p2p);
         }
         break;
     case NCCL_EVENT_P2P_API:
-        count_one(&member->slot->untunable_p2p);
-        note_capture(member, body->p2p_api.graph_captured);
+        count_one(&comm->slot->untunable_p2p);
+        note_capture(comm, body->p2p_api.graph_captured);
         break;
-    case NCCL_EVENT_COLL_API: note_capture(member, body->coll_api.graph_captured); break;
-    case NCCL_EVENT_GROUP_API: note_capture(member, body->group_api.graph_captured); break;
-    case NCCL_EVENT_CE_COLL: count_one(&member->slot->untunable_copy_engine); break;
+    case NCCL_EVENT_COLL_API: note_capture(comm, body->coll_api.graph_captured); break;
+    case NCCL_EVENT_GROUP_API: note_capture(comm, body->group_api.graph_captured); break;
+    case NCCL_EVENT_CE_COLL: count_one(&comm->slot->untunable_copy_engine); break;
     default: break;
     }
     return NULL;
@@ -212,19 +212,21 @@ void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void 
     if (type == NCCL_EVENT_KERNEL_CH) { /* late, on a proxy thread: the context may be somebody else's by now */
         return channel_started(parent, body->kernel_ch.gpu_ns);
     }
-    struct lagom_member *member = profiled == NULL ? NULL : lagom_load_acquire(&profiled->member); /* pairs with link */
+    struct lagom_comm_context *comm =
+        profiled == NULL ? NULL : lagom_load_acquire(&profiled->comm); /* pairs with link */
     if (type == NCCL_EVENT_KERNEL_LAUNCH) { /* also of a communicator that is not ours: the order is everybody's */
-        lagom_kernels_launch_begins(member == NULL ? LAGOM_UNKNOWN_RANK : member->slot_index);
+        lagom_kernels_launch_begins(comm == NULL ? LAGOM_UNKNOWN_RANK : comm->slot_index);
         return &launch_bracket;
     }
-    return member == NULL ? NULL : member_event(member, type, body);
+    return comm == NULL ? NULL : handle_comm_event(comm, type, body);
 }
 
 void lagom_profiler_symmetric(struct lagom_profiled *profiled)
 {
-    struct lagom_member *member = profiled == NULL ? NULL : lagom_load_acquire(&profiled->member); /* pairs with link */
-    if (member != NULL) {
-        count_one(&member->slot->untunable_symmetric);
+    struct lagom_comm_context *comm =
+        profiled == NULL ? NULL : lagom_load_acquire(&profiled->comm); /* pairs with link */
+    if (comm != NULL) {
+        count_one(&comm->slot->untunable_symmetric);
     }
 }
 

@@ -14,7 +14,7 @@
 #include "tuner_plugin/event_mask.h"
 #include "tuner_plugin/nccl_abi.h"
 
-struct lagom_member;
+struct lagom_comm_context;
 
 /* One communicator as the profiler half sees it. From a fixed table, never freed: an event may come late. */
 struct lagom_profiled {
@@ -25,11 +25,11 @@ struct lagom_profiled {
     uint32_t nodes;
     uint64_t comm_id;
     struct lagom_event_mask *mask;
-    struct lagom_member *member; /* atomic; NULL before tuner init and after its finalize */
+    struct lagom_comm_context *comm; /* atomic; NULL before tuner init and after its finalize */
     char name[LAGOM_NAME_BYTES]; /* process-group name; empty = none */
 };
 
-struct lagom_profiler_hello {
+struct lagom_profiler_init_info {
     uint32_t api;
     uint64_t comm_id;
     int *mask;
@@ -40,7 +40,7 @@ struct lagom_profiler_hello {
 };
 
 /* NULL when the table is full: NCCL then sends this communicator's events with a NULL context. */
-struct lagom_profiled *lagom_profiler_init(const struct lagom_profiler_hello *hello);
+struct lagom_profiled *lagom_profiler_init(const struct lagom_profiler_init_info *info);
 void lagom_profiler_finalize(struct lagom_profiled *profiled);
 
 /* Version 4..7 of the profiler half as loaded; 0 = it is not. */
@@ -50,8 +50,8 @@ uint32_t lagom_profiler_api(void);
  * another communicator. Given out once. */
 struct lagom_profiled *lagom_profiler_announced(bool comm_id_known, uint64_t comm_id, uint32_t ranks, uint32_t nodes);
 
-/* Tuner init and finalize: events reach the member in between. */
-void lagom_profiler_link(struct lagom_profiled *profiled, struct lagom_member *member);
+/* Tuner init and finalize: events reach the communicator's context in between. */
+void lagom_profiler_link(struct lagom_profiled *profiled, struct lagom_comm_context *comm);
 void lagom_profiler_unlink(struct lagom_profiled *profiled, bool was_measuring);
 
 /* Starts and stops the timing of collectives called from now on. */

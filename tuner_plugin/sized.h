@@ -9,7 +9,7 @@
 #include "protocol/lagom_protocol.h"
 #include "tuner_plugin/decide.h"
 
-/* A member's context begins with its region; what is not a member begins with NULL and says what it is. */
+/* The context of a tuned communicator begins with its region; any other begins with NULL and says what it is. */
 #define LAGOM_SIZED_MARK 0x53495a45u
 
 struct lagom_sized {

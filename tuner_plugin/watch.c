@@ -4,10 +4,10 @@
 #include "tuner_plugin/profiler.h"
 #include "tuner_plugin/timeline.h"
 
-static uint64_t now_for(struct lagom_member *member)
+static uint64_t now_for(struct lagom_comm_context *comm)
 {
-    return member->simulated_clock ? lagom_load_relaxed(&member->process->simulated_now_ns)
-                                   : lagom_call_clock_now(&member->clock);
+    return comm->simulated_clock ? lagom_load_relaxed(&comm->process->simulated_now_ns)
+                                 : lagom_call_clock_now(&comm->clock);
 }
 
 static uint8_t all_flags(const struct lagom_question *question, const struct lagom_decision *decision, uint8_t flags)
@@ -19,12 +19,12 @@ static uint8_t all_flags(const struct lagom_question *question, const struct lag
     return flags;
 }
 
-static void record(struct lagom_member *member, const struct lagom_question *question,
+static void record(struct lagom_comm_context *comm, const struct lagom_question *question,
                    const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags)
 {
     const struct lagom_call_record call = {
         .call = decision->call,
-        .time_ns = now_for(member),
+        .time_ns = now_for(comm),
         .bytes = question->bytes,
         .epoch = decision->epoch,
         .stock_us = stock->microseconds,
@@ -38,27 +38,27 @@ static void record(struct lagom_member *member, const struct lagom_question *que
         .site = (uint16_t)decision->place.site,
         .pipe_ops = (uint16_t)question->pipe_ops,
     };
-    lagom_call_ring_push(member->region, member->slot_index, &call);
+    lagom_call_ring_push(comm->region, comm->slot_index, &call);
 }
 
 /* NCCL tells no profiler of Broadcasts (seen in 2.28.9 and 2.30.7: no COLL event, no bracket around the launch). */
-static bool is_unreported(const struct lagom_member *member, const struct lagom_question *question)
+static bool is_unreported(const struct lagom_comm_context *comm, const struct lagom_question *question)
 {
-    bool captured = lagom_load_relaxed(&member->slot->capturing) != 0; /* into a graph: nothing is launched now */
+    bool captured = lagom_load_relaxed(&comm->slot->capturing) != 0; /* into a graph: nothing is launched now */
     return question->function == LAGOM_BROADCAST && !captured;
 }
 
 /* Where nothing tells of a launch, the question comes just before: of every call without the profiler half. */
-static void note_asked(const struct lagom_member *member, const struct lagom_question *question,
+static void note_asked(const struct lagom_comm_context *comm, const struct lagom_question *question,
                        const struct lagom_decision *decision)
 {
     const struct lagom_kernel_span call = {.call = decision->call,
                                            .bytes = question->bytes,
-                                           .slot = member->slot_index,
+                                           .slot = comm->slot_index,
                                            .function = (uint8_t)question->function,
                                            .algorithm = LAGOM_LEAVE,
                                            .protocol = LAGOM_LEAVE};
-    if (member->profiled == NULL) {
+    if (comm->profiled == NULL) {
         lagom_kernels_asked(&call);
     } else {
         lagom_kernels_unreported(&call);
@@ -76,36 +76,35 @@ static bool somebody_listens(const struct lagom_process *process)
 /* Whether the next call is to be measured. NCCL reads the event mask when a collective is called, before it asks us
  * about it: hence one call ahead. Never while graphs are captured: a measured graph carries a host node at every
  * replay. */
-static bool measure_next(const struct lagom_member *member, uint32_t capture)
+static bool measure_next(const struct lagom_comm_context *comm, uint32_t capture)
 {
-    if (member->profiled == NULL || lagom_load_relaxed(&member->slot->capturing) != 0 ||
-        !somebody_listens(member->process)) {
+    if (comm->profiled == NULL || lagom_load_relaxed(&comm->slot->capturing) != 0 || !somebody_listens(comm->process)) {
         return false;
     }
     if ((capture & LAGOM_CAPTURE_KERNELS) != 0) {
         return true;
     }
-    const struct lagom_agreement *agreement = &member->agreement;
+    const struct lagom_agreement *agreement = &comm->agreement;
     bool iteration_next = agreement->active && agreement->cursor.armed && agreement->cursor.position == 0;
     return (capture & LAGOM_CAPTURE_ITERATION) != 0 && iteration_next;
 }
 
-void lagom_watch_call(struct lagom_member *member, uint32_t capture, const struct lagom_question *question,
+void lagom_watch_call(struct lagom_comm_context *comm, uint32_t capture, const struct lagom_question *question,
                       const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags)
 {
     if ((capture & LAGOM_CAPTURE_CALLS) != 0) {
-        record(member, question, decision, stock, flags);
+        record(comm, question, decision, stock, flags);
     }
-    if (member->profiled == NULL || is_unreported(member, question)) {
-        note_asked(member, question, decision);
+    if (comm->profiled == NULL || is_unreported(comm, question)) {
+        note_asked(comm, question, decision);
     }
-    if (member->measuring) { /* since the call before: this one was sampled */
-        lagom_launch_order_ask(&member->launches, decision->call, (uint32_t)question->function, question->bytes,
-                               now_for(member));
+    if (comm->measuring) { /* since the call before: this one was sampled */
+        lagom_launch_order_ask(&comm->launches, decision->call, (uint32_t)question->function, question->bytes,
+                               now_for(comm));
     }
-    bool next = measure_next(member, capture);
-    if (next != member->measuring) {
-        member->measuring = next;
-        lagom_profiler_measure(member->profiled, next);
+    bool next = measure_next(comm, capture);
+    if (next != comm->measuring) {
+        comm->measuring = next;
+        lagom_profiler_measure(comm->profiled, next);
     }
 }

@@ -6,15 +6,15 @@
 #include "tuner_plugin/cost_table.h"
 #include "tuner_plugin/decide.h"
 
-void lagom_watch_call(struct lagom_member *member, uint32_t capture, const struct lagom_question *question,
+void lagom_watch_call(struct lagom_comm_context *comm, uint32_t capture, const struct lagom_question *question,
                       const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags);
 
-static inline void lagom_watch(struct lagom_member *member, const struct lagom_question *question,
+static inline void lagom_watch(struct lagom_comm_context *comm, const struct lagom_question *question,
                                const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags)
 {
-    uint32_t capture = lagom_load_relaxed(&member->shared->capture); /* beside the word: one cache line */
-    if (capture != 0 || member->measuring) {
-        lagom_watch_call(member, capture, question, decision, stock, flags);
+    uint32_t capture = lagom_load_relaxed(&comm->shared->capture); /* beside the word: one cache line */
+    if (capture != 0 || comm->measuring) {
+        lagom_watch_call(comm, capture, question, decision, stock, flags);
     }
 }
 

@@ -152,7 +152,7 @@ static void no_place_in_the_region(void)
     }
     expect_channels_of_stock(&last, (struct nccl){BUILT, 512}, (struct nccl){STOCK, 512});
     CHECK_EQUAL(chunk_of(&last, LAGOM_ALL_GATHER, LAGOM_RING, LAGOM_SIMPLE, 2 * MIB), 2 * MIB);
-    end_rank(&last); /* a bystander: nothing to let go of */
+    end_rank(&last); /* a passthrough context: nothing to let go of */
 }
 
 /* ---- Plans, and everything else --------------------------------------------------------------------------------- */
@@ -261,13 +261,13 @@ static void whether_it_could_be_read_is_said(void)
 /* Ranks that joined and ranks that could not reckon with the same size, however large. */
 static void bystanders_of_every_size(void)
 {
-    CHECK(lagom_bystander_for(8) == NULL);
+    CHECK(lagom_passthrough_for(8) == NULL);
     lagom_headroom.stock = 24;
     for (uint32_t ranks = 1; ranks <= 300; ranks++) {
-        const struct lagom_bystander *one = lagom_bystander_for(ranks);
+        const struct lagom_passthrough *one = lagom_passthrough_for(ranks);
         CHECK_EQUAL(one->ranks, ranks);
-        CHECK(lagom_is_bystander(one));
-        CHECK(lagom_bystander_for(ranks) == one);
+        CHECK(lagom_is_passthrough(one));
+        CHECK(lagom_passthrough_for(ranks) == one);
     }
 }
 

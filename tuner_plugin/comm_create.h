@@ -1,13 +1,13 @@
-/* member_make.h - a member's beginning and end. */
-#ifndef LAGOM_MEMBER_MAKE_H
-#define LAGOM_MEMBER_MAKE_H
+/* comm_create.h - makes and frees the context of a communicator. */
+#ifndef LAGOM_COMM_CREATE_H
+#define LAGOM_COMM_CREATE_H
 
 #include "profile/profile_text.h"
 #include "shm/region.h"
-#include "tuner_plugin/member.h"
+#include "tuner_plugin/comm_context.h"
 #include "tuner_plugin/profiler.h"
 
-struct lagom_membership {
+struct lagom_comm_options {
     struct lagom_mapping *mapping;
     const struct lagom_profile *profile; /* replay; NULL = a controller decides */
     uint32_t ordinal;                    /* among this process's communicators of that size */
@@ -17,8 +17,9 @@ struct lagom_membership {
 };
 
 /* NULL, with one sentence in `reason`, if there is no place in the region, no memory, or no section of the profile. */
-struct lagom_member *lagom_member_make(const struct lagom_membership *membership, const struct lagom_hello *hello,
-                                       struct lagom_profiled *profiled, char *reason, size_t reason_bytes);
-void lagom_member_end(struct lagom_member *member, struct lagom_mapping *mapping);
+struct lagom_comm_context *lagom_comm_create(const struct lagom_comm_options *options,
+                                             const struct lagom_init_info *info, struct lagom_profiled *profiled,
+                                             char *reason, size_t reason_bytes);
+void lagom_comm_destroy(struct lagom_comm_context *comm, struct lagom_mapping *mapping);
 
 #endif

@@ -1,5 +1,5 @@
-/* plugin_aside.c - standing aside: whatever is missing, damaged or hostile before the first commit, NCCL gets its own
- * table and channel count back byte for byte, its own chunk, and success. */
+/* plugin_fallback.c - falling back to NCCL: whatever is missing, damaged or hostile before the first commit, NCCL
+ * gets its own table and channel count back byte for byte, its own chunk, and success. */
 #include "shm/file_lock.h"
 #include "tests/native/plugin_harness.h"
 

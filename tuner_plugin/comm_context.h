@@ -1,10 +1,10 @@
-/* member.h - this process as a member of one communicator: what hangs behind the context that NCCL gives back to us.
+/* comm_context.h - this process's context of one communicator: what NCCL gives back to us with every call.
  *
  * Made at tuner init, freed at finalize; about 70 KiB. NCCL uses a communicator from one thread at a time, so nothing
  * here is locked. What others may touch meanwhile (the profiler half's events) is atomic.
  */
-#ifndef LAGOM_MEMBER_H
-#define LAGOM_MEMBER_H
+#ifndef LAGOM_COMM_CONTEXT_H
+#define LAGOM_COMM_CONTEXT_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,8 +20,8 @@
 
 struct lagom_profiled;
 
-struct lagom_member {
-    struct lagom_region *region; /* first, and never NULL: that tells a member from a bystander (headroom.h) */
+struct lagom_comm_context {
+    struct lagom_region *region; /* first, and never NULL: that tells it from a passthrough context (headroom.h) */
     struct lagom_communicator *shared;
     struct lagom_slot *slot;
     struct lagom_process *process;
@@ -44,7 +44,7 @@ struct lagom_member {
 };
 
 /* What tuner init said, whatever its version. */
-struct lagom_hello {
+struct lagom_init_info {
     void **context_place;
     uint64_t comm_id;
     bool comm_id_known;
