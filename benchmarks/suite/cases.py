@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lagom.search.problem import Problem
+from lagom.records import Problem
 from lagom.sim import Simulator, machine, workloads
 
 HEADLINE = "stock_2_30"

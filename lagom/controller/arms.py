@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lagom.controller.settable import by_first_rule, left_out, settable
 from lagom.errors import LagomError
-from lagom.records import STOCK, Assignment, CommConfig, Function, Site
-from lagom.search import Problem
+from lagom.records import STOCK, Assignment, CommConfig, Function, Problem, Site
 from lagom.search.comparison import Arm
 from lagom.search.space import CHANNELS, CHUNKS
 from lagom.settings import split_rules

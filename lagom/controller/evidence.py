@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from lagom.controller.measure import Tier
 from lagom.headroom import Headroom
 from lagom.program import TunedProgram
-from lagom.records import Algorithm, CommConfig, Protocol, Site
-from lagom.search import Knobs, Problem
+from lagom.records import Algorithm, CommConfig, Knobs, Problem, Protocol, Site
 from lagom.wire.layout import NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED
 from lagom.wire.library import library
 from lagom.wire.views import ProcessView

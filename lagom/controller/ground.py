@@ -19,8 +19,7 @@ from lagom.controller.publication import Margin, Offer
 from lagom.controller.story import Story
 from lagom.controller.timeline import Timeline
 from lagom.program import CallHistory, TunedProgram, latest_start
-from lagom.records import Assignment
-from lagom.search import Problem
+from lagom.records import Assignment, Problem
 from lagom.wire.plan import Plan, Rule
 from lagom.wire.region import Capture, Region
 from lagom.wire.views import CommunicatorView

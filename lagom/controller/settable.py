@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lagom.records import STOCK, CommConfig, Site
-from lagom.search import Knobs
+from lagom.records import STOCK, CommConfig, Knobs, Site
 from lagom.wire.plan import Rule
 
 #: Knob of the search -> (field of a config, word in a rule, what it takes).

@@ -11,7 +11,8 @@ from lagom.controller.measure import Tier
 from lagom.format import describe_rule, format_version
 from lagom.journal.schema import records_of
 from lagom.program import TunedProgram
-from lagom.search import Move, Outcome, Problem
+from lagom.records import Problem
+from lagom.search import Move, Outcome
 from lagom.wire.library import library
 from lagom.wire.plan import Plan
 from lagom.wire.views import CommunicatorView, ProcessView

@@ -12,7 +12,7 @@ import numpy as np
 
 from lagom.controller.contexts import Contexts
 from lagom.program import CallHistory, TunedProgram
-from lagom.search import Problem
+from lagom.records import Problem
 from lagom.timeline.join import join
 from lagom.timeline.kernel_table import KernelTable
 

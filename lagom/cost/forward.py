@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +17,7 @@ from lagom.cost import model
 from lagom.cost.events import Run
 from lagom.cost.parameters import Array, Pair, Parameters, decode
 from lagom.cost.program import LumpedProgram, Program
-from lagom.records import Algorithm, Assignment, CommConfig, Protocol
-
-if TYPE_CHECKING:
-    from lagom.search.problem import Problem
+from lagom.records import Algorithm, Assignment, CommConfig, Problem, Protocol
 
 
 @dataclass(frozen=True, slots=True)

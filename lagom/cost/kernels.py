@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,10 +23,7 @@ from lagom.cost.events import FREE, Schedule
 from lagom.cost.parameters import Array
 from lagom.cost.program import TracedProgram
 from lagom.errors import LagomError
-from lagom.records import Function
-
-if TYPE_CHECKING:
-    from lagom.search.problem import Problem
+from lagom.records import Function, Problem
 
 MOST_ITEMS = 600  # a simulation takes about 0.1 ms for each of them
 TOLERANCE = 10_000.0  # ns: gaps up to this are launch latency, not waiting (as in the definition of overlap groups)

@@ -4,7 +4,6 @@ from lagom.search.base import Answer, Comparison, Proposal, Strategy
 from lagom.search.decision import Move, Outcome
 from lagom.search.ledger import Ledger, Trial
 from lagom.search.policy import BLOCKS, LIVE, Policy
-from lagom.search.problem import Knobs, Problem
 from lagom.search.registry import STRATEGIES, UnknownStrategy, make_strategy
 from lagom.search.replay import ReplayMismatch, moves_of, replay
 from lagom.search.session import IllegalProposal, TuningSession
@@ -18,12 +17,10 @@ __all__ = [
     "Answer",
     "Comparison",
     "IllegalProposal",
-    "Knobs",
     "Ledger",
     "Move",
     "Outcome",
     "Policy",
-    "Problem",
     "Proposal",
     "ReplayMismatch",
     "Space",

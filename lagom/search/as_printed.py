@@ -18,10 +18,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lagom.records import Assignment
+from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Comparison, Moves, Proposal, Strategy
 from lagom.search.ledger import Ledger, Trial
-from lagom.search.problem import Problem
 from lagom.search.space import Unit
 
 FIRST_H = 0.01

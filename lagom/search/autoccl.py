@@ -13,10 +13,9 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from lagom.records import Assignment
+from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Moves, Proposal, Strategy, percent
 from lagom.search.ledger import Ledger, Trial
-from lagom.search.problem import Problem
 from lagom.search.space import Space, Unit
 
 NEAREST, FARTHEST = 3, 3

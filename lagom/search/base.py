@@ -22,9 +22,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lagom.records import Assignment
+from lagom.records import Assignment, Problem
 from lagom.search.ledger import Ledger, Trial
-from lagom.search.problem import Problem
 from lagom.search.space import Space
 
 BETTER, WORSE, TIE, MISSING = "better", "worse", "tie", "missing"

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from lagom.errors import LagomError
-from lagom.records import Assignment, CommConfig
+from lagom.records import Assignment, CommConfig, Problem
 from lagom.search.base import Answer, Moves, Proposal, Strategy, percent
 from lagom.search.ledger import Ledger
-from lagom.search.problem import Problem
 
 LIMIT = 20_000
 

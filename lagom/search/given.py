@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lagom.records import Assignment
+from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Moves, Proposal, Strategy, percent
 from lagom.search.ledger import Ledger
-from lagom.search.problem import Problem
 
 
 class Given(Strategy):

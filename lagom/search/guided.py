@@ -18,7 +18,7 @@ import math
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from lagom.records import Assignment
+from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Comparison, Moves, Proposal, Strategy, percent
 from lagom.search.ledger import Ledger, Trial
 from lagom.search.space import Unit
@@ -26,7 +26,6 @@ from lagom.search.space import Unit
 if TYPE_CHECKING:
     from lagom.cost import Change, Choice, Fit, Program, Trust
     from lagom.cost.parameters import Pair
-    from lagom.search.problem import Problem
 
 CONFIGS = 4  # budget: this many configs, and as many more for each site
 ENOUGH = 0.006  # standard error of Z at which a window is known well enough

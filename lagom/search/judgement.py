@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lagom.records import Problem
 from lagom.search.base import TIE, Comparison, percent
 from lagom.search.ledger import Trial
-from lagom.search.problem import Problem
 from lagom.search.space import Unit
 
 HIDDEN = 0.05  # Z above max(X, Y) by more than this: some communication is exposed and X <= Y proves nothing

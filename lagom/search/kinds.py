@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lagom.records import Assignment
+from lagom.records import Assignment, Problem
 from lagom.search.ledger import Trial
-from lagom.search.problem import Problem
 from lagom.search.space import Space, Unit
 
 

@@ -28,12 +28,11 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from lagom.records import Algorithm, Assignment, Protocol
+from lagom.records import Algorithm, Assignment, Problem, Protocol
 from lagom.search.base import BETTER, NOT_WORSE, Answer, Comparison, Moves, Proposal, Strategy, percent
 from lagom.search.judgement import Judgement, where
 from lagom.search.kinds import Kinds
 from lagom.search.ledger import Ledger, Trial
-from lagom.search.problem import Problem
 from lagom.search.space import Unit
 
 GROWN = ("channels", "chunk")  # NT is left to polish: it hardly matters (paper 3.2)

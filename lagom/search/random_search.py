@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lagom.records import Assignment
+from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Moves, Proposal, Strategy, percent
 from lagom.search.ledger import Ledger, Trial
-from lagom.search.problem import Problem
 
 DRAWS_A_SITE = 12
 

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import Any
 
 from lagom.errors import LagomError
+from lagom.records import Problem
 from lagom.search.base import Strategy
-from lagom.search.problem import Problem
 
 STRATEGIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "lagom": ("lagom.search.lagom", "Lagom", {}),

@@ -8,11 +8,10 @@ from itertools import zip_longest
 from typing import Any
 
 from lagom.errors import LagomError
-from lagom.records import Assignment
+from lagom.records import Assignment, Problem
 from lagom.search.base import Strategy
 from lagom.search.decision import Move
 from lagom.search.policy import LIVE, Policy
-from lagom.search.problem import Problem
 from lagom.search.session import TuningSession
 from lagom.search.window import WindowResult
 

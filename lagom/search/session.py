@@ -27,19 +27,16 @@ import numpy as np
 
 from lagom.errors import LagomError
 from lagom.format import format_percent
-from lagom.records import Assignment, Sample
+from lagom.records import Assignment, Problem, Sample
 from lagom.search import statistics
 from lagom.search.base import MISSING, Answer, Comparison, Proposal, Strategy, percent
 from lagom.search.books import Books
 from lagom.search.decision import Move, Outcome
 from lagom.search.ledger import Ledger, Trial
 from lagom.search.policy import LIVE, Policy
-from lagom.search.problem import Knobs, Problem
 from lagom.search.proof import Proof
 from lagom.search.settling import Settling
 from lagom.search.window import WindowRequest, WindowResult, roomier
-
-__all__ = ["Knobs", "Move", "Outcome", "Policy", "Problem", "TuningSession", "WindowRequest", "WindowResult"]
 
 Windows = Generator[WindowRequest, WindowResult, None]
 FEW = 3  # pairs of which the median may still be a straggler

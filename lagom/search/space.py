@@ -11,8 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lagom.records import Algorithm, Assignment, CommConfig, Protocol
-from lagom.search.problem import Problem
+from lagom.records import Algorithm, Assignment, CommConfig, Problem, Protocol
 
 CHANNELS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 CHUNKS = tuple(32 << (10 + step) for step in range(7))  # 32K ... 2M by 2

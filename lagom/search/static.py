@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lagom.records import Assignment
+from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Moves, Proposal, Strategy, percent
 from lagom.search.ledger import Ledger
-from lagom.search.problem import Problem
 from lagom.search.space import CHANNELS
 
 

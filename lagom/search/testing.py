@@ -11,8 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol, Sample, Site
-from lagom.search.problem import Knobs, Problem
+from lagom.records import Algorithm, Assignment, CommConfig, Function, Knobs, Problem, Protocol, Sample, Site
 from lagom.search.session import TuningSession
 from lagom.search.window import Pairs, WindowRequest, WindowResult
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from lagom.errors import LagomError
-from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Sample, Site
-from lagom.search.session import Knobs, Problem
+from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Knobs, Problem, Protocol, Sample, Site
 from lagom.sim.contention import arrival_ns, contended_ns, contended_transfer_ns, quiet_ns
 from lagom.sim.engine import Head, KernelRow, Script, play, play_spans, write_out
 from lagom.sim.expert import ALL_TO_ALL

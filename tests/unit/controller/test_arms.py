@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lagom.controller.arms import ArmsFile, ArmWish, BadArms, SiteWish, read_arms, resolve
-from lagom.records import CommConfig, Function, Site
-from lagom.search import Knobs, Problem
+from lagom.records import CommConfig, Function, Knobs, Problem, Site
 from lagom.search.comparison import Arm
 
 GATHER, SCATTER = Function.ALL_GATHER, Function.REDUCE_SCATTER

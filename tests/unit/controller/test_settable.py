@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lagom.controller.settable import left_out, settable, settable_rules
-from lagom.records import CommConfig, Function
-from lagom.search import Knobs
+from lagom.records import CommConfig, Function, Knobs
 from lagom.wire.plan import Rule
 
 ASKED = CommConfig(channels=4, chunk_bytes=512 << 10, threads=256)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from lagom.cost import Fit, Kernel, Observation, Program, fit, judge, model_of, program_of
-from lagom.records import Assignment
-from lagom.search.problem import Problem
+from lagom.records import Assignment, Problem
 from lagom.search.space import Space
 from lagom.sim import Simulator, machine, workloads
 

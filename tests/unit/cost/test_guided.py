@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from lagom.records import Assignment, Sample
-from lagom.search import Knobs, Problem, TuningSession, WindowRequest, WindowResult, make_strategy
+from lagom.records import Assignment, Knobs, Problem, Sample
+from lagom.search import TuningSession, WindowRequest, WindowResult, make_strategy
 from lagom.search.space import Space
 from lagom.sim import Simulator, machine, workloads
 

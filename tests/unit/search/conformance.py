@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lagom.records import Algorithm, Assignment, Protocol
-from lagom.search import Knobs, Policy, Problem, Strategy, TuningSession, replay
+from lagom.records import Algorithm, Assignment, Knobs, Problem, Protocol
+from lagom.search import Policy, Strategy, TuningSession, replay
 from lagom.search.testing import Bench, Communication, Landscape, comm_bound, compute_bound, flat
 
 Make = Callable[[Problem, int], Strategy]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lagom.records import Assignment
-from lagom.search import STRATEGIES, Knobs, Problem, Strategy, UnknownStrategy, make_strategy
+from lagom.records import Assignment, Knobs, Problem
+from lagom.search import STRATEGIES, Strategy, UnknownStrategy, make_strategy
 from lagom.search.space import Space
 from lagom.search.testing import compute_bound
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lagom.records import Algorithm, Assignment, Protocol, Site
-from lagom.search import Knobs, Policy, Problem, Strategy, TuningSession, make_strategy
+from lagom.records import Algorithm, Assignment, Knobs, Problem, Protocol, Site
+from lagom.search import Policy, Strategy, TuningSession, make_strategy
 from lagom.search.base import Comparison
 from lagom.search.lagom import Communication as Growing
 from lagom.search.lagom import Lagom

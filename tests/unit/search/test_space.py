@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Site
-from lagom.search import Knobs, Problem, Space
+from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Knobs, Problem, Protocol, Site
+from lagom.search import Space
 
 RING, SIMPLE = Algorithm.RING, Protocol.SIMPLE
 
