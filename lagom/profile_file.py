@@ -98,7 +98,7 @@ def write_profile(
     """Write the whole file, then put it in place in one step: a reader never meets half a profile.
 
     ``environment``: what the job must be started with; raises BadEnvironment for what no profile may ask for.
-    ``evidence``: what `lagom explain` tells of how the configs were found, one JSON object a line.
+    ``evidence``: what `lagom report` tells of how the configs were found, one JSON object a line.
     """
     needs = list(_environment_lines(environment or {}))
     comments = [f"# {printable(line)}" for line in remark.splitlines()]

@@ -15,15 +15,12 @@ from rich.markup import escape
 
 from lagom import __version__
 from lagom.cli import (
-    advise,
     bench,
     convert,
     demo,
     doctor,
     env,
-    explain,
     log,
-    metrics,
     pin,
     profile,
     report,
@@ -47,10 +44,9 @@ app = typer.Typer(
 #: The commands as ``lagom --help`` shows them: by panel, in this order.
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Tune a job": {"run": run.run, "env": env.env, "set": pin.set_rules, "doctor": doctor.doctor},
-    "See what happens": {"watch": watch.watch, "log": log.log, "explain": explain.explain, "metrics": metrics.metrics},
+    "See what happens": {"watch": watch.watch, "log": log.log},
     "Afterwards": {
         "report": report.report,
-        "advise": advise.advise,
         "bench": bench.bench,
         "profile": profile.profile,
         "convert": convert.convert,
@@ -60,6 +56,9 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
 #: Commands of earlier versions, and what to use instead.
 MOVED = {
     "help": "use `lagom COMMAND --help`; `lagom set --help` explains rules, `lagom env --settings` the variables",
+    "explain": "use `lagom report`",
+    "advise": "use `lagom report`; it prints the `lagom bench` line that measures what is not measured yet",
+    "metrics": "use `lagom watch --once --prometheus FILE` (- for standard output) or `lagom watch --grafana`",
     "plugin-path": "use `lagom env --path`",
     "import": "use `lagom convert FILE.csv`",
     "export": "use `lagom convert PROFILE FILE.csv`",

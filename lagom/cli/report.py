@@ -1,41 +1,160 @@
-"""``lagom report``: a job's decision log as one offline page."""
+"""``lagom report``: what became of a tuned job and why, and what to start it with next time."""
 
 from __future__ import annotations
 
+import json
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lagom.cli.arguments import LogFolder
+from lagom.cli import complete
+from lagom.errors import UsageError
+from lagom.files import check_named, open_regular, write_named
+
+if TYPE_CHECKING:
+    from lagom.journal import RunState
+    from lagom.report.advice import Advices
+    from lagom.report.run_model import Explanation
+
+_PIPE_COLUMNS = 120
 
 
 def report(
-    where: LogFolder = None,
-    out: Annotated[
+    what: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for report.html and pictures; default: beside the log.", show_default=False),
+        typer.Argument(
+            help="A log folder, its decisions.jsonl, or a saved config; default: the newest ./lagom-*.",
+            metavar="[LOG|CONFIG]",
+            show_default=False,
+            autocompletion=complete.log_folders,
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="PATH",
+            help="Also write a page with pictures: to this file (*.html), or into this folder with PNGs beside it.",
+            show_default=False,
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every config that was tried, not only the latest.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    bench: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Results of `lagom bench` (a folder) on settings of the start; may be repeated. Those in the log "
+            "folder are found.",
+            show_default=False,
+        ),
+    ] = None,
+    export: Annotated[
+        bool,
+        typer.Option("--export", help="Only `export` lines for the next start, of what was measured to be worth it."),
+    ] = False,
+    megatron: Annotated[
+        Path | None,
+        typer.Option(help="Write a file for Megatron's --nccl-communicator-config-path.", show_default=False),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="Write the log's profile with the measured environment to this file.", show_default=False),
     ] = None,
 ) -> None:
-    """Write one HTML page on what was tuned: search path, convergence, every site before and after, and the regret."""
-    from lagom import journal
+    """Report on a tuned job: the verdict, then every site, what could not be tuned, and what the next start can change.
+
+    At each site: what NCCL would do, what is done instead, and the evidence. Settings that only a start can change come
+    with their measurement, or with the command that would measure them. Of a saved config: what it does, what speaks
+    for it, whether it would be replayed on this machine; exit code 1 if not.
+    """
+    if what is not None and is_profile(what):
+        if html or bench or export or megatron or profile:
+            raise UsageError(f"{what} is a saved config; this option needs the log of a job.")
+        _report_config(what, as_json=as_json, everything=everything)
+    for file in filter(None, (megatron, profile)):
+        check_named(file)
+    log, run, remarks = _read(what)
+    from lagom.report import advice_text, from_log
+
+    advices = advice_text.gather_advice(run, log, bench or ())
+    if megatron is not None:
+        write_named(megatron, advice_text.megatron(advices) or "# lagom report: no process group to cap.\n")
+    if profile is not None:
+        _write_profile(advices, log, profile)
+    if export:
+        typer.echo("\n".join(advice_text.exports(advices)) or "# nothing was measured to be worth it")
+    else:
+        story = from_log.explain(run, str(log))
+        story = replace(story, remarks=tuple(dict.fromkeys((*story.remarks, *remarks))))
+        _show(story, advices, log.parent, as_json=as_json, everything=everything)
+    if html is not None:
+        _write_page(run, log, html, remarks)
+
+
+def _report_config(what: Path, *, as_json: bool, everything: bool) -> None:
+    from lagom.report import from_config
+
+    story = from_config.explain(what)
+    _show(story, None, None, as_json=as_json, everything=everything)
+    raise typer.Exit(1 if story.fit is not None and story.fit.refusal else 0)
+
+
+def _show(story: Explanation, advices: Advices | None, folder: Path | None, *, as_json: bool, everything: bool) -> None:
+    from rich.console import Console
+
+    from lagom.report import run_text
+
+    if as_json:
+        typer.echo(json.dumps(run_text.as_json(story, advices), indent=1))
+        return
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, _PIPE_COLUMNS)
+    run_text.show(story, console, advices, folder, everything=everything)
+
+
+def _read(what: Path | None) -> tuple[Path, RunState, list[str]]:
+    """(the log, its newest job, what a reader must know of the log itself)."""
+    from lagom.journal import RunState, find_written, read
+    from lagom.journal.log_status import describe_earlier_jobs, how_it_stands
+
+    log = find_written(what)
+    damaged: list[int] = []
+    run = RunState(read(log, on_damage=lambda number, _: damaged.append(number)))
+    lost = f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}." if damaged else ""
+    return log, run, [text for text in (describe_earlier_jobs(run), how_it_stands(run), lost) if text]
+
+
+def _write_page(run: RunState, log: Path, html: Path, remarks: list[str]) -> None:
     from lagom.journal.ending import NOBODY_CAME
-    from lagom.journal.log_status import describe_earlier_jobs
     from lagom.report import tuning_report
 
-    log = journal.find_written(where)
-    damaged: list[int] = []
-    story = journal.RunState(journal.read(log, on_damage=lambda number, _: damaged.append(number)))
-    of_others = describe_earlier_jobs(story)
-    nobody = f"{NOBODY_CAME}." if story.nobody_came else ""
-    story.remarks += filter(None, (of_others, nobody))
-    if damaged:
-        story.remarks.append(f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}.")
-    written = tuning_report.write_folder(story, out or log.parent / "report", str(log), log.parent)
-    for search in story.searched:
-        typer.echo(tuning_report.answer(search))
-    if not story.searched:
-        typer.echo(tuning_report.nothing(story))
-    for remark in filter(None, (nobody, of_others)):
-        typer.echo(remark)
-    typer.echo(f"Written: {', '.join(str(path) for path in written)}")
+    run.remarks += [*remarks, *([f"{NOBODY_CAME}."] if run.nobody_came else [])]
+    written = tuning_report.write_page(run, html, str(log), log.parent)
+    print(f"lagom: written: {', '.join(map(str, written))}", file=sys.stderr)
+
+
+def _write_profile(advices: Advices, log: Path, out: Path) -> None:
+    from lagom.journal.log_status import is_of_an_earlier_job
+    from lagom.report.advice_text import write_into_profile
+
+    mine = log.parent / "profile.lagom"
+    if is_of_an_earlier_job(mine, log):
+        print(f"lagom: note: {mine} is of an earlier job than the one that its log tells of", file=sys.stderr)
+    asked = write_into_profile(advices, mine, out)
+    print(f"lagom: {out} asks for {asked or 'nothing'}", file=sys.stderr)
+
+
+def is_profile(path: Path) -> bool:
+    """Whether a file is no log: a log's lines are JSON objects."""
+    try:
+        with open_regular(path) as file:
+            first = file.read(4096).lstrip()
+    except OSError:
+        return False
+    return bool(first) and not first.startswith(b"{")

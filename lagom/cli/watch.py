@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     View = Callable[[NodeSnapshot], object]
 
 NOTHING_RUNS = 1
+STDOUT = Path("-")
 #: Between the two looks of --once: a rate needs two.
 ONCE_SECONDS = 0.5
 PIPE_COLUMNS = 140
@@ -49,10 +50,14 @@ def watch(
         Path | None,
         typer.Option(
             "--prometheus",
-            help="Also write each look to this file, for node-exporter's textfile collector.",
+            metavar="FILE",
+            help="Also write each look to this file, for node-exporter's textfile collector; - prints it instead.",
             show_default=False,
         ),
     ] = None,
+    grafana: Annotated[
+        bool, typer.Option("--grafana", help="Print a Grafana dashboard (JSON) for these metrics, and exit.")
+    ] = False,
 ) -> None:
     """Show running jobs live: sites, calls a second, configs in force, phase, resolvable effect, time lost, decisions.
 
@@ -61,15 +66,21 @@ def watch(
     """
     from lagom.watch import Watcher
 
+    if grafana:
+        from lagom.watch.prometheus import dashboard
+
+        typer.echo(dashboard().rstrip("\n"))
+        return
     if job and directory is not None:
         raise UsageError("name the job once: as JOB or with --dir.")
     watcher = Watcher(_named(job, directory))
     with contextlib.ExitStack() as stack:
-        views = [_screen(stack, once=once, as_json=as_json)]
+        views = [] if prometheus == STDOUT else [_screen(stack, once=once, as_json=as_json)]
         if prometheus is not None:
             views.append(_textfile(prometheus))
         if once:
-            raise typer.Exit(_look_once(watcher, views))
+            found = _look_once(watcher, views)
+            raise typer.Exit(0 if found or prometheus is not None else NOTHING_RUNS)
         with contextlib.suppress(KeyboardInterrupt):
             _follow(watcher, views, interval, until_end=bool(job or directory))
 
@@ -81,13 +92,13 @@ def _named(job: str, directory: Path | None) -> Named | None:
     return named_job(wanted) if wanted else None
 
 
-def _look_once(watcher: Watcher, views: list[View]) -> int:
+def _look_once(watcher: Watcher, views: list[View]) -> bool:
     watcher.look()
     time.sleep(ONCE_SECONDS)
     node = watcher.look()
     for view in views:
         view(node)
-    return 0 if node.running else NOTHING_RUNS
+    return bool(node.running)
 
 
 def _follow(watcher: Watcher, views: list[View], interval: float, *, until_end: bool) -> None:
@@ -128,7 +139,9 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _textfile(path: Path) -> View:
-    from lagom.watch.prometheus import write_textfile
+    from lagom.watch.prometheus import exposition, write_textfile
 
+    if path == STDOUT:
+        return lambda node: put(exposition(node).rstrip("\n"))
     check_named(path)
     return lambda node: write_textfile(node, path)

@@ -1,20 +1,25 @@
-"""Advice as people and programs want it: text, export lines, a profile's environment, Megatron's communicator file."""
+"""Advice on the next start: as text, export lines, a profile's environment, Megatron's communicator file, JSON."""
 
 from __future__ import annotations
 
+import itertools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lagom import environment
+from lagom.bench.store import FILE, read_record
 from lagom.errors import UsageError
+from lagom.journal import RunState
 from lagom.profile_file import read_evidence, write_profile
-from lagom.report.advice import Advice, Advices, Standing
-from lagom.report.advice_from_bench import OWN_LAGOM, rounds_for
+from lagom.report.advice import Advice, Advices, Standing, joined
+from lagom.report.advice_from_bench import OWN_LAGOM, from_bench, rounds_for
+from lagom.report.advice_from_log import from_log
 
-SCHEMA = 1
+#: In the log folder: where the printed `lagom bench` line puts what it measured.
+BENCH_FOLDER = "advise"
 #: How Megatron calls a process group in its communicator file, by the description it gives torch and so NCCL
 #: (megatron/core/parallel_state.py: create_group(..., group_desc=...), get_nccl_options(name)).
 MEGATRON = {
@@ -26,8 +31,9 @@ MEGATRON = {
 }  # fmt: skip
 
 
-def lines(advices: Advices, command: str = "CMD") -> Iterator[str]:
-    """For a terminal: measured gains first, then what was measured in vain, then proposals with their command."""
+def advice_lines(advices: Advices, folder: Path | None = None) -> Iterator[str]:
+    """For a terminal: measured gains first, then what was measured in vain, then proposals with the command that
+    would measure them; its results go into the log folder ``folder``, where the next report finds them."""
     for standing in Standing:
         mine = [advice for advice in advices.all if advice.standing is standing]
         if not mine:
@@ -47,7 +53,7 @@ def lines(advices: Advices, command: str = "CMD") -> Iterator[str]:
     if len([one for one in advices.gains if one.environment]) > 1:
         yield "Each of these was measured alone; exported is the greatest, by itself."
     if arms := proposed_arms(advices):
-        yield f"To measure the proposals: {bench_command(arms, command)}"
+        yield f"To measure the proposals: {bench_command(arms, folder)}"
     yield from (f"Remark: {remark}" for remark in advices.remarks)
 
 
@@ -63,10 +69,36 @@ def proposed_arms(advices: Advices) -> tuple[str, ...]:
     return (*beside, *arms)
 
 
-def bench_command(arms: tuple[str, ...], command: str) -> str:
-    """What to type."""
+def bench_command(arms: tuple[str, ...], folder: Path | None = None) -> str:
+    """What to type, with the job's command for CMD."""
+    out = ""
+    if folder is not None:
+        place, arms = place_of(folder / BENCH_FOLDER, arms)
+        out = f" --out {shlex.quote(str(place))}"
     words = shlex.quote(",".join(("stock", *arms)))
-    return f"lagom bench --arms {words} --rounds {rounds_for(judged_arms(arms))} -- {command}"
+    return f"lagom bench --arms {words} --rounds {rounds_for(judged_arms(arms))}{out} -- CMD"
+
+
+def place_of(folder: Path, arms: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+    """(where these arms are measured, all arms of that benchmark): the folder that has them all already, so that it
+    goes on, else the next that is free: proposals change with what is known, and a benchmark's arms do not."""
+    for number in itertools.count(1):
+        place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        if not (place / FILE).exists():
+            break
+        known = tuple(arm for arm in read_record(place / FILE).arms if arm not in ("stock", "own:stock"))
+        if set(arms) <= set(known):
+            return place, known
+    return place, arms
+
+
+def gather_advice(run: RunState, log: Path, bench: Iterable[Path] = ()) -> Advices:
+    """Everything that a log and benchmarks (files or folders) say; those beside the log are found."""
+    folders = [*bench, *(file.parent for file in sorted(log.parent.glob(f"{BENCH_FOLDER}*/{FILE}")))]
+    told = [from_bench(folder / FILE if folder.is_dir() else folder) for folder in folders]
+    measured = [advice for advices, _ in told for advice in advices]
+    remarks = tuple(remark for _, found in told for remark in found)
+    return Advices(str(log), joined(from_log(run), measured), remarks)
 
 
 def judged_arms(arms: tuple[str, ...]) -> int:
@@ -90,7 +122,7 @@ def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, 
         raise UsageError(f"{profile} asks for another {', '.join(clash)}; its configs were not measured with this one.")
     wanted = environment.told_by({**before, **gained})
     evidence = "nothing" if advices.exported is None else advices.exported.evidence
-    remark = f"environment by lagom advise, measured without this profile's configs: {evidence}"
+    remark = f"environment by lagom report, measured without this profile's configs: {evidence}"
     try:
         write_profile(
             out, fingerprint, sections, remark.replace("\n", " "), environment=wanted, evidence=read_evidence(profile)
@@ -116,16 +148,14 @@ def megatron(advices: Advices) -> str:
     if not entries and not remarks:
         return ""
     head = (
-        "# lagom advise: for --nccl-communicator-config-path of Megatron-LM. What a group does not name is NCCL's own."
+        "# lagom report: for --nccl-communicator-config-path of Megatron-LM. What a group does not name is NCCL's own."
     )
     return "\n".join([head, *entries, *remarks]) + "\n"
 
 
-def as_json(advices: Advices) -> dict[str, Any]:
+def advice_as_json(advices: Advices) -> dict[str, Any]:
     """All of it for programs."""
     return {
-        "schema": SCHEMA,
-        "source": advices.source,
         "environment": advices.environment(),
         "advice": [_plain(advice) for advice in advices.all],
         "to_measure": list(proposed_arms(advices)),

@@ -21,6 +21,7 @@ def explain(run: RunState, source: str) -> Explanation:
     return Explanation(
         source=source,
         kind="log",
+        nothing=tuning_report.nothing(run),
         facts=_facts(run),
         communicators=tuple(_communicator(run, comm, not_asked.get(comm.index)) for comm in run.comms.values()),
         environment=environment.told_by(first.environment) if first is not None else {},

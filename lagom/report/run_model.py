@@ -94,6 +94,7 @@ class Explanation:
 
     source: str
     kind: str  # log | profile
+    nothing: str = ""  # what to say of a log in which no communicator was seen
     facts: tuple[tuple[str, str], ...] = ()
     communicators: tuple[CommunicatorStory, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

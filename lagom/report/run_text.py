@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +12,8 @@ from rich.text import Text
 
 from lagom.format import describe_config, format_bytes, format_factor, format_interval, format_time, nccl_name
 from lagom.records import Algorithm, CommConfig, Protocol
+from lagom.report.advice import Advices
+from lagom.report.advice_text import advice_as_json, advice_lines
 from lagom.report.run_model import CommunicatorStory, Explanation, NotTuned, SiteStory, Trial
 
 SCHEMA = 1
@@ -21,27 +24,58 @@ _STYLES = {"better": "green", "confirmed": "green", "worse": "red", "rejected": 
 Line = tuple[int, Text]
 
 
-def show(story: Explanation, console: Console, *, everything: bool = False) -> None:
-    """All of it, one block a communicator."""
-    for indent, text in lines(story, everything=everything):
-        for part in text.wrap(console, max(console.width - indent, 20)) or [text]:
+def show(
+    story: Explanation,
+    console: Console,
+    advices: Advices | None = None,
+    folder: Path | None = None,
+    *,
+    everything: bool = False,
+) -> None:
+    """All of it, the verdict first. ``folder``: the log's, where benchmarks of proposals go."""
+    for indent, text in lines(story, advices, folder, everything=everything):
+        width = max(console.width - indent, 20)
+        for part in [text] if text.no_wrap else text.wrap(console, width) or [text]:
             part.rstrip()
             console.print(Text(" " * indent) + part, highlight=False, soft_wrap=True)
 
 
-def lines(story: Explanation, *, everything: bool = False) -> Iterator[Line]:
+def lines(
+    story: Explanation, advices: Advices | None = None, folder: Path | None = None, *, everything: bool = False
+) -> Iterator[Line]:
     """(indent, text) of every line."""
+    yield from _verdict(story, advices)
+    yield 0, Text("")
     yield 0, Text(f"{story.kind} {story.source}", style="dim")
     if story.facts:
         yield 0, Text(" · ".join(f"{label} {value}" for label, value in story.facts))
     yield from _environment(story)
-    yield from _fit(story)
     for part in story.communicators:
         yield 0, Text("")
         yield from _communicator(part, everything)
+    if advices is not None and (advices.all or advices.remarks):
+        yield 0, Text("")
+        yield 0, Text("What only the next start can change", style="bold")
+        for line in advice_lines(advices, folder):
+            words = line.lstrip()
+            yield 2 + len(line) - len(words), Text(words, no_wrap="lagom bench" in words)  # to be copied whole
     if story.remarks:
         yield 0, Text("")
         yield from ((0, Text(f"Remark: {remark}")) for remark in story.remarks)
+
+
+def _verdict(story: Explanation, advices: Advices | None) -> Iterator[Line]:
+    """What a reader wants to know first: does it fit here, what came of the search, what to start with next time."""
+    yield from _fit(story)
+    for part in story.communicators:
+        who = f"{part.name}: " if len(story.communicators) > 1 else ""
+        yield 0, Text(who + part.answer, style="bold")
+    if not story.communicators and story.kind == "log":
+        yield 0, Text(story.nothing, style="bold")
+    exported = None if advices is None else advices.exported
+    if exported is not None:
+        settings = " ".join(f"{name}={value}" for name, value in exported.environment.items())
+        yield 0, Text(f"The next start gains from {settings}: {exported.evidence}.", style="bold")
 
 
 def _environment(story: Explanation) -> Iterator[Line]:
@@ -63,7 +97,6 @@ def _fit(story: Explanation) -> Iterator[Line]:
 
 def _communicator(part: CommunicatorStory, everything: bool) -> Iterator[Line]:
     yield 0, Text(f"{part.name}, {part.ranks} ranks", style="bold")
-    yield 2, Text(part.answer, style="bold")
     known = [
         f"{part.period} calls an iteration" if part.period else "",
         f"{format_time(part.z)} under stock" if part.z else "",
@@ -139,9 +172,10 @@ def _not_tuned(one: NotTuned) -> str:
     return f"{count}{one.what}: {one.why}{instead}"
 
 
-def as_json(story: Explanation) -> dict[str, Any]:
+def as_json(story: Explanation, advices: Advices | None = None) -> dict[str, Any]:
     """The same for programs: configs by NCCL's names, times in ns."""
-    return {"schema": SCHEMA, **_plain(asdict(story))}
+    advice = {} if advices is None else {"advice": advice_as_json(advices)}
+    return {"schema": SCHEMA, **_plain(asdict(story)), **advice}
 
 
 def _plain(value: Any) -> Any:

@@ -76,11 +76,14 @@ def nothing(run: RunState) -> str:
     return f"Nothing was tuned{'' if run.end is not None else ' yet'}: the log has no move."
 
 
-def write_folder(run: RunState, folder: Path, source: str, records: Path | None = None) -> list[Path]:
-    """``report.html`` and PNGs of its pictures in ``folder``; with what became of the overlap where the log folder
-    ``records`` holds raw ones. Pictures of an earlier report there that this one has not are removed."""
-    page.make_folder(folder)
-    before = _earlier_pictures(folder)
+def write_page(run: RunState, path: Path, source: str, records: Path | None = None) -> list[Path]:
+    """The page as the file ``path`` (``*.html``), or as ``report.html`` in the folder ``path`` with PNGs of its
+    pictures beside it; with what became of the overlap where the log folder ``records`` holds raw ones. Pictures of
+    an earlier report in that folder that this one has not are removed. Returns what was written."""
+    folder = None if path.suffix.lower() in (".html", ".htm") else path
+    page_file = path if folder is None else folder / PAGE
+    page.make_folder(page_file.parent)
+    before = [] if folder is None else _earlier_pictures(folder)
     written: list[Path] = []
     recorded, why_not = tuning_kernels.overlap(run, records) if records is not None else (None, "")
     remarks = [*_remarks(run), *([why_not] if why_not else [])]
@@ -93,18 +96,29 @@ def write_folder(run: RunState, folder: Path, source: str, records: Path | None 
     values: dict[str, Any] = {"source": _source(run, source), "parts": parts, "nothing": nothing(run)}
     values |= {"remarks": remarks}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
-    page.write(folder / PAGE, text)
+    page.write(page_file, text)
     _remove(set(before).difference(written))
-    return [folder / PAGE, *written]
+    return [page_file, *written]
 
 
 def _part(
-    search: CommState, folder: Path, written: list[Path], overlap: OverlapChange | None, patterns: Patterns | None
+    search: CommState,
+    folder: Path | None,
+    written: list[Path],
+    overlap: OverlapChange | None,
+    patterns: Patterns | None,
 ) -> Part:
     prefix = f"{search.index}-" if search.index else ""
 
+    def saved(kind: str, figure: Figure) -> Markup:
+        """As a picture in the page, and as a PNG beside it where it has a folder."""
+        if folder is not None:
+            written.append(folder / f"{prefix}{kind}.png")
+            style.save_png(figure, written[-1])
+        return page.picture(style.to_svg(figure))
+
     def drawn(kind: str, figure: Figure | None) -> Markup | None:
-        return None if figure is None else _saved(folder / f"{prefix}{kind}.png", figure, written)
+        return None if figure is None else saved(kind, figure)
 
     return Part(
         name=f"{search.name}, {search.ranks} ranks" if search.ranks else search.name,
@@ -117,18 +131,11 @@ def _part(
         changes=search.changes(),
         steps=search.steps(),
         overlap=overlap,
-        timelines=[(name, _saved(folder / f"{prefix}timeline-{name}.png", figure, written))
+        timelines=[(name, saved(f"timeline-{name}", figure))
                    for name, figure in (overlap.figures() if overlap is not None else [])],
         patterns=patterns,
         pattern_picture=drawn("patterns", None if patterns is None else tuning_figures.patterns(patterns)),
     )  # fmt: skip
-
-
-def _saved(path: Path, figure: Figure, written: list[Path]) -> Markup:
-    """The figure as a PNG beside the page, and as a picture in it."""
-    style.save_png(figure, path)
-    written.append(path)
-    return page.picture(style.to_svg(figure))
 
 
 def _cards(search: CommState) -> list[Card]:

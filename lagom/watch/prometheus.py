@@ -282,15 +282,6 @@ FAMILIES = (
 )
 
 
-def table() -> str:
-    """The metrics as a Markdown table."""
-    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
-    for family in FAMILIES:
-        labels = ", ".join(f"`{label}`" for label in family.labels) or "-"
-        rows.append(f"| `{family.series}` | {family.kind} | {labels} | {family.text} |")
-    return "\n".join(rows)
-
-
 # -- out
 
 DASHBOARD = "grafana.json"

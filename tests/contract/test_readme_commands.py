@@ -53,8 +53,6 @@ NOT_RUN = {
     "lagom set": "needs a running job; tests/unit/cli/test_commands.py runs it",
     "lagom profile": "needs traces or minutes; tests/unit/report runs it",
     "lagom report": "needs a log; tests/unit/report runs it",
-    "lagom explain": "needs a log; tests/unit/explain runs it",
-    "lagom advise": "needs a log; tests/unit/advise runs it",
     "lagom watch": "needs a running job; tests/system/test_watch.py watches one",
 }
 #: Commands that are run as they stand.

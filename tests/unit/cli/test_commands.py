@@ -120,7 +120,7 @@ def test_log_tells_torn_lines_from_lines_of_something_else(job: Path) -> None:
     assert "2 line(s) could not be read (first: line 4): no lines of this log's schema." in err
 
 
-@pytest.mark.parametrize("command", ["log", "explain", "report", "advise"])
+@pytest.mark.parametrize("command", ["log", "report"])
 def test_an_empty_log_is_said_to_be_empty(command: str, tmp_path: Path) -> None:
     (tmp_path / "decisions.jsonl").touch()
     done = lagom(command, str(tmp_path))
@@ -128,13 +128,12 @@ def test_an_empty_log_is_said_to_be_empty(command: str, tmp_path: Path) -> None:
     assert "decisions.jsonl is empty: no job has written to it yet" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["explain", "report"])
-def test_a_job_that_called_no_nccl_and_one_before_it_are_told(command: str, job: Path) -> None:
+def test_a_job_that_called_no_nccl_and_one_before_it_are_told(job: Path) -> None:
     with journal.Journal(job) as log:
         log.write(journal.JobEnd(reason="over", calls=9))
         log.write(journal.JobStart(job="job", mode="tune"))
         log.write(journal.JobEnd(reason="over", calls=0))
-    out = " ".join(lagom(command, str(job)).stdout.split())
+    out = " ".join(lagom("report", str(job)).stdout.split())
     assert "no rank registered with lagom: most likely nothing called NCCL." in out
     assert "This log also holds an earlier job, which is not told of here; `lagom log` prints all of it." in out
 
@@ -150,8 +149,9 @@ def test_log_into_a_closed_pipe_ends_quietly(job: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
 @pytest.mark.parametrize(
-    "line", ["log JOB", "log JOB --json", "log --schema", "explain JOB", "explain JOB --json", "report JOB", "doctor",
-             "metrics", "watch --once", "env", "--version", "--help", "run --help"],
+    "line", ["log JOB", "log JOB --json", "log --schema", "report JOB", "report JOB --json", "doctor",
+             "watch --once --prometheus -", "watch --grafana", "watch --once", "env", "--version", "--help",
+             "run --help"],
 )  # fmt: skip
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_onto_a_full_disk_is_one_sentence(line: str, unbuffered: str, job: Path, tmp_path: Path) -> None:
@@ -186,15 +186,13 @@ def test_plugin_path_notes_this_interpreter_beside_the_plugin() -> None:
     assert (folder / "python_path").read_text().strip() == sys.executable
 
 
-@pytest.mark.parametrize("what", ["--grafana", "--list"])
-def test_metrics_writes_into_a_file_whatever_it_is_asked_for(what: str, tmp_path: Path) -> None:
-    out = tmp_path / "written"
-    printed = RUNNER.invoke(app, ["metrics", what])
-    done = RUNNER.invoke(app, ["metrics", what, "--out", str(out)])
-    assert (done.exit_code, done.output) == (0, "")
-    assert out.read_text() == printed.output
-    done = RUNNER.invoke(app, ["metrics", what, "--out", str(tmp_path / "nowhere" / "written")])
-    assert isinstance(done.exception, UsageError)
+def test_watch_prints_a_dashboard_and_one_look_for_prometheus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAGOM_SHM_DIR", str(tmp_path))
+    assert json.loads(RUNNER.invoke(app, ["watch", "--grafana"]).output)["title"]
+    done = RUNNER.invoke(app, ["watch", "--once", "--prometheus", "-"])
+    assert done.exit_code == 0, "also where no job runs"
+    assert done.output.startswith("# HELP lagom_look_timestamp_seconds")
+    assert "lagom_jobs 0.0" in done.output
 
 
 def test_set_writes_checked_rules_for_the_controller(job: Path) -> None:

@@ -282,14 +282,14 @@ def test_a_killed_controller_is_in_the_log_with_the_end_of_the_job(place: Path) 
 
 
 def test_a_log_without_an_end_says_so_where_nobody_watched(place: Path) -> None:
-    """As after a start by environment alone: in `log`, in `explain`, and by the next controller of the folder."""
+    """As after a start by environment alone: in `log`, in `report`, and by the next controller of the folder."""
     folder = place / "lagom-bare"
     begun = journal.JobStart(
         job="bare", mode="tune", pid=1 << 22, region=str(place / "shm" / "gone"), host=os.uname().nodename
     )
     with journal.Journal(folder) as log:
         log.write(begun)
-    for command in ("log", "explain"):
+    for command in ("log", "report"):
         assert (
             f"this log has no end: its controller (pid {1 << 22}) was killed, or could not write it (a full disk)."
             in " ".join(told(place, command, "lagom-bare").split())

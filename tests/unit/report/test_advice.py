@@ -1,8 +1,9 @@
-"""``lagom advise``: a proposal is never a measurement, and a measurement is never without its numbers."""
+"""Advice on the next start: a proposal is never a measurement, and a measurement is never without its numbers."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -318,19 +319,19 @@ def test_gains_measured_apart_are_not_exported_together() -> None:
     found = Advices("x", (less, more))
     assert output.exports(found) == ["export NCCL_BUFFSIZE=1"]
     assert output.proposed_arms(found) == ("env=NCCL_BUFFSIZE=1,NCCL_NTHREADS=256",)
-    assert "measured alone" in "\n".join(output.lines(found))
+    assert "measured alone" in "\n".join(output.advice_lines(found))
     both = Advice("g", Standing.NO_GAIN, "1.0×", {"NCCL_NTHREADS": "256", "NCCL_BUFFSIZE": "1"})
     assert output.proposed_arms(Advices("x", (less, more, both))) == ()
 
 
 def test_the_text_keeps_measured_and_hoped_apart() -> None:
-    text = "\n".join(output.lines(Advices("x", (HOPE, GAIN, VAIN)), "torchrun train.py"))
+    text = "\n".join(output.advice_lines(Advices("x", (HOPE, GAIN, VAIN))))
     measured, hoped = text.split("Not measured; worth a try:")
     assert "NCCL_MAX_P2P_NCHANNELS=16" in measured
     assert "NCCL_NTHREADS" not in measured
     assert "NCCL_BUFFSIZE" not in text, "what was measured in vain is not offered"
-    assert "lagom bench --arms stock,env=B --rounds 8 -- torchrun train.py" in hoped
-    assert "No advice" in "\n".join(output.lines(Advices("x")))
+    assert "lagom bench --arms stock,env=B --rounds 8 -- CMD" in hoped
+    assert "No advice" in "\n".join(output.advice_lines(Advices("x")))
 
 
 def test_megatrons_file_has_what_was_not_measured_commented_out() -> None:
@@ -375,7 +376,7 @@ def folder(place: Path, events: list[Any]) -> Path:
 
 
 def run(*words: str) -> Any:
-    return CliRunner().invoke(app, ["advise", *words])
+    return CliRunner().invoke(app, ["report", *words])
 
 
 def test_the_command_finds_what_was_measured_beside_the_log(tmp_path: Path) -> None:
@@ -386,17 +387,14 @@ def test_the_command_finds_what_was_measured_beside_the_log(tmp_path: Path) -> N
     (job / "advise" / "bench.json").write_text(bench(**{"NCCL_MAX_P2P_NCHANNELS=16": 0.9}).model_dump_json())
     assert run(str(job), "--export").stdout == "export NCCL_MAX_P2P_NCHANNELS=16\n"
     value = json.loads(run(str(job), "--json").stdout)
-    assert value["environment"] == {"NCCL_MAX_P2P_NCHANNELS": "16"}
-    assert value["advice"][0]["standing"] == "measured gain"
+    assert value["advice"]["environment"] == {"NCCL_MAX_P2P_NCHANNELS": "16"}
+    assert value["advice"]["advice"][0]["standing"] == "measured gain"
 
 
 @pytest.mark.parametrize("option", ["--profile", "--megatron"])
-def test_a_file_that_cannot_be_written_is_one_sentence_before_anything_is_measured(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_written_is_one_sentence(option: str, tmp_path: Path) -> None:
     job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
-    monkeypatch.setattr("lagom.bench.run_bench", lambda request, say: pytest.fail("it was measured"))
-    ran = run("--try", option, str(tmp_path / "none" / "p"), "--dir", str(job), "--", "true")
+    ran = run(str(job), option, str(tmp_path / "none" / "p"))
     assert isinstance(ran.exception, UsageError), ran.exception
     assert str(ran.exception).endswith("cannot be written (there is no such folder); name another file.")
 
@@ -410,26 +408,29 @@ def test_a_profile_onto_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     assert str(ran.exception).startswith("/dev/full cannot be written (No space left on device)")
 
 
-def test_try_measures_the_proposals_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_printed_command_measures_the_proposals_where_the_next_report_finds_them(tmp_path: Path) -> None:
     job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
-    asked: list[Any] = []
-    monkeypatch.setattr("lagom.bench.run_bench", lambda request, say: asked.append(request))
-    assert run("--try", "--dir", str(job), "--rounds", "3", "--", "true", "x").exit_code == 0
-    (request,) = asked
-    assert request.command == ("true", "x")
-    assert request.rounds == 3
-    assert request.folder == (job / "advise").absolute()
-    assert "env=NCCL_MAX_P2P_NCHANNELS=16" in [arm.name for arm in request.arms]
-    assert isinstance(run("--try", "--dir", str(job)).exception, UsageError)
+
+    def printed() -> list[str]:
+        (line,) = (line for line in run(str(job)).stdout.splitlines() if "lagom bench --arms" in line)
+        return shlex.split(line.partition(": ")[2])
+
+    first = printed()
+    assert first[-2:] == ["--", "CMD"]
+    assert first[first.index("--out") + 1] == str(job / "advise")
+    assert int(first[first.index("--rounds") + 1]) > 6, "enough for so many arms"
+    arms = first[first.index("--arms") + 1].split(",")
+    assert "env=NCCL_MAX_P2P_NCHANNELS=16" in arms
     (job / "advise").mkdir()
-    kept = BenchRecord(command=["true", "x"], arms=[arm.name for arm in request.arms])
-    (job / "advise" / "bench.json").write_text(kept.model_dump_json())
-    run("--try", "--dir", str(job), "--", "true", "x")
-    assert asked[-1].folder == request.folder, "it goes on where all of them are"
-    assert asked[-1].arms == request.arms
-    assert asked[-1].rounds > 6, "enough for so many arms"
-    other = BenchRecord(command=["true", "x"], arms=["stock", "own:stock", "env=A=1"])
+    (job / "advise" / "bench.json").write_text(BenchRecord(command=["true"], arms=arms).model_dump_json())
+    assert printed() == first, "it goes on where all of them are"
+    other = BenchRecord(command=["true"], arms=["stock", "own:stock", "env=A=1"])
     (job / "advise" / "bench.json").write_text(other.model_dump_json())
-    run("--try", "--dir", str(job), "--", "true", "x")
-    assert asked[-1].folder == (job / "advise-2").absolute()
-    assert isinstance(run("a", "b").exception, UsageError)
+    again = printed()
+    assert again[again.index("--out") + 1] == str(job / "advise-2")
+    assert run(str(job), "two").exit_code == 2, "one log at a time"
+
+
+def test_a_saved_config_takes_no_option_that_needs_a_log(tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.lagom", Fingerprint(), [Section(8, 1, 0)])
+    assert isinstance(run(str(tmp_path / "p.lagom"), "--export").exception, UsageError)

@@ -27,9 +27,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", ["log", "report", "explain"])
+@pytest.mark.parametrize("command", ["log", "report"])
 def test_no_escape_sequence_reaches_the_terminal(command: str, folder: Path) -> None:
-    more = ["--out", str(folder / "page")] if command == "report" else []
+    more = ["--html", str(folder / "page")] if command == "report" else []
     result = CliRunner().invoke(app, [command, str(folder), *more])
     assert result.exit_code == 0, result.output
     for sequence in ("\x1b]0;", "\x07", "\x1b[2J", "\r"):
@@ -37,7 +37,7 @@ def test_no_escape_sequence_reaches_the_terminal(command: str, folder: Path) -> 
 
 
 def test_no_markup_reaches_the_page(folder: Path) -> None:
-    result = CliRunner().invoke(app, ["report", str(folder), "--out", str(folder / "page")])
+    result = CliRunner().invoke(app, ["report", str(folder), "--html", str(folder / "page")])
     assert result.exit_code == 0, result.output
     page = (folder / "page" / "report.html").read_text()
     assert "llama" in page

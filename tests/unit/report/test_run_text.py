@@ -1,4 +1,4 @@
-"""``lagom explain``: what a log and a profile say at each site, in NCCL's words, and what they cannot say."""
+"""``lagom report``: what a log and a profile say at each site, in NCCL's words, and what they cannot say."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from lagom import journal
-from lagom.cli.explain import is_profile
 from lagom.cli.main import app
+from lagom.cli.report import is_profile
 from lagom.doctor import config_fit
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
@@ -201,7 +201,7 @@ def profile(folder: Path, fingerprint: Fingerprint, **more: Any) -> Path:
 
 
 def run(*words_: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["explain", *words_])
+    result = CliRunner().invoke(app, ["report", *words_])
     return result.exit_code, result.output
 
 
@@ -275,10 +275,10 @@ def test_evidence_that_makes_no_sense_is_passed_over(tmp_path: Path, proof: dict
 
 def test_what_is_neither_log_nor_profile_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("hello\n")
-    result = CliRunner().invoke(app, ["explain", str(tmp_path / "x")])
+    result = CliRunner().invoke(app, ["report", str(tmp_path / "x")])
     assert result.exit_code != 0
     assert "line 1" in str(result.exception)
-    assert "there is no log" in str(CliRunner().invoke(app, ["explain", str(tmp_path / "nothing")]).exception)
+    assert "there is no log" in str(CliRunner().invoke(app, ["report", str(tmp_path / "nothing")]).exception)
 
 
 def test_a_fifo_is_no_profile_and_not_waited_for(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_the_page_shows_both(tmp_path: Path) -> None:
     with journal.Journal(folder) as log:
         for event in search(folder):
             log.write(event)
-    ran = CliRunner().invoke(app, ["report", str(folder)])
+    ran = CliRunner().invoke(app, ["report", str(folder), "--html", str(folder / "report")])
     assert ran.exit_code == 0, ran.output
     text = (folder / "report" / "report.html").read_text()
     assert "Overlap, before and after" in text

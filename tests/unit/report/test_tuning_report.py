@@ -96,7 +96,7 @@ def test_sites_before_and_after_come_from_the_final_ab(story: RunState) -> None:
 
 
 def test_the_page_tells_all_of_it_offline(story: RunState, tmp_path: Path) -> None:
-    written = tuning_report.write_folder(story, tmp_path, "the log")
+    written = tuning_report.write_page(story, tmp_path, "the log")
     names = sorted(path.name for path in written)
     assert names == ["convergence.png", "path.png", "report.html", "sites.png"]
     page = (tmp_path / "report.html").read_text()
@@ -128,7 +128,7 @@ def test_of_two_jobs_in_one_log_the_newest_is_told() -> None:
 
 def test_an_unfinished_search_says_so(tmp_path: Path) -> None:
     story = RunState(events(finished=False))
-    tuning_report.write_folder(story, tmp_path, "x")
+    tuning_report.write_page(story, tmp_path, "x")
     page = (tmp_path / "report.html").read_text()
     assert "still going after 3 moves" in page
     assert "still running, or was killed" in page
@@ -168,38 +168,40 @@ def write(path: Path, log: list, extra: str = "") -> Path:
     return path
 
 
-def test_command_writes_beside_the_log_and_counts_damage(tmp_path: Path) -> None:
+def test_command_writes_what_it_is_asked_for_and_counts_damage(tmp_path: Path) -> None:
     folder = write(tmp_path / "lagom-x", events(), extra='{"torn')
-    ran = CliRunner().invoke(app, ["report", str(folder)])
+    ran = CliRunner().invoke(app, ["report", str(folder), "--html", str(tmp_path / "one.html")])
     assert ran.exit_code == 0, ran.output
-    assert ran.output.startswith("The job runs 1.099× as fast as with stock NCCL")
-    assert "1 line(s) of the log could not be read" in (folder / "report" / "report.html").read_text()
+    assert ran.stdout.startswith("The job runs 1.099× as fast as with stock NCCL"), "the verdict first"
+    assert "1 line(s) of the log could not be read" in (tmp_path / "one.html").read_text()
+    assert {file.name for file in tmp_path.iterdir()} == {"lagom-x", "one.html"}, "a file has its pictures inside"
+    assert {file.name for file in folder.iterdir()} == {journal.LOG_NAME}
 
 
 def test_pictures_of_an_earlier_report_go_and_nobody_elses(tmp_path: Path) -> None:
     folder = write(tmp_path / "lagom-x", events())
     place = folder / "report"
-    assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
+    assert CliRunner().invoke(app, ["report", str(folder), "--html", str(place)]).exit_code == 0
     assert (place / "sites.png").is_file()
     (place / "1-timeline-tuned.png").touch()
     (place / "mine.png").touch()
     with journal.Journal(folder) as log:  # a second job, of which there is nothing to show
         log.write(events()[0])
-    ran = CliRunner().invoke(app, ["report", str(folder)])
+    ran = CliRunner().invoke(app, ["report", str(folder), "--html", str(place)])
     assert "This log also holds an earlier job" in ran.output
     assert {file.name for file in place.iterdir()} == {"report.html", "mine.png"}
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     (fresh / "sites.png").touch()
-    assert CliRunner().invoke(app, ["report", str(folder), "--out", str(fresh)]).exit_code == 0
+    assert CliRunner().invoke(app, ["report", str(folder), "--html", str(fresh)]).exit_code == 0
     assert (fresh / "sites.png").is_file(), "no report lay there: it is not ours"
 
 
 def test_command_on_a_log_with_nothing_in_it(tmp_path: Path) -> None:
     folder = write(tmp_path / "lagom-x", events()[:2])
-    ran = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "o")])
+    ran = CliRunner().invoke(app, ["report", str(folder), "--html", str(tmp_path / "o")])
     assert ran.exit_code == 0, ran.output
-    assert "Nothing was tuned yet" in ran.output
+    assert "Nothing was tuned yet" in ran.stdout
     assert (tmp_path / "o" / "report.html").is_file()
 
 
@@ -229,7 +231,7 @@ def test_overlap_before_and_after_comes_from_raw_records(tmp_path: Path) -> None
     keeper.add_calls(3, calls)
     keeper.add_kernels(0, kernels)
     keeper.write({})
-    ran = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "o")])
+    ran = CliRunner().invoke(app, ["report", str(folder), "--html", str(tmp_path / "o")])
     assert ran.exit_code == 0, ran.output
     text = (tmp_path / "o" / "report.html").read_text()
     assert "Overlap, before and after" in text
@@ -237,7 +239,7 @@ def test_overlap_before_and_after_comes_from_raw_records(tmp_path: Path) -> None
     assert "<td>communication busy (X)</td><td>100 µs</td><td>150 µs</td>" in text
     assert (tmp_path / "o" / "timeline-tuned.png").exists()
     (folder / "kernels.npy").write_bytes(b"torn")
-    ran = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path / "p")])
+    ran = CliRunner().invoke(app, ["report", str(folder), "--html", str(tmp_path / "p")])
     assert ran.exit_code == 0, ran.output
     text = (tmp_path / "p" / "report.html").read_text()
     assert "Overlap, before and after" not in text
