@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.controller.measure import Tier
-from lagom.program import CallHistory, Program, positions_seen
+from lagom.program import CallHistory, Program, find_positions
 from lagom.timeline import from_ring
 from lagom.timeline.busy_times import hidden_by_position
 from lagom.timeline.kernel_table import KernelTable
@@ -86,7 +86,7 @@ class Contexts:
 
     def tables(self, history: CallHistory, program: Program) -> Iterator[tuple[int, KernelTable, NDArray[Any]]]:
         """Of each rank: its slot, its kernels, its calls with the positions that the program gives them."""
-        where = positions_seen(history, program)
+        where = find_positions(history, program)
         for slot, process in self.slots.items():
             yield slot, from_ring(self._spans[process].rows()), _placed(self._calls[slot].rows(), where)
 

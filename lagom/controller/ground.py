@@ -18,7 +18,7 @@ from lagom.controller.options import Options
 from lagom.controller.publication import Margin, Offer
 from lagom.controller.story import Story
 from lagom.controller.timeline import Timeline
-from lagom.program import CallHistory, TunedProgram, latest_start
+from lagom.program import CallHistory, TunedProgram, find_latest_start
 from lagom.records import Assignment, Problem
 from lagom.wire.plan import Plan, Rule
 from lagom.wire.region import Capture, Region
@@ -165,11 +165,11 @@ class Ground:
 
     def is_regular(self) -> bool:
         """Whether the latest calls are those of the program."""
-        return latest_start(self.history, self.tuned.program) is not None
+        return find_latest_start(self.history, self.tuned.program) is not None
 
     def start_after(self, call: int) -> int | None:
         """The first position 0 at or after ``call``, or ``None`` while the calls are irregular."""
-        start = latest_start(self.history, self.tuned.program)
+        start = find_latest_start(self.history, self.tuned.program)
         return None if start is None else self.tuned.program.next_start(start, call)
 
     # -- plans

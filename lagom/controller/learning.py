@@ -13,7 +13,7 @@ from lagom.controller.contexts import Contexts
 from lagom.controller.ground import Deaf, Ground, Learned
 from lagom.controller.measure import Tier
 from lagom.controller.traced import traced_iteration
-from lagom.program import Belief, Program, tuned_program
+from lagom.program import Program, ProgramConfirmation, cut_into_sites
 from lagom.program.detect import FEWEST_CALLS, HISTORY_CALLS
 from lagom.wire.region import Capture
 
@@ -34,7 +34,7 @@ class Learning(Deaf):
         self._looked_at = 0.0
         self._looked_until = 0  # call
         self._profiled_from: int | None = None  # call
-        self._belief = Belief(ground.options.stable_iterations)
+        self._confirmation = ProgramConfirmation(ground.options.stable_iterations)
         self._began: float | None = None  # when it was first looked for
         ground.record_everything()
 
@@ -46,7 +46,7 @@ class Learning(Deaf):
     @property
     def is_waiting(self) -> bool:
         """Whether no program is in sight that may be believed, or ever another one."""
-        return self._belief.is_lost
+        return self._confirmation.is_lost
 
     @property
     def wants_timeline(self) -> bool:
@@ -69,7 +69,7 @@ class Learning(Deaf):
             return "learning"
         ground.findings_refuted()
         self._contexts = self._contexts or Contexts(ground.slots, now)
-        program = self._belief.look(ground.history)
+        program = self._confirmation.look(ground.history)
         if program is None:
             self._say_if_late(now)
             return "learning"
@@ -116,7 +116,7 @@ class Learning(Deaf):
         call = ground.history.numbers[-1]
         if hidden is None and tier is Tier.TIMELINE and contexts.worth_waiting(program, now, call):
             return None
-        tuned = tuned_program(program, hidden)
+        tuned = cut_into_sites(program, hidden)
         problem = ground.evidence.problem(tuned, ground.region.processes(), ground.options.headroom)
         wanted = hidden is not None and wants_trace(ground.options)
         traced = traced_iteration(contexts, ground.history, tuned, problem) if wanted else None

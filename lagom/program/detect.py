@@ -102,7 +102,7 @@ class CallHistory:
         self.shapes.clear()
 
 
-def latest_start(history: CallHistory, program: Program) -> int | None:
+def find_latest_start(history: CallHistory, program: Program) -> int | None:
     """Call number of the latest position 0 with a whole period behind it, or ``None`` in an irregular phase.
 
     Where all calls look alike every rotation fits; then the one in step with ``program.first_call`` is taken.
@@ -112,7 +112,7 @@ def latest_start(history: CallHistory, program: Program) -> int | None:
     return None if begin is None else history.numbers[counting[begin]]
 
 
-def positions_seen(history: CallHistory, program: Program) -> dict[int, int]:
+def find_positions(history: CallHistory, program: Program) -> dict[int, int]:
     """Call number -> position, for the calls of the latest whole periods that follow each other without a gap."""
     counting, period = history.counted(), len(program.positions)
     begin = _latest_begin(history, counting, program)

@@ -32,7 +32,7 @@ class TunedProgram:
         return Assignment.of(dict(enumerate(assignment.configs)), len(self.sites))
 
 
-def tuned_program(program: Program, hidden_share: Sequence[float] | None = None) -> TunedProgram:
+def cut_into_sites(program: Program, hidden_share: Sequence[float] | None = None) -> TunedProgram:
     """Cut ``program`` into sites. ``hidden_share[i]`` is the part of position i's communication time that ran beside
     compute, 0..1, where the timeline knows it."""
     contexts = _contexts(program, hidden_share)

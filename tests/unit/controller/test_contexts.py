@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from lagom.controller.contexts import PATIENCE_ITERATIONS, SPANS_KEPT, Contexts, Newest
-from lagom.program import CallHistory, Program, find_program, tuned_program
+from lagom.program import CallHistory, Program, cut_into_sites, find_program
 from lagom.records import Function
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_NCCL_EVENT
 
@@ -68,7 +68,7 @@ def test_the_shares_of_whole_records(tiny_at: int | None) -> None:
     assert shares is not None
     turn = program.first_call - sum(records["bytes"][: program.first_call] == TINY)  # where position 0 fell
     assert shares == pytest.approx(np.roll(HIDDEN, -turn).tolist(), abs=1e-3)
-    sites = tuned_program(program, shares).sites
+    sites = cut_into_sites(program, shares).sites
     assert sorted((site.context, site.calls_per_iteration) for site in sites) == [("exposed", 1), ("hidden", 2)]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lagom.program import CallHistory, find_program, latest_start, positions_seen, tuned_program
+from lagom.program import CallHistory, cut_into_sites, find_latest_start, find_positions, find_program
 from lagom.records import Assignment, CommConfig, Function
 from lagom.wire.layout import CALL_RECORD
 
@@ -69,9 +69,9 @@ def test_an_irregular_phase_has_no_start() -> None:
     history = history_of(one * 5, pause=len(one))
     program = find_program(history)
     assert program is not None
-    assert latest_start(history, program) == 4 * len(one)
+    assert find_latest_start(history, program) == 4 * len(one)
     history.extend(records([(GATHER, 1 << 20)] * (2 * len(one)), first=5 * len(one)))
-    assert latest_start(history, program) is None
+    assert find_latest_start(history, program) is None
 
 
 def test_where_all_calls_look_alike_the_phase_is_kept() -> None:
@@ -81,7 +81,7 @@ def test_where_all_calls_look_alike_the_phase_is_kept() -> None:
     assert len(program.positions) == 50
     assert program.first_call % 50 == 0
     history.extend(records([(int(Function.ALL_REDUCE), BIG)] * 20, first=300))
-    start = latest_start(history, program)
+    start = find_latest_start(history, program)
     assert start is not None
     assert start % 50 == 0
 
@@ -90,7 +90,7 @@ def test_sites_are_heaviest_first_and_the_light_ones_stay_stock() -> None:
     one = [*iteration(), (GATHER, 1 << 20)]
     program = find_program(history_of(one * 5, pause=len(one)))
     assert program is not None
-    tuned = tuned_program(program)
+    tuned = cut_into_sites(program)
     assert [(site.function, site.bytes) for site in tuned.sites[: tuned.tuned]] == [
         (Function.ALL_GATHER, BIG),
         (Function.REDUCE_SCATTER, BIG),
@@ -106,7 +106,7 @@ def test_exposed_and_hidden_calls_of_one_shape_are_two_sites() -> None:
     program = find_program(history_of(one * 5, pause=len(one)))
     assert program is not None
     shares = [0.0, 0.1] + [0.9] * (len(one) - 2)
-    tuned = tuned_program(program, shares)
+    tuned = cut_into_sites(program, shares)
     gathers = {site.context for site in tuned.sites if site.bytes == BIG and site.function is Function.ALL_GATHER}
     scatters = {site.context for site in tuned.sites if site.bytes == BIG and site.function is Function.REDUCE_SCATTER}
     assert gathers == {"exposed", "hidden"}
@@ -118,11 +118,11 @@ def test_positions_seen_go_back_as_far_as_the_program_does() -> None:
     history = history_of([*one[3:], (GATHER, 7 << 20), *one * 4], pause=0)
     program = find_program(history_of(one * 5, pause=len(one)))
     assert program is not None
-    where = positions_seen(history, program)
+    where = find_positions(history, program)
     assert all(program.positions[position] == history.shapes[call] for call, position in where.items())
     assert min(where) > len(one) - 3  # not past the odd call
     assert len(where) >= 3 * len(one)
-    assert positions_seen(history_of(one[:4]), program) == {}
+    assert find_positions(history_of(one[:4]), program) == {}
 
 
 def test_positions_seen_leave_transparent_calls_out() -> None:
@@ -130,7 +130,7 @@ def test_positions_seen_leave_transparent_calls_out() -> None:
     history = history_of(one * 4, pause=len(one))
     program = find_program(history)
     assert program is not None
-    where = positions_seen(history, program)
+    where = find_positions(history, program)
     assert all(history.shapes[call][1] != TINY for call in where)
     assert sorted(set(where.values())) == list(range(len(one) - 1))
 

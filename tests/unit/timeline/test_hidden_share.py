@@ -7,7 +7,7 @@ import pytest
 from timeline_helpers import calls, table
 
 from lagom.program.detect import Program
-from lagom.program.sites import tuned_program
+from lagom.program.sites import cut_into_sites
 from lagom.records import Function
 from lagom.timeline import KernelTable
 from lagom.timeline.busy_times import hidden_by_position
@@ -52,5 +52,5 @@ def test_the_program_s_sites_follow() -> None:
     shares = hidden_by_position([kernels], [records], [3], 3)
     positions = ((Function.ALL_GATHER, SIZE),) * 3
     program = Program(positions, first_call=0, calls_per_iteration=3, steady=True, iterations_seen=4, iteration_ns=1e6)
-    sites = tuned_program(program, shares.tolist()).sites
+    sites = cut_into_sites(program, shares.tolist()).sites
     assert sorted((site.context, site.calls_per_iteration) for site in sites) == [("exposed", 1), ("hidden", 2)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lagom.program import Belief, CallHistory
+from lagom.program import CallHistory, ProgramConfirmation
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import Function
 from lagom.wire.layout import CALL_RECORD, MAX_POSITIONS
@@ -35,10 +35,10 @@ def records(sizes: list[int], pauses: dict[int, int] | None = None) -> NDArray[n
 
 def believed_at(rows: NDArray[np.void], every: int = LOOK) -> tuple[int, int] | None:
     """After how many calls a program is believed, and of how many calls it is; ``None`` if none is."""
-    history, belief = CallHistory(), Belief(ASKED)
+    history, confirmation = CallHistory(), ProgramConfirmation(ASKED)
     for at in range(0, len(rows), every):
         history.extend(rows[at : at + every])
-        program = belief.look(history)
+        program = confirmation.look(history)
         if program is not None:
             return at + every, program.calls_per_iteration
     return None
@@ -72,11 +72,11 @@ def test_dropped_records_make_the_count_begin_anew() -> None:
 
 def test_looks_that_are_far_apart_prove_nothing_of_the_calls_between() -> None:
     """Eleven iterations go by unseen between two looks: what they held is not known."""
-    history, belief = CallHistory(), Belief(ASKED)
+    history, confirmation = CallHistory(), ProgramConfirmation(ASKED)
     rows = records(distinct(2000) * 200)
     for at in range(0, 150 * 2000, 11 * 2000):
         history.extend(rows[at + 11 * 2000 - HISTORY_CALLS : at + 11 * 2000])  # the ones before were dropped
-        assert belief.look(history) is None
+        assert confirmation.look(history) is None
 
 
 def test_a_pause_elsewhere_turns_a_long_iteration_but_does_not_break_it() -> None:
@@ -112,11 +112,11 @@ def test_calls_that_do_not_count_are_no_iterations(calls: int, at: int) -> None:
 def test_looks_must_share_a_whole_iteration() -> None:
     """What the newest look explains begins within what the one before did, but by less than an iteration of it."""
     one = distinct(3000)
-    history, belief = CallHistory(), Belief(ASKED)
+    history, confirmation = CallHistory(), ProgramConfirmation(ASKED)
     rows = records(one * 60)
     for at in range(0, 59 * 3000, 11_000):
         history.extend(rows[max(0, at + 11_000 - HISTORY_CALLS) : at + 11_000])
-        if (program := belief.look(history)) is not None:
+        if (program := confirmation.look(history)) is not None:
             raise AssertionError(f"believed {program.calls_per_iteration} calls at {at}")
 
 

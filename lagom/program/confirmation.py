@@ -18,7 +18,7 @@ LAYER_CALLS, LAYER_NS, UNEVEN = 200, 1e9, 5
 
 
 @dataclass(slots=True)
-class Belief:
+class ProgramConfirmation:
     """Asked at each look at one communicator's history; ``asked`` is how many iterations must have been seen.
 
     A program was found already when half of the calls that show it had been seen: a run of equal gathers inside the
