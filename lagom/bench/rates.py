@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from lagom.wire.glance import glance
+from lagom.wire.peek import peek_region
 
 #: Seconds between two looks: an iteration's calls come in bursts, so short spans would only show those.
 SPAN_SECONDS = 2.0
@@ -34,7 +34,7 @@ class CallRate:
 
     def _calls(self) -> dict[int, int]:
         """Calls made so far on each communicator, by its slowest rank."""
-        groups = glance(self._region).groups if self._region.exists() else ()
+        groups = peek_region(self._region).groups if self._region.exists() else ()
         return {group.view.index: min(slot.calls for slot in group.slots) for group in groups if group.slots}
 
     @property

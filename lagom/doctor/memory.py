@@ -57,10 +57,10 @@ def check_regions(folder: Path, *, clean: bool) -> list[Finding]:
 
 
 def _check_region(path: Path, *, clean: bool) -> Finding:
-    from lagom.wire.glance import glance
+    from lagom.wire.peek import peek_region
     from lagom.wire.region import unlink_if_unheld
 
-    view = glance(path)
+    view = peek_region(path)
     if view.in_use:
         who = f"controller {view.controller_pid}" if view.controller_alive else "no controller"
         text = f"{path} is live: job {view.job_key}, {len(view.processes)} rank(s), {who}"

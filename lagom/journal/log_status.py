@@ -40,9 +40,9 @@ def has_died(run: RunState) -> bool:
 
 
 def _as_seen_here(region: Path, who: str, pid: int, fate: str) -> str:
-    from lagom.wire.glance import glance
+    from lagom.wire.peek import peek_region
 
-    seen = glance(region)
+    seen = peek_region(region)
     if seen.controller_alive and pid in (0, seen.controller_pid):
         return f"this log has no end yet: {who} runs."
     ranks = 0 if seen.controller_alive else len(seen.processes)  # those of another controller are another job's

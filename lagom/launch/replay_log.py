@@ -16,8 +16,8 @@ from lagom.controller.story import Story
 from lagom.format import describe_rule, format_bytes
 from lagom.launch.job_plan import JobPlan, local_rank, say
 from lagom.settings import read
-from lagom.wire.glance import GroupGlance, PlanGlance, RegionGlance, SitePlan, glance
 from lagom.wire.library import library
+from lagom.wire.peek import GroupView, PlanView, RegionView, SitePlan, peek_region
 from lagom.wire.region import job_key, region_path
 
 #: Seconds between two looks: until the ranks are settled, and then. A region that is not there costs microseconds.
@@ -89,7 +89,7 @@ class ReplayLog:
         changed = time.monotonic()
         while not self._over.is_set():
             before = self._state()
-            self._look(glance(self._region))
+            self._look(peek_region(self._region))
             if self._state() != before:
                 changed = time.monotonic()
             self._over.wait(LATER if before and time.monotonic() - changed > SETTLED else SOON)
@@ -104,7 +104,7 @@ class ReplayLog:
             + len(self._unmatched)
         )
 
-    def _look(self, seen: RegionGlance) -> None:
+    def _look(self, seen: RegionView) -> None:
         if seen.fault:
             return
         if seen.controller_alive and not self._started:  # it tunes, and tells by itself
@@ -131,7 +131,7 @@ class ReplayLog:
 
     # -- telling
 
-    def _tell_ranks(self, seen: RegionGlance) -> None:
+    def _tell_ranks(self, seen: RegionView) -> None:
         """Each rank once, and each reason once: all ranks mostly have the same. A refusal is found after joining."""
         for process in seen.processes:
             key = process.index, process.pid
@@ -142,7 +142,7 @@ class ReplayLog:
                 self._story.standing_aside(process.remark)
             self._remarks[key] = process.remark
 
-    def _tell_group(self, group: GroupGlance) -> None:
+    def _tell_group(self, group: GroupView) -> None:
         key = group.view.index, group.view.comm_id
         if key not in self._agreed:
             self._agreed[key] = False
@@ -153,7 +153,7 @@ class ReplayLog:
         if self._agreed[key] and group.plan is not None and key not in self._unmatched:
             self._tell_unless_it_matches(key, group, group.plan)
 
-    def _tell_unless_it_matches(self, key: tuple[int, int], group: GroupGlance, plan: PlanGlance) -> None:
+    def _tell_unless_it_matches(self, key: tuple[int, int], group: GroupView, plan: PlanView) -> None:
         """GPU, NCCL and ranks are those of the profile, and yet the job may make other calls: then all run as NCCL
         would, and nobody else says so."""
         calls = min((slot.calls for slot in group.slots), default=0) - plan.start_call
@@ -168,7 +168,7 @@ class ReplayLog:
         self._log.write(journal.StandingAside(reason=reason, communicator=group.view.index))
         say(reason)
 
-    def _tell_plan(self, group: GroupGlance, plan: PlanGlance) -> None:
+    def _tell_plan(self, group: GroupView, plan: PlanView) -> None:
         rules = (*map(_site_text, plan.sites), *map(describe_rule, plan.rules))
         where, epoch, start = group.view.index, plan.epoch, plan.start_call
         self._log.write(
@@ -177,7 +177,7 @@ class ReplayLog:
         self._log.write(journal.PlanCommitted(communicator=where, epoch=epoch, start_call=start))
 
 
-def is_in_force(group: GroupGlance) -> bool:
+def is_in_force(group: GroupView) -> bool:
     """Whether every rank of a communicator on this node runs the plan that lies there."""
     ranks = group.view.rank_count if group.view.node_count == 1 else len(group.slots)
     return (

@@ -10,8 +10,8 @@ from lagom.records import printable, readable_name
 from lagom.watch.in_force import InForce, in_force
 from lagom.watch.log_view import LogView
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, Phase, SiteSnapshot, Speedup
-from lagom.wire.glance import GroupGlance, RegionGlance
 from lagom.wire.library import library
+from lagom.wire.peek import GroupView, RegionView
 
 SHOWN_DECISIONS = 10
 PURPOSES = {"baseline": Phase.BASELINE, "confirm": Phase.CONFIRMING, "final": Phase.PROVING}
@@ -29,7 +29,7 @@ class Count:
     iterations: int
 
 
-def counts_of(glance: RegionGlance, at: float) -> dict[int, Count]:
+def counts_of(shared: RegionView, at: float) -> dict[int, Count]:
     """Every communicator's counters: of its slowest rank."""
     return {
         group.view.index: Count(
@@ -39,33 +39,33 @@ def counts_of(glance: RegionGlance, at: float) -> dict[int, Count]:
             min(slot.calls for slot in group.slots),
             min(slot.iterations for slot in group.slots),
         )
-        for group in glance.groups
+        for group in shared.groups
         if group.slots
     }
 
 
 def build_job(
-    glance: RegionGlance, log: LogView, folder: str, before: dict[int, Count], now: dict[int, Count]
+    shared: RegionView, log: LogView, folder: str, before: dict[int, Count], now: dict[int, Count]
 ) -> JobSnapshot:
     """One running job."""
     start = log.state.start
-    first = glance.processes[0] if glance.processes else None
+    first = shared.processes[0] if shared.processes else None
     return JobSnapshot(
-        job=readable_name(start.job if start is not None else glance.job_key),
-        region=str(glance.path),
+        job=readable_name(start.job if start is not None else shared.job_key),
+        region=str(shared.path),
         folder=folder,
         ended="",
         mode=start.mode if start is not None else "",
         strategy=start.strategy if start is not None else "",
-        controller_pid=glance.controller_pid if glance.controller_alive else 0,
-        ranks=len(glance.processes),
-        nccl=tuple(sorted({format_version(process.nccl_version) for process in glance.processes} - {""})),
+        controller_pid=shared.controller_pid if shared.controller_alive else 0,
+        ranks=len(shared.processes),
+        nccl=tuple(sorted({format_version(process.nccl_version) for process in shared.processes} - {""})),
         gpu=printable(first.gpu) if first is not None else "",
-        started=glance.created_ns / 1e9,
-        simulated_clock=glance.simulated_clock,
-        remarks=tuple(sorted({printable(process.remark) for process in glance.processes} - {""}))
+        started=shared.created_ns / 1e9,
+        simulated_clock=shared.simulated_clock,
+        remarks=tuple(sorted({printable(process.remark) for process in shared.processes} - {""}))
         + tuple(log.state.not_tuned),
-        groups=tuple(_build_group(glance, group, log, before, now) for group in glance.groups),
+        groups=tuple(_build_group(shared, group, log, before, now) for group in shared.groups),
         decisions=tuple(log.decisions)[-SHOWN_DECISIONS:],
     )
 
@@ -93,14 +93,14 @@ def build_ended(log: LogView, folder: str, region: str, reason: str, last: JobSn
 
 
 def _build_group(
-    glance: RegionGlance, group: GroupGlance, log: LogView, before: dict[int, Count], now: dict[int, Count]
+    shared: RegionView, group: GroupView, log: LogView, before: dict[int, Count], now: dict[int, Count]
 ) -> GroupSnapshot:
     view, slots = group.view, group.slots
     told = log.state.comm(view.index)
     force = in_force(group, told)
     count = now.get(view.index)
     calls_rate, iterations_rate = _rates(before.get(view.index), count)
-    phase, detail = _phase(glance, group, told, count)
+    phase, detail = _phase(shared, group, told, count)
     return GroupSnapshot(
         index=view.index,
         comm_id=f"{view.comm_id:#x}",
@@ -148,7 +148,7 @@ def _rates(before: Count | None, now: Count | None) -> tuple[float | None, float
     return calls, (now.iterations - before.iterations) / seconds if same_plan else None
 
 
-def _agreement(group: GroupGlance, count: Count | None) -> Agreement:
+def _agreement(group: GroupView, count: Count | None) -> Agreement:
     lib = library()
     if group.switch_state == lib.LAGOM_PREPARED:
         return Agreement.OFFERED
@@ -157,7 +157,7 @@ def _agreement(group: GroupGlance, count: Count | None) -> Agreement:
     return Agreement.COMING if coming else Agreement.AGREED
 
 
-def _phase(glance: RegionGlance, group: GroupGlance, told: CommState, count: Count | None) -> tuple[Phase, str]:
+def _phase(shared: RegionView, group: GroupView, told: CommState, count: Count | None) -> tuple[Phase, str]:
     """Where it stands, and why where that wants a reason."""
     if len(group.slots) < group.view.rank_count and group.view.node_count == 1:
         return Phase.JOINING, f"{len(group.slots)} of {group.view.rank_count} ranks"
@@ -168,7 +168,7 @@ def _phase(glance: RegionGlance, group: GroupGlance, told: CommState, count: Cou
     if told.pinned:
         return Phase.PINNED, ""
     agreed = count is not None and count.epoch > 0
-    if not glance.controller_alive:
+    if not shared.controller_alive:
         return _without_controller(told, agreed)
     if told.program is None or told.drift:
         return Phase.LEARNING, told.drift
@@ -191,14 +191,14 @@ def _speedup(told: CommState) -> Speedup | None:
 
 
 def _sites(
-    group: GroupGlance, told: CommState, force: InForce, iterations_rate: float | None
+    group: GroupView, told: CommState, force: InForce, iterations_rate: float | None
 ) -> tuple[SiteSnapshot, ...]:
     """As the log names them; in replay, where there is no log, as the plan does."""
     known = told.program.sites if told.program is not None else _planned(group)
     return tuple(_site(site, force, iterations_rate) for site in known)
 
 
-def _planned(group: GroupGlance) -> tuple[SiteRecord, ...]:
+def _planned(group: GroupView) -> tuple[SiteRecord, ...]:
     sites = group.plan.sites if group.plan is not None else ()
     return tuple(
         SiteRecord(index=index, function=site.function.word, bytes=site.bytes, calls_per_iteration=site.positions)

@@ -14,7 +14,7 @@ from lagom.journal.reader import parse
 from lagom.journal.reader import read as journal_events
 from lagom.settings import read
 from lagom.watch.build import readable_name
-from lagom.wire.glance import RegionGlance, glance
+from lagom.wire.peek import RegionView, peek_region
 
 PROC = Path("/proc")
 CONTROLLER = "lagom.controller"
@@ -34,7 +34,7 @@ def regions() -> list[Path]:
     return sorted(path for path in folder.glob(f"lagom-{os.getuid()}-*") if ".tmp." not in path.name)
 
 
-def log_folder_of(seen: RegionGlance) -> Path | None:
+def log_folder_of(seen: RegionView) -> Path | None:
     """Where the log of a region's job is: as its controller was told, as its ranks were, or one here that names it.
     Only a log of ours is believed: a process id may have gone to another user, and anybody may write down a region."""
     for folder in _candidates(seen):
@@ -43,7 +43,7 @@ def log_folder_of(seen: RegionGlance) -> Path | None:
     return None
 
 
-def _candidates(seen: RegionGlance) -> Iterator[Path]:
+def _candidates(seen: RegionView) -> Iterator[Path]:
     if seen.controller_alive and (folder := _told_to_controller(seen)) is not None:
         yield folder
     for process in seen.processes:
@@ -52,7 +52,7 @@ def _candidates(seen: RegionGlance) -> Iterator[Path]:
     yield from (log.parent for log in own_logs(Path()))
 
 
-def _told_to_controller(seen: RegionGlance) -> Path | None:
+def _told_to_controller(seen: RegionView) -> Path | None:
     """``--dir`` of its command line. The pid may be of another PID namespace: the line must speak of this region."""
     words = _words(seen.controller_pid, "cmdline")
     is_it = any(CONTROLLER in word for word in words) and {seen.job_key, str(seen.path)} & set(words)
@@ -115,7 +115,7 @@ def named_job(job: str) -> Named:
     path, beside = Path(job), Path(f"lagom-{job}")
     if path.is_file() or (path / LOG_NAME).exists():
         return Named(_telling(find_log(path).parent))
-    running = [seen for seen in map(glance, regions()) if seen.processes or seen.controller_alive]
+    running = [seen for seen in map(peek_region, regions()) if seen.processes or seen.controller_alive]
     for seen in running:
         if readable_name(seen.job_key) == readable_name(job):
             return Named(log_folder_of(seen), seen.path)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lagom import journal
 from lagom.records import STOCK, CommConfig
-from lagom.wire.glance import GroupGlance, PlanGlance
+from lagom.wire.peek import GroupView, PlanView
 from lagom.wire.plan import format_rule
 
 
@@ -38,7 +38,7 @@ NOTHING = InForce()
 UNKNOWN = InForce(known=False)
 
 
-def in_force(group: GroupGlance, told: journal.CommState) -> InForce:
+def in_force(group: GroupView, told: journal.CommState) -> InForce:
     """What the ranks of a communicator run under."""
     epochs = {slot.active_epoch for slot in group.slots}
     if not epochs or epochs == {0}:
@@ -54,7 +54,7 @@ def in_force(group: GroupGlance, told: journal.CommState) -> InForce:
     return found if group.has_begun else InForce(rules=found.rules)
 
 
-def _from_region(plan: PlanGlance, calls: int) -> InForce:
+def _from_region(plan: PlanView, calls: int) -> InForce:
     trying = plan.has_candidate and calls < plan.end_call
     return InForce(
         tuple(site.incumbent for site in plan.sites),

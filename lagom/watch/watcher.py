@@ -1,6 +1,6 @@
 """Looks at the node again and again, and remembers between two looks what a snapshot needs: counters, logs, who ended.
 
-Disturbs nobody: shared memory is copied read-only and no lock is taken (:mod:`lagom.wire.glance`); logs are read.
+Disturbs nobody: shared memory is copied read-only and no lock is taken (:mod:`lagom.wire.peek`); logs are read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lagom.watch.build import Count, build_ended, build_job, counts_of
 from lagom.watch.find import Named, log_folder_of, region_of, regions
 from lagom.watch.log_view import LogView
 from lagom.watch.snapshot import JobSnapshot, NodeSnapshot
-from lagom.wire.glance import RegionGlance, glance
+from lagom.wire.peek import RegionView, peek_region
 
 #: How long a job that has ended stays on the screen.
 ENDED_SECONDS = 60.0
@@ -67,7 +67,7 @@ class Watcher:
         """The node now."""
         now = time.monotonic()
         for path in self._paths():
-            seen = glance(path)
+            seen = peek_region(path)
             if seen.processes or seen.controller_alive:
                 self._see(seen, now)
             elif path in self._jobs or self._only is not None:
@@ -86,7 +86,7 @@ class Watcher:
             return running
         return [named] if (named := _region_of(self._only)) is not None else []
 
-    def _see(self, seen: RegionGlance, now: float) -> None:
+    def _see(self, seen: RegionView, now: float) -> None:
         job = self._jobs.get(seen.path)
         if job is None or job.ended_at is not None:  # new, or another job under the old name
             job = self._jobs[seen.path] = _Followed(seen.path, self._folder)

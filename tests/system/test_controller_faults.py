@@ -20,8 +20,8 @@ from lagom.journal.tail import Tail
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import VirtualJob
-from lagom.wire.glance import glance
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, ffi
+from lagom.wire.peek import peek_region
 from tests.system.support import Job
 from tests.waiting import wait_until
 
@@ -84,7 +84,7 @@ def left_behind(plans: list[journal.PlanPublished], region: Path) -> Left:
     """By the plans in its log, and by the last one in the region: it may have gone on to that one already."""
     calls = [plan.end_call or 0 for plan in plans]
     channels = {record.config().channels for plan in plans for record in plan.incumbent}
-    last = glance(region).groups[0].plan
+    last = peek_region(region).groups[0].plan
     if last is not None:  # else it is half written, and no rank takes it
         calls += [last.start_call, last.end_call]
         channels |= {site.incumbent.channels for site in last.sites}
@@ -93,7 +93,7 @@ def left_behind(plans: list[journal.PlanPublished], region: Path) -> Left:
 
 def calls_of_all(region: Path) -> int:
     """What even the slowest rank has made."""
-    return min(slot.calls for slot in glance(region).groups[0].slots)
+    return min(slot.calls for slot in peek_region(region).groups[0].slots)
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_trial_without_its_controller_ends(signal_sent: signal.Signals, job: Job
     with tuning(job, tmp_path) as (controller, ranks, tail):
         log, quiet = Log(tail), []
         for _ in range(3):
-            trial, pid = log.wait_for_trial(), glance(job.region).controller_pid
+            trial, pid = log.wait_for_trial(), peek_region(job.region).controller_pid
             controller.send(signal_sent)
             if signal_sent == signal.SIGKILL:
                 controller.kill()

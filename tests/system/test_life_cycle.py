@@ -24,7 +24,7 @@ from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
-from lagom.wire.glance import glance
+from lagom.wire.peek import peek_region
 from tests.system.support import Job
 from tests.waiting import wait_until
 
@@ -110,8 +110,8 @@ def test_elastic_restart_with_another_world_size(job: Job, tmp_path: Path) -> No
         Log(job.folder).wait(journal.PlanCommitted, 1)
         (left,) = shared.glob("lagom-*")
         kill_all(ranks)
-        os.kill(glance(left).controller_pid, signal.SIGKILL)
-        wait_until(lambda: not glance(left).in_use, "everybody to be dead")
+        os.kill(peek_region(left).controller_pid, signal.SIGKILL)
+        wait_until(lambda: not peek_region(left).in_use, "everybody to be dead")
     shutil.rmtree(job.folder)
     with VirtualJob(SPEC, tmp_path / "second", elastic(job, 1)) as ranks:
         Log(job.folder).wait(journal.PlanCommitted, 1)
@@ -140,7 +140,7 @@ def test_a_restart_under_one_name_keeps_region_and_controller(job: Job, tmp_path
                 end(ranks)
                 assert 3 in channels_used(tmp_path / str(life), one.comm_id)
         controller.check()
-        wait_until(lambda: not glance(job.region).processes, "the ranks to be gone")
+        wait_until(lambda: not peek_region(job.region).processes, "the ranks to be gone")
     assert len(log.all(journal.RankJoined)) == 8
     fingerprint, sections = read_profile(job.folder / "profile.lagom")
     assert fingerprint.ranks == 2, "those of the last life"
@@ -308,7 +308,7 @@ def test_a_dataloaders_worker_touches_nothing_and_keeps_nothing_alive(method: st
         mapped, opened, loaded = (word == "True" for word in has)
         assert (mapped, opened) == (False, False)
         assert loaded == (method == "fork"), "a spawned worker has not even loaded the plugin"
-        assert [one.pid for one in glance(job.region).processes] == [rank.pid]
+        assert [one.pid for one in peek_region(job.region).processes] == [rank.pid]
         rank.stdin.write("go\n")
         rank.stdin.close()
         assert rank.wait() == 0

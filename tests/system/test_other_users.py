@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from lagom.sim.virtual.control import key_and_region
-from lagom.wire.glance import glance
 from lagom.wire.library import LIBRARY_FOLDER, plugin_path
+from lagom.wire.peek import peek_region
 from lagom.wire.region import Region, RegionRefused
 from tests.waiting import wait_until
 
@@ -93,7 +93,7 @@ def test_nobody_else_can_read_or_write_a_region(region: Region) -> None:
     assert as_other(lambda: region.path.read_bytes()) == "PermissionError"
     assert as_other(lambda: region.path.open("r+b")) == "PermissionError"
     assert as_other(lambda: region.path.chmod(0o666)) == "PermissionError"
-    assert as_other(lambda: glance(region.path).fault) != ""
+    assert as_other(lambda: peek_region(region.path).fault) != ""
     assert as_other(lambda: Region.attach(region.path)) == "RegionRefused"
 
 
@@ -222,7 +222,7 @@ class Rank:
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n", self._process.communicate()[1]
-        (alive,) = glance(self.region).processes
+        (alive,) = peek_region(self.region).processes
         self.remark = alive.remark
 
     def end(self) -> str:

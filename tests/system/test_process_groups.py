@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.wire.glance import RegionGlance, glance
+from lagom.wire.peek import RegionView, peek_region
 from tests.system.megatron import Group, Layout, groups_of
 from tests.system.support import Job
 
@@ -65,7 +65,7 @@ def places_of(layout: Layout) -> list[Place]:
 
 
 @contextmanager
-def made(places: list[Place], plugin: Path, programs: Path, job: Job) -> Iterator[RegionGlance]:
+def made(places: list[Place], plugin: Path, programs: Path, job: Job) -> Iterator[RegionView]:
     """The region, once every rank has made all of its communicators."""
     command = [str(programs / "process_groups"), str(plugin), str(RANKS_A_NODE)]
     ranks = subprocess.Popen(
@@ -77,7 +77,7 @@ def made(places: list[Place], plugin: Path, programs: Path, job: Job) -> Iterato
         ranks.stdin.write("".join(place.line() for place in places) + "\n")
         ranks.stdin.flush()
         assert ranks.stdout.readline() == "ready\n"
-        yield glance(job.region)
+        yield peek_region(job.region)
     finally:
         ranks.stdin.close()
         ranks.wait()

@@ -15,8 +15,8 @@ from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.incidents import Incident, evaluation
 from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.spec import JobSpec
-from lagom.wire.glance import TABLE_BYTES, glance
 from lagom.wire.layout import ffi
+from lagom.wire.peek import TABLE_BYTES, peek_region
 from tests.system.play import ENDS, UNHURRIED, Played, play, searches
 from tests.system.support import Job
 
@@ -52,7 +52,7 @@ class State:
     @classmethod
     def of(cls, region: Path) -> State:
         """Of a living job."""
-        seen, tables = glance(region), ffi.from_buffer(region.read_bytes()[:TABLE_BYTES])
+        seen, tables = peek_region(region), ffi.from_buffer(region.read_bytes()[:TABLE_BYTES])
         processes = ffi.cast("struct lagom_region *", tables).processes
         assert seen.groups, seen
         group = seen.groups[0]

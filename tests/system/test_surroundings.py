@@ -21,7 +21,7 @@ from lagom import journal
 from lagom.sim.virtual.control import key_and_region
 from lagom.sim.virtual.job import RankSummary, VirtualJob
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
-from lagom.wire.glance import glance
+from lagom.wire.peek import peek_region
 from tests.system.storm import CELLS, Control, Weather
 from tests.system.support import Job
 from tests.system.test_controller_faults import Log, tuning
@@ -81,7 +81,7 @@ def runs_stock(place: Path, prefix: tuple[str, ...], **variables: str) -> str:
 
 def applied(shared: Path) -> int:
     """Calls the tuner has changed so far, over all ranks of the one region there."""
-    views = [glance(region) for region in shared.glob("lagom-*") if ".tmp." not in region.name]
+    views = [peek_region(region) for region in shared.glob("lagom-*") if ".tmp." not in region.name]
     return sum(slot.applied for view in views for group in view.groups for slot in group.slots)
 
 
@@ -184,8 +184,8 @@ def test_ranks_in_containers_of_their_own_agree(programs: Path, plugin: Path, jo
         )
         time.sleep(dice.random() * 0.02)
     wait_until(lambda: min(map(min, control.calls())) >= CELLS or control["stop"], "enough calls")
-    pids = {rank.pid for rank in glance(job.region).processes}
-    alive = len(glance(job.region).processes)
+    pids = {rank.pid for rank in peek_region(job.region).processes}
+    alive = len(peek_region(job.region).processes)
     control["stop"] = 1
     assert [rank.wait() for rank in ranks] == [0] * weather.ranks
     assert (alive, pids) == (weather.ranks, {1})
@@ -240,7 +240,7 @@ def test_ranks_of_every_launcher_meet_in_one_region(launcher: str, tmp_path: Pat
     with VirtualJob(spec(), tmp_path / "ranks", {**environ, **per_rank}) as ranks:
         assert ranks.wait_iteration(3)
         (region,) = shared.iterdir()
-        seen = glance(region)
+        seen = peek_region(region)
         assert len(seen.processes) == 2, seen
         ranks.stop()
         ranks.finish()

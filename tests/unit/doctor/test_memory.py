@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lagom.doctor import Level, memory, plugin
-from lagom.wire.glance import glance
+from lagom.wire.peek import peek_region
 from lagom.wire.region import Region, region_path, unlink_if_unheld
 
 #: Holds a region as its controller until its stdin closes.
@@ -101,7 +101,7 @@ def test_garbage_under_our_name_is_stale(folder: Path, content: bytes) -> None:
     path = folder / f"lagom-{os.getuid()}-0123456789abcdef"
     path.write_bytes(content)
     path.chmod(0o600)
-    assert glance(path).fault
+    assert peek_region(path).fault
     (finding,) = memory.check_regions(folder, clean=True)
     assert finding.level is Level.OK
     assert not path.exists()
@@ -110,7 +110,7 @@ def test_garbage_under_our_name_is_stale(folder: Path, content: bytes) -> None:
 def test_inspecting_takes_nothing_away(folder: Path) -> None:
     with Region.create("the-job") as region:
         path = region.path
-    assert glance(path).fault or not glance(path).in_use
+    assert peek_region(path).fault or not peek_region(path).in_use
     with Region.create("the-job"):
         pass
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from lagom import journal
 from lagom.journal.schema import Base, ConfigRecord, SiteRecord
 from lagom.records import STOCK, CommConfig, Function
-from lagom.wire.glance import GroupGlance, PlanGlance, RegionGlance, SitePlan, Untunable
+from lagom.wire.peek import GroupView, PlanView, RegionView, SitePlan, Untunable
 from lagom.wire.views import CommunicatorView, ProcessView, SlotView
 
 PATH = Path("/dev/shm/lagom-0-0123456789abcdef")
@@ -38,24 +38,24 @@ def slot(index: int = 0, *, calls: int = 0, epoch: int = 0, iterations: int = 0)
     )
 
 
-def plan(epoch: int, *, end_call: int = 0, candidate: CommConfig | None = None) -> PlanGlance:
+def plan(epoch: int, *, end_call: int = 0, candidate: CommConfig | None = None) -> PlanView:
     sites = (
         SitePlan(Function.ALL_GATHER, 416 << 20, 2, NC3, candidate if candidate is not None else NC3),
         SitePlan(Function.REDUCE_SCATTER, 416 << 20, 1, STOCK, STOCK),
     )
-    return PlanGlance(epoch, 0, end_call, candidate is not None, sites, ())
+    return PlanView(epoch, 0, end_call, candidate is not None, sites, ())
 
 
 def group(
-    *slots: SlotView, epoch: int = 0, state: int = 0, held: PlanGlance | None = None, ranks: int = 2, nodes: int = 1
-) -> GroupGlance:
+    *slots: SlotView, epoch: int = 0, state: int = 0, held: PlanView | None = None, ranks: int = 2, nodes: int = 1
+) -> GroupView:
     view = CommunicatorView(0, 0x1A60D, ranks, nodes, 0, "fsdp")
-    return GroupGlance(view, state, epoch, 0, held, slots, Untunable(p2p=4))
+    return GroupView(view, state, epoch, 0, held, slots, Untunable(p2p=4))
 
 
-def region(one: GroupGlance | None = None, *, controller: bool = True) -> RegionGlance:
+def region(one: GroupView | None = None, *, controller: bool = True) -> RegionView:
     processes = tuple(process(slot.process) for slot in one.slots) if one is not None else ()
-    return RegionGlance(
+    return RegionView(
         PATH,
         job_key="lagom.myjob uid=0 boot=1 host=-",
         controller_alive=controller,

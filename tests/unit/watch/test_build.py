@@ -16,7 +16,7 @@ from lagom.watch.build import build_ended, build_job, counts_of
 from lagom.watch.log_view import LogView
 from lagom.watch.screen import Lines, page
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase
-from lagom.wire.glance import RegionGlance
+from lagom.wire.peek import RegionView
 from tests.unit.watch.pictures import (
     BASELINE,
     OUTCOME,
@@ -37,7 +37,7 @@ def told(*events: Base) -> LogView:
     return LogView(events)
 
 
-def built(seen: RegionGlance, *events: Base, before: RegionGlance | None = None) -> GroupSnapshot:
+def built(seen: RegionView, *events: Base, before: RegionView | None = None) -> GroupSnapshot:
     counts = counts_of(before, 10.0) if before is not None else {}
     return build_job(seen, told(*events), "", counts, counts_of(seen, 12.0)).groups[0]
 
@@ -75,7 +75,7 @@ AT_EPOCH_7 = (slot(0, calls=60, epoch=7, iterations=3), slot(1, calls=61, epoch=
         (region(group(*BOTH, nodes=2, ranks=4)), (START,), Phase.LEARNING),
     ],
 )
-def test_every_phase_is_told_from_the_others(seen: RegionGlance, events: tuple[Base, ...], phase: Phase) -> None:
+def test_every_phase_is_told_from_the_others(seen: RegionView, events: tuple[Base, ...], phase: Phase) -> None:
     assert built(seen, *events).phase is phase
 
 

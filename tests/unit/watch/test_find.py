@@ -11,7 +11,7 @@ import pytest
 from lagom import journal
 from lagom.errors import LagomError, UsageError
 from lagom.watch import Watcher, find
-from lagom.wire.glance import glance
+from lagom.wire.peek import peek_region
 from lagom.wire.region import Region, RegionRefused
 from tests.unit.watch.pictures import START, group, region, slot
 
@@ -86,13 +86,13 @@ def test_what_is_no_region_is_passed_over(shm: Path, content: bytes) -> None:
     file.write_bytes(content)
     file.chmod(0o600)
     assert Watcher().look().jobs == ()
-    assert glance(file).fault
+    assert peek_region(file).fault
 
 
 def test_a_region_cut_short_while_it_is_mapped_is_a_fault_not_a_crash(shm: Path) -> None:
     held = Region.create("job-c")
     os.truncate(held.path, 4096)
-    assert glance(held.path).fault
+    assert peek_region(held.path).fault
     os.truncate(held.path, 8 << 20)
     held.close(unlink=True)
 

@@ -17,9 +17,9 @@ from lagom.watch.log_view import LogView
 from lagom.watch.prometheus import exposition
 from lagom.watch.screen import Lines, page
 from lagom.watch.snapshot import NodeSnapshot
-from lagom.wire.glance import TABLE_BYTES, Untunable, _read
 from lagom.wire.layout import MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
 from lagom.wire.library import library
+from lagom.wire.peek import TABLE_BYTES, Untunable, _read
 from lagom.wire.plan import Plan, fill_plan
 
 

@@ -25,9 +25,9 @@ from lagom.profile_file import (
 )
 from lagom.records import CommConfig, Function
 from lagom.settings import split_rules
-from lagom.wire.glance import glance
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
 from lagom.wire.library import library
+from lagom.wire.peek import peek_region
 from lagom.wire.plan import BadRule, Plan, Rule, format_rule, parse_rule
 from lagom.wire.region import Publication, Region, Verdict
 from lagom.wire.views import communicators_in, processes_in, slots_in
@@ -260,4 +260,4 @@ def test_any_file_is_looked_at_without_harm(tmp_path: Path, content: bytes | int
     if isinstance(content, int):
         os.truncate(path, content)
     path.chmod(mode)
-    assert glance(path).fault
+    assert peek_region(path).fault

@@ -42,7 +42,7 @@ class SitePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanGlance:
+class PlanView:
     """The plan that lies in the region: offered, in force, or given up; the word and the ranks say which."""
 
     epoch: int
@@ -68,14 +68,14 @@ class Untunable:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupGlance:
+class GroupView:
     """One communicator with its ranks on this node."""
 
     view: CommunicatorView
     switch_state: int  # enum lagom_switch_state
     switch_epoch: int
     capture: int
-    plan: PlanGlance | None
+    plan: PlanView | None
     slots: tuple[SlotView, ...]
     untunable: Untunable
 
@@ -86,7 +86,7 @@ class GroupGlance:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionGlance:
+class RegionView:
     """A region at one moment. ``fault`` is empty or says why nothing else is known."""
 
     path: Path
@@ -97,7 +97,7 @@ class RegionGlance:
     created_ns: int = 0  # wall clock
     simulated_clock: bool = False
     processes: tuple[ProcessView, ...] = ()  # those alive
-    groups: tuple[GroupGlance, ...] = ()
+    groups: tuple[GroupView, ...] = ()
     places_refused: int = 0  # how often a rank found no place in which a communicator can be tuned
 
     @property
@@ -106,17 +106,17 @@ class RegionGlance:
         return self.controller_alive or bool(self.processes)
 
 
-def glance(path: Path) -> RegionGlance:
+def peek_region(path: Path) -> RegionView:
     """Look at one region; never raises for what is in it, or for its going away meanwhile."""
     lib = library()
     mapping = ffi.new("struct lagom_mapping *")
     fault = lib.lagom_region_inspect(mapping, os.fsencode(path))
     if fault != lib.LAGOM_REGION_OK:
-        return RegionGlance(path, read_text(lib.lagom_region_fault_text(fault)))
+        return RegionView(path, read_text(lib.lagom_region_fault_text(fault)))
     try:
         tables = _copy(mapping)
         if tables is None:
-            return RegionGlance(path, "it is being cut short")
+            return RegionView(path, "it is being cut short")
         alive = {i for i in range(MAX_PROCESSES) if lib.lagom_region_process_alive(mapping, i)}
         controller_alive = bool(lib.lagom_region_controller_alive(mapping))
     finally:
@@ -133,10 +133,10 @@ def _copy(mapping: Any) -> Any:
     return tables
 
 
-def _read(path: Path, region: Any, alive: set[int], controller_alive: bool) -> RegionGlance:
+def _read(path: Path, region: Any, alive: set[int], controller_alive: bool) -> RegionView:
     header = region.header
     slots = [slot for slot in slots_in(region) if slot.process in alive]
-    return RegionGlance(
+    return RegionView(
         path,
         job_key=read_text(header.job_key),
         controller_alive=controller_alive,
@@ -152,10 +152,10 @@ def _read(path: Path, region: Any, alive: set[int], controller_alive: bool) -> R
     )
 
 
-def _group(region: Any, view: CommunicatorView, slots: tuple[SlotView, ...]) -> GroupGlance:
+def _group(region: Any, view: CommunicatorView, slots: tuple[SlotView, ...]) -> GroupView:
     entry = region.communicators[view.index]
     raw = [region.slots[slot.index] for slot in slots]
-    return GroupGlance(
+    return GroupView(
         view,
         switch_state=int(entry.word) & 3,
         switch_epoch=int(entry.word) >> 2,
@@ -170,13 +170,13 @@ def _group(region: Any, view: CommunicatorView, slots: tuple[SlotView, ...]) -> 
     )
 
 
-def _plan(plan: Any, comm_id: int) -> PlanGlance | None:
+def _plan(plan: Any, comm_id: int) -> PlanView | None:
     """The plan, if it is whole: the C half checks its counts, its hash and everything in it, as a rank does."""
     lib = library()
     if not plan.epoch or lib.lagom_plan_check(ffi.addressof(plan), comm_id) != 0:
         return None
     positions = [int(plan.positions[i]) for i in range(plan.position_count)]
-    return PlanGlance(
+    return PlanView(
         epoch=int(plan.epoch),
         start_call=int(plan.start_call),
         end_call=int(plan.end_call),
