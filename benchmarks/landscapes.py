@@ -31,7 +31,7 @@ from lagom.records import Sample
 from lagom.search import TuningSession, make_strategy
 from lagom.search.base import Answer, Moves, Strategy
 from lagom.search.lagom import Lagom
-from lagom.search.ledger import Ledger
+from lagom.search.measurements import Measurements
 from lagom.sim.world import World
 from tests.evidence import circumstances
 
@@ -43,12 +43,14 @@ SEEDS = 4
 class GrowthAlone(Lagom):
     """Floor, raise, grow (the paper's Algorithms 1 and 2) and nothing after: no screening, no handing back."""
 
-    def moves(self, ledger: Ledger) -> Moves:
+    def moves(self, measurements: Measurements) -> Moves:
         """The first three steps of the course."""
-        stock = self._anchor = ledger.known(self.space.stock)
-        self._comms = self._kinds.together([u for u in self.space.units if self._kinds.matters(u, stock, self.epsilon)])
+        stock = self._anchor = measurements.known(self.space.stock)
+        self._comms = self._groups.together(
+            [u for u in self.space.units if self._groups.matters(u, stock, self.epsilon)]
+        )
         current = yield from self._measure_floor(stock)
-        current = yield from self._raise_together(ledger, current)
+        current = yield from self._raise_together(measurements, current)
         current = yield from self._grow(current)
         return Answer(current.assignment, self._ended)
 

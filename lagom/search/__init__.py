@@ -2,7 +2,7 @@
 
 from lagom.search.base import Answer, Comparison, Proposal, Strategy
 from lagom.search.decision import Move, Outcome
-from lagom.search.ledger import Ledger, Trial
+from lagom.search.measurements import Measurements, Trial
 from lagom.search.policy import BLOCKS, LIVE, Policy
 from lagom.search.registry import STRATEGIES, UnknownStrategy, make_strategy
 from lagom.search.replay import ReplayMismatch, moves_of, replay
@@ -17,7 +17,7 @@ __all__ = [
     "Answer",
     "Comparison",
     "IllegalProposal",
-    "Ledger",
+    "Measurements",
     "Move",
     "Outcome",
     "Policy",

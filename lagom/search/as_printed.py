@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Comparison, Moves, Proposal, Strategy
-from lagom.search.ledger import Ledger, Trial
+from lagom.search.measurements import Measurements, Trial
 from lagom.search.space import Unit
 
 FIRST_H = 0.01
@@ -62,9 +62,9 @@ class AsPrinted(Strategy):
         self.result = self.space.stock  # S'
         self.priorities: list[int] = []  # the order in which line 4 chose, for the tests
 
-    def moves(self, ledger: Ledger) -> Moves:
+    def moves(self, measurements: Measurements) -> Moves:
         """Algorithm 1."""
-        stock = ledger.known(self.space.stock)
+        stock = measurements.known(self.space.stock)
         if stock.x_by_site is None or stock.y is None:
             return Answer(self.space.stock, "as printed the search needs x_j and Y, and here only Z is seen")
         states = [State(unit, stock.assignment, stock.x_of(unit) or 0.0) for unit in self.space.units]  # line 2

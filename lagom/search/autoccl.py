@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Moves, Proposal, Strategy, percent
-from lagom.search.ledger import Ledger, Trial
+from lagom.search.measurements import Measurements, Trial
 from lagom.search.space import Space, Unit
 
 NEAREST, FARTHEST = 3, 3
@@ -83,9 +83,9 @@ class AutoCCL(Strategy):
         super().__init__(problem, seed, shared=shared)
         self.profiles = profiles
 
-    def moves(self, ledger: Ledger) -> Moves:
+    def moves(self, measurements: Measurements) -> Moves:
         """One profile a round, every unfinished job at its next point."""
-        stock = ledger.known(self.space.stock)
+        stock = measurements.known(self.space.stock)
         jobs = [self._job(unit, stock) for unit in self.space.units]
         seen = "x_j" if stock.x_by_site else "X" if stock.x else "Z"
         for number in range(1, self.profiles + 1):

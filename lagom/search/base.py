@@ -2,7 +2,7 @@
 
 The life of a strategy:
 
-1. The session measures stock against itself and calls :meth:`Strategy.moves` once, with the ledger.
+1. The session measures stock against itself and calls :meth:`Strategy.moves` once, with the measurements.
 2. ``moves`` is a generator, so that an algorithm reads from top to bottom as it does in a paper. Each
    :class:`Proposal` it yields is measured against the incumbent, in as many windows as the question needs; what comes
    back is a :class:`Comparison` with the assignment that the proposal named.
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lagom.records import Assignment, Problem
-from lagom.search.ledger import Ledger, Trial
+from lagom.search.measurements import Measurements, Trial
 from lagom.search.space import Space
 
 BETTER, WORSE, TIE, MISSING = "better", "worse", "tie", "missing"
@@ -123,8 +123,8 @@ class Strategy(ABC):
         self._explanation: Explanation | None = None
 
     @abstractmethod
-    def moves(self, ledger: Ledger) -> Moves:
-        """Called once, when stock has been measured. ``ledger`` may be read at any time and never written."""
+    def moves(self, measurements: Measurements) -> Moves:
+        """Called once, when stock has been measured. ``measurements`` may be read at any time and never written."""
 
     def explain(self, reason: str, *, verdict: str | None = None, h: float | None = None) -> None:
         """Called by the strategy once after each comparison: one sentence for the log."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 from lagom.errors import LagomError
 from lagom.records import Assignment, CommConfig, Problem
 from lagom.search.base import Answer, Moves, Proposal, Strategy, percent
-from lagom.search.ledger import Ledger
+from lagom.search.measurements import Measurements
 
 LIMIT = 20_000
 
@@ -47,9 +47,9 @@ class Exhaustive(Strategy):
             if not assignment.is_stock and self.space.why_illegal(assignment) is None:
                 yield assignment
 
-    def moves(self, ledger: Ledger) -> Moves:
+    def moves(self, measurements: Measurements) -> Moves:
         """Each assignment beside the fastest so far."""
-        best = ledger.known(self.space.stock)
+        best = measurements.known(self.space.stock)
         for number, candidate in enumerate(self.assignments(), 1):
             why = f"assignment {number}"
             answer = yield Proposal(candidate, why, against=best.assignment, cautious=True)

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Moves, Proposal, Strategy, percent
-from lagom.search.ledger import Ledger
+from lagom.search.measurements import Measurements
 
 
 class Given(Strategy):
-    """Measures ``assignments`` in order and answers with the fastest; the final A/B is the proof."""
+    """Measures ``assignments`` in order and answers with the fastest; the final A/B is the test."""
 
     name = "given"
     checked = False
@@ -22,11 +22,11 @@ class Given(Strategy):
         super().__init__(problem, seed)
         self.assignments = tuple(assignments)
 
-    def moves(self, ledger: Ledger) -> Moves:
+    def moves(self, measurements: Measurements) -> Moves:
         """One proposal an assignment."""
         for number, assignment in enumerate(self.assignments, start=1):
             answer = yield Proposal(assignment, f"config {number} of {len(self.assignments)}, as given by hand")
             self.explain(f"config {number} as given by hand: {percent(answer.delta, 'the incumbent')}")
-        fastest = min(ledger.trials(), key=lambda trial: trial.z, default=None)
-        best = ledger.stock if fastest is None else fastest.assignment
+        fastest = min(measurements.trials(), key=lambda trial: trial.z, default=None)
+        best = measurements.stock if fastest is None else fastest.assignment
         return Answer(best, f"all {len(self.assignments)} configs given by hand were measured")

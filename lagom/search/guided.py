@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Comparison, Moves, Proposal, Strategy, percent
-from lagom.search.ledger import Ledger, Trial
+from lagom.search.measurements import Measurements, Trial
 from lagom.search.space import Unit
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ class Guided(Strategy):
         """
         return tuple(dict.fromkeys(pair for unit in self.space.units for pair in self.space.subspaces(unit)))
 
-    def moves(self, ledger: Ledger) -> Moves:
+    def moves(self, measurements: Measurements) -> Moves:
         """The course set out at the head of this file."""
         if not self.problem.sites or not self._dims:
             return Answer(self.space.stock, "nothing here can be tuned")
         yield from self._learn()
-        believed = yield from self._believe(ledger)
+        believed = yield from self._believe(measurements)
         if believed is None:
-            return (yield from self._measure(ledger))
+            return (yield from self._measure(measurements))
         return believed
 
     # -- 1. learn
@@ -122,15 +122,15 @@ class Guided(Strategy):
 
     # -- 2. believe
 
-    def _believe(self, ledger: Ledger) -> Believed:
+    def _believe(self, measurements: Measurements) -> Believed:
         """Measure what the model promises until it promises too little; no answer if it is caught out."""
-        while ledger.tried < self._budget:
-            trust = self._refit(ledger)
+        while measurements.tried < self._budget:
+            trust = self._refit(measurements)
             if not trust.trusted:
                 self._doubt = trust.reason
                 return None
-            leader = self._leader(ledger)
-            chosen = self._most_promising(ledger, leader)
+            leader = self._leader(measurements)
+            chosen = self._most_promising(measurements, leader)
             if chosen is None:
                 return Answer(leader, f"the model hopes for less than {HOPE:.1%} anywhere else ({trust.reason})")
             candidate, change, what = chosen
@@ -142,7 +142,7 @@ class Guided(Strategy):
             )
             if answer.new is None:
                 return Answer(leader, "the window of the model's choice came back empty", cut_short=True)
-        return Answer(self._leader(ledger), f"the budget of {self._budget} configs is spent", cut_short=True)
+        return Answer(self._leader(measurements), f"the budget of {self._budget} configs is spent", cut_short=True)
 
     def _windows(self, proposal: Proposal) -> Generator[Proposal, Comparison, Comparison]:
         """Windows of one candidate until its Z is known well enough for a fit, or it is clearly slow."""
@@ -156,31 +156,32 @@ class Guided(Strategy):
                 break
         return answer
 
-    def _refit(self, ledger: Ledger) -> Trust:
+    def _refit(self, measurements: Measurements) -> Trust:
         from lagom.cost import Observation, fit, judge
 
+        noise = measurements.noise.sigma
         seen = [
-            Observation(trial.assignment, trial.z, _seen(trial.y), _all_seen(trial.x_by_site), _error(trial, ledger))
-            for trial in ledger.trials()
+            Observation(trial.assignment, trial.z, _seen(trial.y), _all_seen(trial.x_by_site), _error(trial, noise))
+            for trial in measurements.trials()
         ]
         self._fit = fit(self._model, seen, self._fit.theta if self._fit else None)
         return judge(self._fit)
 
-    def _leader(self, ledger: Ledger) -> Assignment:
+    def _leader(self, measurements: Measurements) -> Assignment:
         """The best by measurement and model together."""
         from lagom.cost import shrunk
 
         if self._fit is None:
-            return ledger.incumbent
+            return measurements.incumbent
         times = shrunk(self._fit)
         return min(times, key=lambda assignment: times[assignment])
 
-    def _most_promising(self, ledger: Ledger, leader: Assignment) -> tuple[Assignment, Change, str] | None:
+    def _most_promising(self, measurements: Measurements, leader: Assignment) -> tuple[Assignment, Change, str] | None:
         """The untried config with the greatest expected improvement on the leader; ``None`` if that is negligible."""
         from lagom.cost import compare
 
         assert self._fit is not None
-        running = {place: what for place, what in self._running(leader) if ledger.trial(place) is None}
+        running = {place: what for place, what in self._running(leader) if measurements.trial(place) is None}
         changes = compare(self._fit, list(running), leader)
         hopeful = [
             (place, change, what)
@@ -224,12 +225,12 @@ class Guided(Strategy):
 
     # -- 3. or measure
 
-    def _measure(self, ledger: Ledger) -> Moves:
+    def _measure(self, measurements: Measurements) -> Moves:
         """The measured moves of ``lagom``, in its own words."""
         from lagom.search.lagom import Lagom
 
         walker = Lagom(self.problem, self._seed, shared=self._shared, start="stock")
-        course = walker.moves(ledger)
+        course = walker.moves(measurements)
         try:
             step = next(course)
             while True:
@@ -256,9 +257,9 @@ def _all_seen(times: tuple[float, ...] | None) -> tuple[float, ...] | None:
     return times if times is not None and all(time > 0.0 for time in times) else None
 
 
-def _error(trial: Trial, ledger: Ledger) -> float:
+def _error(trial: Trial, noise: float) -> float:
     """Relative standard error of a trial's Z; that of stock is its own scatter, which all ratios share."""
-    return trial.z_se or ledger.noise.sigma / math.sqrt(2.0 * max(1, trial.pairs))
+    return trial.z_se or noise / math.sqrt(2.0 * max(1, trial.pairs))
 
 
 def _short(assignment: Assignment) -> str:

@@ -29,10 +29,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from lagom.records import Algorithm, Assignment, Problem, Protocol
+from lagom.search.acceptance import Acceptance, where
 from lagom.search.base import BETTER, NOT_WORSE, Answer, Comparison, Moves, Proposal, Strategy, percent
-from lagom.search.judgement import Judgement, where
-from lagom.search.kinds import Kinds
-from lagom.search.ledger import Ledger, Trial
+from lagom.search.measurements import Measurements, Trial
+from lagom.search.site_groups import SiteGroups
 from lagom.search.space import Unit
 
 GROWN = ("channels", "chunk")  # NT is left to polish: it hardly matters (paper 3.2)
@@ -99,25 +99,25 @@ class Lagom(Strategy):
         self.start = start
         self.order = order
         self.epsilon = epsilon
-        self._judgement = Judgement(problem, delta, epsilon)
-        self._kinds = Kinds(problem, self.space)
+        self._acceptance = Acceptance(problem, delta, epsilon)
+        self._groups = SiteGroups(problem, self.space)
         self._ended = ""
         self._above_floor = False
         self._last_growth: tuple[Communication, str, int] | None = None
 
-    def moves(self, ledger: Ledger) -> Moves:
+    def moves(self, measurements: Measurements) -> Moves:
         """The course set out at the head of this file."""
-        stock = self._anchor = ledger.known(self.space.stock)
-        units = [unit for unit in self.space.units if self._kinds.matters(unit, stock, self.epsilon)]
-        self._comms = self._kinds.together(units)
+        stock = self._anchor = measurements.known(self.space.stock)
+        units = [unit for unit in self.space.units if self._groups.matters(unit, stock, self.epsilon)]
+        self._comms = self._groups.together(units)
         current = stock
         if self.start == "floor":
             current = yield from self._measure_floor(stock)
-            current = yield from self._raise_together(ledger, current)
+            current = yield from self._raise_together(measurements, current)
             current = yield from self._grow(current)
             current = yield from self._between_rungs(current)
-        if self._behind(ledger, current):
-            self._anchor = ledger.known(ledger.incumbent)
+        if self._behind(measurements, current):
+            self._anchor = measurements.known(measurements.incumbent)
             current = yield from self._explore(self._anchor)
         self._anchor = yield from self._screen(current)
         current = self._anchor
@@ -139,10 +139,10 @@ class Lagom(Strategy):
         self.explain(f"{why}: Z {percent(answer.delta, 'the incumbent')}; {where(answer.new)}")
         return answer.new
 
-    def _raise_together(self, ledger: Ledger, current: Trial) -> Course:
+    def _raise_together(self, measurements: Measurements, current: Trial) -> Course:
         """Two rungs of every knob of every communication, until Z comes near the incumbent's. What one of them is
         given too much here, polish takes back."""
-        while current.z > FAR * ledger.known(ledger.incumbent).z:
+        while current.z > FAR * measurements.known(measurements.incumbent).z:
             raised = current.assignment
             for unit, knob in itertools.product(self._comms, self._grown()):
                 raised = self.space.moved(raised, unit, knob, STEP) or raised
@@ -162,10 +162,12 @@ class Lagom(Strategy):
         """Algorithm 1: until hidden, or nothing left that pays. Exposed communications are never hidden: they go on."""
         communications = [self._communication(unit) for unit in self._comms]
         while True:
-            hidden = self._judgement.hidden(current)
-            chosen = self._choose([c for c in communications if not hidden or self._judgement.exposed(c.unit)], current)
+            hidden = self._acceptance.hidden(current)
+            chosen = self._choose(
+                [c for c in communications if not hidden or self._acceptance.exposed(c.unit)], current
+            )
             if chosen is None:
-                self._ended = self._judgement.why_ended(hidden, self._above_floor, current)
+                self._ended = self._acceptance.why_ended(hidden, self._above_floor, current)
                 return current
             current = yield from self._try_growth(chosen, current)
 
@@ -181,7 +183,7 @@ class Lagom(Strategy):
         if self.order == "random":
             return self.random.choice(alive)
         sign = 1.0 if self.order == "h" else -1.0
-        return min(alive, key=lambda comm: (sign * comm.h, -self._kinds.weight(comm.unit, current)))
+        return min(alive, key=lambda comm: (sign * comm.h, -self._groups.weight(comm.unit, current)))
 
     def _next_move(self, comm: Communication, current: Trial) -> tuple[str, Assignment] | None:
         """The knob and where it would go; knobs at the top of their ladder are closed on the way."""
@@ -197,11 +199,11 @@ class Lagom(Strategy):
         move = self._next_move(comm, current)
         assert move is not None
         knob, candidate = move
-        why = f"{self._kinds.name(comm.unit)}: {self._kinds.change(current.assignment, candidate, comm.unit, knob)}"
-        watch = self._judgement.awaited(comm.unit, current, growing=True)
+        why = f"{self._groups.name(comm.unit)}: {self._groups.change(current.assignment, candidate, comm.unit, knob)}"
+        watch = self._acceptance.awaited(comm.unit, current, growing=True)
         answer = yield Proposal(candidate, why, comm.unit[0], current.assignment, watch=watch)
-        kept, because = self._judgement.kept(answer, watch)
-        logged = self._judgement.metric_h(answer, comm.unit)
+        kept, because = self._acceptance.kept(answer, watch)
+        logged = self._acceptance.metric_h(answer, comm.unit)
         if kept and answer.new is not None:
             comm.h = logged if logged is not None else answer.delta  # only Z known: who gained most goes first
             self._last_growth, self._above_floor = (comm, knob, comm.steps[knob]), True
@@ -220,25 +222,25 @@ class Lagom(Strategy):
 
     def _between_rungs(self, current: Trial) -> Course:
         """If the last step jumped over X = Y by two rungs, the one between may be the better one."""
-        if self._last_growth is None or not self._judgement.hidden(current) or self._last_growth[2] < 2:
+        if self._last_growth is None or not self._acceptance.hidden(current) or self._last_growth[2] < 2:
             return current
         comm, knob, _ = self._last_growth
         between = self.space.moved(current.assignment, comm.unit, knob, -1)
         if between is None:
             return current
-        change = self._kinds.change(current.assignment, between, comm.unit, knob)
-        why = f"{self._kinds.name(comm.unit)}: the rung between, {change}"
+        change = self._groups.change(current.assignment, between, comm.unit, knob)
+        why = f"{self._groups.name(comm.unit)}: the rung between, {change}"
         answer = yield Proposal(between, why, comm.unit[0], current.assignment)
         kept = answer.new is not None and answer.not_worse(self.epsilon)
         self.explain(
             f"{why}: {'taken' if kept else 'left'}, Z {percent(answer.delta)}",
-            h=self._judgement.metric_h(answer, comm.unit),
+            h=self._acceptance.metric_h(answer, comm.unit),
         )
         return answer.new if kept and answer.new is not None else current
 
-    def _behind(self, ledger: Ledger, current: Trial) -> bool:
+    def _behind(self, measurements: Measurements, current: Trial) -> bool:
         """Growth may end in a valley: the search then goes on from the best confirmed, stock at worst."""
-        incumbent = ledger.known(ledger.incumbent)
+        incumbent = measurements.known(measurements.incumbent)
         if self.start == "stock":
             self._ended = "every knob was tried up and down from NCCL's own pick"
             return True
@@ -262,7 +264,7 @@ class Lagom(Strategy):
 
     def _polish(self, current: Trial) -> Course:
         """Condition 3's afterthought: least resources at equal Z, which is what "lagom" means."""
-        for unit in self._kinds.longest_first(self._comms, current):
+        for unit in self._groups.longest_first(self._comms, current):
             for knob in self.space.dims:
                 current = yield from self._walk(current, unit, knob, -1)
         return current
@@ -270,7 +272,7 @@ class Lagom(Strategy):
     def _refine(self, current: Trial, units: list[Unit]) -> Course:
         """Each communication of a kind may want a rung more or less than the others."""
         for way in (1, -1):
-            for unit in self._kinds.longest_first(units, current):
+            for unit in self._groups.longest_first(units, current):
                 for knob in self._grown():
                     current = yield from self._walk(current, unit, knob, way)
         return current
@@ -283,13 +285,13 @@ class Lagom(Strategy):
             candidate = self.space.moved(current.assignment, unit, knob, rungs)
             if candidate is None or not self.space.movable(candidate, unit, knob):
                 break
-            why = f"{self._kinds.name(unit)}: {self._kinds.change(current.assignment, candidate, unit, knob)}"
-            asks, watch = NOT_WORSE if rungs < 0 else BETTER, self._judgement.awaited(unit, current)
+            why = f"{self._groups.name(unit)}: {self._groups.change(current.assignment, candidate, unit, knob)}"
+            asks, watch = NOT_WORSE if rungs < 0 else BETTER, self._acceptance.awaited(unit, current)
             answer = yield Proposal(candidate, why, unit[0], self._anchor.assignment, asks=asks, watch=watch)
-            paid, because = self._judgement.kept(answer, watch)
+            paid, because = self._acceptance.kept(answer, watch)
             kept = paid or (rungs < 0 and not watch and answer.not_worse(self.epsilon))
             done = "kept" if kept else "rolled back"
-            self.explain(f"{why}: {done}, {because}", h=self._judgement.metric_h(answer, unit))
+            self.explain(f"{why}: {done}, {because}", h=self._acceptance.metric_h(answer, unit))
             if kept and answer.new is not None:
                 current = answer.new
                 self._anchor = current if paid else self._anchor
@@ -311,7 +313,7 @@ class Lagom(Strategy):
 
     def _try_pair(self, current: Trial, unit: Unit, pair: tuple[Algorithm, Protocol]) -> Course:
         candidate: Assignment | None = self.space.in_subspace(current.assignment, unit, pair)
-        what = f"{self._kinds.name(unit)}: {pair[0].name} {pair[1].name} at the resources found"
+        what = f"{self._groups.name(unit)}: {pair[0].name} {pair[1].name} at the resources found"
         for more in ("", ", a channel rung more"):
             if candidate is None or self.space.why_illegal(candidate):
                 break

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The budget and the levels of proof of one tuning run.
+    """The budget and the levels of certainty of one tuning run.
 
     A pair is one iteration of the incumbent and one of the candidate. Trials only guide the search and may err;
     ``confirm`` and ``final`` windows decide what the job runs with, on fresh samples, and share ``alpha`` between them.

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Moves, Proposal, Strategy, percent
-from lagom.search.ledger import Ledger, Trial
+from lagom.search.measurements import Measurements, Trial
 
 DRAWS_A_SITE = 12
 
@@ -21,9 +21,9 @@ class RandomSearch(Strategy):
         super().__init__(problem, seed, shared=shared)
         self.draws = draws if draws is not None else DRAWS_A_SITE * len(self.space.units)
 
-    def moves(self, ledger: Ledger) -> Moves:
+    def moves(self, measurements: Measurements) -> Moves:
         """Each draw is compared with the fastest so far."""
-        best: Trial = ledger.known(self.space.stock)
+        best: Trial = measurements.known(self.space.stock)
         for number in range(1, self.draws + 1):
             candidate = self._draw()
             why = f"draw {number} of {self.draws}"

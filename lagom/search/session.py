@@ -29,13 +29,13 @@ from lagom.errors import LagomError
 from lagom.format import format_percent
 from lagom.records import Assignment, Problem, Sample
 from lagom.search import statistics
+from lagom.search.accounting import Accounting
 from lagom.search.base import MISSING, Answer, Comparison, Proposal, Strategy, percent
-from lagom.search.books import Books
 from lagom.search.decision import Move, Outcome
-from lagom.search.ledger import Ledger, Trial
+from lagom.search.measurements import Measurements, Trial
 from lagom.search.policy import LIVE, Policy
-from lagom.search.proof import Proof
-from lagom.search.settling import Settling
+from lagom.search.sequential_test import SequentialTest
+from lagom.search.stopping_rule import StoppingRule
 from lagom.search.window import WindowRequest, WindowResult, roomier
 
 Windows = Generator[WindowRequest, WindowResult, None]
@@ -65,10 +65,10 @@ class TuningSession:
         self.policy = policy
         self.seed = seed
         self.outcome: Outcome | None = None
-        self.ledger = Ledger(Assignment.stock(len(problem.sites)))
+        self.measurements = Measurements(Assignment.stock(len(problem.sites)))
         self._known = known
-        self._books = Books(self.ledger, policy)
-        self._settling = Settling(self.ledger, policy)
+        self._accounting = Accounting(self.measurements, policy)
+        self._stopping_rule = StoppingRule(self.measurements, policy)
         self._failed: set[Assignment] = set()  # confirmations that did not hold
         self._confirmations = 0
         self._enough = ""  # why the driver wants no more trials
@@ -78,12 +78,12 @@ class TuningSession:
     @property
     def incumbent(self) -> Assignment:
         """The best confirmed assignment so far; stock at first."""
-        return self.ledger.incumbent
+        return self.measurements.incumbent
 
     @property
     def moves(self) -> tuple[Move, ...]:
         """Every move so far."""
-        return tuple(self._books.moves)
+        return tuple(self._accounting.moves)
 
     def request(self) -> WindowRequest | None:
         """The window wanted next, the same one until it is reported; ``None`` = the session is over."""
@@ -93,22 +93,22 @@ class TuningSession:
         """Hand in the wanted window; returns what was made of it. Raises RuntimeError if none was wanted."""
         if self._wanted is None:
             raise RuntimeError("no window is wanted: the session is over (see its outcome)")
-        before = len(self._books.moves)
+        before = len(self._accounting.moves)
         result = _sane(result)
-        self._books.take(result)
+        self._accounting.take(result)
         try:
             self._wanted = self._course.send(result)
         except StopIteration:
             self._wanted = None
-        assert len(self._books.moves) == before + 1, "one window, one move"
-        return self._books.moves[-1]
+        assert len(self._accounting.moves) == before + 1, "one window, one move"
+        return self._accounting.moves[-1]
 
     def should_cut(self, pairs: Sequence[tuple[Sample, Sample]]) -> bool:
         """True if these pairs of the running window already show a candidate slower beyond doubt: end the window."""
         if self._wanted is None or self._wanted.purpose == "baseline" or len(pairs) < 2:
             return False
         slower = [math.log(candidate.z / incumbent.z) for incumbent, candidate in pairs]
-        doubt = 3.0 * self.ledger.noise.sigma / math.sqrt(len(slower))
+        doubt = 3.0 * self.measurements.noise.sigma / math.sqrt(len(slower))
         surely = np.median(slower) if len(slower) > FEW else min(slower)  # one pause of the job must not speak for all
         return float(surely) - doubt > math.log1p(self.policy.cut_above)
 
@@ -127,27 +127,27 @@ class TuningSession:
 
     def _run(self) -> Windows:
         if not (yield from self._baseline()):
-            self._finish("stopped", self.ledger.stock, "no window of stock iterations could be measured")
+            self._finish("stopped", self.measurements.stock, "no window of stock iterations could be measured")
             return
         answer = yield from self._search()
         yield from self._conclude(answer)
 
     def _baseline(self) -> Generator[WindowRequest, WindowResult, bool]:
-        stock, why = self.ledger.stock, "stock against itself: noise and reference levels"
+        stock, why = self.measurements.stock, "stock against itself: noise and reference levels"
         wanted = self.policy.pairs_baseline
         for attempt in range(self.policy.retries + 1):
-            result = yield self._books.ask("baseline", stock, stock, roomier(wanted, attempt), why)
+            result = yield self._accounting.ask("baseline", stock, stock, roomier(wanted, attempt), why)
             if len(result.pairs) >= (wanted // 2 if attempt < self.policy.retries else 2):
-                level = self.ledger.set_baseline(result.pairs)
-                self._books.write("baseline", _describe_baseline(level, self.ledger.noise.sigma))
+                level = self.measurements.set_baseline(result.pairs)
+                self._accounting.write("baseline", _describe_baseline(level, self.measurements.noise.sigma))
                 return True
-            self._books.write(MISSING, f"the window came back with {len(result.pairs)} of {wanted} pairs")
+            self._accounting.write(MISSING, f"the window came back with {len(result.pairs)} of {wanted} pairs")
         return False
 
     def _search(self) -> Generator[WindowRequest, WindowResult, Answer]:
         """Drive the strategy until it answers or the budget is spent."""
         yield from self._try_known()
-        course = self.strategy.moves(self.ledger)
+        course = self.strategy.moves(self.measurements)
         given_up = 0
         step = _advance(course, None)
         while isinstance(step, Proposal):
@@ -180,46 +180,46 @@ class TuningSession:
         new, old = proposal.candidate, proposal.against or self.incumbent
         empty = 0
         while self._open(proposal):
-            target = self._settling.less_sure(new, old)
-            pairs = self._settling.pairs_for(target, old, proposal.cautious)
-            if self._books.unwritten:
-                self._books.write("more", f"not decided yet, measured again: {proposal.why}", site=proposal.site)
-            result = yield self._books.ask(
+            target = self._stopping_rule.less_sure(new, old)
+            pairs = self._stopping_rule.pairs_for(target, old, proposal.cautious)
+            if self._accounting.unwritten:
+                self._accounting.write("more", f"not decided yet, measured again: {proposal.why}", site=proposal.site)
+            result = yield self._accounting.ask(
                 "trial", self.incumbent, target, roomier(pairs, empty), proposal.why, about=new
             )
             if result.pairs:
                 empty = 0
-                self.ledger.add(target, self.incumbent, result.pairs)
+                self.measurements.add(target, self.incumbent, result.pairs)
             elif (empty := empty + 1) > self.policy.retries:
                 break
             else:
-                self._books.write(
+                self._accounting.write(
                     MISSING, f"the window came back empty, asked again: {proposal.why}", site=proposal.site
                 )
             if proposal.once or (result.ended_early and target == new):
                 break
-        return self._settling.comparison(new, old)
+        return self._stopping_rule.comparison(new, old)
 
     def _open(self, proposal: Proposal) -> bool:
         """True while the proposal needs a window (more)."""
         fresh = proposal.once and proposal.candidate != self.incumbent
-        return fresh or self._settling.undecided(proposal, proposal.against or self.incumbent)
+        return fresh or self._stopping_rule.undecided(proposal, proposal.against or self.incumbent)
 
     def _explain(self, proposal: Proposal, comparison: Comparison) -> None:
         """Write the trial's last window with what the strategy made of it."""
         note = self.strategy.take_explanation()
-        if not self._books.unwritten:
+        if not self._accounting.unwritten:
             return  # answered from what was known already: no window, no move
         reason = note.reason if note else f"{proposal.why}: {percent(comparison.delta)}"
         verdict = note.verdict if note and note.verdict else comparison.verdict
-        self._books.write(verdict, reason, h=note.h if note else None, site=proposal.site)
+        self._accounting.write(verdict, reason, h=note.h if note else None, site=proposal.site)
 
     # -- what becomes the incumbent, and what the job is left with
 
     def _worth_confirming(self, trial: Trial) -> bool:
         if trial.assignment in self._failed or trial.assignment == self.incumbent:
             return False
-        gain = -math.log(trial.z / self.ledger.known(self.incumbent).z)
+        gain = -math.log(trial.z / self.measurements.known(self.incumbent).z)
         return gain >= max(self.policy.promote_gain, self.policy.certainty * trial.z_se)
 
     def _confirm(self, candidate: Assignment) -> Windows:
@@ -227,58 +227,64 @@ class TuningSession:
         self._confirmations += 1
         level = statistics.confirmation_level(self.policy.alpha, self._confirmations)
         looks, epsilon = self.policy.confirm_looks, self.policy.epsilon
-        proof = Proof("confirm", self.incumbent, candidate, level, looks, epsilon)
-        yield from self._prove(proof, "fresh samples before it becomes the incumbent")
-        if not proof.passed:
+        test = SequentialTest("confirm", self.incumbent, candidate, level, looks, epsilon)
+        yield from self._run_test(test, "fresh samples before it becomes the incumbent")
+        if not test.passed:
             self._failed.add(candidate)
 
-    def _final(self, candidate: Assignment) -> Generator[WindowRequest, WindowResult, Proof]:
+    def _final(self, candidate: Assignment) -> Generator[WindowRequest, WindowResult, SequentialTest]:
         """The final A/B of ``candidate`` against stock."""
         level = statistics.final_level(self.policy.alpha)
-        proof = Proof("final", self.ledger.stock, candidate, level, self.policy.final_looks, self.policy.epsilon)
-        yield from self._prove(proof, "final A/B against stock")
-        return proof
+        test = SequentialTest(
+            "final", self.measurements.stock, candidate, level, self.policy.final_looks, self.policy.epsilon
+        )
+        yield from self._run_test(test, "final A/B against stock")
+        return test
 
-    def _prove(self, proof: Proof, why: str) -> Windows:
+    def _run_test(self, test: SequentialTest, why: str) -> Windows:
         """Windows of fresh pairs until the claim stands or falls; a proven candidate becomes the incumbent."""
         empty = 0
-        while proof.open:
-            pairs = roomier(proof.pairs_wanted, empty)
-            result = yield self._books.ask(proof.purpose, proof.against, proof.candidate, pairs, why)
+        while test.open:
+            pairs = roomier(test.pairs_wanted, empty)
+            result = yield self._accounting.ask(test.purpose, test.against, test.candidate, pairs, why)
             if result.pairs:
                 empty = 0
-                self.ledger.add(proof.candidate, proof.against, result.pairs)
-                proof.add(result, self.ledger.noise.sigma)
+                self.measurements.add(test.candidate, test.against, result.pairs)
+                test.add(result, self.measurements.noise.sigma)
             elif (empty := empty + 1) > self.policy.retries:
-                proof.give_up()
-            if proof.passed:
-                self.ledger.promote(proof.candidate)
-            verdict = proof.verdict if result.pairs or not proof.open else MISSING
-            self._books.write(
-                verdict, f"{why}: {proof.sentence or 'the window came back empty'}", measured=proof.measured
+                test.give_up()
+            if test.passed:
+                self.measurements.promote(test.candidate)
+            verdict = test.verdict if result.pairs or not test.open else MISSING
+            self._accounting.write(
+                verdict, f"{why}: {test.sentence or 'the window came back empty'}", measured=test.measured
             )
 
     def _conclude(self, answer: Answer) -> Windows:
         """The final A/B against stock: of the answer, and should it fail, of the incumbent if that is another one."""
-        proof = None
+        test = None
         for contender in self._contenders(answer.assignment):
-            proof = yield from self._final(contender)
-            if proof.passed:
-                reason = f"{proof.sentence}; search: {answer.reason}"
-                self._finish("improved", contender, reason, proof, answer)
+            test = yield from self._final(contender)
+            if test.passed:
+                reason = f"{test.sentence}; search: {answer.reason}"
+                self._finish("improved", contender, reason, test, answer)
                 return
-        self.ledger.incumbent = self.ledger.stock
+        self.measurements.incumbent = self.measurements.stock
         what = "cut short with nothing faster than stock found" if answer.cut_short else "stock is already best here"
-        reason = f"{what}: {self.ledger.tried} configs, resolvable effect {format_percent(self._resolvable(proof))}; "
+        reason = (
+            f"{what}: {self.measurements.tried} configs, resolvable effect {format_percent(self._resolvable(test))}; "
+        )
         reason += f"search: {answer.reason}"
-        if proof is not None:
-            reason += f"; final A/B of its choice: {proof.sentence}"
-        self._finish("cut_short" if answer.cut_short else "stock_is_best", self.ledger.stock, reason, proof, answer)
+        if test is not None:
+            reason += f"; final A/B of its choice: {test.sentence}"
+        self._finish(
+            "cut_short" if answer.cut_short else "stock_is_best", self.measurements.stock, reason, test, answer
+        )
 
     def _contenders(self, answer: Assignment) -> list[Assignment]:
         """What deserves a final A/B: the answer unless the incumbent is clearly faster, then the incumbent."""
-        stock, incumbent = self.ledger.known(self.ledger.stock), self.ledger.known(self.incumbent)
-        trial = self.ledger.trial(answer)
+        stock, incumbent = self.measurements.known(self.measurements.stock), self.measurements.known(self.incumbent)
+        trial = self.measurements.trial(answer)
         chosen = [incumbent]
         if trial is not None and trial.z <= incumbent.z * (1.0 + self.policy.epsilon):
             chosen.insert(0, trial)
@@ -286,25 +292,27 @@ class TuningSession:
 
     def _fastest(self) -> Assignment:
         """The fastest measured, by its upper bound, so that one lucky pair does not win."""
-        return min(self.ledger.trials(), key=lambda trial: trial.z * math.exp(trial.z_se)).assignment
+        return min(self.measurements.trials(), key=lambda trial: trial.z * math.exp(trial.z_se)).assignment
 
-    def _resolvable(self, proof: Proof | None) -> float:
+    def _resolvable(self, test: SequentialTest | None) -> float:
         """The smallest gain that would have been seen: in the final A/B, or else by a candidate with a full set of
         pairs."""
-        if proof is not None and proof.found is not None:
-            return statistics.resolvable(proof.found.se, self.policy.certainty)
-        return statistics.resolvable(self.ledger.noise.sigma / math.sqrt(self.policy.pairs_max), self.policy.certainty)
+        if test is not None and test.found is not None:
+            return statistics.resolvable(test.found.se, self.policy.certainty)
+        return statistics.resolvable(
+            self.measurements.noise.sigma / math.sqrt(self.policy.pairs_max), self.policy.certainty
+        )
 
     def _finish(
         self,
         verdict: str,
         assignment: Assignment,
         reason: str,
-        proof: Proof | None = None,
+        test: SequentialTest | None = None,
         answer: Answer | None = None,
     ) -> None:
-        low, high = (proof.interval if proof else None) or (None, None)
-        found = proof.found if proof else None
+        low, high = (test.interval if test else None) or (None, None)
+        found = test.found if test else None
         self.outcome = Outcome(
             assignment=assignment,
             verdict=verdict,
@@ -312,11 +320,11 @@ class TuningSession:
             speedup=math.exp(-found.value) if found else None,
             speedup_low=1.0 / high if high else None,
             speedup_high=1.0 / low if low else None,
-            resolvable=self._resolvable(proof) if self.ledger.noise.is_measured else None,
-            configs=self.ledger.tried,
-            windows=len(self._books.moves),
-            iterations=self._books.iterations,
-            regret_iterations=self._books.lost,
+            resolvable=self._resolvable(test) if self.measurements.noise.is_measured else None,
+            configs=self.measurements.tried,
+            windows=len(self._accounting.moves),
+            iterations=self._accounting.iterations,
+            regret_iterations=self._accounting.lost,
             moves=self.moves,
             proposed=answer.assignment if answer else None,
             cut_short=answer is not None and answer.cut_short,
@@ -327,11 +335,11 @@ class TuningSession:
     def _spent(self, candidate: Assignment, given_up: int) -> str | None:
         """Why the search must end here, or ``None``."""
         configs = self.policy.configs_for(len(self.problem.sites))
-        if self.ledger.tried >= configs and self.ledger.trial(candidate) is None:
+        if self.measurements.tried >= configs and self.measurements.trial(candidate) is None:
             return f"stopped after {configs} configs (the limit)"
         limit = self.policy.max_iterations
-        if limit is not None and self._books.iterations >= limit:
-            return f"stopped after {self._books.iterations} iterations (the limit is {limit})"
+        if limit is not None and self._accounting.iterations >= limit:
+            return f"stopped after {self._accounting.iterations} iterations (the limit is {limit})"
         if given_up >= self.policy.missing_limit:
             return f"stopped: {given_up} moves in a row could not be measured"
         return self._enough or None

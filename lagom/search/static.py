@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from lagom.records import Assignment, Problem
 from lagom.search.base import Answer, Moves, Proposal, Strategy, percent
-from lagom.search.ledger import Ledger
+from lagom.search.measurements import Measurements
 from lagom.search.space import CHANNELS
 
 
@@ -34,9 +34,9 @@ class Static(Strategy):
         self.caps = caps if caps is not None else tuple(cap for cap in CHANNELS if cap < problem.channels_ceiling)
         self.threads = threads
 
-    def moves(self, ledger: Ledger) -> Moves:
+    def moves(self, measurements: Measurements) -> Moves:
         """From the largest cap down, so that a sweep starts with the harmless ones."""
-        best = ledger.known(self.space.stock)
+        best = measurements.known(self.space.stock)
         for cap in sorted(self.caps, reverse=True):
             candidate = self.capped(cap)
             if candidate.is_stock:

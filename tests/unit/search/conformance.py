@@ -47,7 +47,7 @@ def run(make: Make, landscape: Landscape, seed: int = 0, **disturbance: float) -
 
 
 def check_finishes(make: Make) -> None:
-    """An outcome comes, the books are closed, and nothing more is wanted."""
+    """An outcome comes, each window has its move, and nothing more is wanted."""
     for name, landscape in landscapes().items():
         session, _ = run(make, landscape)
         assert session.outcome is not None, f"{name}: no outcome"
@@ -154,7 +154,7 @@ def check_works_for_every_number_of_sites(make: Make) -> None:
         assert session.outcome is not None
         assert len(session.outcome.assignment) == count
         assert bench.gain(session.outcome.assignment) >= 1.0 - EPSILON
-        assert session.ledger.stock == Assignment.stock(count)
+        assert session.measurements.stock == Assignment.stock(count)
 
 
 CHECKS = tuple(check for name, check in list(globals().items()) if name.startswith("check_"))

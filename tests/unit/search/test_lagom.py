@@ -13,7 +13,7 @@ from lagom.search import Policy, Strategy, TuningSession, make_strategy
 from lagom.search.base import Comparison
 from lagom.search.lagom import Communication as Growing
 from lagom.search.lagom import Lagom
-from lagom.search.ledger import Trial
+from lagom.search.measurements import Trial
 from lagom.search.testing import Bench, Communication, Landscape, comm_bound, compute_bound, flat
 
 MS = 1e6
@@ -89,7 +89,7 @@ def test_where_no_context_is_known_z_says_that_something_is_exposed() -> None:
     [(50, 90, 92, True), (50, 90, 105, False), (89.9, 90, 92, False), (95, 90, 96, False)],
 )
 def test_hidden_needs_x_below_y_and_z_near_them(x: float, y: float, z: float, hidden: bool) -> None:
-    assert Lagom(flat(1).problem())._judgement.hidden(trial(x, y, z)) == hidden
+    assert Lagom(flat(1).problem())._acceptance.hidden(trial(x, y, z)) == hidden
 
 
 # -- invariants of facts 7.1
@@ -160,7 +160,7 @@ def test_what_is_rolled_back_is_not_built_upon(slope: str) -> None:
     session, _ = run(SLOPES[slope])  # without noise each trial is one window
     trials = [move for move in session.moves if move.purpose == "trial"]
     last = max(number for number, move in enumerate(trials) if move.reason.endswith(GROWTH_ROLLED_BACK))
-    space, kept, after_rollback = session.strategy.space, session.ledger.stock, 0
+    space, kept, after_rollback = session.strategy.space, session.measurements.stock, 0
     for before, move in zip([None, *trials], trials[: last + 1], strict=False):
         if " together, " not in move.reason and not move.reason.startswith("all communications at their floor"):
             knobs = [(site, dim) for site in range(len(kept)) for dim in space.dims]
@@ -249,7 +249,7 @@ def trial(x: float, y: float, z: float, se: float = 0.001) -> Trial:
 def test_metric_h(old: tuple[float, float], new: tuple[float, float], expected: float) -> None:
     strategy = Lagom(flat(1).problem())
     before, after = trial(*old, 100.0), trial(*new, 100.0)
-    assert strategy._judgement.metric_h(Comparison(before, after), (0,)) == pytest.approx(expected)
+    assert strategy._acceptance.metric_h(Comparison(before, after), (0,)) == pytest.approx(expected)
 
 
 def test_the_communication_that_costs_least_compute_goes_first() -> None:
@@ -322,4 +322,4 @@ def test_small_losses_do_not_add_up(landscape: Landscape, start: str) -> None:
     answer = session.outcome.proposed
     assert answer is not None
     fastest = min(bench.truth(move.candidate).z for move in session.moves)
-    assert min(bench.truth(answer).z, bench.truth(session.ledger.stock).z) <= 1.011 * fastest
+    assert min(bench.truth(answer).z, bench.truth(session.measurements.stock).z) <= 1.011 * fastest

@@ -12,7 +12,7 @@ from lagom.search import (
     LIVE,
     Answer,
     IllegalProposal,
-    Ledger,
+    Measurements,
     Policy,
     Proposal,
     Strategy,
@@ -21,7 +21,7 @@ from lagom.search import (
     statistics,
 )
 from lagom.search.base import Moves
-from lagom.search.proof import Proof
+from lagom.search.sequential_test import SequentialTest
 from lagom.search.testing import Bench, comm_bound, compute_bound, flat
 
 GOOD = Assignment((CommConfig(channels=2), STOCK))
@@ -37,7 +37,7 @@ class Scripted(Strategy):
         self.candidates, self.answer, self.how = candidates, answer, how
         return self
 
-    def moves(self, ledger: Ledger) -> Moves:
+    def moves(self, measurements: Measurements) -> Moves:
         for candidate in self.candidates:
             yield Proposal(candidate, f"try {candidate[0]}", **self.how)  # type: ignore[arg-type]
             self.explain(f"tried {candidate[0]} and looked at it")
@@ -77,8 +77,8 @@ def test_a_run_starts_with_stock_against_itself() -> None:
     assert request is not None
     assert (request.purpose, request.incumbent, request.candidate) == (
         "baseline",
-        session.ledger.stock,
-        session.ledger.stock,
+        session.measurements.stock,
+        session.measurements.stock,
     )
     move = session.report(WindowResult(((Sample(1e8), Sample(1.01e8)),) * 8))
     assert move.verdict == "baseline"
@@ -92,7 +92,7 @@ def test_promotion_needs_fresh_samples_and_moves_the_yardstick() -> None:
     assert purposes[1:3] == [("trial", GOOD, "better"), ("confirm", GOOD, "confirmed")]
     assert session.moves[3].incumbent == GOOD  # OTHER is measured against the new incumbent
     assert purposes[-1] == ("final", GOOD, "confirmed")
-    assert session.moves[-1].incumbent == session.ledger.stock  # whatever the incumbent is
+    assert session.moves[-1].incumbent == session.measurements.stock  # whatever the incumbent is
     outcome = session.outcome
     assert outcome is not None
     assert (outcome.verdict, outcome.assignment) == ("improved", GOOD)
@@ -124,7 +124,7 @@ def test_a_confirmed_candidate_that_fails_the_final_falls_back_to_stock() -> Non
 def test_a_slower_candidate_costs_what_the_books_say() -> None:
     """20 % slower, 4 pairs: 0.8 stock iterations; with two iterations a pair twice that."""
     for iterations, lost in ((0, 0.8), (8, 1.6)):
-        session = session_of(GOOD, answer=session_of(answer=GOOD).ledger.stock)
+        session = session_of(GOOD, answer=session_of(answer=GOOD).measurements.stock)
         while (request := session.request()) is not None:
             z = 1.2e8 if request.candidate == GOOD else 1e8
             session.report(WindowResult(((Sample(1e8), Sample(z)),) * request.pairs, iterations=iterations))
@@ -178,13 +178,13 @@ def test_pairs_in_hand_have_a_last_look_when_no_more_can_be_measured(count: int,
     """The first look wants ten; then the job was interrupted in each window."""
     wobble, policy = jitter(), Policy()
     level = statistics.final_level(policy.alpha)
-    proof = Proof("final", Assignment.stock(2), GOOD, level, policy.final_looks, policy.epsilon)
+    test = SequentialTest("final", Assignment.stock(2), GOOD, level, policy.final_looks, policy.epsilon)
     pairs = tuple((Sample(1e8 * next(wobble)), Sample(1e8 * ratio * next(wobble))) for _ in range(count))
-    proof.add(WindowResult(pairs), sigma=0.005)
-    assert proof.open
-    proof.give_up()
-    assert (proof.open, proof.passed) == (False, passes)
-    assert proof.sentence
+    test.add(WindowResult(pairs), sigma=0.005)
+    assert test.open
+    test.give_up()
+    assert (test.open, test.passed) == (False, passes)
+    assert test.sentence
 
 
 def test_nothing_measurable_ends_the_run_on_stock() -> None:
@@ -295,7 +295,7 @@ def test_wrapping_up_ends_the_search_but_not_the_proof() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_logged_ratio_lies_inside_its_interval(seed: int) -> None:
-    """A proof's interval is of its fresh samples alone, so its ratio must be too, not that of all there are."""
+    """A test's interval is of its fresh samples alone, so its ratio must be too, not that of all there are."""
     from lagom.search import make_strategy
 
     problem = comm_bound().problem()

@@ -8,7 +8,7 @@ from tests.unit.search.test_session import GOOD, OTHER, drive, jitter, session_o
 
 
 def test_a_candidate_whose_confirmation_failed_is_not_confirmed_again() -> None:
-    """It looks 20 % faster in every trial, and is like stock in every proof: each proof would be another chance."""
+    """It looks 20 % faster in every trial, and is like stock in every test: each test would be another chance."""
 
     def looks_fast(assignment: Assignment, purpose: str) -> float:
         return 8e7 if assignment == GOOD and purpose == "trial" else 1e8
@@ -17,7 +17,7 @@ def test_a_candidate_whose_confirmation_failed_is_not_confirmed_again() -> None:
     confirmed = [move.candidate for move in session.moves if move.purpose == "confirm"]
     trials = [move.candidate for move in session.moves if move.purpose == "trial"]
     assert trials.count(GOOD) >= 3, "it was measured again and again"
-    assert set(confirmed) == {GOOD}, "it was put to the proof"
+    assert set(confirmed) == {GOOD}, "it was tested once"
     assert session._confirmations == 1, "and once only"
 
 

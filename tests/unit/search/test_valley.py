@@ -11,7 +11,7 @@ from lagom.records import Assignment, CommConfig
 from lagom.search import TuningSession
 from lagom.search.base import Proposal
 from lagom.search.lagom import Lagom
-from lagom.search.ledger import Ledger, Trial
+from lagom.search.measurements import Measurements, Trial
 from lagom.search.testing import Bench, comm_bound
 
 
@@ -26,7 +26,7 @@ class EndsInAValley(Lagom):
         assert answer.new is not None
         return answer.new
 
-    def _raise_together(self, ledger: Ledger, current: Trial) -> Generator[Proposal, Any, Trial]:
+    def _raise_together(self, measurements: Measurements, current: Trial) -> Generator[Proposal, Any, Trial]:
         yield from ()
         return current
 

@@ -1,6 +1,6 @@
 """Everything measured so far in one run, on one clock.
 
-A candidate is only ever measured beside an incumbent, so all that is known about it is relative. The ledger puts
+A candidate is only ever measured beside an incumbent, so all that is known about it is relative. The measurements puts
 every window onto the clock of the baseline window: each pair's times are scaled by (incumbent's known Z / incumbent's
 Z in that pair). Two candidates measured minutes apart, or against different incumbents, can then be compared.
 """
@@ -61,7 +61,7 @@ class _Evidence:
     sites: list[tuple[float, ...] | None] = field(default_factory=list)
 
 
-class Ledger:
+class Measurements:
     """The run's measurements. The session writes it; strategies and models only read."""
 
     def __init__(self, stock: Assignment) -> None:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from lagom.records import Problem
 from lagom.search.base import TIE, Comparison, percent
-from lagom.search.ledger import Trial
+from lagom.search.measurements import Trial
 from lagom.search.space import Unit
 
 HIDDEN = 0.05  # Z above max(X, Y) by more than this: some communication is exposed and X <= Y proves nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Acceptance:
     """``delta``: X must lie this far below Y to count as hidden. ``epsilon``: a rise of Z below this fraction is no
     rise."""
 

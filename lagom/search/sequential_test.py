@@ -12,7 +12,7 @@ from lagom.search.statistics import Estimate
 from lagom.search.window import WindowResult
 
 
-class Proof:
+class SequentialTest:
     """A signed-rank test with a few looks at growing data, each at an equal share of ``level`` (Bonferroni, so the
     whole test keeps ``level`` however the looks depend on each other). No sample of the search enters it."""
 

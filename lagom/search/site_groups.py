@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lagom.records import Assignment, Problem
-from lagom.search.ledger import Trial
+from lagom.search.measurements import Trial
 from lagom.search.space import Space, Unit
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
+class SiteGroups:
     """Of one problem."""
 
     problem: Problem
@@ -18,10 +18,10 @@ class Kinds:
 
     def together(self, units: list[Unit]) -> list[Unit]:
         """The communications of one context as one; of unknown context, each by itself."""
-        kinds: dict[str | Unit, list[int]] = {}
+        groups: dict[str | Unit, list[int]] = {}
         for unit in units:
-            kinds.setdefault(self.problem.sites[unit[0]].context or unit, []).extend(unit)
-        return [tuple(sites) for sites in kinds.values()]
+            groups.setdefault(self.problem.sites[unit[0]].context or unit, []).extend(unit)
+        return [tuple(sites) for sites in groups.values()]
 
     def matters(self, unit: Unit, stock: Trial, epsilon: float) -> bool:
         """A communication shorter than epsilon of the iteration is left to NCCL: it can neither win nor cost more."""

@@ -1,4 +1,4 @@
-"""The books of a run: what was asked, what it cost, and the one move written for each window."""
+"""The accounting of a run: what was asked, what it cost, and the one move written for each window."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 from lagom.records import Assignment
 from lagom.search import statistics
 from lagom.search.decision import Move
-from lagom.search.ledger import Ledger
+from lagom.search.measurements import Measurements
 from lagom.search.policy import Policy
 from lagom.search.window import WindowRequest, WindowResult
 
 
-class Books:
+class Accounting:
     """Numbers requests, counts iterations and regret, composes moves."""
 
-    def __init__(self, ledger: Ledger, policy: Policy) -> None:
+    def __init__(self, measurements: Measurements, policy: Policy) -> None:
         self.moves: list[Move] = []
         self.iterations = 0
         self.lost = 0.0  # regret so far, stock iterations
-        self._ledger = ledger
+        self._measurements = measurements
         self._policy = policy
         self._asked: WindowRequest | None = None
-        self._about = ledger.stock
+        self._about = measurements.stock
         self._taken: WindowResult | None = None
 
     def ask(
@@ -89,11 +89,11 @@ class Books:
         self.moves.append(self._with_levels(move, measured))
 
     def _with_levels(self, move: Move, measured: tuple[float, float, float] | None) -> Move:
-        """X, Y, Z, ratio and interval as known after this window; a proof brings the ratio of its own fresh samples."""
-        trial = self._ledger.trial(move.candidate)
+        """X, Y, Z, ratio and interval as known after this window; a sequential test has a ratio of its own samples."""
+        trial = self._measurements.trial(move.candidate)
         if trial is None:
             return move
-        se = trial.z_se or self._ledger.noise.sigma / math.sqrt(max(1, trial.pairs))
+        se = trial.z_se or self._measurements.noise.sigma / math.sqrt(max(1, trial.pairs))
         move = replace(
             move,
             x=trial.x,
@@ -106,14 +106,14 @@ class Books:
         if move.purpose == "baseline":
             return move
         assert move.incumbent is not None
-        ratio = trial.z / self._ledger.known(move.incumbent).z
+        ratio = trial.z / self._measurements.known(move.incumbent).z
         ratio, low, high = measured or (ratio, ratio * math.exp(-1.96 * se), ratio * math.exp(1.96 * se))
         return replace(move, ratio=ratio, ratio_low=low, ratio_high=high)
 
     def _time_lost(self, request: WindowRequest, result: WindowResult) -> float:
         """The candidate's iterations of this window against stock's, in stock iterations; a gain does not pay for a
         loss, and a straggler (a checkpoint in mid-window) is nobody's."""
-        level = self._ledger.known(request.incumbent).z / self._ledger.known(self._ledger.stock).z
+        level = self._measurements.known(request.incumbent).z / self._measurements.known(self._measurements.stock).z
         ratios = np.array([candidate.z / incumbent.z for incumbent, candidate in result.pairs])
-        kept = ratios[~statistics.straggler_mask(np.log(ratios), self._ledger.noise.sigma)]
+        kept = ratios[~statistics.straggler_mask(np.log(ratios), self._measurements.noise.sigma)]
         return max(0.0, float(np.mean(level * kept - 1.0)) * result.candidate_iterations)

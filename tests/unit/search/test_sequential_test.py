@@ -7,14 +7,14 @@ import pytest
 
 from lagom.records import STOCK, Assignment, CommConfig, Sample
 from lagom.search import WindowResult, statistics
-from lagom.search.proof import Proof
+from lagom.search.sequential_test import SequentialTest
 
 CANDIDATE, REFERENCE = Assignment((CommConfig(channels=2),)), Assignment((STOCK,))
 SIGMA = 0.01
 
 
-def proof_of(level: float, looks: tuple[int, ...]) -> Proof:
-    return Proof("confirm", REFERENCE, CANDIDATE, level, looks, epsilon=0.001)
+def sequential_test(level: float, looks: tuple[int, ...]) -> SequentialTest:
+    return SequentialTest("confirm", REFERENCE, CANDIDATE, level, looks, epsilon=0.001)
 
 
 def window(*ratios: float) -> WindowResult:
@@ -26,11 +26,11 @@ def test_every_look_spends_its_share_of_the_level_only() -> None:
     pairs = (0.950, 0.951, 0.949, 0.952, 0.948, 1.002)
     p = statistics.signed_rank_p(np.log(pairs))
     assert 0.05 / 3 < p <= 0.05
-    proof = proof_of(0.05, (6, 12, 24))
-    proof.add(window(*pairs), SIGMA)
-    assert proof.open
-    assert not proof.passed
-    alone = proof_of(0.05, (6,))
+    test = sequential_test(0.05, (6, 12, 24))
+    test.add(window(*pairs), SIGMA)
+    assert test.open
+    assert not test.passed
+    alone = sequential_test(0.05, (6,))
     alone.add(window(*pairs), SIGMA)
     assert alone.passed, "one look may spend it all"
 
@@ -38,20 +38,20 @@ def test_every_look_spends_its_share_of_the_level_only() -> None:
 def test_a_candidate_whose_iterations_are_spoilt_more_often_is_turned_down() -> None:
     """Faster in the median and in the mean, but seven of sixty iterations stall, and none of the reference's does."""
     steady = [0.90, 0.901, 0.899, 0.902, 0.898] * 11
-    proof = proof_of(0.05, (60,))
-    proof.add(window(*steady[:53], *([1.5] * 7)), SIGMA)
-    assert proof.found is not None
-    assert proof.found.dropped_slow == 7
-    assert proof._total < 1.0, "the mean alone would let it pass"
-    assert not proof.passed
-    assert not proof.open
-    assert "straggle" in proof.sentence
-    calm = proof_of(0.05, (60,))
+    test = sequential_test(0.05, (60,))
+    test.add(window(*steady[:53], *([1.5] * 7)), SIGMA)
+    assert test.found is not None
+    assert test.found.dropped_slow == 7
+    assert test._total < 1.0, "the mean alone would let it pass"
+    assert not test.passed
+    assert not test.open
+    assert "straggle" in test.sentence
+    calm = sequential_test(0.05, (60,))
     calm.add(window(*steady, *steady[:5]), SIGMA)
     assert calm.passed
 
 
 @pytest.mark.parametrize("looks", [(6,), (6, 12), (6, 12, 24, 48)])
 def test_the_shares_of_all_looks_sum_to_the_level(looks: tuple[int, ...]) -> None:
-    proof = proof_of(0.04, looks)
-    assert proof._share * len(looks) == pytest.approx(0.04)
+    test = sequential_test(0.04, looks)
+    assert test._share * len(looks) == pytest.approx(0.04)

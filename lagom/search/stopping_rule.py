@@ -11,23 +11,23 @@ from __future__ import annotations
 
 from lagom.records import Assignment
 from lagom.search.base import NOT_WORSE, TIE, Comparison, Proposal, compare
-from lagom.search.ledger import Ledger, Trial
+from lagom.search.measurements import Measurements, Trial
 from lagom.search.policy import Policy
 
 COARSENING = 4.0  # how fast the wanted resolution grows with the distance from the incumbent
 LEANING = 0.5  # standard errors to the wrong side of nothing at which a question is dropped
 
 
-class Settling:
-    """Pure decisions on what the ledger holds."""
+class StoppingRule:
+    """Pure decisions on what the measurements holds."""
 
-    def __init__(self, ledger: Ledger, policy: Policy) -> None:
-        self._ledger = ledger
+    def __init__(self, measurements: Measurements, policy: Policy) -> None:
+        self._measurements = measurements
         self._policy = policy
 
     def comparison(self, new: Assignment, old: Assignment) -> Comparison:
         """The answer as it stands. ``old`` must have been measured."""
-        fresh, known = self._ledger.trial(new), self._ledger.known(old)
+        fresh, known = self._measurements.trial(new), self._measurements.known(old)
         if fresh is None:
             return Comparison(known, None)
         return compare(fresh, known, self._policy.epsilon, self._policy.certainty)
@@ -35,7 +35,7 @@ class Settling:
     def undecided(self, proposal: Proposal, old: Assignment) -> bool:
         """True while more pairs could still change the answer."""
         new = proposal.candidate
-        fresh = self._ledger.trial(new)
+        fresh = self._measurements.trial(new)
         if fresh is None:
             return True
         if new == old:
@@ -57,7 +57,7 @@ class Settling:
 
     def less_sure(self, new: Assignment, old: Assignment) -> Assignment:
         """Which one to measure: the new one first, then whichever is known less well."""
-        fresh, known = self._ledger.trial(new), self._ledger.known(old)
+        fresh, known = self._measurements.trial(new), self._measurements.known(old)
         if fresh is None or not self._may_repeat(known):
             return new
         if not self._may_repeat(fresh) or (fresh.pairs >= self._policy.pairs_first and not self._solid(known)):
@@ -66,26 +66,26 @@ class Settling:
 
     def pairs_for(self, target: Assignment, old: Assignment, cautious: bool) -> int:
         """A short first window where the candidate is likely slow; later windows double what there is."""
-        known = self._ledger.trial(target)
+        known = self._measurements.trial(target)
         if known is not None:
             return max(2, min(known.pairs, self._policy.pairs_max - known.pairs))
-        best = self._ledger.known(self._ledger.incumbent).z
-        slow = self._ledger.known(old).z > (1.0 + self._policy.cut_above) * best
+        best = self._measurements.known(self._measurements.incumbent).z
+        slow = self._measurements.known(old).z > (1.0 + self._policy.cut_above) * best
         return self._policy.pairs_cautious if slow or cautious else self._policy.pairs_first
 
     def _resolution(self, answer: Comparison) -> float:
         """The difference worth resolving, as a fraction of Z."""
         nearest = min(trial.z for trial in (answer.old, answer.new) if trial is not None)
-        excess = max(0.0, nearest / self._ledger.known(self._ledger.incumbent).z - 1.0)
+        excess = max(0.0, nearest / self._measurements.known(self._measurements.incumbent).z - 1.0)
         return self._policy.epsilon * (1.0 + COARSENING * excess)
 
     def _solid(self, trial: Trial) -> bool:
         """Known well enough to hold others against it. What was kept after a few lucky pairs looks better than it is,
         and everything compared with it looks worse; where iterations are cheap that is worth a second window."""
-        slow = trial.z > (1.0 + self._policy.cut_above) * self._ledger.known(self._ledger.incumbent).z
+        slow = trial.z > (1.0 + self._policy.cut_above) * self._measurements.known(self._measurements.incumbent).z
         return slow or not self._may_repeat(trial) or trial.pairs >= 2 * self._policy.pairs_first
 
     def _may_repeat(self, trial: Trial) -> bool:
         """Stock and the incumbent are the yardsticks; everything else may be measured up to the limit."""
-        fixed = trial.assignment in (self._ledger.incumbent, self._ledger.stock)
+        fixed = trial.assignment in (self._measurements.incumbent, self._measurements.stock)
         return not fixed and trial.pairs < self._policy.pairs_max

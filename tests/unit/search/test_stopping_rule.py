@@ -9,8 +9,8 @@ import pytest
 from lagom.records import Assignment, CommConfig
 from lagom.search import Policy
 from lagom.search.base import BETTER, NOT_WORSE, Comparison, Proposal, compare
-from lagom.search.ledger import Ledger, Trial
-from lagom.search.settling import Settling
+from lagom.search.measurements import Measurements, Trial
+from lagom.search.stopping_rule import StoppingRule
 
 STOCK = Assignment.stock(1)
 OTHER = Assignment((CommConfig(channels=2),))
@@ -37,6 +37,6 @@ def answer(leans: float) -> Comparison:
     ],
 )
 def test_a_question_is_dropped_where_the_answer_leans_away(asks: str, leans: float, dropped: bool) -> None:
-    settling = Settling(Ledger(STOCK), Policy())
+    rule = StoppingRule(Measurements(STOCK), Policy())
     proposal = Proposal(OTHER, "of a test", 0, STOCK, asks=asks)
-    assert settling._leaning(answer(leans), proposal) == dropped
+    assert rule._leaning(answer(leans), proposal) == dropped
