@@ -12,6 +12,7 @@ import typer
 from lagom.cli import complete
 from lagom.errors import UsageError
 from lagom.headroom import parse as parse_headroom
+from lagom.launch.supervise import signals_left_to_us
 from lagom.settings import SETTINGS, read
 
 REPLAYING_MODES = ("auto", "replay")
@@ -100,11 +101,12 @@ def run(
 
     Example: lagom run -- torchrun --nproc-per-node 8 train.py
     """
-    from lagom.launch.job_plan import Wish, plan_job
-    from lagom.launch.run_job import check_command, run_job
-    from lagom.launch.start_variables import start_with
-    from lagom.wire.library import plugin_path
-    from lagom.wire.plan import wanted_rules
+    with signals_left_to_us():  # numpy's BLAS starts a thread
+        from lagom.launch.job_plan import Wish, plan_job
+        from lagom.launch.run_job import check_command, run_job
+        from lagom.launch.start_variables import start_with
+        from lagom.wire.library import plugin_path
+        from lagom.wire.plan import wanted_rules
 
     _check_start(mode, strategy, profile)
     pinned = wanted_rules(rules, read("LAGOM_SET"))

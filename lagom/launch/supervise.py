@@ -2,8 +2,8 @@
 
 The command stays in our process group, so the terminal's Ctrl-C and Ctrl-Z reach it; signals sent to us with kill() are
 passed on. Signals are taken by waiting for them, not by handlers: that tells the two apart (``si_code``), and inside
-:func:`signals_held` no signal can end us before we have cleaned up. This module imports no library that starts threads,
-because a thread that was started before :func:`signals_held` would take the signals.
+:func:`signals_held` no signal can end us before we have cleaned up. Threads that a library starts when it is imported
+must not take the signals either: import such libraries inside :func:`signals_left_to_us`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,16 @@ FORWARDED: Mask = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT,
 WAITED: Mask = {*FORWARDED, signal.SIGCHLD}
 SI_KERNEL = 0x80  # the terminal sent it, to the whole foreground group: the command has it already
 DIED_BY_SIGNAL = 128
+
+
+@contextlib.contextmanager
+def signals_left_to_us() -> Iterator[None]:
+    """Threads that are started inside have these signals blocked for good, so the kernel gives them to this thread."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

@@ -186,6 +186,18 @@ def test_mode_off_starts_no_controller(place: Path) -> None:
     assert list(place.glob("lagom-*/controller.log")) == []
 
 
+def test_no_thread_but_the_main_one_takes_the_jobs_signals(place: Path) -> None:
+    process = start(place, "--mode", "off", "--", "sh", "-c", "echo begun; exec sleep 60")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    for task in Path(f"/proc/{process.pid}/task").iterdir():
+        if task.name != str(process.pid):
+            blocked = int(re.findall(r"SigBlk:\s*(\w+)", (task / "status").read_text())[0], 16)
+            assert blocked >> (signal.SIGTERM - 1) & 1, task
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 128 + signal.SIGTERM
+
+
 def test_what_the_controller_shall_do_stands_on_its_command_line(place: Path) -> None:
     options = ["--compare", "any:>=1M:nc=2;allgather:any:nc=3", "--seed", "7", "--stable-iterations", "5", "--record"]
     options += ["--search-seconds", "30"]
