@@ -22,7 +22,7 @@ from benchmarks.matrix.rows import Row
 from lagom import journal
 from lagom.bench.process import Start, run_process
 from lagom.cli.pin import write_pins
-from lagom.journal.tail import Tail
+from lagom.journal.reader import Tail
 
 HOLD_SECONDS = 0.5
 #: From the agreement to the first iteration that counts: what the host had enqueued before is through by then.

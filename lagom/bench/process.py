@@ -24,8 +24,8 @@ from types import FrameType
 from typing import IO
 
 from lagom import journal
+from lagom.journal.reader import Tail
 from lagom.journal.schema import Base
-from lagom.journal.tail import Tail
 
 LOOK_SECONDS = 0.1
 #: From SIGTERM to SIGKILL. Longer than a launcher gives its own ranks (torchrun: 30 s), or they would be left behind.

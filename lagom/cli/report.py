@@ -131,7 +131,7 @@ def _read(what: Path | None) -> tuple[Path, RunState, list[str]]:
 
 
 def _write_page(run: RunState, log: Path, html: Path, remarks: list[str]) -> None:
-    from lagom.journal.ending import NOBODY_CAME
+    from lagom.journal.log_status import NOBODY_CAME
     from lagom.report import tuning_report
 
     run.remarks += [*remarks, *([f"{NOBODY_CAME}."] if run.nobody_came else [])]

@@ -30,8 +30,8 @@ from lagom.controller.timeline import Timeline
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.controller.turns import Turns
 from lagom.environment import of_process, told_by
-from lagom.journal.ending import lacks_an_end, pid_namespace
 from lagom.journal.evidence import evidence_of
+from lagom.journal.log_status import lacks_an_end, pid_namespace
 from lagom.profile_file import Fingerprint, write_profile
 from lagom.wire.region import Region
 from lagom.wire.views import ProcessView

@@ -22,7 +22,7 @@ from lagom.demo.stage import Scene, on_stage
 from lagom.errors import UsageError
 from lagom.files import FOLDER_MODE, write_named
 from lagom.journal import RunState
-from lagom.journal.tail import Tail
+from lagom.journal.reader import Tail
 from lagom.settings import log_folder
 from lagom.watch import Watcher
 from lagom.watch.find import Named

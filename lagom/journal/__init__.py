@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from lagom.journal.comm_state import CommState, SiteChange, Step
-from lagom.journal.find import find_log, find_written, own_logs
-from lagom.journal.reader import is_torn, read
+from lagom.journal.reader import find_log, find_written, is_torn, own_logs, read
 from lagom.journal.run_state import RunState
 from lagom.journal.schema import (
     SCHEMA,

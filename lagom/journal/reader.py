@@ -1,4 +1,4 @@
-"""Reads the log back: whole, or as it grows.
+"""Finds a log and reads it back: whole, or as it grows.
 
 A crash may have torn a line: such lines are skipped and counted. A log of another schema is refused in one sentence
 rather than half understood.
@@ -6,7 +6,9 @@ rather than half understood.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lagom.errors import JournalError
-from lagom.files import open_regular
+from lagom.files import open_regular, own_file
 from lagom.journal.schema import EVENT, SCHEMA, Base
 from lagom.journal.writer import LOG_NAME
 from lagom.records import printable
@@ -115,3 +117,74 @@ def _lines(path: Path, follow: bool, stop: Callable[[], bool]) -> Iterator[tuple
                     yield number, line.decode(errors="replace")
     if rest.strip():
         yield number + 1, rest.decode(errors="replace")  # readable only if nothing but the newline is missing
+
+
+# -- as it grows, without waiting for it
+
+
+class Tail:
+    """Hands out each event of a log folder once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOG_NAME
+        self._offset = 0
+
+    def unread(self) -> list[Base]:
+        """Events whose lines are complete and were not handed out before; nothing while there is no log. A log that
+        has become shorter is another one, and is read from its start. Raises :class:`JournalError` for another schema.
+        """
+        try:
+            with open_regular(self._path) as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    self._offset = 0
+                file.seek(self._offset)
+                block = file.read()
+        except OSError:
+            return []
+        whole = block[: block.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        events = (parse(line.decode(errors="replace")) for line in whole.splitlines() if line.strip())
+        return [event for event in events if event is not None]
+
+
+# -- which log is meant: one that is named may be anybody's; one that merely lies about is taken only if it is ours
+
+FIRST_BYTES = 4096
+
+
+def find_log(path: Path | str | None = None) -> Path:
+    """The log meant by a file, a folder, or nothing (the newest ``./lagom-*``); raises :class:`JournalError`."""
+    if path is None:
+        return _newest_log(Path())
+    path = Path(path)
+    log = path / LOG_NAME if path.is_dir() else path
+    if not log.is_file():
+        raise JournalError(f"there is no log at {log}; name a log folder (lagom-<job>) or a {LOG_NAME} file.")
+    return log
+
+
+def find_written(path: Path | str | None = None) -> Path:
+    """The same of a log that is there to be told of: :class:`JournalError` also where nothing is in it yet."""
+    log = find_log(path)
+    with contextlib.suppress(OSError), open_regular(log) as file:  # who reads it says why it cannot be read
+        if not file.read(FIRST_BYTES).strip():
+            raise JournalError(
+                f"{log} is empty: no job has written to it yet, or its disk was full; name the log of another job."
+            )
+    return log
+
+
+def own_logs(here: Path, folders: str = "lagom-*") -> list[Path]:
+    """The logs in folders below ``here``, newest first: regular files that nobody but this user could have written.
+    Links to nothing, FIFOs and logs of other users are passed over, as is what goes away meanwhile."""
+    ours = {log: status.st_mtime for log in here.glob(f"{folders}/{LOG_NAME}") if (status := own_file(log)) is not None}
+    return sorted(ours, key=lambda log: ours[log], reverse=True)
+
+
+def _newest_log(here: Path) -> Path:
+    logs = own_logs(here)
+    if not logs:
+        raise JournalError(
+            f"there is no lagom-*/{LOG_NAME} of yours in {here.absolute()}; name the log folder of the job."
+        )
+    return logs[0]

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from lagom.records import Algorithm, Assignment, CommConfig, Protocol, Sample, Site
-
-if TYPE_CHECKING:
-    from lagom.search import decision
 
 SCHEMA = 1
 #: How much a note asks for.
@@ -200,7 +197,7 @@ class PlanAborted(Base):
 
 
 class Move(Base):
-    """One step of the search: see :class:`lagom.search.decision.Move`. ``samples`` are the (incumbent, candidate)
+    """One step of the search. ``samples`` are the (incumbent, candidate)
     pairs of its window: with them a whole search can be replayed from its log. ``x``, ``y``, ``z`` are the
     candidate's medians. ``ran`` is what the window measured where that is not the candidate, but what the candidate is
     held to, known too little."""
@@ -236,15 +233,15 @@ class Move(Base):
     arm: str = ""  # its name, in a comparison of named arms
 
     @classmethod
-    def of(cls, move: decision.Move, *, communicator: int, phase: str, iteration: int | None) -> Move:
-        """The log's form of a decision of the tuning session."""
+    def of(cls, move: object, *, communicator: int, phase: str, iteration: int | None) -> Move:
+        """The log's form of a decision of the tuning session: the fields of the same names."""
         place = {"communicator": communicator, "phase": phase, "iteration": iteration}
         return cls(**{**_shared_fields(cls, move), **place})
 
 
 class Outcome(Base):
-    """How the search of one communicator ended, and on what. ``verdict``: improved, stock_is_best, cut_short or stopped
-    (:class:`lagom.search.decision.Outcome`); ``cut_short``: a limit ended the search, whatever came of it."""
+    """How the search of one communicator ended, and on what. ``verdict``: improved, stock_is_best, cut_short or
+    stopped; ``cut_short``: a limit ended the search, whatever came of it."""
 
     event: Literal["outcome"] = "outcome"
     communicator: int
@@ -263,9 +260,9 @@ class Outcome(Base):
     regret_iterations: float = 0.0
 
     @classmethod
-    def of(cls, outcome: decision.Outcome, *, communicator: int) -> Outcome:
+    def of(cls, outcome: object, *, communicator: int) -> Outcome:
         """The log's form of the end of a tuning session."""
-        chosen = _recorded(outcome.assignment)
+        chosen = _recorded(getattr(outcome, "assignment", None)) or ()
         return cls(**{**_shared_fields(cls, outcome), "communicator": communicator, "configs_chosen": chosen})
 
 

@@ -15,7 +15,7 @@ from typing import BinaryIO
 from lagom.errors import UsageError
 from lagom.files import FOLDER_MODE, not_ours, open_append
 from lagom.journal import LOG_NAME
-from lagom.journal.ending import write_death, write_end
+from lagom.journal.log_status import write_death, write_end
 from lagom.launch.job_plan import JobPlan
 from lagom.launch.supervise import Mask
 from lagom.settings import read, split_rules

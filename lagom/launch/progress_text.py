@@ -20,8 +20,8 @@ from typing import Any, TextIO
 from lagom.errors import LagomError
 from lagom.format import format_percent
 from lagom.journal import Formatter, RunState, schema
+from lagom.journal.reader import Tail
 from lagom.journal.schema import Base
-from lagom.journal.tail import Tail
 
 LOOK_SECONDS = 0.5
 #: Between two lines that only say that the search goes on: on a terminal, and where lines are kept.

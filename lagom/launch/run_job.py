@@ -12,7 +12,7 @@ from typing import BinaryIO
 from lagom import journal
 from lagom.errors import JournalError, UsageError
 from lagom.journal import RunState
-from lagom.journal.ending import NOBODY_CAME
+from lagom.journal.log_status import NOBODY_CAME
 from lagom.launch.controller_process import ControllerProcess, prepared
 from lagom.launch.job_plan import JobPlan, say
 from lagom.launch.progress_text import shown

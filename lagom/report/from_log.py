@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from lagom import environment, journal
 from lagom.format import format_percent
 from lagom.journal import CommState, RunState
-from lagom.journal.ending import NOBODY_CAME
+from lagom.journal.log_status import NOBODY_CAME
 from lagom.records import STOCK, CommConfig
 from lagom.report import tuning_report
 from lagom.report.run_model import CommunicatorStory, Explanation, NotTuned, SiteStory, Trial

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom.errors import JournalError
-from lagom.journal.tail import Tail
+from lagom.journal.reader import Tail
 from lagom.watch.build import Count, build_ended, build_job, counts_of
 from lagom.watch.find import Named, log_folder_of, region_of, regions
 from lagom.watch.log_view import LogView

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lagom import journal
-from lagom.journal.tail import Tail
+from lagom.journal.reader import Tail
 from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import RankSummary, VirtualJob
 from lagom.sim.virtual.spec import JobSpec

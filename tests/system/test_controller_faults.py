@@ -16,7 +16,7 @@ import pytest
 
 from lagom import journal
 from lagom.demo.stage import Scene
-from lagom.journal.tail import Tail
+from lagom.journal.reader import Tail
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.control import ControllerProcess
 from lagom.sim.virtual.job import VirtualJob

@@ -17,7 +17,7 @@ import pytest
 
 import lagom
 from lagom import journal
-from lagom.journal.tail import Tail
+from lagom.journal.reader import Tail
 from lagom.profile_file import read_profile
 from lagom.records import CommConfig
 from lagom.sim.virtual.agreement import load, unpack

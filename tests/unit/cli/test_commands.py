@@ -17,7 +17,7 @@ from lagom import journal
 from lagom.cli import pin
 from lagom.cli.main import app
 from lagom.errors import UsageError
-from lagom.journal.ending import pid_namespace
+from lagom.journal.log_status import pid_namespace
 
 RUNNER = CliRunner()
 

@@ -10,7 +10,7 @@ import pytest
 from lagom.cli import complete
 from lagom.errors import JournalError
 from lagom.journal import LOG_NAME, Journal, Note, find_log, own_logs, read
-from lagom.journal.tail import Tail
+from lagom.journal.reader import Tail
 
 NOBODY = 65534
 

@@ -12,7 +12,7 @@ import pytest
 from lagom import journal
 from lagom.errors import JournalError
 from lagom.journal import JobEnd, Journal, Note, Program, find_log, read
-from lagom.journal.tail import Tail
+from lagom.journal.reader import Tail
 
 
 def test_a_log_of_another_schema_is_refused_in_one_sentence(tmp_path: Path) -> None:
