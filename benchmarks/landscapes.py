@@ -30,8 +30,8 @@ from benchmarks.suite.runs import NOISE, truth
 from lagom.records import Sample
 from lagom.search import TuningSession, make_strategy
 from lagom.search.base import Answer, Moves, Strategy
-from lagom.search.lagom import Lagom
 from lagom.search.measurements import Measurements
+from lagom.search.strategies.lagom import Lagom
 from lagom.sim.world import World
 from tests.evidence import circumstances
 

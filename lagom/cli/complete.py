@@ -19,7 +19,7 @@ def one_of(words: Iterable[str]) -> Completer:
 
 def strategies(incomplete: str) -> list[str]:
     """Search strategies."""
-    from lagom.search.registry import STRATEGIES
+    from lagom.search.strategies import STRATEGIES
 
     return one_of(STRATEGIES)(incomplete)
 

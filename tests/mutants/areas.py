@@ -80,7 +80,11 @@ AREAS = (
         ("tests/contract/test_abi.py", "tests/unit/convert/test_rule_coverage.py"),
         (f"{SYSTEM}size_rules.py", f"{SYSTEM}headroom.py"),
     ),
-    Area("lagom/search", ("lagom/search/*.py",), unit=("tests/unit/search", "tests/unit/cost/test_guided.py")),
+    Area(
+        "lagom/search",
+        ("lagom/search/*.py", "lagom/search/strategies/*.py"),
+        unit=("tests/unit/search", "tests/unit/cost/test_guided.py"),
+    ),
     Area(
         "lagom/controller",
         ("lagom/controller/*.py",),

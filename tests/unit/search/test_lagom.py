@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from lagom.records import Algorithm, Assignment, Knobs, Problem, Protocol, Site
 from lagom.search import Policy, Strategy, TuningSession, make_strategy
 from lagom.search.base import Comparison
-from lagom.search.lagom import Communication as Growing
-from lagom.search.lagom import Lagom
 from lagom.search.measurements import Trial
+from lagom.search.strategies.lagom import Communication as Growing
+from lagom.search.strategies.lagom import Lagom
 from lagom.search.testing import Bench, Communication, Landscape, comm_bound, compute_bound, flat
 
 MS = 1e6

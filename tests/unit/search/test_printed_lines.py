@@ -13,9 +13,9 @@ import pytest
 
 from lagom.records import Assignment
 from lagom.search import Policy, TuningSession, make_strategy
-from lagom.search.as_printed import AsPrinted, State
 from lagom.search.base import Comparison
 from lagom.search.measurements import Trial
+from lagom.search.strategies.as_printed import AsPrinted, State
 from lagom.search.testing import Bench, Communication, Landscape, comm_bound, compute_bound
 
 MS = 1e6

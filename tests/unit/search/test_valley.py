@@ -10,8 +10,8 @@ import pytest
 from lagom.records import Assignment, CommConfig
 from lagom.search import TuningSession
 from lagom.search.base import Proposal
-from lagom.search.lagom import Lagom
 from lagom.search.measurements import Measurements, Trial
+from lagom.search.strategies.lagom import Lagom
 from lagom.search.testing import Bench, comm_bound
 
 

@@ -227,7 +227,7 @@ class Guided(Strategy):
 
     def _measure(self, measurements: Measurements) -> Moves:
         """The measured moves of ``lagom``, in its own words."""
-        from lagom.search.lagom import Lagom
+        from lagom.search.strategies.lagom import Lagom
 
         walker = Lagom(self.problem, self._seed, shared=self._shared, start="stock")
         course = walker.moves(measurements)

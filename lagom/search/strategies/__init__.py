@@ -10,16 +10,16 @@ from lagom.records import Problem
 from lagom.search.base import Strategy
 
 STRATEGIES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "lagom": ("lagom.search.lagom", "Lagom", {}),
-    "guided": ("lagom.search.guided", "Guided", {}),
-    "as_printed": ("lagom.search.as_printed", "AsPrinted", {}),
-    "autoccl": ("lagom.search.autoccl", "AutoCCL", {}),
-    "static": ("lagom.search.static", "Static", {}),
-    "liger": ("lagom.search.static", "Static", {"caps": (3,)}),
-    "dhelix": ("lagom.search.static", "Static", {"caps": (2,), "threads": 256}),
-    "random": ("lagom.search.random_search", "RandomSearch", {}),
-    "exhaustive": ("lagom.search.exhaustive", "Exhaustive", {}),
-    "given": ("lagom.search.given", "Given", {}),
+    "lagom": ("lagom.search.strategies.lagom", "Lagom", {}),
+    "guided": ("lagom.search.strategies.guided", "Guided", {}),
+    "as_printed": ("lagom.search.strategies.as_printed", "AsPrinted", {}),
+    "autoccl": ("lagom.search.strategies.autoccl", "AutoCCL", {}),
+    "static": ("lagom.search.strategies.static", "Static", {}),
+    "liger": ("lagom.search.strategies.static", "Static", {"caps": (3,)}),
+    "dhelix": ("lagom.search.strategies.static", "Static", {"caps": (2,), "threads": 256}),
+    "random": ("lagom.search.strategies.random_search", "RandomSearch", {}),
+    "exhaustive": ("lagom.search.strategies.exhaustive", "Exhaustive", {}),
+    "given": ("lagom.search.strategies.given", "Given", {}),
 }
 """Name: (module, class, options it stands for)."""
 
