@@ -4,7 +4,7 @@
 #include "tuner_plugin/apply.h"
 #include "tuner_plugin/cost_table.h"
 #include "tuner_plugin/headroom.h"
-#include "tuner_plugin/watch.h"
+#include "tuner_plugin/call_recorder.h"
 
 /* Written by one thread, read by the controller: no read-modify-write needed. */
 static void add_one(uint64_t *counter)
@@ -35,13 +35,12 @@ static bool apply_chunk(const struct lagom_comm_context *comm, struct lagom_conf
 }
 
 /* Does what the config asks for, and takes out of it what is not possible here. true = something was changed. */
-static bool apply(struct lagom_comm_context *comm, const struct lagom_question *question,
-                  const struct lagom_cost_table *table, const struct lagom_pick *stock, const struct lagom_pick *pick,
-                  struct lagom_config *config)
+static bool apply(struct lagom_comm_context *comm, const struct lagom_call *call, const struct lagom_cost_table *table,
+                  const struct lagom_pick *stock, const struct lagom_pick *pick, struct lagom_config *config)
 {
     bool changed = lagom_apply_algorithm(table, stock, pick, config);
-    config->channels = lagom_built_channels_bound(&comm->channels, question->function, config->channels);
-    changed |= lagom_apply_channels(question->channels, pick->algorithm, comm->nodes, config);
+    config->channels = lagom_built_channels_bound(&comm->channels, call->function, config->channels);
+    changed |= lagom_apply_channels(call->channels, pick->algorithm, comm->nodes, config);
     changed |= apply_threads(comm, pick, config);
     changed |= apply_chunk(comm, config);
     return changed;
@@ -68,7 +67,7 @@ static void note_registered(struct lagom_comm_context *comm)
 }
 
 /* From the config to NCCL. Returns enum lagom_call_flags; *pick is what NCCL will use. */
-static uint8_t carry_out(struct lagom_comm_context *comm, const struct lagom_question *question,
+static uint8_t carry_out(struct lagom_comm_context *comm, const struct lagom_call *call,
                          const struct lagom_cost_table *table, const struct lagom_pick *stock, struct lagom_pick *pick,
                          struct lagom_config *config)
 {
@@ -81,7 +80,7 @@ static uint8_t carry_out(struct lagom_comm_context *comm, const struct lagom_que
         *pick = *stock;
         return LAGOM_CALL_UNAVAILABLE;
     }
-    if (!apply(comm, question, table, stock, pick, config)) {
+    if (!apply(comm, call, table, stock, pick, config)) {
         return 0;
     }
     add_one(&comm->slot->applied);
@@ -89,17 +88,16 @@ static uint8_t carry_out(struct lagom_comm_context *comm, const struct lagom_que
 }
 
 /* Numbers from 5 on are no collectives we know. The pick is none where the table is not one, or offers nothing. */
-static bool is_call(const struct lagom_question *question, const struct lagom_pick *stock)
+static bool is_call(const struct lagom_call *call, const struct lagom_pick *stock)
 {
-    return stock->index >= 0 && question->channels != NULL && question->function >= 0 &&
-           question->function < LAGOM_FUNCTIONS;
+    return stock->index >= 0 && call->channels != NULL && call->function >= 0 && call->function < LAGOM_FUNCTIONS;
 }
 
 /* NCCL 2.32 also asks what a collective would cost, to choose between its kernels and symmetric ones: of rounded bytes,
  * and of no operation at all. The call itself is asked about afterwards. */
-static bool is_estimate(const struct lagom_question *question)
+static bool is_estimate(const struct lagom_call *call)
 {
-    return question->pipe_ops == 0;
+    return call->pipe_ops == 0;
 }
 
 static void prepare_first_call(struct lagom_comm_context *comm)
@@ -110,35 +108,34 @@ static void prepare_first_call(struct lagom_comm_context *comm)
     }
 }
 
-void lagom_decide(struct lagom_comm_context *comm, const struct lagom_question *question)
+void lagom_decide(struct lagom_comm_context *comm, const struct lagom_call *call)
 {
     struct lagom_cost_table table;
     struct lagom_pick stock = LAGOM_NO_PICK;
-    if (lagom_cost_table_open(&table, question->costs, question->algorithms, question->protocols)) {
+    if (lagom_cost_table_open(&table, call->costs, call->algorithms, call->protocols)) {
         stock = lagom_cost_table_stock(&table);
     }
     lagom_threads_restore(&comm->threads);
-    if (__builtin_expect(is_estimate(question), false)) {
+    if (__builtin_expect(is_estimate(call), false)) {
         return; /* stock's answer */
     }
-    if (__builtin_expect(!is_call(question, &stock), false)) {
+    if (__builtin_expect(!is_call(call, &stock), false)) {
         add_one(&comm->slot->uncounted);
         return;
     }
     prepare_first_call(comm);
-    if (question->registered) {
+    if (call->registered) {
         note_registered(comm);
     }
-    struct lagom_decision decision =
-        lagom_agreement_decide(&comm->agreement, (uint32_t)question->function, question->bytes);
+    struct lagom_decision decision = lagom_agreement_decide(&comm->agreement, (uint32_t)call->function, call->bytes);
     struct lagom_pick pick = stock;
-    uint8_t flags = carry_out(comm, question, &table, &stock, &pick, &decision.choice.config);
+    uint8_t flags = carry_out(comm, call, &table, &stock, &pick, &decision.choice.config);
     if (decision.choice.config.channels == 0) {
-        lagom_headroom_keep_stock(question, &pick, comm->ranks);
+        lagom_headroom_keep_stock(call, &pick, comm->ranks);
     }
     if (comm->chunk_possible) {
-        lagom_chunk_list_add(&comm->chunks, (uint32_t)question->function, pick.algorithm, pick.protocol,
+        lagom_chunk_list_add(&comm->chunks, (uint32_t)call->function, pick.algorithm, pick.protocol,
                              decision.choice.config.chunk_bytes);
     }
-    lagom_watch(comm, question, &decision, &stock, flags);
+    lagom_record_call_if_wanted(comm, call, &decision, &stock, flags);
 }

@@ -10,7 +10,7 @@
 
 #include "tuner_plugin/comm_context.h"
 
-struct lagom_question {
+struct lagom_call {
     int function;
     size_t bytes;
     int pipe_ops;
@@ -21,6 +21,6 @@ struct lagom_question {
     int *channels;
 };
 
-void lagom_decide(struct lagom_comm_context *comm, const struct lagom_question *question);
+void lagom_decide(struct lagom_comm_context *comm, const struct lagom_call *call);
 
 #endif

@@ -20,29 +20,29 @@ static bool inert(void)
 /* ---- Tuner ------------------------------------------------------------------------------------------------------ */
 
 /* What every version from 2.22 on asks, but for `registered`, which 2.22 and 2.23 do not tell. */
-static inline struct lagom_question question_of(int function, size_t bytes, int pipe_ops, float **costs, int algorithms,
-                                                int protocols, int registered, int *channels)
+static inline struct lagom_call call_of(int function, size_t bytes, int pipe_ops, float **costs, int algorithms,
+                                        int protocols, int registered, int *channels)
 {
-    return (struct lagom_question){.function = function,
-                                   .bytes = bytes,
-                                   .pipe_ops = pipe_ops,
-                                   .costs = costs,
-                                   .algorithms = algorithms,
-                                   .protocols = protocols,
-                                   .registered = registered,
-                                   .channels = channels};
+    return (struct lagom_call){.function = function,
+                               .bytes = bytes,
+                               .pipe_ops = pipe_ops,
+                               .costs = costs,
+                               .algorithms = algorithms,
+                               .protocols = protocols,
+                               .registered = registered,
+                               .channels = channels};
 }
 
 static int get_coll_info(void *context, int function, size_t bytes, int pipe_ops, float **costs, int algorithms,
                          int protocols, int registered, int *channels)
 {
     if (context != NULL && !inert()) {
-        const struct lagom_question question =
-            question_of(function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
+        const struct lagom_call call =
+            call_of(function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
         if (__builtin_expect(lagom_is_passthrough(context), false)) {
-            lagom_passthrough_decide(context, &question);
+            lagom_passthrough_decide(context, &call);
         } else {
-            lagom_decide(context, &question);
+            lagom_decide(context, &call);
         }
     }
     return NCCL_SUCCESS;
@@ -116,9 +116,9 @@ static int get_coll_info_v4(void *context, int function, size_t bytes, int pipe_
     if (context == NULL || inert() || !lagom_is_sized(context)) {
         return get_coll_info(context, function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
     }
-    const struct lagom_question question =
-        question_of(function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
-    lagom_sized_decide(context, &question);
+    const struct lagom_call call =
+        call_of(function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
+    lagom_sized_decide(context, &call);
     return NCCL_SUCCESS;
 }
 

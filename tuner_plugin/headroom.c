@@ -74,11 +74,11 @@ uint32_t lagom_headroom_pin(const struct lagom_headroom *headroom, int algorithm
     return bytes >= enough ? headroom->stock : 0;
 }
 
-void lagom_headroom_keep_stock(const struct lagom_question *question, const struct lagom_pick *pick, uint32_t ranks)
+void lagom_headroom_keep_stock(const struct lagom_call *call, const struct lagom_pick *pick, uint32_t ranks)
 {
-    uint32_t channels = lagom_headroom_pin(&lagom_headroom, pick->algorithm, pick->protocol, question->bytes, ranks);
+    uint32_t channels = lagom_headroom_pin(&lagom_headroom, pick->algorithm, pick->protocol, call->bytes, ranks);
     if (channels != 0) {
-        *question->channels = (int)channels;
+        *call->channels = (int)channels;
     }
 }
 
@@ -101,15 +101,14 @@ void *lagom_passthrough_for(uint32_t ranks)
     return mine;
 }
 
-void lagom_passthrough_decide(const struct lagom_passthrough *passthrough, const struct lagom_question *question)
+void lagom_passthrough_decide(const struct lagom_passthrough *passthrough, const struct lagom_call *call)
 {
     struct lagom_cost_table table;
-    if (question->channels == NULL ||
-        !lagom_cost_table_open(&table, question->costs, question->algorithms, question->protocols)) {
+    if (call->channels == NULL || !lagom_cost_table_open(&table, call->costs, call->algorithms, call->protocols)) {
         return;
     }
     struct lagom_pick stock = lagom_cost_table_stock(&table);
     if (stock.index >= 0) {
-        lagom_headroom_keep_stock(question, &stock, passthrough->ranks);
+        lagom_headroom_keep_stock(call, &stock, passthrough->ranks);
     }
 }

@@ -37,7 +37,7 @@ uint32_t lagom_headroom_pin(const struct lagom_headroom *headroom, int algorithm
                             uint32_t ranks);
 
 /* The same, written where NCCL looks. */
-void lagom_headroom_keep_stock(const struct lagom_question *question, const struct lagom_pick *pick, uint32_t ranks);
+void lagom_headroom_keep_stock(const struct lagom_call *call, const struct lagom_pick *pick, uint32_t ranks);
 
 /* ---- Communicators that are not tuned
  * ------------------------------------------------------------------------------------ */
@@ -56,6 +56,6 @@ static inline bool lagom_is_passthrough(const void *context)
 
 /* NULL without head-room (then NCCL is not to call us at all), or without memory. Never freed. */
 void *lagom_passthrough_for(uint32_t ranks);
-void lagom_passthrough_decide(const struct lagom_passthrough *passthrough, const struct lagom_question *question);
+void lagom_passthrough_decide(const struct lagom_passthrough *passthrough, const struct lagom_call *call);
 
 #endif

@@ -40,7 +40,7 @@ void lagom_launch_order_launching(struct lagom_launch_order *order)
     }
 }
 
-/* The question that is exactly this one comes before an aggregate that merely has room for it. */
+/* The call that is exactly this one comes before an aggregate that merely has room for it. */
 static struct lagom_asked *find(struct lagom_launch_order *order, uint32_t function, uint64_t bytes)
 {
     struct lagom_asked *aggregate = NULL;

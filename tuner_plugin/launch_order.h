@@ -1,11 +1,11 @@
 /* launch_order.h - which call a launched collective belongs to.
  *
  * NCCL asks for a whole group first (getCollInfo, once per aggregate) and launches it afterwards (one COLL event per
- * collective); the event names function and size but not the question. Within a group the order is kept, an aggregate's
- * size is the sum of its members', and the first question after a launch belongs to the next group. What still does not
+ * collective); the event names function and size but not the call. Within a group the order is kept, an aggregate's
+ * size is the sum of its members', and the first call after a launch belongs to the next group. What still does not
  * fit is left unjoined, never guessed.
  *
- * Questions and launches of one communicator normally share a thread; a graph's launches may come from another one. A
+ * Calls and launches of one communicator normally share a thread; a graph's launches may come from another one. A
  * flag that is only ever tried, never waited for, keeps the list sound then: the loser goes unjoined.
  */
 #ifndef LAGOM_LAUNCH_ORDER_H
@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define LAGOM_LAUNCH_ORDER_DEPTH 64u /* questions of one group remembered */
+#define LAGOM_LAUNCH_ORDER_DEPTH 64u /* calls of one group remembered */
 #define LAGOM_UNKNOWN_CALL UINT64_MAX
 
 struct lagom_launch_order {

@@ -28,7 +28,7 @@ typedef void (*nccl_log_function)(int level, unsigned long flags, const char *fi
  *   in      context          what init left in *context; NULL if it left nothing
  *           function         enum lagom_function; numbers from 5 on belong to calls that are not tunable
  *           bytes            bytes a rank, max(send, receive): count x size, for AllGather and ReduceScatter x ranks
- *           pipe_ops         operations aggregated into this one question; 0 = an estimate, of no call (seen in 2.32.3)
+ *           pipe_ops         operations aggregated into this one call; 0 = an estimate, no call follows (seen in 2.32.3)
  *   in/out  cost             float[algorithms][protocols], flat: cost[a * protocols + p] although it is typed float **.
  *                            Predicted microseconds; < 0 = not available. NCCL takes the smallest.
  *   in      registered       (from v4) 1 = this rank's buffers may be registered (differs between ranks)

@@ -50,21 +50,21 @@ static struct lagom_pick carry_out(const struct lagom_cost_table *table, const s
     return pick;
 }
 
-void lagom_sized_decide(const struct lagom_sized *sized, const struct lagom_question *question)
+void lagom_sized_decide(const struct lagom_sized *sized, const struct lagom_call *call)
 {
     struct lagom_cost_table table;
-    if (!is_known(question->function) || question->channels == NULL ||
-        !lagom_cost_table_open(&table, question->costs, question->algorithms, question->protocols)) {
+    if (!is_known(call->function) || call->channels == NULL ||
+        !lagom_cost_table_open(&table, call->costs, call->algorithms, call->protocols)) {
         return;
     }
     struct lagom_pick stock = lagom_cost_table_stock(&table);
     if (stock.index < 0) {
         return;
     }
-    struct lagom_config config = find(sized, question->function, question->bytes);
-    struct lagom_pick pick = carry_out(&table, &stock, &config, question->channels);
+    struct lagom_config config = find(sized, call->function, call->bytes);
+    struct lagom_pick pick = carry_out(&table, &stock, &config, call->channels);
     if (config.channels == 0) {
-        lagom_headroom_keep_stock(question, &pick, sized->ranks);
+        lagom_headroom_keep_stock(call, &pick, sized->ranks);
     }
 }
 

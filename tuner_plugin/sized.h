@@ -29,7 +29,7 @@ static inline bool lagom_is_sized(const void *context)
 struct lagom_sized *lagom_sized_make(const struct lagom_pledge *rules, uint32_t ranks, uint32_t nodes);
 
 /* getCollInfo v3, v4. A call no rule speaks for, or whose rule names what is not offered, is left byte for byte. */
-void lagom_sized_decide(const struct lagom_sized *sized, const struct lagom_question *question);
+void lagom_sized_decide(const struct lagom_sized *sized, const struct lagom_call *call);
 
 /* getCollInfo v2. coll_net: this call could go through CollNet, where NC would be taken unchecked: left alone. */
 void lagom_sized_answer(const struct lagom_sized *sized, int function, size_t bytes, bool coll_net, int *algorithm,

@@ -8,7 +8,7 @@ struct gap {
     const struct lagom_mark *to;
 };
 
-/* The communicators whose questions a kernel may be the answer to. */
+/* The communicators to whose calls a kernel may belong. */
 struct candidates {
     uint32_t count; /* 0, 1, or several */
     uint32_t slot;
@@ -121,7 +121,7 @@ static bool in_gap(const struct gap *gap, uint64_t call)
     return (gap->from == NULL || call > gap->from->last_call) && (gap->to == NULL || call < gap->to->first_call);
 }
 
-/* The question came before the launch, and that before the next launch of anybody's, and before the kernel ran. */
+/* The call came before the launch, and that before the next launch of anybody's, and before the kernel ran. */
 static uint64_t asked_until(const struct lagom_unreported *unreported, const struct lagom_nccl_kernel *kernel)
 {
     const struct lagom_mark *next = mark_after(unreported, LAGOM_UNKNOWN_RANK, kernel->correlation);
@@ -148,7 +148,7 @@ static struct candidates candidates_of(const struct lagom_unreported *unreported
 
 /* ---- Questions and kernels of one gap --------------------------------------------------------------------------- */
 
-/* Where the gap's end is not known, the questions must follow its beginning without another call in between. What was
+/* Where the gap's end is not known, the calls must follow its beginning without another call in between. What was
  * asked after `until` belongs to kernels that were launched later, and not recorded any more. */
 static uint32_t asks_in(struct lagom_unreported *unreported, uint32_t slot, const struct gap *gap, uint64_t until,
                         struct lagom_ask *asks[LAGOM_UNREPORTED_ASKS])

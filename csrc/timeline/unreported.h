@@ -2,7 +2,7 @@
  * Seen of Broadcasts (NCCL 2.28.9, 2.30.7). README.md has the policy in words.
  *
  * What is known of such a kernel is where it lies: between two kernels whose calls are known. Where as many kernels lie
- * between the two as questions were put, each is the answer to its own; else none is joined.
+ * between the two as calls were made, each belongs to its own; else none is joined.
  */
 #ifndef LAGOM_UNREPORTED_H
 #define LAGOM_UNREPORTED_H
@@ -68,7 +68,7 @@ bool lagom_unreported_take(struct lagom_unreported *unreported, struct lagom_ncc
 /* Lets go of what later kernels cannot need. Not while some of an earlier launch may still come. */
 void lagom_unreported_tidy(struct lagom_unreported *unreported);
 
-/* Something is missing: neither questions nor neighbours can be relied on, and what is held is AMBIGUOUS. */
+/* Something is missing: neither calls nor neighbours can be relied on, and what is held is AMBIGUOUS. */
 void lagom_unreported_forget(struct lagom_unreported *unreported);
 
 /* A new window: nothing is asked, joined or held. */

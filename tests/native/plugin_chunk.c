@@ -50,7 +50,7 @@ static void one_collective_has_up_to_three_parts(void)
     CHECK_EQUAL(ring_chunk(&pair[0], LAGOM_ALL_GATHER), STOCK_CHUNK);
 }
 
-/* All of a group's questions come before its first getChunkSize (S1-16). */
+/* All calls of a group come before its first getChunkSize. */
 static void a_group_is_told_apart_by_function(void)
 {
     struct rank pair[2];

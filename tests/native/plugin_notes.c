@@ -1,5 +1,5 @@
-/* plugin_notes.c - what the plugin tells the kernel timeline: of launches and of the times that NCCL took, and where NCCL
- * reports nothing, of its questions. */
+/* plugin_notes.c - what the plugin tells the kernel timeline: of launches and of the times that NCCL took, and where
+ * NCCL reports nothing, of its calls. */
 #include <limits.h>
 
 #include "tests/native/profiler_harness.h"
@@ -91,7 +91,7 @@ static void kernels_that_ran_are_noted(void)
     CHECK_EQUAL(notes->last.end_ns, 6002);
 }
 
-/* Nothing is told at all: every question is noted, Broadcasts like the others. */
+/* Nothing is told at all: every call is noted, Broadcasts like the others. */
 static void all_are_noted_without_the_profiler_half(void)
 {
     if (sanitized()) {

@@ -160,7 +160,7 @@ static void p2p_is_counted_in_version_4(void)
     CHECK_EQUAL(region->slots[1].untunable_p2p, 1);
 }
 
-/* In a group all questions come first; an aggregate's members add up to it; the order within a function is kept. */
+/* In a group all calls come first; an aggregate's members add up to it; the order within a function is kept. */
 static void groups_are_joined(void)
 {
     struct profiled_rank pair[2];

@@ -6,7 +6,7 @@
 #define FSDP 3u
 #define OTHER 4u
 
-static uint64_t next_call[8]; /* by slot: NCCL's questions, one after the other */
+static uint64_t next_call[8]; /* by slot: NCCL's calls, one after the other */
 
 static void begin_window(void)
 {
@@ -239,7 +239,7 @@ static void either_of_two_communicators(void)
     expect(FSDP, next_call[FSDP] - 2);
 }
 
-/* One kernel, two questions, and either would come out even. */
+/* One kernel, two calls, and it could belong to either. */
 static void one_kernel_of_two_communicators(void)
 {
     for (int lost = 0; lost < 2; lost++) {
@@ -300,7 +300,7 @@ static void nothing_is_known_of_its_communicator(void)
     expect_unjoined(0, LAGOM_JOIN_AMBIGUOUS);
 }
 
-/* Its kernel surely came before the window: it is nobody's question any more. */
+/* Its kernel surely came before the window: no call can claim it any more. */
 static void asked_before_we_looked(void)
 {
     begin();
@@ -438,7 +438,7 @@ static void others_alone(void)
 
 /* ---- Other NCCLs ------------------------------------------------------------------------------------------------ */
 
-/* It reports them: they have brackets and COLL events, and the questions are not looked at. */
+/* It reports them: they have brackets and COLL events, and the calls are not looked at. */
 static void an_nccl_that_reports_them(void)
 {
     begin();

@@ -1,4 +1,4 @@
-#include "tuner_plugin/watch.h"
+#include "tuner_plugin/call_recorder.h"
 
 #include "shm/ring.h"
 #include "tuner_plugin/profiler.h"
@@ -10,58 +10,58 @@ static uint64_t now_for(struct lagom_comm_context *comm)
                                  : lagom_call_clock_now(&comm->clock);
 }
 
-static uint8_t all_flags(const struct lagom_question *question, const struct lagom_decision *decision, uint8_t flags)
+static uint8_t all_flags(const struct lagom_call *call, const struct lagom_decision *decision, uint8_t flags)
 {
     flags |= decision->place.in_program ? LAGOM_CALL_PROGRAM : 0;
     flags |= decision->choice.candidate ? LAGOM_CALL_CANDIDATE : 0;
     flags |= decision->place.transparent ? LAGOM_CALL_TRANSPARENT : 0;
-    flags |= question->registered ? LAGOM_CALL_REGISTERED : 0;
+    flags |= call->registered ? LAGOM_CALL_REGISTERED : 0;
     return flags;
 }
 
-static void record(struct lagom_comm_context *comm, const struct lagom_question *question,
-                   const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags)
+static void push_record(struct lagom_comm_context *comm, const struct lagom_call *call,
+                        const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags)
 {
-    const struct lagom_call_record call = {
+    const struct lagom_call_record record = {
         .call = decision->call,
         .time_ns = now_for(comm),
-        .bytes = question->bytes,
+        .bytes = call->bytes,
         .epoch = decision->epoch,
         .stock_us = stock->microseconds,
-        .function = (uint8_t)question->function,
+        .function = (uint8_t)call->function,
         .stock_algorithm = stock->algorithm,
         .stock_protocol = stock->protocol,
-        .flags = all_flags(question, decision, flags),
+        .flags = all_flags(call, decision, flags),
         .chosen = decision->choice.config,
         .position = decision->place.position,
         .iteration = decision->place.iteration,
         .site = (uint16_t)decision->place.site,
-        .pipe_ops = (uint16_t)question->pipe_ops,
+        .pipe_ops = (uint16_t)call->pipe_ops,
     };
-    lagom_call_ring_push(comm->region, comm->slot_index, &call);
+    lagom_call_ring_push(comm->region, comm->slot_index, &record);
 }
 
 /* NCCL tells no profiler of Broadcasts (seen in 2.28.9 and 2.30.7: no COLL event, no bracket around the launch). */
-static bool is_unreported(const struct lagom_comm_context *comm, const struct lagom_question *question)
+static bool is_unreported(const struct lagom_comm_context *comm, const struct lagom_call *call)
 {
     bool captured = lagom_load_relaxed(&comm->slot->capturing) != 0; /* into a graph: nothing is launched now */
-    return question->function == LAGOM_BROADCAST && !captured;
+    return call->function == LAGOM_BROADCAST && !captured;
 }
 
-/* Where nothing tells of a launch, the question comes just before: of every call without the profiler half. */
-static void note_asked(const struct lagom_comm_context *comm, const struct lagom_question *question,
+/* Where nothing tells of a launch, the call of the tuner comes just before: every call, without the profiler half. */
+static void note_asked(const struct lagom_comm_context *comm, const struct lagom_call *call,
                        const struct lagom_decision *decision)
 {
-    const struct lagom_kernel_span call = {.call = decision->call,
-                                           .bytes = question->bytes,
+    const struct lagom_kernel_span span = {.call = decision->call,
+                                           .bytes = call->bytes,
                                            .slot = comm->slot_index,
-                                           .function = (uint8_t)question->function,
+                                           .function = (uint8_t)call->function,
                                            .algorithm = LAGOM_LEAVE,
                                            .protocol = LAGOM_LEAVE};
     if (comm->profiled == NULL) {
-        lagom_kernels_asked(&call);
+        lagom_kernels_asked(&span);
     } else {
-        lagom_kernels_unreported(&call);
+        lagom_kernels_unreported(&span);
     }
 }
 
@@ -89,18 +89,17 @@ static bool measure_next(const struct lagom_comm_context *comm, uint32_t capture
     return (capture & LAGOM_CAPTURE_ITERATION) != 0 && iteration_next;
 }
 
-void lagom_watch_call(struct lagom_comm_context *comm, uint32_t capture, const struct lagom_question *question,
-                      const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags)
+void lagom_record_call(struct lagom_comm_context *comm, uint32_t capture, const struct lagom_call *call,
+                                const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags)
 {
     if ((capture & LAGOM_CAPTURE_CALLS) != 0) {
-        record(comm, question, decision, stock, flags);
+        push_record(comm, call, decision, stock, flags);
     }
-    if (comm->profiled == NULL || is_unreported(comm, question)) {
-        note_asked(comm, question, decision);
+    if (comm->profiled == NULL || is_unreported(comm, call)) {
+        note_asked(comm, call, decision);
     }
     if (comm->measuring) { /* since the call before: this one was sampled */
-        lagom_launch_order_ask(&comm->launches, decision->call, (uint32_t)question->function, question->bytes,
-                               now_for(comm));
+        lagom_launch_order_ask(&comm->launches, decision->call, (uint32_t)call->function, call->bytes, now_for(comm));
     }
     bool next = measure_next(comm, capture);
     if (next != comm->measuring) {
