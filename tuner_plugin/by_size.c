@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "shm/job_key.h"
-#include "shm/pledge.h"
+#include "shm/node_rules.h"
 #include "tuner_plugin/log.h"
 #include "tuner_plugin/size_rules.h"
 
@@ -25,7 +25,7 @@ static bool refuse(char *reason, size_t room, const char *text)
 static bool read_rules(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     const char *pins = variable("LAGOM_SET");
-    job->size_rules = (struct lagom_pledge){0};
+    job->size_rules = (struct lagom_node_rules){0};
     if (job->settings.mode != LAGOM_MODE_REPLAY) {
         return refuse(reason, room,
                       "NCCL before 2.27 does not tell communicators apart, so nothing can be tuned here; size rules can "
@@ -64,20 +64,20 @@ static void restrict_rules(struct lagom_job *job, const struct lagom_init_info *
     lagom_job_remark(job, "%s", text);
 }
 
-static void say_what_holds(struct lagom_job *job, enum lagom_pledge_result result)
+static void say_what_holds(struct lagom_job *job, enum lagom_node_rules_result result)
 {
     switch (result) {
-    case LAGOM_PLEDGE_REPLACED:
+    case LAGOM_NODE_RULES_REPLACED:
         lagom_job_remark(job, "another process of this node had read %u other size rules before; those hold here too.",
                          job->size_rules.rule_count);
         break;
-    case LAGOM_PLEDGE_ALONE:
+    case LAGOM_NODE_RULES_ALONE:
         lagom_job_remark(job, "the size rules could not be compared with those of the other ranks of this node.");
         break;
-    case LAGOM_PLEDGE_MADE:
+    case LAGOM_NODE_RULES_MADE:
         lagom_say("replaying %u size rules from the first call on", job->size_rules.rule_count);
         break;
-    case LAGOM_PLEDGE_SAME: break;
+    case LAGOM_NODE_RULES_SAME: break;
     }
 }
 
@@ -98,7 +98,7 @@ enum lagom_standing lagom_by_size_join(struct lagom_job *job, const struct lagom
     lagom_job_join_region(job, info, unused, sizeof(unused));
     bool has_rules = read_rules(job, info, reason, sizeof(reason));
     restrict_rules(job, info);
-    enum lagom_pledge_result result = lagom_pledge_settle(&job->mapping, &job->size_rules);
+    enum lagom_node_rules_result result = lagom_node_rules_settle(&job->mapping, &job->size_rules);
     if (job->size_rules.rule_count == 0) {
         return fall_back(job, has_rules ? "another process of this node had read none before." : reason);
     }

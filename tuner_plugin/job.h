@@ -25,7 +25,7 @@ struct lagom_job {
     struct lagom_mapping mapping; /* region NULL = not joined */
     struct lagom_caller caller;
     struct lagom_profile profile;
-    struct lagom_pledge size_rules; /* LAGOM_BY_SIZE: the node's, restricted to what can be done here */
+    struct lagom_node_rules size_rules; /* LAGOM_BY_SIZE: the node's, restricted to what can be done here */
     bool replaying;          /* the profile fits: it decides, not a controller */
     bool started_controller; /* by this process */
     char folder[PATH_MAX];   /* of the log */

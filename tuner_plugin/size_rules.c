@@ -8,9 +8,9 @@
 
 #define RULE_TEXT 256
 
-static bool refuse(struct lagom_pledge *out, char *reason, size_t room, const char *text)
+static bool refuse(struct lagom_node_rules *out, char *reason, size_t room, const char *text)
 {
-    *out = (struct lagom_pledge){0};
+    *out = (struct lagom_node_rules){0};
     snprintf(reason, room, "%s", text);
     return false;
 }
@@ -35,7 +35,7 @@ static const struct lagom_profile_section *twin_of(const struct lagom_profile *p
     return NULL;
 }
 
-static bool add_section(struct lagom_pledge *out, const struct lagom_profile_section *section)
+static bool add_section(struct lagom_node_rules *out, const struct lagom_profile_section *section)
 {
     if (out->rule_count + section->content.rule_count > LAGOM_MAX_RULES) {
         return false;
@@ -47,10 +47,10 @@ static bool add_section(struct lagom_pledge *out, const struct lagom_profile_sec
     return true;
 }
 
-bool lagom_size_rules_of_profile(const struct lagom_profile *profile, struct lagom_pledge *out, char *reason,
+bool lagom_size_rules_of_profile(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
                                  size_t room)
 {
-    *out = (struct lagom_pledge){0};
+    *out = (struct lagom_node_rules){0};
     for (uint32_t i = 0; i < profile->section_count; i++) {
         const struct lagom_profile_section *section = &profile->sections[i];
         const struct lagom_profile_section *twin = twin_of(profile, i);
@@ -96,11 +96,11 @@ static bool next_rule(const char **text, char rule[RULE_TEXT], bool *too_long)
     return true;
 }
 
-bool lagom_size_rules_of_text(const char *text, struct lagom_pledge *out, char *reason, size_t room)
+bool lagom_size_rules_of_text(const char *text, struct lagom_node_rules *out, char *reason, size_t room)
 {
     char rule[RULE_TEXT], error[RULE_TEXT];
     bool too_long;
-    *out = (struct lagom_pledge){0};
+    *out = (struct lagom_node_rules){0};
     while (next_rule(&text, rule, &too_long)) {
         if (rule[0] == '\0') {
             continue;
@@ -141,7 +141,7 @@ static uint32_t algorithm_withheld(const struct lagom_rule *rule, uint32_t tuner
     return offered ? 0 : LAGOM_WITHHELD_BY_NCCL;
 }
 
-uint32_t lagom_size_rules_restrict(struct lagom_pledge *rules, uint32_t tuner_api, bool user_chooses_algorithm)
+uint32_t lagom_size_rules_restrict(struct lagom_node_rules *rules, uint32_t tuner_api, bool user_chooses_algorithm)
 {
     uint32_t withheld = 0;
     for (uint32_t i = 0; i < rules->rule_count; i++) {

@@ -25,10 +25,10 @@ static inline bool lagom_sizes_only(int nccl_version)
  *
  * Of a profile only the `rule` lines count, not its programs: those want to know which communicator they are about. Two
  * sections about communicators of one size must say the same, for nothing tells such communicators apart here. */
-bool lagom_size_rules_of_profile(const struct lagom_profile *profile, struct lagom_pledge *out, char *reason,
+bool lagom_size_rules_of_profile(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
                                  size_t room);
 /* The text of LAGOM_SET: `;` or a new line between rules, `#` begins a comment. */
-bool lagom_size_rules_of_text(const char *text, struct lagom_pledge *out, char *reason, size_t room);
+bool lagom_size_rules_of_text(const char *text, struct lagom_node_rules *out, char *reason, size_t room);
 
 enum lagom_withheld {
     LAGOM_WITHHELD_KNOBS = 1,   /* chunk or threads */
@@ -39,7 +39,7 @@ enum lagom_withheld {
 /* Takes out what cannot be done here: chunk and threads always; algorithm and protocol with tuner v2 unless they are a
  * pair every communicator has and the user's NCCL_ALGO and NCCL_PROTO leave the choice. A rule that loses either of
  * these becomes a rule for stock, channels and all: a config is one thing. What was taken out, as enum lagom_withheld. */
-uint32_t lagom_size_rules_restrict(struct lagom_pledge *rules, uint32_t tuner_api, bool user_chooses_algorithm);
+uint32_t lagom_size_rules_restrict(struct lagom_node_rules *rules, uint32_t tuner_api, bool user_chooses_algorithm);
 
 /* RING with LL or SIMPLE, and TREE with them for AllReduce: built and compiled for every type on every machine. Tuner v2
  * is not told what NCCL offers, and NCCL 2.21 does not check the answer. */

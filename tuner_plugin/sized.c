@@ -3,11 +3,11 @@
 #include <stdlib.h>
 
 #include "plan/choose.h"
-#include "shm/pledge.h"
+#include "shm/node_rules.h"
 #include "tuner_plugin/apply.h"
 #include "tuner_plugin/headroom.h"
 
-static bool speaks_for(const struct lagom_pledge *rules, uint32_t ranks)
+static bool speaks_for(const struct lagom_node_rules *rules, uint32_t ranks)
 {
     for (uint32_t i = 0; i < rules->rule_count; i++) {
         if (rules->rank_counts[i] == 0 || rules->rank_counts[i] == ranks) {
@@ -17,7 +17,7 @@ static bool speaks_for(const struct lagom_pledge *rules, uint32_t ranks)
     return false;
 }
 
-struct lagom_sized *lagom_sized_make(const struct lagom_pledge *rules, uint32_t ranks, uint32_t nodes)
+struct lagom_sized *lagom_sized_make(const struct lagom_node_rules *rules, uint32_t ranks, uint32_t nodes)
 {
     struct lagom_sized *sized = nodes == 1 && speaks_for(rules, ranks) ? malloc(sizeof(*sized)) : NULL;
     if (sized != NULL) {
@@ -28,7 +28,7 @@ struct lagom_sized *lagom_sized_make(const struct lagom_pledge *rules, uint32_t 
 
 static struct lagom_config find(const struct lagom_sized *sized, int function, size_t bytes)
 {
-    return lagom_pledge_find(sized->rules, sized->ranks, (uint32_t)function, bytes);
+    return lagom_node_rules_find(sized->rules, sized->ranks, (uint32_t)function, bytes);
 }
 
 static bool is_known(int function)

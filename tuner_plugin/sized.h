@@ -16,7 +16,7 @@ struct lagom_sized {
     const void *region; /* NULL */
     uint32_t mark;      /* LAGOM_SIZED_MARK */
     uint32_t ranks;
-    const struct lagom_pledge *rules; /* the process's, for good */
+    const struct lagom_node_rules *rules; /* the process's, for good */
 };
 
 static inline bool lagom_is_sized(const void *context)
@@ -26,7 +26,7 @@ static inline bool lagom_is_sized(const void *context)
 }
 
 /* NULL = no rule speaks for communicators of that size, or there is no memory: NCCL goes on without us. */
-struct lagom_sized *lagom_sized_make(const struct lagom_pledge *rules, uint32_t ranks, uint32_t nodes);
+struct lagom_sized *lagom_sized_make(const struct lagom_node_rules *rules, uint32_t ranks, uint32_t nodes);
 
 /* getCollInfo v3, v4. A call no rule speaks for, or whose rule names what is not offered, is left byte for byte. */
 void lagom_sized_decide(const struct lagom_sized *sized, const struct lagom_call *call);

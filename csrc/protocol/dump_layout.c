@@ -148,10 +148,10 @@ static void dump_kernel_name(void)
 }
 #undef T
 
-#define T lagom_pledge
-static void dump_pledge(void)
+#define T lagom_node_rules
+static void dump_node_rules(void)
 {
-    BEGIN(lagom_pledge);
+    BEGIN(lagom_node_rules);
     FIELD(T, state), FIELD(T, rule_count), FIELD(T, process), FIELD(T, reserved), FIELD(T, pad);
     FIELD(T, rank_counts), FIELD(T, rules);
     END();
@@ -163,7 +163,7 @@ static void dump_region(void)
 {
     BEGIN(lagom_region);
     FIELD(T, header), FIELD(T, processes), FIELD(T, communicators), FIELD(T, slots), FIELD(T, plans), FIELD(T, calls);
-    FIELD(T, kernels), FIELD(T, names), FIELD(T, pledge);
+    FIELD(T, kernels), FIELD(T, names), FIELD(T, node_rules);
     END();
 }
 #undef T
@@ -225,7 +225,7 @@ int main(void)
     printf("{\"structs\": {\n");
     dump_config(), dump_site(), dump_rule(), dump_plan(), dump_header(), dump_process(), dump_communicator(),
         dump_slot();
-    dump_call_record(), dump_kernel_span(), dump_kernel_name(), dump_pledge(), dump_region(), dump_mapping();
+    dump_call_record(), dump_kernel_span(), dump_kernel_name(), dump_node_rules(), dump_region(), dump_mapping();
     printf("},\n\"constants\": {");
     dump_geometry();
     dump_enums();

@@ -1,13 +1,16 @@
 /* lagom_protocol.h - THE contract between the ranks of one node and their controller.
  *
- * One region a node and job lies in shared memory. Both ends map it: the tuner plugin inside every rank process, and the
- * Python controller (through liblagom.so; Python never writes the region itself). Everything here has a fixed width; the
- * asserts below pin every offset that matters, and tests/contract compares them field by field with what Python sees.
+ * One region a node and job lies in shared memory. Both ends map it: the tuner plugin inside every rank process, and
+ * the Python controller (through liblagom.so; Python never writes the region itself). Everything here has a fixed
+ * width; the asserts below pin every offset that matters, and tests/contract compares them field by field with what
+ * Python sees.
  *
- * Layout:  header | processes[] | communicators[] | slots[] | plans[] | call rings[] | kernel rings[] | names[] | pledge
+ * Layout:  header | processes[] | communicators[] | slots[] | plans[] | call rings[] | kernel rings[] | names[] | node
+ * rules
  *
  * Who writes what is said at each field: R = the rank that owns the entry, C = the controller, X = whoever creates the
- * region, CAS = anybody, by compare-and-swap only. What is read from the region may be garbage and is checked before use.
+ * region, CAS = anybody, by compare-and-swap only. What is read from the region may be garbage and is checked before
+ * use.
  *
  * This header knows nothing of NCCL beyond the numbering of functions, algorithms and protocols (stable 2.19..2.32).
  */
@@ -381,7 +384,7 @@ _Static_assert(sizeof(struct lagom_kernel_name) == 128, "");
 /* Size rules where communicators have no id (NCCL before 2.27), so that nothing can be agreed while the job runs: what
  * the first process of the node reads is what all of them use. Settled once, under the register lock, before the first
  * call of whoever settles it; a rule speaks for communicators of rank_counts[i] ranks, 0 = any. */
-struct lagom_pledge {
+struct lagom_node_rules {
     uint32_t state;      /* FREE -> READY, never back */
     uint32_t rule_count; /* 0 = NCCL alone decides */
     uint32_t process;    /* whose reading it is */
@@ -390,7 +393,7 @@ struct lagom_pledge {
     uint32_t rank_counts[LAGOM_MAX_RULES];
     struct lagom_rule rules[LAGOM_MAX_RULES]; /* candidate equals incumbent; chunk and threads are left */
 };
-_Static_assert(sizeof(struct lagom_pledge) % 64 == 0, "");
+_Static_assert(sizeof(struct lagom_node_rules) % 64 == 0, "");
 
 /* ---- The whole -------------------------------------------------------------------------------------------------- */
 
@@ -403,7 +406,7 @@ struct lagom_region {
     struct lagom_call_record calls[LAGOM_MAX_CALL_RINGS][LAGOM_CALL_RING_CAPACITY];
     struct lagom_kernel_span kernels[LAGOM_MAX_PROCESSES][LAGOM_KERNEL_RING_CAPACITY];
     struct lagom_kernel_name names[LAGOM_MAX_KERNEL_NAMES];
-    struct lagom_pledge pledge;
+    struct lagom_node_rules node_rules;
 };
 _Static_assert(sizeof(struct lagom_region) <= 8000000u, "a region is at most 8 MB for 8 ranks");
 _Static_assert(offsetof(struct lagom_region, calls) % 64 == 0, "one cache line a call");

@@ -13,7 +13,7 @@
 #include "shm/attachment.h"
 #include "shm/file_lock.h"
 #include "shm/job_key.h"
-#include "shm/leftovers.h"
+#include "shm/stale_regions.h"
 #include "shm/region_file.h"
 #include "shm/region_table.h"
 #include "shm/wait_budget.h"
@@ -62,7 +62,7 @@ static void temporary_name(const char *path, char out[TEMPORARY_BYTES])
     snprintf(out, TEMPORARY_BYTES, "%s.tmp.%016llx", path, (unsigned long long)word);
 }
 
-/* EEXIST: somebody else's was there first. ENOENT: ours was taken for a leftover before it was locked. */
+/* EEXIST: somebody else's was there first. ENOENT: ours was taken for stale before it was locked. */
 static enum lagom_region_fault put_in_place(const char *temporary, const char *path)
 {
     if (link(temporary, path) == 0) {
@@ -147,7 +147,7 @@ static enum lagom_region_fault make(const struct request *request, struct patien
                                     struct lagom_attachment **out)
 {
     bool patient = patience->wait.left_ns != 0;
-    if (lagom_leftovers_remove(request->path) && patient) {
+    if (lagom_stale_regions_remove(request->path) && patient) {
         return wait_for_maker(patience);
     }
     enum lagom_region_fault fault = create(request, out);
@@ -156,7 +156,7 @@ static enum lagom_region_fault make(const struct request *request, struct patien
     }
     /* Some may still have begun at once: the room is another's, whose temporary name goes only once its region is there,
      * or nobody's any more, where all found too little and gave it back. */
-    bool other = lagom_leftovers_remove(request->path) || access(request->path, F_OK) == 0;
+    bool other = lagom_stale_regions_remove(request->path) || access(request->path, F_OK) == 0;
     bool again = other || !patience->tried_again;
     patience->tried_again = true;
     return again ? wait_for_maker(patience) : fault;

@@ -186,7 +186,7 @@ static bool leaves_room(int fd)
            (uint64_t)space.f_bavail * space.f_frsize >= (uint64_t)REGION_BYTES * SHARE_OF_FREE_SPACE;
 }
 
-/* From now on nobody takes it for a leftover. Somebody may have just before: then it has no name any more, and must not
+/* From now on nobody takes it for stale. Somebody may have just before: then it has no name any more, and must not
  * take room that nobody sees it take. */
 static bool take_name(int fd)
 {

@@ -14,7 +14,7 @@ enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path, uint
 enum lagom_region_fault lagom_file_remove_stale(const char *path); /* HELD also if anybody holds any byte; no waiting */
 
 /* A new file under a temporary name, whole and mapped, without a header, its register byte locked: whoever takes a role
- * in it drops that. Nothing is left behind if it fails; MISSING = somebody took it for a leftover: try again. */
+ * in it drops that. Nothing is left behind if it fails; MISSING = somebody took it for stale: try again. */
 enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_attachment **out);
 void lagom_file_write_header(struct lagom_header *header, const char *job_key, enum lagom_clock clock);
 

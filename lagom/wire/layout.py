@@ -100,7 +100,7 @@ struct lagom_kernel_span {
     int8_t protocol; uint8_t join; uint8_t untold; uint8_t reserved; uint32_t sequence; uint32_t blocks;
 };
 struct lagom_kernel_name { uint64_t hash; uint32_t ready; uint32_t reserved; char text[112]; };
-struct lagom_pledge {
+struct lagom_node_rules {
     uint32_t state; uint32_t rule_count; uint32_t process; uint32_t reserved; uint64_t pad[6];
     uint32_t rank_counts[32]; struct lagom_rule rules[32];
 };
@@ -113,7 +113,7 @@ struct lagom_region {
     struct lagom_call_record calls[132][512];
     struct lagom_kernel_span kernels[16][2048];
     struct lagom_kernel_name names[1024];
-    struct lagom_pledge pledge;
+    struct lagom_node_rules node_rules;
 };
 """
 

@@ -45,7 +45,7 @@ STRUCTS = [
     "lagom_call_record",
     "lagom_kernel_span",
     "lagom_kernel_name",
-    "lagom_pledge",
+    "lagom_node_rules",
     "lagom_region",
     "lagom_mapping",
 ]

@@ -6,7 +6,7 @@
 
 #include "plan/plan.h"
 #include "profile/profile_text.h"
-#include "shm/pledge.h"
+#include "shm/node_rules.h"
 #include "tuner_plugin/size_rules.h"
 
 #define ROOM 160u /* of the sentences: small, so that a long one is cut */
@@ -43,15 +43,15 @@ static void compare(const struct lagom_fingerprint *wanted)
 }
 
 /* What NCCL before 2.27 makes of it. */
-static void expect_sound_sizes(struct lagom_pledge *rules, bool read, const char *reason)
+static void expect_sound_sizes(struct lagom_node_rules *rules, bool read, const char *reason)
 {
     if (!read) {
         expect_sentence(reason);
         EXPECT(rules->rule_count == 0);
     }
     lagom_size_rules_restrict(rules, 2, false);
-    EXPECT(lagom_pledge_is_sound(rules));
-    const struct lagom_config config = lagom_pledge_find(rules, 8, LAGOM_ALL_GATHER, 1u << 20);
+    EXPECT(lagom_node_rules_are_sound(rules));
+    const struct lagom_config config = lagom_node_rules_find(rules, 8, LAGOM_ALL_GATHER, 1u << 20);
     EXPECT(lagom_config_is_sound(&config) && config.threads == 0 && config.chunk_bytes == 0);
 }
 
@@ -60,7 +60,7 @@ static void read_profile(const uint8_t *data, size_t size)
     char error[ROOM] = "";
     struct lagom_profile profile;
     if (lagom_profile_parse((const char *)data, size, &profile, error, sizeof(error)) == 0) {
-        struct lagom_pledge sizes;
+        struct lagom_node_rules sizes;
         expect_sound(&profile);
         compare(&profile.fingerprint);
         bool read = lagom_size_rules_of_profile(&profile, &sizes, error, sizeof(error));
@@ -89,7 +89,7 @@ static void read_rule(const uint8_t *data, size_t size)
         expect_sentence(error);
         EXPECT(memcmp(&rule, &before, sizeof(rule)) == 0);
     }
-    struct lagom_pledge sizes;
+    struct lagom_node_rules sizes;
     bool read = lagom_size_rules_of_text(line, &sizes, error, sizeof(error));
     expect_sound_sizes(&sizes, read, error);
     free(line);

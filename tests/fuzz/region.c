@@ -22,7 +22,7 @@
 #include "agreement/publisher.h"
 #include "shm/attachment.h"
 #include "shm/file_lock.h"
-#include "shm/pledge.h"
+#include "shm/node_rules.h"
 #include "shm/region_file.h"
 #include "shm/ring.h"
 #include "timeline/kernel_name.h"
@@ -76,7 +76,7 @@ static void clean_up(void)
 }
 
 /* Of runs that were killed: their folder is named after their process, which is gone. */
-static void remove_leftovers(void)
+static void remove_stale_regions(void)
 {
     DIR *all = opendir(PARENT);
     struct dirent *entry;
@@ -144,7 +144,7 @@ static void prepare(void)
     if (pristine != NULL) {
         return;
     }
-    remove_leftovers();
+    remove_stale_regions();
     EXPECT(mkdtemp(folder) != NULL && setenv("LAGOM_SHM_DIR", folder, 1) == 0);
     atexit(clean_up);
     make_file(&held, "held");
@@ -170,7 +170,7 @@ static void put_back(struct file *file)
     }
     EXPECT(fchmod(file->fd, 0600) == 0 && ftruncate(file->fd, sizeof(struct lagom_region)) == 0);
     memcpy(file->region, pristine, METADATA);
-    memset(&file->region->pledge, 0, sizeof(file->region->pledge));
+    memset(&file->region->node_rules, 0, sizeof(file->region->node_rules));
 }
 
 static void damage(struct lagom_region *region, struct feed *feed)
@@ -187,7 +187,7 @@ static void damage(struct lagom_region *region, struct feed *feed)
         {region->slots, sizeof(region->slots)},
         {region->slots, 2 * sizeof(region->slots[0])},
         {region->names, sizeof(region->names)},
-        {&region->pledge, sizeof(region->pledge)},
+        {&region->node_rules, sizeof(region->node_rules)},
     };
     uint32_t area = feed_u8(feed) % 9;
     size_t at = feed_u32(feed) % areas[area].bytes;
@@ -250,9 +250,9 @@ static void take_part(struct lagom_mapping *mapping, struct feed *feed)
     if (feed_u8(feed) & 1) {
         lagom_slot_release(mapping, slot);
     }
-    struct lagom_pledge sizes = {.rule_count = 0};
-    lagom_pledge_settle(mapping, &sizes);
-    EXPECT(lagom_pledge_is_sound(&sizes));
+    struct lagom_node_rules sizes = {.rule_count = 0};
+    lagom_node_rules_settle(mapping, &sizes);
+    EXPECT(lagom_node_rules_are_sound(&sizes));
 }
 
 /* What a controller does with its. */

@@ -2,7 +2,7 @@
  * not a byte where no rule speaks, nobody asked, or the release is another. */
 #include <stddef.h>
 
-#include "shm/pledge.h"
+#include "shm/node_rules.h"
 #include "tests/native/plugin_harness.h"
 #include "tuner_plugin/size_rules.h"
 
@@ -317,27 +317,27 @@ static void garbage_in_the_region_is_not_followed(void)
 {
     use(4, "replay", "any:any:nc=2");
     CHECK(init(4, 2, 1) != NULL);
-    struct lagom_pledge garbage = map_region()->pledge;
-    CHECK(lagom_pledge_is_sound(&garbage));
+    struct lagom_node_rules garbage = map_region()->node_rules;
+    CHECK(lagom_node_rules_are_sound(&garbage));
     garbage.rules[0].incumbent.channels = 65;
-    CHECK(!lagom_pledge_is_sound(&garbage));
-    garbage = map_region()->pledge;
+    CHECK(!lagom_node_rules_are_sound(&garbage));
+    garbage = map_region()->node_rules;
     garbage.rule_count = LAGOM_MAX_RULES + 1;
-    CHECK(!lagom_pledge_is_sound(&garbage));
-    garbage = map_region()->pledge;
+    CHECK(!lagom_node_rules_are_sound(&garbage));
+    garbage = map_region()->node_rules;
     garbage.rules[0].function = LAGOM_FUNCTIONS; /* between the last function and any */
-    CHECK(!lagom_pledge_is_sound(&garbage));
-    garbage = map_region()->pledge;
+    CHECK(!lagom_node_rules_are_sound(&garbage));
+    garbage = map_region()->node_rules;
     garbage.rules[0].bytes_min = garbage.rules[0].bytes_max;
-    CHECK(lagom_pledge_is_sound(&garbage));
+    CHECK(lagom_node_rules_are_sound(&garbage));
     garbage.rules[0].bytes_max = 7;
     garbage.rules[0].bytes_min = 8;
-    CHECK(!lagom_pledge_is_sound(&garbage));
+    CHECK(!lagom_node_rules_are_sound(&garbage));
 }
 
 /* ---- Profiles --------------------------------------------------------------------------------------------------- */
 
-static bool of_profile(const char *text, struct lagom_pledge *out, char *reason, size_t room)
+static bool of_profile(const char *text, struct lagom_node_rules *out, char *reason, size_t room)
 {
     struct lagom_profile profile;
     CHECK(lagom_profile_parse(text, strlen(text), &profile, reason, room) == 0);
@@ -348,7 +348,7 @@ static bool of_profile(const char *text, struct lagom_pledge *out, char *reason,
 
 static void rules_of_a_profile_go_by_communicator_size(void)
 {
-    struct lagom_pledge rules;
+    struct lagom_node_rules rules;
     char reason[256];
     CHECK(of_profile("lagom-profile 1\n"
                      "communicator ranks=8 nodes=1 ordinal=0\nrule allgather 1M - nc=4\nend\n"
@@ -357,14 +357,14 @@ static void rules_of_a_profile_go_by_communicator_size(void)
                      "communicator ranks=16 nodes=2 ordinal=0\nrule allgather 0 - nc=1\nend\n",
                      &rules, reason, sizeof(reason)));
     CHECK_EQUAL(rules.rule_count, 2);
-    CHECK_EQUAL(lagom_pledge_find(&rules, 8, LAGOM_ALL_GATHER, 2 * MIB).channels, 4);
-    CHECK_EQUAL(lagom_pledge_find(&rules, 2, LAGOM_ALL_GATHER, 2 * MIB).channels, 2);
-    CHECK_EQUAL(lagom_pledge_find(&rules, 16, LAGOM_ALL_GATHER, 2 * MIB).channels, 0);
+    CHECK_EQUAL(lagom_node_rules_find(&rules, 8, LAGOM_ALL_GATHER, 2 * MIB).channels, 4);
+    CHECK_EQUAL(lagom_node_rules_find(&rules, 2, LAGOM_ALL_GATHER, 2 * MIB).channels, 2);
+    CHECK_EQUAL(lagom_node_rules_find(&rules, 16, LAGOM_ALL_GATHER, 2 * MIB).channels, 0);
 }
 
 static void what_cannot_be_told_apart_is_refused(void)
 {
-    struct lagom_pledge rules;
+    struct lagom_node_rules rules;
     char reason[256];
     CHECK(!of_profile("lagom-profile 1\n"
                       "communicator ranks=8 nodes=1 ordinal=0\nrule allgather 1M - nc=4\nend\n"
@@ -379,12 +379,12 @@ static void what_cannot_be_told_apart_is_refused(void)
 
 static void chunk_and_threads_are_left_out(void)
 {
-    struct lagom_pledge rules;
+    struct lagom_node_rules rules;
     char reason[256];
     CHECK(lagom_size_rules_of_text("any:any:nc=2,chunk=512K,nt=256", &rules, reason, sizeof(reason)));
     CHECK_EQUAL(lagom_size_rules_restrict(&rules, 4, false), LAGOM_WITHHELD_KNOBS);
     CHECK_EQUAL(lagom_size_rules_restrict(&rules, 4, false), 0);
-    struct lagom_config left_over = lagom_pledge_find(&rules, 8, LAGOM_REDUCE, 5);
+    struct lagom_config left_over = lagom_node_rules_find(&rules, 8, LAGOM_REDUCE, 5);
     CHECK(left_over.channels == 2 && left_over.chunk_bytes == 0 && left_over.threads == 0);
 }
 
@@ -393,13 +393,13 @@ static void who_withholds_an_algorithm_is_told(void)
 {
     static const char *const plain = "allreduce:any:algo=tree,proto=simple,nc=4";
     static const char *const rare = "any:any:algo=nvls,proto=simple";
-    struct lagom_pledge rules;
+    struct lagom_node_rules rules;
     char reason[256];
     CHECK(lagom_size_rules_of_text(plain, &rules, reason, sizeof(reason)));
     CHECK_EQUAL(lagom_size_rules_restrict(&rules, 3, true), 0);
     CHECK_EQUAL(lagom_size_rules_restrict(&rules, 2, false), 0);
     CHECK_EQUAL(lagom_size_rules_restrict(&rules, 2, true), LAGOM_WITHHELD_BY_USER);
-    CHECK_EQUAL(lagom_pledge_find(&rules, 8, LAGOM_ALL_REDUCE, 5).channels, 0);
+    CHECK_EQUAL(lagom_node_rules_find(&rules, 8, LAGOM_ALL_REDUCE, 5).channels, 0);
     CHECK(lagom_size_rules_of_text(rare, &rules, reason, sizeof(reason)));
     CHECK_EQUAL(lagom_size_rules_restrict(&rules, 2, false), LAGOM_WITHHELD_BY_NCCL);
 }
@@ -407,7 +407,7 @@ static void who_withholds_an_algorithm_is_told(void)
 static void long_texts_are_refused(void)
 {
     static char text[1 << 14];
-    struct lagom_pledge rules;
+    struct lagom_node_rules rules;
     char reason[256];
     for (int i = 0; i < 33; i++) {
         strcat(text, "any:any:nc=2;");
@@ -433,9 +433,9 @@ static void any_text_is_survived(void)
             state ^= state << 13, state ^= state >> 7, state ^= state << 17;
             strcat(text, bits[state % (sizeof(bits) / sizeof(bits[0]))]);
         }
-        struct lagom_pledge rules;
+        struct lagom_node_rules rules;
         bool read = lagom_size_rules_of_text(text, &rules, reason, sizeof(reason));
-        CHECK(read == (rules.rule_count > 0) && lagom_pledge_is_sound(&rules));
+        CHECK(read == (rules.rule_count > 0) && lagom_node_rules_are_sound(&rules));
         CHECK(read || reason[0] != '\0');
         good += read;
     }

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "shm/file_lock.h"
-#include "shm/pledge.h"
+#include "shm/node_rules.h"
 #include "tests/native/check.h"
 
 #define COMMUNICATORS 20u
@@ -65,7 +65,7 @@ static uint32_t enter(const struct lagom_mapping *mapping, uint64_t comm_id)
 static void one_bound_for_all_communicators(void)
 {
     struct lagom_mapping mine = join_or_die("waits");
-    struct lagom_pledge rules = {.rule_count = 0};
+    struct lagom_node_rules rules = {.rule_count = 0};
     CHECK(enter(&mine, 1) == 0 && !lagom_region_gave_up());
     pid_t holder = child_that_stays(hold_the_table);
     double began = begin();
@@ -73,7 +73,7 @@ static void one_bound_for_all_communicators(void)
         CHECK_EQUAL(enter(&mine, id), UINT32_MAX);
     }
     CHECK_EQUAL(take_slot(&mine, 0, 0), UINT32_MAX);
-    CHECK_EQUAL(lagom_pledge_settle(&mine, &rules), LAGOM_PLEDGE_ALONE);
+    CHECK_EQUAL(lagom_node_rules_settle(&mine, &rules), LAGOM_NODE_RULES_ALONE);
     double spent = spent_since(began);
     CHECK(spent > 0.75 * BOUND_S && spent < 1.25 * BOUND_S);
     CHECK(lagom_region_gave_up());

@@ -160,7 +160,7 @@ def test_a_link_to_a_living_region_of_ours_is_refused(region: Region, common: Pa
 def test_what_lies_about_under_names_like_ours_stays(
     common: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever makes a region clears leftovers away: only this user's, only regions, and never through a link."""
+    """Whoever makes a region removes stale ones: only this user's, only regions, and never through a link."""
     monkeypatch.setenv("LAGOM_SHM_DIR", str(common))
     victim = tmp_path / "victim"
     victim.write_bytes(b"as it was")

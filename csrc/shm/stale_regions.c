@@ -1,6 +1,6 @@
-/* leftovers.c - who makes a region clears away those that nobody holds: a job of which everybody was killed leaves 8 MB,
- * and under a name that may never come again (port and restart count are in it). */
-#include "shm/leftovers.h"
+/* stale_regions.c - who makes a region clears away those that nobody holds: a job of which everybody was killed leaves
+ * 8 MB, and under a name that may never come again (port and restart count are in it). */
+#include "shm/stale_regions.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -76,7 +76,7 @@ static bool remove_all(const char *folder, const char *region)
     return made;
 }
 
-bool lagom_leftovers_remove(const char *path)
+bool lagom_stale_regions_remove(const char *path)
 {
     char folder[LAGOM_PATH_BYTES];
     snprintf(folder, sizeof(folder), "%s", path);
