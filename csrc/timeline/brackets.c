@@ -2,7 +2,7 @@
 
 #include "protocol/lagom_atomic.h"
 #include "timeline/clock.h"
-#include "timeline/holders.h"
+#include "timeline/profiler_conflict.h"
 #include "timeline/launches.h"
 #include "timeline/timeline.h"
 
@@ -21,7 +21,7 @@ void lagom_timeline_launch_begins(uint32_t slot)
     if (!lagom_notes_wanted()) {
         return;
     }
-    lagom_profiling_note_thread();
+    lagom_profiler_conflict_note_thread();
     open_bracket = (struct lagom_note){.kind = LAGOM_NOTE_LAUNCH,
                                        .serial = lagom_fetch_add(&serials, 1) + 1,
                                        .span = {.slot = slot, .call = UINT64_MAX}};
@@ -50,7 +50,7 @@ void lagom_timeline_launch_ends(void)
 static void note_call(enum lagom_note_kind kind, const struct lagom_kernel_span *span)
 {
     if (lagom_notes_wanted()) {
-        lagom_profiling_note_thread();
+        lagom_profiler_conflict_note_thread();
         uint64_t now = lagom_now_ns();
         lagom_note_add(&(struct lagom_note){.kind = kind, .begin_ns = now, .end_ns = now, .span = *span});
     }

@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "timeline/clock.h"
-#include "timeline/place.h"
+#include "timeline/alignment.h"
 
 #define LOOK_AHEAD 8u    /* launches without a kernel that we believe in, after something went wrong */
 #define MOST_LOST 64u    /* the same, where the loss was told */
-#define COURSE_PAIRS 64u /* compared with each other at most: the clocks drift apart */
+#define SYNC_PAIRS 64u   /* compared with each other at most: the clocks drift apart */
 
 /* CUPTI turns the GPU's clock into the host's by a rate of its own, so a kernel may seem to start before its launch.
  * Seen on H200s: 63 us more for each second that CUPTI was on. */
@@ -24,22 +24,22 @@ static uint64_t waiting(const struct lagom_join *join)
     return lagom_launched_waiting(&join->launched);
 }
 
-static void off_course(struct lagom_join *join, uint32_t search)
+static void lose_sync(struct lagom_join *join, uint32_t search)
 {
-    join->on_course = false;
+    join->in_sync = false;
     join->starting = false;
     join->search = search;
 }
 
 /* ---- NCCL's own times ------------------------------------------------------------------------------------------- */
 
-static void add_to_course(struct lagom_join *join, const struct lagom_launch *launch)
+static void add_to_sync(struct lagom_join *join, const struct lagom_launch *launch)
 {
-    if (lagom_timing_pairs(&join->course) >= COURSE_PAIRS) {
-        memset(&join->course, 0, sizeof(join->course));
+    if (lagom_timing_pairs(&join->sync_timing) >= SYNC_PAIRS) {
+        memset(&join->sync_timing, 0, sizeof(join->sync_timing));
     }
-    lagom_launch_pair(launch, launch->start_ns, launch->end_ns, &join->course);
-    lagom_clocks_learn(&join->clocks, &join->course, launch->note.span.slot, join->tick_ns);
+    lagom_launch_pair(launch, launch->start_ns, launch->end_ns, &join->sync_timing);
+    lagom_clocks_learn(&join->clocks, &join->sync_timing, launch->note.span.slot, join->tick_ns);
 }
 
 static void add_timing(struct lagom_join *join, const struct lagom_note *ran)
@@ -49,8 +49,8 @@ static void add_timing(struct lagom_join *join, const struct lagom_note *ran)
     if (number < join->launched.newest && number >= join->timed_up_to) {
         join->timed_up_to = number + 1;
     }
-    if (join->on_course && number >= join->course_from && number < join->launched.oldest) { /* joined already: rightly? */
-        add_to_course(join, launch_at(join, number));
+    if (join->in_sync && number >= join->sync_from && number < join->launched.oldest) { /* joined already: rightly? */
+        add_to_sync(join, launch_at(join, number));
     }
 }
 
@@ -137,7 +137,7 @@ void lagom_join_note(struct lagom_join *join, const struct lagom_note *note)
         find_them_reported(join);
     }
     if (!lagom_launched_note(&join->launched, note)) {
-        off_course(join, LOOK_AHEAD);
+        lose_sync(join, LOOK_AHEAD);
         join->doubtful = true;
     }
 }
@@ -209,16 +209,16 @@ static bool step(struct lagom_join *join, bool last_chance)
         return false;
     }
     if (is_doubted(join, launch)) {
-        off_course(join, LOOK_AHEAD);
+        lose_sync(join, LOOK_AHEAD);
         join->doubtful = true;
         return true;
     }
     set_times(launch, &join->held[0].span);
-    add_to_course(join, launch);
-    bool unlike = lagom_timing_verdict(&join->course, join->tick_ns) == LAGOM_TIMING_UNLIKE;
+    add_to_sync(join, launch);
+    bool unlike = lagom_timing_verdict(&join->sync_timing, join->tick_ns) == LAGOM_TIMING_UNLIKE;
     if (unlike || !lagom_launch_may_be(launch, &join->held[0])) {
         set_times(launch, NULL);
-        off_course(join, LOOK_AHEAD);
+        lose_sync(join, LOOK_AHEAD);
         return true;
     }
     emit_joined(join, join->held[0], launch);
@@ -265,18 +265,18 @@ static bool joined_by_times(struct lagom_join *join)
     return true;
 }
 
-/* ---- Finding the place ------------------------------------------------------------------------------------------ */
+/* ---- Finding the alignment -------------------------------------------------------------------------------------- */
 
-static void go_on_from(struct lagom_join *join, uint64_t offset, const struct lagom_place *place)
+static void go_on_from(struct lagom_join *join, uint64_t offset, const struct lagom_alignment *alignment)
 {
     join->launched.oldest += offset;
-    if (place->verdict == LAGOM_TIMING_ALIKE && join->launched.oldest + place->timed > join->doubted_from) {
-        join->doubted_from = join->launched.oldest + place->timed; /* none is missing among these */
+    if (alignment->verdict == LAGOM_TIMING_ALIKE && join->launched.oldest + alignment->timed > join->doubted_from) {
+        join->doubted_from = join->launched.oldest + alignment->timed; /* none is missing among these */
     }
-    join->on_course = true;
+    join->in_sync = true;
     join->starting = join->doubtful = false;
-    memset(&join->course, 0, sizeof(join->course));
-    join->course_from = join->launched.oldest;
+    memset(&join->sync_timing, 0, sizeof(join->sync_timing));
+    join->sync_from = join->launched.oldest;
 }
 
 static void let_go(struct lagom_join *join, enum lagom_join_result result)
@@ -287,7 +287,7 @@ static void let_go(struct lagom_join *join, enum lagom_join_result result)
     }
 }
 
-/* Several places fit and will go on fitting: half of what is held goes, so that the search is not done for each. */
+/* Several alignments fit and will go on fitting: half of what is held goes, so that the search is not done for each. */
 static void let_many_go(struct lagom_join *join, uint32_t count)
 {
     bool launches = waiting(join) > 0;
@@ -302,19 +302,19 @@ static void let_many_go(struct lagom_join *join, uint32_t count)
 }
 
 /* true = worth another look. */
-static bool find_course(struct lagom_join *join, bool last_chance)
+static bool find_sync(struct lagom_join *join, bool last_chance)
 {
-    uint64_t last = lagom_place_last(join);
-    struct lagom_places found = lagom_places_find(join, last);
+    uint64_t last = lagom_alignment_last(join);
+    struct lagom_alignments found = lagom_alignments_find(join, last);
     bool full = join->held_count >= LAGOM_JOIN_PATIENT;
-    bool enough = join->starting ? last < waiting(join) : join->held_count >= LAGOM_PLACE_EVIDENCE;
-    if (found.count == 1 && enough && lagom_place_believed(join, &found.there, full || last_chance)) {
+    bool enough = join->starting ? last < waiting(join) : join->held_count >= LAGOM_ALIGNMENT_KERNELS;
+    if (found.count == 1 && enough && lagom_alignment_is_certain(join, &found.there, full || last_chance)) {
         go_on_from(join, found.first, &found.there);
         return true;
     }
     if (found.count == 0 && waiting(join) > last) {
         if (join->starting) {
-            off_course(join, (uint32_t)last + LOOK_AHEAD);
+            lose_sync(join, (uint32_t)last + LOOK_AHEAD);
             return true;
         }
         let_go(join, LAGOM_JOIN_MISMATCH);
@@ -323,7 +323,7 @@ static bool find_course(struct lagom_join *join, bool last_chance)
         return true;
     }
     if (full || last_chance) {
-        off_course(join, (uint32_t)last);
+        lose_sync(join, (uint32_t)last);
         let_many_go(join, full ? LAGOM_JOIN_PATIENT / 2 : join->held_count);
         return true;
     }
@@ -337,7 +337,7 @@ void lagom_join_start(struct lagom_join *join, uint64_t on_begin_ns, uint64_t on
     join->on_end_ns = on_end_ns;
     lagom_launched_start(&join->launched, on_begin_ns);
     lagom_join_drop(join);
-    join->on_course = false;
+    join->in_sync = false;
     join->starting = true;
     join->doubtful = false;
     join->search = 0;
@@ -364,7 +364,7 @@ static void hold(struct lagom_join *join, const struct lagom_nccl_kernel *kernel
 
 static void settle(struct lagom_join *join, bool last_chance)
 {
-    while (join->held_count > 0 && (join->on_course ? step(join, last_chance) : find_course(join, last_chance))) {
+    while (join->held_count > 0 && (join->in_sync ? step(join, last_chance) : find_sync(join, last_chance))) {
     }
 }
 
@@ -418,8 +418,8 @@ void lagom_join_settle(struct lagom_join *join)
 
 void lagom_join_lost(struct lagom_join *join, uint64_t count)
 {
-    uint64_t search = count + (join->on_course ? 0 : lagom_place_last(join));
-    off_course(join, (uint32_t)(search < MOST_LOST ? search : MOST_LOST));
+    uint64_t search = count + (join->in_sync ? 0 : lagom_alignment_last(join));
+    lose_sync(join, (uint32_t)(search < MOST_LOST ? search : MOST_LOST));
     join->doubtful |= search > MOST_LOST;
     forget_unreported(join);
 }
@@ -429,7 +429,7 @@ void lagom_join_notes_lost(struct lagom_join *join, uint64_t newest)
     bool is_first = join->launched.oldest >= join->doubted_up_to;
     join->doubted_from = is_first ? newest : join->doubted_from;
     join->doubted_up_to = join->launched.newest + 1;
-    join->doubtful |= !join->on_course;
+    join->doubtful |= !join->in_sync;
     forget_unreported(join);
 }
 

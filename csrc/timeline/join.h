@@ -1,8 +1,8 @@
 /* join.h - which call a kernel belongs to: README.md has the policy in words. One thread, no clock, no CUPTI.
  *
  * Kernels come in the order of their correlation ids, launches in the order in which they were noted: both are the
- * order in which the process launched. What has to be found is the place where the two begin together; from there they
- * go in step, and every pair is checked.
+ * order in which the process launched. What has to be found is the alignment: the launch at which the two begin
+ * together; from there they go in step, and every pair is checked.
  */
 #ifndef LAGOM_JOIN_H
 #define LAGOM_JOIN_H
@@ -13,7 +13,7 @@
 #include "timeline/launched.h"
 #include "timeline/unreported.h"
 
-#define LAGOM_JOIN_PATIENT 256u /* kernels that wait until their place is certain; */
+#define LAGOM_JOIN_PATIENT 256u /* kernels that wait until the alignment is certain; */
 #define LAGOM_JOIN_HELD 384u    /* and one buffer's more: nothing is decided in the middle of one */
 
 typedef void (*lagom_join_emit)(void *context, const struct lagom_kernel_span *span);
@@ -22,25 +22,25 @@ struct lagom_join {
     lagom_join_emit emit;
     void *context;
     uint64_t on_end_ns; /* CUPTI was surely on by then */
-    bool on_course;
-    bool starting;   /* off course because it has just begun: `search` follows from the times */
-    bool doubtful;   /* so much was lost that only NCCL's own times can tell the place */
-    uint32_t search; /* off course: how many launches from the oldest may be the first kernel's */
+    bool in_sync;
+    bool starting;   /* out of sync because it has just begun: `search` follows from the times */
+    bool doubtful;   /* so much was lost that only NCCL's own times can tell the alignment */
+    uint32_t search; /* out of sync: how many launches from the oldest may be the first kernel's */
     uint32_t held_count;
     uint64_t tick_ns;           /* of the clock by which NCCL says when its kernels ran; 0 = it has never said so */
-    struct lagom_timing course; /* of pairs since it is on course */
-    uint64_t course_from;       /* the first launch since then */
+    struct lagom_timing sync_timing; /* of pairs since it is in sync */
+    uint64_t sync_from;              /* the first launch since then */
     uint64_t timed_up_to;       /* NCCL tells times in order: those of earlier launches will not come any more */
     uint64_t doubted_from;      /* notes are missing somewhere from this launch on */
     uint64_t doubted_up_to;     /* and before this one; 0 = none are */
-    struct lagom_clocks clocks; /* when it was last surely on course */
+    struct lagom_clocks clocks; /* when it was last surely in sync */
     uint64_t counts[LAGOM_JOIN_RESULTS]; /* by enum lagom_join_result */
     struct lagom_nccl_kernel held[LAGOM_JOIN_HELD];
     struct lagom_launched launched;
     struct lagom_unreported unreported; /* Broadcasts, which have no launch */
 };
 
-/* NCCL says when its kernels ran: no place is believed against that, or before. */
+/* NCCL says when its kernels ran: no alignment is believed against that, or before. */
 static inline bool lagom_join_is_timed(const struct lagom_join *join)
 {
     return join->tick_ns != 0;
@@ -61,7 +61,7 @@ void lagom_join_exact(struct lagom_join *join, const struct lagom_nccl_kernel *k
 /* Joins what is certain by now. */
 void lagom_join_settle(struct lagom_join *join);
 
-/* Up to `count` kernels are missing: the place must be found anew. */
+/* Up to `count` kernels are missing: the alignment must be found anew. */
 void lagom_join_lost(struct lagom_join *join, uint64_t count);
 
 /* Notes are missing, somewhere since this launch was the newest. Their kernels come later, and belong to no launch. */

@@ -6,7 +6,7 @@
 #include "protocol/lagom_atomic.h"
 #include "timeline/brackets.h"
 #include "timeline/clock.h"
-#include "timeline/holders.h"
+#include "timeline/profiler_conflict.h"
 #include "timeline/launches.h"
 
 #define MILLISECOND 1000000u
@@ -68,7 +68,7 @@ static void taken_over(struct lagom_watcher *watcher)
 /* Launches go on being noted while we yield: their threads know whether torch profiles them. */
 static bool taker_has_gone(const struct lagom_watcher *watcher, uint64_t now)
 {
-    uint64_t seen = lagom_profiling_last_seen_ns();
+    uint64_t seen = lagom_profiler_conflict_last_seen_ns();
     if (seen >= watcher->since_ns) {
         return lagom_elapsed_ns(now, seen) > QUIET_NS;
     }
@@ -97,7 +97,7 @@ static void warm_up(struct lagom_watcher *watcher)
         watcher->retry_ns = UINT64_MAX;
         return;
     }
-    const char *holder = lagom_profiling_holder();
+    const char *holder = lagom_profiler_conflict();
     if (holder != NULL) {
         yield_to(watcher, holder);
         return;
@@ -109,7 +109,7 @@ static void warm_up(struct lagom_watcher *watcher)
 
 static void record(struct lagom_watcher *watcher)
 {
-    const char *holder = lagom_profiling_holder();
+    const char *holder = lagom_profiler_conflict();
     if (holder != NULL) {
         yield_to(watcher, holder);
         return;
@@ -169,7 +169,7 @@ static void stop(struct lagom_watcher *watcher)
 
 static void go_on(struct lagom_watcher *watcher, bool wanted, uint64_t now)
 {
-    const char *holder = lagom_profiling_holder(); /* before we flush or disable anything that may be theirs */
+    const char *holder = lagom_profiler_conflict(); /* before we flush or disable anything that may be theirs */
     if (holder != NULL) {
         yield_to(watcher, holder);
         return;
@@ -202,7 +202,7 @@ static void end_window(struct lagom_watcher *watcher)
 {
     lagom_notes_want(false);
     lagom_reader_finish(&watcher->reader);
-    if (lagom_profiling_holder() == NULL && lagom_activity_clock_is_ours(&watcher->cupti)) {
+    if (lagom_profiler_conflict() == NULL && lagom_activity_clock_is_ours(&watcher->cupti)) {
         lagom_activity_give_clock_back(&watcher->cupti);
     }
     lagom_activity_close();
@@ -211,7 +211,7 @@ static void end_window(struct lagom_watcher *watcher)
 
 static void drain(struct lagom_watcher *watcher, uint64_t now)
 {
-    bool alone = lagom_profiling_holder() == NULL && lagom_activity_clock_is_ours(&watcher->cupti);
+    bool alone = lagom_profiler_conflict() == NULL && lagom_activity_clock_is_ours(&watcher->cupti);
     if (!alone) { /* their flushes bring our buffers to them: that is all there will be */
         lagom_activity_abandon();
         lagom_reader_drop(&watcher->reader);
@@ -294,7 +294,7 @@ void lagom_watcher_turn(struct lagom_watcher *watcher)
 void lagom_watcher_end(struct lagom_watcher *watcher)
 {
     bool seized = watcher->taken || (watcher->state == LAGOM_TIMELINE_ON && !lagom_activity_clock_is_ours(&watcher->cupti));
-    bool alone = lagom_profiling_holder() == NULL && !seized;
+    bool alone = lagom_profiler_conflict() == NULL && !seized;
     if (watcher->state == LAGOM_TIMELINE_ON && alone) {
         lagom_activity_disable(&watcher->cupti);
         watcher->cupti.flush_all(CUPTI_FLUSH_COMPLETE);

@@ -229,7 +229,7 @@ static void a_kernel_cannot_run_before_its_launch(void)
 
 /* ---- When something is missing ---------------------------------------------------------------------------------- */
 
-/* One kernel's record is dropped in the middle: a wrong pair shows by its function, and the place is found again. */
+/* One kernel's record is dropped in the middle: a wrong pair shows by its function, and the alignment is found again. */
 static void a_dropped_record(void)
 {
     begin();

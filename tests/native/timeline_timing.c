@@ -1,4 +1,4 @@
-/* NCCL's own times of its kernels tell which of several places is right: of a job that repeats itself, whose CUPTI took
+/* NCCL's own times of its kernels tell which of several alignments is right: of a job that repeats itself, whose CUPTI took
  * iterations to be switched on; and they tell when a pair is none. */
 #include "join_harness.h"
 
@@ -49,7 +49,7 @@ static void make_job(bool equal, uint64_t length_ns, uint64_t ahead)
     }
 }
 
-struct course {
+struct scenario {
     uint32_t recorded_from; /* CUPTI was being switched on when the first was launched; the first it recorded */
     uint64_t tick_ns;       /* of NCCL's times, or NO_TIMES */
     uint32_t note_lost;     /* never came; CALLS = none */
@@ -64,22 +64,25 @@ struct course {
     uint32_t notes_lost;    /* so many from `note_lost` on, and this is told; 0 = it and nobody says so */
 };
 
-static uint32_t slot_of(const struct course *course, uint32_t i)
+static uint32_t slot_of(const struct scenario *scenario, uint32_t i)
 {
-    return course->a_stranger_first && i == 0 ? SLOT + 1 : SLOT;
+    return scenario->a_stranger_first && i == 0 ? SLOT + 1 : SLOT;
 }
 
-static uint64_t name_of(const struct course *course, uint32_t i)
+static uint64_t name_of(const struct scenario *scenario, uint32_t i)
 {
-    return course->unnamed != 0 && i >= course->unnamed && i < course->unnamed + 12 ? UINT64_MAX : i;
+    return scenario->unnamed != 0 && i >= scenario->unnamed && i < scenario->unnamed + 12 ? UINT64_MAX : i;
 }
 
-static void note_launch(const struct course *course, uint32_t i)
+static void note_launch(const struct scenario *scenario, uint32_t i)
 {
     uint64_t begin = calls[i].asked_ns, end = begin + 10 * US;
-    uint32_t slot = slot_of(course, i);
-    struct lagom_kernel_span call = {.call = name_of(course, i), .slot = slot, .function = calls[i].function, .channels = 16,
-                                     .untold = course->untold};
+    uint32_t slot = slot_of(scenario, i);
+    struct lagom_kernel_span call = {.call = name_of(scenario, i),
+                                     .slot = slot,
+                                     .function = calls[i].function,
+                                     .channels = 16,
+                                     .untold = scenario->untold};
     lagom_join_note(&join, &(struct lagom_note){.kind = LAGOM_NOTE_LAUNCH,
                                                 .thread = 1,
                                                 .serial = ++serial,
@@ -90,19 +93,19 @@ static void note_launch(const struct course *course, uint32_t i)
                                .kind = LAGOM_NOTE_CALL, .thread = 1, .begin_ns = end, .end_ns = end, .span = call});
 }
 
-static uint64_t by_the_gpu(const struct course *course, uint64_t ns)
+static uint64_t by_the_gpu(const struct scenario *scenario, uint64_t ns)
 {
-    return (ns + GPU_ZERO + ns / 1000000 * course->drift_ppm) / course->tick_ns * course->tick_ns;
+    return (ns + GPU_ZERO + ns / 1000000 * scenario->drift_ppm) / scenario->tick_ns * scenario->tick_ns;
 }
 
-static void note_ran(const struct course *course, uint32_t i)
+static void note_ran(const struct scenario *scenario, uint32_t i)
 {
-    lagom_join_note(&join, &(struct lagom_note){
-                               .kind = LAGOM_NOTE_RAN,
-                               .span = {.call = name_of(course, i),
-                                        .slot = slot_of(course, i),
-                                        .start_ns = by_the_gpu(course, calls[i].start_ns + dice() % (10 * US)),
-                                        .end_ns = by_the_gpu(course, calls[i].end_ns - dice() % (5 * US))}});
+    lagom_join_note(
+        &join, &(struct lagom_note){.kind = LAGOM_NOTE_RAN,
+                                    .span = {.call = name_of(scenario, i),
+                                             .slot = slot_of(scenario, i),
+                                             .start_ns = by_the_gpu(scenario, calls[i].start_ns + dice() % (10 * US)),
+                                             .end_ns = by_the_gpu(scenario, calls[i].end_ns - dice() % (5 * US))}});
 }
 
 /* Its stream says which call it really is. */
@@ -120,36 +123,36 @@ static void run_kernel(uint32_t i)
 }
 
 /* Of the launch, and of what NCCL would tell of it meanwhile. */
-static bool is_unnoted(const struct course *course, uint32_t i)
+static bool is_unnoted(const struct scenario *scenario, uint32_t i)
 {
-    return i >= course->note_lost && i - course->note_lost < (course->notes_lost == 0 ? 1 : course->notes_lost);
+    return i >= scenario->note_lost && i - scenario->note_lost < (scenario->notes_lost == 0 ? 1 : scenario->notes_lost);
 }
 
-static bool is_lost(const struct course *course, uint32_t i)
+static bool is_lost(const struct scenario *scenario, uint32_t i)
 {
-    uint32_t count = course->kernels_lost == 0 ? 1 : course->kernels_lost;
-    return i >= course->kernel_lost && i - course->kernel_lost < count;
+    uint32_t count = scenario->kernels_lost == 0 ? 1 : scenario->kernels_lost;
+    return i >= scenario->kernel_lost && i - scenario->kernel_lost < count;
 }
 
 /* The job as it shows itself: launches, then, some calls later, times and records. */
-static void play(const struct course *course)
+static void play(const struct scenario *scenario)
 {
     forget_everything();
-    uint32_t before = course->quickly ? course->recorded_from : 0;
-    begin_between(calls[before].asked_ns - 1, calls[course->recorded_from].asked_ns + 5 * US);
+    uint32_t before = scenario->quickly ? scenario->recorded_from : 0;
+    begin_between(calls[before].asked_ns - 1, calls[scenario->recorded_from].asked_ns + 5 * US);
     for (uint32_t i = 0; i < CALLS + 20; i++) {
         uint64_t newest = join.launched.newest;
-        if (i < CALLS && !is_unnoted(course, i)) {
-            note_launch(course, i);
+        if (i < CALLS && !is_unnoted(scenario, i)) {
+            note_launch(scenario, i);
         }
-        uint32_t timed = i - 10 - course->times_late;
-        if (timed < CALLS && course->tick_ns != NO_TIMES && !(course->notes_lost != 0 && is_unnoted(course, i))) {
-            note_ran(course, timed);
+        uint32_t timed = i - 10 - scenario->times_late;
+        if (timed < CALLS && scenario->tick_ns != NO_TIMES && !(scenario->notes_lost != 0 && is_unnoted(scenario, i))) {
+            note_ran(scenario, timed);
         }
-        if (course->notes_lost != 0 && is_unnoted(course, i)) {
+        if (scenario->notes_lost != 0 && is_unnoted(scenario, i)) {
             lagom_join_notes_lost(&join, newest);
         }
-        if (i >= 20 && i - 20 >= course->recorded_from && !is_lost(course, i - 20)) {
+        if (i >= 20 && i - 20 >= scenario->recorded_from && !is_lost(scenario, i - 20)) {
             run_kernel(i - 20);
             lagom_join_settle(&join);
         }
@@ -183,7 +186,7 @@ static void the_right_iteration_is_found(void)
     for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
         for (int equal = 0; equal < 2; equal++) {
             make_job(equal, 2 * MS, 8);
-            play(&(struct course){first[i], 32, CALLS, CALLS, .times_late = 0});
+            play(&(struct scenario){first[i], 32, CALLS, CALLS, .times_late = 0});
             CHECK_EQUAL(joined_rightly(), CALLS - first[i]);
             CHECK_EQUAL(out_count, CALLS - first[i]);
         }
@@ -194,7 +197,7 @@ static void the_right_iteration_is_found(void)
 static void without_times_it_is_not_guessed(void)
 {
     make_job(false, 2 * MS, 8);
-    play(&(struct course){30, NO_TIMES, CALLS, CALLS, .times_late = 0});
+    play(&(struct scenario){30, NO_TIMES, CALLS, CALLS, .times_late = 0});
     CHECK_EQUAL(joined_rightly() + joined_wrongly(), 0);
     CHECK_EQUAL(join.counts[LAGOM_JOIN_AMBIGUOUS], CALLS - 30);
 }
@@ -203,10 +206,10 @@ static void without_times_it_is_not_guessed(void)
 static void a_coarse_clock_says_less(void)
 {
     make_job(false, 2 * MS, 8);
-    play(&(struct course){30, MS, CALLS, CALLS, .times_late = 0});
+    play(&(struct scenario){30, MS, CALLS, CALLS, .times_late = 0});
     CHECK_EQUAL(joined_wrongly(), 0);
     make_job(false, 50 * MS, 8);
-    play(&(struct course){30, MS, CALLS, CALLS, .times_late = 0});
+    play(&(struct scenario){30, MS, CALLS, CALLS, .times_late = 0});
     CHECK_EQUAL(joined_rightly(), CALLS - 30);
 }
 
@@ -220,7 +223,7 @@ static void what_was_lost_is_noticed(void)
         uint32_t late = which & 4 ? 24 : 0;
         bool note = (which & 2) != 0;
         make_job((which & 1) != 0, 2 * MS, 8);
-        play(&(struct course){0, 32, note ? 100 : CALLS, note ? CALLS : 100, .times_late = late});
+        play(&(struct scenario){0, 32, note ? 100 : CALLS, note ? CALLS : 100, .times_late = late});
         CHECK_EQUAL(out_count, note ? CALLS : CALLS - 1);
         CHECK_EQUAL(joined_wrongly(), 0);
         CHECK(joined_rightly() >= CALLS - 12);
@@ -228,7 +231,7 @@ static void what_was_lost_is_noticed(void)
 }
 
 /* What was launched before the loss is joined; after it nothing is taken for a launch that is still to run, nor an
- * iteration for another. Where NCCL tells times, the place is found again. */
+ * iteration for another. Where NCCL tells times, the alignment is found again. */
 static void notes_are_lost(void)
 {
     static const uint32_t counts[] = {1, 5, 6, 7, 30, 120};
@@ -236,7 +239,7 @@ static void notes_are_lost(void)
         uint32_t count = counts[which / 4];
         bool is_timed = (which & 2) != 0, is_equal = (which & 1) != 0;
         make_job(is_equal, 2 * MS, 8);
-        play(&(struct course){0, is_timed ? 32 : NO_TIMES, 200, CALLS, .notes_lost = count});
+        play(&(struct scenario){0, is_timed ? 32 : NO_TIMES, 200, CALLS, .notes_lost = count});
         CHECK_EQUAL(out_count, CALLS);
         CHECK_EQUAL(joined_wrongly(), 0);
         CHECK(joined_rightly() >= 200 || (is_equal && !is_timed)); /* of which nothing was certain before either */
@@ -247,7 +250,7 @@ static void notes_are_lost(void)
 /* CUPTI returned a buffer long after later ones: 100 to 109 come when others have been joined past them. */
 static void play_with_a_late_buffer(void)
 {
-    const struct course plain = {.tick_ns = 32};
+    const struct scenario plain = {.tick_ns = 32};
     forget_everything();
     begin_between(calls[0].asked_ns - 1, calls[0].asked_ns);
     for (uint32_t i = 0; i < CALLS; i++) {
@@ -296,12 +299,12 @@ static void no_call_has_two_kernels(void)
     CHECK_EQUAL(joined_rightly(), CALLS);
 }
 
-/* Lost soon after a long beginning: the place is looked for as widely as before. */
+/* Lost soon after a long beginning: the alignment is looked for as widely as before. */
 static void lost_near_the_beginning(void)
 {
     for (uint32_t lost = 31; lost < 37; lost++) {
         make_job(lost % 2 == 0, 2 * MS, 8);
-        play(&(struct course){30, 32, lost, CALLS, .times_late = 0});
+        play(&(struct scenario){30, 32, lost, CALLS, .times_late = 0});
         CHECK_EQUAL(joined_wrongly(), 0);
         CHECK(joined_rightly() >= CALLS - 30 - 20);
     }
@@ -312,7 +315,7 @@ static void lost_at_the_very_beginning(void)
 {
     for (int equal = 0; equal < 2; equal++) {
         make_job(equal, 2 * MS, 8);
-        play(&(struct course){3, 32, 3, CALLS, .quickly = true});
+        play(&(struct scenario){3, 32, 3, CALLS, .quickly = true});
         CHECK_EQUAL(joined_wrongly(), 0);
         CHECK(joined_rightly() >= CALLS - 20);
     }
@@ -322,7 +325,7 @@ static void lost_at_the_very_beginning(void)
  * in the middle of a buffer: its records come in any order. */
 static void times_that_never_come_are_not_waited_for(void)
 {
-    const struct course plain = {.tick_ns = 32};
+    const struct scenario plain = {.tick_ns = 32};
     make_job(false, 2 * MS, 8);
     forget_everything();
     join.tick_ns = 32;
@@ -347,13 +350,13 @@ static void times_that_never_come_are_not_waited_for(void)
 static void times_that_are_refuted_hold_nothing_up(void)
 {
     for (int refuted = 0; refuted < 2; refuted++) {
-        const struct course course = {.tick_ns = 32, .untold = refuted != 0};
+        const struct scenario scenario = {.tick_ns = 32, .untold = refuted != 0};
         make_job(false, 2 * MS, 8);
         forget_everything();
         join.tick_ns = 32;
         begin_between(1, 2);
         for (uint32_t i = 0; i < 40; i++) {
-            note_launch(&course, i);
+            note_launch(&scenario, i);
             run_kernel(i);
             lagom_join_settle(&join);
         }
@@ -365,7 +368,7 @@ static void more_is_lost_than_is_looked_ahead(void)
 {
     for (uint32_t count = 8; count <= 40; count += 8) {
         make_job(count % 16 == 0, 2 * MS, 8);
-        play(&(struct course){0, 32, CALLS, 100, .kernels_lost = count});
+        play(&(struct scenario){0, 32, CALLS, 100, .kernels_lost = count});
         CHECK_EQUAL(out_count, CALLS - count);
         CHECK_EQUAL(joined_wrongly(), 0);
         CHECK(joined_rightly() >= CALLS - count - 20);
@@ -381,7 +384,7 @@ static void more_is_launched_than_is_kept(void)
         uint8_t function = i % 10 == 9 ? LAGOM_REDUCE_SCATTER : LAGOM_ALL_GATHER;
         calls[i % CALLS].function = function;
         calls[i % CALLS].asked_ns = 10 * MS + i;
-        note_launch(&(struct course){.tick_ns = 32}, i % CALLS);
+        note_launch(&(struct scenario){.tick_ns = 32}, i % CALLS);
     }
     for (uint32_t i = 0; i < 50; i++) {
         calls[i].start_ns = 100 * MS + i;
@@ -399,7 +402,7 @@ static void more_is_launched_than_is_kept(void)
 static void a_clock_that_is_slewed(void)
 {
     make_job(false, 50 * MS, 8);
-    play(&(struct course){0, 32, CALLS, CALLS, .drift_ppm = 450});
+    play(&(struct scenario){0, 32, CALLS, CALLS, .drift_ppm = 450});
     CHECK_EQUAL(joined_rightly(), CALLS);
 }
 
@@ -419,7 +422,7 @@ static void kernels_that_seem_to_start_before_their_launches(void)
         make_job(false, 50 * MS, 1);
         cupti_falls_behind(63);
         CHECK(calls[CALLS - 1].start_ns + 1 * MS < calls[CALLS - 1].asked_ns);
-        play(&(struct course){0, is_timed ? 32 : NO_TIMES, CALLS, CALLS, .drift_ppm = 63});
+        play(&(struct scenario){0, is_timed ? 32 : NO_TIMES, CALLS, CALLS, .drift_ppm = 63});
         CHECK_EQUAL(joined_rightly(), CALLS);
     }
 }
@@ -428,7 +431,7 @@ static void kernels_that_seem_to_start_before_their_launches(void)
 static void a_stranger_first(void)
 {
     make_job(true, 2 * MS, 8);
-    play(&(struct course){0, 32, 200, CALLS, .a_stranger_first = true});
+    play(&(struct scenario){0, 32, 200, CALLS, .a_stranger_first = true});
     CHECK_EQUAL(joined_wrongly(), 0);
     CHECK(joined_rightly() >= CALLS - 12);
 }
@@ -437,7 +440,7 @@ static void a_stranger_first(void)
 static void calls_without_a_number(void)
 {
     make_job(true, 2 * MS, 8);
-    play(&(struct course){0, 32, CALLS, CALLS, .unnamed = 100});
+    play(&(struct scenario){0, 32, CALLS, CALLS, .unnamed = 100});
     CHECK_EQUAL(joined_rightly(), CALLS - 12);
     CHECK_EQUAL(join.counts[LAGOM_JOIN_SLOT], 12);
 }

@@ -1,4 +1,4 @@
-#include "timeline/holders.h"
+#include "timeline/profiler_conflict.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -15,14 +15,14 @@
 /* torch::profiler::impl::profilerEnabled(), of the calling thread */
 #define TORCH_PROFILES_THIS_THREAD "_ZN5torch8profiler4impl15profilerEnabledEv"
 
-typedef bool (*question)(void);
+typedef bool (*query)(void);
 
-static question thread_question; /* atomic; looked up by our thread, asked by the launching ones */
+static query thread_query;       /* atomic; looked up by our thread, asked by the launching ones */
 static uint64_t last_seen_ns;    /* atomic */
 
-static question ask_torch(const char *name)
+static query ask_torch(const char *name)
 {
-    question found = NULL;
+    query found = NULL;
     void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
     void *address = torch == NULL ? NULL : dlsym(torch, name);
     memcpy(&found, &address, sizeof(address));
@@ -40,23 +40,23 @@ static bool a_thread_is_profiled(void)
 
 static bool torch_is_profiling(void)
 {
-    static question main_question;
-    if (main_question == NULL) {
-        main_question = ask_torch(TORCH_IS_PROFILING);
-        lagom_store_release(&thread_question, ask_torch(TORCH_PROFILES_THIS_THREAD));
+    static query main_query;
+    if (main_query == NULL) {
+        main_query = ask_torch(TORCH_IS_PROFILING);
+        lagom_store_release(&thread_query, ask_torch(TORCH_PROFILES_THIS_THREAD));
     }
-    return (main_question != NULL && main_question()) || a_thread_is_profiled();
+    return (main_query != NULL && main_query()) || a_thread_is_profiled();
 }
 
-void lagom_profiling_note_thread(void)
+void lagom_profiler_conflict_note_thread(void)
 {
-    question profiled = lagom_load_acquire(&thread_question);
+    query profiled = lagom_load_acquire(&thread_query);
     if (profiled != NULL && profiled()) {
         lagom_store_relaxed(&last_seen_ns, lagom_now_ns());
     }
 }
 
-uint64_t lagom_profiling_last_seen_ns(void)
+uint64_t lagom_profiler_conflict_last_seen_ns(void)
 {
     return lagom_load_relaxed(&last_seen_ns);
 }
@@ -76,7 +76,7 @@ static const char *injected_tool(void)
     return getenv("NSYS_PROFILING_SESSION_ID") != NULL ? "nsys" : NULL;
 }
 
-const char *lagom_profiling_holder(void)
+const char *lagom_profiler_conflict(void)
 {
     return torch_is_profiling() ? "torch.profiler" : injected_tool();
 }
