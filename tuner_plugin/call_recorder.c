@@ -2,7 +2,7 @@
 
 #include "shm/ring.h"
 #include "tuner_plugin/profiler.h"
-#include "tuner_plugin/timeline.h"
+#include "tuner_plugin/capture_client.h"
 
 static uint64_t now_for(struct lagom_comm_context *comm)
 {
@@ -59,9 +59,9 @@ static void note_asked(const struct lagom_comm_context *comm, const struct lagom
                                            .algorithm = LAGOM_LEAVE,
                                            .protocol = LAGOM_LEAVE};
     if (comm->profiled == NULL) {
-        lagom_kernels_asked(&span);
+        lagom_capture_client_asked(&span);
     } else {
-        lagom_kernels_unreported(&span);
+        lagom_capture_client_unreported(&span);
     }
 }
 

@@ -12,7 +12,7 @@
 #include "tuner_plugin/comm_create.h"
 #include "tuner_plugin/sized.h"
 #include "tuner_plugin/spans.h"
-#include "tuner_plugin/timeline.h"
+#include "tuner_plugin/capture_client.h"
 
 #define SIZES_REMEMBERED 32u
 
@@ -173,7 +173,7 @@ static struct lagom_comm_context *count_in(struct lagom_comm_context *comm)
 {
     if (comm != NULL && plugin.comms++ == 0 && wants_timeline()) {
         const struct lagom_mapping *mapping = &plugin.job.mapping;
-        const char *missing = lagom_kernels_open(mapping->region, mapping->process);
+        const char *missing = lagom_capture_client_open(mapping->region, mapping->process);
         if (missing != NULL) {
             lagom_job_remark_also(&plugin.job, missing);
         }
@@ -268,7 +268,7 @@ void lagom_plugin_leave(struct lagom_comm_context *comm)
     lock();
     lagom_comm_destroy(comm, &plugin.job.mapping);
     if (--plugin.comms == 0) {
-        lagom_kernels_close();
+        lagom_capture_client_close();
     }
     unlock();
     lagom_log_flush();

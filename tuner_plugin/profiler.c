@@ -10,7 +10,7 @@
 #include "tuner_plugin/comm_context.h"
 #include "tuner_plugin/plugin.h"
 #include "tuner_plugin/spans.h"
-#include "tuner_plugin/timeline.h"
+#include "tuner_plugin/capture_client.h"
 #include "tuner_plugin/event_words.h"
 
 #define PROFILED_PLACES 256u
@@ -147,7 +147,7 @@ static void *coll_started(struct lagom_comm_context *comm, const struct nccl_eve
     of.span.source = LAGOM_SPAN_NCCL_EVENT;
     of.span.start_ns = of.span.end_ns = now_for(comm);
     lagom_span_push(comm->region, comm->process_index, &of.span);
-    lagom_kernels_launched(&of.span);
+    lagom_capture_client_launched(&of.span);
     of.span.source = LAGOM_SPAN_NCCL_KERNEL;
     return coll->channels == 0 ? NULL : lagom_measured_begin(&of);
 }
@@ -199,7 +199,7 @@ static void channel_stopped(void *channel, uint64_t gpu_ns)
         return;
     }
     if (lagom_gpu_times_hold(of.span.slot, of.span.start_ns, of.called_ns)) {
-        lagom_kernels_ran(&of.span);
+        lagom_capture_client_ran(&of.span);
         lagom_plugin_push_span(&of.span);
     } else if (lagom_gpu_times_refuted(of.span.slot)) {
         lagom_plugin_refute_times(of.span.slot);
@@ -215,7 +215,7 @@ void *lagom_profiler_start(struct lagom_profiled *profiled, uint64_t type, void 
     struct lagom_comm_context *comm =
         profiled == NULL ? NULL : lagom_load_acquire(&profiled->comm); /* pairs with link */
     if (type == NCCL_EVENT_KERNEL_LAUNCH) { /* also of a communicator that is not ours: the order is everybody's */
-        lagom_kernels_launch_begins(comm == NULL ? LAGOM_UNKNOWN_RANK : comm->slot_index);
+        lagom_capture_client_launch_begins(comm == NULL ? LAGOM_UNKNOWN_RANK : comm->slot_index);
         return &launch_bracket;
     }
     return comm == NULL ? NULL : handle_comm_event(comm, type, body);
@@ -233,7 +233,7 @@ void lagom_profiler_symmetric(struct lagom_profiled *profiled)
 void lagom_profiler_stop(const void *handle)
 {
     if (handle == &launch_bracket) { /* a collective's kernel ends with its channels, and those say so by a state */
-        lagom_kernels_launch_ends();
+        lagom_capture_client_launch_ends();
     }
 }
 

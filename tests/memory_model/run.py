@@ -76,7 +76,7 @@ class Variant:
 AGREEMENT, PUBLISHER, REPLAY = "agreement/agreement.c", "agreement/publisher.c", "agreement/replay.c"
 ATOMIC, RING, REGISTRATION = "protocol/lagom_atomic.h", "shm/ring.c", "shm/registration.c"
 TABLE = "shm/region_table.c"
-TIMELINE = "timeline/timeline.c"
+CAPTURE_THREAD = "timeline/capture_thread.c"
 
 ACK_STORE = Edit(AGREEMENT, "lagom_store_release(&slot->ack_epoch,", "lagom_store_relaxed(&slot->ack_epoch,")
 ACK_LOAD = Edit(PUBLISHER, "lagom_load_acquire(&slot->ack_epoch)", "lagom_load_relaxed(&slot->ack_epoch)")
@@ -147,8 +147,10 @@ ENTRY_STORE = Edit(
     "lagom_store_relaxed(&entry->state, (uint32_t)LAGOM_READY)",
 )
 ENTRY_LOAD = Edit(PUBLISHER, "lagom_load_acquire(&entry->state)", "lagom_load_relaxed(&entry->state)")
-ENDING_STORE = Edit(TIMELINE, "lagom_store_release(&timeline.ending, 1u)", "lagom_store_relaxed(&timeline.ending, 1u)")
-ENDING_LOAD = Edit(TIMELINE, "lagom_load_acquire(&timeline.ending)", "lagom_load_relaxed(&timeline.ending)")
+ENDING_STORE = Edit(
+    CAPTURE_THREAD, "lagom_store_release(&timeline.ending, 1u)", "lagom_store_relaxed(&timeline.ending, 1u)"
+)
+ENDING_LOAD = Edit(CAPTURE_THREAD, "lagom_load_acquire(&timeline.ending)", "lagom_load_relaxed(&timeline.ending)")
 OWNER_LOAD = Edit(
     TABLE,
     "if (lagom_load_acquire(&slot->state) == LAGOM_READY &&",

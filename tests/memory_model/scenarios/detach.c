@@ -14,7 +14,7 @@ static int turns;
     if ((void)(turn), ++turns == TURNS) return NULL
 
 #include "timeline/launches.c"
-#include "timeline/timeline.c"
+#include "timeline/capture_thread.c"
 
 #undef pthread_join
 #undef nanosleep
@@ -30,22 +30,22 @@ int lagom_kernel_ring_push(struct lagom_region *region, uint32_t process, const 
     (void)span;
     return 0;
 }
-void lagom_watcher_init(struct lagom_watcher *watcher, struct lagom_region *region, uint32_t process,
-                        lagom_timeline_push push)
+void lagom_cupti_control_init(struct lagom_cupti_control *control, struct lagom_region *region, uint32_t process,
+                              lagom_timeline_push push)
 {
-    (void)watcher;
+    (void)control;
     (void)region;
     (void)process;
     (void)push;
 }
-void lagom_watcher_turn(struct lagom_watcher *watcher)
+void lagom_cupti_control_step(struct lagom_cupti_control *control)
 {
-    (void)watcher;
+    (void)control;
 }
-void lagom_watcher_end(struct lagom_watcher *watcher) /* as far as it reads notes */
+void lagom_cupti_control_end(struct lagom_cupti_control *control) /* as far as it reads notes */
 {
     struct lagom_note note;
-    (void)watcher;
+    (void)control;
     ended = 1;
     missed = !lagom_note_take(&note) || note.serial != 7;
 }

@@ -1,4 +1,4 @@
-#include "timeline/timeline.h"
+#include "timeline/capture_thread.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 #include "protocol/lagom_atomic.h"
 #include "shm/ring.h"
-#include "timeline/watcher.h"
+#include "timeline/cupti_control.h"
 
 #define TURN_NS 5000000
 
@@ -20,7 +20,7 @@ static struct {
     bool running;
     bool registered; /* for the process's end */
     uint32_t ending; /* atomic */
-    struct lagom_watcher watcher;
+    struct lagom_cupti_control control;
 } timeline = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void push_alone(struct lagom_region *region, uint32_t process, const struct lagom_kernel_span *span)
@@ -28,15 +28,15 @@ static void push_alone(struct lagom_region *region, uint32_t process, const stru
     lagom_kernel_ring_push(region, process, span);
 }
 
-static void *watch(void *unused)
+static void *run_thread(void *unused)
 {
     const struct timespec turn = {.tv_nsec = TURN_NS};
     (void)unused;
     while (lagom_load_acquire(&timeline.ending) == 0) {
-        lagom_watcher_turn(&timeline.watcher);
+        lagom_cupti_control_step(&timeline.control);
         nanosleep(&turn, NULL);
     }
-    lagom_watcher_end(&timeline.watcher);
+    lagom_cupti_control_end(&timeline.control);
     return NULL;
 }
 
@@ -47,7 +47,7 @@ static bool start_thread(void)
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&timeline.thread, NULL, watch, NULL) == 0;
+    bool started = pthread_create(&timeline.thread, NULL, run_thread, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (started) {
         pthread_setname_np(timeline.thread, "lagom-timeline");
@@ -72,7 +72,7 @@ int lagom_timeline_attach(struct lagom_region *region, uint32_t process, lagom_t
         timeline.registered = atexit(at_exit) == 0;
     }
     if (!timeline.running || timeline.owner != getpid()) {
-        lagom_watcher_init(&timeline.watcher, region, process, push == NULL ? push_alone : push);
+        lagom_cupti_control_init(&timeline.control, region, process, push == NULL ? push_alone : push);
         lagom_store_release(&timeline.ending, 0u);
         timeline.owner = getpid();
         timeline.running = start_thread();

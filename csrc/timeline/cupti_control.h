@@ -1,13 +1,13 @@
-/* watcher.h - the state machine behind process.timeline_wanted: when to record, when to yield, when to come back.
+/* cupti_control.h - the state machine behind process.timeline_wanted: when to record, when to yield, when to come back.
  *
- * One turn is a few microseconds and is taken every 5 ms by the thread of timeline.c.
+ * One step is a few microseconds and is taken every 5 ms by the thread of capture_thread.c.
  */
-#ifndef LAGOM_WATCHER_H
-#define LAGOM_WATCHER_H
+#ifndef LAGOM_CUPTI_CONTROL_H
+#define LAGOM_CUPTI_CONTROL_H
 
 #include "timeline/reader.h"
 
-struct lagom_watcher {
+struct lagom_cupti_control {
     struct lagom_process *process;
     struct lagom_cupti cupti;
     struct lagom_reader reader;
@@ -23,13 +23,13 @@ struct lagom_watcher {
     uint64_t heard_ns;         /* when that was */
 };
 
-void lagom_watcher_init(struct lagom_watcher *watcher, struct lagom_region *region, uint32_t process,
-                        lagom_timeline_push push);
+void lagom_cupti_control_init(struct lagom_cupti_control *control, struct lagom_region *region, uint32_t process,
+                              lagom_timeline_push push);
 
-/* One turn. */
-void lagom_watcher_turn(struct lagom_watcher *watcher);
+/* One step. */
+void lagom_cupti_control_step(struct lagom_cupti_control *control);
 
 /* Off for good, at once. */
-void lagom_watcher_end(struct lagom_watcher *watcher);
+void lagom_cupti_control_end(struct lagom_cupti_control *control);
 
 #endif

@@ -1,4 +1,4 @@
-#include "tuner_plugin/timeline.h"
+#include "tuner_plugin/capture_client.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -65,7 +65,7 @@ static bool load(char *reason, size_t room)
     return false;
 }
 
-const char *lagom_kernels_open(struct lagom_region *region, uint32_t process)
+const char *lagom_capture_client_open(struct lagom_region *region, uint32_t process)
 {
     static char not_loaded[LAGOM_PATH_BYTES];
     if (!tried) {
@@ -80,7 +80,7 @@ const char *lagom_kernels_open(struct lagom_region *region, uint32_t process)
     return attached ? NULL : "no kernel timeline: its thread could not be started.";
 }
 
-void lagom_kernels_close(void)
+void lagom_capture_client_close(void)
 {
     if (attached) {
         library.detach();
@@ -95,42 +95,42 @@ static const struct library *loaded(void)
     return lagom_load_acquire(&usable);
 }
 
-void lagom_kernels_launch_begins(uint32_t slot)
+void lagom_capture_client_launch_begins(uint32_t slot)
 {
     if (loaded() != NULL) {
         library.launch_begins(slot);
     }
 }
 
-void lagom_kernels_launch_ends(void)
+void lagom_capture_client_launch_ends(void)
 {
     if (loaded() != NULL) {
         library.launch_ends();
     }
 }
 
-void lagom_kernels_launched(const struct lagom_kernel_span *collective)
+void lagom_capture_client_launched(const struct lagom_kernel_span *collective)
 {
     if (loaded() != NULL) {
         library.launched(collective);
     }
 }
 
-void lagom_kernels_asked(const struct lagom_kernel_span *call)
+void lagom_capture_client_asked(const struct lagom_kernel_span *call)
 {
     if (loaded() != NULL) {
         library.asked(call);
     }
 }
 
-void lagom_kernels_unreported(const struct lagom_kernel_span *call)
+void lagom_capture_client_unreported(const struct lagom_kernel_span *call)
 {
     if (loaded() != NULL) {
         library.unreported(call);
     }
 }
 
-void lagom_kernels_ran(const struct lagom_kernel_span *collective)
+void lagom_capture_client_ran(const struct lagom_kernel_span *collective)
 {
     if (loaded() != NULL) {
         library.ran(collective);
