@@ -12,9 +12,9 @@ static uint64_t now_for(struct lagom_comm_context *comm)
 
 static uint8_t all_flags(const struct lagom_call *call, const struct lagom_decision *decision, uint8_t flags)
 {
-    flags |= decision->place.in_program ? LAGOM_CALL_PROGRAM : 0;
+    flags |= decision->point.in_program ? LAGOM_CALL_PROGRAM : 0;
     flags |= decision->choice.candidate ? LAGOM_CALL_CANDIDATE : 0;
-    flags |= decision->place.transparent ? LAGOM_CALL_TRANSPARENT : 0;
+    flags |= decision->point.transparent ? LAGOM_CALL_TRANSPARENT : 0;
     flags |= call->registered ? LAGOM_CALL_REGISTERED : 0;
     return flags;
 }
@@ -33,9 +33,9 @@ static void push_record(struct lagom_comm_context *comm, const struct lagom_call
         .stock_protocol = stock->protocol,
         .flags = all_flags(call, decision, flags),
         .chosen = decision->choice.config,
-        .position = decision->place.position,
-        .iteration = decision->place.iteration,
-        .site = (uint16_t)decision->place.site,
+        .position = decision->point.position,
+        .iteration = decision->point.iteration,
+        .site = (uint16_t)decision->point.site,
         .pipe_ops = (uint16_t)call->pipe_ops,
     };
     lagom_call_ring_push(comm->region, comm->slot_index, &record);

@@ -151,11 +151,11 @@ static void follow_word(struct lagom_agreement *agreement, uint64_t word)
     agreement->seen_word = NO_WORD; /* look again at the next call */
 }
 
-__attribute__((noinline, cold)) static void attend(struct lagom_agreement *agreement, uint64_t word)
+__attribute__((noinline, cold)) static void poll_switch(struct lagom_agreement *agreement, uint64_t word)
 {
     uint64_t next_look = UINT64_MAX;
     if (agreement->replay != NULL) {
-        next_look = lagom_replay_attend(agreement->replay);
+        next_look = lagom_replay_poll_switch(agreement->replay);
         word = lagom_load_acquire(&agreement->shared->word); /* it may just have been ours to move */
     }
     follow_word(agreement, word);
@@ -167,11 +167,11 @@ static void look_up(struct lagom_agreement *agreement, uint32_t function, uint64
 {
     const struct lagom_rank_plan *mine = &agreement->plans[agreement->current];
     decision->epoch = mine->plan.epoch;
-    decision->place = lagom_cursor_advance(&agreement->cursor, &mine->plan, mine->failure, function, bytes);
-    decision->choice = lagom_choose(&mine->plan, &decision->place, decision->call, function, bytes);
-    if (__builtin_expect(decision->place.suspended_now, false)) {
+    decision->point = lagom_cursor_advance(&agreement->cursor, &mine->plan, mine->failure, function, bytes);
+    decision->choice = lagom_choose(&mine->plan, &decision->point, decision->call, function, bytes);
+    if (__builtin_expect(decision->point.suspended_now, false)) {
         lagom_store_relaxed(&agreement->slot->suspensions, agreement->cursor.suspensions);
-    } else if (decision->place.in_program && decision->place.position == 0) {
+    } else if (decision->point.in_program && decision->point.position == 0) {
         lagom_store_relaxed(&agreement->slot->iterations, (uint64_t)agreement->cursor.iteration);
     }
 }
@@ -196,12 +196,12 @@ struct lagom_decision lagom_agreement_decide(struct lagom_agreement *agreement, 
     struct lagom_decision decision = {.call = agreement->calls, .choice = {.config = LAGOM_CONFIG_STOCK}};
     uint64_t word = lagom_load_acquire(&agreement->shared->word); /* pairs with PREPARED and with every outcome */
     if (__builtin_expect(word != agreement->seen_word || decision.call >= agreement->wake_call, false)) {
-        attend(agreement, word);
+        poll_switch(agreement, word);
     }
     if (agreement->active) {
         look_up(agreement, function, bytes, &decision);
     } else {
-        decision.place.transparent = lagom_is_transparent(function, bytes) != 0;
+        decision.point.transparent = lagom_is_transparent(function, bytes) != 0;
     }
     publish_counter(agreement, function, bytes);
     return decision;

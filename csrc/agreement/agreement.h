@@ -49,7 +49,7 @@ struct lagom_agreement {
 struct lagom_decision {
     uint64_t call;
     uint64_t epoch; /* of the plan in force, 0 = stock */
-    struct lagom_place place;
+    struct lagom_program_point point;
     struct lagom_choice choice;
 };
 

@@ -107,7 +107,7 @@ static uint64_t look_at_outcome(struct lagom_replay *replay)
     return replay->agreement->calls + 1;
 }
 
-uint64_t lagom_replay_attend(struct lagom_replay *replay)
+uint64_t lagom_replay_poll_switch(struct lagom_replay *replay)
 {
     if (replay->agreement->calls < replay->next_look) {
         return replay->next_look;

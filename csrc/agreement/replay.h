@@ -45,6 +45,6 @@ bool lagom_replay_start(struct lagom_replay *replay, struct lagom_agreement *agr
                         const struct lagom_plan *content);
 
 /* One look; called by lagom_agreement_decide. Returns the next call at which it wants another, UINT64_MAX = never. */
-uint64_t lagom_replay_attend(struct lagom_replay *replay);
+uint64_t lagom_replay_poll_switch(struct lagom_replay *replay);
 
 #endif

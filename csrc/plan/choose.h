@@ -1,4 +1,4 @@
-/* choose.h - (plan, place, call) -> config. Pure; no memory but its arguments. */
+/* choose.h - (plan, point, call) -> config. Pure; no memory but its arguments. */
 #ifndef LAGOM_CHOOSE_H
 #define LAGOM_CHOOSE_H
 
@@ -22,7 +22,7 @@ struct lagom_choice {
  * The candidate is in force where the plan has one, call < end_call, the program is armed, and the block
  * (iteration / alternate_iterations) modulo 4 is 1 or 2: incumbent, candidate, candidate, incumbent cancels linear
  * drift. With position_count 0 there are no iterations: the candidate holds for the whole lease. */
-struct lagom_choice lagom_choose(const struct lagom_plan *plan, const struct lagom_place *place, uint64_t call,
+struct lagom_choice lagom_choose(const struct lagom_plan *plan, const struct lagom_program_point *point, uint64_t call,
                                  uint32_t function, uint64_t bytes);
 
 #define LAGOM_CONFIG_STOCK ((struct lagom_config){.algorithm = LAGOM_LEAVE, .protocol = LAGOM_LEAVE})

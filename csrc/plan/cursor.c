@@ -62,41 +62,42 @@ static void search(struct lagom_cursor *cursor, const struct lagom_plan *plan, c
     }
 }
 
-static void take_position(struct lagom_cursor *cursor, const struct lagom_plan *plan, struct lagom_place *place)
+static void take_position(struct lagom_cursor *cursor, const struct lagom_plan *plan, struct lagom_program_point *point)
 {
     if (cursor->position == 0) {
         begin_iteration(cursor, plan);
     }
-    place->in_program = true;
-    place->position = cursor->position;
-    place->site = plan->positions[cursor->position];
+    point->in_program = true;
+    point->position = cursor->position;
+    point->site = plan->positions[cursor->position];
     cursor->position = cursor->position + 1 == plan->position_count ? 0 : cursor->position + 1;
 }
 
 static void leave_program(struct lagom_cursor *cursor, const struct lagom_plan *plan, const uint16_t *failure,
-                          struct lagom_place *place, uint32_t function, uint64_t bytes)
+                          struct lagom_program_point *point, uint32_t function, uint64_t bytes)
 {
     cursor->armed = false;
     cursor->suspensions++;
-    place->suspended_now = true;
+    point->suspended_now = true;
     search(cursor, plan, failure, function, bytes);
 }
 
-struct lagom_place lagom_cursor_advance(struct lagom_cursor *cursor, const struct lagom_plan *plan,
-                                        const uint16_t failure[LAGOM_MAX_POSITIONS], uint32_t function, uint64_t bytes)
+struct lagom_program_point lagom_cursor_advance(struct lagom_cursor *cursor, const struct lagom_plan *plan,
+                                                const uint16_t failure[LAGOM_MAX_POSITIONS], uint32_t function,
+                                                uint64_t bytes)
 {
-    struct lagom_place place = {.armed = cursor->armed};
+    struct lagom_program_point point = {.armed = cursor->armed};
     if (lagom_is_transparent(function, bytes)) {
-        place.transparent = true;
+        point.transparent = true;
     } else if (cursor->armed && fits(site_at(plan, cursor->position), function, bytes)) {
-        take_position(cursor, plan, &place);
+        take_position(cursor, plan, &point);
     } else if (cursor->armed) {
-        place.armed = false;
-        leave_program(cursor, plan, failure, &place, function, bytes);
+        point.armed = false;
+        leave_program(cursor, plan, failure, &point, function, bytes);
     } else if (plan->position_count > 0) {
         search(cursor, plan, failure, function, bytes);
     }
-    place.iteration = cursor->iteration - (cursor->iteration > 0);
-    place.block = (uint8_t)cursor->block;
-    return place;
+    point.iteration = cursor->iteration - (cursor->iteration > 0);
+    point.block = (uint8_t)cursor->block;
+    return point;
 }

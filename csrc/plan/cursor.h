@@ -23,7 +23,7 @@ struct lagom_cursor {
 };
 
 /* What a call turned out to be. */
-struct lagom_place {
+struct lagom_program_point {
     bool in_program; /* position, site and iteration are valid */
     bool transparent;
     bool suspended_now; /* this very call broke the program */
@@ -37,7 +37,8 @@ struct lagom_place {
 /* failure[] is the KMP table of the plan's program: position_count entries, built once at acknowledge time. */
 void lagom_cursor_build(const struct lagom_plan *plan, uint16_t failure[LAGOM_MAX_POSITIONS]);
 void lagom_cursor_start(struct lagom_cursor *cursor, const struct lagom_plan *plan);
-struct lagom_place lagom_cursor_advance(struct lagom_cursor *cursor, const struct lagom_plan *plan,
-                                        const uint16_t failure[LAGOM_MAX_POSITIONS], uint32_t function, uint64_t bytes);
+struct lagom_program_point lagom_cursor_advance(struct lagom_cursor *cursor, const struct lagom_plan *plan,
+                                                const uint16_t failure[LAGOM_MAX_POSITIONS], uint32_t function,
+                                                uint64_t bytes);
 
 #endif

@@ -169,7 +169,7 @@ static void next_call(struct rank *rank, uint8_t pattern)
     struct lagom_decision decision = lagom_agreement_decide(&rank->agreement, function, bytes);
     EXPECT(decision.call == rank->calls);
     EXPECT(lagom_config_is_sound(&decision.choice.config));
-    EXPECT(!decision.place.in_program || decision.place.position < LAGOM_MAX_POSITIONS);
+    EXPECT(!decision.point.in_program || decision.point.position < LAGOM_MAX_POSITIONS);
     expect_agreed(rank->calls, &decision.choice.config);
     rank->calls++;
 }

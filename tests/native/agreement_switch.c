@@ -36,9 +36,9 @@ static void stock_before_anything(void)
 {
     fresh(2);
     struct lagom_decision decision = decide(&group, 0);
-    CHECK(decision.epoch == 0 && same_config(decision.choice.config, STOCK) && !decision.place.in_program);
+    CHECK(decision.epoch == 0 && same_config(decision.choice.config, STOCK) && !decision.point.in_program);
     CHECK_EQUAL(poll(), LAGOM_OUTCOME_COMMITTED);
-    CHECK(lagom_agreement_decide(group.rank[0], LAGOM_BROADCAST, MIB).place.transparent);
+    CHECK(lagom_agreement_decide(group.rank[0], LAGOM_BROADCAST, MIB).point.transparent);
 }
 
 static void from_the_agreed_call_on_and_not_one_earlier(void)

@@ -22,9 +22,9 @@ static void make_plan(uint32_t k, uint64_t end_call)
     lagom_cursor_build(&plan, failure);
 }
 
-static struct lagom_choice at_place(struct lagom_place place, uint64_t call, uint32_t function, uint64_t bytes)
+static struct lagom_choice at_point(struct lagom_program_point point, uint64_t call, uint32_t function, uint64_t bytes)
 {
-    return lagom_choose(&plan, &place, call, function, bytes);
+    return lagom_choose(&plan, &point, call, function, bytes);
 }
 
 static void order_of_blocks_is_abba(void)
@@ -35,8 +35,8 @@ static void order_of_blocks_is_abba(void)
     lagom_cursor_start(&cursor, &plan);
     for (uint64_t call = 0; call < 64; call++) {
         const struct lagom_site *site = &plan.sites[call % 2];
-        struct lagom_place place = lagom_cursor_advance(&cursor, &plan, failure, site->function, site->bytes);
-        struct lagom_choice choice = lagom_choose(&plan, &place, call, site->function, site->bytes);
+        struct lagom_program_point point = lagom_cursor_advance(&cursor, &plan, failure, site->function, site->bytes);
+        struct lagom_choice choice = lagom_choose(&plan, &point, call, site->function, site->bytes);
         CHECK(same_config(choice.config, choice.candidate ? site->candidate : site->incumbent));
         order[call / 2] = choice.candidate ? 'B' : 'A';
     }
@@ -46,51 +46,51 @@ static void order_of_blocks_is_abba(void)
 static void the_lease_ends_at_its_call(void)
 {
     make_plan(1, 50);
-    struct lagom_place place = {.in_program = true, .armed = true, .block = 1};
-    CHECK(at_place(place, 49, LAGOM_ALL_GATHER, MIB).candidate);
-    CHECK(!at_place(place, 50, LAGOM_ALL_GATHER, MIB).candidate);
-    CHECK_EQUAL(at_place(place, 50, LAGOM_ALL_GATHER, MIB).config.channels, 4);
-    CHECK_EQUAL(at_place(place, UINT64_MAX, LAGOM_ALL_GATHER, MIB).config.channels, 4);
+    struct lagom_program_point point = {.in_program = true, .armed = true, .block = 1};
+    CHECK(at_point(point, 49, LAGOM_ALL_GATHER, MIB).candidate);
+    CHECK(!at_point(point, 50, LAGOM_ALL_GATHER, MIB).candidate);
+    CHECK_EQUAL(at_point(point, 50, LAGOM_ALL_GATHER, MIB).config.channels, 4);
+    CHECK_EQUAL(at_point(point, UINT64_MAX, LAGOM_ALL_GATHER, MIB).config.channels, 4);
 }
 
 static void without_the_flag_there_is_no_candidate(void)
 {
     make_plan(1, 50);
     plan.flags = 0;
-    struct lagom_place place = {.in_program = true, .armed = true, .block = 1};
-    CHECK_EQUAL(at_place(place, 10, LAGOM_ALL_GATHER, MIB).config.channels, 4);
+    struct lagom_program_point point = {.in_program = true, .armed = true, .block = 1};
+    CHECK_EQUAL(at_point(point, 10, LAGOM_ALL_GATHER, MIB).config.channels, 4);
 }
 
 static void rules_serve_what_the_program_does_not(void)
 {
     make_plan(1, 1000);
-    struct lagom_place suspended = {.block = 1}, transparent = {.transparent = true, .armed = true, .block = 1};
-    struct lagom_choice choice = at_place(suspended, 10, LAGOM_ALL_REDUCE, MIB);
+    struct lagom_program_point suspended = {.block = 1}, transparent = {.transparent = true, .armed = true, .block = 1};
+    struct lagom_choice choice = at_point(suspended, 10, LAGOM_ALL_REDUCE, MIB);
     CHECK(choice.config.channels == 2 && !choice.candidate); /* a suspended program tries nothing */
-    choice = at_place(transparent, 10, LAGOM_ALL_REDUCE, 65536);
+    choice = at_point(transparent, 10, LAGOM_ALL_REDUCE, 65536);
     CHECK(choice.config.channels == 3 && choice.candidate);
-    CHECK_EQUAL(at_place(suspended, 10, LAGOM_BROADCAST, 16 * MIB).config.channels, 12);
-    CHECK(same_config(at_place(suspended, 10, LAGOM_ALL_REDUCE, 65535).config, STOCK));
-    CHECK(same_config(at_place(suspended, 10, LAGOM_ALL_GATHER, MIB).config, STOCK));
+    CHECK_EQUAL(at_point(suspended, 10, LAGOM_BROADCAST, 16 * MIB).config.channels, 12);
+    CHECK(same_config(at_point(suspended, 10, LAGOM_ALL_REDUCE, 65535).config, STOCK));
+    CHECK(same_config(at_point(suspended, 10, LAGOM_ALL_GATHER, MIB).config, STOCK));
 }
 
 static void the_first_rule_that_fits_wins(void)
 {
     make_plan(1, 1000);
     add_rule(&plan, LAGOM_ALL_REDUCE, 0, UINT64_MAX, 20);
-    struct lagom_place place = {0};
-    CHECK_EQUAL(at_place(place, 0, LAGOM_ALL_REDUCE, 8 * MIB).config.channels, 2); /* limits are inclusive */
-    CHECK_EQUAL(at_place(place, 0, LAGOM_ALL_REDUCE, 8 * MIB + 1).config.channels, 20);
-    CHECK_EQUAL(at_place(place, 0, LAGOM_ALL_REDUCE, 16 * MIB).config.channels, 12);
+    struct lagom_program_point point = {0};
+    CHECK_EQUAL(at_point(point, 0, LAGOM_ALL_REDUCE, 8 * MIB).config.channels, 2); /* limits are inclusive */
+    CHECK_EQUAL(at_point(point, 0, LAGOM_ALL_REDUCE, 8 * MIB + 1).config.channels, 20);
+    CHECK_EQUAL(at_point(point, 0, LAGOM_ALL_REDUCE, 16 * MIB).config.channels, 12);
 }
 
 static void without_a_program_the_candidate_holds_for_the_lease(void)
 {
     make_plan(0, 100);
     plan.position_count = 0;
-    struct lagom_place place = {0};
+    struct lagom_program_point point = {0};
     for (uint64_t call = 0; call < 200; call++) {
-        struct lagom_choice choice = at_place(place, call, LAGOM_ALL_REDUCE, MIB);
+        struct lagom_choice choice = at_point(point, call, LAGOM_ALL_REDUCE, MIB);
         CHECK(choice.candidate == (call < 100) && choice.config.channels == (call < 100 ? 3 : 2));
     }
 }
@@ -98,8 +98,8 @@ static void without_a_program_the_candidate_holds_for_the_lease(void)
 static void an_empty_plan_is_stock(void)
 {
     memset(&plan, 0, sizeof(plan));
-    struct lagom_place place = {0};
-    CHECK(same_config(at_place(place, 0, LAGOM_ALL_REDUCE, MIB).config, STOCK));
+    struct lagom_program_point point = {0};
+    CHECK(same_config(at_point(point, 0, LAGOM_ALL_REDUCE, MIB).config, STOCK));
 }
 
 int main(void)

@@ -28,25 +28,25 @@ static void start(const char *program, uint32_t k, uint32_t flags)
     lagom_cursor_start(&cursor, &plan);
 }
 
-static struct lagom_place call(uint32_t function, uint64_t bytes)
+static struct lagom_program_point call(uint32_t function, uint64_t bytes)
 {
     return lagom_cursor_advance(&cursor, &plan, failure, function, bytes);
 }
 
-static struct lagom_place letter(char name)
+static struct lagom_program_point letter(char name)
 {
     const struct lagom_site *site = &plan.sites[name - 'a'];
     return call(site->function, site->bytes);
 }
 
-/* Makes the calls; the last one's place. */
-static struct lagom_place letters(const char *names)
+/* Makes the calls; the last one's point. */
+static struct lagom_program_point letters(const char *names)
 {
-    struct lagom_place place = {0};
+    struct lagom_program_point point = {0};
     for (; *names != '\0'; names++) {
-        place = letter(*names);
+        point = letter(*names);
     }
-    return place;
+    return point;
 }
 
 static void an_armed_program_is_followed(void)
@@ -54,11 +54,11 @@ static void an_armed_program_is_followed(void)
     start("aab", 1, 0);
     for (uint32_t iteration = 0; iteration < 10; iteration++) {
         for (uint32_t position = 0; position < 3; position++) {
-            struct lagom_place place = letter(position == 2 ? 'b' : 'a');
-            CHECK(place.in_program && place.armed && !place.transparent && !place.suspended_now);
-            CHECK_EQUAL(place.position, position);
-            CHECK_EQUAL(place.iteration, iteration);
-            CHECK_EQUAL(place.site, position == 2 ? 1 : 0);
+            struct lagom_program_point point = letter(position == 2 ? 'b' : 'a');
+            CHECK(point.in_program && point.armed && !point.transparent && !point.suspended_now);
+            CHECK_EQUAL(point.position, position);
+            CHECK_EQUAL(point.iteration, iteration);
+            CHECK_EQUAL(point.site, position == 2 ? 1 : 0);
         }
     }
     CHECK_EQUAL(cursor.suspensions, 0);
@@ -68,8 +68,8 @@ static void transparent_calls_do_not_advance(void)
 {
     start("ab", 1, 0);
     letter('a');
-    struct lagom_place place = call(SMALL);
-    CHECK(place.transparent && !place.in_program && place.armed);
+    struct lagom_program_point point = call(SMALL);
+    CHECK(point.transparent && !point.in_program && point.armed);
     CHECK(call(BROADCAST).transparent && call(LAGOM_REDUCE, 64 * MIB).transparent);
     CHECK(call(LAGOM_ALL_REDUCE, LAGOM_TRANSPARENT_BELOW_BYTES - 1).transparent);
     CHECK_EQUAL(letter('b').position, 1);
@@ -81,14 +81,14 @@ static void a_mismatch_suspends_and_one_period_arms_again(void)
 {
     start("aab", 1, 0);
     letters("aab");
-    struct lagom_place place = letters("aac");
-    CHECK(place.suspended_now && !place.in_program && !place.armed);
+    struct lagom_program_point point = letters("aac");
+    CHECK(point.suspended_now && !point.in_program && !point.armed);
     CHECK_EQUAL(cursor.suspensions, 1);
-    place = letters("aab"); /* this period is only looked at */
-    CHECK(!place.in_program && !place.suspended_now && cursor.armed);
-    place = letter('a');
-    CHECK(place.in_program && place.position == 0);
-    CHECK_EQUAL(place.iteration, 2);
+    point = letters("aab"); /* this period is only looked at */
+    CHECK(!point.in_program && !point.suspended_now && cursor.armed);
+    point = letter('a');
+    CHECK(point.in_program && point.position == 0);
+    CHECK_EQUAL(point.iteration, 2);
 }
 
 /* An evaluation with the same sizes, any number of them, costs a period and never the phase. */
@@ -101,8 +101,8 @@ static void irregular_phases_end(void)
             letter((char)('a' + next_random(&seed) % 3));
         }
         letters("caaabbc"); /* c ends whatever period was begun */
-        struct lagom_place place = letters("a");
-        CHECK(place.in_program && place.position == 0);
+        struct lagom_program_point point = letters("a");
+        CHECK(point.in_program && point.position == 0);
         letters("aabbc");
     }
 }
@@ -126,9 +126,9 @@ static void searching_finds_the_phase(void)
     start("aab", 1, LAGOM_PLAN_START_SEARCHING);
     CHECK(!letters("abaaaa").in_program); /* more a's before than the program has */
     CHECK(!letter('b').in_program && cursor.armed);
-    struct lagom_place place = letter('a');
-    CHECK(place.in_program && place.position == 0);
-    CHECK_EQUAL(place.iteration, 0);
+    struct lagom_program_point point = letter('a');
+    CHECK(point.in_program && point.position == 0);
+    CHECK_EQUAL(point.iteration, 0);
     CHECK_EQUAL(cursor.suspensions, 0);
 }
 
@@ -159,8 +159,8 @@ static void one_position(void)
 static void without_a_program_nothing_is_armed(void)
 {
     start("", 1, 0);
-    struct lagom_place place = letters("abc");
-    CHECK(!place.in_program && !place.armed && !place.suspended_now && cursor.suspensions == 0);
+    struct lagom_program_point point = letters("abc");
+    CHECK(!point.in_program && !point.armed && !point.suspended_now && cursor.suspensions == 0);
 }
 
 /* Blocks of k iterations count 0, 1, 2, 3, 0 ... */
@@ -239,8 +239,8 @@ static void random_calls_agree_with_the_definition(void)
                 size_t at = naive.armed ? naive.length : n % strlen(program);
                 char name = follow ? program[at] : (char)('a' + next_random(&seed) % 3);
                 bool in_program = naive_call(&naive, program, name);
-                struct lagom_place place = letter(name);
-                CHECK_EQUAL(place.in_program, in_program);
+                struct lagom_program_point point = letter(name);
+                CHECK_EQUAL(point.in_program, in_program);
                 CHECK_EQUAL(cursor.armed, naive.armed);
                 CHECK_EQUAL(cursor.iteration, naive.iteration);
             }
@@ -263,8 +263,8 @@ static void it_is_a_pure_function_of_the_calls(void)
                 function = expected->function;
                 bytes = expected->bytes;
             }
-            struct lagom_place mine = call(function, bytes);
-            struct lagom_place theirs = lagom_cursor_advance(&other, &plan, failure, function, bytes);
+            struct lagom_program_point mine = call(function, bytes);
+            struct lagom_program_point theirs = lagom_cursor_advance(&other, &plan, failure, function, bytes);
             CHECK(mine.in_program == theirs.in_program && mine.position == theirs.position && mine.site == theirs.site);
             CHECK(mine.iteration == theirs.iteration && mine.block == theirs.block && mine.armed == theirs.armed);
             CHECK(memcmp(&cursor, &other, sizeof(cursor)) == 0);

@@ -31,7 +31,7 @@ void scenario_thread(unsigned thread)
     }
     for (int looks = 0; looks < LOOKS && replays[0].state == LAGOM_REPLAY_OPEN; looks++) {
         replays[0].next_look = 0;
-        lagom_replay_attend(&replays[0]);
+        lagom_replay_poll_switch(&replays[0]);
     }
 }
 

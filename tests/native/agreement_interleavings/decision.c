@@ -8,7 +8,7 @@
 static uint8_t chosen_channels(uint8_t body, uint8_t start, uint8_t call)
 {
     static struct lagom_plan plan = {.flags = LAGOM_PLAN_HAS_CANDIDATE, .rule_count = 1};
-    const struct lagom_place nowhere = {0};
+    const struct lagom_program_point nowhere = {0};
     plan.start_call = start;
     plan.end_call = (uint64_t)start + LEASE_CALLS;
     plan.rules[0] = (struct lagom_rule){.bytes_max = UINT64_MAX, .function = LAGOM_ANY_FUNCTION};
