@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from lagom.errors import UsageError
 
-#: Never open to all, whatever the umask: what lies in a log folder is believed.
+#: Never writable by all, whatever the umask: the content of a log folder is trusted.
 FOLDER_MODE = 0o775
 LARGEST_READ = 1 << 20
 _LINKS = 8

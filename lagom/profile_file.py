@@ -37,7 +37,7 @@ class BadProfile(LagomError):
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a profile is good for; a zero or empty field is not compared."""
+    """The jobs that a profile is valid for; a zero or empty field is not compared."""
 
     nccl_version: int = 0
     ranks: int = 0
@@ -95,7 +95,7 @@ def write_profile(
     environment: Mapping[str, str] | None = None,
     evidence: Iterable[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the whole file, then put it in place in one step: a reader never meets half a profile.
+    """Write the whole file, then put it in place in one step: no reader sees an incomplete profile.
 
     ``environment``: what the job must be started with; raises BadEnvironment for what no profile may ask for.
     ``evidence``: what `lagom report` tells of how the configs were found, one JSON object a line.
@@ -103,9 +103,9 @@ def write_profile(
     needs = list(_environment_lines(environment or {}))
     comments = [f"# {printable(line)}" for line in remark.splitlines()]
     body = itertools.chain.from_iterable(section.lines() for section in sections)
-    proofs = [EVIDENCE + json.dumps(one, separators=(",", ":")) for one in evidence]
+    evidence_lines = [EVIDENCE + json.dumps(one, separators=(",", ":")) for one in evidence]
     title = f"lagom-profile {WITH_ENVIRONMENT if needs else FORMAT}"
-    text = "\n".join([title, *comments, *fingerprint.lines(), *needs, *body, *proofs]) + "\n"
+    text = "\n".join([title, *comments, *fingerprint.lines(), *needs, *body, *evidence_lines]) + "\n"
     write_whole(path, text)
 
 
@@ -187,7 +187,7 @@ def _loaded(path: Path) -> Iterator[Any]:
 
 
 def _bad_profile(path: Path, error: Any) -> BadProfile:
-    """What the C side said of a profile it could not load, with the profile named once: some of it begins with that."""
+    """The C half's reason, with the profile named once: some reasons begin with its name."""
     said = ffi.string(error)
     named = b"the profile " + os.fsencode(path) + b" "
     reason = b"it " + said[len(named) :] if said.startswith(named) else said

@@ -1,4 +1,4 @@
-"""The nouns everything else speaks of: functions, configs, sites, problems, assignments, samples.
+"""Values that all packages share: functions, configs, sites, problems, assignments, samples.
 
 Plain frozen values, no behaviour beyond their own arithmetic. Sizes are bytes, times are nanoseconds unless a name says
 otherwise. The numbering of the enums is NCCL's (stable 2.19..2.32) and that of ``csrc/protocol/lagom_protocol.h``.
@@ -98,7 +98,7 @@ class Site:
     """Calls that share one config because they play the same part in an iteration.
 
     ``index`` is the site's place in the plan and in every :class:`Assignment`. ``context`` is ``"exposed"``,
-    ``"hidden"`` or ``""`` where the timeline has not said.
+    ``"hidden"`` or ``""`` where no timeline was recorded.
     """
 
     index: int

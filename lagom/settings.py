@@ -49,7 +49,7 @@ SETTINGS = (
         "those of LAGOM_PROFILE, without a controller (on NCCL 2.21 to 2.26 its size rules, or those of LAGOM_SET; "
         "nothing else can be done there). `auto`: replay if LAGOM_PROFILE names a profile that fits this job, else "
         "tune (what must fit are NCCL, GPU and ranks: a job that makes other calls than the profile's runs stock, and "
-        "is told so).",
+        "the log says so).",
         choices=("auto", "tune", "replay", "off"),
     ),
     Setting(

@@ -1,4 +1,4 @@
-"""What a job does over and over: its period, its positions, its sites."""
+"""The calls that a job repeats in every iteration: its period, positions and sites."""
 
 from lagom.program.confirmation import ProgramConfirmation
 from lagom.program.detect import CallHistory, Program, find_latest_start, find_positions, find_program

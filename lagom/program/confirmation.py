@@ -1,5 +1,5 @@
-"""When what repeats is believed to be an iteration: once it has repeated often enough, counted over more calls than
-are remembered, for some iterations are so long that only three of them fit there."""
+"""When a sequence that repeats is confirmed as an iteration: after enough repetitions. They are counted over more calls
+than the history holds, since some iterations are so long that only three of them fit into it."""
 
 from __future__ import annotations
 
@@ -9,40 +9,41 @@ from lagom.program.detect import HISTORY_CALLS, STEADY, CallHistory, Program, fi
 from lagom.program.period import explained_by, is_layer_like, is_rotation
 from lagom.records import Function
 
-#: A program that has changed so often while it was learnt does not settle.
+#: A program that changed so often while it was learnt is given up.
 CHANGES = 12
-#: What looks like a layer may be one until it was seen in so many calls, or for so long (ns), for each iteration that
-#: is asked for: large models make 300 to 600 calls a step, and few steps take 20 s. A first step may, but not evenly;
-#: what is uneven is watched five times as long.
+#: What looks like a layer may be one until it was seen in so many calls, or for so long (ns), per iteration asked for:
+#: large models make 300 to 600 calls a step, and few steps take 20 s. A first step may, but its layers differ in
+#: length;
+#: such a sequence must repeat for five times as long.
 LAYER_CALLS, LAYER_NS, UNEVEN = 200, 1e9, 5
 
 
 @dataclass(slots=True)
 class ProgramConfirmation:
-    """Asked at each look at one communicator's history; ``asked`` is how many iterations must have been seen.
+    """Called with one communicator's history again and again; ``asked``: iterations that must have been seen.
 
-    A program was found already when half of the calls that show it had been seen: a run of equal gathers inside the
-    first forward pass also repeats for a while. One that stands for more than the run it was found in needs no such
-    proof. What may be a layer must go on for longer: a whole first step may hold nothing else.
+    A program is confirmed when it was already found with half of its calls: a run of equal gathers inside the first
+    forward pass also repeats for a while. One that explains only part of the history (the rest is irregular) needs no
+    such check. What may be a layer must repeat for longer: a whole first step may consist of it.
     """
 
     asked: int
     _suspected: tuple[tuple[Function, int], ...] = ()  # positions
     _suspected_at: int = 0  # calls seen when it was first found
-    _repeated: int = 0  # counted calls that it explains, up to the newest look, without a break
+    _repeated: int = 0  # counted calls that it explains without a break, up to the newest call
     _newest: int = -1  # number of the newest call of that look
     _changes: int = 0
-    _in_sight: bool = True
+    _found: bool = True
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing is in sight that may come to be believed, or ever another program."""
-        return not self._in_sight or self._changes > CHANGES
+        """Whether no program was found that may be confirmed later, or a different one each time."""
+        return not self._found or self._changes > CHANGES
 
     def look(self, history: CallHistory) -> Program | None:
-        """The program of the history, once it is believed."""
+        """The program of the history, once it is confirmed."""
         program = find_program(history)
-        self._in_sight = program is not None
+        self._found = program is not None
         if program is None:
             return None
         self._suspect(program)
@@ -55,7 +56,7 @@ class ProgramConfirmation:
         return program if seen >= self.asked else None
 
     def _suspect(self, program: Program) -> None:
-        """Where position 0 comes to lie elsewhere, little was seen of it yet; but it is no other program."""
+        """A program that only begins at another position 0 is the same one; its calls are counted anew."""
         if not is_rotation(program.positions, self._suspected):
             self._repeated = 0
             self._changes += 1
@@ -63,7 +64,7 @@ class ProgramConfirmation:
             self._suspected, self._suspected_at = program.positions, program.calls_seen
 
     def _count(self, program: Program, history: CallHistory) -> None:
-        """What the program explains now goes on from what it did at the last look if both share an iteration."""
+        """Add to the calls explained before if these share a whole iteration with them; else count anew."""
         counted, period = history.counted(), len(program.positions)
         explained = explained_by([history.shapes[i] for i in counted], period)
         fresh = sum(history.numbers[i] > self._newest for i in counted)
@@ -73,10 +74,10 @@ class ProgramConfirmation:
 
 
 def _may_be_layer(program: Program, iterations: int) -> bool:
-    """Whether the program is so short that it may be a layer of a pass, the step's pause still to come. ``iterations``
-    is how often it is asked to repeat, were it none.
+    """Whether the program is so short that it may be a layer of the first step. ``iterations``: how often it must
+    repeat.
 
-    In the first step of tensor parallelism, slow and irregular, one layer after the other looks like an iteration.
+    In the first step of tensor parallelism, which is slow and irregular, each layer looks like an iteration.
     """
     if not is_layer_like(program.positions):
         return False

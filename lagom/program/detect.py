@@ -1,4 +1,4 @@
-"""From call records to a program: what one communicator's iteration consists of, and where it begins."""
+"""From call records to a program: the calls of one communicator's iteration, and where it begins."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def is_transparent(function: int, size: int) -> bool:
 
 
 def find_program(history: CallHistory) -> Program | None:
-    """The program behind a history, or ``None`` while it has none that can be believed.
+    """The program behind a history, or ``None`` if no period explains enough of it.
 
     Where something irregular lies in the history, the program of the unbroken run after it, if that is long. The same
     where the period found holds many iterations and an evaluation; but layers within an iteration are no iterations:

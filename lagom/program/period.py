@@ -1,6 +1,6 @@
 """The period of a call sequence: the smallest one that explains it, and the multiple of it that also repeats in time.
 
-Two traps decide the rules (pitfalls S1-24, S1-25). A backward pass ``ARARAR...`` looks like period 2 for a while, so a
+Two cases decide the rules. A backward pass ``ARARAR...`` looks like period 2 for a while, so a
 period must explain most of what was seen, not just the last few calls. And gradient accumulation repeats the calls of a
 micro-batch K times though only every K-th carries the optimiser, so durations must be stationary too.
 

@@ -1,8 +1,8 @@
 """Sites: which positions of a program share one config.
 
-Calls of one function and size form a site; where the timeline has said how much of each position's communication was
-hidden behind compute, exposed and hidden ones are told apart: the exposed call wants every channel, the hidden one does
-not. Sites that move next to nothing are left to NCCL, so the search pays only for what can matter.
+Calls of one function and size form a site; where the timeline shows how much of each position's communication is hidden
+behind compute, exposed and hidden positions are different sites: an exposed call needs every channel, a hidden one does
+not. Sites with hardly any bytes are left to NCCL, so that no search time is spent on them.
 """
 
 from __future__ import annotations

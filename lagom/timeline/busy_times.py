@@ -89,9 +89,9 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 def hidden_by_position(
     tables: Sequence[KernelTable], calls: Sequence[NDArray[Any]], slots: Sequence[int], period: int
 ) -> Floats:
-    """Share of each position's communication time with compute beside it, 0 .. 1: the median over ranks and
-    iterations, NaN for a position of which no kernel was seen. This tells an exposed site from a hidden one; sizes
-    cannot: the first AllGather of an FSDP pass is as large as the others and has nothing to hide behind.
+    """Share of each position's communication time with compute beside it, 0 .. 1: the median over ranks and iterations,
+    NaN for a position of which no kernel was seen. This separates exposed sites from hidden ones; sizes do not: the
+    first AllGather of an FSDP pass is as large as the others, and no compute runs beside it.
 
     ``tables[r]`` and ``calls[r]`` are rank r's kernels and call records (with ``position``) of the communicator that is
     ``slots[r]`` in its table. Kernels that cannot be joined to a call do not count, nor do calls past the period.

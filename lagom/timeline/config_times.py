@@ -1,11 +1,11 @@
 """The iterations of a recorded tuning run under one config after another, and X, Y and Z of each overlap pattern there.
 
-A window alternates between two assignments every few iterations, so a recording is a patchwork. The call records say
-what each call ran with; an iteration belongs to an assignment if all its calls do and those of the iteration before it
-did, too: the first one after a change still has kernels of the old beside it.
+A window alternates between two assignments every few iterations, so a recording is a mixture of both. The call records
+name the config of each call; an iteration belongs to an assignment if all its calls do and those of the iteration
+before it did, too: the first one after a change still has kernels of the old config beside it.
 
-Groups are cut once, on the stock timeline, and stay: cut anew under each config, runs of communication that grow
-together would change the patterns from candidate to candidate. So a cut is remembered by *positions* of the program
+Groups are cut once, on the stock timeline. If they were cut under each config, runs of communication that merge would
+change the patterns from candidate to candidate. So a cut is stored as *positions* of the program
 (which call begins each group), and an iteration under any config is cut where the kernels of these calls start.
 """
 
@@ -25,7 +25,7 @@ from lagom.timeline.job_profile import Profile
 from lagom.timeline.kernel_table import KernelTable
 from lagom.wire.layout import CALL_APPLIED, CALL_PROGRAM, LEAVE
 
-#: Iterations taken at most, and at least: with fewer nothing can be told from noise.
+#: Iterations taken at most, and at least: with fewer, differences are lost in noise.
 MOST, LEAST = 40, 4
 _ORIGIN = 1_000_000_000
 

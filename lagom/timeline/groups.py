@@ -32,9 +32,9 @@ SAME_COMPUTE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SiteView:
-    """Calls that play the same part. ``function`` is NO_FUNCTION for point-to-point; ``bytes`` 0 where unknown;
+    """Calls that share a config. ``function`` is NO_FUNCTION for point-to-point; ``bytes`` 0 where unknown;
     ``hidden`` the share of its time with compute beside it; ``context`` as in :class:`lagom.records.Site`; ``apart``
-    what tells it from others that read alike."""
+    what separates it from others of the same name."""
 
     index: int
     function: int
@@ -177,7 +177,7 @@ def _sites(
                  float(hidden[site_of == index].mean()))
         for index, (function, size, slot, behind, _) in enumerate(distinct)
     ]  # fmt: skip
-    return _told_apart(sites), site_of
+    return _with_unique_names(sites), site_of
 
 
 def _contexts(keys: Sequence[tuple[int, int, int, int, bool]]) -> list[str]:
@@ -187,8 +187,8 @@ def _contexts(keys: Sequence[tuple[int, int, int, int, bool]]) -> list[str]:
     return [f"hidden{letters[behind.index(key[3])]}" if key[4] else "exposed" for key in keys]
 
 
-def _told_apart(sites: Sequence[SiteView]) -> tuple[SiteView, ...]:
-    """Those that would read alike with what tells them apart: the exact size, or the slot."""
+def _with_unique_names(sites: Sequence[SiteView]) -> tuple[SiteView, ...]:
+    """Sites of the same name, with the exact size or the slot added to it."""
     sizes: dict[str, set[int]] = {}
     slots: dict[str, set[int]] = {}
     for site in sites:
@@ -200,7 +200,7 @@ def _told_apart(sites: Sequence[SiteView]) -> tuple[SiteView, ...]:
 
 
 def describe_pattern(groups: Groups, pattern: int, most: int = 4) -> str:
-    """A pattern in words: its sites in order, equal neighbours counted, at most ``most`` of them spelled out."""
+    """A pattern in words: its sites in order, equal neighbours counted, at most ``most`` of them named."""
     names = [str(groups.sites[site]) for site in groups.patterns[pattern]]
     parts = [(name, len(list(same))) for name, same in groupby(names)]
     spelled = [f"{count}× {name}" if count > 1 else name for name, count in parts[:most]]

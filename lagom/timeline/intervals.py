@@ -61,7 +61,7 @@ def intersect(a: IntervalSet, b: IntervalSet) -> IntervalSet:
 
 
 def before(intervals: IntervalSet, times: Nanoseconds) -> Nanoseconds:
-    """How much of the set lies before each of ``times``: the primitive that makes every other length cheap.
+    """How much of the set lies before each of ``times``, ns; all other lengths are computed from this.
 
     The part of the set within ``[u, v)`` is ``before(set, v) - before(set, u)``. Shape of ``times``, ns.
     """

@@ -1,4 +1,4 @@
-"""From kernel tables to everything a report shows: one call, plain numbers out.
+"""From kernel tables to everything that a report shows.
 
 ``profile(tables)`` is what ``lagom profile`` prints, draws and writes; the controller uses the parts directly.
 """
@@ -70,7 +70,7 @@ class SiteRow:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A job's timeline, digested. ``ranks[shown]`` is the rank that pictures and patterns are of: the one with the
+    """The overlap of a job. ``ranks[shown]`` is the rank that pictures and patterns are of: the one with the
     median step. Times in ns; ``z``, ``x``, ``y`` are medians over steps of the ranks together, ``own_x``,
     ``overlap_ratio``, ``exposed`` and ``idle`` of the rank shown; shares are of 1. What cannot be seen is NaN: without
     compute kernels everything but Z and X."""
@@ -121,7 +121,7 @@ def profile(
 
     ``reference``: the same job's kernels with little or no communication, of the same ranks or of one for all; for
     kernels that always have communication beside them in ``tables``. ``calls``: what the ranks' communicators were
-    called for, to say how many kernels can be told which call they belong to.
+    called for, to count the kernels whose call is known.
     """
     if not tables or not any(len(table) for table in tables):
         z = z_by_calls(calls or {})
@@ -164,7 +164,7 @@ def profile(
 
 
 def _without_compute(found: Profile) -> Profile:
-    """The same where only NCCL's kernels were recorded: what would take compute to know is not known, and not 0."""
+    """The same with NaN for what cannot be known: only NCCL's kernels were recorded."""
     nan = math.nan
     unknown = ContentionOverhead(nan, nan, nan, nan, nan, nan, nan)
     return replace(
@@ -279,7 +279,7 @@ def _notes(ranks: Sequence[RankTimeline], overheads: Sequence[ContentionOverhead
 
 
 def _reference_notes(contention: Contention) -> list[str]:
-    """What was taken from a reference trace, and what speaks against it."""
+    """What was taken from a reference trace, and its limits."""
     from_trace = contention.from_trace
     if from_trace is None:
         return []

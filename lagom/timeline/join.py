@@ -1,4 +1,4 @@
-"""Which kernel belongs to which call: exact where the call is named, by order with checks otherwise, never guessed.
+"""Which kernel belongs to which call: by number where the span names the call, else by order, with checks.
 
 Two sides: communication kernels (spans on streams) and calls (one counted ``getCollInfo`` of one communicator each).
 The correspondence is not one to one: NCCL hands its tuner *one* call with the summed size for several collectives of a
@@ -25,7 +25,7 @@ from lagom.timeline.kernel_table import KERNEL_RING, NO_CALL, KernelTable
 
 P2P = "point-to-point: NCCL does not ask its tuner"
 SYMMETRIC = "symmetric-memory kernel: NCCL does not ask its tuner"
-UNKNOWN_FUNCTION = "the kernel's name says no collective"
+UNKNOWN_FUNCTION = "the kernel's name names no collective"
 NO_SUCH_CALL = "the call's record was dropped or lies outside the window"
 FUNCTION_DIFFERS = "the call is of another function"
 BYTES_DIFFER = "sizes do not add up"

@@ -1,13 +1,14 @@
-"""What a kernel's name says: a readable spelling, communication or compute, which collective, which sort of work.
+"""What a kernel's name shows: a readable spelling, communication or compute, which collective, which sort of work.
 
 CUPTI gives mangled names, Kineto demangled ones, our text dumps mangled ones cut at 60 characters. :func:`plain_name`
 brings all to one spelling, :func:`label` makes it short enough for a table, :func:`family` says what sort of work it
-is. A name is a hint, never a fact: `ncclDevKernel_AllGather_RING_LL` is NCCL's one AllGather kernel and usually runs
+is. A name can mislead: `ncclDevKernel_AllGather_RING_LL` is NCCL's only AllGather kernel and usually runs
 SIMPLE.
 
 The classes (:class:`KernelKind`) are those of HolisticTraceAnalysis (``nccl…Kernel`` is communication; memory copies
-are neither communication nor compute), so that both tools speak of the same X and Y; ours also tells collectives, which
-NCCL asks its tuner about, from point-to-point, which it does not. Done once per distinct name, never per kernel.
+are neither communication nor compute), so that both tools compute the same X and Y; here collectives, which NCCL asks
+its tuner about, are also separated from point-to-point, which it does not. Done once per distinct name, never per
+kernel.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _FUNCTIONS = (
 )
 
 _LENGTH = re.compile(r"\d+")
-_LONGEST_LENGTH = 9  # digits; more are no length but damage
+_LONGEST_LENGTH = 9  # digits; a longer number is damage
 _ANONYMOUS = re.compile(r"^_GLOBAL__N_")
 _FILE_OF_ANONYMOUS = re.compile(r"^_GLOBAL__N__[0-9a-f]+_\d+_(\w+?)_c(?:u|$)")
 _TRAILING_HASH = re.compile(r"[_.][0-9a-f]{8,}.*$")
@@ -119,10 +120,10 @@ def kind_of(name: str) -> KernelKind:
 
 
 def function_of(name: str) -> int:
-    """The collective that a kernel or operation name speaks of, as :class:`Function`; :data:`NO_FUNCTION` if none."""
+    """The collective that a kernel or operation name names, as :class:`Function`; :data:`NO_FUNCTION` if none."""
     return next((int(function) for pattern, function in _FUNCTIONS if pattern.search(plain_name(name))), NO_FUNCTION)
 
 
 def is_symmetric(name: str) -> bool:
-    """A symmetric-memory kernel: launched without NCCL asking its tuner (facts: ``ncclSymk…``)."""
+    """A symmetric-memory kernel: ``ncclSymk…``, launched without NCCL asking its tuner."""
     return plain_name(name).startswith("ncclSym")

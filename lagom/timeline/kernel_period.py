@@ -31,7 +31,7 @@ _MAX_REPEATS, _MAX_EXTRA, _MAX_EXTRA_TIME = 10, 8, 0.01
 _MIN_STEP = 8
 
 
-#: A stream with less of the rank's busy time has no say in what the period is.
+#: A stream with less of the rank's busy time does not decide the period.
 _MIN_STREAM_SHARE = 0.01
 
 
@@ -46,7 +46,7 @@ class RepeatedRun(NamedTuple):
 def signatures(table: KernelTable, exact: bool = True) -> NDArray[np.int64]:
     """A code for each kernel, equal for equal (name, grid, grid's x, block); of communication: (name, function,
     message size), because its grid and block are what tuning changes from one step to the next, and NCCL's own events
-    tell no name. Not ``exact``: neither grids nor sizes count."""
+    have no name. Not ``exact``: neither grids nor sizes count."""
     code = table.name.astype(np.int64)
     compute = ~table.is_communication
     shapes = (table.grid * compute, table.channels * compute, table.block * compute, table.bytes)

@@ -51,7 +51,7 @@ class KernelTable:
     """Kernels of one rank (one process, one GPU); all arrays have one entry a kernel, in order of start.
 
     ``grid`` is the number of thread blocks (0 where unknown), ``channels`` the grid's x (of NCCL's kernels: the
-    channels that really ran), ``name`` an index into ``names``; ``slot`` tells communicators apart and ``call`` is the
+    channels that really ran), ``name`` an index into ``names``; ``slot`` is the communicator and ``call`` is the
     number on it, both -1 where unknown; ``bytes`` as NCCL's tuner counts them, 0 where unknown. ``sms`` of the GPU, 0
     where unknown.
     """
@@ -181,7 +181,7 @@ def _clean(columns: dict[str, NDArray], malformed: int) -> tuple[dict[str, NDArr
     out_of_order = _descents(start[keep], columns["stream"][keep])
     order = keep[np.lexsort([columns[key][keep] for key in ("call", "grid", "name", "stream", "end", "start")])]
     columns = {key: values[order] for key, values in columns.items()}
-    twins = _twins(columns)
+    twins = _duplicates(columns)
     columns = {key: values[~twins] for key, values in columns.items()}
     faults = Faults(
         malformed=malformed,
@@ -195,7 +195,7 @@ def _clean(columns: dict[str, NDArray], malformed: int) -> tuple[dict[str, NDArr
     return columns, faults
 
 
-def _twins(columns: dict[str, NDArray]) -> NDArray[np.bool_]:
+def _duplicates(columns: dict[str, NDArray]) -> NDArray[np.bool_]:
     """Rows equal in every column to the row before; the sort has put them side by side."""
     twin = np.zeros(columns["start"].size, bool)
     if twin.size > 1:

@@ -30,7 +30,7 @@ class TraceError(LagomError):
     """A trace file that cannot be read as what it claims to be."""
 
 
-#: Rank of a table whose trace does not say it.
+#: Rank of a table whose trace does not name it.
 NO_RANK = -1
 #: Larger numbers are damage: ns since 1970 reach it in the year 2116, and two of them still add up in 64 bits.
 _LARGEST = 2**62
@@ -167,7 +167,8 @@ def _intern(values: Sequence[str], keep_order: bool = False) -> tuple[tuple[str,
 
 
 def _rank(document: dict[str, Any], device: int, alone: bool) -> int:
-    """As the trace says it, else the GPU's number; of a lone GPU 0 that means nothing, each process may call its so."""
+    """As in the trace, else the GPU's number; unknown for a single GPU 0, since every process may call its own GPU
+    0."""
     if not alone:
         return device
     info = document.get("distributedInfo")

@@ -1,7 +1,7 @@
-"""Several ranks together: which steps are the same step, and what they say as one.
+"""Several ranks together: which steps are the same step, and the job's times from those of its ranks.
 
 Communication time is the minimum over ranks (the last to arrive waits least, so its time is the true one), compute time
-and length are the maximum. A rank that always arrives last never waits: that is how a straggler is told.
+and length are the maximum. A rank that always arrives last never waits: this identifies a straggler.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.reference_kernels import ALONE_UP_TO, OVERLAPPED_FROM, Contention
 from lagom.timeline.steps import Steps
 
-#: A share of compute time that deserves a word.
+#: A share of compute time that is worth mentioning.
 NOTEWORTHY = 0.02
 #: Half a 95 % interval in standard errors that are known, or rest on so many values that they are as good as known.
 _NORMAL_95 = 1.96
@@ -96,13 +96,14 @@ def _extra_rate(contention: Contention) -> float:
 def _half_interval(share: Floats, reference: float) -> float:
     """Half of the 95 % interval of the steps' mean share; ``reference`` is the error of the references, one sigma.
 
-    Recordings are short, and 1.96 standard errors of 2, 3 or 4 steps hold the truth in only 70, 81 or 85 % of cases,
-    so the steps' part is Student's t with one degree of freedom fewer than there are steps (Student 1908, Biometrika
-    6(1)). A single step has no spread, so nothing is excluded: infinity. References rest on many kernels at once.
+    Recordings are short, and 1.96 standard errors of 2, 3 or 4 steps contain the true value in only 70, 81 or 85 % of
+    cases, so the steps' part is Student's t with one degree of freedom fewer than there are steps (Student 1908,
+    Biometrika 6(1)). A single step has no spread, so nothing is excluded: infinity. References rest on many kernels at
+    once.
     """
     if share.size < 2:
         return math.inf
-    from scipy.special import stdtrit  # 0.2 s that only a profile pays; scipy.stats would be more
+    from scipy.special import stdtrit  # imported here: it takes 0.2 s, and scipy.stats more
 
     steps = float(stdtrit(share.size - 1, 0.975)) * float(share.std(ddof=1)) / math.sqrt(share.size)
     return math.hypot(steps, _NORMAL_95 * reference)

@@ -201,7 +201,7 @@ def _distance(times: NDArray[np.int64], other: Steps) -> float:
 
 
 def _name_kernels(table: KernelTable, rows: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
-    """What these communication kernels are, in words that hold on every rank."""
+    """Names and sizes of these communication kernels: the same on every rank."""
     names = [table.names[name] for name in table.name[rows]]
     return tuple(zip(names, table.bytes[rows].tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""How much of a job was seen: the tier of measurement, and how many of its kernels found their calls."""
+"""How much of a job was seen: the tier of measurement, and how many of its kernels were joined with calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lagom.timeline.kernel_table import KernelTable
 from lagom.wire.layout import CALL_RECORD
 
 NCCL_ALONE, HOST = "nccl kernels", "host"
-#: Tier -> what it can tell.
+#: Tier -> what can be seen with it.
 TIERS = {
     "timeline": "compute and communication kernels: X, Y, Z, overlap and contention overhead",
     NCCL_ALONE: "communication kernels only: X and Z; overlap and contention overhead cannot be seen",

@@ -1,8 +1,8 @@
-"""A look at a region from outside (watch, doctor, the launcher): a private copy of its tables, taken without a lock and
+"""Read a region from outside (watch, doctor, the launcher): a private copy of its tables, taken without a lock and
 without a write.
 
-The rings are not touched: they have one consumer, the controller. What is copied may be half written or garbage; every
-index is clamped here, and a plan counts only if its own hash fits.
+The rings are not read: they have one consumer, the controller. What is copied may be half written or garbage; every
+index is clamped here, and a plan is taken only if its own hash fits.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class SitePlan:
 
     function: Function
     bytes: int
-    positions: int  # of the program, that play this part
+    positions: int  # of the program that belong to this site
     incumbent: CommConfig
     candidate: CommConfig
 
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """The plan that lies in the region: offered, in force, or given up; the word and the ranks say which."""
+    """The plan in the region: offered, in force, or withdrawn; the switch word and the ranks show which."""
 
     epoch: int
     start_call: int
@@ -54,13 +54,13 @@ class PlanView:
 
     @property
     def calls_per_iteration(self) -> int:
-        """Of its program; 0 = it has rules alone."""
+        """Of its program; 0: the plan has rules only."""
         return sum(site.positions for site in self.sites)
 
 
 @dataclass(frozen=True, slots=True)
 class Untunable:
-    """Operations that never reach a tuner, as the profiler half counted them."""
+    """Operations that never reach a tuner, as counted by the NCCL profiler plugin."""
 
     p2p: int = 0
     symmetric: int = 0
@@ -81,7 +81,7 @@ class GroupView:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the program in force has come up in some rank's calls: until then its sites run as NCCL would."""
+        """Whether some rank has begun the program in force: until then its sites run as NCCL would choose."""
         return any(slot.iterations for slot in self.slots)
 
 
@@ -98,16 +98,16 @@ class RegionView:
     simulated_clock: bool = False
     processes: tuple[ProcessView, ...] = ()  # those alive
     groups: tuple[GroupView, ...] = ()
-    places_refused: int = 0  # how often a rank found no place in which a communicator can be tuned
+    places_refused: int = 0  # how often there was no entry left in which a communicator can be tuned
 
     @property
     def in_use(self) -> bool:
-        """Whether anybody holds it."""
+        """Whether a controller or a rank holds it."""
         return self.controller_alive or bool(self.processes)
 
 
 def peek_region(path: Path) -> RegionView:
-    """Look at one region; never raises for what is in it, or for its going away meanwhile."""
+    """Read one region. What is in it, or its removal meanwhile, raises nothing: see ``fault``."""
     lib = library()
     mapping = ffi.new("struct lagom_mapping *")
     fault = lib.lagom_region_inspect(mapping, os.fsencode(path))
@@ -116,7 +116,7 @@ def peek_region(path: Path) -> RegionView:
     try:
         tables = _copy(mapping)
         if tables is None:
-            return RegionView(path, "it is being cut short")
+            return RegionView(path, "it is being truncated")
         alive = {i for i in range(MAX_PROCESSES) if lib.lagom_region_process_alive(mapping, i)}
         controller_alive = bool(lib.lagom_region_controller_alive(mapping))
     finally:
@@ -125,9 +125,9 @@ def peek_region(path: Path) -> RegionView:
 
 
 def _copy(mapping: Any) -> Any:
-    """The tables in memory of our own: read at leisure, whatever becomes of the file."""
+    """A private copy of the tables; ``None`` if the file is too short."""
     if os.fstat(mapping.fd).st_size < TABLE_BYTES:
-        return None  # touching the mapping would end us
+        return None  # reading the mapping would raise SIGBUS
     tables = ffi.new("char[]", TABLE_BYTES)
     ffi.memmove(tables, mapping.region, TABLE_BYTES)
     return tables
@@ -171,7 +171,7 @@ def _group(region: Any, view: CommunicatorView, slots: tuple[SlotView, ...]) -> 
 
 
 def _plan(plan: Any, comm_id: int) -> PlanView | None:
-    """The plan, if it is whole: the C half checks its counts, its hash and everything in it, as a rank does."""
+    """The plan if it is valid: the C half checks its counts, its hash and its content, as a rank does."""
     lib = library()
     if not plan.epoch or lib.lagom_plan_check(ffi.addressof(plan), comm_id) != 0:
         return None

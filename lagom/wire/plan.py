@@ -1,4 +1,4 @@
-"""From what the controller thinks to what the ranks read: a plan as a C struct."""
+"""Plans and rules of the controller as the C structs that ranks read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class BadRule(LagomError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A config by function and size, for calls no program speaks for. ``function`` None = any; bounds are inclusive."""
+    """A config by function and size, for calls that belong to no program. ``function`` None = any; bounds are
+    inclusive."""
 
     function: Function | None
     bytes_min: int

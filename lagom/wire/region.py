@@ -129,16 +129,16 @@ class Region:
         self.close(unlink=False)
 
     def close(self, *, unlink: bool) -> None:
-        """Let go of the lock and the mapping; ``unlink``: remove the file if no rank holds it. Safe to call twice."""
+        """Release the lock and the mapping; ``unlink``: remove the file if no rank holds it. Safe to call twice."""
         if self._region != ffi.NULL:
             self._lib.lagom_region_leave(self._mapping, unlink)
             self._region = ffi.NULL
 
     def retire(self) -> bool:
-        """Remove the file if no rank holds it, so that nobody can join any more; ``False``: one does, stay."""
+        """Remove the file if no rank holds it, so that none can join any more; ``False``: a rank holds it."""
         return bool(self._lib.lagom_region_retire(self._mapping))
 
-    # -- looking around
+    # -- tables
 
     @property
     def path(self) -> Path:
@@ -157,7 +157,7 @@ class Region:
 
     @property
     def places_refused(self) -> int:
-        """How often a rank found no place for a communicator, or none in which one of this node can be tuned."""
+        """How often there was no entry for a communicator, or none in which one of this node can be tuned."""
         return int(self._region.header.places_refused)
 
     def processes_alive(self) -> int:
@@ -207,11 +207,11 @@ class Region:
         self._lib.lagom_capture_set(self._region, communicator, capture)
 
     def want_timeline(self, process: int, wanted: bool) -> None:
-        """Ask a process to record its kernels through CUPTI, or to stop; it looks every few milliseconds."""
+        """Ask a process to record its kernels through CUPTI, or to stop; it checks every few milliseconds."""
         self._lib.lagom_timeline_want(self._region, process, int(wanted))
 
     def timeline_state(self, process: int) -> TimelineState:
-        """How that stands."""
+        """Whether it records now."""
         state = self._region.processes[process].timeline_state
         return TimelineState(state) if state <= max(TimelineState) else TimelineState.ABSENT
 
@@ -242,7 +242,7 @@ class Region:
 
     def publish(self, communicator: int, plan: Plan, comm_id: int = 0) -> tuple[Publication, int]:
         """Offer a plan to the ranks; returns the result and the plan's epoch (0 if it was refused). ``comm_id``: refuse
-        if the entry has become another communicator's meanwhile; 0 = whoever is there."""
+        if the entry now belongs to another communicator; 0: do not check."""
         struct = ffi.new("struct lagom_plan *")
         fill_plan(plan, struct)
         struct.comm_id = comm_id
@@ -250,15 +250,15 @@ class Region:
         return result, int(struct.epoch) if result is Publication.OK else 0
 
     def poll(self, communicator: int) -> Verdict:
-        """One look at an open publication; commits it if every rank agreed."""
+        """Check an open publication once; commits it if every rank agreed."""
         return Verdict(self._lib.lagom_publish_poll(self._region, communicator))
 
     def epoch(self, communicator: int) -> int:
-        """Of the communicator's switch word; 0 in an entry that was used again."""
+        """The epoch in the communicator's switch word; 0 in an entry that was used again."""
         return int(self._region.communicators[communicator].word >> 2)
 
     def refusal(self, communicator: int, epoch: int) -> Refusal | None:
-        """What a rank held against the plan of ``epoch``, if one refused it."""
+        """Why a rank refused the plan of ``epoch``; ``None`` if none did."""
         for slot in self.slots(communicator):
             if slot.refused_epoch == epoch:
                 text = ffi.string(self._lib.lagom_plan_fault_text(slot.refused_fault)).decode()
@@ -271,7 +271,7 @@ class Region:
         return len({slot.ack_history_hash for slot in slots if slot.ack_epoch == epoch}) > 1
 
     def withdraw(self, communicator: int) -> Verdict:
-        """Give an open publication up; the word decides, and may still say committed."""
+        """Withdraw an open publication; the switch word decides, so the result may still be COMMITTED."""
         return Verdict(self._lib.lagom_publish_withdraw(self._region, communicator))
 
 
@@ -283,7 +283,7 @@ def job_key(first_comm_id: int = 0) -> str | None:
 
 
 def region_path(key: str) -> Path:
-    """Where the region of a job key lies; raises :class:`RegionRefused` where LAGOM_SHM_DIR is too long."""
+    """The file of a job key's region; raises :class:`RegionRefused` where LAGOM_SHM_DIR is too long."""
     out = ffi.new(f"char[{PATH_BYTES}]")
     if not library().lagom_region_path(os.fsencode(key), out):
         raise RegionRefused("LAGOM_SHM_DIR is too long (230 bytes at most); name a shorter folder.")

@@ -17,7 +17,7 @@ from lagom.records import Algorithm, Function, Protocol
 from lagom.wire.layout import MAX_COMMUNICATORS, MAX_PLANS, MAX_PROCESSES, MAX_SLOTS, UNKNOWN_RANK, ffi
 from lagom.wire.library import library
 
-_UNKNOWN_FAULT = 0xFF  # what the region says may be garbage: as much as C's enum is sure to hold
+_UNKNOWN_FAULT = 0xFF  # the largest value that a C enum is sure to hold: the region may hold garbage
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class SlotView:
     symmetric: int = 0
     copy_engine: int = 0
     history_hash: int = 0  # over the calls so far; a rank stores it just before ``calls``
-    times_refuted: bool = False  # what NCCL tells of its kernels' times is not theirs: told no more
-    records_calls: bool = True  # there is a ring for its calls: not every slot of a large job has one
+    times_refuted: bool = False  # NCCL's kernel times were found to be wrong, and are no longer reported
+    records_calls: bool = True  # it has a call ring: not every slot of a large job has one
 
 
 @dataclass(frozen=True, slots=True)
 class CommunicatorView:
-    """One communicator as this node sees it."""
+    """One communicator, as registered on this node."""
 
     index: int
     comm_id: int
@@ -118,13 +118,13 @@ def slots_in(region: Any, communicator: int | None = None, *, also_gone: bool = 
 
 
 def _slot_states(region: Any) -> NDArray[np.uint32]:
-    """All of them at once: the controller looks hundreds of times a second, and most slots are free."""
+    """All states in one array: the controller reads them hundreds of times a second, and most slots are free."""
     words = np.frombuffer(ffi.buffer(region.slots), np.uint32)
     return words[:: len(words) // MAX_SLOTS]
 
 
 def plausible(records: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which call records hold a function that exists, and a stock pick that does or none at all."""
+    """Which call records have a function that exists, and a choice of NCCL that exists, or none."""
     algorithm, protocol = records["stock_algorithm"], records["stock_protocol"]
     picked = (algorithm >= 0) & (algorithm < len(Algorithm)) & (protocol >= 0) & (protocol < len(Protocol))
     nothing = (algorithm < 0) & (protocol < 0)
@@ -137,7 +137,7 @@ def read_text(field: Any) -> str:
 
 
 def read_name(field: Any) -> str:
-    """Of a job or a file: whatever bytes are in it, they go back to C as they came."""
+    """The name of a job or file, whatever bytes are in it: encoded again, they are the same bytes."""
     return os.fsdecode(ffi.string(field))
 
 
