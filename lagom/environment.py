@@ -51,7 +51,7 @@ MAX_VALUE = 63
 GPUS = Path("/proc/driver/nvidia/gpus")
 
 
-def told_by(environ: Mapping[str, str]) -> dict[str, str]:
+def select_known(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of :data:`KNOWN` that are set in ``environ``, in the table's order; what a profile cannot hold
     (longer than 63 characters, not printable) is left out."""
     found = {name: environ[name] for name in KNOWN if environ.get(name)}
@@ -63,7 +63,7 @@ def fits(value: str) -> bool:
     return 0 < len(value) <= MAX_VALUE and value.isascii() and value.isprintable() and '"' not in value
 
 
-def of_process(pid: int) -> dict[str, str]:
+def read_process_environment(pid: int) -> dict[str, str]:
     """The environment a process was started with; empty where it cannot be read. What a script sets in itself later
     (``os.environ`` in Python) is not in there."""
     try:
@@ -74,7 +74,7 @@ def of_process(pid: int) -> dict[str, str]:
     return {name: value for name, equals, value in pairs if equals}
 
 
-def differences(wanted: Mapping[str, str], environ: Mapping[str, str] | None = None) -> list[str]:
+def describe_differences(wanted: Mapping[str, str], environ: Mapping[str, str] | None = None) -> list[str]:
     """One clause for each wanted variable that is set otherwise, or not set."""
     here = os.environ if environ is None else environ
     return [
@@ -104,7 +104,7 @@ def conf_settings() -> dict[str, str]:
     return {name: value for file in reversed(conf_files()) for name, value in read_conf(file).items()}
 
 
-def gpu_here() -> str:
+def find_gpu() -> str:
     """Product name of the GPU at the smallest PCI address, as the plugin reads it; empty without a GPU."""
     try:
         first = min(entry.name for entry in GPUS.iterdir() if not entry.name.startswith("."))

@@ -33,7 +33,7 @@ def log(
 ) -> None:
     """Print what happened in a job and why: one line a decision."""
     from lagom import journal
-    from lagom.journal.log_status import has_died, how_it_stands
+    from lagom.journal.log_status import describe_log_status, has_died
 
     if schema:
         import json
@@ -56,7 +56,7 @@ def log(
     if site and not formatter.site_is_known:
         known = ", ".join(formatter.sites_known) or "none: no iteration was found"
         raise UsageError(f"there is no site '{site}' in this log; its sites are: {known}.")
-    if unfinished := how_it_stands(state):
+    if unfinished := describe_log_status(state):
         print(f"lagom: {unfinished}", file=sys.stderr)
     for torn, why in ((True, "torn by a crash or a full disk"), (False, "no lines of this log's schema")):
         if lines := [number for number, is_torn in damaged.items() if is_torn is torn]:

@@ -148,7 +148,7 @@ def _live(command: list[str], iterations: int, out: Path) -> tuple[int, list[Ker
     none came, or Exit if the job failed before that."""
     from lagom.cli.run import check_settings
     from lagom.errors import LagomError
-    from lagom.launch.job_plan import Wish, plan_job, say
+    from lagom.launch.job_plan import JobOptions, plan_job, say
     from lagom.launch.run_job import check_command, run_job
     from lagom.timeline.ring_records import forget_records, has_records, load_records
     from lagom.wire.library import plugin_path
@@ -156,9 +156,9 @@ def _live(command: list[str], iterations: int, out: Path) -> tuple[int, list[Ker
     check_command(command[0])
     check_settings({**os.environ, **_AS_IT_IS})
     options = ("--profile-iterations", str(iterations), "--stable-iterations", str(_SETTLED))
-    wish = Wish(mode="tune", directory=out / "log", controller_options=options, timeline=True)
+    job_options = JobOptions(mode="tune", directory=out / "log", controller_options=options, timeline=True)
     left_out = [f"{name} is left out: NCCL is looked at as it is" for name in _AS_IT_IS if os.environ.get(name)]
-    plan = plan_job(wish, {**os.environ, **_AS_IT_IS}, plugin_path()).started_with(_AS_IT_IS, tuple(left_out))
+    plan = plan_job(job_options, {**os.environ, **_AS_IT_IS}, plugin_path()).with_variables(_AS_IT_IS, tuple(left_out))
     if not plan.tunes:
         raise UsageError(
             "another launcher runs this job; use `lagom run --record` there and `lagom report` afterwards."

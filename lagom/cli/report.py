@@ -121,13 +121,13 @@ def _show(story: Explanation, advices: Advices | None, folder: Path | None, *, a
 def _read(what: Path | None) -> tuple[Path, RunState, list[str]]:
     """(the log, its newest job, what a reader must know of the log itself)."""
     from lagom.journal import RunState, find_written, read
-    from lagom.journal.log_status import describe_earlier_jobs, how_it_stands
+    from lagom.journal.log_status import describe_earlier_jobs, describe_log_status
 
     log = find_written(what)
     damaged: list[int] = []
     run = RunState(read(log, on_damage=lambda number, _: damaged.append(number)))
     lost = f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}." if damaged else ""
-    return log, run, [text for text in (describe_earlier_jobs(run), how_it_stands(run), lost) if text]
+    return log, run, [text for text in (describe_earlier_jobs(run), describe_log_status(run), lost) if text]
 
 
 def _write_page(run: RunState, log: Path, html: Path, remarks: list[str]) -> None:

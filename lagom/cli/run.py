@@ -102,14 +102,14 @@ def run(
     Example: lagom run -- torchrun --nproc-per-node 8 train.py
     """
     with signals_left_to_us():  # numpy's BLAS starts a thread
-        from lagom.launch.job_plan import Wish, plan_job
+        from lagom.launch.job_plan import JobOptions, plan_job
         from lagom.launch.run_job import check_command, run_job
-        from lagom.launch.start_variables import start_with
+        from lagom.launch.start_variables import choose_start
         from lagom.wire.library import plugin_path
-        from lagom.wire.plan import wanted_rules
+        from lagom.wire.plan import choose_rules
 
     _check_start(mode, strategy, profile)
-    pinned = wanted_rules(rules, read("LAGOM_SET"))
+    pinned = choose_rules(rules, read("LAGOM_SET"))
     for_controller = _controller_options(
         compare or [], record, seed=seed, stable_iterations=stable_iterations, search_seconds=search_seconds
     )
@@ -117,12 +117,14 @@ def run(
         for_controller = (*for_controller, "--arms", str(arms.absolute()))
     if compare and pinned:
         raise UsageError("--compare measures rules in turn, --set and LAGOM_SET pin them; leave one of the two out.")
-    wish = Wish(mode, strategy, pinned, profile, directory, not no_profiler, replace_plugin, for_controller)
+    job_options = JobOptions(
+        mode, strategy, pinned, profile, directory, not no_profiler, replace_plugin, for_controller
+    )
     given = profile or (Path(read("LAGOM_PROFILE")) if read("LAGOM_PROFILE") else None)
     named = given if (mode or read("LAGOM_MODE")) in REPLAYING_MODES else None
-    start = start_with(headroom, headroom_from, named, os.environ, command)
+    start = choose_start(headroom, headroom_from, named, os.environ, command)
     remarks = (*start.remarks, *_left_out(given, named, search_seconds, stable_iterations, record=record, seed=seed))
-    plan = plan_job(wish, os.environ, plugin_path()).started_with(start.variables, remarks)
+    plan = plan_job(job_options, os.environ, plugin_path()).with_variables(start.variables, remarks)
     if compare and not plan.tunes:
         raise UsageError("--compare measures while the job runs; leave out --profile and any mode but tune.")
     check_command(command[0])

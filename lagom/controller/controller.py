@@ -29,7 +29,7 @@ from lagom.controller.tally import Tally
 from lagom.controller.timeline import Timeline
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.controller.turns import Turns
-from lagom.environment import of_process, told_by
+from lagom.environment import read_process_environment, select_known
 from lagom.journal.evidence import evidence_of
 from lagom.journal.log_status import lacks_an_end, pid_namespace
 from lagom.profile_file import Fingerprint, write_profile
@@ -118,7 +118,7 @@ class Controller:
             if known is None or known.pid != process.pid:
                 self._known[process.index] = process
                 first = not self._environment  # while it lives: /proc forgets with the process
-                self._environment = self._environment or told_by(of_process(process.pid))
+                self._environment = self._environment or select_known(read_process_environment(process.pid))
                 self.story.rank_joined(process, ranks.get(process.index), self._environment if first else {})
             elif process.remark and process.remark != known.remark:
                 self._known[process.index] = process

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lagom.doctor.libraries import nccl_here
-from lagom.environment import differences, gpu_here
+from lagom.doctor.libraries import find_nccl
+from lagom.environment import describe_differences, find_gpu
 from lagom.headroom import VARIABLE as HEADROOM
 from lagom.headroom import parse as parse_headroom
 from lagom.profile_file import Fingerprint, read_environment
@@ -29,10 +29,10 @@ def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int |
     """What can be compared without the job: GPU, peer access, the NCCL that a job would load, the environment. What it
     does not know of is taken to be as wanted, and named in ``unknown``. ``nccl``: its version code, if known."""
     here = Fingerprint(
-        nccl_version=nccl if nccl is not None else nccl_here(environ),
+        nccl_version=nccl if nccl is not None else find_nccl(environ),
         ranks=wanted.ranks,
         nodes=wanted.nodes,
-        gpu=gpu_here(),
+        gpu=find_gpu(),
         p2p=environ.get("NCCL_P2P_DISABLE", "0") in ("", "0"),
     )
     unknown = [f"{wanted.ranks} ranks"] if wanted.ranks else []
@@ -43,7 +43,7 @@ def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int |
     if not parse_headroom(asked.get(HEADROOM, "")):  # which is never set unasked: it costs memory
         settable = [name for name in asked if not environ.get(name)]
         unknown += [f"{name}={asked.pop(name)}, which `lagom run` sets" for name in settable]
-    if not refusal and (different := differences(asked, environ)):
+    if not refusal and (different := describe_differences(asked, environ)):
         refusal = f"the profile asks for an environment that is another here: {'; '.join(different)}."
     return Fit(refusal, tuple(unknown))
 

@@ -46,7 +46,7 @@ class Candidate:
 
 def examine(environ: Mapping[str, str], path: list[str] | None = None) -> list[Finding]:
     """Which NCCL, from where, how many of them, and what it can do."""
-    torch, wheels = torch_here(path), nccl_wheels(path)
+    torch, wheels = find_torch(path), nccl_wheels(path)
     candidates = loadable(environ, wheels, torch)
     findings = [*check_wheels(wheels, torch), *check_several(candidates)]
     if torch is None:
@@ -199,9 +199,9 @@ def library_version(path: Path) -> Version | None:
     return version_from_code(int(code)) if asked.returncode == 0 and code.isdigit() and int(code) > 0 else None
 
 
-def nccl_here(environ: Mapping[str, str]) -> int:
+def find_nccl(environ: Mapping[str, str]) -> int:
     """Version code of the NCCL that a torch job would load in this environment; 0 where there is none."""
-    found = loadable(environ, nccl_wheels(), torch_here())
+    found = loadable(environ, nccl_wheels(), find_torch())
     version = library_version(found[0].path) if found else None
     if version is None:
         return 0
@@ -263,7 +263,7 @@ def nccl_wheels(path: list[str] | None = None) -> list[Wheel]:
     return [found[name] for name in sorted(found)]
 
 
-def torch_here(path: list[str] | None = None) -> Torch | None:
+def find_torch(path: list[str] | None = None) -> Torch | None:
     """torch's metadata, without importing it."""
     for distribution in _distributions(path):
         if _name(distribution) == "torch":

@@ -38,7 +38,7 @@ OURS = "libnccl-tuner-lagom.so"
 
 def examine(environ: Mapping[str, str], files: tuple[Path, ...] | None = None) -> list[Finding]:
     """Every setting that bears on tuning, with where it comes from."""
-    found = settings_in_force(environ, conf_files() if files is None else files)
+    found = read_settings(environ, conf_files() if files is None else files)
     ours = "NCCL_MIN_NCHANNELS" if environ.get(HEADROOM) else ""
     findings = [
         Finding(
@@ -61,7 +61,7 @@ def limit(name: str, value: str) -> str:
     return LIMITS[name]
 
 
-def settings_in_force(environ: Mapping[str, str], files: tuple[Path, ...]) -> dict[str, tuple[str, str]]:
+def read_settings(environ: Mapping[str, str], files: tuple[Path, ...]) -> dict[str, tuple[str, str]]:
     """NCCL_* variables with their values and origins. NCCL reads the files but does not override the environment."""
     found = {name: (value, "environment") for name, value in environ.items() if name.startswith("NCCL_")}
     for file in files:
@@ -144,9 +144,9 @@ def _strategy(name: str) -> None:
 
 
 def _rules(text: str) -> None:
-    from lagom.wire.plan import wanted_rules
+    from lagom.wire.plan import choose_rules
 
-    wanted_rules(None, text)
+    choose_rules(None, text)
 
 
 def _profile(name: str) -> None:

@@ -68,7 +68,7 @@ def write_end(folder: Path, reason: str, seconds: float) -> None:
 GONE = "was killed, or could not write it (a full disk)"
 
 
-def how_it_stands(run: RunState) -> str:
+def describe_log_status(run: RunState) -> str:
     """One sentence about a log without an end; empty if it has one. Only the node of the job can see more than that the
     end is missing."""
     start, last = run.start, run.last

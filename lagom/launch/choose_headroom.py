@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lagom import journal
-from lagom.environment import conf_settings, gpu_here, told_by
+from lagom.environment import conf_settings, find_gpu, select_known
 from lagom.errors import JournalError
 from lagom.headroom import MOST_CHANNELS, USUAL_THREADS, Headroom, NoHeadroom, parse
 from lagom.journal import RunState
@@ -66,8 +66,8 @@ def headroom_of_profile(asked: str, room: Headroom, profile: Path | None) -> Hea
     if asked.split(":")[0] != str(room.built) or (":" in asked and asked != str(room)):
         raise NoHeadroom(f"the profile {profile} was made with head-room {room}; ask for --headroom {room.built}.")
     made_on = read_profile(profile)[0].gpu
-    if made_on != gpu_here():
-        here = gpu_here() or "no GPU that is known"
+    if made_on != find_gpu():
+        here = find_gpu() or "no GPU that is known"
         raise NoHeadroom(f"the profile {profile} was made on {made_on or 'an unknown GPU'} and here is {here}.")
     return room
 
@@ -102,12 +102,12 @@ def _fitting(file: Path, environ: Mapping[str, str]) -> RunState:
     """The state of a log; raises :class:`NoHeadroom` if its job ran on another GPU or with other NCCL settings."""
     run = RunState(journal.read(file), keep_samples=False)
     for rank in run.ranks:
-        if rank.gpu != gpu_here():
+        if rank.gpu != find_gpu():
             raise NoHeadroom(
-                f"the job of {file} ran on {rank.gpu or 'an unknown GPU'} and here is {gpu_here() or 'none'}."
+                f"the job of {file} ran on {rank.gpu or 'an unknown GPU'} and here is {find_gpu() or 'none'}."
             )
     told = run.first_rank.environment if run.first_rank is not None else {}
-    other = sorted(set(told.items()) ^ set(told_by(environ).items()))
+    other = sorted(set(told.items()) ^ set(select_known(environ).items()))
     if other:
         clause = ", ".join(f"{name}={value}" for name, value in other)
         raise NoHeadroom(f"the job of {file} ran with other settings ({clause} on one side only); run it once as now.")

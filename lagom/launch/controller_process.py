@@ -37,13 +37,13 @@ class ControllerProcess:
 
     def __init__(self, plan: JobPlan, mask: Mask, log: BinaryIO) -> None:
         self.folder = plan.folder
-        key = key_of_this_job()
+        key = find_job_key()
         self.region = region_path(key)
         self._complained = False
         self._began = time.monotonic()
         with log:
             self._process = subprocess.Popen(
-                command_line(plan, key),
+                build_command_line(plan, key),
                 env=controller_environment(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -57,9 +57,9 @@ class ControllerProcess:
         code = self._process.poll()
         if code and not self._complained:
             self._complained = True
-            reason = last_words(self.folder / LOG)
+            reason = read_end_reason(self.folder / LOG)
             if code != REFUSED:  # then it has said so in the log itself
-                write_death(self.folder, f"(pid {self._process.pid}) {death(code)}{reason}")
+                write_death(self.folder, f"(pid {self._process.pid}) {describe_end(code)}{reason}")
             text = f"lagom: the controller ended with {code}{reason}; the job goes on with what was agreed so far."
             print(text, file=sys.stderr, flush=True)
 
@@ -79,16 +79,16 @@ class ControllerProcess:
         if code:
             job = "cannot be started" if job_code is None else f"ended with {job_code}"
             unready = asked and code == -signal.SIGTERM  # it listens to that once it has begun
-            reason = f"the job's command {job}; its controller {'had not begun yet' if unready else death(code)}"
+            reason = f"the job's command {job}; its controller {'had not begun yet' if unready else describe_end(code)}"
             write_end(self.folder, reason, time.monotonic() - self._began)
 
 
-def death(code: int) -> str:
+def describe_end(code: int) -> str:
     """How a process ended, in words: its exit code as :mod:`subprocess` tells it."""
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
 
 
-def command_line(plan: JobPlan, key: str) -> list[str]:
+def build_command_line(plan: JobPlan, key: str) -> list[str]:
     """How the controller of a job is started. ``--launcher``: the ranks may take as long as they like to come."""
     line = [*controller_program(), "--job-key", key, "--job", plan.job]
     line += ["--launcher", str(os.getpid())]
@@ -100,7 +100,7 @@ def command_line(plan: JobPlan, key: str) -> list[str]:
     return [*line, *plan.controller_options]
 
 
-def key_of_this_job() -> str:
+def find_job_key() -> str:
     """The name of this job's shared memory, as the ranks will derive it from the variables now in the environment."""
     key = job_key()
     if key is None:
@@ -123,7 +123,7 @@ def open_log(folder: Path) -> BinaryIO:
     return log
 
 
-def prepared(plan: JobPlan) -> tuple[JobPlan, BinaryIO | None]:
+def prepare_log(plan: JobPlan) -> tuple[JobPlan, BinaryIO | None]:
     """The log folder made and controller.log opened, if this plan has a controller. Where that cannot be: refused if
     the user named the folder with --dir, else the job goes without, and its plan says so. Mode off needs no folder."""
     if plan.variables["LAGOM_MODE"] == "off" and not plan.insists:
@@ -160,7 +160,7 @@ def check_journal(folder: Path) -> None:
             raise NoLog(f"the log {log} cannot be written ({error.strerror}); name a folder with --dir.") from error
 
 
-def last_words(log: Path) -> str:
+def read_end_reason(log: Path) -> str:
     """``: `` and why the controller ended, if it said; its first line only says where it is."""
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]

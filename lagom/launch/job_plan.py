@@ -28,7 +28,7 @@ JOB_VARIABLES = ("LAGOM_JOB_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NA
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class JobOptions:
     """The options of ``lagom run`` as given; empty = not given."""
 
     mode: str = ""
@@ -73,7 +73,7 @@ class JobPlan:
             )
         return "The job runs without a log."
 
-    def started_with(self, variables: Mapping[str, str], remarks: tuple[str, ...]) -> JobPlan:
+    def with_variables(self, variables: Mapping[str, str], remarks: tuple[str, ...]) -> JobPlan:
         """The same with more in its environment."""
         return replace(self, variables={**self.variables, **variables}, remarks=(*self.remarks, *remarks))
 
@@ -86,23 +86,23 @@ def local_rank(environ: Mapping[str, str]) -> int | None:
     return None
 
 
-def plan_job(wish: Wish, environ: Mapping[str, str], plugin: Path) -> JobPlan:
+def plan_job(job_options: JobOptions, environ: Mapping[str, str], plugin: Path) -> JobPlan:
     """Everything ``lagom run`` will set; raises :class:`UsageError` where the user's environment contradicts it."""
-    check_tuner_slot(environ, plugin, replace=wish.replace_plugin)
+    check_tuner_slot(environ, plugin, replace=job_options.replace_plugin)
     rank = local_rank(environ)
     named = next((environ[name] for name in JOB_VARIABLES if environ.get(name)), "")
     job = environ.get("LAGOM_JOB_ID", "") or (named if rank is not None else new_job_id())
     if not job:
         raise UsageError("this rank's launcher does not name the job; set LAGOM_JOB_ID to the same word on every rank.")
-    asked = {"LAGOM_DIR": str(wish.directory)} if wish.directory else environ
+    asked = {"LAGOM_DIR": str(job_options.directory)} if job_options.directory else environ
     folder = log_folder(job, asked)
-    mode = wish.mode or environ.get("LAGOM_MODE", "") or "auto"
-    profile = wish.profile or (Path(environ["LAGOM_PROFILE"]) if environ.get("LAGOM_PROFILE") else None)
-    if mode == "replay" and profile is None and not wish.rules:
+    mode = job_options.mode or environ.get("LAGOM_MODE", "") or "auto"
+    profile = job_options.profile or (Path(environ["LAGOM_PROFILE"]) if environ.get("LAGOM_PROFILE") else None)
+    if mode == "replay" and profile is None and not job_options.rules:
         raise UsageError("mode replay needs a profile; name one with --profile or LAGOM_PROFILE.")
     forbidden = environ.get("LAGOM_CONTROLLER") == "none"
     tunes = not forbidden and (mode == "tune" or (mode == "auto" and profile is None))
-    variables = _variables(wish, environ, plugin, folder)
+    variables = _variables(job_options, environ, plugin, folder)
     # In auto mode with a profile the ranks find out whether it fits; if not, the first of them starts the controller.
     by_ranks = mode == "auto" and profile is not None and not forbidden
     variables["LAGOM_CONTROLLER"] = "auto" if by_ranks else "none"
@@ -111,8 +111,8 @@ def plan_job(wish: Wish, environ: Mapping[str, str], plugin: Path) -> JobPlan:
     variables["LAGOM_MODE"] = mode
     remarks = _remarks(environ, variables, mode)
     starts = tunes and rank in (None, 0)
-    insists = wish.directory is not None
-    return JobPlan(job, folder, variables, starts, tunes, remarks, wish.controller_options, insists)
+    insists = job_options.directory is not None
+    return JobPlan(job, folder, variables, starts, tunes, remarks, job_options.controller_options, insists)
 
 
 def check_tuner_slot(environ: Mapping[str, str], plugin: Path, *, replace: bool) -> None:
@@ -129,22 +129,22 @@ def _is_ours(named: str, plugin: Path) -> bool:
     return Path(named).name == plugin.name or Path(named) == plugin
 
 
-def _variables(wish: Wish, environ: Mapping[str, str], plugin: Path, folder: Path) -> dict[str, str]:
+def _variables(job_options: JobOptions, environ: Mapping[str, str], plugin: Path, folder: Path) -> dict[str, str]:
     variables = {TUNER: str(plugin), "LAGOM_DIR": str(folder), "LAGOM_PYTHON": interpreter()}
-    if wish.use_profiler and not environ.get(PROFILER):
+    if job_options.use_profiler and not environ.get(PROFILER):
         variables[PROFILER] = str(plugin)
     # NCCL 2.27.3 looks a plugin up by name even where a path is given (NVIDIA/nccl#1732).
     paths = [path for path in environ.get("LD_LIBRARY_PATH", "").split(":") if path]
     if str(plugin.parent) not in paths:
         variables["LD_LIBRARY_PATH"] = ":".join([*paths, str(plugin.parent)])
-    if wish.timeline:
+    if job_options.timeline:
         variables["LAGOM_TIMELINE"] = "1"
-    if wish.profile:
-        variables["LAGOM_PROFILE"] = str(wish.profile.absolute())
-    if wish.strategy:
-        variables["LAGOM_STRATEGY"] = wish.strategy
-    if wish.rules:
-        variables["LAGOM_SET"] = ";".join(wish.rules)
+    if job_options.profile:
+        variables["LAGOM_PROFILE"] = str(job_options.profile.absolute())
+    if job_options.strategy:
+        variables["LAGOM_STRATEGY"] = job_options.strategy
+    if job_options.rules:
+        variables["LAGOM_SET"] = ";".join(job_options.rules)
     return variables
 
 

@@ -31,7 +31,7 @@ DUMB = ("", "dumb", "unknown")
 
 
 @contextlib.contextmanager
-def shown(folder: Path, since: float, out: TextIO | None = None) -> Iterator[None]:
+def show_progress(folder: Path, since: float, out: TextIO | None = None) -> Iterator[None]:
     """Inside, what the log in ``folder`` gains after ``since`` (wall clock, s) is told on ``out`` (stderr)."""
     out = out or sys.stderr
     screen = Screen(out) if out.isatty() and not _is_dumb() else Plain(out)

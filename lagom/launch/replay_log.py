@@ -136,7 +136,7 @@ class ReplayLog:
         for process in seen.processes:
             key = process.index, process.pid
             if key not in self._remarks:
-                known = {} if self._remarks else environment.told_by(os.environ)
+                known = {} if self._remarks else environment.select_known(os.environ)
                 self._story.rank_joined(replace(process, remark=""), None, known)
             if process.remark and process.remark not in self._remarks.values():
                 self._story.standing_aside(process.remark)

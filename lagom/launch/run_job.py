@@ -13,23 +13,23 @@ from lagom import journal
 from lagom.errors import JournalError, UsageError
 from lagom.journal import RunState
 from lagom.journal.log_status import NOBODY_CAME
-from lagom.launch.controller_process import ControllerProcess, prepared
+from lagom.launch.controller_process import ControllerProcess, prepare_log
 from lagom.launch.job_plan import JobPlan, say
-from lagom.launch.progress_text import shown
+from lagom.launch.progress_text import show_progress
 from lagom.launch.replay_log import replay_log
 from lagom.launch.supervise import run_command, signals_held
 
 
 def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     """Run a planned job to its end with its controller and log; returns its exit code. ``quiet``: no progress lines."""
-    plan, log = prepared(plan)
+    plan, log = prepare_log(plan)
     os.environ.update(plan.variables)
     for remark in plan.remarks:
         say(remark)
     where = f"; log in {plan.folder}" if plan.logs else ""
     say(f"job {plan.job}, mode {plan.variables['LAGOM_MODE']}{where}")
     started = time.time()
-    code = _run_beside_controller(command, plan, log, None if quiet else started)
+    code = _run_with_controller(command, plan, log, None if quiet else started)
     took = f"after {time.time() - started:.0f} s"
     events = state_since(plan.folder, started) if plan.logs else RunState()
     if plan.starts_controller and (missing := describe_broken_log(plan.folder, events)):
@@ -38,15 +38,17 @@ def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     return code
 
 
-def _run_beside_controller(command: list[str], plan: JobPlan, log: BinaryIO | None, told_since: float | None) -> int:
+def _run_with_controller(command: list[str], plan: JobPlan, log: BinaryIO | None, progress_since: float | None) -> int:
     """``told_since``: tell what the log gains from then on (wall clock, s); ``None`` = tell nothing."""
     with signals_held() as mask:
         controller = ControllerProcess(plan, mask, log) if log else None
-        telling = shown(plan.folder, told_since) if controller and told_since else contextlib.nullcontext()
+        progress = (
+            show_progress(plan.folder, progress_since) if controller and progress_since else contextlib.nullcontext()
+        )
         replay = replay_log(plan) if plan.logs else None
         code = None
         try:
-            with telling:
+            with progress:
                 code = run_command(command, os.environ, mask, controller.check if controller else lambda: None)
                 return code
         except OSError as error:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom import headroom
-from lagom.doctor.libraries import nccl_here
-from lagom.environment import differences
+from lagom.doctor.libraries import find_nccl
+from lagom.environment import describe_differences
 from lagom.errors import UsageError
 from lagom.headroom import Headroom, NoHeadroom
 from lagom.launch.choose_headroom import headroom_of_log, headroom_of_profile, refuse_headroom
@@ -25,7 +25,7 @@ class Start:
     remarks: tuple[str, ...] = ()
 
 
-def start_with(
+def choose_start(
     asked: str, source: Path | None, profile: Path | None, environ: Mapping[str, str], command: list[str]
 ) -> Start:
     """``asked``: the value of --headroom, ``source``: the log it names. Raises :class:`LagomError` where the job would
@@ -40,7 +40,7 @@ def start_with(
             )
         return _as_wanted(wanted, environ)
     refuse_headroom(environ, command)
-    if 0 < nccl_here(environ) < FIRST_WITH_TABLE:
+    if 0 < find_nccl(environ) < FIRST_WITH_TABLE:
         raise NoHeadroom(
             "NCCL 2.21 takes channels from a tuner only with an algorithm; use 2.22 or later for head-room."
         )
@@ -70,6 +70,6 @@ def _as_wanted(wanted: Mapping[str, str], environ: Mapping[str, str]) -> Start:
     """What is not set is set; what is set otherwise stays, and the plugin refuses the profile for it."""
     settable = {name: value for name, value in wanted.items() if not environ.get(name)}
     remarks = [f"the profile asks for {name}={value}, and has it set" for name, value in settable.items()]
-    other = differences({name: value for name, value in wanted.items() if name not in settable}, environ)
+    other = describe_differences({name: value for name, value in wanted.items() if name not in settable}, environ)
     remarks += [f"the profile asks for {clause}; yours wins, so it will not be replayed" for clause in other]
     return Start(settable, tuple(remarks))

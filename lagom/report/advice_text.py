@@ -120,7 +120,7 @@ def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, 
     before, gained = read_environment(profile), advices.environment()
     if clash := [name for name, value in gained.items() if before.get(name, value) != value]:
         raise UsageError(f"{profile} asks for another {', '.join(clash)}; its configs were not measured with this one.")
-    wanted = environment.told_by({**before, **gained})
+    wanted = environment.select_known({**before, **gained})
     evidence = "nothing" if advices.exported is None else advices.exported.evidence
     remark = f"environment by lagom report, measured without this profile's configs: {evidence}"
     try:

@@ -24,7 +24,7 @@ def explain(run: RunState, source: str) -> Explanation:
         nothing=tuning_report.nothing(run),
         facts=_facts(run),
         communicators=tuple(_communicator(run, comm, not_asked.get(comm.index)) for comm in run.comms.values()),
-        environment=environment.told_by(first.environment) if first is not None else {},
+        environment=environment.select_known(first.environment) if first is not None else {},
         remarks=(*run.remarks, *([f"{NOBODY_CAME}."] if run.nobody_came else [])),
     )
 

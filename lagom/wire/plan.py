@@ -75,7 +75,7 @@ def check_rules(rules: Sequence[str]) -> list[str]:
     return single
 
 
-def wanted_rules(options: Sequence[str] | None, variable: str) -> tuple[str, ...]:
+def choose_rules(options: Sequence[str] | None, variable: str) -> tuple[str, ...]:
     """The rules of --set, else those of LAGOM_SET; what has no rule in it is refused, not taken for a search."""
     rules = tuple(check_rules(options or [variable]))
     if not rules and (options or variable):

@@ -65,8 +65,9 @@ def test_c_and_python_know_the_same_variables() -> None:
     assert re.findall(r'"(\w+)"', table) == list(environment.KNOWN)
 
 
-def test_told_by_keeps_the_tables_order_and_what_fits() -> None:
-    found = environment.told_by({"NCCL_BUFFSIZE": "1", "LAGOM_HEADROOM": "32:24", "HOME": "/", "NCCL_ALGO": "a\tb"})
+def test_known_variables_keep_the_tables_order_and_what_fits() -> None:
+    given = {"NCCL_BUFFSIZE": "1", "LAGOM_HEADROOM": "32:24", "HOME": "/", "NCCL_ALGO": "a\tb"}
+    found = environment.select_known(given)
     assert list(found.items()) == [("LAGOM_HEADROOM", "32:24"), ("NCCL_BUFFSIZE", "1")]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lagom.doctor import Finding, Level, libraries
-from lagom.doctor.libraries import nccl_wheels, torch_here
+from lagom.doctor.libraries import find_torch, nccl_wheels
 from lagom.doctor.nccl_versions import known_builds
 
 
@@ -171,7 +171,7 @@ def test_replay_by_size_is_no_problem_for_who_asked_for_it(tmp_path: Path) -> No
 
 def test_extras_of_torch_are_no_pin(tmp_path: Path) -> None:
     install(tmp_path, "torch", "2.10.0", requires='nvidia-nccl-cu12==2.27.5; extra == "cuda"')
-    torch = torch_here([str(tmp_path)])
+    torch = find_torch([str(tmp_path)])
     assert torch is not None
     assert torch.pin == ""
     assert nccl_wheels([str(tmp_path)]) == []

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from lagom.errors import UsageError
-from lagom.launch.job_plan import Wish, local_rank, plan_job
+from lagom.launch.job_plan import JobOptions, local_rank, plan_job
 
 PLUGIN = Path("/opt/lagom/_lib/libnccl-tuner-lagom.so")
 
 
-def variables(wish: Wish = Wish(), environ: dict[str, str] | None = None) -> dict[str, str]:  # noqa: B008 (frozen)
-    return plan_job(wish, environ or {}, PLUGIN).variables
+def variables(job_options: JobOptions = JobOptions(), environ: dict[str, str] | None = None) -> dict[str, str]:  # noqa: B008 (frozen)
+    return plan_job(job_options, environ or {}, PLUGIN).variables
 
 
 def test_both_halves_are_named_and_found_by_name_too() -> None:
@@ -26,16 +26,16 @@ def test_both_halves_are_named_and_found_by_name_too() -> None:
 def test_another_tuner_is_refused_unless_it_may_be_replaced() -> None:
     environ = {"NCCL_TUNER_PLUGIN": "/opt/aws/libnccl-ofi-tuner.so"}
     with pytest.raises(UsageError, match="--replace-plugin"):
-        plan_job(Wish(), environ, PLUGIN)
-    assert variables(Wish(replace_plugin=True), environ)["NCCL_TUNER_PLUGIN"] == str(PLUGIN)
+        plan_job(JobOptions(), environ, PLUGIN)
+    assert variables(JobOptions(replace_plugin=True), environ)["NCCL_TUNER_PLUGIN"] == str(PLUGIN)
     assert variables(environ={"NCCL_TUNER_PLUGIN": str(PLUGIN)})["NCCL_TUNER_PLUGIN"] == str(PLUGIN)
 
 
 def test_another_profiler_keeps_its_slot() -> None:
-    plan = plan_job(Wish(), {"NCCL_PROFILER_PLUGIN": "/opt/inspector.so"}, PLUGIN)
+    plan = plan_job(JobOptions(), {"NCCL_PROFILER_PLUGIN": "/opt/inspector.so"}, PLUGIN)
     assert "NCCL_PROFILER_PLUGIN" not in plan.variables
     assert "inspector" in plan.remarks[0]
-    assert "NCCL_PROFILER_PLUGIN" not in variables(Wish(use_profiler=False))
+    assert "NCCL_PROFILER_PLUGIN" not in variables(JobOptions(use_profiler=False))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_another_profiler_keeps_its_slot() -> None:
 def test_a_controller_is_started_where_one_is_needed(
     mode: str, profile: Path | None, starts: bool, controller: str
 ) -> None:
-    plan = plan_job(Wish(mode=mode, profile=profile), {}, PLUGIN)
+    plan = plan_job(JobOptions(mode=mode, profile=profile), {}, PLUGIN)
     assert plan.starts_controller is starts
     assert plan.variables["LAGOM_CONTROLLER"] == controller
     if profile:
@@ -61,11 +61,11 @@ def test_a_controller_is_started_where_one_is_needed(
 
 def test_under_srun_all_ranks_share_one_job_and_the_first_of_a_node_starts_the_controller() -> None:
     environ = {"SLURM_STEP_NUM_TASKS": "8", "SLURM_JOB_ID": "42", "SLURM_LOCALID": "3"}
-    plan = plan_job(Wish(), environ, PLUGIN)
+    plan = plan_job(JobOptions(), environ, PLUGIN)
     assert not plan.starts_controller
     assert "LAGOM_JOB_ID" not in plan.variables, "the ranks' own variables name the job"
     assert plan.folder.name == "lagom-42"
-    assert plan_job(Wish(), environ | {"SLURM_LOCALID": "0"}, PLUGIN).starts_controller
+    assert plan_job(JobOptions(), environ | {"SLURM_LOCALID": "0"}, PLUGIN).starts_controller
 
 
 def test_a_single_task_of_slurm_is_a_job_of_its_own() -> None:
@@ -76,21 +76,21 @@ def test_a_single_task_of_slurm_is_a_job_of_its_own() -> None:
 
 def test_a_rank_without_a_name_for_its_job_is_refused() -> None:
     with pytest.raises(UsageError, match="set LAGOM_JOB_ID"):
-        plan_job(Wish(), {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, PLUGIN)
+        plan_job(JobOptions(), {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, PLUGIN)
 
 
 def test_rules_alone_can_be_replayed_and_where_is_said() -> None:
-    plan = plan_job(Wish(mode="replay", rules=("any:any:nc=2",)), {}, PLUGIN)
+    plan = plan_job(JobOptions(mode="replay", rules=("any:any:nc=2",)), {}, PLUGIN)
     assert plan.variables["LAGOM_SET"] == "any:any:nc=2"
     assert not plan.tunes
     assert any("NCCL 2.21 to 2.26 only" in remark for remark in plan.remarks)
     with pytest.raises(UsageError, match="needs a profile"):
-        plan_job(Wish(mode="replay"), {}, PLUGIN)
+        plan_job(JobOptions(mode="replay"), {}, PLUGIN)
 
 
 def test_pinned_rules_and_strategy_reach_the_job(tmp_path: Path) -> None:
-    wish = Wish(strategy="static", rules=("any:any:nc=2", "allgather:any:nc=3"), directory=tmp_path)
-    found = variables(wish)
+    job_options = JobOptions(strategy="static", rules=("any:any:nc=2", "allgather:any:nc=3"), directory=tmp_path)
+    found = variables(job_options)
     assert found["LAGOM_SET"] == "any:any:nc=2;allgather:any:nc=3"
     assert found["LAGOM_STRATEGY"] == "static"
     assert found["LAGOM_DIR"] == str(tmp_path)

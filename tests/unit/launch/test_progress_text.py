@@ -12,7 +12,7 @@ import pytest
 
 from lagom import journal
 from lagom.journal.schema import ConfigRecord, SiteRecord
-from lagom.launch.progress_text import Plain, ProgressText, Screen, shown
+from lagom.launch.progress_text import Plain, ProgressText, Screen, show_progress
 
 WIDTH = 40
 STOCK, TUNED = (ConfigRecord(),), (ConfigRecord(channels=3),)
@@ -149,7 +149,7 @@ def test_a_dumb_terminal_gets_plain_lines(term: str | None, tmp_path: Path, monk
     else:
         monkeypatch.setenv("TERM", term)
     terminal = Terminal()
-    with journal.Journal(tmp_path) as log, shown(tmp_path, 0.0, terminal):
+    with journal.Journal(tmp_path) as log, show_progress(tmp_path, 0.0, terminal):
         log.write(BASELINE)
         log.write(OUTCOME)
     assert all(line.startswith("lagom: ") for line in terminal.getvalue().splitlines())
@@ -161,7 +161,7 @@ def test_only_what_this_job_adds_to_a_log_is_told(tmp_path: Path) -> None:
     with journal.Journal(tmp_path) as log:
         log.write(OUTCOME.model_copy(update={"reason": "of an earlier job", "t": time.time() - 100}))
         out, since = io.StringIO(), time.time()
-        with shown(tmp_path, since, out):
+        with show_progress(tmp_path, since, out):
             log.write(BASELINE.model_copy(update={"t": time.time()}))
             log.write(OUTCOME.model_copy(update={"t": time.time()}))
     assert "earlier" not in out.getvalue()
@@ -172,6 +172,6 @@ def test_only_what_this_job_adds_to_a_log_is_told(tmp_path: Path) -> None:
 def test_a_log_nobody_can_read_costs_nothing(tmp_path: Path) -> None:
     (tmp_path / journal.LOG_NAME).write_text('{"schema": 99, "event": "move"}\n')
     out = io.StringIO()
-    with shown(tmp_path, 0.0, out):
+    with show_progress(tmp_path, 0.0, out):
         pass
     assert out.getvalue() == ""

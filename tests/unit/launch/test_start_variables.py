@@ -11,7 +11,7 @@ from lagom import headroom, journal
 from lagom.errors import LagomError, UsageError
 from lagom.headroom import Headroom, NoHeadroom
 from lagom.launch import choose_headroom
-from lagom.launch.start_variables import start_with
+from lagom.launch.start_variables import choose_start
 from lagom.profile_file import Fingerprint, Section, write_profile
 from lagom.records import Algorithm, CommConfig, Function, Protocol, Site
 
@@ -26,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("lagom.environment.GPUS", tmp_path / "gpus")
-    monkeypatch.setattr("lagom.launch.start_variables.nccl_here", lambda environ: 0)
+    monkeypatch.setattr("lagom.launch.start_variables.find_nccl", lambda environ: 0)
 
 
 def log(folder: Path, *built: int, threads: int = 512, gpu: str = "", **more: object) -> Path:
@@ -48,18 +48,18 @@ def profile(folder: Path, environment: dict[str, str], gpu: str = "") -> Path:
 
 def refused(because: str, *arguments: object, **environ: str) -> None:
     with pytest.raises(LagomError, match=because):
-        start_with(*arguments, environ, JOB)  # type: ignore[arg-type]
+        choose_start(*arguments, environ, JOB)  # type: ignore[arg-type]
 
 
 def test_an_nccl_whose_tuner_cannot_set_nc_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lagom.launch.start_variables.nccl_here", lambda environ: 22105)
+    monkeypatch.setattr("lagom.launch.start_variables.find_nccl", lambda environ: 22105)
     refused("NCCL 2.21", "32:24", None, None)
-    monkeypatch.setattr("lagom.launch.start_variables.nccl_here", lambda environ: 22809)
-    assert start_with("32:24", None, None, {}, JOB).variables == ROOM
+    monkeypatch.setattr("lagom.launch.start_variables.find_nccl", lambda environ: 22809)
+    assert choose_start("32:24", None, None, {}, JOB).variables == ROOM
 
 
 def test_nothing_asked_nothing_set() -> None:
-    assert start_with("", None, None, {}, JOB).variables == {}
+    assert choose_start("", None, None, {}, JOB).variables == {}
 
 
 def test_without_stocks_number_it_is_refused_and_says_how_to_get_it() -> None:
@@ -67,7 +67,7 @@ def test_without_stocks_number_it_is_refused_and_says_how_to_get_it() -> None:
 
 
 def test_stocks_number_can_be_said() -> None:
-    start = start_with("32:24", None, None, {}, JOB)
+    start = choose_start("32:24", None, None, {}, JOB)
     assert start.variables == ROOM
     assert "74 MiB" in start.remarks[0]
     assert "not measured" in start.remarks[0]
@@ -77,9 +77,9 @@ def test_stocks_number_comes_from_the_newest_log_that_knows_it(tmp_path: Path) -
     log(tmp_path / "lagom-a", 24)
     log(tmp_path / "lagom-b", 32, headroom="32:24")
     log(tmp_path / "lagom-c")
-    assert start_with("32", None, None, {}, JOB).variables == ROOM
+    assert choose_start("32", None, None, {}, JOB).variables == ROOM
     log(tmp_path / "x", 4, threads=256)
-    named = start_with("8", tmp_path / "x", None, {}, JOB).variables
+    named = choose_start("8", tmp_path / "x", None, {}, JOB).variables
     assert named["LAGOM_HEADROOM"] == "8:4:256"
 
 
@@ -91,7 +91,7 @@ def test_a_log_that_is_of_something_else_is_refused(tmp_path: Path) -> None:
     refused("by itself; ask for more", "24", log(tmp_path / "enough", 24), None)
     other = log(tmp_path / "env", 4, environment={"NCCL_P2P_DISABLE": "1"})
     refused("NCCL_P2P_DISABLE=1", "8", other, None)
-    assert start_with("8", other, None, {"NCCL_P2P_DISABLE": "1"}, JOB).variables["LAGOM_HEADROOM"] == "8:4"
+    assert choose_start("8", other, None, {"NCCL_P2P_DISABLE": "1"}, JOB).variables["LAGOM_HEADROOM"] == "8:4"
 
 
 @pytest.mark.parametrize("name", [*choose_headroom.USERS_OWN, *choose_headroom.SIZES])
@@ -102,25 +102,24 @@ def test_the_users_own_settings_win(name: str, tmp_path: Path) -> None:
 
 
 def test_a_lower_p2p_limit_of_the_user_stays() -> None:
-    assert (
-        start_with("32:24", None, None, {"NCCL_MAX_P2P_NCHANNELS": "8"}, JOB).variables["NCCL_MAX_P2P_NCHANNELS"] == "8"
-    )
-    assert start_with("32:24", None, None, {"NCCL_MAX_P2P_NCHANNELS": "64"}, JOB).variables == ROOM
+    start = choose_start("32:24", None, None, {"NCCL_MAX_P2P_NCHANNELS": "8"}, JOB)
+    assert start.variables["NCCL_MAX_P2P_NCHANNELS"] == "8"
+    assert choose_start("32:24", None, None, {"NCCL_MAX_P2P_NCHANNELS": "64"}, JOB).variables == ROOM
 
 
 @pytest.mark.parametrize("words", [["--nnodes", "2"], ["--nnodes=2"], ["--nnodes=1:4"], ["--nnodes", "$N"]])
 def test_several_nodes_are_refused(words: list[str]) -> None:
     with pytest.raises(NoHeadroom, match="several nodes"):
-        start_with("32:24", None, None, {}, ["torchrun", *words, "x"])
-    assert start_with("32:24", None, None, {}, ["torchrun", "--nnodes=1", "x"]).variables == ROOM
+        choose_start("32:24", None, None, {}, ["torchrun", *words, "x"])
+    assert choose_start("32:24", None, None, {}, ["torchrun", "--nnodes=1", "x"]).variables == ROOM
     with pytest.raises(NoHeadroom, match="several nodes"):
-        start_with("32:24", None, None, {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, JOB)
+        choose_start("32:24", None, None, {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, JOB)
 
 
 @pytest.mark.parametrize("text", ["x", "32:", "32:24:512:1", "65:24", "24:32", "32:0", "-1:2", "²:1"])
 def test_what_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(NoHeadroom):
-        start_with(text, None, None, {}, JOB)
+        choose_start(text, None, None, {}, JOB)
 
 
 def test_head_room_is_read_back_as_written() -> None:
@@ -133,13 +132,13 @@ def test_head_room_is_read_back_as_written() -> None:
 
 
 def test_what_a_profile_asks_for_is_set_and_said(tmp_path: Path) -> None:
-    start = start_with("", None, profile(tmp_path, {"NCCL_BUFFSIZE": "1"}), {}, JOB)
+    start = choose_start("", None, profile(tmp_path, {"NCCL_BUFFSIZE": "1"}), {}, JOB)
     assert start.variables == {"NCCL_BUFFSIZE": "1"}
     assert "NCCL_BUFFSIZE=1" in start.remarks[0]
 
 
 def test_the_users_value_wins_over_a_profiles(tmp_path: Path) -> None:
-    start = start_with("", None, profile(tmp_path, {"NCCL_BUFFSIZE": "1"}), {"NCCL_BUFFSIZE": "2"}, JOB)
+    start = choose_start("", None, profile(tmp_path, {"NCCL_BUFFSIZE": "1"}), {"NCCL_BUFFSIZE": "2"}, JOB)
     assert start.variables == {}
     assert "will not be replayed" in start.remarks[0]
 
@@ -147,17 +146,17 @@ def test_the_users_value_wins_over_a_profiles(tmp_path: Path) -> None:
 def test_head_room_of_a_profile_must_be_asked_for(tmp_path: Path) -> None:
     file = profile(tmp_path, ROOM)
     with pytest.raises(UsageError, match="add --headroom 32"):
-        start_with("", None, file, {}, JOB)
-    assert start_with("32", None, file, {}, JOB).variables == ROOM
-    assert start_with("", None, file, ROOM, JOB).variables == {}, "set by hand already"
+        choose_start("", None, file, {}, JOB)
+    assert choose_start("32", None, file, {}, JOB).variables == ROOM
+    assert choose_start("", None, file, ROOM, JOB).variables == {}, "set by hand already"
     refused("ask for --headroom 32", "48", None, file)
     refused("ask for --headroom 32", "32:20", None, file)
 
 
 def test_the_rest_of_a_profiles_environment_is_set_beside_head_room(tmp_path: Path) -> None:
     file = profile(tmp_path, {**ROOM, "NCCL_BUFFSIZE": "1"})
-    assert start_with("32", None, file, {}, JOB).variables == {**ROOM, "NCCL_BUFFSIZE": "1"}
-    assert start_with("", None, file, ROOM, JOB).variables == {"NCCL_BUFFSIZE": "1"}
+    assert choose_start("32", None, file, {}, JOB).variables == {**ROOM, "NCCL_BUFFSIZE": "1"}
+    assert choose_start("", None, file, ROOM, JOB).variables == {"NCCL_BUFFSIZE": "1"}
 
 
 def test_head_room_of_a_profile_of_another_gpu_is_refused(tmp_path: Path) -> None:
