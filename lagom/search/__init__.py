@@ -1,14 +1,13 @@
 """Search: what to try next, and what the measurements show. Start with session.py, then base.py and strategies/."""
 
 from lagom.search.base import Answer, Comparison, Proposal, Strategy
-from lagom.search.decision import Move, Outcome
 from lagom.search.measurements import Measurements, Trial
-from lagom.search.policy import BLOCKS, LIVE, Policy
+from lagom.search.moves import Move, Outcome, WindowRequest, WindowResult
 from lagom.search.replay import ReplayMismatch, moves_of, replay
 from lagom.search.session import IllegalProposal, TuningSession
 from lagom.search.space import Space
+from lagom.search.stopping_rule import BLOCKS, LIVE, Policy
 from lagom.search.strategies import STRATEGIES, UnknownStrategy, make_strategy
-from lagom.search.window import WindowRequest, WindowResult
 
 __all__ = [
     "BLOCKS",

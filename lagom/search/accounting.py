@@ -9,10 +9,9 @@ import numpy as np
 
 from lagom.records import Assignment
 from lagom.search import statistics
-from lagom.search.decision import Move
 from lagom.search.measurements import Measurements
-from lagom.search.policy import Policy
-from lagom.search.window import WindowRequest, WindowResult
+from lagom.search.moves import Move, WindowRequest, WindowResult
+from lagom.search.stopping_rule import Policy
 
 
 class Accounting:

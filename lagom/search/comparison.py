@@ -18,8 +18,7 @@ import numpy as np
 
 from lagom.records import Assignment, Sample
 from lagom.search import statistics
-from lagom.search.decision import Move, Outcome
-from lagom.search.window import Pairs, WindowRequest, WindowResult
+from lagom.search.moves import Move, Outcome, Pairs, WindowRequest, WindowResult
 
 COMPARED = "compared"
 #: Pairs of one window: one whole round of A B B A.

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lagom.records import Assignment
+from lagom.search.moves import Pairs
 from lagom.search.statistics import MAD_TO_SIGMA, Estimate, Noise, estimate, straggler_mask
-from lagom.search.window import Pairs
 
 
 @dataclass(frozen=True, slots=True)

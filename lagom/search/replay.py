@@ -10,10 +10,9 @@ from typing import Any
 from lagom.errors import LagomError
 from lagom.records import Assignment, Problem
 from lagom.search.base import Strategy
-from lagom.search.decision import Move
-from lagom.search.policy import LIVE, Policy
+from lagom.search.moves import Move, WindowResult
 from lagom.search.session import TuningSession
-from lagom.search.window import WindowResult
+from lagom.search.stopping_rule import LIVE, Policy
 
 _PLAIN = [field.name for field in fields(Move) if field.name not in ("candidate", "incumbent", "ran", "samples")]
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from lagom.records import Assignment
 from lagom.search import statistics
+from lagom.search.moves import WindowResult
 from lagom.search.statistics import Estimate
-from lagom.search.window import WindowResult
 
 
 class SequentialTest:

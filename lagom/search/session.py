@@ -31,12 +31,10 @@ from lagom.records import Assignment, Problem, Sample
 from lagom.search import statistics
 from lagom.search.accounting import Accounting
 from lagom.search.base import MISSING, Answer, Comparison, Proposal, Strategy, percent
-from lagom.search.decision import Move, Outcome
 from lagom.search.measurements import Measurements, Trial
-from lagom.search.policy import LIVE, Policy
+from lagom.search.moves import Move, Outcome, WindowRequest, WindowResult, roomier
 from lagom.search.sequential_test import SequentialTest
-from lagom.search.stopping_rule import StoppingRule
-from lagom.search.window import WindowRequest, WindowResult, roomier
+from lagom.search.stopping_rule import LIVE, Policy, StoppingRule
 
 Windows = Generator[WindowRequest, WindowResult, None]
 FEW = 3  # pairs of which the median may still be a straggler

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lagom.records import Algorithm, Assignment, CommConfig, Function, Knobs, Problem, Protocol, Sample, Site
+from lagom.search.moves import Pairs, WindowRequest, WindowResult
 from lagom.search.session import TuningSession
-from lagom.search.window import Pairs, WindowRequest, WindowResult
 
 MS = 1e6  # ns
 

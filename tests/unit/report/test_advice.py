@@ -24,7 +24,7 @@ from lagom.report import advice_text as output
 from lagom.report.advice import Advice, Advices, Standing, joined
 from lagom.report.advice_from_bench import from_record, paired, rounds_for
 from lagom.report.advice_from_log import from_log
-from lagom.search.session import Move
+from lagom.search.moves import Move
 
 SITES = (Site(0, Function.ALL_GATHER, 416 << 20, 12, "hidden"), Site(1, Function.ALL_GATHER, 2 << 30, 1, "exposed"))
 STOCK = CommConfig()

@@ -24,7 +24,7 @@ from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Pr
 from lagom.report import from_log as log
 from lagom.report import run_text as show
 from lagom.report.run_model import Explanation
-from lagom.search.session import Move
+from lagom.search.moves import Move
 from lagom.wire.plan import NO_LIMIT, Rule
 
 RING = CommConfig(Algorithm.RING, Protocol.SIMPLE, 24, 512)

@@ -19,7 +19,7 @@ from lagom.journal import RunState
 from lagom.journal.schema import records_of
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.report.tuning_kernels import kernels
-from lagom.search.session import Move
+from lagom.search.moves import Move
 from lagom.timeline.ring_records import find_trace_samples, load_trace_sample
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
 from lagom.wire.views import SlotView

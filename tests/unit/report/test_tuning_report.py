@@ -19,7 +19,7 @@ from lagom.journal import RunState
 from lagom.journal.schema import SampleRecord, records_of
 from lagom.records import Assignment, CommConfig, Function, Sample, Site
 from lagom.report import tuning_figures, tuning_report
-from lagom.search.session import Move, Outcome
+from lagom.search.moves import Move, Outcome
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
 
 STOCK = Assignment.stock(2)

@@ -9,7 +9,7 @@ import pytest
 
 from lagom.records import Assignment, CommConfig, Sample
 from lagom.search.comparison import MISSING_LIMIT, PAIRS, SLOW_CYCLES, Arm, ComparisonSession
-from lagom.search.window import WindowResult
+from lagom.search.moves import WindowResult
 
 SITES = 2
 
