@@ -57,7 +57,7 @@ def told(events: Sequence[Base]) -> dict[str, Any]:
     for event in events:
         counts[event.kind] = counts.get(event.kind, 0) + 1
     outcomes = [event for event in events if isinstance(event, journal.Outcome)]
-    aside = [event.reason for event in events if isinstance(event, journal.StandingAside)]
+    aside = [event.reason for event in events if isinstance(event, journal.Passthrough)]
     return {
         "events": counts,
         "outcomes": [outcome.model_dump(mode="json") for outcome in outcomes],

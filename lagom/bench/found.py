@@ -25,8 +25,8 @@ def fill(run: RunRecord, events: Sequence[Base]) -> None:
     outcomes = [event for event in events if isinstance(event, journal.Outcome)]
     run.outcome = outcomes[0].model_dump(mode="json") if outcomes else None
     warnings = [event.text for event in events if isinstance(event, journal.Note) and event.level == "warning"]
-    aside = [event.reason for event in events if isinstance(event, journal.StandingAside)]
-    run.notes += dict.fromkeys([*warnings, *(f"standing aside: {reason}" for reason in aside)])
+    aside = [event.reason for event in events if isinstance(event, journal.Passthrough)]
+    run.notes += dict.fromkeys([*warnings, *(f"not tuned: {reason}" for reason in aside)])
 
 
 def since_learnt_anew(events: Sequence[Base]) -> list[Base]:

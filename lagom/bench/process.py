@@ -109,7 +109,7 @@ class Seen:
 
     def stands_aside(self) -> bool:
         """Whether nothing will ever be tuned: some communicators were left alone and none is worked on."""
-        aside = {event.communicator for event in self.events if isinstance(event, journal.StandingAside)}
+        aside = {event.communicator for event in self.events if isinstance(event, journal.Passthrough)}
         known = {event.communicator for event in self.events if isinstance(event, journal.Communicator)}
         return bool(known) and known <= aside
 

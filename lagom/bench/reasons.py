@@ -68,7 +68,7 @@ def _without_calls(seen: Seen) -> str:
 
 def _aside(seen: Seen) -> str:
     """Why nothing of it is ever tuned."""
-    reasons = (event.reason for event in seen.events if isinstance(event, journal.StandingAside))
+    reasons = (event.reason for event in seen.events if isinstance(event, journal.Passthrough))
     return next(reasons, "") if seen.stands_aside() else ""
 
 

@@ -59,7 +59,7 @@ def watch(
         bool, typer.Option("--grafana", help="Print a Grafana dashboard (JSON) for these metrics, and exit.")
     ] = False,
 ) -> None:
-    """Show running jobs live: sites, calls a second, configs in force, phase, resolvable effect, time lost, decisions.
+    """Show running jobs live: sites, calls a second, configs in force, phase, detectable effect, time lost, decisions.
 
     Finds your jobs on this node by itself. Looks only: the job's shared memory is copied read-only, no lock is taken.
     A table on a terminal, lines elsewhere.

@@ -15,7 +15,7 @@ from lagom.controller.controller import Controller, lower_priority
 from lagom.controller.options import STABLE_ITERATIONS, Options
 from lagom.controller.speech import speak_as_far_as_possible
 from lagom.errors import LagomError
-from lagom.journal import Journal, StandingAside
+from lagom.journal import Journal, Passthrough
 from lagom.records import readable_name
 from lagom.settings import read, split_rules
 from lagom.wire.region import Region
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     except LagomError as error:
         print(f"lagom controller: {error}", file=sys.stderr)
         with Journal(wanted.dir) as log:  # where the job's first line told its reader to look
-            log.write(StandingAside(reason=str(error)))
+            log.write(Passthrough(reason=str(error)))
         return 2
     return 0
 

@@ -47,7 +47,7 @@ class Story:
 
     def standing_aside(self, reason: str, view: CommunicatorView | None = None) -> None:
         """Something is not tuned, and why."""
-        self.log.write(journal.StandingAside(reason=reason, communicator=None if view is None else view.index))
+        self.log.write(journal.Passthrough(reason=reason, communicator=None if view is None else view.index))
 
     def rank_joined(self, process: ProcessView, rank: int | None, environment: Mapping[str, str]) -> None:
         """A rank process has registered. ``environment``: what of it bears on NCCL, told of the first rank only."""

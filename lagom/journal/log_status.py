@@ -13,7 +13,7 @@ from lagom.errors import JournalError
 from lagom.files import open_own
 from lagom.journal.reader import parse, read
 from lagom.journal.run_state import RunState
-from lagom.journal.schema import Base, JobEnd, StandingAside
+from lagom.journal.schema import Base, JobEnd, Passthrough
 from lagom.journal.writer import Journal
 
 #: Of a job beside which a controller waited in vain. Not certain: a rank may have come and gone between two looks.
@@ -48,13 +48,13 @@ def lacks_an_end(path: Path) -> bool:
 
 def tells_death(event: Base | None) -> bool:
     """Whether an event is the note that the controller was killed."""
-    return isinstance(event, StandingAside) and event.reason.startswith(DEATH) and "was killed" in event.reason
+    return isinstance(event, Passthrough) and event.reason.startswith(DEATH) and "was killed" in event.reason
 
 
 def write_death(folder: Path, death: str) -> None:
     """Note in a log that its controller is gone. ``death``: one clause, as in `was killed by SIGKILL`."""
     with Journal(folder) as log:
-        log.write(StandingAside(reason=f"{DEATH}{death}; the job goes on with what was agreed so far"))
+        log.write(Passthrough(reason=f"{DEATH}{death}; the job goes on with what was agreed so far"))
 
 
 def write_end(folder: Path, reason: str, seconds: float) -> None:
@@ -105,7 +105,7 @@ def describe_earlier_jobs(run: RunState) -> str:
     """A sentence where only the newest of a log's jobs is told; else empty."""
     count = run.earlier_jobs
     jobs = "an earlier job, which is" if count == 1 else f"{count} earlier jobs, which are"
-    return f"This log also holds {jobs} not told of here; `lagom log` prints all of it." if count else ""
+    return f"This log also holds {jobs} not part of this report; `lagom log` prints all of it." if count else ""
 
 
 def is_of_an_earlier_job(path: Path, log: Path) -> bool:

@@ -99,7 +99,9 @@ class RunState:
     def _program(self, event: schema.Program) -> None:
         comm = self.comm(event.communicator)
         if comm.moves:
-            self._remark(f"{comm.name} was searched more than once; told is the last time, the log has all.")
+            self._remark(
+                f"{comm.name} was searched more than once; this is the last search, `lagom log` prints all of them."
+            )
         comm.begin_search(event)
 
     def _move(self, event: schema.Move) -> None:
@@ -122,11 +124,11 @@ class RunState:
     def _plan_aborted(self, event: schema.PlanAborted) -> None:
         self.comm(event.communicator).plans_aborted += 1
 
-    def _standing_aside(self, event: schema.StandingAside) -> None:
+    def _standing_aside(self, event: schema.Passthrough) -> None:
         reasons = self.not_tuned if event.communicator is None else self.comm(event.communicator).not_tuned
         if event.reason not in reasons:
             reasons.append(event.reason)
-        self._remark(f"standing aside: {event.reason}")
+        self._remark(f"not tuned: {event.reason}")
 
     def _note(self, event: schema.Note) -> None:
         if event.level == "warning":
@@ -146,7 +148,7 @@ _TAKERS: dict[type, Any] = {
     schema.PlanPublished: RunState._plan_published,
     schema.PlanCommitted: RunState._plan_committed,
     schema.PlanAborted: RunState._plan_aborted,
-    schema.StandingAside: RunState._standing_aside,
+    schema.Passthrough: RunState._standing_aside,
     schema.Note: RunState._note,
     schema.JobEnd: RunState._job_end,
 }

@@ -279,7 +279,7 @@ class Drift(Base):
     searches_at_most: int = 1
 
 
-class StandingAside(Base):
+class Passthrough(Base):
     """Something is not tuned, and why. The job goes on as NCCL would run it, or on the last committed plan."""
 
     event: Literal["standing_aside"] = "standing_aside"
@@ -341,7 +341,7 @@ AnyEvent = (
     | Move
     | Outcome
     | Drift
-    | StandingAside
+    | Passthrough
     | Note
     | Dropped
     | JobEnd

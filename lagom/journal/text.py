@@ -4,7 +4,7 @@ A move reads, from left to right: when, which phase of the search at which itera
 tried where; what it gave; what was concluded and why::
 
     09:31:02 tuning   it 1240 default_pg  trial #7 allgather 416M: nc=3 c=256K  X 45.0 Y 60.0 Z 68.60 ±0.30 ms
-             ratio 0.957 [0.949, 0.966] 8 pairs sees 1.2 % lost 3.4  better: ...
+             ratio 0.957 [0.949, 0.966] 8 pairs smallest detectable effect 1.2 % lost 3.4  better: ...
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Formatter:
 
     def _move(self, e: schema.Move) -> str:
         where = f"{e.phase:<8} it {e.iteration if e.iteration is not None else '?'} {self.name(e.communicator)}"
-        what = f"{e.purpose} #{e.number} {self._tried(e)}{' (what it is held to ran once more)' if e.ran else ''}"
+        what = f"{e.purpose} #{e.number} {self._tried(e)}{' (the reference config ran once more)' if e.ran else ''}"
         return f"{where}  {what}  {numbers_text(e)}  {e.verdict}: {e.reason}"
 
     def _tried(self, e: schema.Move) -> str:
@@ -165,10 +165,10 @@ class Formatter:
         which = f"search again, {e.search} of {e.searches_at_most} at most"
         return f"drift of {self.name(e.communicator)}: {e.reason}{times}: {which}"
 
-    def _standing_aside(self, e: schema.StandingAside) -> str:
+    def _standing_aside(self, e: schema.Passthrough) -> str:
         who = f" rank {e.rank}" if e.rank is not None else ""
         where = f" {self.name(e.communicator)}" if e.communicator is not None else ""
-        return f"standing aside{where}{who}: {e.reason}"
+        return f"not tuned{where}{who}: {e.reason}"
 
     def _note(self, e: schema.Note) -> str:
         return f"{'warning: ' if e.level == 'warning' else ''}{e.text}"
@@ -198,7 +198,7 @@ def numbers_text(move: schema.Move) -> str:
     interval = format_interval(move.ratio_low, move.ratio_high)
     ratio = [] if move.ratio is None else [f"ratio {move.ratio:.4f} {interval}".rstrip()]
     pairs = [f"{move.pairs} pairs" + (f" (-{move.discarded})" if move.discarded else "")] if move.pairs else []
-    sees = [f"sees {format_percent(move.resolvable)}"] if move.resolvable is not None else []
+    sees = [f"smallest detectable effect {format_percent(move.resolvable)}"] if move.resolvable is not None else []
     lost = [f"lost {move.lost_iterations:.1f}"] if move.pairs and move.purpose != "baseline" else []
     return " ".join(h + times + ratio + pairs + sees + lost) or "not measured"
 

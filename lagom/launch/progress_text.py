@@ -171,7 +171,7 @@ class ProgressText:
         self.status = "learning again"
         return self._plainly(e)
 
-    def _standing_aside(self, e: schema.StandingAside) -> str:
+    def _standing_aside(self, e: schema.Passthrough) -> str:
         return self._plainly(e)
 
     def _plainly(self, e: Base) -> str:

@@ -80,7 +80,7 @@ class ReplayLog:
         elif not any(self._remarks.values()):
             for (communicator, _), agreed in self._agreed.items():
                 if not agreed:
-                    self._log.write(journal.StandingAside(reason=NOT_AGREED, communicator=communicator))
+                    self._log.write(journal.Passthrough(reason=NOT_AGREED, communicator=communicator))
         self._log.write(journal.JobEnd(reason=f"the job's command {how}", seconds=time.monotonic() - self._began))
 
     # -- looking
@@ -165,7 +165,7 @@ class ReplayLog:
             f"the profile is for another job: not one iteration of its program ({plan.calls_per_iteration} calls) came "
             f"up in {calls} calls, and its sites run as NCCL chooses; search anew with `lagom run --mode tune`"
         )
-        self._log.write(journal.StandingAside(reason=reason, communicator=group.view.index))
+        self._log.write(journal.Passthrough(reason=reason, communicator=group.view.index))
         say(reason)
 
     def _tell_plan(self, group: GroupView, plan: PlanView) -> None:

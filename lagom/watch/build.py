@@ -162,7 +162,7 @@ def _phase(shared: RegionView, group: GroupView, told: CommState, count: Count |
     if len(group.slots) < group.view.rank_count and group.view.node_count == 1:
         return Phase.JOINING, f"{len(group.slots)} of {group.view.rank_count} ranks"
     if told.not_tuned:
-        return Phase.ASIDE, told.not_tuned[-1]
+        return Phase.PASSTHROUGH, told.not_tuned[-1]
     if told.outcome is not None and not told.drift:
         return VERDICTS.get(told.outcome.verdict, Phase.STOPPED), told.outcome.reason
     if told.pinned:

@@ -23,7 +23,7 @@ NO_JOB = "no job of yours is running on this node"
 STYLES = {
     Phase.TUNED: "green",
     Phase.STOCK_IS_BEST: "green",
-    Phase.ASIDE: "yellow",
+    Phase.PASSTHROUGH: "yellow",
     Phase.UNATTENDED: "yellow",
     Phase.CUT_SHORT: "yellow",
     Phase.STOPPED: "yellow",
@@ -213,7 +213,7 @@ def group_facts(group: GroupSnapshot) -> list[str]:
         facts.append(f"stock {group.stock_z_ns / 1e6:.1f} ms")
     facts += [gained(group)] if group.speedup is not None else []
     if group.resolvable is not None:
-        facts.append(f"resolvable {format_percent(group.resolvable, 2)}")
+        facts.append(f"smallest detectable effect {format_percent(group.resolvable, 2)}")
     if group.configs_tried:
         facts.append(f"{group.configs_tried} trials, lost {lost(group)}")
     return facts + list(_troubles(group))

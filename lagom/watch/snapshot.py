@@ -30,7 +30,7 @@ class Phase(str, Enum):
     STOPPED = "stopped"  # before the search came to its end
     PINNED = "pinned"
     REPLAYING = "replaying"
-    ASIDE = "standing aside"
+    PASSTHROUGH = "passthrough"  # not tuned: NCCL decides
     STOCK = "stock"  # nobody tunes it: no controller, no profile
     UNATTENDED = "unattended"  # its controller is gone, what was agreed stays
 
@@ -82,7 +82,7 @@ class GroupSnapshot:
     here: int  # of its ranks, registered on this node
     nodes: int
     phase: Phase
-    detail: str  # why it stands aside, or how the search ended
+    detail: str  # why it is not tuned, or how the search ended
     agreement: Agreement
     epoch: int
     calls: int  # of the slowest rank

@@ -74,7 +74,7 @@ def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> Non
     assert plan.purpose == "replay"
     assert "nc=4" in plan.rules[0]
     assert [event.epoch for event in events if isinstance(event, journal.PlanCommitted)] == [plan.epoch]
-    assert not [event for event in events if isinstance(event, journal.StandingAside)]
+    assert not [event for event in events if isinstance(event, journal.Passthrough)]
     assert isinstance(events[-1], journal.JobEnd)
     assert "ended with 0" in events[-1].reason
     (part,) = explained.explain(journal.RunState(events), "here").communicators
@@ -83,12 +83,10 @@ def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> Non
 
 
 def test_a_refused_replay_is_in_the_log_with_the_plugins_reason(tmp_path: Path) -> None:
-    events, done = run(
-        tmp_path, "--mode", "replay", "--profile", str(profile(tmp_path, 3)), until=journal.StandingAside
-    )
+    events, done = run(tmp_path, "--mode", "replay", "--profile", str(profile(tmp_path, 3)), until=journal.Passthrough)
     assert done.returncode == 0
     assert REFUSAL in done.stderr, "the demo's ranks are heard"
-    (aside,) = [event for event in events if isinstance(event, journal.StandingAside)]
+    (aside,) = [event for event in events if isinstance(event, journal.Passthrough)]
     assert REFUSAL in aside.reason
     assert not [event for event in events if isinstance(event, journal.PlanCommitted)]
     assert isinstance(events[-1], journal.JobEnd)
@@ -102,9 +100,9 @@ def test_a_profile_of_another_job_is_not_said_to_be_in_force(tmp_path: Path) -> 
         "lagom-profile 2\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n"
         "site 0 allgather 123M nc=2\nprogram 3x0\nend\n"
     )
-    events, done = run(tmp_path, "--mode", "replay", "--profile", str(path), until=journal.StandingAside)
+    events, done = run(tmp_path, "--mode", "replay", "--profile", str(path), until=journal.Passthrough)
     assert done.returncode == 0, done.stderr
-    (aside,) = [event for event in events if isinstance(event, journal.StandingAside)]
+    (aside,) = [event for event in events if isinstance(event, journal.Passthrough)]
     assert "not one iteration of its program (3 calls)" in aside.reason
     assert aside.reason in done.stderr
     (part,) = explained.explain(journal.RunState(events), "here").communicators

@@ -57,7 +57,7 @@ def test_what_stands_aside_is_not_waited_for() -> None:
     aside = Seen(
         events=[
             journal.Communicator(communicator=0, comm_id="0x1", ranks=2, nodes=1, name="", ordinal=0),
-            journal.StandingAside(reason="NCCL is too old", communicator=0),
+            journal.Passthrough(reason="NCCL is too old", communicator=0),
         ]
     )
     assert is_enough("metric", aside, None, 5, PINNED)

@@ -24,7 +24,7 @@ COURSE: list[Base] = [
     journal.Communicator(communicator=0, comm_id="0x1", ranks=2, nodes=1),
     journal.Program(communicator=0, period=3, sites=()),
 ]
-ASIDE = journal.StandingAside(reason="the communicator spans 2 nodes", communicator=0)
+ASIDE = journal.Passthrough(reason="the communicator spans 2 nodes", communicator=0)
 SAMPLES = [(1.0, 5.0), (2.0, 5.0)]
 
 

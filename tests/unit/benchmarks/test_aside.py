@@ -10,7 +10,7 @@ import pytest
 from benchmarks.matrix import aside
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import rows
-from lagom.journal import Journal, StandingAside
+from lagom.journal import Journal, Passthrough
 
 REASON = "the communicator spans 2 nodes, which is not tuned yet"
 
@@ -21,7 +21,7 @@ def test_what_each_node_said_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
         told = Path(plans["variables"].environ["LAGOM_DIR"])
         for host in folders:
             with Journal(told / host) as log:
-                log.write(StandingAside(communicator=0, reason=REASON))
+                log.write(Passthrough(communicator=0, reason=REASON))
         return {name: {"exit": 0, "log": {"standing_aside": []}} for name in plans}
 
     monkeypatch.setattr(aside, "run_arms", fake)

@@ -284,7 +284,7 @@ def test_a_killed_controller_is_in_the_log_with_the_end_of_the_job(place: Path) 
     beginning, death, end = journal.read(log)
     assert isinstance(beginning, journal.JobStart)
     assert beginning.pid == pid
-    assert isinstance(death, journal.StandingAside)
+    assert isinstance(death, journal.Passthrough)
     assert death.reason == (
         f"the controller (pid {pid}) was killed by SIGKILL; the job goes on with what was agreed so far"
     )

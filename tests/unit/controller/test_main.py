@@ -33,14 +33,14 @@ def run(place: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, **variabl
 
 def test_a_rule_that_cannot_be_read_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (aside,) = run(tmp_path, monkeypatch, LAGOM_SET="allgather:>=1M:channels=4")
-    assert isinstance(aside, journal.StandingAside)
+    assert isinstance(aside, journal.Passthrough)
     assert "allgather:>=1M:channels=4" in aside.reason
     assert list((tmp_path / "shm").iterdir()) == []
 
 
 def test_a_strategy_that_does_not_exist_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (aside,) = run(tmp_path, monkeypatch, LAGOM_STRATEGY="lagoom")
-    assert isinstance(aside, journal.StandingAside)
+    assert isinstance(aside, journal.Passthrough)
     assert "lagoom" in aside.reason
     assert list((tmp_path / "shm").iterdir()) == []
 

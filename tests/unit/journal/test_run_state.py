@@ -68,7 +68,9 @@ def test_what_was_lost_in_searches_before_counts_on() -> None:
     again = RunState([*SEARCH, OUTCOME, drift, PROGRAM, move(1, "baseline", STOCK, lost_iterations=0.5)])
     found = again.comm(0)
     assert (found.drift, found.outcome, found.searches, found.regret, found.lost_iterations) == ("", None, 1, 0.5, 5.5)
-    assert again.remarks == ["fsdp was searched more than once; told is the last time, the log has all."]
+    assert again.remarks == [
+        "fsdp was searched more than once; this is the last search, `lagom log` prints all of them."
+    ]
 
 
 def test_the_newest_job_of_a_log_is_told() -> None:
@@ -102,10 +104,10 @@ def test_a_plan_is_in_force_once_it_is_agreed_and_has_no_end() -> None:
 
 
 def test_each_reason_is_told_once_and_where_it_belongs() -> None:
-    aside = journal.StandingAside(reason="graphs", communicator=0)
-    state = RunState([aside, aside, journal.StandingAside(reason="no rank"), journal.Note(text="n", level="warning")])
+    aside = journal.Passthrough(reason="graphs", communicator=0)
+    state = RunState([aside, aside, journal.Passthrough(reason="no rank"), journal.Note(text="n", level="warning")])
     assert (state.comm(0).not_tuned, state.not_tuned) == (["graphs"], ["no rank"])
-    assert state.remarks == ["standing aside: graphs", "standing aside: no rank", "n"]
+    assert state.remarks == ["not tuned: graphs", "not tuned: no rank", "n"]
 
 
 def test_who_follows_for_days_keeps_no_samples() -> None:

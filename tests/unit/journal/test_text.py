@@ -14,13 +14,13 @@ from lagom.journal import (
     Move,
     Note,
     Outcome,
+    Passthrough,
     PlanAborted,
     PlanCommitted,
     PlanPublished,
     Program,
     RankJoined,
     SiteRecord,
-    StandingAside,
 )
 from lagom.journal.schema import Base
 
@@ -74,13 +74,14 @@ STORY: list[tuple[Base, str]] = [
             lost_iterations=3.41,
         ),
         "search   it 1240 fsdp  trial #7 allgather 416M: nc=3 c=256K  H 0.12 X 45.00 Y 60.00 Z 68.60 ±0.30 ms "
-        "ratio 0.9570 [0.949, 0.966] 8 pairs (-1) sees 1.2 % lost 3.4  better: X fell more than Y rose",
+        "ratio 0.9570 [0.949, 0.966] 8 pairs (-1) "
+        "smallest detectable effect 1.2 % lost 3.4  better: X fell more than Y rose",
     ),
     (
         Outcome(communicator=0, verdict="improved", reason="A/B", configs_chosen=(NC3,), speedup=1.25),
         "improved 1.250x stock",
     ),
-    (StandingAside(reason="a graph capture was seen", communicator=0), "standing aside fsdp: a graph capture was seen"),
+    (Passthrough(reason="a graph capture was seen", communicator=0), "not tuned fsdp: a graph capture was seen"),
     (Note(text="careful", level="warning"), "warning: careful"),
     (Dropped(counts={"move": 3}, limit_bytes=64 << 20), "log full at 64M: left out 3 move"),
     (

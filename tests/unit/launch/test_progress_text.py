@@ -94,7 +94,7 @@ def test_what_went_wrong_is_told_and_remarks_are_not() -> None:
     assert (
         progress.line(journal.Note(text="calls are irregular", level="warning"), 0.0) == "warning: calls are irregular"
     )
-    aside = journal.StandingAside(reason="the communicator spans 2 nodes", communicator=0)
+    aside = journal.Passthrough(reason="the communicator spans 2 nodes", communicator=0)
     assert "spans 2 nodes" in (progress.line(aside, 0.0) or "")
     drift = journal.Drift(communicator=0, reason="Z has been 20 % longer", z_before=1e8, z_now=1.2e8)
     assert "tuned" not in (progress.line(drift, 0.0) or "")

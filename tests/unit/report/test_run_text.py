@@ -56,7 +56,7 @@ def events() -> list[Any]:
         journal.RankJoined(process=0, pid=1, gpu="NVIDIA H200", nccl="2.30.7", environment={"NCCL_BUFFSIZE": "1"}),
         journal.Communicator(communicator=0, comm_id="7", name="fsdp", ranks=8, nodes=1),
         journal.Communicator(communicator=1, comm_id="8", name="wide", ranks=8, nodes=2),
-        journal.StandingAside(communicator=1, reason="the communicator spans 2 nodes, which is not tuned yet"),
+        journal.Passthrough(communicator=1, reason="the communicator spans 2 nodes, which is not tuned yet"),
         journal.Program(communicator=0, period=18, sites=sites, channels_built=24, tier="timeline"),
         move(1, "baseline", Assignment.stock(2), "baseline", "stock"),
         move(2, "trial", FLOOR, "worse", "all at their floor"),
