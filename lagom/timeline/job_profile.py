@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lagom.format import format_percent
 from lagom.timeline.busy_times import Busy
 from lagom.timeline.groups import Groups, describe_pattern, find_groups
 from lagom.timeline.kernel_names import NO_FUNCTION, is_symmetric
@@ -21,7 +20,6 @@ from lagom.timeline.ranks import CombinedRanks, RankTimeline, combine_ranks
 from lagom.timeline.reference_kernels import Contention, measure_contention
 from lagom.timeline.reference_trace import fill_references
 from lagom.timeline.slowdowns import (
-    NOTEWORTHY,
     ContentionOverhead,
     FamilySlowdown,
     KernelSlowdown,
@@ -30,10 +28,17 @@ from lagom.timeline.slowdowns import (
     measure_overhead,
 )
 from lagom.timeline.steps import find_steps
-from lagom.timeline.trace_coverage import HOST, NCCL_ALONE, TIERS, Calls, TraceCoverage, measure_coverage, z_by_calls
-
-#: Communication pressure in a reference trace, and difference of the clocks, that are worth a remark.
-_PRESSURE_LEFT, _OTHER_CLOCK = 0.02, 0.05
+from lagom.timeline.trace_coverage import (
+    HOST,
+    NCCL_ALONE,
+    TIERS,
+    Calls,
+    TraceCoverage,
+    measure_coverage,
+    note_limits,
+    note_reference_trace,
+    z_by_calls,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,7 @@ def profile(
         families=tuple(family_slowdowns(rank.table, rank.steps, contention)),
         contention=contention,
         coverage=measure_coverage([rank.table for rank in ranks], calls),
-        notes=(*_notes(ranks, overheads, merged), *_reference_notes(contention)),
+        notes=(*note_limits(ranks, overheads, merged), *note_reference_trace(contention)),
     )
     return found if found.sees_compute else _without_compute(found)
 
@@ -255,48 +260,6 @@ def _sites(rank: RankTimeline, merged: CombinedRanks) -> tuple[SiteRow, ...]:
         )  # fmt: skip
         found.append(row)
     return tuple(found)
-
-
-def _notes(ranks: Sequence[RankTimeline], overheads: Sequence[ContentionOverhead], merged: CombinedRanks) -> list[str]:
-    faulty = [rank.table for rank in ranks if rank.table.faults.dropped]
-    notes = [f"rank {table.rank}: records with faults: {table.faults}." for table in faulty]
-    if not all(rank.steps.periodic for rank in ranks):
-        notes.append("no period was found, so the whole trace counts as one step; record at least four iterations.")
-    if not merged.alike:
-        notes.append("the ranks do not run the same collectives; sites and patterns are those of the rank shown.")
-    if merged.aligned_by == "order":
-        notes.append("the ranks' clocks do not agree, so their steps were matched by order.")
-    if merged.straggler is not None:
-        notes.append(f"rank {merged.straggler} arrives last at most collectives: the others wait for it.")
-    unmatched = max(one.unmatched for one in overheads)
-    if unmatched > NOTEWORTHY:
-        notes.append(
-            f"{format_percent(unmatched, 0)} of compute time is in kernels that always have communication beside "
-            "them, so the overhead is a lower bound; a reference trace, with hardly any communication (--reference), "
-            "shows how long they take alone."
-        )
-    return notes
-
-
-def _reference_notes(contention: Contention) -> list[str]:
-    """What was taken from a reference trace, and its limits."""
-    from_trace = contention.from_trace
-    if from_trace is None:
-        return []
-    if not from_trace.matched:
-        return ["the reference trace runs other kernels, so nothing was taken from it; record the same job."]
-    taken = f"{format_percent(from_trace.share, 0)} of compute time is compared with the reference trace"
-    if not from_trace.share:
-        return [f"{taken}: its communication is no lighter, or every kernel also runs alone here."]
-    left = f", which has {format_percent(from_trace.pressure, 0)} of the communication pressure: a lower bound"
-    notes = [taken + (left if from_trace.pressure > _PRESSURE_LEFT else "") + "."]
-    if not from_trace.compared:
-        notes.append("no kernel runs alone in both traces, so the GPU clocks could not be compared.")
-    elif abs(from_trace.clock_ratio - 1) > _OTHER_CLOCK:
-        notes.append(
-            f"the GPU clock differed in the reference trace ({from_trace.clock_ratio:.2f}×); this was corrected for."
-        )
-    return notes
 
 
 def _median(values: object) -> float:

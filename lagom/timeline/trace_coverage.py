@@ -1,4 +1,6 @@
-"""How much of a job was seen: the tier of measurement, and how many of its kernels were joined with calls."""
+"""How much of a job was seen: the tier of measurement, and how many of its kernels were joined with calls;
+and what a reader of the numbers should know.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lagom.format import format_percent
 from lagom.timeline.join import join, tunable_share
 from lagom.timeline.kernel_names import KernelKind
 from lagom.timeline.kernel_period import find_period
 from lagom.timeline.kernel_table import KernelTable
+from lagom.timeline.ranks import CombinedRanks, RankTimeline
+from lagom.timeline.reference_kernels import Contention
+from lagom.timeline.slowdowns import NOTEWORTHY, ContentionOverhead
 from lagom.wire.layout import CALL_RECORD
 
 NCCL_ALONE, HOST = "nccl kernels", "host"
@@ -24,6 +30,9 @@ TIERS = {
     "compute kernels": "compute kernels only: Y and Z",
     HOST: "no kernels, only when calls are made: Z alone",
 }
+
+#: Communication pressure in a reference trace, and difference of the clocks, that are worth a remark.
+_PRESSURE_LEFT, _OTHER_CLOCK = 0.02, 0.05
 
 #: Rank -> communicator slot -> call records.
 Calls = Mapping[int, Mapping[int, NDArray[Any]]]
@@ -83,3 +92,47 @@ def _tier(tables: Sequence[KernelTable]) -> str:
     compute = any((table.kind == KernelKind.COMPUTE).any() for table in tables)
     communication = any(table.is_communication.any() for table in tables)
     return "timeline" if compute and communication else NCCL_ALONE if communication else "compute kernels"
+
+
+def note_limits(
+    ranks: Sequence[RankTimeline], overheads: Sequence[ContentionOverhead], merged: CombinedRanks
+) -> list[str]:
+    faulty = [rank.table for rank in ranks if rank.table.faults.dropped]
+    notes = [f"rank {table.rank}: records with faults: {table.faults}." for table in faulty]
+    if not all(rank.steps.periodic for rank in ranks):
+        notes.append("no period was found, so the whole trace counts as one step; record at least four iterations.")
+    if not merged.alike:
+        notes.append("the ranks do not run the same collectives; sites and patterns are those of the rank shown.")
+    if merged.aligned_by == "order":
+        notes.append("the ranks' clocks do not agree, so their steps were matched by order.")
+    if merged.straggler is not None:
+        notes.append(f"rank {merged.straggler} arrives last at most collectives: the others wait for it.")
+    unmatched = max(one.unmatched for one in overheads)
+    if unmatched > NOTEWORTHY:
+        notes.append(
+            f"{format_percent(unmatched, 0)} of compute time is in kernels that always have communication beside "
+            "them, so the overhead is a lower bound; a reference trace, with hardly any communication (--reference), "
+            "shows how long they take alone."
+        )
+    return notes
+
+
+def note_reference_trace(contention: Contention) -> list[str]:
+    """What was taken from a reference trace, and its limits."""
+    from_trace = contention.from_trace
+    if from_trace is None:
+        return []
+    if not from_trace.matched:
+        return ["the reference trace runs other kernels, so nothing was taken from it; record the same job."]
+    taken = f"{format_percent(from_trace.share, 0)} of compute time is compared with the reference trace"
+    if not from_trace.share:
+        return [f"{taken}: its communication is no lighter, or every kernel also runs alone here."]
+    left = f", which has {format_percent(from_trace.pressure, 0)} of the communication pressure: a lower bound"
+    notes = [taken + (left if from_trace.pressure > _PRESSURE_LEFT else "") + "."]
+    if not from_trace.compared:
+        notes.append("no kernel runs alone in both traces, so the GPU clocks could not be compared.")
+    elif abs(from_trace.clock_ratio - 1) > _OTHER_CLOCK:
+        notes.append(
+            f"the GPU clock differed in the reference trace ({from_trace.clock_ratio:.2f}×); this was corrected for."
+        )
+    return notes

@@ -1,4 +1,4 @@
-"""The controller's hold on a region, through the real library."""
+"""A region as the controller holds it, through the real library; what is read from it may be garbage."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, ffi
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, PlanTooLarge, fill_plan
 from lagom.wire.region import Publication, Region, RegionRefused, TimelineState, region_path, unlink_if_unheld
+from lagom.wire.views import plausible
 
 
 @pytest.fixture(autouse=True)
@@ -127,3 +128,32 @@ def test_two_slots_of_one_rank_are_a_double() -> None:
             assert region.has_double(2) == (index == 2)
         assert not region.has_double(0)
         region.close(unlink=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "algorithm", "protocol", "kept"),
+    [
+        (2, 1, 2, True),
+        (2, -1, -1, True),
+        (4, 6, 0, True),
+        (5, 1, 2, False),
+        (2, 20, 2, False),
+        (2, 1, 3, False),
+        (2, 1, -1, False),
+        (2, -1, 0, False),
+        (2, 7, 0, False),
+        (4, 0, 0, True),
+    ],
+)
+def test_records_that_cannot_be_true_are_left_out(function: int, algorithm: int, protocol: int, kept: bool) -> None:
+    records = np.zeros(1, CALL_RECORD)
+    records["function"], records["stock_algorithm"], records["stock_protocol"] = function, algorithm, protocol
+    assert plausible(records).tolist() == [kept]
+
+
+def test_random_bytes_never_name_what_does_not_exist() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, 4096 * CALL_RECORD.itemsize, dtype=np.uint8)
+    records = noise.view(CALL_RECORD)
+    kept = records[plausible(records)]
+    assert (kept["function"] < 5).all()
+    assert (kept["stock_algorithm"] < 7).all()
