@@ -30,8 +30,9 @@ from benchmarks.capture.job import NO_MULTICAST, Job, start, torchrun, until
 from benchmarks.capture.keep import TRACED, traces
 from benchmarks.capture.twins import Twin, twins
 from benchmarks.capture.watch import Watch
+from lagom.wire.job_key import job_key
 from lagom.wire.library import plugin_path
-from lagom.wire.region import Region, job_key
+from lagom.wire.region import Region
 
 #: ``launches.py``: its --tokens are launches a step.
 SCRIPTS = ("fsdp.py", "ddp.py", "tp.py", "launches.py")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from lagom.wire.job_key import JOB_VARIABLES, key_and_region
 from lagom.wire.peek import peek_region
 
 #: Seconds between two looks: an iteration's calls come in bursts, so short spans would only show those.
@@ -58,6 +59,4 @@ class CallRate:
 
 def region_of(environ: Mapping[str, str]) -> Path:
     """The region of a job that LAGOM_JOB_ID names in ``environ``."""
-    from lagom.sim.virtual.control import NAMING, key_and_region
-
-    return key_and_region({name: value for name, value in environ.items() if name.startswith(NAMING)})[1]
+    return key_and_region({name: value for name, value in environ.items() if name.startswith(JOB_VARIABLES)})[1]

@@ -19,8 +19,9 @@ from lagom.journal.log_status import write_death, write_end
 from lagom.launch.job_plan import JobPlan
 from lagom.launch.supervise import Mask
 from lagom.settings import read, split_rules
+from lagom.wire.job_key import job_key, region_path
 from lagom.wire.library import controller_environment, controller_program
-from lagom.wire.region import job_key, region_path, unlink_if_unheld
+from lagom.wire.region import unlink_if_unheld
 
 LOG = "controller.log"
 REFUSED = 2  # the exit code with which the controller says why it does not run

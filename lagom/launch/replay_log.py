@@ -16,9 +16,9 @@ from lagom.controller.story import Story
 from lagom.format import describe_rule, format_bytes
 from lagom.launch.job_plan import JobPlan, local_rank, say
 from lagom.settings import read
+from lagom.wire.job_key import job_key, region_path
 from lagom.wire.library import library
 from lagom.wire.peek import GroupView, PlanView, RegionView, SitePlan, peek_region
-from lagom.wire.region import job_key, region_path
 
 #: Seconds between two looks: until the ranks are settled, and then. A region that is not there costs microseconds.
 SOON, LATER = 0.02, 5.0

@@ -22,7 +22,6 @@ from lagom.wire.layout import (
     KERNEL_RING_CAPACITY,
     KERNEL_SPAN,
     MAX_KERNEL_NAMES,
-    PATH_BYTES,
     PLAN_LATE_HISTORY,
     ffi,
 )
@@ -273,21 +272,6 @@ class Region:
     def withdraw(self, communicator: int) -> Verdict:
         """Withdraw an open publication; the switch word decides, so the result may still be COMMITTED."""
         return Verdict(self._lib.lagom_publish_withdraw(self._region, communicator))
-
-
-def job_key(first_comm_id: int = 0) -> str | None:
-    """The key the ranks of this environment would use; ``None`` if no variable names a job."""
-    out = ffi.new(f"char[{PATH_BYTES}]")
-    named = library().lagom_job_key(out, first_comm_id)
-    return read_name(out) if named else None
-
-
-def region_path(key: str) -> Path:
-    """The file of a job key's region; raises :class:`RegionRefused` where LAGOM_SHM_DIR is too long."""
-    out = ffi.new(f"char[{PATH_BYTES}]")
-    if not library().lagom_region_path(os.fsencode(key), out):
-        raise RegionRefused("LAGOM_SHM_DIR is too long (230 bytes at most); name a shorter folder.")
-    return Path(read_name(out))
 
 
 def unlink_if_unheld(path: Path) -> bool:

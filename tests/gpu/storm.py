@@ -23,10 +23,11 @@ from typing import Any, TextIO
 from lagom.program import CallHistory, Program, find_program
 from lagom.program.detect import is_transparent
 from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol, Site
+from lagom.wire.job_key import job_key
 from lagom.wire.layout import MAX_RULES
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, Rule
-from lagom.wire.region import Capture, Publication, Region, Verdict, job_key
+from lagom.wire.region import Capture, Publication, Region, Verdict
 from lagom.wire.views import CommunicatorView
 from tests.gpu.jobs.operations import OPERATIONS
 

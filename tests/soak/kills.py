@@ -26,7 +26,7 @@ from typing import Any
 from lagom.controller.__main__ import main as controller_main
 from lagom.journal import LOG_NAME
 from lagom.journal.reader import parse
-from lagom.sim.virtual.control import NAMING
+from lagom.wire.job_key import JOB_VARIABLES
 from lagom.wire.layout import MAX_COMMUNICATORS, MAX_SLOTS, ffi
 from tests.evidence import circumstances, save
 from tests.soak.forked import Forked, warm
@@ -99,7 +99,7 @@ class Executioner:
 
     def __init__(self, site: Site, log: Path, seed: int) -> None:
         self._site, self._log, self._dice = site, log, random.Random(seed)
-        own = {name: value for name, value in os.environ.items() if not name.startswith(NAMING)}
+        own = {name: value for name, value in os.environ.items() if not name.startswith(JOB_VARIABLES)}
         self._environ = {**own, **site.environ}
         self._attach_seconds = 0.02
         self.tally = Tally()

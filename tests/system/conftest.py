@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lagom.errors import LagomError
-from lagom.sim.virtual.control import key_and_region
+from lagom.wire.job_key import key_and_region
 from lagom.wire.library import plugin_path
 from tests.system.programs import build
 from tests.system.support import Job

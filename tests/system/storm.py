@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lagom.sim.virtual.control import key_and_region
+from lagom.wire.job_key import key_and_region
 from lagom.wire.library import plugin_path
 from tests.evidence import circumstances, save
 from tests.system.programs import build

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.sim.virtual.control import key_and_region
+from lagom.wire.job_key import key_and_region
 from lagom.wire.library import LIBRARY_FOLDER, plugin_path
 from lagom.wire.peek import peek_region
 from lagom.wire.region import Region, RegionRefused

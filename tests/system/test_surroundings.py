@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
-from lagom.sim.virtual.control import key_and_region
 from lagom.sim.virtual.job import RankSummary, VirtualJob
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
+from lagom.wire.job_key import key_and_region
 from lagom.wire.peek import peek_region
 from tests.system.storm import CELLS, Control, Weather
 from tests.system.support import Job
@@ -255,7 +255,7 @@ def test_a_controller_finds_the_region_by_the_launchers_variables(tmp_path: Path
         if variables:
             key, _ = key_and_region({**variables, "LAGOM_SHM_DIR": str(tmp_path)})
             assert key.startswith(NAMES[launcher])
-    script = "from lagom.wire.region import job_key; print(job_key())"
+    script = "from lagom.wire.job_key import job_key; print(job_key())"
     clean = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "HOME")}
     done = subprocess.run([sys.executable, "-c", script], env=clean, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "None"

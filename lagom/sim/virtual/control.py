@@ -7,44 +7,20 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lagom.errors import LagomError
 from lagom.sim.virtual.job import Process
+from lagom.wire.job_key import JOB_VARIABLES, key_and_region
 from lagom.wire.library import controller_environment, controller_program
-from lagom.wire.region import job_key, region_path
 
 #: Generous: beside other work a controller, whose priority is lower, may need a minute for what takes it a second.
 STOP_SECONDS = START_SECONDS = 180.0
-NAMING = ("LAGOM_", "NCCL_HOSTID", "TORCHELASTIC_", "MASTER_", "SLURM_", "PMI")
 
 
 class ControllerFailed(LagomError):
     """The controller ended by itself; the text quotes the end of its log."""
-
-
-def key_and_region(environ: Mapping[str, str]) -> tuple[str, Path]:
-    """The job key that ranks with exactly these naming variables derive, and the file of their region."""
-    with _only(environ):
-        key = job_key()
-        assert key is not None, "LAGOM_JOB_ID names the job"
-        return key, region_path(key)
-
-
-@contextlib.contextmanager
-def _only(environ: Mapping[str, str]) -> Iterator[None]:
-    """Inside, the naming variables of this process are those of ``environ`` and no others; C's getenv sees it too."""
-    before = {name: value for name, value in os.environ.items() if name.startswith(NAMING)}
-    for name in before:
-        del os.environ[name]
-    os.environ.update(environ)
-    try:
-        yield
-    finally:
-        for name in environ:
-            os.environ.pop(name, None)
-        os.environ.update(before)
 
 
 Beginning = Callable[[Sequence[str], Mapping[str, str], Path], Process]
@@ -77,7 +53,7 @@ class ControllerProcess:
         to start it than as a fresh Python."""
         self.key, self.region = key_and_region(environ)
         self.folder = folder
-        self._environ = {**{k: v for k, v in os.environ.items() if not k.startswith(NAMING)}, **environ}
+        self._environ = {**{k: v for k, v in os.environ.items() if not k.startswith(JOB_VARIABLES)}, **environ}
         self._arguments = [*arguments]
         self._begin = begin or _spawned
         self.process: Process | None = None

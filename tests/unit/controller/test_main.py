@@ -10,7 +10,7 @@ import pytest
 
 from lagom import journal
 from lagom.controller.__main__ import main
-from lagom.wire.region import job_key
+from lagom.wire.job_key import job_key
 
 
 def run(place: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, **variables: str) -> list[object]:

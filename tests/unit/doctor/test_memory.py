@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from lagom.doctor import Level, memory, plugin
+from lagom.wire.job_key import region_path
 from lagom.wire.peek import peek_region
-from lagom.wire.region import Region, region_path, unlink_if_unheld
+from lagom.wire.region import Region, unlink_if_unheld
 
 #: Holds a region as its controller until its stdin closes.
 HOLDER = """

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lagom.wire.job_key import region_path
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, ffi
 from lagom.wire.library import library
 from lagom.wire.plan import Plan, PlanTooLarge, fill_plan
-from lagom.wire.region import Publication, Region, RegionRefused, TimelineState, region_path, unlink_if_unheld
+from lagom.wire.region import Publication, Region, RegionRefused, TimelineState, unlink_if_unheld
 from lagom.wire.views import plausible
 
 
