@@ -17,8 +17,9 @@ from pathlib import Path
 
 from lagom.records import STOCK, Function
 from lagom.sim.virtual.agreement import compare, load, pack, unpack
-from lagom.sim.virtual.nccl import Collective, VirtualNccl
+from lagom.sim.virtual.nccl import VirtualNccl
 from lagom.sim.virtual.plan_log import FUNCTION_SHIFT
+from lagom.sim.virtual.selection import Collective
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.versions import nccl_version
 from tests.soak.oracle import Named, Schedule, Shape

@@ -12,8 +12,9 @@ import pytest
 
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.sim.virtual.agreement import pack
-from lagom.sim.virtual.nccl import Collective, VirtualNccl
+from lagom.sim.virtual.nccl import VirtualNccl
 from lagom.sim.virtual.plan_log import FUNCTION_SHIFT
+from lagom.sim.virtual.selection import Collective
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.layout import ffi

@@ -8,8 +8,8 @@ from array import array
 
 from lagom.records import Function
 from lagom.sim.virtual.entry import ProcessEntry
-from lagom.sim.virtual.nccl import Collective, VirtualNccl
-from lagom.sim.virtual.selection import Fabric, cost_table
+from lagom.sim.virtual.nccl import VirtualNccl
+from lagom.sim.virtual.selection import Collective, Fabric, cost_table
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.library import plugin_path
 

@@ -263,7 +263,8 @@ WORKER_JOB = """
 import multiprocessing, os, sys, time
 from pathlib import Path
 from lagom.records import Function
-from lagom.sim.virtual.nccl import Collective, VirtualNccl
+from lagom.sim.virtual.nccl import VirtualNccl
+from lagom.sim.virtual.selection import Collective
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.library import plugin_path
 
@@ -328,7 +329,8 @@ def test_a_dataloaders_worker_touches_nothing_and_keeps_nothing_alive(method: st
 PARTED_JOB = """
 import sys, time
 from lagom.records import Function
-from lagom.sim.virtual.nccl import Collective, VirtualNccl
+from lagom.sim.virtual.nccl import VirtualNccl
+from lagom.sim.virtual.selection import Collective
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.library import plugin_path
 

@@ -18,7 +18,8 @@ from lagom.records import CommConfig
 from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.host import Finished
 from lagom.sim.virtual.incidents import shaped
-from lagom.sim.virtual.nccl import Collective, VirtualCommunicator
+from lagom.sim.virtual.nccl import VirtualCommunicator
+from lagom.sim.virtual.selection import Collective
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.timing import IterationTimes, fill_collective
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, KERNEL_SPAN, SPAN_COMPUTE, UNKNOWN_RANK

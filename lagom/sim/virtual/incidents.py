@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lagom.records import Function
-from lagom.sim.virtual.nccl import Collective
+from lagom.sim.virtual.selection import Collective
 
 ALIGNED = 4096  # bytes: sizes of other shapes stay multiples of this
 

@@ -23,8 +23,8 @@ from lagom.errors import LagomError
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.sim.virtual import selection
 from lagom.sim.virtual.abi import ALGORITHMS, IGNORE, PROTOCOLS, SUCCESS, ffi
-from lagom.sim.virtual.profiler import VirtualProfiler
-from lagom.sim.virtual.selection import Fabric
+from lagom.sim.virtual.profiler import ProfilerPlugin, VirtualProfiler
+from lagom.sim.virtual.selection import Collective, Fabric, Launched
 from lagom.sim.virtual.versions import NcclVersion
 
 CONTEXT_OFFSET = 4096  # where tunerContext lies in our stand-in for struct ncclComm
@@ -36,24 +36,6 @@ CostTable = Callable[[Function, int, int, Fabric], list[float]]
 
 class PluginFailed(LagomError):
     """The plugin did something NCCL would turn into an error of the user's job."""
-
-
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """One call of the user: function and size as getCollInfo is told it (AllGather: bytes of the gathered buffer)."""
-
-    function: Function
-    bytes: int
-    registered: bool = False  # regBuff: per rank
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """One collective as NCCL ran it: the effective config, and whether the tuner left table, NC and chunk alone."""
-
-    collective: Collective
-    config: CommConfig
-    untouched: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +69,8 @@ class VirtualNccl:
         self.logger = _logger(self.log)
         self._library = None if path is None else ffi.dlopen(str(path))
         self.tuner = self._newest("ncclTunerPlugin_v", version.tuner_api, 2)
-        self.profiler = self._newest("ncclProfiler_v", version.profiler_api, 4) if profiler else None
-        self.mask = ffi.new("int *")  # process-global: the plugin may switch events on at any time
+        events = self._newest("ncclProfiler_v", version.profiler_api, 4) if profiler else None
+        self.profiler = None if events is None else ProfilerPlugin(events, version.profiler_api, self.logger)
 
     def _newest(self, prefix: str, newest: int, oldest: int) -> Any:
         """The struct of the newest symbol the library has, as NCCL probes; ``None`` without a library."""
@@ -135,7 +117,7 @@ class VirtualCommunicator:
         self.profiler: VirtualProfiler | None = None
         if nccl.profiler is not None:
             where = ffi.cast("void **", self._memory + CONTEXT_OFFSET + 8)
-            self.profiler = VirtualProfiler(nccl, where, comm_id, name, nodes, ranks, rank)
+            self.profiler = VirtualProfiler(nccl.profiler, where, comm_id, name, nodes, ranks, rank)
         if nccl.tuner is not None:
             self._init_tuner(nodes)
 

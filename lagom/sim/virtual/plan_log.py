@@ -12,7 +12,7 @@ from array import array
 from pathlib import Path
 
 from lagom.sim.virtual.entry import ProcessEntry
-from lagom.sim.virtual.nccl import Collective
+from lagom.sim.virtual.selection import Collective
 
 FUNCTION_SHIFT = 56
 

@@ -8,7 +8,8 @@ run, with the GPU's timer. Only what the mask asked for when the collective was 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from lagom.sim.virtual.abi import (
     ALGORITHM_NAMES,
@@ -23,27 +24,34 @@ from lagom.sim.virtual.abi import (
     STATE_KERNEL_CHANNEL_STOP,
     ffi,
 )
-from lagom.sim.virtual.selection import block_threads
-
-if TYPE_CHECKING:
-    from lagom.sim.virtual.nccl import Collective, Launched, VirtualNccl
+from lagom.sim.virtual.selection import Collective, Launched, block_threads
 
 DATATYPE_BYTES = 2
 BACKLOG = 4096  # handles whose kernels have not finished; more than that are forgotten, as NCCL's 64-deep rings do
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilerPlugin:
+    """The profiler half that a process has loaded: ``functions`` is its struct of version ``api``. The mask is one for
+    the process; the plugin may switch events on at any time."""
+
+    functions: Any
+    api: int
+    logger: Any
+    mask: Any = field(default_factory=lambda: ffi.new("int *"))
 
 
 class VirtualProfiler:
     """One communicator's profiler context and the events on it."""
 
     def __init__(
-        self, nccl: VirtualNccl, where: Any, comm_id: int, name: str, nodes: int, ranks: int, rank: int
+        self, plugin: ProfilerPlugin, where: Any, comm_id: int, name: str, nodes: int, ranks: int, rank: int
     ) -> None:
-        half: Any = nccl.profiler
-        self._half = half
-        self._nccl, self._where, self._rank, self._ranks = nccl, where, rank, ranks
-        self._modern = nccl.version.profiler_api >= 5
+        self._plugin, self._functions = plugin, plugin.functions
+        self._where, self._rank, self._ranks = where, rank, ranks
+        self._modern = plugin.api >= 5
         self._strings = {text: ffi.new("char[]", text.encode()) for text in (*_NAMES, name, "ncclBfloat16")}
-        self._event = ffi.new(f"profiler_event_v{EVENTS_OF[nccl.version.profiler_api]} *")
+        self._event = ffi.new(f"profiler_event_v{EVENTS_OF[plugin.api]} *")
         self._event_bytes = ffi.buffer(self._event)
         self._blank = bytes(len(self._event_bytes))
         self._handle = ffi.new("void **")
@@ -52,13 +60,13 @@ class VirtualProfiler:
         self._waiting: dict[int, tuple[Any, int]] = {}  # call -> (Coll handle, channels): its kernel has not ended
         self._mask, self._calls = 0, 0
         self._api: tuple[Any, Any] = (ffi.NULL, ffi.NULL)
-        mask, label = nccl.mask, self._strings[name]
+        mask, label = plugin.mask, self._strings[name]
         arguments = (comm_id, mask, label) if self._modern else (mask, label, comm_id)
-        self.alive: bool = half.init(where, *arguments, nodes, ranks, rank, nccl.logger) == 0
+        self.alive: bool = self._functions.init(where, *arguments, nodes, ranks, rank, plugin.logger) == 0
 
     def called(self, group: Sequence[Collective]) -> None:
         """The user makes the calls of ``group``: before getCollInfo. What the mask says now holds for them."""
-        self._mask = self._nccl.mask[0] if self.alive else 0
+        self._mask = self._plugin.mask[0] if self.alive else 0
         self._api = (ffi.NULL, ffi.NULL)
         if self._modern and self._mask & (EVENT_GROUP_API | EVENT_COLL_API):
             self._api = self._group_api(group[0])
@@ -127,7 +135,7 @@ class VirtualProfiler:
         handle = self._start()
         if handle != ffi.NULL:
             self._args.kernel_channel.timer = end
-            self._half.recordEventState(handle, STATE_KERNEL_CHANNEL_STOP, self._args)
+            self._functions.recordEventState(handle, STATE_KERNEL_CHANNEL_STOP, self._args)
             self._stop(handle)
 
     def _clear(self, kind: int, parent: Any) -> None:
@@ -137,12 +145,12 @@ class VirtualProfiler:
 
     def _start(self) -> Any:
         self._handle[0] = ffi.NULL
-        self._half.startEvent(self._where[0], self._handle, self._event)
+        self._functions.startEvent(self._where[0], self._handle, self._event)
         return self._handle[0]
 
     def _stop(self, handle: Any) -> None:
         if handle != ffi.NULL:
-            self._half.stopEvent(handle)
+            self._functions.stopEvent(handle)
 
     def _pulse(self, kind: int, parent: Any) -> None:
         self._clear(kind, parent)
@@ -151,7 +159,7 @@ class VirtualProfiler:
     def finalize(self) -> None:
         """ncclProfilerPluginFinalize."""
         if self.alive:
-            self._half.finalize(self._where[0])
+            self._functions.finalize(self._where[0])
 
 
 _NAMES = (*FUNCTION_NAMES, *ALGORITHM_NAMES, *PROTOCOL_NAMES)

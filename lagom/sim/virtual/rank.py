@@ -26,10 +26,10 @@ from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.gallery import CALLS_BETWEEN_WAITS, Aside, Gallery
 from lagom.sim.virtual.host import HostAndGpu
 from lagom.sim.virtual.incidents import Incident, Script
-from lagom.sim.virtual.nccl import Collective, VirtualCommunicator, VirtualNccl
+from lagom.sim.virtual.nccl import VirtualCommunicator, VirtualNccl
 from lagom.sim.virtual.plan_log import PlanLog
 from lagom.sim.virtual.rendezvous import Rendezvous
-from lagom.sim.virtual.selection import MAX_CHANNELS
+from lagom.sim.virtual.selection import MAX_CHANNELS, Collective
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.timing import Timing, length_alone, timing_of
 from lagom.sim.virtual.versions import nccl_version

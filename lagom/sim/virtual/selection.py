@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from lagom.records import Algorithm, Function, Protocol
+from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.sim.virtual.abi import ALGORITHMS, IGNORE, PROTOCOLS
 
 MAX_CHANNELS = 64
@@ -19,6 +19,24 @@ THREAD_THRESHOLD = {Protocol.LL: 8, Protocol.LL128: 8, Protocol.SIMPLE: 64}
 FLOOR_THREADS = 96
 FULL_CHANNEL_BYTES = {Protocol.LL: 32 << 10, Protocol.LL128: 576_000, Protocol.SIMPLE: 512 << 10}
 CHUNK_STEPS = 4  # RING/SIMPLE AllReduce, AllGather and ReduceScatter chunks span four buffer steps
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One call of the user: function and size as getCollInfo is told it (AllGather: bytes of the gathered buffer)."""
+
+    function: Function
+    bytes: int
+    registered: bool = False  # regBuff: per rank
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """One collective as NCCL ran it: the effective config, and whether the tuner left table, NC and chunk alone."""
+
+    collective: Collective
+    config: CommConfig
+    untouched: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import CommConfig, Function
-from lagom.sim.virtual.nccl import Collective
-from lagom.sim.virtual.selection import Fabric, block_threads, cost_table
+from lagom.sim.virtual.selection import Collective, Fabric, block_threads, cost_table
 from lagom.sim.virtual.spec import JobSpec
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from lagom.records import Function
-from lagom.sim.virtual.nccl import Collective, VirtualNccl
+from lagom.sim.virtual.nccl import VirtualNccl
+from lagom.sim.virtual.selection import Collective
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.layout import CALL_RECORD
 from lagom.wire.library import plugin_path

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lagom.records import Algorithm, CommConfig, Function, Protocol
-from lagom.sim.virtual.nccl import Collective, PluginFailed, VirtualCommunicator, VirtualNccl
-from lagom.sim.virtual.selection import Fabric
+from lagom.sim.virtual.nccl import PluginFailed, VirtualCommunicator, VirtualNccl
+from lagom.sim.virtual.selection import Collective, Fabric
 from lagom.sim.virtual.versions import nccl_version
 
 GATHER = Collective(Function.ALL_GATHER, 64 << 20)
