@@ -49,11 +49,11 @@ def modes(incomplete: str) -> list[str]:
 
 def log_folders(incomplete: str) -> list[str]:
     """Folders with a log, newest first, below the folder that is being typed."""
-    from lagom.journal import own_logs
+    from lagom.journal import find_own_logs
 
     typed = Path(incomplete or ".")
     parent = typed if incomplete.endswith("/") else typed.parent
-    return one_of(str(log.parent) for log in own_logs(parent, "*"))(incomplete)
+    return one_of(str(log.parent) for log in find_own_logs(parent, "*"))(incomplete)
 
 
 def sites(incomplete: str) -> list[str]:

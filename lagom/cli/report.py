@@ -17,7 +17,7 @@ from lagom.files import check_named, open_regular, write_named
 if TYPE_CHECKING:
     from lagom.journal import RunState
     from lagom.report.advice import Advices
-    from lagom.report.run_model import Explanation
+    from lagom.report.run_model import RunReport
 
 _PIPE_COLUMNS = 120
 
@@ -89,9 +89,9 @@ def report(
     if export:
         typer.echo("\n".join(advice_text.exports(advices)) or "# nothing was measured to be worth it")
     else:
-        story = from_log.explain(run, str(log))
-        story = replace(story, remarks=tuple(dict.fromkeys((*story.remarks, *remarks))))
-        _show(story, advices, log.parent, as_json=as_json, everything=everything)
+        shown = from_log.build_report(run, str(log))
+        shown = replace(shown, remarks=tuple(dict.fromkeys((*shown.remarks, *remarks))))
+        _show(shown, advices, log.parent, as_json=as_json, everything=everything)
     if html is not None:
         _write_page(run, log, html, remarks)
 
@@ -99,23 +99,23 @@ def report(
 def _report_config(what: Path, *, as_json: bool, everything: bool) -> None:
     from lagom.report import from_config
 
-    story = from_config.explain(what)
-    _show(story, None, None, as_json=as_json, everything=everything)
-    raise typer.Exit(1 if story.fit is not None and story.fit.refusal else 0)
+    shown = from_config.build_config_report(what)
+    _show(shown, None, None, as_json=as_json, everything=everything)
+    raise typer.Exit(1 if shown.fit is not None and shown.fit.refusal else 0)
 
 
-def _show(story: Explanation, advices: Advices | None, folder: Path | None, *, as_json: bool, everything: bool) -> None:
+def _show(shown: RunReport, advices: Advices | None, folder: Path | None, *, as_json: bool, everything: bool) -> None:
     from rich.console import Console
 
     from lagom.report import run_text
 
     if as_json:
-        typer.echo(json.dumps(run_text.as_json(story, advices), indent=1))
+        typer.echo(json.dumps(run_text.as_json(shown, advices), indent=1))
         return
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, _PIPE_COLUMNS)
-    run_text.show(story, console, advices, folder, everything=everything)
+    run_text.show(shown, console, advices, folder, everything=everything)
 
 
 def _read(what: Path | None) -> tuple[Path, RunState, list[str]]:
@@ -131,10 +131,10 @@ def _read(what: Path | None) -> tuple[Path, RunState, list[str]]:
 
 
 def _write_page(run: RunState, log: Path, html: Path, remarks: list[str]) -> None:
-    from lagom.journal.log_status import NOBODY_CAME
+    from lagom.journal.log_status import NO_RANK_JOINED
     from lagom.report import tuning_report
 
-    run.remarks += [*remarks, *([f"{NOBODY_CAME}."] if run.nobody_came else [])]
+    run.remarks += [*remarks, *([f"{NO_RANK_JOINED}."] if run.no_rank_joined else [])]
     written = tuning_report.write_page(run, html, str(log), log.parent)
     print(f"lagom: written: {', '.join(map(str, written))}", file=sys.stderr)
 

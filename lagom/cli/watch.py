@@ -86,10 +86,10 @@ def watch(
 
 
 def _named(job: str, directory: Path | None) -> Named | None:
-    from lagom.watch.find import named_job
+    from lagom.watch.find import find_job
 
     wanted = str(directory) if directory is not None else job
-    return named_job(wanted) if wanted else None
+    return find_job(wanted) if wanted else None
 
 
 def _look_once(watcher: Watcher, views: list[View]) -> bool:
@@ -139,9 +139,9 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _textfile(path: Path) -> View:
-    from lagom.watch.prometheus import exposition, write_textfile
+    from lagom.watch.prometheus import render_metrics, write_textfile
 
     if path == STDOUT:
-        return lambda node: put(exposition(node).rstrip("\n"))
+        return lambda node: put(render_metrics(node).rstrip("\n"))
     check_named(path)
     return lambda node: write_textfile(node, path)

@@ -31,7 +31,7 @@ from lagom.controller.tuner import CommunicatorTuner
 from lagom.controller.turns import Turns
 from lagom.environment import read_process_environment, select_known
 from lagom.journal.evidence import evidence_of
-from lagom.journal.log_status import lacks_an_end, pid_namespace
+from lagom.journal.log_status import is_unfinished, pid_namespace
 from lagom.profile_file import Fingerprint, write_profile
 from lagom.wire.region import Region
 from lagom.wire.views import ProcessView
@@ -266,7 +266,7 @@ class Controller:
             self.story.warn(f"{self._recorder.dropped} raw records did not fit and were dropped")
 
     def _say_start(self) -> None:
-        if lacks_an_end(self.story.log.path):
+        if is_unfinished(self.story.log.path):
             self.story.warn(
                 "the job before this line has no end in this log: its controller was killed, could not write it "
                 "(a full disk), or still runs"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lagom.journal.comm_state import CommState, SiteChange, Step
-from lagom.journal.reader import find_log, find_written, is_torn, own_logs, read
+from lagom.journal.reader import find_log, find_own_logs, find_written, is_torn, read
 from lagom.journal.run_state import RunState
 from lagom.journal.schema import (
     SCHEMA,
@@ -61,9 +61,9 @@ __all__ = [
     "SiteRecord",
     "Step",
     "find_log",
+    "find_own_logs",
     "find_written",
     "is_torn",
     "json_schema",
-    "own_logs",
     "read",
 ]

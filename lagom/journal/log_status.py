@@ -17,7 +17,7 @@ from lagom.journal.schema import Base, JobEnd, Passthrough
 from lagom.journal.writer import Journal
 
 #: Of a job beside which a controller waited in vain. Not certain: a rank may have come and gone between two looks.
-NOBODY_CAME = "no rank registered with lagom: most likely nothing called NCCL"
+NO_RANK_JOINED = "no rank registered with lagom: most likely nothing called NCCL"
 DEATH = "the controller "  # how that note begins
 LAST_BYTES = 64 << 10  # more than any line but a long move's; a job_end is far shorter
 
@@ -30,7 +30,7 @@ def pid_namespace() -> int:
         return 0
 
 
-def last_event(path: Path) -> Base | None:
+def read_last_event(path: Path) -> Base | None:
     """The last line of a log file as an event; None if there is none, or it is torn or too long to be an end."""
     try:
         with os.fdopen(open_own(path), "rb") as file:
@@ -41,12 +41,12 @@ def last_event(path: Path) -> Base | None:
         return None
 
 
-def lacks_an_end(path: Path) -> bool:
+def is_unfinished(path: Path) -> bool:
     """Whether a log has been begun and not ended."""
-    return path.is_file() and path.stat().st_size > 0 and not isinstance(last_event(path), JobEnd)
+    return path.is_file() and path.stat().st_size > 0 and not isinstance(read_last_event(path), JobEnd)
 
 
-def tells_death(event: Base | None) -> bool:
+def is_death_note(event: Base | None) -> bool:
     """Whether an event is the note that the controller was killed."""
     return isinstance(event, Passthrough) and event.reason.startswith(DEATH) and "was killed" in event.reason
 
@@ -60,7 +60,7 @@ def write_death(folder: Path, death: str) -> None:
 def write_end(folder: Path, reason: str, seconds: float) -> None:
     """The last line that a controller did not come to write. Nothing where it did."""
     with Journal(folder) as log:
-        if not isinstance(last_event(log.path), JobEnd):
+        if not isinstance(read_last_event(log.path), JobEnd):
             log.write(JobEnd(reason=reason, seconds=seconds))
 
 
@@ -78,7 +78,7 @@ def describe_log_status(run: RunState) -> str:
     if start is None or not start.region or start.host != socket.gethostname():
         where = f" on {start.host}" if start is not None and start.host else ""
         return f"this log has no end: {who} {GONE}, or still runs{where}."
-    return _as_seen_here(Path(start.region), who, start.pid, "was killed" if tells_death(last) else GONE)
+    return _as_seen_here(Path(start.region), who, start.pid, "was killed" if is_death_note(last) else GONE)
 
 
 def has_died(run: RunState) -> bool:

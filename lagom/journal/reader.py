@@ -174,7 +174,7 @@ def find_written(path: Path | str | None = None) -> Path:
     return log
 
 
-def own_logs(here: Path, folders: str = "lagom-*") -> list[Path]:
+def find_own_logs(here: Path, folders: str = "lagom-*") -> list[Path]:
     """The logs in folders below ``here``, newest first: regular files that nobody but this user could have written.
     Links to nothing, FIFOs and logs of other users are passed over, as is what goes away meanwhile."""
     ours = {log: status.st_mtime for log in here.glob(f"{folders}/{LOG_NAME}") if (status := own_file(log)) is not None}
@@ -182,7 +182,7 @@ def own_logs(here: Path, folders: str = "lagom-*") -> list[Path]:
 
 
 def _newest_log(here: Path) -> Path:
-    logs = own_logs(here)
+    logs = find_own_logs(here)
     if not logs:
         raise JournalError(
             f"there is no lagom-*/{LOG_NAME} of yours in {here.absolute()}; name the log folder of the job."

@@ -44,7 +44,7 @@ class RunState:
         return max(0, self.jobs - 1)
 
     @property
-    def nobody_came(self) -> bool:
+    def no_rank_joined(self) -> bool:
         """Whether the job ended, as its controller tells, without one rank that loaded the plugin."""
         return not self.ranks and self.end is not None and self.end.calls == 0
 

@@ -144,7 +144,7 @@ class Formatter:
     def _move(self, e: schema.Move) -> str:
         where = f"{e.phase:<8} it {e.iteration if e.iteration is not None else '?'} {self.name(e.communicator)}"
         what = f"{e.purpose} #{e.number} {self._tried(e)}{' (the reference config ran once more)' if e.ran else ''}"
-        return f"{where}  {what}  {numbers_text(e)}  {e.verdict}: {e.reason}"
+        return f"{where}  {what}  {format_measurements(e)}  {e.verdict}: {e.reason}"
 
     def _tried(self, e: schema.Move) -> str:
         """The site that was moved, with how many others differ from stock too; all of them if none was singled out."""
@@ -184,7 +184,7 @@ class Formatter:
         return f"job ends{took}: {e.reason}{calls}{profile}"
 
 
-def numbers_text(move: schema.Move) -> str:
+def format_measurements(move: schema.Move) -> str:
     """H, X, Y, Z (± one standard error), the ratio with its 95 % interval, the smallest effect these data could show,
     and the iterations lost so far, as far as they were measured."""
     h = [] if move.h is None else [f"H {move.h:.3g}"]

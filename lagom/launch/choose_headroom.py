@@ -78,7 +78,7 @@ def headroom_of_log(asked: str, source: Path | None, environ: Mapping[str, str])
     if source is not None:
         file = journal.find_log(source)
         return _wanted(asked, _fitting(file, environ), str(file))
-    for file in journal.own_logs(Path()):
+    for file in journal.find_own_logs(Path()):
         if (run := _readable(file)) is not None and _tells_channels(run):
             return _wanted(asked, _fitting(file, environ), str(file))
     return _wanted(asked, None, "")

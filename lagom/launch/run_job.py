@@ -12,7 +12,7 @@ from typing import BinaryIO
 from lagom import journal
 from lagom.errors import JournalError, UsageError
 from lagom.journal import RunState
-from lagom.journal.log_status import NOBODY_CAME
+from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.launch.controller_process import ControllerProcess, prepare_log
 from lagom.launch.job_plan import JobPlan, say
 from lagom.launch.progress_text import show_progress
@@ -88,7 +88,7 @@ def run_summary(run: RunState) -> str:
         return f"; tuned: {', '.join(gains)} stock"
     if outcomes:
         return f"; search: {outcomes[-1].verdict.replace('_', ' ')}"
-    return f"; {NOBODY_CAME}" if run.nobody_came else ""
+    return f"; {NO_RANK_JOINED}" if run.no_rank_joined else ""
 
 
 def describe_broken_log(folder: Path, run: RunState) -> str:

@@ -28,17 +28,17 @@ OWN_LAGOM = "own:lagom"
 _NAMES = {OWN_STOCK: "stock", OWN_LAGOM: "lagom without head-room"}
 
 
-def from_bench(path: Path) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
+def advise_from_bench(path: Path) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
     """(advices, best first; remarks) of a file of results; raises :class:`BadBench`."""
-    return from_record(read_record(path), str(path))
+    return advise_from_record(read_record(path), str(path))
 
 
-def from_record(record: BenchRecord, source: str) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
+def advise_from_record(record: BenchRecord, source: str) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
     """The same of a record in memory."""
     results = results_of(record)
     starts = [arm for arm in record.arms if arm.startswith(("env=", "headroom="))]
     found = [one for arm in starts if (one := paired(record, arm, _reference(arm))) is not None]
-    beyond_chance = believed(found)
+    beyond_chance = select_beyond_chance(found)
     judged = {one.arm: _judge(one, one.arm in beyond_chance, len(found), source) for one in found}
     alone = {arm: _without_lagom_beside(record, arm, source) for arm in starts if arm not in judged}
     advices = [advice for advice in (*judged.values(), *alone.values()) if advice is not None]
@@ -58,7 +58,7 @@ def _judge(found: Paired, is_beyond_chance: bool, arms: int, source: str) -> Adv
     ratio = found.ratio
     evidence = f"{_told(ratio, _NAMES[found.beside])} of rounds of processes ({source})"
     standing = Standing.NO_GAIN if ratio.has_interval else Standing.PROPOSAL
-    if is_better(ratio):
+    if is_worth_it(ratio):
         standing = Standing.GAIN if is_beyond_chance else Standing.PROPOSAL
         if not is_beyond_chance:
             evidence += f"; the best of {arms} arms may look like that by chance: more --rounds would tell"
@@ -67,7 +67,7 @@ def _judge(found: Paired, is_beyond_chance: bool, arms: int, source: str) -> Adv
     return Advice(_what(found.arm), standing, evidence, _environment(found.arm), arms=(found.arm,), speedup=ratio.value)
 
 
-def is_better(ratio: Ratio) -> bool:
+def is_worth_it(ratio: Ratio) -> bool:
     """Whether the interval lies above 1 and the gain is worth a setting."""
     return ratio.has_interval and ratio.low > 1.0 and ratio.value >= WORTH
 
@@ -94,7 +94,7 @@ def _cap(results: Iterable[Result], source: str) -> tuple[Advice, ...]:
     better = [
         (result.ratio.value, cap, result)
         for result in results
-        if (cap := _cap_of(result.arm)) and result.ratio is not None and is_better(result.ratio)
+        if (cap := _cap_of(result.arm)) and result.ratio is not None and is_worth_it(result.ratio)
     ]
     if not better:
         return ()
@@ -134,7 +134,8 @@ def _environment(arm: str) -> dict[str, str]:
     return {name: text for name, text in found.environ.items() if f"{name}={text}" in asked}
 
 
-# -- an arm beside another one of the same rounds of processes, and which of many such comparisons may be believed
+# -- an arm beside another one of the same rounds of processes, and which of many
+# such comparisons may be believed
 
 LEVEL = 0.05  # of all comparisons of one record together, two-sided
 SPARE = 2  # rounds more than the fewest that can show anything: one pair may fall the wrong way
@@ -161,7 +162,7 @@ def paired(record: BenchRecord, arm: str, beside: str) -> Paired | None:
     return None if ratio is None else Paired(arm, beside, ratio, _p(logs))
 
 
-def believed(found: Iterable[Paired], level: float = LEVEL) -> frozenset[str]:
+def select_beyond_chance(found: Iterable[Paired], level: float = LEVEL) -> frozenset[str]:
     """The arms that differ, of all that were looked at: Holm (1979), so that none of them does by chance in more than
     ``level`` of all records, however many arms were tried."""
     ordered = sorted(found, key=lambda one: one.p)
@@ -173,7 +174,7 @@ def believed(found: Iterable[Paired], level: float = LEVEL) -> frozenset[str]:
     return frozenset(passed)
 
 
-def rounds_for(arms: int) -> int:
+def count_rounds(arms: int) -> int:
     """Rounds in which one of so many arms can be shown to be better."""
     return statistics.fewest_pairs(LEVEL / 2 / max(arms, 1)) + SPARE
 

@@ -19,7 +19,7 @@ _P2P_SHARES = (2, 4)
 _P2P_CHUNKS = {"NCCL_P2P_NVL_CHUNKSIZE": (262144, 1048576)}
 
 
-def from_log(run: RunState) -> tuple[Advice, ...]:
+def advise_from_log(run: RunState) -> tuple[Advice, ...]:
     """Proposals of a log's newest job, and its verdict on head-room."""
     room = parse(run.start.headroom) if run.start is not None else None
     found: list[Advice] = []

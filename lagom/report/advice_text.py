@@ -15,8 +15,8 @@ from lagom.errors import UsageError
 from lagom.journal import RunState
 from lagom.profile_file import read_evidence, write_profile
 from lagom.report.advice import Advice, Advices, Standing, joined
-from lagom.report.advice_from_bench import OWN_LAGOM, from_bench, rounds_for
-from lagom.report.advice_from_log import from_log
+from lagom.report.advice_from_bench import OWN_LAGOM, advise_from_bench, count_rounds
+from lagom.report.advice_from_log import advise_from_log
 
 #: In the log folder: where the printed `lagom bench` line puts what it measured.
 BENCH_FOLDER = "advise"
@@ -31,7 +31,7 @@ MEGATRON = {
 }  # fmt: skip
 
 
-def advice_lines(advices: Advices, folder: Path | None = None) -> Iterator[str]:
+def format_advice(advices: Advices, folder: Path | None = None) -> Iterator[str]:
     """For a terminal: measured gains first, then what was measured in vain, then proposals with the command that
     would measure them; its results go into the log folder ``folder``, where the next report finds them."""
     for standing in Standing:
@@ -52,12 +52,12 @@ def advice_lines(advices: Advices, folder: Path | None = None) -> Iterator[str]:
         yield "No advice: nothing that only a start can change shows in this log."
     if len([one for one in advices.gains if one.environment]) > 1:
         yield "Each of these was measured alone; exported is the greatest, by itself."
-    if arms := proposed_arms(advices):
-        yield f"To measure the proposals: {bench_command(arms, folder)}"
+    if arms := list_proposed_arms(advices):
+        yield f"To measure the proposals: {format_bench_command(arms, folder)}"
     yield from (f"Remark: {remark}" for remark in advices.remarks)
 
 
-def proposed_arms(advices: Advices) -> tuple[str, ...]:
+def list_proposed_arms(advices: Advices) -> tuple[str, ...]:
     """The arms of `lagom bench` that would measure every proposal, each once, but not those measured already; several
     gains also at once, and head-room beside the same tuning without it."""
     measured = {arm for advice in advices.all if advice.standing is not Standing.PROPOSAL for arm in advice.arms}
@@ -69,17 +69,17 @@ def proposed_arms(advices: Advices) -> tuple[str, ...]:
     return (*beside, *arms)
 
 
-def bench_command(arms: tuple[str, ...], folder: Path | None = None) -> str:
+def format_bench_command(arms: tuple[str, ...], folder: Path | None = None) -> str:
     """What to type, with the job's command for CMD."""
     out = ""
     if folder is not None:
-        place, arms = place_of(folder / BENCH_FOLDER, arms)
+        place, arms = choose_bench_folder(folder / BENCH_FOLDER, arms)
         out = f" --out {shlex.quote(str(place))}"
     words = shlex.quote(",".join(("stock", *arms)))
-    return f"lagom bench --arms {words} --rounds {rounds_for(judged_arms(arms))}{out} -- CMD"
+    return f"lagom bench --arms {words} --rounds {count_rounds(count_judged_arms(arms))}{out} -- CMD"
 
 
-def place_of(folder: Path, arms: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+def choose_bench_folder(folder: Path, arms: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
     """(where these arms are measured, all arms of that benchmark): the folder that has them all already, so that it
     goes on, else the next that is free: proposals change with what is known, and a benchmark's arms do not."""
     for number in itertools.count(1):
@@ -95,13 +95,13 @@ def place_of(folder: Path, arms: tuple[str, ...]) -> tuple[Path, tuple[str, ...]
 def gather_advice(run: RunState, log: Path, bench: Iterable[Path] = ()) -> Advices:
     """Everything that a log and benchmarks (files or folders) say; those beside the log are found."""
     folders = [*bench, *(file.parent for file in sorted(log.parent.glob(f"{BENCH_FOLDER}*/{FILE}")))]
-    told = [from_bench(folder / FILE if folder.is_dir() else folder) for folder in folders]
+    told = [advise_from_bench(folder / FILE if folder.is_dir() else folder) for folder in folders]
     measured = [advice for advices, _ in told for advice in advices]
     remarks = tuple(remark for _, found in told for remark in found)
-    return Advices(str(log), joined(from_log(run), measured), remarks)
+    return Advices(str(log), joined(advise_from_log(run), measured), remarks)
 
 
-def judged_arms(arms: tuple[str, ...]) -> int:
+def count_judged_arms(arms: tuple[str, ...]) -> int:
     """How many of them are compared: not what others are held against."""
     return len([arm for arm in arms if arm != OWN_LAGOM])
 
@@ -153,12 +153,12 @@ def megatron(advices: Advices) -> str:
     return "\n".join([head, *entries, *remarks]) + "\n"
 
 
-def advice_as_json(advices: Advices) -> dict[str, Any]:
+def advice_to_json(advices: Advices) -> dict[str, Any]:
     """All of it for programs."""
     return {
         "environment": advices.environment(),
         "advice": [_plain(advice) for advice in advices.all],
-        "to_measure": list(proposed_arms(advices)),
+        "to_measure": list(list_proposed_arms(advices)),
         "remarks": list(advices.remarks),
     }
 

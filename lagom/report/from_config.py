@@ -12,20 +12,20 @@ from lagom.doctor.config_fit import fit
 from lagom.format import describe_rule, format_percent, format_version
 from lagom.profile_file import Fingerprint, Section, read_environment, read_evidence, read_profile
 from lagom.records import STOCK, CommConfig
-from lagom.report.run_model import CommunicatorStory, Explanation, SiteStory
+from lagom.report.run_model import CommReport, RunReport, SiteReport
 
 
-def explain(path: Path, environ: Mapping[str, str] | None = None) -> Explanation:
-    """The explanation of a profile file; raises BadProfile where the plugin could not read it either."""
+def build_config_report(path: Path, environ: Mapping[str, str] | None = None) -> RunReport:
+    """The report on a profile file; raises BadProfile where the plugin could not read it either."""
     fingerprint, sections = read_profile(path)
     evidence = read_evidence(path)
     wanted = read_environment(path)
-    told = [_communicator(section, _evidence_of(section, evidence)) for section in sections]
-    return Explanation(
+    parts = [_communicator(section, _evidence_of(section, evidence)) for section in sections]
+    return RunReport(
         source=str(path),
         kind="profile",
         facts=_facts(fingerprint, evidence),
-        communicators=tuple(told),
+        communicators=tuple(parts),
         environment=wanted,
         fit=fit(path, fingerprint, os.environ if environ is None else environ),
     )
@@ -51,11 +51,11 @@ def _evidence_of(section: Section, evidence: list[dict[str, Any]]) -> Mapping[st
     return {}
 
 
-def _communicator(section: Section, proof: Mapping[str, Any]) -> CommunicatorStory:
+def _communicator(section: Section, proof: Mapping[str, Any]) -> CommReport:
     outcome = _mapping(proof.get("outcome"))
     confirmed = _mapping(proof.get("confirmed"))
     name = section.name or f"communicator {section.ordinal} of {section.ranks} ranks"
-    return CommunicatorStory(
+    return CommReport(
         name=name,
         ranks=section.ranks,
         answer=_answer(outcome, confirmed),
@@ -94,12 +94,12 @@ def _cost(outcome: Mapping[str, Any]) -> str:
     return text + (f"; a gain of {format_percent(seen)} would have shown" if isinstance(seen, float) else "")
 
 
-def _sites(section: Section, proof: Mapping[str, Any]) -> tuple[SiteStory, ...]:
+def _sites(section: Section, proof: Mapping[str, Any]) -> tuple[SiteReport, ...]:
     if section.program is None or section.assignment is None:
         return ()
     stock, contexts = _list(proof.get("stock")), _list(proof.get("context"))
     return tuple(
-        SiteStory(
+        SiteReport(
             index=site.index,
             function=site.function.word,
             bytes=site.bytes,

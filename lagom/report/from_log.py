@@ -7,25 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from lagom import environment, journal
 from lagom.format import format_percent
 from lagom.journal import CommState, RunState
-from lagom.journal.log_status import NOBODY_CAME
+from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.records import STOCK, CommConfig
 from lagom.report import tuning_report
-from lagom.report.run_model import CommunicatorStory, Explanation, NotTuned, SiteStory, Trial
+from lagom.report.run_model import CommReport, NotTuned, RunReport, SiteReport, Trial
 from lagom.report.tuning_report import gpu_of, nccl_of
 
 
-def explain(run: RunState, source: str) -> Explanation:
-    """The whole story of a log's newest job, told by communicator and site."""
+def build_report(run: RunState, source: str) -> RunReport:
+    """A log's newest job, by communicator and site."""
     not_asked = {record.communicator: record for record in run.end.not_asked} if run.end is not None else {}
     first = run.first_rank
-    return Explanation(
+    return RunReport(
         source=source,
         kind="log",
         nothing=tuning_report.nothing(run),
         facts=_facts(run),
         communicators=tuple(_communicator(run, comm, not_asked.get(comm.index)) for comm in run.comms.values()),
         environment=environment.select_known(first.environment) if first is not None else {},
-        remarks=(*run.remarks, *([f"{NOBODY_CAME}."] if run.nobody_came else [])),
+        remarks=(*run.remarks, *([f"{NO_RANK_JOINED}."] if run.no_rank_joined else [])),
     )
 
 
@@ -44,9 +44,9 @@ def _applied(comm: CommState) -> journal.PlanPublished | None:
     return None if plan is not None and plan.purpose == "replay" and comm.not_tuned else plan
 
 
-def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | None) -> CommunicatorStory:
+def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | None) -> CommReport:
     outcome, program, plan = comm.outcome, comm.program, _applied(comm)
-    return CommunicatorStory(
+    return CommReport(
         name=comm.name,
         ranks=comm.ranks,
         answer=_answer(comm, plan),
@@ -86,12 +86,12 @@ def _cost(search: CommState) -> str:
     return f"{tried}, {outcome.regret_iterations:.1f} of them lost against stock{seen}"
 
 
-def _sites(search: CommState) -> tuple[SiteStory, ...]:
+def _sites(search: CommState) -> tuple[SiteReport, ...]:
     chosen, moved = _in_force(search), _moved(search.moves)
     proven = search.outcome is not None and search.outcome.verdict == "improved"
     times = {place: (change.stock_ns, change.tuned_ns) for place, change in enumerate(search.changes())}
     return tuple(
-        SiteStory(
+        SiteReport(
             index=site.index,
             function=site.function,
             bytes=site.bytes,
@@ -102,7 +102,7 @@ def _sites(search: CommState) -> tuple[SiteStory, ...]:
             trials=(trials := tuple(_trials(search, moved, place))),
             stock_ns=times[place][0],
             ours_ns=times[place][1],
-            evidence=site_evidence(_value(chosen[place]) if place < len(chosen) else STOCK, trials, proven=proven),
+            evidence=describe_evidence(_value(chosen[place]) if place < len(chosen) else STOCK, trials, proven=proven),
         )
         for place, site in enumerate(search.sites)
     )
@@ -153,7 +153,7 @@ def _differing(old: Sequence[journal.ConfigRecord], new: Sequence[journal.Config
 
 
 def _value(record: journal.ConfigRecord) -> CommConfig:
-    """As a value; a config whose names are not NCCL's (a later NCCL's) is told without them."""
+    """As a value; a config whose names are not NCCL's (a later NCCL's) is shown without them."""
     try:
         return record.config()
     except ValueError:
@@ -163,7 +163,7 @@ def _value(record: journal.ConfigRecord) -> CommConfig:
 # -- what speaks for the config in force at one site
 
 
-def site_evidence(ours: CommConfig, trials: Sequence[Trial], *, proven: bool) -> str:
+def describe_evidence(ours: CommConfig, trials: Sequence[Trial], *, proven: bool) -> str:
     """One clause. ``proven``: the final A/B of all sites together spoke for it. Empty where NCCL decides."""
     if ours.is_stock:
         return ""
@@ -184,8 +184,8 @@ def _kept(trial: Trial) -> str:
 
 def _grown_from(trial: Trial) -> str:
     """Where a search begins is put in force without being better: it has to grow from somewhere."""
-    point = "the floor" if "floor" in trial.reason else "a point"
-    return f"{point} it grew from (#{trial.number}{_together(trial)}, {trial.verdict} in its own window)"
+    point = "floor" if "floor" in trial.reason else "point"
+    return f"the {point} where this search began (#{trial.number}{_together(trial)}, {trial.verdict} in its own window)"
 
 
 def _together(trial: Trial) -> str:
@@ -198,8 +198,8 @@ def _beside(others: Sequence[Trial]) -> list[str]:
     for trial in others:
         what = "kept, and not what was confirmed" if trial.kept else "worse" if trial.verdict == "worse" else "not kept"
         came_to.setdefault(what, []).append(f"#{trial.number}")
-    told = [f"{what} ({', '.join(numbers)})" for what, numbers in came_to.items()]
-    return [f"moves away from it were {' or '.join(told)}"] if told else []
+    moves = [f"{what} ({', '.join(numbers)})" for what, numbers in came_to.items()]
+    return [f"changes from it were {' or '.join(moves)}"] if moves else []
 
 
 # -- what NCCL ran without asking a tuner
@@ -229,6 +229,6 @@ def _counted(record: journal.NotAsked) -> list[NotTuned]:
     if record.captured:
         found.append(NotTuned("CUDA graphs", None, _CAPTURED, "replay a profile: it is in force at capture"))
     if record.send_recv is None:
-        blind = "only the profiler half (NCCL_PROFILER_PLUGIN) hears of it"
+        blind = "only the NCCL profiler plugin (NCCL_PROFILER_PLUGIN) reports it"
         found.append(NotTuned("send/recv, AlltoAll, copy engines", None, blind))
     return found

@@ -1,4 +1,4 @@
-"""What an explanation consists of: plain values, in NCCL's words where NCCL has one."""
+"""What the text of a report consists of: plain values, in NCCL's words where NCCL has one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class SiteStory:
+class SiteReport:
     """One site: NCCL's own choice (open fields: not seen), ours (open fields: left to NCCL), and how it came to that.
     Communication times an iteration, ns, from the final A/B."""
 
@@ -70,7 +70,7 @@ class NotTuned:
 
 
 @dataclass(frozen=True, slots=True)
-class CommunicatorStory:
+class CommReport:
     """One communicator: its sites, the proof for all of them together, and what could not be tuned on it."""
 
     name: str
@@ -83,20 +83,20 @@ class CommunicatorStory:
     z: float | None = None  # an iteration under stock, ns
     proof: str = ""
     cost: str = ""
-    sites: tuple[SiteStory, ...] = ()
+    sites: tuple[SiteReport, ...] = ()
     rules: tuple[str, ...] = ()  # for calls that no site speaks for
     not_tuned: tuple[NotTuned, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class RunReport:
     """All of it. ``facts`` are label and value, for the head."""
 
     source: str
     kind: str  # log | profile
     nothing: str = ""  # what to say of a log in which no communicator was seen
     facts: tuple[tuple[str, str], ...] = ()
-    communicators: tuple[CommunicatorStory, ...] = ()
+    communicators: tuple[CommReport, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     fit: Fit | None = None
     remarks: tuple[str, ...] = ()

@@ -13,8 +13,8 @@ from rich.text import Text
 from lagom.format import describe_config, format_bytes, format_factor, format_interval, format_time, nccl_name
 from lagom.records import Algorithm, CommConfig, Protocol
 from lagom.report.advice import Advices
-from lagom.report.advice_text import advice_as_json, advice_lines
-from lagom.report.run_model import CommunicatorStory, Explanation, NotTuned, SiteStory, Trial
+from lagom.report.advice_text import advice_to_json, format_advice
+from lagom.report.run_model import CommReport, NotTuned, RunReport, SiteReport, Trial
 
 SCHEMA = 1
 #: Rejected configs told of each site, the latest; `--all` tells every one.
@@ -25,7 +25,7 @@ Line = tuple[int, Text]
 
 
 def show(
-    story: Explanation,
+    report: RunReport,
     console: Console,
     advices: Advices | None = None,
     folder: Path | None = None,
@@ -33,7 +33,7 @@ def show(
     everything: bool = False,
 ) -> None:
     """All of it, the verdict first. ``folder``: the log's, where benchmarks of proposals go."""
-    for indent, text in lines(story, advices, folder, everything=everything):
+    for indent, text in lines(report, advices, folder, everything=everything):
         width = max(console.width - indent, 20)
         for part in [text] if text.no_wrap else text.wrap(console, width) or [text]:
             part.rstrip()
@@ -41,61 +41,61 @@ def show(
 
 
 def lines(
-    story: Explanation, advices: Advices | None = None, folder: Path | None = None, *, everything: bool = False
+    report: RunReport, advices: Advices | None = None, folder: Path | None = None, *, everything: bool = False
 ) -> Iterator[Line]:
     """(indent, text) of every line."""
-    yield from _verdict(story, advices)
+    yield from _verdict(report, advices)
     yield 0, Text("")
-    yield 0, Text(f"{story.kind} {story.source}", style="dim")
-    if story.facts:
-        yield 0, Text(" · ".join(f"{label} {value}" for label, value in story.facts))
-    yield from _environment(story)
-    for part in story.communicators:
+    yield 0, Text(f"{report.kind} {report.source}", style="dim")
+    if report.facts:
+        yield 0, Text(" · ".join(f"{label} {value}" for label, value in report.facts))
+    yield from _environment(report)
+    for part in report.communicators:
         yield 0, Text("")
         yield from _communicator(part, everything)
     if advices is not None and (advices.all or advices.remarks):
         yield 0, Text("")
         yield 0, Text("What only the next start can change", style="bold")
-        for line in advice_lines(advices, folder):
+        for line in format_advice(advices, folder):
             words = line.lstrip()
             yield 2 + len(line) - len(words), Text(words, no_wrap="lagom bench" in words)  # to be copied whole
-    if story.remarks:
+    if report.remarks:
         yield 0, Text("")
-        yield from ((0, Text(f"Remark: {remark}")) for remark in story.remarks)
+        yield from ((0, Text(f"Remark: {remark}")) for remark in report.remarks)
 
 
-def _verdict(story: Explanation, advices: Advices | None) -> Iterator[Line]:
+def _verdict(report: RunReport, advices: Advices | None) -> Iterator[Line]:
     """What a reader wants to know first: does it fit here, what came of the search, what to start with next time."""
-    yield from _fit(story)
-    for part in story.communicators:
-        who = f"{part.name}: " if len(story.communicators) > 1 else ""
+    yield from _fit(report)
+    for part in report.communicators:
+        who = f"{part.name}: " if len(report.communicators) > 1 else ""
         yield 0, Text(who + part.answer, style="bold")
-    if not story.communicators and story.kind == "log":
-        yield 0, Text(story.nothing, style="bold")
+    if not report.communicators and report.kind == "log":
+        yield 0, Text(report.nothing, style="bold")
     exported = None if advices is None else advices.exported
     if exported is not None:
         settings = " ".join(f"{name}={value}" for name, value in exported.environment.items())
         yield 0, Text(f"The next start gains from {settings}: {exported.evidence}.", style="bold")
 
 
-def _environment(story: Explanation) -> Iterator[Line]:
-    if not story.environment:
+def _environment(report: RunReport) -> Iterator[Line]:
+    if not report.environment:
         return
-    what = "asks for this start" if story.kind == "profile" else "started with"
-    yield 0, Text(f"{what}: {' '.join(f'{name}={value}' for name, value in story.environment.items())}")
+    what = "asks for this start" if report.kind == "profile" else "started with"
+    yield 0, Text(f"{what}: {' '.join(f'{name}={value}' for name, value in report.environment.items())}")
 
 
-def _fit(story: Explanation) -> Iterator[Line]:
-    if story.fit is None:
+def _fit(report: RunReport) -> Iterator[Line]:
+    if report.fit is None:
         return
-    open_points = f" (not compared: {', '.join(story.fit.unknown)})" if story.fit.unknown else ""
-    if story.fit.refusal:
-        yield 0, Text(f"Here it would be refused: {story.fit.refusal}", style="red")
+    open_points = f" (not compared: {', '.join(report.fit.unknown)})" if report.fit.unknown else ""
+    if report.fit.refusal:
+        yield 0, Text(f"Here it would be refused: {report.fit.refusal}", style="red")
     else:
         yield 0, Text(f"It fits this machine as far as can be told without the job{open_points}.", style="green")
 
 
-def _communicator(part: CommunicatorStory, everything: bool) -> Iterator[Line]:
+def _communicator(part: CommReport, everything: bool) -> Iterator[Line]:
     yield 0, Text(f"{part.name}, {part.ranks} ranks", style="bold")
     known = [
         f"{part.period} calls an iteration" if part.period else "",
@@ -118,12 +118,12 @@ def _communicator(part: CommunicatorStory, everything: bool) -> Iterator[Line]:
         yield from ((4, Text(_not_tuned(one))) for one in part.not_tuned)
 
 
-def _site(site: SiteStory, everything: bool) -> Iterator[Line]:
+def _site(site: SiteReport, everything: bool) -> Iterator[Line]:
     context = f" {site.context}" if site.context else ""
     times = f", {site.calls} call{'s' if site.calls != 1 else ''} an iteration"
     head = f"site {site.index}: {nccl_name(site.function)} {format_bytes(site.bytes)}{context}{times}"
     yield 2, Text(head, style="cyan")
-    yield 4, Text(f"NCCL:  {by_itself(site.function, site.stock)}")
+    yield 4, Text(f"NCCL:  {describe_stock(site.function, site.stock)}")
     yield 4, Text(f"Lagom: {ours(site.ours)}", style="" if site.ours.is_stock else "green")
     if site.stock_ns and site.ours_ns is not None:
         times = f"{format_time(site.stock_ns)} -> {format_time(site.ours_ns)} an iteration"
@@ -133,7 +133,7 @@ def _site(site: SiteStory, everything: bool) -> Iterator[Line]:
     yield from _why(site, everything)
 
 
-def _why(site: SiteStory, everything: bool) -> Iterator[Line]:
+def _why(site: SiteReport, everything: bool) -> Iterator[Line]:
     settled = [trial for trial in site.trials if trial.settled]
     if not site.trials:
         return
@@ -141,11 +141,11 @@ def _why(site: SiteStory, everything: bool) -> Iterator[Line]:
     rejected = [trial for trial in settled if not trial.kept]
     configs = len({trial.config for trial in settled})
     yield 4, Text(f"tried: {configs} config{'s' if configs != 1 else ''}; {len(kept)} kept, {len(rejected)} not")
-    told = settled if everything else [*kept, *rejected[-FEW:]]
-    for trial in sorted(told, key=lambda one: one.number):
+    shown = settled if everything else [*kept, *rejected[-FEW:]]
+    for trial in sorted(shown, key=lambda one: one.number):
         yield 6, Text(_trial(trial), style=_STYLES.get(trial.verdict, ""))
-    if len(told) < len(settled):
-        yield 6, Text(f"and {len(settled) - len(told)} more that were not kept (--all)", style="dim")
+    if len(shown) < len(settled):
+        yield 6, Text(f"and {len(settled) - len(shown)} more that were not kept (--all)", style="dim")
 
 
 def _trial(trial: Trial) -> str:
@@ -172,10 +172,10 @@ def _not_tuned(one: NotTuned) -> str:
     return f"{count}{one.what}: {one.why}{instead}"
 
 
-def as_json(story: Explanation, advices: Advices | None = None) -> dict[str, Any]:
+def as_json(report: RunReport, advices: Advices | None = None) -> dict[str, Any]:
     """The same for programs: configs by NCCL's names, times in ns."""
-    advice = {} if advices is None else {"advice": advice_as_json(advices)}
-    return {"schema": SCHEMA, **_plain(asdict(story)), **advice}
+    advice = {} if advices is None else {"advice": advice_to_json(advices)}
+    return {"schema": SCHEMA, **_plain(asdict(report)), **advice}
 
 
 def _plain(value: Any) -> Any:
@@ -210,7 +210,7 @@ def default_chunk(word: str, config: CommConfig) -> int | None:
     return (2 << 20) if wide else 512 << 10
 
 
-def by_itself(word: str, config: CommConfig | None) -> str:
+def describe_stock(word: str, config: CommConfig | None) -> str:
     """What NCCL would do: what was seen, and its rule for what nothing shows."""
     if config is None or config == CommConfig():
         return "not seen"

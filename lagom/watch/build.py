@@ -29,7 +29,7 @@ class Count:
     iterations: int
 
 
-def counts_of(shared: RegionView, at: float) -> dict[int, Count]:
+def read_counters(shared: RegionView, at: float) -> dict[int, Count]:
     """Every communicator's counters: of its slowest rank."""
     return {
         group.view.index: Count(
@@ -96,11 +96,11 @@ def _build_group(
     shared: RegionView, group: GroupView, log: LogView, before: dict[int, Count], now: dict[int, Count]
 ) -> GroupSnapshot:
     view, slots = group.view, group.slots
-    told = log.state.comm(view.index)
-    force = in_force(group, told)
+    comm = log.state.comm(view.index)
+    force = in_force(group, comm)
     count = now.get(view.index)
     calls_rate, iterations_rate = _rates(before.get(view.index), count)
-    phase, detail = _phase(shared, group, told, count)
+    phase, detail = _phase(shared, group, comm, count)
     return GroupSnapshot(
         index=view.index,
         comm_id=f"{view.comm_id:#x}",
@@ -124,16 +124,16 @@ def _build_group(
             "symmetric": group.untunable.symmetric,
             "copy_engine": group.untunable.copy_engine,
         },
-        stock_z_ns=told.stock_z,
-        speedup=_speedup(told),
-        resolvable=None if told.drift else told.resolvable,
-        configs_tried=told.windows,
-        lost_iterations=told.lost_iterations,
-        lost_seconds=told.lost_iterations * told.stock_z / 1e9 if told.stock_z is not None else None,
-        plans_committed=told.plans_committed,
-        plans_aborted=told.plans_aborted,
-        drifts=told.drifts,
-        sites=_sites(group, told, force, iterations_rate),
+        stock_z_ns=comm.stock_z,
+        speedup=_speedup(comm),
+        resolvable=None if comm.drift else comm.resolvable,
+        configs_tried=comm.windows,
+        lost_iterations=comm.lost_iterations,
+        lost_seconds=comm.lost_iterations * comm.stock_z / 1e9 if comm.stock_z is not None else None,
+        plans_committed=comm.plans_committed,
+        plans_aborted=comm.plans_aborted,
+        drifts=comm.drifts,
+        sites=_sites(group, comm, force, iterations_rate),
         rules=force.rules,
     )
 
@@ -157,44 +157,44 @@ def _agreement(group: GroupView, count: Count | None) -> Agreement:
     return Agreement.COMING if coming else Agreement.AGREED
 
 
-def _phase(shared: RegionView, group: GroupView, told: CommState, count: Count | None) -> tuple[Phase, str]:
+def _phase(shared: RegionView, group: GroupView, comm: CommState, count: Count | None) -> tuple[Phase, str]:
     """Where it stands, and why where that wants a reason."""
     if len(group.slots) < group.view.rank_count and group.view.node_count == 1:
         return Phase.JOINING, f"{len(group.slots)} of {group.view.rank_count} ranks"
-    if told.not_tuned:
-        return Phase.PASSTHROUGH, told.not_tuned[-1]
-    if told.outcome is not None and not told.drift:
-        return VERDICTS.get(told.outcome.verdict, Phase.STOPPED), told.outcome.reason
-    if told.pinned:
+    if comm.not_tuned:
+        return Phase.PASSTHROUGH, comm.not_tuned[-1]
+    if comm.outcome is not None and not comm.drift:
+        return VERDICTS.get(comm.outcome.verdict, Phase.STOPPED), comm.outcome.reason
+    if comm.pinned:
         return Phase.PINNED, ""
     agreed = count is not None and count.epoch > 0
     if not shared.controller_alive:
-        return _without_controller(told, agreed)
-    if told.program is None or told.drift:
-        return Phase.LEARNING, told.drift
-    if not told.moves:
+        return _without_controller(comm, agreed)
+    if comm.program is None or comm.drift:
+        return Phase.LEARNING, comm.drift
+    if not comm.moves:
         return Phase.BASELINE, ""
-    return PURPOSES.get(told.moves[-1].purpose, Phase.SEARCHING), ""
+    return PURPOSES.get(comm.moves[-1].purpose, Phase.SEARCHING), ""
 
 
-def _without_controller(told: CommState, agreed: bool) -> tuple[Phase, str]:
-    if told.program is not None:
+def _without_controller(comm: CommState, agreed: bool) -> tuple[Phase, str]:
+    if comm.program is not None:
         return Phase.UNATTENDED, "the controller is gone; what was agreed stays in force"
     return (Phase.REPLAYING, "") if agreed else (Phase.STOCK, "no controller, no profile")
 
 
-def _speedup(told: CommState) -> Speedup | None:
-    outcome = told.outcome
-    if outcome is None or told.drift or outcome.verdict != "improved" or outcome.speedup is None:
+def _speedup(comm: CommState) -> Speedup | None:
+    outcome = comm.outcome
+    if outcome is None or comm.drift or outcome.verdict != "improved" or outcome.speedup is None:
         return None
     return Speedup(outcome.speedup, outcome.speedup_low, outcome.speedup_high)
 
 
 def _sites(
-    group: GroupView, told: CommState, force: InForce, iterations_rate: float | None
+    group: GroupView, comm: CommState, force: InForce, iterations_rate: float | None
 ) -> tuple[SiteSnapshot, ...]:
     """As the log names them; in replay, where there is no log, as the plan does."""
-    known = told.program.sites if told.program is not None else _planned(group)
+    known = comm.program.sites if comm.program is not None else _planned(group)
     return tuple(_site(site, force, iterations_rate) for site in known)
 
 

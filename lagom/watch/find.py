@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lagom.errors import JournalError, UsageError
 from lagom.files import open_regular, own_file
-from lagom.journal import LOG_NAME, JobStart, find_log, own_logs
+from lagom.journal import LOG_NAME, JobStart, find_log, find_own_logs
 from lagom.journal.reader import parse
 from lagom.journal.reader import read as journal_events
 from lagom.settings import read
@@ -34,11 +34,11 @@ def regions() -> list[Path]:
     return sorted(path for path in folder.glob(f"lagom-{os.getuid()}-*") if ".tmp." not in path.name)
 
 
-def log_folder_of(seen: RegionView) -> Path | None:
+def find_log_folder(seen: RegionView) -> Path | None:
     """Where the log of a region's job is: as its controller was told, as its ranks were, or one here that names it.
     Only a log of ours is believed: a process id may have gone to another user, and anybody may write down a region."""
     for folder in _candidates(seen):
-        if own_file(folder / LOG_NAME) is not None and region_of(folder) == seen.path:
+        if own_file(folder / LOG_NAME) is not None and read_region_path(folder) == seen.path:
             return folder.absolute()
     return None
 
@@ -49,7 +49,7 @@ def _candidates(seen: RegionView) -> Iterator[Path]:
     for process in seen.processes:
         if (folder := _told_to_rank(process.pid)) is not None:
             yield folder
-    yield from (log.parent for log in own_logs(Path()))
+    yield from (log.parent for log in find_own_logs(Path()))
 
 
 def _told_to_controller(seen: RegionView) -> Path | None:
@@ -82,7 +82,7 @@ def _absolute(pid: int, folder: str) -> Path | None:
         return Path(folder) if folder.startswith("/") else None
 
 
-def region_of(folder: Path) -> Path | None:
+def read_region_path(folder: Path) -> Path | None:
     """The region that the last job of a log used; ``None`` without a log, or where it does not say."""
     last = None
     try:
@@ -99,7 +99,7 @@ def region_of(folder: Path) -> Path | None:
 def _telling(folder: Path) -> Path:
     """The folder of a log that was asked for by name, if it says where its job runs: else nothing would be shown, as if
     nothing ran. Raises :class:`JournalError` for what is no log, and :class:`UsageError` for one that does not say."""
-    if region_of(folder) is None:
+    if read_region_path(folder) is None:
         for _ in journal_events(folder / LOG_NAME):
             pass
         raise UsageError(
@@ -109,7 +109,7 @@ def _telling(folder: Path) -> Path:
     return folder
 
 
-def named_job(job: str) -> Named:
+def find_job(job: str) -> Named:
     """The job meant by a path or by its name, as ``watch`` shows it; raises :class:`UsageError` or
     :class:`JournalError` where there is none, or its log does not say where it runs."""
     path, beside = Path(job), Path(f"lagom-{job}")
@@ -118,7 +118,7 @@ def named_job(job: str) -> Named:
     running = [seen for seen in map(peek_region, regions()) if seen.processes or seen.controller_alive]
     for seen in running:
         if readable_name(seen.job_key) == readable_name(job):
-            return Named(log_folder_of(seen), seen.path)
+            return Named(find_log_folder(seen), seen.path)
     if own_file(beside / LOG_NAME) is not None:
         return Named(_telling(beside))
     known = ", ".join(readable_name(seen.job_key) for seen in running) or "none is running here"

@@ -38,7 +38,7 @@ NOTHING = InForce()
 UNKNOWN = InForce(known=False)
 
 
-def in_force(group: GroupView, told: journal.CommState) -> InForce:
+def in_force(group: GroupView, comm: journal.CommState) -> InForce:
     """What the ranks of a communicator run under."""
     epochs = {slot.active_epoch for slot in group.slots}
     if not epochs or epochs == {0}:
@@ -47,7 +47,7 @@ def in_force(group: GroupView, told: journal.CommState) -> InForce:
     calls = min(slot.calls for slot in group.slots)
     if group.plan is not None and group.plan.epoch == epoch:
         found = _from_region(group.plan, calls)
-    elif (logged := told.plans.get(epoch)) is not None:
+    elif (logged := comm.plans.get(epoch)) is not None:
         found = _from_log(logged, calls)
     else:
         return UNKNOWN

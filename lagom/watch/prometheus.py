@@ -301,14 +301,14 @@ def _registry(node: NodeSnapshot) -> CollectorRegistry:
     return registry
 
 
-def exposition(node: NodeSnapshot) -> str:
+def render_metrics(node: NodeSnapshot) -> str:
     """The snapshot in Prometheus' text format."""
     return generate_latest(_registry(node)).decode()
 
 
 def write_textfile(node: NodeSnapshot, path: Path) -> None:
     """The same into a file, in one step: a collector never reads half of it. Raises :class:`UsageError`."""
-    write_named(path, exposition(node))
+    write_named(path, render_metrics(node))
 
 
 def dashboard() -> str:

@@ -72,7 +72,7 @@ def page(node: NodeSnapshot, *, live: bool = False) -> RenderableType:
 
 
 def _running(job: JobSnapshot, now: float) -> RenderableType:
-    lines: list[RenderableType] = [_headline(job, "  ".join(job_facts(job, now)))]
+    lines: list[RenderableType] = [_headline(job, "  ".join(list_job_facts(job, now)))]
     lines += [Text(f"! {remark}", style="yellow") for remark in job.remarks]
     for group in job.groups:
         lines += [Text(""), *_group(group)]
@@ -95,8 +95,8 @@ def _headline(job: JobSnapshot, facts: str) -> Text:
 
 def _group(group: GroupSnapshot) -> list[RenderableType]:
     head = Text(f"{group.name}  {group.ranks} ranks  ", style="bold")
-    head.append(phase_text(group), style=f"{STYLES.get(group.phase, 'magenta')} not bold")
-    facts = Text("  ".join(group_facts(group)))
+    head.append(format_phase(group), style=f"{STYLES.get(group.phase, 'magenta')} not bold")
+    facts = Text("  ".join(list_group_facts(group)))
     rules = [Text(f"rule {rule}") for rule in group.rules]
     return [head, facts, *rules, *([_sites(group)] if group.sites else [])]
 
@@ -149,7 +149,7 @@ class Lines:
             if self._with_decisions:
                 yield from self._decisions(job)
             if not job.ended:
-                yield from (f"{format_clock(node.t)} {job.job} {group_line(group)}" for group in job.groups)
+                yield from (f"{format_clock(node.t)} {job.job} {format_group_line(group)}" for group in job.groups)
             elif (job.region, job.started) not in self._ended:
                 self._ended.add((job.region, job.started))
                 yield f"{format_clock(node.t)} {job.job} ended: {job.ended}"
@@ -163,9 +163,9 @@ class Lines:
             self._decided[job.region] = max(said, job.decisions[-1].t)
 
 
-def group_line(group: GroupSnapshot) -> str:
+def format_group_line(group: GroupSnapshot) -> str:
     """One communicator in one line."""
-    parts = [f"{group.name} {phase_text(group)}", *group_facts(group), *changed_sites(group)]
+    parts = [f"{group.name} {format_phase(group)}", *list_group_facts(group), *list_changed_sites(group)]
     return ", ".join(parts)
 
 
@@ -180,14 +180,14 @@ def lost(group: GroupSnapshot) -> str:
     return f"{group.lost_iterations:.1f} iterations{seconds}"
 
 
-def gained(group: GroupSnapshot) -> str:
+def format_gain(group: GroupSnapshot) -> str:
     """``1.143x stock [1.137, 1.151]``, once it is proven."""
     if group.speedup is None:
         return ""
     return format_speedup(group.speedup.ratio, group.speedup.low, group.speedup.high)
 
 
-def phase_text(group: GroupSnapshot) -> str:
+def format_phase(group: GroupSnapshot) -> str:
     """The phase, with its reason, and what the ranks are about to agree on."""
     words = group.phase.value + (f": {group.detail}" if group.detail else "")
     if group.agreement is not Agreement.AGREED:
@@ -195,7 +195,7 @@ def phase_text(group: GroupSnapshot) -> str:
     return words
 
 
-def job_facts(job: JobSnapshot, now: float) -> list[str]:
+def list_job_facts(job: JobSnapshot, now: float) -> list[str]:
     """What there is to say of a job beside its name."""
     who = f"controller {job.controller_pid}" if job.controller_pid else "no controller"
     facts = [" ".join(word for word in ("mode", job.mode, job.strategy) if word) if job.mode else ""]
@@ -204,14 +204,14 @@ def job_facts(job: JobSnapshot, now: float) -> list[str]:
     return [fact for fact in facts if fact]
 
 
-def group_facts(group: GroupSnapshot) -> list[str]:
+def list_group_facts(group: GroupSnapshot) -> list[str]:
     """The numbers of a communicator, those that are known."""
     facts = [f"{format_rate(group.calls_per_second)} calls/s"] if group.calls_per_second is not None else []
     if group.iterations_per_second is not None:
         facts.append(f"{format_rate(group.iterations_per_second)} iterations/s")
     if group.stock_z_ns is not None:
         facts.append(f"stock {group.stock_z_ns / 1e6:.1f} ms")
-    facts += [gained(group)] if group.speedup is not None else []
+    facts += [format_gain(group)] if group.speedup is not None else []
     if group.resolvable is not None:
         facts.append(f"smallest detectable effect {format_percent(group.resolvable, 2)}")
     if group.configs_tried:
@@ -233,12 +233,14 @@ def _troubles(group: GroupSnapshot) -> Iterable[str]:
         yield f"not tunable: {', '.join(never)}"
 
 
-def changed_sites(group: GroupSnapshot) -> list[str]:
+def list_changed_sites(group: GroupSnapshot) -> list[str]:
     """``allgather 416M: nc=3`` for each site that does not run as NCCL would have it, and each pinned rule."""
-    return [site_words(site) for site in group.sites if site.in_force != "stock" or site.trial] + list(group.rules)
+    return [format_site_state(site) for site in group.sites if site.in_force != "stock" or site.trial] + list(
+        group.rules
+    )
 
 
-def site_words(site: SiteSnapshot) -> str:
+def format_site_state(site: SiteSnapshot) -> str:
     """A site with what it runs under and what is tried."""
     trial = f" (trying {site.trial})" if site.trial else ""
     return f"{site.name}: {site.in_force}{trial}"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lagom.errors import JournalError
 from lagom.journal.reader import Tail
-from lagom.watch.build import Count, build_ended, build_job, counts_of
-from lagom.watch.find import Named, log_folder_of, region_of, regions
+from lagom.watch.build import Count, build_ended, build_job, read_counters
+from lagom.watch.find import Named, find_log_folder, read_region_path, regions
 from lagom.watch.log_view import LogView
 from lagom.watch.snapshot import JobSnapshot, NodeSnapshot
 from lagom.wire.peek import RegionView, peek_region
@@ -49,7 +49,7 @@ class _Followed:
             self.folder = None
 
     @property
-    def told(self) -> LogView:
+    def current_log(self) -> LogView:
         """The log, if it is about this region: a log folder may have served another job before."""
         start = self.log.state.start
         return self.log if start is None or start.region in ("", str(self.region)) else LogView()
@@ -92,10 +92,10 @@ class Watcher:
             job = self._jobs[seen.path] = _Followed(seen.path, self._folder)
         if job.folder is None and now - job.searched_at >= SEARCH_SECONDS:
             job.searched_at = now
-            job.folder = log_folder_of(seen)
+            job.folder = find_log_folder(seen)
         job.read_log()
-        counts = counts_of(seen, now)
-        job.last = build_job(seen, job.told, str(job.folder or ""), job.counts, counts)
+        counts = read_counters(seen, now)
+        job.last = build_job(seen, job.current_log, str(job.folder or ""), job.counts, counts)
         job.counts = counts
 
     def _end(self, path: Path, now: float) -> None:
@@ -104,9 +104,9 @@ class Watcher:
             return
         job.ended_at = now
         job.read_log()
-        end = job.told.state.end
+        end = job.current_log.state.end
         reason = end.reason if end is not None else "its shared memory is gone, and its log does not say why"
-        job.last = build_ended(job.told, str(job.folder or ""), str(path), reason, job.last)
+        job.last = build_ended(job.current_log, str(job.folder or ""), str(path), reason, job.last)
 
     def _forget(self, now: float) -> None:
         for path, job in list(self._jobs.items()):
@@ -117,4 +117,4 @@ class Watcher:
 def _region_of(only: Named) -> Path | None:
     if only.region is not None or only.folder is None:
         return only.region
-    return region_of(only.folder)
+    return read_region_path(only.folder)

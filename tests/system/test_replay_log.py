@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lagom import journal
-from lagom.report import from_log as explained
+from lagom.report import from_log
 from tests.waiting import wait_until
 
 REFUSAL = "the profile was made for a number of ranks of 3 and this is 2"
@@ -77,7 +77,7 @@ def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> Non
     assert not [event for event in events if isinstance(event, journal.Passthrough)]
     assert isinstance(events[-1], journal.JobEnd)
     assert "ended with 0" in events[-1].reason
-    (part,) = explained.explain(journal.RunState(events), "here").communicators
+    (part,) = from_log.build_report(journal.RunState(events), "here").communicators
     assert part.answer.startswith("Replayed from a profile")
     assert not list((tmp_path / "shm").iterdir()), "looking at the region keeps nothing"
 
@@ -105,7 +105,7 @@ def test_a_profile_of_another_job_is_not_said_to_be_in_force(tmp_path: Path) -> 
     (aside,) = [event for event in events if isinstance(event, journal.Passthrough)]
     assert "not one iteration of its program (3 calls)" in aside.reason
     assert aside.reason in done.stderr
-    (part,) = explained.explain(journal.RunState(events), "here").communicators
+    (part,) = from_log.build_report(journal.RunState(events), "here").communicators
     assert not part.rules
     assert "NCCL decides" in part.answer
 

@@ -9,7 +9,7 @@ import pytest
 
 from lagom.cli import complete
 from lagom.errors import JournalError
-from lagom.journal import LOG_NAME, Journal, Note, find_log, own_logs, read
+from lagom.journal import LOG_NAME, Journal, Note, find_log, find_own_logs, read
 from lagom.journal.reader import Tail
 
 NOBODY = 65534
@@ -61,7 +61,7 @@ KINDS = ("fifo", "dangling folder", "loop", "dangling log", "folder", "open to a
 def test_what_is_no_log_of_ours_is_passed_over(kind: str, here: Path) -> None:
     old, new = log("lagom-old", 1), log("lagom-new", 2)
     plant(kind, here / "lagom-evil")
-    assert own_logs(Path()) == [new, old]
+    assert find_own_logs(Path()) == [new, old]
     assert find_log() == new
     assert complete.log_folders("lagom-") == ["lagom-new", "lagom-old"]
 

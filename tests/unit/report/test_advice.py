@@ -22,8 +22,8 @@ from lagom.profile_file import Fingerprint, Section, read_environment, write_pro
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.report import advice_text as output
 from lagom.report.advice import Advice, Advices, Standing, joined
-from lagom.report.advice_from_bench import from_record, paired, rounds_for
-from lagom.report.advice_from_log import from_log
+from lagom.report.advice_from_bench import advise_from_record, count_rounds, paired
+from lagom.report.advice_from_log import advise_from_log
 from lagom.search.moves import Move
 
 SITES = (Site(0, Function.ALL_GATHER, 416 << 20, 12, "hidden"), Site(1, Function.ALL_GATHER, 2 << 30, 1, "exposed"))
@@ -31,7 +31,7 @@ STOCK = CommConfig()
 
 
 def advice_of(events: Iterable[Any]) -> tuple[Advice, ...]:
-    return from_log(RunState(events))
+    return advise_from_log(RunState(events))
 
 
 def channels(*counts: int | None) -> Assignment:
@@ -170,7 +170,7 @@ def bench(**seconds: float) -> BenchRecord:
 
 def test_a_benchmark_measures_gains_and_losses() -> None:
     record = bench(**{"NCCL_MAX_P2P_NCHANNELS=16": 0.9, "NCCL_MAX_P2P_NCHANNELS=8": 1.1})
-    advices, _ = from_record(record, "bench.json")
+    advices, _ = advise_from_record(record, "bench.json")
     assert [advice.standing for advice in advices] == [Standing.GAIN, Standing.NO_GAIN]
     assert advices[0].environment == {"NCCL_MAX_P2P_NCHANNELS": "16"}
     assert "1.11" in advices[0].evidence
@@ -178,7 +178,7 @@ def test_a_benchmark_measures_gains_and_losses() -> None:
 
 
 def test_no_difference_is_told_with_what_would_have_shown() -> None:
-    advices, _ = from_record(bench(**{"NCCL_NTHREADS=256": 1.0}), "b")
+    advices, _ = advise_from_record(bench(**{"NCCL_NTHREADS=256": 1.0}), "b")
     assert advices[0].standing is Standing.NO_GAIN
     assert "would have shown" in advices[0].evidence
 
@@ -186,25 +186,25 @@ def test_no_difference_is_told_with_what_would_have_shown() -> None:
 def test_too_few_pairs_stay_a_proposal() -> None:
     record = bench(**{"NCCL_NTHREADS=256": 0.5})
     record = record.model_copy(update={"runs": record.runs[:6]})
-    advices, _ = from_record(record, "b")
+    advices, _ = advise_from_record(record, "b")
     assert advices[0].standing is Standing.PROPOSAL
 
 
 def test_an_arm_that_brought_nothing_is_a_remark() -> None:
     record = bench(**{"NCCL_NTHREADS=256": 1.0})
     record = record.model_copy(update={"runs": [run for run in record.runs if run.arm == "own:stock"]})
-    advices, remarks = from_record(record, "b")
+    advices, remarks = advise_from_record(record, "b")
     assert advices == ()
     assert remarks == ("env=NCCL_NTHREADS=256 (b): nothing could be measured",)
 
 
 def test_a_proposal_that_was_measured_is_one_no_more() -> None:
     proposals = advice_of(log([], channels(4, 8), send_recv=480))
-    measured, _ = from_record(bench(**{"NCCL_MAX_P2P_NCHANNELS=16": 0.9}), "b")
+    measured, _ = advise_from_record(bench(**{"NCCL_MAX_P2P_NCHANNELS=16": 0.9}), "b")
     found = Advices("x", joined(proposals, measured))
     assert [advice.environment for advice in found.gains] == [{"NCCL_MAX_P2P_NCHANNELS": "16"}]
-    assert "env=NCCL_MAX_P2P_NCHANNELS=16" not in output.proposed_arms(found)
-    assert "env=NCCL_MAX_P2P_NCHANNELS=8" in output.proposed_arms(found)
+    assert "env=NCCL_MAX_P2P_NCHANNELS=16" not in output.list_proposed_arms(found)
+    assert "env=NCCL_MAX_P2P_NCHANNELS=8" in output.list_proposed_arms(found)
 
 
 def processes(seconds: Mapping[str, Sequence[float]]) -> BenchRecord:
@@ -223,7 +223,7 @@ def noisy(seed: int, typical: float, count: int, spread: float = 0.01) -> list[f
 
 def test_a_gain_whose_interval_holds_stock_is_none() -> None:
     values = [1 / (1.01 * swing) for swing in (0.97, 1.03, 0.96, 1.04, 0.98, 1.02, 0.97, 1.03)]
-    (found,) = from_record(processes({"own:stock": [1.0] * 16, "env=A=1": values}), "b")[0]
+    (found,) = advise_from_record(processes({"own:stock": [1.0] * 16, "env=A=1": values}), "b")[0]
     assert found.speedup == pytest.approx(1.01, abs=0.01)
     assert found.standing is Standing.NO_GAIN
 
@@ -237,38 +237,38 @@ def test_caps_that_are_all_equal_to_stock_are_advised_by_chance_in_few_records_o
         record = processes({"own:stock": list(1 + 0.01 * draw.exponential(size=16)), **arms})
         found = [one for arm in arms if (one := paired(record, arm, "own:stock")) is not None]
         alone += any(one.ratio.low > 1.0 for one in found)
-        together += bool(Advices("x", from_record(record, "b")[0]).gains)
+        together += bool(Advices("x", advise_from_record(record, "b")[0]).gains)
     assert alone >= 9
     assert together <= 3
 
 
 def test_one_true_gain_among_many_arms_is_found_with_the_rounds_that_are_asked_for() -> None:
-    rounds = rounds_for(10)
+    rounds = count_rounds(10)
     arms = {f"env=A={number}": noisy(number, 0.9 if number == 3 else 1.0, rounds) for number in range(10)}
     record = processes({"own:stock": noisy(99, 1.0, 2 * rounds), **arms})
-    assert Advices("x", from_record(record, "b")[0]).environment() == {"A": "3"}
+    assert Advices("x", advise_from_record(record, "b")[0]).environment() == {"A": "3"}
 
 
 def test_a_gain_that_chance_could_make_among_so_many_stays_a_proposal() -> None:
     arms = {f"env=A={number}": noisy(number, 0.9 if number == 3 else 1.0, 6) for number in range(10)}
-    found, _ = from_record(processes({"own:stock": noisy(99, 1.0, 12), **arms}), "b")
+    found, _ = advise_from_record(processes({"own:stock": noisy(99, 1.0, 12), **arms}), "b")
     assert found[0].standing is Standing.PROPOSAL
     assert "more --rounds" in found[0].evidence
 
 
 def test_headroom_is_held_against_the_same_tuning_without_it() -> None:
     seconds = {"own:stock": noisy(1, 1.0, 16), "own:lagom": noisy(2, 0.70, 8), "headroom=32:24": noisy(3, 0.71, 8)}
-    (found,) = from_record(processes(seconds), "b")[0]
+    (found,) = advise_from_record(processes(seconds), "b")[0]
     assert found.standing is Standing.NO_GAIN
     assert "lagom without head-room" in found.evidence
-    (gain,) = from_record(processes({**seconds, "headroom=32:24": noisy(3, 0.6, 8)}), "b")[0]
+    (gain,) = advise_from_record(processes({**seconds, "headroom=32:24": noisy(3, 0.6, 8)}), "b")[0]
     assert gain.standing is Standing.GAIN
     assert gain.speedup == pytest.approx(0.7 / 0.6, rel=0.01)
     assert gain.environment["LAGOM_HEADROOM"] == "32:24"
     del seconds["own:lagom"]
-    (unknown,) = from_record(processes(seconds), "b")[0]
+    (unknown,) = advise_from_record(processes(seconds), "b")[0]
     assert unknown.standing is Standing.PROPOSAL
-    assert output.proposed_arms(Advices("x", (unknown,))) == ("own:lagom", "headroom=32:24")
+    assert output.list_proposed_arms(Advices("x", (unknown,))) == ("own:lagom", "headroom=32:24")
 
 
 @pytest.mark.parametrize("arm", ["static=2", "own:static=2"])
@@ -280,7 +280,7 @@ def test_a_cap_of_calls_is_no_measurement_of_the_variable(arm: str) -> None:
                    for name, typical in (("static=2", 80.0), ("static=4", 90.0), ("static=8", 120.0))]  # fmt: skip
         run_ = RunRecord(kind="in job", windows=windows)
         record = BenchRecord(command=["job"], arms=["stock", "static"], runs=[run_])
-    (found,) = from_record(record, "b")[0]
+    (found,) = advise_from_record(record, "b")[0]
     assert found.standing is Standing.PROPOSAL
     assert found.arms == ("env=NCCL_MAX_CTAS=2",)
     assert "no process was started with the variable" in found.evidence
@@ -289,7 +289,7 @@ def test_a_cap_of_calls_is_no_measurement_of_the_variable(arm: str) -> None:
 
 def test_what_lagom_itself_was_told_is_exported_as_it_was_measured() -> None:
     record = processes({"own:stock": [1.0] * 16, "env=NCCL_NTHREADS=256,LAGOM_X=1": [0.9] * 8})
-    assert Advices("x", from_record(record, "b")[0]).environment() == {"NCCL_NTHREADS": "256", "LAGOM_X": "1"}
+    assert Advices("x", advise_from_record(record, "b")[0]).environment() == {"NCCL_NTHREADS": "256", "LAGOM_X": "1"}
 
 
 def test_two_judgements_of_one_arm_leave_the_careful_one() -> None:
@@ -318,20 +318,20 @@ def test_gains_measured_apart_are_not_exported_together() -> None:
     less = Advice("f", Standing.GAIN, "1.1×", {"NCCL_NTHREADS": "256"}, arms=("env=NCCL_NTHREADS=256",), speedup=1.1)
     found = Advices("x", (less, more))
     assert output.exports(found) == ["export NCCL_BUFFSIZE=1"]
-    assert output.proposed_arms(found) == ("env=NCCL_BUFFSIZE=1,NCCL_NTHREADS=256",)
-    assert "measured alone" in "\n".join(output.advice_lines(found))
+    assert output.list_proposed_arms(found) == ("env=NCCL_BUFFSIZE=1,NCCL_NTHREADS=256",)
+    assert "measured alone" in "\n".join(output.format_advice(found))
     both = Advice("g", Standing.NO_GAIN, "1.0×", {"NCCL_NTHREADS": "256", "NCCL_BUFFSIZE": "1"})
-    assert output.proposed_arms(Advices("x", (less, more, both))) == ()
+    assert output.list_proposed_arms(Advices("x", (less, more, both))) == ()
 
 
 def test_the_text_keeps_measured_and_hoped_apart() -> None:
-    text = "\n".join(output.advice_lines(Advices("x", (HOPE, GAIN, VAIN))))
+    text = "\n".join(output.format_advice(Advices("x", (HOPE, GAIN, VAIN))))
     measured, hoped = text.split("Not measured; worth a try:")
     assert "NCCL_MAX_P2P_NCHANNELS=16" in measured
     assert "NCCL_NTHREADS" not in measured
     assert "NCCL_BUFFSIZE" not in text, "what was measured in vain is not offered"
     assert "lagom bench --arms stock,env=B --rounds 8 -- CMD" in hoped
-    assert "No advice" in "\n".join(output.advice_lines(Advices("x")))
+    assert "No advice" in "\n".join(output.format_advice(Advices("x")))
 
 
 def test_megatrons_file_has_what_was_not_measured_commented_out() -> None:

@@ -23,7 +23,7 @@ from lagom.profile_file import Fingerprint, Section, write_profile
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Site
 from lagom.report import from_log as log
 from lagom.report import run_text as show
-from lagom.report.run_model import Explanation
+from lagom.report.run_model import RunReport
 from lagom.search.moves import Move
 from lagom.wire.plan import NO_LIMIT, Rule
 
@@ -34,8 +34,8 @@ ONE_UP = FLOOR.with_config(0, CommConfig(channels=6))
 OTHER_UP = ONE_UP.with_config(1, CommConfig(channels=4))
 
 
-def explained(events: Iterable[Any], source: str) -> Explanation:
-    return log.explain(RunState(events), source)
+def explained(events: Iterable[Any], source: str) -> RunReport:
+    return log.build_report(RunState(events), source)
 
 
 def move(number: int, purpose: str, candidate: Assignment, verdict: str, reason: str, **more: Any) -> journal.Move:
@@ -107,7 +107,7 @@ def test_the_story_is_told_in_nccls_words() -> None:
 def test_without_the_profiler_half_zero_is_not_claimed() -> None:
     blind = journal.JobEnd(reason="over", not_asked=(journal.NotAsked(communicator=0, calls=900),))
     text = text_of(explained([*events()[:-1], blind], "here"))
-    assert "only the profiler half (NCCL_PROFILER_PLUGIN) hears of it" in text
+    assert "only the NCCL profiler plugin (NCCL_PROFILER_PLUGIN) reports it" in text
 
 
 def test_few_rejected_ones_unless_all_are_asked_for() -> None:
@@ -143,12 +143,10 @@ def test_the_floor_in_force_is_told_as_what_it_is() -> None:
     chosen = journal.Outcome(communicator=0, verdict="improved", reason="1.05x", configs_chosen=records_of(ONE_UP))
     up = [move(8, "trial", OTHER_UP, "worse", "site 1: 2 to 4")]
     first, second = explained([*events()[:-2], *up, chosen], "here").communicators[0].sites
-    assert first.evidence.startswith(
-        "kept by #3, better; moves away from it were kept, and not what was confirmed (#6)"
-    )
+    assert first.evidence.startswith("kept by #3, better; changes from it were kept, and not what was confirmed (#6)")
     assert second.evidence == (
-        "the floor it grew from (#2 with other sites, worse in its own window); moves away from it were not kept (#5) "
-        "or worse (#8); proven with all sites together in the final A/B"
+        "the floor where this search began (#2 with other sites, worse in its own window); changes from it were "
+        "not kept (#5) or worse (#8); proven with all sites together in the final A/B"
     )
     assert f"evidence: {second.evidence}" in text_of(explained([*events()[:-2], *up, chosen], "here"))
     running = explained(events()[:-2], "here").communicators[0].sites[1]

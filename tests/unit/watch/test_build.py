@@ -12,7 +12,7 @@ from lagom import journal
 from lagom.journal.schema import Base, ConfigRecord
 from lagom.records import CommConfig
 from lagom.watch import screen
-from lagom.watch.build import build_ended, build_job, counts_of
+from lagom.watch.build import build_ended, build_job, read_counters
 from lagom.watch.log_view import LogView
 from lagom.watch.screen import Lines, page
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase
@@ -38,8 +38,8 @@ def told(*events: Base) -> LogView:
 
 
 def built(seen: RegionView, *events: Base, before: RegionView | None = None) -> GroupSnapshot:
-    counts = counts_of(before, 10.0) if before is not None else {}
-    return build_job(seen, told(*events), "", counts, counts_of(seen, 12.0)).groups[0]
+    counts = read_counters(before, 10.0) if before is not None else {}
+    return build_job(seen, told(*events), "", counts, read_counters(seen, 12.0)).groups[0]
 
 
 DRIFT = journal.Drift(t=6.0, communicator=0, reason="Z has been 9 % longer")
@@ -148,7 +148,7 @@ def test_the_search_in_numbers() -> None:
     assert (shown.configs_tried, shown.resolvable, shown.lost_iterations) == (1, 0.01, 2.5)
     assert shown.lost_seconds == pytest.approx(0.25)
     assert shown.speedup is not None
-    assert screen.gained(shown) == "1.100x stock [1.080, 1.120]"
+    assert screen.format_gain(shown) == "1.100x stock [1.080, 1.120]"
     again = built(region(group(*BOTH)), *SEARCH, PROGRAM, BASELINE, move("trial", lost_iterations=1.0))
     assert (again.lost_iterations, again.configs_tried, again.speedup) == (3.5, 1, None)
     drifted = built(region(group(*BOTH)), *SEARCH, DRIFT)
@@ -172,7 +172,7 @@ def shown_on_screen(snapshot: NodeSnapshot) -> str:
 
 def job(*events: Base) -> JobSnapshot:
     seen = region(group(*AT_EPOCH_7, epoch=7, held=plan(7)))
-    return build_job(seen, told(*events), "/logs/lagom-myjob", {}, counts_of(seen, 1.0))
+    return build_job(seen, told(*events), "/logs/lagom-myjob", {}, read_counters(seen, 1.0))
 
 
 def test_a_screen_says_all_of_it() -> None:

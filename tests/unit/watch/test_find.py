@@ -69,7 +69,7 @@ def test_a_log_that_does_not_say_where_its_job_runs_is_told_of(content: str, sai
     (folder / journal.LOG_NAME).write_text(content)
     for name in (str(folder), "a", str(folder / journal.LOG_NAME)):
         with pytest.raises(LagomError, match=said):
-            find.named_job(name)
+            find.find_job(name)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -77,7 +77,7 @@ def test_a_log_that_may_not_be_read_is_told_of(tmp_path: Path) -> None:
     folder = log_of(tmp_path / "lagom-a", tmp_path / "region")
     (folder / journal.LOG_NAME).chmod(0)
     with pytest.raises(LagomError, match="Permission denied"):
-        find.named_job(str(folder))
+        find.find_job(str(folder))
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"LAGOM01\0" * 100_000])
@@ -149,9 +149,9 @@ def test_a_log_that_goes_over_to_another_job_is_not_believed_any_more(tmp_path: 
 def test_the_last_job_of_a_log_names_its_region(tmp_path: Path) -> None:
     log_of(tmp_path / "lagom-h", tmp_path / "first")
     folder = log_of(tmp_path / "lagom-h", tmp_path / "second")
-    assert find.region_of(folder) == tmp_path / "second"
+    assert find.read_region_path(folder) == tmp_path / "second"
     (folder / "decisions.jsonl").write_text('{"schema": 99, "event": "job_start", "region": "/x"}\n')
-    assert find.region_of(folder) is None
+    assert find.read_region_path(folder) is None
 
 
 def proc(folder: Path, pid: int, file: str, words: list[str], cwd: Path) -> None:
@@ -169,8 +169,8 @@ def test_the_controllers_command_line_says_where_its_log_is(
     log = log_of(tmp_path / "deep" / "log", seen.path)
     line = ["python", *start, "--job-key", seen.job_key, "--dir", "log", "--mode", "tune"]
     proc(tmp_path / "proc", seen.controller_pid, "cmdline", line, tmp_path / "deep")
-    assert find.log_folder_of(seen) == log
-    assert find.log_folder_of(replace(seen, job_key="another", path=tmp_path / "other")) is None
+    assert find.find_log_folder(seen) == log
+    assert find.find_log_folder(replace(seen, job_key="another", path=tmp_path / "other")) is None
 
 
 def test_a_ranks_environment_says_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,25 +178,25 @@ def test_a_ranks_environment_says_it_too(tmp_path: Path, monkeypatch: pytest.Mon
     seen = replace(region(group(slot(0)), controller=False), path=tmp_path / "region")
     log = log_of(tmp_path / "deep" / "log", seen.path)
     proc(tmp_path / "proc", seen.processes[0].pid, "environ", ["A=1", f"LAGOM_DIR={log}"], tmp_path)
-    assert find.log_folder_of(seen) == log
+    assert find.find_log_folder(seen) == log
 
 
 def test_a_job_is_named_by_its_folder_or_its_name(tmp_path: Path) -> None:
     folder = log_of(tmp_path / "lagom-night", tmp_path / "region")
-    assert find.named_job(str(folder)) == find.Named(folder)
-    assert find.named_job("night") == find.Named(Path("lagom-night"))
+    assert find.find_job(str(folder)) == find.Named(folder)
+    assert find.find_job("night") == find.Named(Path("lagom-night"))
     with pytest.raises(UsageError, match=r"no job and no log folder 'day'.*none is running here"):
-        find.named_job("day")
+        find.find_job("day")
 
 
 def test_a_running_job_without_a_log_is_found_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "rep").mkdir()  # a folder of that name that is no log folder is not meant
     with Region.create("lagom.rep uid=0 boot=1 host=-") as held, Region.create("lagom.other uid=0 boot=1") as other:
-        assert find.named_job("rep") == find.Named(None, held.path)
-        watcher = Watcher(find.named_job("rep"))
+        assert find.find_job("rep") == find.Named(None, held.path)
+        watcher = Watcher(find.find_job("rep"))
         assert [(job.job, job.folder) for job in watcher.look().running] == [("rep", "")]
         with pytest.raises(UsageError, match=r"jobs on this node: (rep, other|other, rep)\."):
-            find.named_job("day")
+            find.find_job("day")
         held.close(unlink=True)
         assert [bool(job.ended) for job in watcher.look().jobs] == [True]
         other.close(unlink=True)
@@ -205,9 +205,9 @@ def test_a_running_job_without_a_log_is_found_by_its_name(tmp_path: Path) -> Non
 def test_a_running_job_is_meant_rather_than_a_log_of_its_name_that_lies_here(tmp_path: Path) -> None:
     log_of(tmp_path / "lagom-rep", tmp_path / "another-region")
     with Region.create("lagom.rep uid=0 boot=1 host=-") as held:
-        assert find.named_job("rep") == find.Named(None, held.path)
+        assert find.find_job("rep") == find.Named(None, held.path)
         mine = log_of(tmp_path / "lagom-rep", held.path)
-        assert find.named_job("rep") == find.Named(mine, held.path)
+        assert find.find_job("rep") == find.Named(mine, held.path)
         held.close(unlink=True)
 
 
@@ -216,7 +216,7 @@ def test_what_is_planted_beside_a_running_job_neither_hangs_nor_breaks_a_look(ki
     if kind == "fifo":
         (tmp_path / "lagom-x").mkdir()
         os.mkfifo(tmp_path / "lagom-x" / "decisions.jsonl")
-        assert find.region_of(tmp_path / "lagom-x") is None
+        assert find.read_region_path(tmp_path / "lagom-x") is None
     else:
         (tmp_path / "lagom-gone").symlink_to("/nonexistent")
     with Region.create("job-p") as held:
@@ -235,6 +235,6 @@ def test_another_users_log_that_names_our_region_is_not_believed(
     log = log_of(tmp_path / ("deep/log" if told else "lagom-evil"), seen.path)
     if told:
         proc(tmp_path / "proc", seen.processes[0].pid, "environ", [f"LAGOM_DIR={log}"], tmp_path)
-    assert find.log_folder_of(seen) == log
+    assert find.find_log_folder(seen) == log
     os.chown(log, 65534, 65534)
-    assert find.log_folder_of(seen) is None
+    assert find.find_log_folder(seen) is None

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from lagom.records import Assignment, CommConfig, Function, Site
-from lagom.watch.build import build_job, counts_of
+from lagom.watch.build import build_job, read_counters
 from lagom.watch.log_view import LogView
-from lagom.watch.prometheus import exposition
+from lagom.watch.prometheus import render_metrics
 from lagom.watch.screen import Lines, page
 from lagom.watch.snapshot import NodeSnapshot
 from lagom.wire.layout import MAX_COMMUNICATORS, MAX_PROCESSES, MAX_SLOTS, ffi
@@ -43,7 +43,7 @@ def test_random_tables_can_be_shown(seed: int) -> None:
     tables = noise(seed)
     region = ffi.cast("struct lagom_region *", ffi.from_buffer(tables))
     seen = _read(Path("/x"), region, set(range(MAX_PROCESSES)), True)
-    job = build_job(seen, LogView(), "", {}, counts_of(seen, 1.0))
+    job = build_job(seen, LogView(), "", {}, read_counters(seen, 1.0))
     assert len(job.groups) == MAX_COMMUNICATORS
     node = NodeSnapshot(1.0, "host", (job,))
     out = io.StringIO()
@@ -51,7 +51,7 @@ def test_random_tables_can_be_shown(seed: int) -> None:
     assert "\x1b" not in out.getvalue()
     assert all(line.isprintable() for line in Lines().of(node))
     json.dumps(node.as_json())
-    exposition(node)
+    render_metrics(node)
 
 
 def laid_out() -> tuple[bytearray, Any]:

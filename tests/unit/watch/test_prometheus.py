@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lagom.errors import UsageError
 from lagom.watch import prometheus as metrics
-from lagom.watch.build import build_job, counts_of
+from lagom.watch.build import build_job, read_counters
 from lagom.watch.log_view import LogView
 from lagom.watch.prometheus import Family
 from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase, SiteSnapshot, Speedup
@@ -29,7 +29,7 @@ def node() -> NodeSnapshot:
         group(slot(0, calls=7, epoch=7, iterations=2), slot(1, calls=9, epoch=7, iterations=2), epoch=7, held=plan(7))
     )
     log = LogView(SEARCH)
-    return NodeSnapshot(50.0, "host", (build_job(seen, log, "", {}, counts_of(seen, 1.0)),))
+    return NodeSnapshot(50.0, "host", (build_job(seen, log, "", {}, read_counters(seen, 1.0)),))
 
 
 def parsed(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -42,7 +42,7 @@ def parsed(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
 
 
 def test_prometheus_reads_every_number(node: NodeSnapshot) -> None:
-    series = parsed(metrics.exposition(node))
+    series = parsed(metrics.render_metrics(node))
     job = (("communicator", "0x1a60d"), ("group", "fsdp"), ("lagom_job", "myjob"))
     assert series["lagom_calls_total"] == {job: 7.0}
     assert series["lagom_lost_seconds_total"] == {job: 0.25}
@@ -60,7 +60,7 @@ def test_sites_of_one_name_are_two_series(node: NodeSnapshot) -> None:
     first = shown.sites[0]
     sites = (first, replace(first, index=4, channels=6, in_force="nc=6"))
     twins = replace(node, jobs=(replace(job, groups=(replace(shown, sites=sites),)),))
-    series = parsed(metrics.exposition(twins))
+    series = parsed(metrics.render_metrics(twins))
     by_site = {dict(labels)["site"]: value for labels, value in series["lagom_site_channels"].items()}
     assert by_site == {"0 allgather 416M hidden": 3.0, "4 allgather 416M hidden": 6.0}
     configs = {(dict(labels)["site"], dict(labels)["config"]) for labels in series["lagom_site_config_info"]}
@@ -138,7 +138,7 @@ SPLIT_BY = {"lagom_phase": "phase", "lagom_untunable_operations_total": "kind"}
 
 @pytest.mark.parametrize("family", metrics.FAMILIES, ids=lambda family: family.name)
 def test_every_family_says_the_value_that_its_name_means(family: Family) -> None:
-    series = parsed(metrics.exposition(NodeSnapshot(71.5, "host", (JOB,))))[family.series]
+    series = parsed(metrics.render_metrics(NodeSnapshot(71.5, "host", (JOB,))))[family.series]
     if family.series in SPLIT_BY:
         assert {dict(labels)[SPLIT_BY[family.series]]: value for labels, value in series.items()} == SAID[family.series]
     else:
@@ -147,7 +147,7 @@ def test_every_family_says_the_value_that_its_name_means(family: Family) -> None
 
 
 def test_every_family_has_help_type_and_a_name_with_its_unit(node: NodeSnapshot) -> None:
-    text = metrics.exposition(node)
+    text = metrics.render_metrics(node)
     for family in metrics.FAMILIES:
         assert f"# TYPE {family.series} {family.kind}" in text
         assert re.search(rf"# HELP {family.series} \S.*\.$", text, re.MULTILINE)
@@ -158,12 +158,12 @@ def test_every_family_has_help_type_and_a_name_with_its_unit(node: NodeSnapshot)
 
 def test_two_jobs_of_one_name_make_no_second_series(node: NodeSnapshot) -> None:
     twice = NodeSnapshot(node.t, node.host, node.jobs * 2)
-    lines = [line.rsplit(" ", 1)[0] for line in metrics.exposition(twice).splitlines() if not line.startswith("#")]
+    lines = [line.rsplit(" ", 1)[0] for line in metrics.render_metrics(twice).splitlines() if not line.startswith("#")]
     assert len(lines) == len(set(lines))
 
 
 def test_a_node_without_jobs_says_so() -> None:
-    series = parsed(metrics.exposition(NodeSnapshot(50.0, "host", ())))
+    series = parsed(metrics.render_metrics(NodeSnapshot(50.0, "host", ())))
     assert series["lagom_jobs"] == {(): 0.0}
     assert "lagom_calls_total" not in series
 
@@ -174,7 +174,7 @@ def test_the_file_appears_whole(tmp_path: Path, node: NodeSnapshot) -> None:
     inode = file.stat().st_ino
     metrics.write_textfile(node, file)
     assert file.stat().st_ino != inode, "it was written in place: a collector could read half of it"
-    assert parsed(file.read_text()) == parsed(metrics.exposition(node))
+    assert parsed(file.read_text()) == parsed(metrics.render_metrics(node))
     assert list(tmp_path.iterdir()) == [file]
     with pytest.raises(UsageError, match="name another file"):
         metrics.write_textfile(node, tmp_path / "nowhere" / "lagom.prom")
@@ -221,5 +221,5 @@ def test_panels_have_numbers_titles_and_room_of_their_own() -> None:
 
 
 def test_the_file_itself_says_what_each_metric_means(node: NodeSnapshot) -> None:
-    text = metrics.exposition(node)
+    text = metrics.render_metrics(node)
     assert all(f"# HELP {family.series} {family.text}" in text for family in metrics.FAMILIES)
