@@ -18,7 +18,7 @@ from typing import Any
 from lagom import environment as environment_variables
 from lagom.errors import LagomError
 from lagom.files import write_whole
-from lagom.program.detect import Program
+from lagom.program.detect import CallProgram
 from lagom.program.sites import TunedProgram
 from lagom.records import Assignment, CommConfig, Function, Site, printable
 from lagom.wire.layout import ffi
@@ -231,6 +231,6 @@ def _read_program(plan: Any) -> tuple[TunedProgram, Assignment]:
         for index in range(plan.site_count)
     )
     shapes = tuple((sites[site].function, sites[site].bytes) for site in positions)
-    program = Program(shapes, 0, len(shapes), steady=False, iterations_seen=0, iteration_ns=0.0)
+    program = CallProgram(shapes, 0, len(shapes), steady=False, iterations_seen=0, iteration_ns=0.0)
     configs = tuple(read_config(plan.sites[index].incumbent) for index in range(plan.site_count))
     return TunedProgram(program, sites, positions, len(sites)), Assignment(configs)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.controller.measure import Tier
-from lagom.program import CallHistory, Program, find_positions
+from lagom.program import CallHistory, CallProgram, find_positions
 from lagom.timeline import from_ring
 from lagom.timeline.busy_times import hidden_by_position
 from lagom.timeline.kernel_table import KernelTable
@@ -70,7 +70,7 @@ class Contexts:
             room = SPANS_KEPT // len(self.slots)
             self._spans.setdefault(process, Newest(KERNEL_SPAN, room)).add(timed)
 
-    def hidden_shares(self, history: CallHistory, program: Program) -> tuple[float, ...] | None:
+    def hidden_shares(self, history: CallHistory, program: CallProgram) -> tuple[float, ...] | None:
         """Share of each position's communication that ran beside compute; ``None`` while any position is unknown, and
         where one process has several ranks, whose compute cannot be told apart."""
         if not self._can_be_told():
@@ -84,7 +84,7 @@ class Contexts:
         )
         return None if np.isnan(shares).any() else tuple(shares.tolist())
 
-    def tables(self, history: CallHistory, program: Program) -> Iterator[tuple[int, KernelTable, NDArray[Any]]]:
+    def tables(self, history: CallHistory, program: CallProgram) -> Iterator[tuple[int, KernelTable, NDArray[Any]]]:
         """Of each rank: its slot, its kernels, its calls with the positions that the program gives them."""
         where = find_positions(history, program)
         for slot, process in self.slots.items():
@@ -97,7 +97,7 @@ class Contexts:
             len(processes) == len(self.slots) and processes <= set(self._spans) and set(self.slots) <= set(self._calls)
         )
 
-    def worth_waiting(self, program: Program, now: float, call: int) -> bool:
+    def worth_waiting(self, program: CallProgram, now: float, call: int) -> bool:
         """Whether an answer may still come: a little more than nothing is waited for it. ``call``: the newest seen."""
         asked, first_call = self._asked = self._asked or (now, call)
         if now - asked < PATIENCE_SECONDS or now - self.began < PATIENCE_ITERATIONS * program.iteration_ns * 1e-9:

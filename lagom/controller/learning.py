@@ -13,7 +13,7 @@ from lagom.controller.contexts import Contexts
 from lagom.controller.ground import Deaf, Ground, Learned
 from lagom.controller.measure import Tier
 from lagom.controller.traced import traced_iteration
-from lagom.program import Program, ProgramConfirmation, cut_into_sites
+from lagom.program import CallProgram, ProgramConfirmation, cut_into_sites
 from lagom.program.detect import FEWEST_CALLS, HISTORY_CALLS
 from lagom.wire.region import Capture
 
@@ -105,7 +105,7 @@ class Learning(Deaf):
             )
             self._began = math.inf
 
-    def _conclude(self, program: Program, now: float) -> Learned | None:
+    def _conclude(self, program: CallProgram, now: float) -> Learned | None:
         """What is to be tuned and how it can be measured; ``None`` while the timeline may still say more."""
         ground, contexts = self._ground, self._contexts
         assert contexts is not None
@@ -122,14 +122,14 @@ class Learning(Deaf):
         traced = traced_iteration(contexts, ground.history, tuned, problem) if wanted else None
         return Learned(tuned, problem, tier, traced)
 
-    def _learned_before(self, known: Learned, program: Program, tier: Tier) -> Learned:
+    def _learned_before(self, known: Learned, program: CallProgram, tier: Tier) -> Learned:
         """The same iteration again, after drift. Sites stay as they were cut: on stock's timeline, which is not the one
         that runs now."""
         tuned = replace(known.tuned, program=program)
         problem = self._ground.evidence.problem(tuned, self._ground.region.processes(), self._ground.options.headroom)
         return Learned(tuned, problem, tier, known.traced)
 
-    def _profiling(self, program: Program, now: float) -> str:
+    def _profiling(self, program: CallProgram, now: float) -> str:
         """`lagom profile`: whole iterations as they are, counted from when the timeline is on, or will not come on."""
         ground = self._ground
         call, timeline = ground.history.numbers[-1], ground.timeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lagom.program.detect import HISTORY_CALLS, STEADY, CallHistory, Program, find_program
+from lagom.program.detect import HISTORY_CALLS, STEADY, CallHistory, CallProgram, find_program
 from lagom.program.period import explained_by, is_layer_like, is_rotation
 from lagom.records import Function
 
@@ -40,7 +40,7 @@ class ProgramConfirmation:
         """Whether no program was found that may be confirmed later, or a different one each time."""
         return not self._found or self._changes > CHANGES
 
-    def look(self, history: CallHistory) -> Program | None:
+    def look(self, history: CallHistory) -> CallProgram | None:
         """The program of the history, once it is confirmed."""
         program = find_program(history)
         self._found = program is not None
@@ -55,7 +55,7 @@ class ProgramConfirmation:
         seen = max(program.iterations_seen, self._repeated // len(program.positions))
         return program if seen >= self.asked else None
 
-    def _suspect(self, program: Program) -> None:
+    def _suspect(self, program: CallProgram) -> None:
         """A program that only begins at another position 0 is the same one; its calls are counted anew."""
         if not is_rotation(program.positions, self._suspected):
             self._repeated = 0
@@ -63,7 +63,7 @@ class ProgramConfirmation:
         if program.positions != self._suspected:
             self._suspected, self._suspected_at = program.positions, program.calls_seen
 
-    def _count(self, program: Program, history: CallHistory) -> None:
+    def _count(self, program: CallProgram, history: CallHistory) -> None:
         """Add to the calls explained before if these share a whole iteration with them; else count anew."""
         counted, period = history.counted(), len(program.positions)
         explained = explained_by([history.shapes[i] for i in counted], period)
@@ -73,7 +73,7 @@ class ProgramConfirmation:
         self._newest = history.numbers[-1]
 
 
-def _may_be_layer(program: Program, iterations: int) -> bool:
+def _may_be_layer(program: CallProgram, iterations: int) -> bool:
     """Whether the program is so short that it may be a layer of the first step. ``iterations``: how often it must
     repeat.
 

@@ -36,7 +36,7 @@ SHORTEST_NS, STEADY = 10e6, 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CallProgram:
     """One iteration of one communicator.
 
     ``positions`` are the (function, bytes) of the calls that count, in order from position 0, which follows the longest
@@ -102,7 +102,7 @@ class CallHistory:
         self.shapes.clear()
 
 
-def find_latest_start(history: CallHistory, program: Program) -> int | None:
+def find_latest_start(history: CallHistory, program: CallProgram) -> int | None:
     """Call number of the latest position 0 with a whole period behind it, or ``None`` in an irregular phase.
 
     Where all calls look alike every rotation fits; then the one in step with ``program.first_call`` is taken.
@@ -112,7 +112,7 @@ def find_latest_start(history: CallHistory, program: Program) -> int | None:
     return None if begin is None else history.numbers[counting[begin]]
 
 
-def find_positions(history: CallHistory, program: Program) -> dict[int, int]:
+def find_positions(history: CallHistory, program: CallProgram) -> dict[int, int]:
     """Call number -> position, for the calls of the latest whole periods that follow each other without a gap."""
     counting, period = history.counted(), len(program.positions)
     begin = _latest_begin(history, counting, program)
@@ -124,7 +124,7 @@ def find_positions(history: CallHistory, program: Program) -> dict[int, int]:
     return {history.numbers[counting[at]]: (at - begin) % period for at in range(begin, end)}
 
 
-def _latest_begin(history: CallHistory, counting: list[int], program: Program) -> int | None:
+def _latest_begin(history: CallHistory, counting: list[int], program: CallProgram) -> int | None:
     """Index in ``counting`` of the latest position 0 with a whole period behind it."""
     shapes = [history.shapes[i] for i in counting]
     period = list(program.positions)
@@ -143,7 +143,7 @@ def is_transparent(function: int, size: int) -> bool:
     return size < TRANSPARENT_BELOW_BYTES or function in (Function.BROADCAST, Function.REDUCE)
 
 
-def find_program(history: CallHistory) -> Program | None:
+def find_program(history: CallHistory) -> CallProgram | None:
     """The program behind a history, or ``None`` if no period explains enough of it.
 
     Where something irregular lies in the history, the program of the unbroken run after it, if that is long. The same
@@ -157,7 +157,7 @@ def find_program(history: CallHistory) -> Program | None:
     return _program_of_run(history, inner or MAX_POSITIONS) or program
 
 
-def _program_of_run(history: CallHistory, limit: int) -> Program | None:
+def _program_of_run(history: CallHistory, limit: int) -> CallProgram | None:
     """The program of the newest unbroken run of a period of at most ``limit`` calls, if the run is long and typical and
     what repeats in it can be an iteration."""
     counting = history.counted()
@@ -187,7 +187,7 @@ def _seen_between(shapes: Sequence[tuple[int, int]], positions: Sequence[tuple[i
     return found if breaks >= MIN_REPEATS else 0
 
 
-def _inner_period(program: Program) -> int | None:
+def _inner_period(program: CallProgram) -> int | None:
     """Calls of the iteration that a much longer program repeats, unless that leaves calls out that move much."""
     loop = inner_loop(program.positions)
     if loop is None:
@@ -196,7 +196,7 @@ def _inner_period(program: Program) -> int | None:
     return len(loop) if left_out < LEFT_OUT * sum(size for _, size in program.positions) else None
 
 
-def _program_of_all(history: CallHistory) -> Program | None:
+def _program_of_all(history: CallHistory) -> CallProgram | None:
     counting = history.counted()
     period = smallest_period([history.shapes[i] for i in counting], MAX_POSITIONS)
     if period is None:
@@ -245,13 +245,13 @@ def _phase_with_longest_pause(history: CallHistory, starts: list[int], multiple:
     return starts[(longest + 1) % multiple :: multiple]
 
 
-def _program(history: CallHistory, starts: list[int], counting: set[int]) -> Program:
+def _program(history: CallHistory, starts: list[int], counting: set[int]) -> CallProgram:
     lengths = np.diff([history.numbers[i] for i in starts])
     durations = np.diff([history.times[i] for i in starts]).astype(float)
     typical = float(np.median(durations))
     inside = range(starts[-2], starts[-1])
     positions = tuple((Function(history.shapes[i][0]), history.shapes[i][1]) for i in inside if i in counting)
-    return Program(
+    return CallProgram(
         positions=positions,
         first_call=history.numbers[starts[-1]],
         calls_per_iteration=int(np.median(lengths)),

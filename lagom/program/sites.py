@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lagom.program.detect import Program
+from lagom.program.detect import CallProgram
 from lagom.records import Assignment, Function, Site
 
 #: A site with less than this share of the iteration's bytes is not searched.
@@ -22,7 +22,7 @@ HIDDEN_FROM = 0.5
 class TunedProgram:
     """A program with its sites: the first ``tuned`` of ``sites`` are searched, heaviest first; the rest stay stock."""
 
-    program: Program
+    program: CallProgram
     sites: tuple[Site, ...]
     positions: tuple[int, ...]  # position -> site index
     tuned: int
@@ -32,7 +32,7 @@ class TunedProgram:
         return Assignment.of(dict(enumerate(assignment.configs)), len(self.sites))
 
 
-def cut_into_sites(program: Program, hidden_share: Sequence[float] | None = None) -> TunedProgram:
+def cut_into_sites(program: CallProgram, hidden_share: Sequence[float] | None = None) -> TunedProgram:
     """Cut ``program`` into sites. ``hidden_share[i]`` is the part of position i's communication time that ran beside
     compute, 0..1, where the timeline knows it."""
     contexts = _contexts(program, hidden_share)
@@ -51,7 +51,7 @@ def _site(index: int, key: tuple[Function, int, str], calls: int) -> Site:
     return Site(index, function, size, calls, context)
 
 
-def _contexts(program: Program, hidden_share: Sequence[float] | None) -> list[str]:
+def _contexts(program: CallProgram, hidden_share: Sequence[float] | None) -> list[str]:
     if hidden_share is None:
         return [""] * len(program.positions)
     return ["hidden" if share >= HIDDEN_FROM else "exposed" for share in hidden_share]

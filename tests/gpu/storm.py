@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from lagom.program import CallHistory, Program, find_program
+from lagom.program import CallHistory, CallProgram, find_program
 from lagom.program.detect import is_transparent
 from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol, Site
 from lagom.wire.job_key import job_key
@@ -98,7 +98,7 @@ class Mix:
         return cls(shapes, [*range(len(shapes))], transparent, len(OPERATIONS))
 
     @classmethod
-    def learnt(cls, program: Program, history: CallHistory) -> Mix:
+    def learnt(cls, program: CallProgram, history: CallHistory) -> Mix:
         """What a job was seen to call."""
         shapes = list(dict.fromkeys(program.positions))
         small = {(Function(f), size) for f, size in history.shapes if is_transparent(f, size)}

@@ -17,7 +17,7 @@ from lagom.profile_file import (
     read_profile,
     write_profile,
 )
-from lagom.program.detect import Program
+from lagom.program.detect import CallProgram
 from lagom.program.sites import cut_into_sites
 from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol
 from lagom.wire.plan import NO_LIMIT, Rule, format_rule, parse_rule
@@ -85,7 +85,7 @@ RULES = (
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
-    tuned = cut_into_sites(Program(CALLS, 0, 3, True, 9, 1e6))
+    tuned = cut_into_sites(CallProgram(CALLS, 0, 3, True, 9, 1e6))
     sections = [
         Section(16, 2, 0, "fsdp", tuned, Assignment(CONFIGS)),
         Section(8, 1, 1, "", rules=RULES),

@@ -16,7 +16,7 @@ import pytest
 from lagom import journal
 from lagom.cli.main import main
 from lagom.profile_file import Fingerprint, Section, read_profile, write_profile
-from lagom.program.detect import Program
+from lagom.program.detect import CallProgram
 from lagom.program.sites import cut_into_sites
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol
 from lagom.wire.plan import Rule
@@ -78,7 +78,7 @@ def test_an_import_can_be_a_profile(csv: Path, tmp_path: Path) -> None:
 
 def tuned(folder: Path, configs: tuple[CommConfig, ...], calls: tuple[tuple[Function, int], ...]) -> Path:
     """A log folder with a profile, and the log that says what NCCL itself picked."""
-    program = cut_into_sites(Program(calls, 0, len(calls), True, 9, 1e6), [0.9, 0.1, 0.9][: len(calls)])
+    program = cut_into_sites(CallProgram(calls, 0, len(calls), True, 9, 1e6), [0.9, 0.1, 0.9][: len(calls)])
     with journal.Journal(folder) as log:
         log.write(journal.Communicator(communicator=0, comm_id="0x1", name="fsdp", ranks=8, nodes=1))
         pick = CommConfig(Algorithm.NVLS, Protocol.SIMPLE, 16)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from lagom.controller.contexts import PATIENCE_ITERATIONS, SPANS_KEPT, Contexts, Newest
-from lagom.program import CallHistory, Program, cut_into_sites, find_program
+from lagom.program import CallHistory, CallProgram, cut_into_sites, find_program
 from lagom.records import Function
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_NCCL_EVENT
 
@@ -48,7 +48,9 @@ def kernel_spans(records: NDArray[np.void], slot: int) -> NDArray[np.void]:
     return rows
 
 
-def learnt(iterations: int = 8, tiny_at: int | None = None) -> tuple[Contexts, CallHistory, Program, NDArray[np.void]]:
+def learnt(
+    iterations: int = 8, tiny_at: int | None = None
+) -> tuple[Contexts, CallHistory, CallProgram, NDArray[np.void]]:
     records, history = call_records(iterations, tiny_at), CallHistory()
     history.extend(records)
     program = find_program(history)
