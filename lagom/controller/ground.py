@@ -25,7 +25,7 @@ from lagom.wire.region import Capture, Region
 from lagom.wire.views import CommunicatorView
 
 if TYPE_CHECKING:
-    from lagom.cost import Program as CostProgram
+    from lagom.cost import IterationModel as CostProgram
 
 
 class Phase(Protocol):

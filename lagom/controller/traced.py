@@ -17,8 +17,8 @@ from lagom.timeline.join import join
 from lagom.timeline.kernel_table import KernelTable
 
 if TYPE_CHECKING:
+    from lagom.cost import IterationModel as CostProgram
     from lagom.cost import Kernel
-    from lagom.cost import Program as CostProgram
 
 #: Longer iterations are left to the model that knows only sites: a fit of so many takes about a second, and while it
 #: lasts nobody empties the rings.
@@ -29,14 +29,14 @@ def traced_iteration(
     contexts: Contexts, history: CallHistory, tuned: TunedProgram, problem: Problem
 ) -> CostProgram | None:
     """The iteration of median length among those kept of one rank, or ``None`` where no program can be read from it."""
-    from lagom.cost import TraceError, program_of
+    from lagom.cost import KernelTraceError, program_of
 
     if len(tuned.positions) > MOST_COLLECTIVES:
         return None
     kernels = typical_kernels(contexts, history, tuned)
     try:
         return program_of(problem, kernels) if kernels else None
-    except TraceError:
+    except KernelTraceError:
         return None
 
 

@@ -14,10 +14,10 @@ from lagom.cost.events import DependencyError, Schedule, two_queues
 from lagom.cost.fit import Fit, FitError, Observation, fit
 from lagom.cost.forward import CostModel, model_of
 from lagom.cost.gate import Trust, judge
-from lagom.cost.kernels import Kernel, TraceError, program_of, traced_program
+from lagom.cost.kernels import Kernel, KernelTraceError, program_of, traced_program
 from lagom.cost.optimum import Choice, Ladders
 from lagom.cost.predict import Change, Prediction, compare, draws, predict, shrunk
-from lagom.cost.program import LumpedProgram, Program, TracedProgram
+from lagom.cost.program import IterationModel, LumpedProgram, TracedProgram
 
 __all__ = [
     "Change",
@@ -26,14 +26,14 @@ __all__ = [
     "DependencyError",
     "Fit",
     "FitError",
+    "IterationModel",
     "Kernel",
+    "KernelTraceError",
     "Ladders",
     "LumpedProgram",
     "Observation",
     "Prediction",
-    "Program",
     "Schedule",
-    "TraceError",
     "TracedProgram",
     "Trust",
     "compare",

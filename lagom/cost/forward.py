@@ -16,7 +16,7 @@ import numpy.typing as npt
 from lagom.cost import model
 from lagom.cost.events import Run
 from lagom.cost.parameters import Array, Pair, Parameters, decode
-from lagom.cost.program import LumpedProgram, Program
+from lagom.cost.program import IterationModel, LumpedProgram
 from lagom.records import Algorithm, Assignment, CommConfig, Problem, Protocol
 
 
@@ -60,7 +60,7 @@ class CostModel:
     pairs: tuple[Pair, ...]
     nc_ceiling: float
     chunk_ceiling: float
-    program: Program
+    program: IterationModel
 
     @property
     def sites(self) -> int:
@@ -116,7 +116,7 @@ class CostModel:
         return model.slowdown(rho, nc, use, p.per_site("step"), p.per_site("bound"))
 
 
-def model_of(problem: Problem, program: Program | None = None) -> CostModel:
+def model_of(problem: Problem, program: IterationModel | None = None) -> CostModel:
     """The cost model of ``problem``; without a traced ``program`` only the sites are known and the model is lumped."""
     sites = problem.sites
     own = {(pick.algorithm, pick.protocol) for pick in problem.stock}

@@ -29,7 +29,7 @@ MOST_ITEMS = 600  # a simulation takes about 0.1 ms for each of them
 TOLERANCE = 10_000.0  # ns: gaps up to this are launch latency, not waiting (as in the definition of overlap groups)
 
 
-class TraceError(LagomError):
+class KernelTraceError(LagomError):
     """Kernels from which no program can be read."""
 
 
@@ -70,7 +70,7 @@ def traced_program(kernels: Sequence[Kernel], sites: int, sms: int = 0, lasting:
     spans = _merge(compute)
     cuts = _sync_points(comms, spans)
     if len(comms) + len(cuts) > MOST_ITEMS:
-        raise TraceError(
+        raise KernelTraceError(
             f"the iteration has {len(comms)} communications and {len(cuts)} segments, more than {MOST_ITEMS} together: "
             "too long to simulate at every step; go on without a traced program."
         )
@@ -89,11 +89,11 @@ def program_of(problem: Problem, kernels: Sequence[Kernel], sms: int = 0) -> Tra
 
 def _refuse_nonsense(comms: Sequence[Kernel], compute: Sequence[Kernel], sites: int) -> None:
     if not comms or not compute:
-        raise TraceError("the trace has no communication or no compute; record at least one whole iteration.")
+        raise KernelTraceError("the trace has no communication or no compute; record at least one whole iteration.")
     if any(kernel.end < kernel.start for kernel in (*comms, *compute)):
-        raise TraceError("a kernel ends before it starts; drop it or record again.")
+        raise KernelTraceError("a kernel ends before it starts; drop it or record again.")
     if {comm.site for comm in comms} != set(range(sites)):
-        raise TraceError(f"the trace must show each of the {sites} sites; record a whole iteration.")
+        raise KernelTraceError(f"the trace must show each of the {sites} sites; record a whole iteration.")
 
 
 def _merge(kernels: Sequence[Kernel]) -> list[tuple[float, float]]:

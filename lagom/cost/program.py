@@ -23,7 +23,7 @@ from lagom.cost.parameters import Array, Parameters
 GROUPS = np.array([-1.2816, -0.5244, 0.0, 0.5244, 1.2816])  # normal quantiles 10, 30, 50, 70, 90 %
 
 
-class Program(Protocol):
+class IterationModel(Protocol):
     """What the model needs to know about an iteration. Arrays have the axes (parameter set, window[, site])."""
 
     def sm_loss(self, nc: Array, share: Array) -> Array:

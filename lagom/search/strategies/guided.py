@@ -24,7 +24,7 @@ from lagom.search.measurements import Measurements, Trial
 from lagom.search.space import Unit
 
 if TYPE_CHECKING:
-    from lagom.cost import Change, Choice, Fit, Program, Trust
+    from lagom.cost import Change, Choice, Fit, IterationModel, Trust
     from lagom.cost.parameters import Pair
 
 CONFIGS = 4  # budget: this many configs, and as many more for each site
@@ -44,7 +44,7 @@ class Guided(Strategy):
     name: ClassVar[str] = "guided"
 
     def __init__(
-        self, problem: Problem, seed: int = 0, *, shared: bool = False, program: Program | None = None
+        self, problem: Problem, seed: int = 0, *, shared: bool = False, program: IterationModel | None = None
     ) -> None:
         """``program``: who waits for whom, from a traced iteration (``lagom.cost.traced_program``); without it the
         model knows the sites only and is less sure."""

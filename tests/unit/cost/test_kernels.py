@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from lagom.cost import Kernel, TraceError, compare, fit, model_of, program_of, traced_program
+from lagom.cost import Kernel, KernelTraceError, compare, fit, model_of, program_of, traced_program
 from lagom.cost.events import FREE
 from lagom.records import Assignment, CommConfig
 
@@ -59,7 +59,7 @@ def test_a_result_that_lasts_is_waited_for_only_where_that_shows() -> None:
 
 def test_an_iteration_too_long_to_simulate_is_refused() -> None:
     kernels = [Kernel(100 * US * at, 100 * US * at + 50 * US, 0) for at in range(700)]
-    with pytest.raises(TraceError, match="go on without"):
+    with pytest.raises(KernelTraceError, match="go on without"):
         traced_program([*kernels, Kernel(0, 70_000 * US)], 1)
 
 
@@ -98,7 +98,7 @@ def test_shares_of_a_site_add_up() -> None:
     ],
 )
 def test_a_useless_trace_is_refused_in_one_sentence(kernels: list[Kernel], why: str) -> None:
-    with pytest.raises(TraceError, match=why):
+    with pytest.raises(KernelTraceError, match=why):
         traced_program(kernels, 1)
 
 
