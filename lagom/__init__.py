@@ -9,13 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lagom.search.base import Strategy
     from lagom.timeline.overlap import Overlap, overlap
 
 __version__ = "0.1.0"
-__all__ = ["Overlap", "__version__", "overlap"]
+__all__ = ["Overlap", "Strategy", "__version__", "overlap"]
 
 #: Public name -> the module that defines it.
-_MODULES = {"Overlap": "lagom.timeline.overlap", "overlap": "lagom.timeline.overlap"}
+_MODULES = {"Strategy": "lagom.search.base", "Overlap": "lagom.timeline.overlap", "overlap": "lagom.timeline.overlap"}
 
 
 def __getattr__(name: str) -> Any:

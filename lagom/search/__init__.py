@@ -1,6 +1,6 @@
 """Search: what to try next, and what the measurements show. Start with session.py, then base.py and strategies/."""
 
-from lagom.search.base import Answer, Comparison, Proposal, Strategy
+from lagom.search.base import Answer, Comparison, Moves, Proposal, Strategy
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import Move, Outcome, WindowRequest, WindowResult
 from lagom.search.replay import ReplayMismatch, moves_of, replay
@@ -18,6 +18,7 @@ __all__ = [
     "IllegalProposal",
     "Measurements",
     "Move",
+    "Moves",
     "Outcome",
     "Policy",
     "Proposal",

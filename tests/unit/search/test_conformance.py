@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 
-from lagom.records import Assignment, Knobs, Problem
-from lagom.search import STRATEGIES, Strategy, UnknownStrategy, make_strategy
+import lagom
+from lagom.records import Assignment, CommConfig, Knobs, Problem
+from lagom.search import (
+    STRATEGIES,
+    Answer,
+    IllegalProposal,
+    Measurements,
+    Moves,
+    Proposal,
+    Strategy,
+    UnknownStrategy,
+    conformance,
+    make_strategy,
+)
+from lagom.search.conformance import NonConforming, check_conformance
+from lagom.search.landscape import compute_bound
 from lagom.search.space import Space
-from lagom.search.testing import compute_bound
-
-from . import conformance
 
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     **{name: (name, {}) for name in STRATEGIES if name != "exhaustive"},
@@ -48,15 +60,15 @@ def test_strategy_conforms(variant: str, check: Callable[[conformance.Make], Non
 def test_given_measures_everything_it_was_given_and_ends_on_the_fastest() -> None:
     for landscape in conformance.landscapes().values():
         assignments = by_hand(landscape.problem())
-        session, bench = conformance.run(
+        session, driver = conformance.run(
             lambda problem, seed: make_strategy("given", problem, seed, assignments=by_hand(problem)), landscape
         )
         tried = {move.candidate for move in session.moves if move.purpose == "trial"}
         assert len(assignments) >= 4
         assert tried >= set(assignments)
         assert session.outcome is not None
-        best = max(1.0, *(bench.gain(assignment) for assignment in assignments))
-        assert bench.gain(session.outcome.assignment) >= best - conformance.EPSILON
+        best = max(1.0, *(driver.gain(assignment) for assignment in assignments))
+        assert driver.gain(session.outcome.assignment) >= best - conformance.EPSILON
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -78,3 +90,40 @@ def test_strategy_obeys_missing_knobs(name: str) -> None:
 def test_unknown_strategy_is_refused_with_the_names() -> None:
     with pytest.raises(UnknownStrategy, match="lagom, guided"):
         make_strategy("gradient", compute_bound().problem())
+
+
+class OffTheLadders(Strategy):
+    """Proposes what is off the ladders."""
+
+    name = "off_the_ladders"
+
+    def moves(self, measurements: Measurements) -> Moves:
+        illegal = CommConfig(channels=10_000)
+        yield Proposal(Assignment((illegal,) * len(self.problem.sites)), "more channels than there are")
+        return Answer(self.space.stock, "no reason")
+
+
+class Undetermined(Strategy):
+    """Draws that its seed does not decide."""
+
+    name = "undetermined"
+    numbers = itertools.count()
+
+    def moves(self, measurements: Measurements) -> Moves:
+        candidate = self.space.moved(self.space.stock, (0,), "channels", -1 - next(self.numbers) % 2)
+        assert candidate is not None
+        answer = yield Proposal(candidate, "another one in each run")
+        self.explain("another one in each run was measured")
+        return Answer(candidate if answer.better else self.space.stock, "one config was tried")
+
+
+def test_a_strategy_that_breaks_the_contract_is_told_what_it_broke() -> None:
+    with pytest.raises(NonConforming, match="two runs with the same measurements differ in their moves"):
+        check_conformance(Undetermined)
+    with pytest.raises(IllegalProposal, match="channels=10000 is not among"):
+        check_conformance(OffTheLadders)
+
+
+def test_the_strategy_of_the_public_api_is_the_one_that_is_checked() -> None:
+    assert lagom.Strategy is Strategy
+    assert "Strategy" in lagom.__all__

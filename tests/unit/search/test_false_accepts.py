@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lagom.search import BLOCKS, LIVE, Policy, TuningSession, make_strategy, statistics
-from lagom.search.testing import MS, Bench, Communication, Landscape, flat
+from lagom.search.landscape import MS, Communication, Landscape, LandscapeDriver, flat
 
 FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
 RUNS = 2000 if FULL else 100
@@ -44,7 +44,7 @@ def run_on_nothing(
     problem = landscape.problem()
     options = {"start": "stock"} if strategy == "lagom" else {"draws": 12}
     session = TuningSession(make_strategy(strategy, problem, seed, **options), problem, policy)
-    Bench(landscape, seed=seed, noise=noise, drift=drift).drive(session)
+    LandscapeDriver(landscape, seed=seed, noise=noise, drift=drift).drive(session)
     assert session.outcome is not None
     return session.outcome.verdict == "improved", any(move.verdict == "confirmed" for move in session.moves)
 
@@ -76,7 +76,7 @@ def test_no_false_accepts_from_the_floor_with_kernels_seen(strategy: str, drift:
     accepted, confirmed, tried = [], [], []
     for seed in range(RUNS_SEEN):
         session = TuningSession(make_strategy(strategy, problem, seed), problem)
-        Bench(landscape, seed=seed, noise=0.05, drift=drift).drive(session)
+        LandscapeDriver(landscape, seed=seed, noise=0.05, drift=drift).drive(session)
         assert session.outcome is not None
         accepted.append(session.outcome.verdict == "improved")
         confirmed.append(any(move.verdict == "confirmed" for move in session.moves))
@@ -120,10 +120,12 @@ def test_a_true_gain_is_found(noise: float, gain: float, often: float) -> None:
     problem = landscape.problem()
     found = []
     for seed in range(60):
-        bench = Bench(landscape, seed=seed, noise=noise)
-        session = bench.drive(TuningSession(make_strategy("lagom", problem, seed, start="stock"), problem))
+        driver = LandscapeDriver(landscape, seed=seed, noise=noise)
+        session = driver.drive(TuningSession(make_strategy("lagom", problem, seed, start="stock"), problem))
         assert session.outcome is not None
-        found.append(bench.gain(session.outcome.assignment) >= 1.0 + 0.6 * gain)  # one rung short of the bottom will do
+        found.append(
+            driver.gain(session.outcome.assignment) >= 1.0 + 0.6 * gain
+        )  # one rung short of the bottom will do
     assert np.mean(found) >= often
 
 
@@ -132,11 +134,11 @@ def test_final_interval_holds_the_true_gain() -> None:
     problem = landscape.problem()
     inside = []
     for seed in range(60):
-        bench = Bench(landscape, seed=seed, noise=0.02, drift=wandering)
-        session = bench.drive(TuningSession(make_strategy("lagom", problem, seed, start="stock"), problem))
+        driver = LandscapeDriver(landscape, seed=seed, noise=0.02, drift=wandering)
+        session = driver.drive(TuningSession(make_strategy("lagom", problem, seed, start="stock"), problem))
         outcome = session.outcome
         assert outcome is not None
         if outcome.speedup_low is not None and outcome.speedup_high is not None:
-            inside.append(outcome.speedup_low <= bench.gain(outcome.assignment) <= outcome.speedup_high)
+            inside.append(outcome.speedup_low <= driver.gain(outcome.assignment) <= outcome.speedup_high)
     assert len(inside) >= 40
     assert np.mean(inside) >= 0.85

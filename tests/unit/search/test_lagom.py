@@ -11,19 +11,21 @@ from hypothesis import strategies as st
 from lagom.records import Algorithm, Assignment, Knobs, Problem, Protocol, Site
 from lagom.search import Policy, Strategy, TuningSession, make_strategy
 from lagom.search.base import Comparison
+from lagom.search.landscape import Communication, Landscape, LandscapeDriver, comm_bound, compute_bound, flat
 from lagom.search.measurements import Trial
 from lagom.search.strategies.lagom import Communication as Growing
 from lagom.search.strategies.lagom import Lagom
-from lagom.search.testing import Bench, Communication, Landscape, comm_bound, compute_bound, flat
 
 MS = 1e6
 NO_LIMIT = Policy(max_iterations=None, max_configs=10_000)
 
 
-def run(landscape: Landscape, noise: float = 0.0, seed: int = 0, **options: object) -> tuple[TuningSession, Bench]:
+def run(
+    landscape: Landscape, noise: float = 0.0, seed: int = 0, **options: object
+) -> tuple[TuningSession, LandscapeDriver]:
     problem = landscape.problem()
-    bench = Bench(landscape, seed=seed, noise=noise)
-    return bench.drive(TuningSession(make_strategy("lagom", problem, seed, **options), problem, NO_LIMIT)), bench
+    driver = LandscapeDriver(landscape, seed=seed, noise=noise)
+    return driver.drive(TuningSession(make_strategy("lagom", problem, seed, **options), problem, NO_LIMIT)), driver
 
 
 def reason_of(session: TuningSession) -> str:
@@ -42,31 +44,31 @@ def test_condition_1_ends_at_the_floor() -> None:
 
 
 def test_condition_2_ends_with_every_knob_closed() -> None:
-    session, bench = run(comm_bound())
+    session, driver = run(comm_bound())
     assert "condition 2" in reason_of(session)
     assert session.outcome is not None
-    assert bench.gain(session.outcome.assignment) > 1.35
+    assert driver.gain(session.outcome.assignment) > 1.35
 
 
 def test_condition_3_ends_at_the_crossing() -> None:
-    session, bench = run(compute_bound())
+    session, driver = run(compute_bound())
     assert "condition 3" in reason_of(session)
     assert "X " in reason_of(session)
     assert session.outcome is not None
-    assert bench.gain(session.outcome.assignment) > 1.05
+    assert driver.gain(session.outcome.assignment) > 1.05
 
 
 def test_exposed_communication_is_no_reason_to_stop() -> None:
     """X < Y at the floor, but one call is exposed and Z is far above both: it must be grown all the same."""
     exposed = Landscape((Communication(2 * MS, 2.0), Communication(3 * MS, 2.0, exposed=1.0)), 90 * MS, ceiling=8)
-    session, bench = run(exposed)
+    session, driver = run(exposed)
     floor = session.moves[1]
     assert floor.x is not None
     assert floor.y is not None
     assert floor.x < floor.y
     assert session.outcome is not None
-    assert bench.gain(session.outcome.assignment) >= 0.999
-    ended = bench.truth(session.outcome.assignment)
+    assert driver.gain(session.outcome.assignment) >= 0.999
+    ended = driver.truth(session.outcome.assignment)
     assert ended.x_by_site is not None
     assert floor.z is not None
     assert ended.z < 0.95 * floor.z
@@ -76,12 +78,12 @@ def test_where_no_context_is_known_z_says_that_something_is_exposed() -> None:
     """X < Y at the floor, but Z is far above both: growth goes on until Z is near them, and needs no rescue."""
     landscape = Landscape((Communication(2 * MS, 2.0), Communication(3 * MS, 2.0, exposed=1.0)), 90 * MS, ceiling=8)
     assert not any(site.context for site in landscape.problem().sites)
-    session, bench = run(landscape)
+    session, driver = run(landscape)
     assert "condition 1" not in reason_of(session)
     floor = next(move for move in session.moves if move.reason.startswith("all communications at their floor"))
     first = session.moves[session.moves.index(floor) + 1]
     assert "kept" in first.reason
-    assert bench.truth(first.candidate).z < bench.truth(floor.candidate).z
+    assert driver.truth(first.candidate).z < driver.truth(floor.candidate).z
 
 
 @pytest.mark.parametrize(
@@ -119,9 +121,9 @@ LANDSCAPES = st.builds(
 @settings(max_examples=60)
 @given(LANDSCAPES, st.sampled_from(["floor", "stock"]), st.booleans())
 def test_never_behind_stock_and_never_more_than_linear(landscape: Landscape, start: str, shared: bool) -> None:
-    session, bench = run(landscape, start=start, shared=shared)
+    session, driver = run(landscape, start=start, shared=shared)
     assert session.outcome is not None
-    assert bench.gain(session.outcome.assignment) >= 1.0 - 1e-9
+    assert driver.gain(session.outcome.assignment) >= 1.0 - 1e-9
     rungs = sum(len(session.strategy.space.ladder(0, dim)) for dim in session.strategy.space.dims)
     sites = len(landscape.communications)
     assert session.outcome.configs <= 3 * rungs * (sites + 1)
@@ -183,11 +185,11 @@ def test_a_flat_landscape_ends_soon() -> None:
 def test_regret_is_bounded_by_raising_the_floor_together() -> None:
     """24 channels to climb for four communications: raised together while far too slow."""
     deep = Landscape(tuple(Communication(8 * MS, 8.0) for _ in range(4)), 10 * MS, ceiling=24)
-    session, bench = run(deep, noise=0.01)
+    session, driver = run(deep, noise=0.01)
     assert any("together, for the floor is far too slow" in move.reason for move in session.moves)
     assert session.outcome is not None
     assert session.outcome.regret_iterations < 40
-    assert bench.gain(session.outcome.assignment) >= 0.995
+    assert driver.gain(session.outcome.assignment) >= 0.995
 
 
 # -- what is logged
@@ -205,11 +207,11 @@ def test_every_trial_is_logged_with_h_x_y_z() -> None:
 
 
 def test_where_only_z_is_known_the_log_says_so() -> None:
-    session, bench = run(comm_bound(see_kernels=False), noise=0.01)
+    session, driver = run(comm_bound(see_kernels=False), noise=0.01)
     assert "X not seen, Y not seen" in reason_of(session)
     assert all(move.h is None and move.x is None for move in session.moves)
     assert session.outcome is not None
-    assert bench.gain(session.outcome.assignment) > 1.3
+    assert driver.gain(session.outcome.assignment) > 1.3
 
 
 @pytest.mark.parametrize(
@@ -302,7 +304,7 @@ def test_contexts_are_moved_together_but_never_mixed() -> None:
     sites = tuple(Site(s.index, s.function, s.bytes, 1, c) for s, c in zip(plain.sites, contexts, strict=True))
     problem = Problem(sites, plain.stock, plain.channels_ceiling)
     strategy: Strategy = Lagom(problem)
-    session = Bench(landscape, noise=0.01).drive(TuningSession(strategy, problem, NO_LIMIT))
+    session = LandscapeDriver(landscape, noise=0.01).drive(TuningSession(strategy, problem, NO_LIMIT))
     together = [move for move in session.moves if " sites together" in move.reason]
     assert together
     assert {move.site for move in together} == {0, 2}
@@ -317,9 +319,9 @@ def test_options_are_checked() -> None:
 @given(LANDSCAPES, st.sampled_from(["floor", "stock"]))
 def test_small_losses_do_not_add_up(landscape: Landscape, start: str) -> None:
     """Ten ties of half a percent each must not cost five percent: the end is within two tolerances of the best seen."""
-    session, bench = run(landscape, start=start)
+    session, driver = run(landscape, start=start)
     assert session.outcome is not None
     answer = session.outcome.proposed
     assert answer is not None
-    fastest = min(bench.truth(move.candidate).z for move in session.moves)
-    assert min(bench.truth(answer).z, bench.truth(session.measurements.stock).z) <= 1.011 * fastest
+    fastest = min(driver.truth(move.candidate).z for move in session.moves)
+    assert min(driver.truth(answer).z, driver.truth(session.measurements.stock).z) <= 1.011 * fastest

@@ -14,9 +14,9 @@ import pytest
 from lagom.records import Assignment
 from lagom.search import Policy, TuningSession, make_strategy
 from lagom.search.base import Comparison
+from lagom.search.landscape import Communication, Landscape, LandscapeDriver, comm_bound, compute_bound
 from lagom.search.measurements import Trial
 from lagom.search.strategies.as_printed import AsPrinted, State
-from lagom.search.testing import Bench, Communication, Landscape, comm_bound, compute_bound
 
 MS = 1e6
 NO_LIMIT = Policy(max_iterations=None, max_configs=10_000)
@@ -25,20 +25,20 @@ DEEP = comm_bound(ceiling=24)
 
 def printed(
     landscape: Landscape, *repaired: str, noise: float = 0.0, seed: int = 0
-) -> tuple[AsPrinted, Bench, TuningSession]:
+) -> tuple[AsPrinted, LandscapeDriver, TuningSession]:
     problem = landscape.problem()
     strategy = AsPrinted(problem, seed, repaired=set(repaired))
-    bench = Bench(landscape, seed=seed, noise=noise)
-    session = bench.drive(TuningSession(strategy, problem, NO_LIMIT), cut=False)
-    return strategy, bench, session
+    driver = LandscapeDriver(landscape, seed=seed, noise=noise)
+    session = driver.drive(TuningSession(strategy, problem, NO_LIMIT), cut=False)
+    return strategy, driver, session
 
 
 def ours(landscape: Landscape, noise: float = 0.0, seed: int = 0) -> tuple[TuningSession, float]:
     problem = landscape.problem()
-    bench = Bench(landscape, seed=seed, noise=noise)
-    session = bench.drive(TuningSession(make_strategy("lagom", problem, seed), problem, NO_LIMIT), cut=False)
+    driver = LandscapeDriver(landscape, seed=seed, noise=noise)
+    session = driver.drive(TuningSession(make_strategy("lagom", problem, seed), problem, NO_LIMIT), cut=False)
     assert session.outcome is not None
-    return session, bench.gain(session.outcome.assignment)
+    return session, driver.gain(session.outcome.assignment)
 
 
 def strategy_of(*repaired: str) -> AsPrinted:
@@ -56,10 +56,10 @@ def test_2_adding_a_fraction_to_integers_moves_nothing() -> None:
     at = space.floor(space.stock)
     assert all(strategy_of().grown(at, (0,), lr) == at for lr in (0.3, 0.0))
     assert strategy_of("lr").grown(at, (0,), 0.3) != at
-    strategy, bench, session = printed(DEEP, "first", noise=0.01)
+    strategy, driver, session = printed(DEEP, "first", noise=0.01)
     assert session.outcome is not None
     assert session.outcome.configs <= 3
-    assert bench.gain(strategy.result) < 0.5
+    assert driver.gain(strategy.result) < 0.5
     assert ours(DEEP, noise=0.01)[1] > 1.3
 
 
@@ -80,10 +80,10 @@ EARLY = Landscape((Communication(30 * MS, 8.0), Communication(30 * MS, 8.0)), 12
 
 def test_4_appending_the_configuration_before_the_crossing() -> None:
     """Line 7 returns the last one that was still too slow; Alg. 2 had just found the better one."""
-    as_is, bench, _ = printed(CROSSING, "first", "lr")
+    as_is, driver, _ = printed(CROSSING, "first", "lr")
     mended, _, _ = printed(CROSSING, "first", "lr", "append")
-    assert bench.gain(as_is.result) < 0.5 * bench.gain(mended.result)
-    assert ours(CROSSING)[1] >= 0.98 * bench.gain(mended.result)
+    assert driver.gain(as_is.result) < 0.5 * driver.gain(mended.result)
+    assert ours(CROSSING)[1] >= 0.98 * driver.gain(mended.result)
 
 
 def test_5_the_first_profile_has_nothing_to_be_compared_with() -> None:
@@ -109,13 +109,13 @@ def test_9_one_spoilt_sample_closes_a_communication_for_ever() -> None:
     for seed in range(20):
         problem = DEEP.problem()
         strategy = AsPrinted(problem, seed, repaired={"first", "lr", "h", "floor", "append"})
-        bench = Bench(DEEP, seed=seed, noise=0.05, straggle=0.1)
-        bench.drive(TuningSession(strategy, problem, NO_LIMIT))
-        lost["printed"] += bench.gain(strategy.result) < 1.25
-        bench = Bench(DEEP, seed=seed, noise=0.05, straggle=0.1)
-        session = bench.drive(TuningSession(make_strategy("lagom", problem, seed), problem, NO_LIMIT))
+        driver = LandscapeDriver(DEEP, seed=seed, noise=0.05, straggle=0.1)
+        driver.drive(TuningSession(strategy, problem, NO_LIMIT))
+        lost["printed"] += driver.gain(strategy.result) < 1.25
+        driver = LandscapeDriver(DEEP, seed=seed, noise=0.05, straggle=0.1)
+        session = driver.drive(TuningSession(make_strategy("lagom", problem, seed), problem, NO_LIMIT))
         assert session.outcome is not None
-        lost["ours"] += bench.gain(session.outcome.assignment) < 1.25
+        lost["ours"] += driver.gain(session.outcome.assignment) < 1.25
     assert lost["printed"] >= 15
     assert lost["ours"] <= 5
 
@@ -156,9 +156,9 @@ JUMP = Landscape((Communication(10 * MS, 3.0),), 20 * MS, sms=4, ceiling=3, tax=
 
 
 def test_11_without_a_test_of_z_the_crossing_may_be_the_worse_side() -> None:
-    strategy, bench, _ = printed(JUMP, "first", "lr", "h", "floor", "append")
-    best = max(bench.gain(bench_at) for bench_at in _channels_of(JUMP))
-    assert bench.gain(strategy.result) < 0.9 * best
+    strategy, driver, _ = printed(JUMP, "first", "lr", "h", "floor", "append")
+    best = max(driver.gain(bench_at) for bench_at in _channels_of(JUMP))
+    assert driver.gain(strategy.result) < 0.9 * best
     assert ours(JUMP)[1] > 0.97 * best
 
 
@@ -170,8 +170,8 @@ def _channels_of(landscape: Landscape) -> list[Assignment]:
 def test_12_one_rate_for_all_knobs_cannot_tell_them_apart() -> None:
     """Here NC helps and a larger C hurts: moved together, the good of one pays for the harm of the other."""
     apart = comm_bound(late_chunk=2.0, ceiling=24)
-    strategy, bench, _ = printed(apart, "first", "lr", "h", "floor", "append")
-    assert bench.gain(strategy.result) < 0.9 * ours(apart)[1]
+    strategy, driver, _ = printed(apart, "first", "lr", "h", "floor", "append")
+    assert driver.gain(strategy.result) < 0.9 * ours(apart)[1]
 
 
 def test_13_a_first_h_of_one_hundredth_is_a_wish_not_a_measurement() -> None:
@@ -201,9 +201,9 @@ def test_the_final_test_saves_the_job_from_all_of_this() -> None:
     """Whatever lines are mended, the session never leaves the job worse than stock."""
     for repaired in ((), ("first",), ("first", "lr"), ("first", "lr", "floor")):
         for landscape in (DEEP, compute_bound(), CROSSING, JUMP):
-            _, bench, session = printed(landscape, *repaired, noise=0.01)
+            _, driver, session = printed(landscape, *repaired, noise=0.01)
             assert session.outcome is not None
-            assert bench.gain(session.outcome.assignment) >= 0.995
+            assert driver.gain(session.outcome.assignment) >= 0.995
 
 
 def test_the_readme_names_tests_that_exist() -> None:

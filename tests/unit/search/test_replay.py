@@ -9,13 +9,13 @@ import pytest
 
 from lagom import journal
 from lagom.search import ReplayMismatch, TuningSession, make_strategy, moves_of, replay
-from lagom.search.testing import Bench, comm_bound, compute_bound
+from lagom.search.landscape import LandscapeDriver, comm_bound, compute_bound
 
 
 def tuned(seed: int = 5) -> TuningSession:
     problem = comm_bound().problem()
     session = TuningSession(make_strategy("lagom", problem, seed), problem)
-    return Bench(comm_bound(), seed=seed, noise=0.03, straggle=0.02, lose=0.05).drive(session)
+    return LandscapeDriver(comm_bound(), seed=seed, noise=0.03, straggle=0.02, lose=0.05).drive(session)
 
 
 def test_the_log_file_replays_to_the_same_end(tmp_path: Path) -> None:
@@ -60,18 +60,19 @@ def test_the_same_decisions_on_every_rank() -> None:
     """Nothing of a rank, a clock or a process enters: two sessions fed alike are alike."""
     problem = compute_bound().problem()
     first, second = (
-        Bench(compute_bound(), seed=1).drive(TuningSession(make_strategy("lagom", problem, 1), problem)) for _ in "ab"
+        LandscapeDriver(compute_bound(), seed=1).drive(TuningSession(make_strategy("lagom", problem, 1), problem))
+        for _ in "ab"
     )
     assert first.outcome == second.outcome
 
 
 def test_a_run_that_was_wrapped_up_replays_too() -> None:
     problem = comm_bound().problem()
-    bench, session = Bench(comm_bound(), noise=0.02), TuningSession(make_strategy("lagom", problem), problem)
+    driver, session = LandscapeDriver(comm_bound(), noise=0.02), TuningSession(make_strategy("lagom", problem), problem)
     while (request := session.request()) is not None:
         if request.number == 9:
             session.wrap_up("time is up")
-        session.report(bench.measure(request, session.should_cut))
+        session.report(driver.measure(request, session.should_cut))
     assert session.outcome is not None
     assert "time is up" in session.outcome.reason
     again = replay(session.moves, make_strategy("lagom", problem), problem)

@@ -21,8 +21,8 @@ from lagom.search import (
     statistics,
 )
 from lagom.search.base import Moves
+from lagom.search.landscape import LandscapeDriver, comm_bound, compute_bound, flat
 from lagom.search.sequential_test import SequentialTest
-from lagom.search.testing import Bench, comm_bound, compute_bound, flat
 
 GOOD = Assignment((CommConfig(channels=2), STOCK))
 OTHER = Assignment((CommConfig(channels=3), STOCK))
@@ -268,8 +268,8 @@ def test_time_to_tune_a_live_job(landscape: object) -> None:
     spent, lost = [], []
     for seed in range(20):
         problem = landscape.problem()  # type: ignore[attr-defined]
-        bench = Bench(landscape, seed=seed, noise=0.02)  # type: ignore[arg-type]
-        outcome = bench.drive(TuningSession(make_strategy("lagom", problem, seed), problem)).outcome
+        driver = LandscapeDriver(landscape, seed=seed, noise=0.02)  # type: ignore[arg-type]
+        outcome = driver.drive(TuningSession(make_strategy("lagom", problem, seed), problem)).outcome
         assert outcome is not None
         spent.append(outcome.iterations)
         lost.append(outcome.regret_iterations)
@@ -299,8 +299,8 @@ def test_a_logged_ratio_lies_inside_its_interval(seed: int) -> None:
     from lagom.search import make_strategy
 
     problem = comm_bound().problem()
-    bench = Bench(comm_bound(), seed=seed, noise=0.02)
-    for move in bench.drive(TuningSession(make_strategy("lagom", problem, seed), problem)).moves:
+    driver = LandscapeDriver(comm_bound(), seed=seed, noise=0.02)
+    for move in driver.drive(TuningSession(make_strategy("lagom", problem, seed), problem)).moves:
         if move.ratio is not None:
             assert move.ratio_low is not None
             assert move.ratio_high is not None

@@ -6,7 +6,7 @@ import pytest
 
 from lagom.records import Sample
 from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy
-from lagom.search.testing import Bench, comm_bound, flat
+from lagom.search.landscape import LandscapeDriver, comm_bound, flat
 from lagom.sim import Simulator, machine, workloads
 
 ENOUGH = 9
@@ -41,12 +41,12 @@ def test_a_search_that_a_limit_ends_does_not_call_stock_the_best() -> None:
     """Communication is the longer part and stock drives it hardest; but only a whole search can know."""
     landscape = comm_bound(late_chunk=0.0)
     problem = landscape.problem()
-    whole = Bench(landscape).drive(TuningSession(make_strategy("lagom", problem), problem))
+    whole = LandscapeDriver(landscape).drive(TuningSession(make_strategy("lagom", problem), problem))
     cut = TuningSession(make_strategy("lagom", problem), problem)
     cut.wrap_up("10 seconds of searching are over")
     few = TuningSession(make_strategy("lagom", problem), problem, Policy(max_iterations=60))
     for session, limit in ((cut, "10 seconds of searching are over"), (few, "the limit is 60")):
-        outcome = Bench(landscape).drive(session).outcome
+        outcome = LandscapeDriver(landscape).drive(session).outcome
         assert outcome is not None
         assert (outcome.verdict, outcome.cut_short, outcome.assignment.is_stock) == ("cut_short", True, True)
         assert outcome.reason.startswith("cut short with nothing faster than stock found: ")
@@ -60,7 +60,7 @@ def test_a_search_that_a_limit_ends_does_not_call_stock_the_best() -> None:
 def test_a_strategys_own_limit_cuts_it_short_too(strategy: str, options: dict[str, int]) -> None:
     landscape = comm_bound(late_chunk=0.0)
     problem = landscape.problem()
-    session = Bench(landscape).drive(TuningSession(make_strategy(strategy, problem, **options), problem))
+    session = LandscapeDriver(landscape).drive(TuningSession(make_strategy(strategy, problem, **options), problem))
     assert session.outcome is not None
     assert session.outcome.cut_short, session.outcome.reason
     assert session.outcome.verdict in ("improved", "cut_short")

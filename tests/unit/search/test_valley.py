@@ -10,9 +10,9 @@ import pytest
 from lagom.records import Assignment, CommConfig
 from lagom.search import TuningSession
 from lagom.search.base import Proposal
+from lagom.search.landscape import LandscapeDriver, comm_bound
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.strategies.lagom import Lagom
-from lagom.search.testing import Bench, comm_bound
 
 
 class EndsInAValley(Lagom):
@@ -41,6 +41,6 @@ def test_behind_the_incumbent_the_search_goes_on_from_the_incumbent(seed: int) -
     problem = landscape.problem()
     strategy = EndsInAValley(problem, seed)
     session = TuningSession(strategy, problem, seed=seed)
-    Bench(landscape, seed=seed, noise=0.005).drive(session)
+    LandscapeDriver(landscape, seed=seed, noise=0.005).drive(session)
     assert strategy.explored is not None, "it was content with a config slower than the incumbent"
     assert strategy.explored.assignment.is_stock, "nothing had been confirmed yet, so stock is the incumbent"

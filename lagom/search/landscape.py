@@ -1,4 +1,4 @@
-"""An analytic landscape and a driver, for tests of strategies (ours and anybody's). No simulator, no GPU.
+"""An analytic landscape and a driver: a strategy is tried on it without a simulator and without a GPU.
 
 The landscape has the shape of the paper's Fig. 3 and Eq. 1: communication gets faster with NC and C with diminishing
 returns, compute gets slower with both, Z is the longer of the two plus whatever communication is exposed.
@@ -105,7 +105,7 @@ def flat(sites: int = 2, **changes: object) -> Landscape:
 
 
 @dataclass
-class Bench:
+class LandscapeDriver:
     """Measures what a session asks for, with noise, drift, stragglers and lost windows.
 
     ``noise``: relative sigma of one iteration. ``drift``: stock's wandering as a function of the iteration number, as a
