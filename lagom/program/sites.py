@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lagom.program.detect import CallProgram
-from lagom.records import Assignment, Function, Site
+from lagom.records import Assignment, Site
 
 #: A site with less than this share of the iteration's bytes is not searched.
 MIN_TRAFFIC_SHARE = 0.02
@@ -41,14 +41,12 @@ def cut_into_sites(program: CallProgram, hidden_share: Sequence[float] | None = 
     heaviest_first = sorted(traffic, key=lambda key: -traffic[key])
     total = sum(traffic.values())
     tuned = max(1, sum(traffic[key] >= MIN_TRAFFIC_SHARE * total for key in heaviest_first))
-    sites = tuple(_site(index, key, keys.count(key)) for index, key in enumerate(heaviest_first))
+    sites = tuple(
+        Site(index, function, size, keys.count((function, size, context)), context)
+        for index, (function, size, context) in enumerate(heaviest_first)
+    )
     index_of = {key: index for index, key in enumerate(heaviest_first)}
     return TunedProgram(program, sites, tuple(index_of[key] for key in keys), tuned)
-
-
-def _site(index: int, key: tuple[Function, int, str], calls: int) -> Site:
-    function, size, context = key
-    return Site(index, function, size, calls, context)
 
 
 def _contexts(program: CallProgram, hidden_share: Sequence[float] | None) -> list[str]:

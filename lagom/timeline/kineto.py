@@ -142,15 +142,12 @@ def _row(event: dict[str, Any], base: int) -> tuple[Any, ...] | None:
         operation = str(args.get("Collective name", ""))
         numbers = (start, end, stream, math.prod(grid), math.prod(block), _message_bytes(args))
         group = str(args.get("Process Group Name", ""))
-        row = (_encodable(str(event["name"])), *numbers, group, function_of(operation), grid[0])
+        # half a surrogate pair is valid in JSON, but in no file or picture
+        name = str(event["name"]).encode(errors="backslashreplace").decode()
+        row = (name, *numbers, group, function_of(operation), grid[0])
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None
     return row if max(map(abs, numbers)) <= _LARGEST else None
-
-
-def _encodable(name: str) -> str:
-    """Half a surrogate pair, which JSON may hold and no file or picture, is spelled out."""
-    return name.encode(errors="backslashreplace").decode()
 
 
 def _message_bytes(args: dict[str, Any]) -> int:
@@ -190,7 +187,15 @@ def write(table: KernelTable, path: Path, marks: Iterable[tuple[str, int, int]] 
     ``marks`` are named ranges (name, start, end in ns) shown as a track of their own: iterations and overlap groups.
     """
     base = int(table.start[0]) // 1_000_000_000 * 1_000_000_000 if len(table) else 0
-    events = [_metadata(table.rank), *_kernels(table, base), *_marks(marks, base, table.rank)]
+    process = {
+        "ph": "M",
+        "name": "process_name",
+        "pid": table.rank,
+        "tid": 0,
+        "ts": 0,
+        "args": {"name": f"GPU of rank {table.rank}"},
+    }
+    events = [process, *_kernels(table, base), *_marks(marks, base, table.rank)]
     document = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": table.rank, "name": "GPU", **({"numSms": table.sms} if table.sms else {})}],
@@ -201,10 +206,6 @@ def write(table: KernelTable, path: Path, marks: Iterable[tuple[str, int, int]] 
     }
     raw = json.dumps(document, separators=(",", ":")).encode()
     write_named(path, gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
-
-
-def _metadata(rank: int) -> dict[str, Any]:
-    return {"ph": "M", "name": "process_name", "pid": rank, "tid": 0, "ts": 0, "args": {"name": f"GPU of rank {rank}"}}
 
 
 def _kernels(table: KernelTable, base: int) -> Iterable[dict[str, Any]]:

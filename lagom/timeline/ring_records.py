@@ -140,7 +140,7 @@ def from_ring(spans: NDArray[Any], names: Mapping[int, str] | None = None, rank:
     keep = np.flatnonzero(~bad)
     return build(
         spans["start_ns"][keep], spans["end_ns"][keep], spans["stream"][keep], spellings, index[keep],
-        grid=_blocks(spans)[keep], block=spans["threads"][keep], channels=spans["channels"][keep],
+        grid=spans["blocks"][keep], block=spans["threads"][keep], channels=spans["channels"][keep],
         kind=kind[keep], function=np.where(kind == KernelKind.COLLECTIVE, function, NO_FUNCTION)[keep],
         slot=_minus_one(spans["slot"], layout.UNKNOWN_RANK)[keep], call=_minus_one(spans["call"], layout.NO_CALL)[keep],
         size=spans["bytes"][keep], rank=rank, sms=sms, source=KERNEL_RING, malformed=int(bad.sum()),
@@ -159,11 +159,6 @@ def _spelled(
         index = np.where(nameless & (function == one), len(spellings), index)
         spellings.append(f"ncclDevKernel_{one.name.title().replace('_', '')}")
     return spellings, index.astype(np.int64)
-
-
-def _blocks(spans: NDArray[Any]) -> NDArray[Any]:
-    """Thread blocks of each kernel; 0 = unknown, where the record holds the grid's x alone."""
-    return spans["blocks"] if "blocks" in (spans.dtype.names or ()) else np.zeros(spans.size, np.int64)
 
 
 def _minus_one(values: NDArray[Any], nothing: int) -> NDArray[np.int64]:

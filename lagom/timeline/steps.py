@@ -187,17 +187,15 @@ def _rotation(table: KernelTable, usual: NDArray[np.int64], other: Steps | None)
     if other is not None and other.collectives:
         names = _name_kernels(table, usual[0])
         same_kind = [turn for turn in range(len(names)) if names[turn] == other.collectives[0]]
-        away = {turn: _distance(table.start[usual[:, turn]], other) for turn in same_kind}
+        away = {}  # how far a kernel's starts are from the nearest starts of the other rank's steps, ns (median)
+        for turn in same_kind:
+            distances = np.abs(table.start[usual[:, turn]][:, None] - other.begin[None, :])
+            away[turn] = float(np.median(distances.min(axis=1)))
         if away and min(away.values()) < np.median(other.end - other.begin) / 4:  # the clocks agree
             return min(away, key=lambda turn: away[turn])
         candidates = [turn for turn in same_kind if names[turn:] + names[:turn] == other.collectives] or candidates
     pause = _pauses(table, usual)
     return max(candidates, key=lambda turn: pause[turn])
-
-
-def _distance(times: NDArray[np.int64], other: Steps) -> float:
-    """How far ``times`` are from the nearest starts of the other rank's steps, ns (median)."""
-    return float(np.median(np.abs(times[:, None] - other.begin[None, :]).min(axis=1)))
 
 
 def _name_kernels(table: KernelTable, rows: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,8 @@ def controller_environment(environ: Mapping[str, str]) -> dict[str, str]:
     if kept == ffi.NULL:
         raise MemoryError
     try:
-        variables = [os.fsdecode(ffi.string(variable)) for variable in _until_null(kept)]
+        until_null = itertools.takewhile(lambda pointer: pointer != ffi.NULL, (kept[i] for i in itertools.count()))
+        variables = [os.fsdecode(ffi.string(variable)) for variable in until_null]
     finally:
         library().lagom_controller_environment_free(kept)
     return dict(variable.split("=", 1) for variable in variables)
-
-
-def _until_null(pointers: Any) -> Iterator[Any]:
-    """The elements of a C array that ends with NULL."""
-    return itertools.takewhile(lambda pointer: pointer != ffi.NULL, (pointers[index] for index in itertools.count()))
