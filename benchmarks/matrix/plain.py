@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lagom import journal
-from lagom.bench.process import Start, run_process
+from lagom.bench.process import ProcessStart, run_process
 from lagom.journal.schema import Base
 
 
@@ -22,7 +22,7 @@ def run_plain(
     limit: float | None = None,
 ) -> dict[str, Any]:
     """One job to its own end. ``lagom``: options of ``lagom run``, None = without it."""
-    start = Start(command, folder, name, lagom, environ, limit)
+    start = ProcessStart(command, folder, name, lagom, environ, limit)
     ended = run_process(start)
     steps = steps_of(folder / f"{name}.out")
     times = [step["ms"] for step in steps]

@@ -20,7 +20,7 @@ from benchmarks.matrix.place import Place
 from benchmarks.matrix.plain import steps_of, told
 from benchmarks.matrix.rows import Row
 from lagom import journal
-from lagom.bench.process import Start, run_process
+from lagom.bench.process import ProcessStart, run_process
 from lagom.cli.pin import write_pins
 from lagom.journal.reader import Tail
 
@@ -131,7 +131,7 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
     folder = place.folder / row.name
     course = Course(order, folder / "sweep")
     first = ["--set", ";".join(order[0].rules)]
-    start = Start(
+    start = ProcessStart(
         place.command(row), folder, "sweep", first, place.environ(row), budget,
         enough=lambda seen: course.is_over, while_it_runs=course.look,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """``lagom bench``: what a job gains by each of several settings, measured so that it can be believed. See README.md."""
 
-from lagom.bench.arms import BenchArm, Kind, parse_arms
+from lagom.bench.arm_words import BenchArm, Kind, parse_arms
 from lagom.bench.request import Request
 from lagom.bench.results import Ratio, Result, ratio_between, results_of
 from lagom.bench.runner import run_bench

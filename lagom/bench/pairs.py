@@ -9,24 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from lagom.bench.store import BenchRecord, RunRecord, Window
+from lagom.bench.store import ArmWindow, BenchRecord, RunRecord
 
 IN_JOB, PROCESS, TUNING = "in job", "process", "tuning"
 OWN_STOCK = "own:stock"
 
 #: (process, cycle in it) -> the window of one arm there.
-Cycles = Mapping[tuple[int, int], Window]
+Cycles = Mapping[tuple[int, int], ArmWindow]
 #: round -> arm -> values, in the order run.
 Rounds = Mapping[int, Mapping[str, list[float]]]
 
 
-def cycles_of(record: BenchRecord) -> dict[str, dict[tuple[int, int], Window]]:
+def cycles_of(record: BenchRecord) -> dict[str, dict[tuple[int, int], ArmWindow]]:
     """The windows of each arm, by the cycle they were measured in.
 
     A cycle holds each arm once at most, so one that comes again begins the next. Where a window came back empty, a
     neighbour may be counted to the cycle before: they are still the closest of their arms.
     """
-    found: dict[str, dict[tuple[int, int], Window]] = {}
+    found: dict[str, dict[tuple[int, int], ArmWindow]] = {}
     for job, run in enumerate(record.runs_of(IN_JOB)):
         cycle, seen = 0, set[str]()
         for window in run.windows:
@@ -37,7 +37,7 @@ def cycles_of(record: BenchRecord) -> dict[str, dict[tuple[int, int], Window]]:
     return found
 
 
-def logs_of(windows: Iterable[Window]) -> list[float]:
+def logs_of(windows: Iterable[ArmWindow]) -> list[float]:
     """ln(Z of the arm / Z of stock) of every pair."""
     return [math.log(arm / stock) for window in windows for stock, arm in window.z]
 

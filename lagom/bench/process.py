@@ -31,10 +31,10 @@ LOOK_SECONDS = 0.1
 #: From SIGTERM to SIGKILL. Longer than a launcher gives its own ranks (torchrun: 30 s), or they would be left behind.
 GRACE_SECONDS = 60.0
 #: The profile is written just after the outcome: the job is not ended sooner.
-AFTERTHOUGHT_SECONDS = 1.0
+AFTER_OUTCOME_SECONDS = 1.0
 #: Of what the job prints: enough to hold an error of its own and a launcher's account of it (torchrun's: 40 lines).
 OUTPUT_LINES = 200
-TOLD_LINES = 12
+KEPT_LINES = 12
 #: An exception as Python ends a traceback with it, also where torch names the rank first.
 PYTHONS_ERROR = re.compile(r"^(\[\w+\]:\s?)?[\w.]*(Error|Exception|Interrupt)\b: \S")
 #: How torchrun begins its account of a rank that ended badly: what the rank itself said stands before it.
@@ -50,7 +50,7 @@ PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ProcessStart:
     """How the job is started. ``lagom``: options of ``lagom run``, or None for the job alone."""
 
     command: Sequence[str]
@@ -82,7 +82,7 @@ class Start:
         return {**kept, **named, **self.environ}
 
 
-def _tells_the_end(line: str) -> bool:
+def _is_error(line: str) -> bool:
     return bool(PYTHONS_ERROR.match(line) or LAUNCHERS_ACCOUNT.match(line))
 
 
@@ -100,18 +100,18 @@ class Seen:
         """The few lines that say how the job ended: up to the first error that Python told of, or that its launcher
         begins to tell of, since what a launcher says later does not hold the reason; else the last ones."""
         lines = list(self.lines)
-        ends = (number for number, line in enumerate(lines, 1) if _tells_the_end(line))
-        return lines[: next(ends, len(lines))][-TOLD_LINES:]
+        ends = (number for number, line in enumerate(lines, 1) if _is_error(line))
+        return lines[: next(ends, len(lines))][-KEPT_LINES:]
 
     def outcomes(self) -> list[journal.Outcome]:
         """How the searches, or the comparison, ended."""
         return [event for event in self.events if isinstance(event, journal.Outcome)]
 
-    def stands_aside(self) -> bool:
+    def is_passthrough(self) -> bool:
         """Whether nothing will ever be tuned: some communicators were left alone and none is worked on."""
-        aside = {event.communicator for event in self.events if isinstance(event, journal.Passthrough)}
+        passthrough = {event.communicator for event in self.events if isinstance(event, journal.Passthrough)}
         known = {event.communicator for event in self.events if isinstance(event, journal.Communicator)}
-        return bool(known) and known <= aside
+        return bool(known) and known <= passthrough
 
 
 @dataclass
@@ -135,7 +135,7 @@ def leave_in_order() -> None:
         signal.signal(number, leave)
 
 
-def run_process(start: Start) -> Ended:
+def run_process(start: ProcessStart) -> Ended:
     """Run it; returns when it has ended and everything it said was read. Ctrl-C ends it too, and is passed on."""
     began, clock = time.time(), time.monotonic()
     start.folder.mkdir(parents=True, exist_ok=True)
@@ -155,20 +155,20 @@ def run_process(start: Start) -> Ended:
     return Ended(process.returncode, time.monotonic() - clock, began, ended, seen)
 
 
-def _watch(process: subprocess.Popen[str], start: Start, seen: Seen, tail: Tail, clock: float) -> str:
+def _watch(process: subprocess.Popen[str], start: ProcessStart, seen: Seen, tail: Tail, clock: float) -> str:
     while process.poll() is None:
         seen.events += tail.unread()
         start.while_it_runs()
         if start.limit is not None and time.monotonic() - clock > start.limit:
             return "limit"
         if start.enough(seen):
-            time.sleep(AFTERTHOUGHT_SECONDS)
+            time.sleep(AFTER_OUTCOME_SECONDS)
             return "us" if process.poll() is None else "itself"
         time.sleep(LOOK_SECONDS)
     return "itself"
 
 
-def _read(process: subprocess.Popen[str], start: Start, seen: Seen) -> None:
+def _read(process: subprocess.Popen[str], start: ProcessStart, seen: Seen) -> None:
     """Keeps everything in a file, the last lines in memory, and the metric of each line that has one. To the end of the
     pipe, whatever becomes of the file: a job whose pipe nobody drains stands still."""
     assert process.stdout is not None

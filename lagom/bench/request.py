@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lagom.bench.arms import BenchArm, Kind
-from lagom.bench.surroundings import telling
+from lagom.bench.arm_words import BenchArm, Kind
+from lagom.bench.env_fingerprint import env_fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +72,5 @@ class Request:
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "communicators": self.communicators,
-            "environ": telling({**os.environ, **self.environ}),
+            "environ": env_fingerprint({**os.environ, **self.environ}),
         }

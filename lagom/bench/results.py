@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.bench.found import arms_of_search
+from lagom.bench.log_extract import arms_of_search
 from lagom.bench.pairs import (
     IN_JOB,
     OWN_STOCK,
@@ -217,26 +217,28 @@ def _standing_for(record: BenchRecord, name: str, by_arm: Mapping[str, Cycles]) 
 def _searches(record: BenchRecord) -> Iterator[Result]:
     for run in record.runs:
         if run.kind == TUNING:
-            yield Result(run.arm, "its own final A/B", run.measured_by, None, search=_search(run), note=_told(run))
+            yield Result(
+                run.arm, "its own final A/B", run.measured_by, None, search=_search(run), note=_search_note(run)
+            )
 
 
 def _search(run: RunRecord) -> Search | None:
-    told = run.outcome
-    if told is None:
+    outcome = run.outcome
+    if outcome is None:
         return None
     return Search(
-        verdict=told["verdict"],
-        speedup=told.get("speedup"),
-        low=told.get("speedup_low"),
-        high=told.get("speedup_high"),
-        configs=told.get("configs", 0),
-        iterations=told.get("iterations", 0),
-        lost=told.get("regret_iterations", 0.0),
-        reason=told.get("reason", ""),
+        verdict=outcome["verdict"],
+        speedup=outcome.get("speedup"),
+        low=outcome.get("speedup_low"),
+        high=outcome.get("speedup_high"),
+        configs=outcome.get("configs", 0),
+        iterations=outcome.get("iterations", 0),
+        lost=outcome.get("regret_iterations", 0.0),
+        reason=outcome.get("reason", ""),
     )
 
 
-def _told(run: RunRecord) -> str:
+def _search_note(run: RunRecord) -> str:
     if run.outcome is None:
         return run.reason or "its search had not ended when the job did"
     verdict = run.outcome["verdict"]

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lagom.bench import found
-from lagom.bench.arms import BenchArm, Kind
-from lagom.bench.measure import is_enough, value_of
-from lagom.bench.process import Seen, Start, run_process
-from lagom.bench.rates import CallRate, region_of
-from lagom.bench.reasons import why_nothing
+from lagom.bench.arm_words import BenchArm, Kind
+from lagom.bench.call_rate import CallRate, region_of
+from lagom.bench.diagnosis import diagnose
+from lagom.bench.iteration_time import is_enough, value_of
+from lagom.bench.log_extract import arms_of_search, fill_record
+from lagom.bench.process import ProcessStart, Seen, run_process
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task, left
 from lagom.bench.store import RunRecord, Store, cannot_be_written
@@ -25,7 +25,7 @@ LEAST_SECONDS = 20.0
 #: And not if processes like it took longer than what is left by this factor.
 CLOSE = 0.9
 #: Of a limited time, what start-up and the final A/B of a search are left.
-PROOF_SECONDS = 60.0
+FINAL_AB_SECONDS = 60.0
 
 
 def run_bench(request: Request, say: Say = lambda text: None, store: Store | None = None) -> Store:
@@ -38,10 +38,10 @@ def run_bench(request: Request, say: Say = lambda text: None, store: Store | Non
         if (time_left := _time_left(request, clock)) is not None and time_left < _needs(task, store):
             say(f"the time is up with {len(waiting)} of the processes left; the same command goes on from here.")
             break
-        say(f"{_words(task)} ({len(waiting)} to go)")
+        say(f"{_task_text(task)} ({len(waiting)} to go)")
         run = _run(request, task, store, time_left)
         store.add(run)
-        say(f"  {_outcome(run)}")
+        say(f"  {_result_text(run)}")
     return store
 
 
@@ -72,14 +72,14 @@ def _run(request: Request, task: Task, store: Store, time_left: float | None) ->
         cycles=task.cycles if task.kind is Kind.IN_JOB else None,
         log=start.name,
     )
-    found.fill(run, ended.seen.events)
+    fill_record(run, ended.seen.events)
     run.notes += ended.seen.notes
     if task.kind is Kind.PROCESS:
         assert task.arm is not None
         run.measure = request.measure
         run.value, run.samples = value_of(request.measure, ended, rate, task.arm)
     if run.gave_nothing and not run.broke_down:
-        run.reason = why_nothing(request, task, ended.seen, rate)
+        run.reason = diagnose(request, task, ended.seen, rate)
     if run.failed or not run.is_useful:
         run.output = ended.seen.last_lines()
     return run
@@ -87,7 +87,7 @@ def _run(request: Request, task: Task, store: Store, time_left: float | None) ->
 
 def _start(
     request: Request, task: Task, store: Store, number: int, limit: float | None
-) -> tuple[Start, CallRate | None]:
+) -> tuple[ProcessStart, CallRate | None]:
     """How the process of a task is started, and who counts its calls."""
     arm, name = task.arm, f"{number:02d}-{task.name}"
     if task.kind is Kind.IN_JOB:
@@ -101,7 +101,7 @@ def _start(
             "--arms",
             str(_arms_file(request, task.cycles, store, name)),
         ]
-        return Start(
+        return ProcessStart(
             request.command, request.folder, name, lagom, request.environ, limit, enough=_compared(request)
         ), None
     assert arm is not None
@@ -109,16 +109,18 @@ def _start(
     if task.kind is Kind.TUNING:
         lagom = ["--mode", "tune", "--strategy", arm.strategy, "--seed", str(request.seed), *arm.options]
         lagom += _search_limit(limit)
-        return Start(request.command, request.folder, name, lagom, environ, limit, enough=_compared(request)), None
+        return ProcessStart(
+            request.command, request.folder, name, lagom, environ, limit, enough=_compared(request)
+        ), None
     return _process_start(request, arm, environ, name, limit)
 
 
 def _process_start(
     request: Request, arm: BenchArm, environ: Mapping[str, str], name: str, limit: float | None
-) -> tuple[Start, CallRate | None]:
+) -> tuple[ProcessStart, CallRate | None]:
     """A process arm runs until it has shown enough samples; one that is measured as a whole, to its own end."""
     options = ["--strategy", arm.strategy, *arm.options] if arm.strategy else [*arm.options]
-    start = Start(
+    start = ProcessStart(
         request.command, request.folder, name, options if arm.plugin else None, environ, limit, request.pattern
     )
     rate = CallRate(region_of(start.environment())) if request.measure == "calls" else None
@@ -131,12 +133,12 @@ def _process_start(
 
 def _search_limit(limit: float | None) -> list[str]:
     """With limited time a search ends early enough for its final A/B."""
-    return [] if limit is None else ["--search-seconds", f"{max(LEAST_SECONDS, limit - PROOF_SECONDS):.0f}"]
+    return [] if limit is None else ["--search-seconds", f"{max(LEAST_SECONDS, limit - FINAL_AB_SECONDS):.0f}"]
 
 
 def _compared(request: Request) -> Callable[[Seen], bool]:
     """Enough is known once so many communicators are through, or none will be looked at."""
-    return lambda seen: len(seen.outcomes()) >= request.communicators or seen.stands_aside()
+    return lambda seen: len(seen.outcomes()) >= request.communicators or seen.is_passthrough()
 
 
 def _arms_file(request: Request, cycles: int, store: Store, name: str) -> Path:
@@ -153,13 +155,13 @@ def _arms_file(request: Request, cycles: int, store: Store, name: str) -> Path:
 
 
 def _tuned(store: Store) -> Sequence[ArmWish]:
-    return [wish for run in store.record.runs_of(Kind.TUNING.value) for wish in found.arms_of_search(run)]
+    return [wish for run in store.record.runs_of(Kind.TUNING.value) for wish in arms_of_search(run)]
 
 
 # -- for the one who waits
 
 
-def _words(task: Task) -> str:
+def _task_text(task: Task) -> str:
     if task.kind is Kind.IN_JOB:
         return f"comparing the arms within one job, {task.cycles} cycle{'' if task.cycles == 1 else 's'}"
     assert task.arm is not None
@@ -168,10 +170,10 @@ def _words(task: Task) -> str:
     return f"round {task.round + 1}: {task.arm.name}"
 
 
-def _outcome(run: RunRecord) -> str:
+def _result_text(run: RunRecord) -> str:
     took = f"{run.seconds:.0f} s"
     if run.failed:
-        why = "; ".join(filter(None, (run.last_words, run.reason)))
+        why = "; ".join(filter(None, (run.last_line, run.reason)))
         return f"failed with {run.exit} after {took} ({run.ended}): {why}"
     if run.windows:
         return f"{len(run.windows)} windows in {took}"

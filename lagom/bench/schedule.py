@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from lagom.bench.arms import BenchArm, Kind
+from lagom.bench.arm_words import BenchArm, Kind
 from lagom.bench.request import Request
 from lagom.bench.store import BenchRecord, RunRecord
 

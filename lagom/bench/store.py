@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lagom import __version__
+from lagom.bench.env_fingerprint import fingerprint_differences
 from lagom.bench.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE, TORCHS_REMARK
 from lagom.bench.request import Request
-from lagom.bench.surroundings import differences
 from lagom.errors import LagomError
 
 FILE = "bench.json"
@@ -24,7 +24,7 @@ class BadBench(LagomError):
     """A folder of results that cannot be continued."""
 
 
-class Window(BaseModel):
+class ArmWindow(BaseModel):
     """One window of an arm beside stock: per pair the iteration's Z under stock and under the arm, ns, in the order
     measured; X likewise where it was seen."""
 
@@ -36,8 +36,9 @@ class Window(BaseModel):
 
 
 class RunRecord(BaseModel):
-    """One process of the job. ``kind`` is that of :class:`lagom.bench.arms.Kind`; ``value`` is the typical iteration by
-    ``measure`` (the unit is the metric's; seconds a call; seconds) and ``samples`` are what it was taken from."""
+    """One process of the job. ``kind`` is that of :class:`lagom.bench.arm_words.Kind`; ``value`` is the typical
+    iteration by ``measure`` (the unit is the metric's; seconds a call; seconds) and ``samples`` are what it was
+    taken from."""
 
     model_config = ConfigDict(extra="ignore")
     kind: str
@@ -53,7 +54,7 @@ class RunRecord(BaseModel):
     measure: str = ""
     value: float | None = None
     samples: list[float] = Field(default_factory=list)
-    windows: list[Window] = Field(default_factory=list)
+    windows: list[ArmWindow] = Field(default_factory=list)
     outcome: dict[str, Any] | None = None
     sites: list[dict[str, Any]] = Field(default_factory=list)
     measured_by: str = ""  # the tier: nccl kernels, timeline, host
@@ -95,7 +96,7 @@ class RunRecord(BaseModel):
         return self.nccl == other.nccl and (self.gpu == other.gpu or not (self.gpu and other.gpu))
 
     @property
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """What the job said last, for whoever asks why it failed, and how its launcher saw a rank end. Our own first
         and last lines do not tell."""
         said = [line for line in self.output if line.strip() and not line.startswith(OUR_LINE)]
@@ -152,7 +153,7 @@ class Store:
         found, key = read_record(self.path), request.key()
         differing = [f"its {name} differs" for name in key if name != "environ" and getattr(found, name) != key[name]]
         if found.environ is not None and self.record.environ is not None:
-            differing += differences(found.environ, self.record.environ)
+            differing += fingerprint_differences(found.environ, self.record.environ)
         if differing:
             raise self._another(f"holds another benchmark ({'; '.join(differing)})")
         return found

@@ -64,7 +64,7 @@ def remarks(record: BenchRecord, results: Sequence[Result]) -> Iterator[str]:
         yield note if note.endswith(".") else f"{note}."
     failed = [run for run in record.runs if run.failed]
     for run in failed:
-        what, why = f"{run.kind} {run.arm}".strip(), "; ".join(filter(None, (run.last_words, run.reason)))
+        what, why = f"{run.kind} {run.arm}".strip(), "; ".join(filter(None, (run.last_line, run.reason)))
         yield f"a process of '{what}' ended with {run.exit} after {run.seconds:.0f} s ({run.ended}): {why}."
     if any(result.measured_by in UNITS for result in results):
         yield "Arms in processes of their own carry the spread between processes, which is wider than within one job."

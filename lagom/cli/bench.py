@@ -81,7 +81,7 @@ def bench(
     Example: lagom bench --arms stock,lagom,static,off --metric "step time: ([0-9.]+)" -- torchrun train.py
     """
     from lagom.bench import Request, parse_arms, results_of, run_bench
-    from lagom.bench.course import expectations
+    from lagom.bench.preview import preview
     from lagom.bench.process import leave_in_order
     from lagom.bench.store import Store, discard
 
@@ -104,7 +104,7 @@ def bench(
     if fresh:
         discard(request.folder)
     store = Store(request)  # what cannot be gone on with is refused before anything is announced
-    for sentence in expectations(request):
+    for sentence in preview(request):
         _say(sentence)
     leave_in_order()
     with _told_how_to_go_on(out):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lagom.bench.arms import parse_arms
+from lagom.bench.arm_words import parse_arms
 from lagom.bench.pairs import round_logs, rounds_of, sign_of
 from lagom.bench.results import OWN_STOCK, Ratio, Result, ratio_of, results_of
 from lagom.bench.store import BenchRecord, read_record

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench.process import OUTPUT_LINES, TOLD_LINES, Seen, Start, run_process
+from lagom.bench.process import KEPT_LINES, OUTPUT_LINES, ProcessStart, Seen, run_process
 from lagom.bench.store import RunRecord
 
 LAUNCHERS = [
@@ -41,14 +41,14 @@ def test_what_a_rank_said_before_it_left_is_told_with_its_launchers_word() -> No
     warning = "[rank0]:[W1122 21:26:57.1 ProcessGroupNCCL.cpp:1553] Warning: destroy_process_group() was not called"
     kept = said("step 1", "no such shape: try --shape x", "", warning, LAUNCHERS[0], told.format(1), *LAUNCHERS)
     run = RunRecord(kind="process", arm="off", output=kept)
-    assert run.last_words == "no such shape: try --shape x (failed (exitcode: 1) local_rank: 0)"
+    assert run.last_line == "no such shape: try --shape x (failed (exitcode: 1) local_rank: 0)"
     killed = RunRecord(kind="process", arm="off", output=said(told.format(-9), *LAUNCHERS))
-    assert killed.last_words == "it said nothing (failed (exitcode: -9) local_rank: 0)"
+    assert killed.last_line == "it said nothing (failed (exitcode: -9) local_rank: 0)"
 
 
 def test_without_one_the_last_lines_are_told() -> None:
     assert said("Error handling is on", "step 1", "killed") == ["Error handling is on", "step 1", "killed"]
-    assert said(*map(str, range(OUTPUT_LINES + 5))) == [str(n) for n in range(OUTPUT_LINES + 5)][-TOLD_LINES:]
+    assert said(*map(str, range(OUTPUT_LINES + 5))) == [str(n) for n in range(OUTPUT_LINES + 5)][-KEPT_LINES:]
     assert said() == []
 
 
@@ -68,7 +68,7 @@ def test_where_its_output_cannot_be_kept_a_job_is_read_to_its_end_all_the_same(
     hinder(tmp_path / "job.out")
     printing = "for step in range(20000): print(f'step {step + 1}')"
     line = [sys.executable, "-c", printing]
-    seen = run_process(Start(line, tmp_path, "job", None, pattern=re.compile(r"step (\d+)"))).seen
+    seen = run_process(ProcessStart(line, tmp_path, "job", None, pattern=re.compile(r"step (\d+)"))).seen
     assert [value for _, value in seen.metric] == [float(step + 1) for step in range(20000)]
     assert len(seen.notes) == 1, "said once"
     assert "job.out" in seen.notes[0]

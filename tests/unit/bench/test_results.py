@@ -9,23 +9,23 @@ from collections.abc import Callable
 import pytest
 
 from lagom import journal
-from lagom.bench.found import since_learnt_anew
+from lagom.bench.log_extract import since_last_learning
 from lagom.bench.pairs import OWN_STOCK
 from lagom.bench.results import Result, ratio_between, ratio_of, results_of
-from lagom.bench.store import BenchRecord, RunRecord, Window
+from lagom.bench.store import ArmWindow, BenchRecord, RunRecord
 from lagom.bench.table import as_json, cells, remarks
 from lagom.journal.schema import ConfigRecord
 
 NOISE = 0.02
 
 
-def windows(arm: str, speedup: float, count: int, draw: random.Random) -> list[Window]:
+def windows(arm: str, speedup: float, count: int, draw: random.Random) -> list[ArmWindow]:
     """Two pairs a window, on a machine that drifts by a third meanwhile."""
     found = []
     for number in range(count):
         drift = 1e8 * (1 + number / count / 3)
         pairs = [(drift * draw.gauss(1, NOISE), drift / speedup * draw.gauss(1, NOISE)) for _ in range(2)]
-        found.append(Window(arm=arm, z=pairs))
+        found.append(ArmWindow(arm=arm, z=pairs))
     return found
 
 
@@ -262,6 +262,6 @@ def test_what_was_measured_before_a_job_was_learnt_anew_counts_for_nothing() -> 
 
     other = [program(1, "nccl kernels"), move(1)]
     events = [program(0, "nccl kernels"), move(0), *other, move(0), program(0, "host"), move(0)]
-    assert since_learnt_anew(events) == [*other, *events[-2:]]
+    assert since_last_learning(events) == [*other, *events[-2:]]
     after = [*events[-2:], journal.Outcome(communicator=0, verdict="stock_is_best", reason=""), program(0, "host")]
-    assert since_learnt_anew(after) == after
+    assert since_last_learning(after) == after

@@ -8,7 +8,7 @@ import pytest
 
 from lagom.bench import Kind, Request, RunRecord, parse_arms
 from lagom.bench.schedule import ATTEMPTS, left, tasks
-from lagom.bench.store import BadBench, BenchRecord, Store, Window, discard
+from lagom.bench.store import ArmWindow, BadBench, BenchRecord, Store, discard
 
 
 def request(*words: str, **numbers: int) -> Request:
@@ -41,7 +41,7 @@ def test_what_was_done_is_not_done_again_and_what_was_cut_off_is() -> None:
     asked = request("lagom,off", rounds=1)
     first = record(asked, RunRecord(kind="tuning", arm="lagom", outcome={"verdict": "improved"}, ended="us"))
     assert [task.kind for task in left(asked, first)] == [Kind.IN_JOB] + [Kind.PROCESS] * 3
-    window = Window(arm="stock", z=[(1.0, 1.0)])
+    window = ArmWindow(arm="stock", z=[(1.0, 1.0)])
     cut = RunRecord(kind="in job", windows=[window], ended="limit")
     assert Kind.IN_JOB in {task.kind for task in left(asked, record(asked, *first.runs, cut))}
     whole = RunRecord(kind="in job", windows=[window], ended="us", exit=143)
@@ -59,7 +59,7 @@ def test_what_keeps_failing_is_given_up() -> None:
 
 def comparison(windows: int, ended: str, **fields: object) -> RunRecord:
     """A process that compared stock and one arm in so many cycles."""
-    pair = [Window(arm=arm, z=[(1.0, 1.0)]) for arm in ("stock", "static=2")]
+    pair = [ArmWindow(arm=arm, z=[(1.0, 1.0)]) for arm in ("stock", "static=2")]
     return RunRecord.model_validate({"kind": "in job", "windows": pair * windows, "ended": ended, **fields})
 
 

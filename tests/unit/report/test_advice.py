@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lagom import journal
-from lagom.bench.store import BenchRecord, RunRecord, Window
+from lagom.bench.store import ArmWindow, BenchRecord, RunRecord
 from lagom.cli.main import app
 from lagom.errors import UsageError
 from lagom.journal import RunState
@@ -276,7 +276,7 @@ def test_a_cap_of_calls_is_no_measurement_of_the_variable(arm: str) -> None:
     if arm.startswith("own:"):
         record = processes({"own:stock": noisy(1, 1.0, 16), arm: noisy(2, 0.8, 8), "own:static=4": noisy(3, 0.9, 8)})
     else:
-        windows = [Window(arm=name, z=[(100.0 + at, typical + at)]) for at in range(8)
+        windows = [ArmWindow(arm=name, z=[(100.0 + at, typical + at)]) for at in range(8)
                    for name, typical in (("static=2", 80.0), ("static=4", 90.0), ("static=8", 120.0))]  # fmt: skip
         run_ = RunRecord(kind="in job", windows=windows)
         record = BenchRecord(command=["job"], arms=["stock", "static"], runs=[run_])

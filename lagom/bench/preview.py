@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lagom.bench.arms import Kind
+from lagom.bench.arm_words import Kind
 from lagom.bench.request import Request
 from lagom.bench.schedule import tasks
 
@@ -18,7 +18,7 @@ ENDS = {
 }
 
 
-def expectations(request: Request) -> Iterator[str]:
+def preview(request: Request) -> Iterator[str]:
     """A sentence on the processes that arms of their own take, and one on each arm that would come to nothing."""
     arms = request.of(Kind.PROCESS)
     if not arms:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.bench.arms import BadArm, Kind, parse_arms, split_words
+from lagom.bench.arm_words import BadArm, Kind, parse_arms, split_words
 from lagom.errors import LagomError
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from lagom import journal
 from lagom.bench import BenchRecord, Kind, Request, RunRecord, parse_arms, results_of
+from lagom.bench.call_rate import CallRate
+from lagom.bench.diagnosis import NO_CALLS, diagnose
 from lagom.bench.process import Seen
-from lagom.bench.rates import CallRate
-from lagom.bench.reasons import NO_CALLS, why_nothing
 from lagom.bench.schedule import Task
 from lagom.bench.table import remarks
 from lagom.journal.schema import Base
@@ -32,7 +32,7 @@ def why(name: str, seen: Seen, *, metric: str = METRIC, rate: CallRate | None = 
     """Of a process of an arm, or of the comparison within one job ("")."""
     arm = ARMS.get(name)
     request = Request(("train",), tuple(ARMS.values()), Path(), metric=metric)
-    return why_nothing(request, Task(Kind.IN_JOB if arm is None else arm.kind, arm), seen, rate)
+    return diagnose(request, Task(Kind.IN_JOB if arm is None else arm.kind, arm), seen, rate)
 
 
 def test_a_metric_that_no_line_has_is_named() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
-from lagom.bench.arms import parse_arms
-from lagom.bench.measure import is_enough, steady, value_of
-from lagom.bench.process import Ended, Seen, Start, _read
+from lagom.bench.arm_words import parse_arms
+from lagom.bench.iteration_time import is_enough, steady, value_of
+from lagom.bench.process import Ended, ProcessStart, Seen, _read
 
 ARMS = {arm.name: arm for arm in parse_arms(["own:stock,own:lagom,own:static=2"])}
 STOCK, TUNED, PINNED = ARMS["own:stock"], ARMS["own:lagom"], ARMS["own:static=2"]
@@ -97,5 +97,5 @@ def test_our_own_lines_between_those_of_the_job_are_no_samples(tmp_path: Path) -
 def samples_of(lines: list[str], metric: str, folder: Path) -> list[float]:
     with subprocess.Popen(["printf", "%s\\n", *lines], stdout=subprocess.PIPE, text=True) as process:
         seen = Seen()
-        _read(process, Start(["job"], folder, "job", None, pattern=re.compile(metric)), seen)
+        _read(process, ProcessStart(["job"], folder, "job", None, pattern=re.compile(metric)), seen)
     return [value for _, value in seen.metric]

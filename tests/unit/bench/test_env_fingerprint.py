@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from lagom.bench.surroundings import differences, telling
+from lagom.bench.env_fingerprint import env_fingerprint, fingerprint_differences
 
 
 def test_what_changes_the_job_is_told_apart() -> None:
-    then, now = telling({"NCCL_ALGO": "Ring", "HOME": "/root"}), telling({"LD_PRELOAD": "libnccl.so.2", "HOME": "/"})
-    assert list(differences(then, now)) == [
+    then, now = (
+        env_fingerprint({"NCCL_ALGO": "Ring", "HOME": "/root"}),
+        env_fingerprint({"LD_PRELOAD": "libnccl.so.2", "HOME": "/"}),
+    )
+    assert list(fingerprint_differences(then, now)) == [
         "LD_PRELOAD was not set and is libnccl.so.2",
         "NCCL_ALGO was Ring and is not set",
     ]
@@ -15,4 +18,4 @@ def test_what_changes_the_job_is_told_apart() -> None:
 
 def test_the_commit_that_signs_the_evidence_changes_no_job() -> None:
     """A row of the matrix that was cut short goes on after a commit."""
-    assert telling({"LAGOM_COMMIT": "e28bb08", "LAGOM_LOG_LEVEL": "debug"}) == {}
+    assert env_fingerprint({"LAGOM_COMMIT": "e28bb08", "LAGOM_LOG_LEVEL": "debug"}) == {}

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 
 from lagom import journal
-from lagom.bench.arms import BenchArm
+from lagom.bench.arm_words import BenchArm
+from lagom.bench.call_rate import CallRate
 from lagom.bench.process import Ended, Seen
-from lagom.bench.rates import CallRate
 
 #: Of a run that does not tune: the first part, in which caches, clocks and the allocator settle.
 SETTLING_SHARE = 1 / 3
@@ -24,7 +24,7 @@ def steady(samples: Sequence[tuple[float, float]], since: float | None) -> list[
 def is_enough(measure: str, seen: Seen, rate: CallRate | None, wanted: int, arm: BenchArm) -> bool:
     """Whether a process has shown ``wanted`` samples that count, or never will, so that it may be ended. Wall time has
     no samples."""
-    if (arm.tunes or arm.pins) and seen.stands_aside():
+    if (arm.tunes or arm.pins) and seen.is_passthrough():
         return True
     return measure != "wall" and len(_counted(_samples(measure, seen, rate), seen, arm)) >= wanted
 
@@ -37,7 +37,7 @@ def value_of(measure: str, ended: Ended, rate: CallRate | None, arm: BenchArm) -
     """
     if measure == "wall":
         whole = ended.exit == 0 and ended.ended == "itself" and not arm.tunes
-        agreed = not arm.pins or pinned_at(ended.seen) is not None
+        agreed = not arm.pins or rules_agreed_at(ended.seen) is not None
         return (ended.seconds, [ended.seconds]) if whole and agreed else (None, [])
     counted = _counted(_samples(measure, ended.seen, rate), ended.seen, arm)
     return (statistics.median(counted), counted) if counted else (None, [])
@@ -52,18 +52,18 @@ def _samples(measure: str, seen: Seen, rate: CallRate | None) -> Sequence[tuple[
 def _counted(samples: Sequence[tuple[float, float]], seen: Seen, arm: BenchArm) -> list[float]:
     """The values that are of the arm, and not of what ran before it came into force."""
     if arm.tunes:
-        return [] if (settled := settled_at(seen)) is None else steady(samples, settled)
+        return [] if (settled := search_ended_at(seen)) is None else steady(samples, settled)
     if arm.pins:
-        agreed = pinned_at(seen)
+        agreed = rules_agreed_at(seen)
         samples = [] if agreed is None else [sample for sample in samples if sample[0] > agreed]
     return steady(samples, None)
 
 
-def settled_at(seen: Seen) -> float | None:
+def search_ended_at(seen: Seen) -> float | None:
     """When the last search ended, wall clock."""
     return max((outcome.t for outcome in seen.outcomes()), default=None)
 
 
-def pinned_at(seen: Seen) -> float | None:
+def rules_agreed_at(seen: Seen) -> float | None:
     """When the ranks first agreed on a plan, wall clock: of a run that only pins rules, on these."""
     return min((event.t for event in seen.events if isinstance(event, journal.PlanCommitted)), default=None)

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lagom import journal
-from lagom.bench.store import RunRecord, Window
+from lagom.bench.store import ArmWindow, RunRecord
 from lagom.controller.arms import ArmWish, SiteWish
 from lagom.journal.schema import Base, ConfigRecord
 
 PROPOSED = ":proposed"
 
 
-def fill(run: RunRecord, events: Sequence[Base]) -> None:
+def fill_record(run: RunRecord, events: Sequence[Base]) -> None:
     """Everything the log says that belongs to the record."""
-    events = since_learnt_anew(events)
+    events = since_last_learning(events)
     run.windows = list(windows(events))
     run.sites = [site.model_dump() for event in events if isinstance(event, journal.Program) for site in event.sites]
     run.measured_by = _tier(events)
@@ -25,11 +25,11 @@ def fill(run: RunRecord, events: Sequence[Base]) -> None:
     outcomes = [event for event in events if isinstance(event, journal.Outcome)]
     run.outcome = outcomes[0].model_dump(mode="json") if outcomes else None
     warnings = [event.text for event in events if isinstance(event, journal.Note) and event.level == "warning"]
-    aside = [event.reason for event in events if isinstance(event, journal.Passthrough)]
-    run.notes += dict.fromkeys([*warnings, *(f"not tuned: {reason}" for reason in aside)])
+    passthrough = [event.reason for event in events if isinstance(event, journal.Passthrough)]
+    run.notes += dict.fromkeys([*warnings, *(f"not tuned: {reason}" for reason in passthrough)])
 
 
-def since_learnt_anew(events: Sequence[Base]) -> list[Base]:
+def since_last_learning(events: Sequence[Base]) -> list[Base]:
     """The events less what was measured on a communicator before it was learnt anew in mid-search: of another
     iteration, or by times that were not its kernels'."""
     stale: set[int] = set()
@@ -45,14 +45,14 @@ def since_learnt_anew(events: Sequence[Base]) -> list[Base]:
     return [event for index, event in enumerate(events) if index not in stale]
 
 
-def windows(events: Sequence[Base]) -> Iterator[Window]:
+def windows(events: Sequence[Base]) -> Iterator[ArmWindow]:
     """The windows of named arms."""
     for event in events:
         if isinstance(event, journal.Move) and event.arm and event.samples:
             pairs = event.samples
             seen = [(a.x, b.x) if a.x is not None and b.x is not None else None for a, b in pairs]
             times = [(float(round(a.z)), float(round(b.z))) for a, b in pairs]
-            yield Window(arm=event.arm, iteration=event.iteration, z=times, x=seen)
+            yield ArmWindow(arm=event.arm, iteration=event.iteration, z=times, x=seen)
 
 
 def _tier(events: Sequence[Base]) -> str:

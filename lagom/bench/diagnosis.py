@@ -6,10 +6,10 @@ What broke down by itself is not asked about: its own last words say more.
 from __future__ import annotations
 
 from lagom import journal
-from lagom.bench.arms import BenchArm, Kind
-from lagom.bench.measure import pinned_at, settled_at
+from lagom.bench.arm_words import BenchArm, Kind
+from lagom.bench.call_rate import CallRate
+from lagom.bench.iteration_time import rules_agreed_at, search_ended_at
 from lagom.bench.process import Seen
-from lagom.bench.rates import CallRate
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task
 from lagom.journal.schema import Base
@@ -19,7 +19,7 @@ NO_CALLS = "no rank was seen to call NCCL through the plugin (it does not use NC
 UNENDED = "its search had not ended when the job did"
 
 
-def why_nothing(request: Request, task: Task, seen: Seen, rate: CallRate | None) -> str:
+def diagnose(request: Request, task: Task, seen: Seen, rate: CallRate | None) -> str:
     """The reason that a process of ``task`` showed no window, no outcome, or no value."""
     if task.kind is Kind.PROCESS:
         assert task.arm is not None
@@ -43,16 +43,20 @@ def _without_its_own(request: Request, arm: BenchArm, seen: Seen) -> str:
     """Where what was seen is not the arm's."""
     if arm.tunes and request.measure == "wall":
         return "it tunes, and its wall time would be that of the search; give --metric"
-    if arm.tunes and settled_at(seen) is None:
+    if arm.tunes and search_ended_at(seen) is None:
         return _without_search(seen) or UNENDED
-    if arm.pins and pinned_at(seen) is None:
-        return _without_calls(seen) or _aside(seen) or "its ranks had not agreed on its rules when the job ended"
+    if arm.pins and rules_agreed_at(seen) is None:
+        return (
+            _without_calls(seen)
+            or _passthrough_reason(seen)
+            or "its ranks had not agreed on its rules when the job ended"
+        )
     return "it ended too soon after its settings had come into force" if arm.tunes or arm.pins else ""
 
 
 def _without_search(seen: Seen) -> str:
     """How far the controller came in a job that it was to measure."""
-    if reason := _without_calls(seen) or _aside(seen):
+    if reason := _without_calls(seen) or _passthrough_reason(seen):
         return reason
     found = _any(seen, journal.Program)
     return "" if found else "it ended before an iteration that repeats itself was found in its NCCL calls"
@@ -66,10 +70,10 @@ def _without_calls(seen: Seen) -> str:
     return "" if _any(seen, journal.Communicator) else "no rank made a communicator of NCCL's"
 
 
-def _aside(seen: Seen) -> str:
+def _passthrough_reason(seen: Seen) -> str:
     """Why nothing of it is ever tuned."""
     reasons = (event.reason for event in seen.events if isinstance(event, journal.Passthrough))
-    return next(reasons, "") if seen.stands_aside() else ""
+    return next(reasons, "") if seen.is_passthrough() else ""
 
 
 def _any(seen: Seen, kind: type[Base]) -> bool:

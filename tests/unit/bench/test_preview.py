@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from lagom.bench import Request, parse_arms
-from lagom.bench.course import expectations
+from lagom.bench.preview import preview
 
 
 def said(words: str, metric: str = "") -> list[str]:
-    return list(expectations(Request(("train",), parse_arms([words]), Path(), metric=metric, rounds=6, samples=30)))
+    return list(preview(Request(("train",), parse_arms([words]), Path(), metric=metric, rounds=6, samples=30)))
 
 
 def test_the_number_of_processes_and_when_each_ends_is_said() -> None:
