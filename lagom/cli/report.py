@@ -82,6 +82,8 @@ def report(
     from lagom.report import advice_text, from_log
 
     advices = advice_text.gather_advice(run, log, bench or ())
+    if html is not None:
+        _write_page(run, log, html, remarks)
     if megatron is not None:
         write_named(megatron, advice_text.megatron(advices) or "# lagom report: no process group to cap.\n")
     if profile is not None:
@@ -92,8 +94,6 @@ def report(
         shown = from_log.build_report(run, str(log))
         shown = replace(shown, remarks=tuple(dict.fromkeys((*shown.remarks, *remarks))))
         _show(shown, advices, log.parent, as_json=as_json, everything=everything)
-    if html is not None:
-        _write_page(run, log, html, remarks)
 
 
 def _report_config(what: Path, *, as_json: bool, everything: bool) -> None:
@@ -134,8 +134,8 @@ def _write_page(run: RunState, log: Path, html: Path, remarks: list[str]) -> Non
     from lagom.journal.log_status import NO_RANK_JOINED
     from lagom.report import tuning_report
 
-    run.remarks += [*remarks, *([f"{NO_RANK_JOINED}."] if run.no_rank_joined else [])]
-    written = tuning_report.write_page(run, html, str(log), log.parent)
+    nobody = [f"{NO_RANK_JOINED}."] if run.no_rank_joined else []
+    written = tuning_report.write_page(run, html, str(log), log.parent, remarks=(*remarks, *nobody))
     print(f"lagom: written: {', '.join(map(str, written))}", file=sys.stderr)
 
 

@@ -68,7 +68,7 @@ def run(
         console.print("stopped; no process and no shared memory is left.")
         return INTERRUPTED
     console.print(last_page(run_state))
-    console.print(f"log: lagom log {log}", markup=False, highlight=False)
+    console.print(f"log: lagom log {log}\nwhy: lagom report {log}", markup=False, highlight=False, soft_wrap=True)
     for difference in differences:
         console.print(f"two ranks differed: {difference}", markup=False)
     if json_file is not None:

@@ -21,7 +21,7 @@ def build_report(run: RunState, source: str) -> RunReport:
     return RunReport(
         source=source,
         kind="log",
-        nothing=tuning_report.nothing(run),
+        nothing="" if run.comms else tuning_report.nothing(run),
         facts=_facts(run),
         communicators=tuple(_communicator(run, comm, not_asked.get(comm.index)) for comm in run.comms.values()),
         environment=environment.select_known(first.environment) if first is not None else {},

@@ -76,7 +76,9 @@ def nothing(run: RunState) -> str:
     return f"Nothing was tuned{'' if run.end is not None else ' yet'}: the log has no move."
 
 
-def write_page(run: RunState, path: Path, source: str, records: Path | None = None) -> list[Path]:
+def write_page(
+    run: RunState, path: Path, source: str, records: Path | None = None, *, remarks: Iterable[str] = ()
+) -> list[Path]:
     """The page as the file ``path`` (``*.html``), or as ``report.html`` in the folder ``path`` with PNGs of its
     pictures beside it; with what became of the overlap where the log folder ``records`` holds raw ones. Pictures of
     an earlier report in that folder that this one has not are removed. Returns what was written."""
@@ -86,15 +88,15 @@ def write_page(run: RunState, path: Path, source: str, records: Path | None = No
     before = [] if folder is None else _earlier_pictures(folder)
     written: list[Path] = []
     recorded, why_not = tuning_kernels.overlap(run, records) if records is not None else (None, "")
-    remarks = [*_remarks(run), *([why_not] if why_not else [])]
+    said = [*_remarks(run), *remarks, *([why_not] if why_not else [])]
     parts = []
     for search in run.searched:
         kept = tuning_kernels.kernels(search, records) if records is not None else tuning_kernels.Kernels()
-        remarks += [kept.remark] if kept.remark else []
+        said += [kept.remark] if kept.remark else []
         whole = recorded if recorded is not None and recorded.communicator == search.index else None
         parts.append(_part(search, folder, written, whole or kept.overlap, kept.patterns))
     values: dict[str, Any] = {"source": _source(run, source), "parts": parts, "nothing": nothing(run)}
-    values |= {"remarks": remarks}
+    values |= {"remarks": said}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
     page.write(page_file, text)
     _remove(set(before).difference(written))
