@@ -9,14 +9,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lagom.profile_file import SavedConfig, load_config, save_config
     from lagom.search.base import Strategy
     from lagom.timeline.overlap import Overlap, overlap
 
 __version__ = "0.1.0"
-__all__ = ["Overlap", "Strategy", "__version__", "overlap"]
+__all__ = ["Overlap", "SavedConfig", "Strategy", "__version__", "load_config", "overlap", "save_config"]
 
 #: Public name -> the module that defines it.
-_MODULES = {"Strategy": "lagom.search.base", "Overlap": "lagom.timeline.overlap", "overlap": "lagom.timeline.overlap"}
+_MODULES = {
+    "Overlap": "lagom.timeline.overlap",
+    "SavedConfig": "lagom.profile_file",
+    "Strategy": "lagom.search.base",
+    "load_config": "lagom.profile_file",
+    "overlap": "lagom.timeline.overlap",
+    "save_config": "lagom.profile_file",
+}
 
 
 def __getattr__(name: str) -> Any:

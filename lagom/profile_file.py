@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,81 @@ class Section:
         yield "end"
 
 
+@dataclass(frozen=True, slots=True)
+class SavedConfig:
+    """The configs that a tuning run found, as its run file holds them: ready to be replayed without a controller.
+
+    Attributes
+    ----------
+    fingerprint : Fingerprint
+        The jobs it is valid for: NCCL version, ranks, nodes, GPU, peer access; a field that is empty is not compared.
+    sections : tuple of Section
+        One for each communicator: its program with a config for every site, or rules by function and size.
+    environment : dict of str to str
+        Variables that the job must be started with.
+    evidence : tuple of dict
+        How the configs were found, one JSON object a communicator; sizes in bytes, times in ns.
+    """
+
+    fingerprint: Fingerprint
+    sections: tuple[Section, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    evidence: tuple[dict[str, Any], ...] = ()
+
+
+def load_config(path: str | os.PathLike[str]) -> SavedConfig:
+    """Read a saved config with the code that replays it.
+
+    Parameters
+    ----------
+    path : path
+        The file that a tuning run wrote into its log folder.
+
+    Returns
+    -------
+    SavedConfig
+        When an iteration was seen and how long it took is not saved: those fields of a section's program are 0.
+
+    Raises
+    ------
+    BadProfile
+        The plugin could not read the file; the message has the reason and the line.
+    """
+    with _loaded(Path(path)) as profile:
+        needs = (profile.environment[index] for index in range(profile.environment_count))
+        return SavedConfig(
+            _read_fingerprint(profile.fingerprint),
+            tuple(_read_section(profile.sections[index]) for index in range(profile.section_count)),
+            {_text(entry.name): _text(entry.value) for entry in needs},
+            tuple(read_evidence(Path(path))),
+        )
+
+
+def save_config(config: SavedConfig, path: str | os.PathLike[str], *, remark: str = "") -> None:
+    """Write a saved config in one step: no reader sees an incomplete file.
+
+    Parameters
+    ----------
+    config : SavedConfig
+        What :func:`load_config` gives back.
+    path : path
+        The file; one that exists is replaced.
+    remark : str, optional
+        Comment lines for people.
+
+    Raises
+    ------
+    lagom.environment.BadEnvironment
+        ``config.environment`` has a variable that no saved config may ask for.
+    OSError
+        The file cannot be written.
+    """
+    write_profile(
+        Path(path), config.fingerprint, config.sections, remark,
+        environment=config.environment, evidence=config.evidence,
+    )  # fmt: skip
+
+
 def write_profile(
     path: Path,
     fingerprint: Fingerprint,
@@ -123,21 +198,9 @@ def read_evidence(path: Path) -> list[dict[str, Any]]:
 
 
 def read_profile(path: Path) -> tuple[Fingerprint, tuple[Section, ...]]:
-    """The fingerprint and every communicator's section; raises :class:`BadProfile` with the reason, and the line.
-
-    A profile does not say when an iteration was seen, or how long it took: those fields of a section's program are 0.
-    """
-    with _loaded(path) as profile:
-        return _read_fingerprint(profile.fingerprint), tuple(
-            _read_section(profile.sections[index]) for index in range(profile.section_count)
-        )
-
-
-def read_environment(path: Path) -> dict[str, str]:
-    """What the profile asks the job to be started with; raises :class:`BadProfile`."""
-    with _loaded(path) as profile:
-        entries = (profile.environment[index] for index in range(profile.environment_count))
-        return {_text(entry.name): _text(entry.value) for entry in entries}
+    """The fingerprint and every communicator's section; raises :class:`BadProfile` with the reason, and the line."""
+    config = load_config(path)
+    return config.fingerprint, config.sections
 
 
 def check_profile(path: Path) -> None:

@@ -200,11 +200,12 @@ def _take_rules(source: str, only: Topology | None) -> Taken:
 
 def _from_profile(path: Path) -> tuple[list[Entry], Picks]:
     from lagom.convert.source import of_sections, picks_beside
-    from lagom.profile_file import read_environment, read_profile
+    from lagom.profile_file import load_config
 
-    for name, value in read_environment(path).items():
+    saved = load_config(path)
+    for name, value in saved.environment.items():
         _say(f"note: the profile was measured with {name}={value}; set it yourself where the file is used")
-    return of_sections(read_profile(path)[1]), picks_beside(path)
+    return of_sections(saved.sections), picks_beside(path)
 
 
 def _find_profile(named: str) -> Path:

@@ -11,7 +11,7 @@ from lagom.doctor.libraries import find_nccl
 from lagom.environment import describe_differences, find_gpu
 from lagom.headroom import VARIABLE as HEADROOM
 from lagom.headroom import parse as parse_headroom
-from lagom.profile_file import Fingerprint, read_environment
+from lagom.profile_file import Fingerprint, load_config
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
 
@@ -39,7 +39,7 @@ def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int |
     if wanted.nccl_version and not here.nccl_version:
         unknown.append("the NCCL it loads")
     refusal = _mismatch(wanted, here, replace_unknown=not here.nccl_version)
-    asked = read_environment(path)
+    asked = load_config(path).environment
     if not parse_headroom(asked.get(HEADROOM, "")):  # which is never set unasked: it costs memory
         settable = [name for name in asked if not environ.get(name)]
         unknown += [f"{name}={asked.pop(name)}, which `lagom run` sets" for name in settable]

@@ -56,9 +56,9 @@ def choose_start(
 
 
 def _environment_of(profile: Path) -> dict[str, str]:
-    from lagom.profile_file import read_environment
+    from lagom.profile_file import load_config
 
-    return read_environment(profile)
+    return load_config(profile).environment
 
 
 def _memory(room: Headroom) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from lagom import environment
 from lagom.bench.store import FILE, read_record
 from lagom.errors import UsageError
 from lagom.journal import RunState
-from lagom.profile_file import read_evidence, write_profile
 from lagom.report.advice import Advice, Advices, Standing, joined
 from lagom.report.advice_from_bench import OWN_LAGOM, advise_from_bench, count_rounds
 from lagom.report.advice_from_log import advise_from_log
@@ -114,19 +113,17 @@ def exports(advices: Advices) -> list[str]:
 def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, str]:
     """A copy of a profile that also asks for the greatest measured gain; returns what it asks for. Raises UsageError
     where it contradicts what the profile asks for already, and where the copy cannot be written."""
-    from lagom.profile_file import read_environment, read_profile
+    from lagom.profile_file import load_config, save_config
 
-    fingerprint, sections = read_profile(profile)
-    before, gained = read_environment(profile), advices.environment()
+    saved, gained = load_config(profile), advices.environment()
+    before = saved.environment
     if clash := [name for name, value in gained.items() if before.get(name, value) != value]:
         raise UsageError(f"{profile} asks for another {', '.join(clash)}; its configs were not measured with this one.")
     wanted = environment.select_known({**before, **gained})
     evidence = "nothing" if advices.exported is None else advices.exported.evidence
     remark = f"environment by lagom report, measured without this profile's configs: {evidence}"
     try:
-        write_profile(
-            out, fingerprint, sections, remark.replace("\n", " "), environment=wanted, evidence=read_evidence(profile)
-        )
+        save_config(replace(saved, environment=wanted), out, remark=remark.replace("\n", " "))
     except OSError as error:
         raise UsageError(f"{out} cannot be written ({error.strerror}); name another file.") from error
     return wanted

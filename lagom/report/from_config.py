@@ -4,34 +4,32 @@ evidence that was written into it."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lagom.doctor.config_fit import fit
 from lagom.format import describe_rule, format_percent, format_version
-from lagom.profile_file import Fingerprint, Section, read_environment, read_evidence, read_profile
+from lagom.profile_file import Fingerprint, Section, load_config
 from lagom.records import STOCK, CommConfig
 from lagom.report.run_model import CommReport, RunReport, SiteReport
 
 
 def build_config_report(path: Path, environ: Mapping[str, str] | None = None) -> RunReport:
     """The report on a profile file; raises BadProfile where the plugin could not read it either."""
-    fingerprint, sections = read_profile(path)
-    evidence = read_evidence(path)
-    wanted = read_environment(path)
-    parts = [_communicator(section, _evidence_of(section, evidence)) for section in sections]
+    saved = load_config(path)
+    parts = [_communicator(section, _evidence_of(section, saved.evidence)) for section in saved.sections]
     return RunReport(
         source=str(path),
         kind="profile",
-        facts=_facts(fingerprint, evidence),
+        facts=_facts(saved.fingerprint, saved.evidence),
         communicators=tuple(parts),
-        environment=wanted,
-        fit=fit(path, fingerprint, os.environ if environ is None else environ),
+        environment=saved.environment,
+        fit=fit(path, saved.fingerprint, os.environ if environ is None else environ),
     )
 
 
-def _facts(fingerprint: Fingerprint, evidence: list[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
+def _facts(fingerprint: Fingerprint, evidence: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
     p2p = {None: "", True: "with GPU peer access", False: "without GPU peer access"}[fingerprint.p2p]
     facts = [
         ("made for NCCL", format_version(fingerprint.nccl_version)),
@@ -44,7 +42,7 @@ def _facts(fingerprint: Fingerprint, evidence: list[dict[str, Any]]) -> tuple[tu
     return tuple((label, value) for label, value in facts if value)
 
 
-def _evidence_of(section: Section, evidence: list[dict[str, Any]]) -> Mapping[str, Any]:
+def _evidence_of(section: Section, evidence: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     for one in evidence:
         if (one.get("ranks"), one.get("ordinal")) == (section.ranks, section.ordinal):
             return one

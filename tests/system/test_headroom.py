@@ -13,7 +13,7 @@ import pytest
 
 from lagom import journal
 from lagom.headroom import Headroom
-from lagom.profile_file import read_environment, read_profile
+from lagom.profile_file import load_config, read_profile
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.agreement import load, unpack
 from lagom.sim.virtual.control import ControllerProcess
@@ -108,7 +108,7 @@ def test_nc_is_searched_above_stock_and_the_profile_asks_for_the_same_start(job:
     start = next(e for e in events(job.folder) if isinstance(e, journal.JobStart))
     assert start.headroom == "32:24"
     profile = job.folder / "profile.lagom"
-    assert read_environment(profile) == ROOM
+    assert load_config(profile).environment == ROOM
     (section,) = read_profile(profile)[1]
     assert section.assignment is not None
     replayed = ran(job, tmp_path / "replay", replace(spec, iterations=80), **ROOM, LAGOM_MODE="replay",

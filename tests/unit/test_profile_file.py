@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import lagom
 from lagom import environment
 from lagom.profile_file import (
     BadProfile,
@@ -130,3 +131,16 @@ def test_a_profile_that_is_no_file_is_named_once(name: str, tmp_path: Path) -> N
 )
 def test_a_rule_as_text_is_the_rule(rule: Rule) -> None:
     assert parse_rule(format_rule(rule)) == rule
+
+
+def test_a_saved_config_is_loaded_and_saved_whole(tmp_path: Path) -> None:
+    tuned = cut_into_sites(CallProgram(CALLS, 0, 3, True, 9, 1e6))
+    sections = (Section(16, 2, 0, "fsdp", tuned, Assignment(CONFIGS)), Section(8, 1, 1, "", rules=RULES))
+    made = lagom.SavedConfig(FINGERPRINT, sections, {"NCCL_ALGO": "RING"}, ({"speedup": 1.1},))
+    lagom.save_config(made, tmp_path / "one", remark="a remark")
+    loaded = lagom.load_config(str(tmp_path / "one"))
+    assert (loaded.fingerprint, loaded.environment, loaded.evidence) == (FINGERPRINT, made.environment, made.evidence)
+    lagom.save_config(loaded, str(tmp_path / "two"), remark="a remark")
+    assert (tmp_path / "two").read_text() == (tmp_path / "one").read_text()
+    with pytest.raises(BadProfile):
+        lagom.load_config(tmp_path / "nothing")

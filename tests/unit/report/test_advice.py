@@ -18,7 +18,7 @@ from lagom.cli.main import app
 from lagom.errors import UsageError
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
-from lagom.profile_file import Fingerprint, Section, read_environment, write_profile
+from lagom.profile_file import Fingerprint, Section, load_config, write_profile
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.report import advice_text as output
 from lagom.report.advice import Advice, Advices, Standing, joined
@@ -361,7 +361,7 @@ def test_a_profile_asks_for_the_measured_environment(tmp_path: Path) -> None:
     profile, out = tmp_path / "p", tmp_path / "q"
     write_profile(profile, Fingerprint(), [Section(8, 1, 0)], environment={"NCCL_BUFFSIZE": "8"}, evidence=[{"a": 1}])
     output.write_into_profile(Advices("x", (GAIN, HOPE)), profile, out)
-    assert read_environment(out) == {"NCCL_MAX_P2P_NCHANNELS": "16", "NCCL_BUFFSIZE": "8"}
+    assert load_config(out).environment == {"NCCL_MAX_P2P_NCHANNELS": "16", "NCCL_BUFFSIZE": "8"}
     clash = Advice("a", Standing.GAIN, "1.1×", {"NCCL_BUFFSIZE": "9"})
     with pytest.raises(UsageError, match="another NCCL_BUFFSIZE"):
         output.write_into_profile(Advices("x", (clash,)), profile, tmp_path / "r")

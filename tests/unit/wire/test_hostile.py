@@ -18,7 +18,7 @@ from lagom.profile_file import (
     Fingerprint,
     Section,
     check_profile,
-    read_environment,
+    load_config,
     read_evidence,
     read_profile,
     write_profile,
@@ -112,9 +112,9 @@ def test_a_profile_is_read_whole_or_refused(tmp_path: Path, text: bytes) -> None
     fingerprint, sections = read
     if text.isascii():
         again = tmp_path / "again"
-        write_profile(again, fingerprint, sections, environment=read_environment(path))
+        write_profile(again, fingerprint, sections, environment=load_config(path).environment)
         assert read_profile(again) == (fingerprint, sections)
-        assert read_environment(again) == read_environment(path)
+        assert load_config(again).environment == load_config(path).environment
 
 
 def profile_or_reason(path: Path) -> tuple[Fingerprint, tuple[Section, ...]] | str:
