@@ -3,8 +3,9 @@
 #define LAGOM_CALL_RECORDER_H
 
 #include "protocol/lagom_atomic.h"
+#include "tuner_plugin/comm_context.h"
 #include "tuner_plugin/cost_table.h"
-#include "tuner_plugin/decide.h"
+#include "tuner_plugin/nccl_abi.h"
 
 void lagom_record_call(struct lagom_comm_context *comm, uint32_t capture, const struct lagom_call *call,
                        const struct lagom_decision *decision, const struct lagom_pick *stock, uint8_t flags);

@@ -43,14 +43,4 @@ struct lagom_comm_context {
     struct lagom_agreement agreement;
 };
 
-/* What tuner init said, whatever its version. */
-struct lagom_init_info {
-    void **context_place;
-    uint64_t comm_id;
-    bool comm_id_known;
-    uint32_t ranks;
-    uint32_t nodes;
-    uint32_t tuner_api;
-};
-
 #endif

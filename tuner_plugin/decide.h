@@ -6,20 +6,8 @@
 #ifndef LAGOM_DECIDE_H
 #define LAGOM_DECIDE_H
 
-#include <stddef.h>
-
 #include "tuner_plugin/comm_context.h"
-
-struct lagom_call {
-    int function;
-    size_t bytes;
-    int pipe_ops;
-    float **costs; /* flat float[algorithms][protocols] */
-    int algorithms;
-    int protocols;
-    int registered;
-    int *channels;
-};
+#include "tuner_plugin/nccl_abi.h"
 
 void lagom_decide(struct lagom_comm_context *comm, const struct lagom_call *call);
 

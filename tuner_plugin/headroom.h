@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tuner_plugin/decide.h"
+#include "tuner_plugin/nccl_abi.h"
 
 struct lagom_pick;
 

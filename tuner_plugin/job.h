@@ -9,7 +9,6 @@
 #include "profile/profile_text.h"
 #include "shm/region.h"
 #include "tuner_plugin/caller.h"
-#include "tuner_plugin/comm_context.h"
 #include "tuner_plugin/nccl_abi.h"
 #include "tuner_plugin/settings.h"
 

@@ -231,4 +231,39 @@ struct nccl_profiler_v7 {
 /* ncclGetVersion of the public API: 23007 is 2.30.7. */
 typedef int (*nccl_get_version_function)(int *version);
 
+/* ---- The same for every version --------------------------------------------------------------------------------- */
+
+/* What tuner init tells. */
+struct lagom_init_info {
+    void **context_place;
+    uint64_t comm_id;
+    bool comm_id_known;
+    uint32_t ranks;
+    uint32_t nodes;
+    uint32_t tuner_api;
+};
+
+/* One getCollInfo from v3 on. */
+struct lagom_call {
+    int function;
+    size_t bytes;
+    int pipe_ops;
+    float **costs; /* flat float[algorithms][protocols] */
+    int algorithms;
+    int protocols;
+    int registered;
+    int *channels;
+};
+
+/* What profiler init tells. */
+struct lagom_profiler_init_info {
+    uint32_t api;
+    uint64_t comm_id;
+    int *mask;
+    const char *name;
+    int nodes;
+    int ranks;
+    int rank;
+};
+
 #endif

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tuner_plugin/comm_context.h"
+#include "protocol/lagom_protocol.h"
 #include "tuner_plugin/nccl_abi.h"
 
 #define LAGOM_VERSION "0.1.0"
@@ -18,6 +18,7 @@
 /* Tuner init of one communicator: leaves its context, or NULL = NCCL goes on without us. With head-room a communicator
  * that is not joined gets a passthrough context (headroom.h) instead: every rank must go on with stock's channels. */
 void lagom_plugin_enter(const struct lagom_init_info *info, nccl_log_function log, const void *return_address);
+struct lagom_comm_context;
 void lagom_plugin_leave(struct lagom_comm_context *comm);
 
 /* Whether the profiler half may hand out contexts: not in LAGOM_MODE=off, not in a forked child. */

@@ -29,16 +29,6 @@ struct lagom_profiled {
     char name[LAGOM_NAME_BYTES]; /* process-group name; empty = none */
 };
 
-struct lagom_profiler_init_info {
-    uint32_t api;
-    uint64_t comm_id;
-    int *mask;
-    const char *name;
-    int nodes;
-    int ranks;
-    int rank;
-};
-
 /* NULL when the table is full: NCCL then sends this communicator's events with a NULL context. */
 struct lagom_profiled *lagom_profiler_init(const struct lagom_profiler_init_info *info);
 void lagom_profiler_finalize(struct lagom_profiled *profiled);

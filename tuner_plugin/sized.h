@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "protocol/lagom_protocol.h"
-#include "tuner_plugin/decide.h"
+#include "tuner_plugin/nccl_abi.h"
 
 /* The context of a tuned communicator begins with its region; any other begins with NULL and says what it is. */
 #define LAGOM_SIZED_MARK 0x53495a45u
