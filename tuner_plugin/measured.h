@@ -19,6 +19,8 @@
 struct lagom_measured {
     struct lagom_kernel_span span;
     uint64_t called_ns; /* CLOCK_MONOTONIC, before it was launched; 0 = not known */
+    struct lagom_region *region; /* where the span goes; mapped for good, whatever becomes of the communicator */
+    uint32_t process;            /* this one's entry there */
 };
 
 /* For a launched collective with span.channels channels. NULL when no place is free. `of` is what will be pushed, less

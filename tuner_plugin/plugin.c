@@ -11,7 +11,6 @@
 #include "tuner_plugin/log.h"
 #include "tuner_plugin/comm_create.h"
 #include "tuner_plugin/sized.h"
-#include "tuner_plugin/spans.h"
 #include "tuner_plugin/capture_client.h"
 
 #define SIZES_REMEMBERED 32u
@@ -272,19 +271,6 @@ void lagom_plugin_leave(struct lagom_comm_context *comm)
     }
     unlock();
     lagom_log_flush();
-}
-
-void lagom_plugin_push_span(const struct lagom_kernel_span *span)
-{
-    lagom_span_push(plugin.job.mapping.region, plugin.job.mapping.process, span);
-}
-
-void lagom_plugin_refute_times(uint32_t slot)
-{
-    struct lagom_slot *ours = &plugin.job.mapping.region->slots[slot];
-    if (lagom_load_relaxed(&ours->process) == plugin.job.mapping.process) { /* still: events come late */
-        lagom_store_relaxed(&ours->times_refuted, (uint64_t)1);
-    }
 }
 
 /* ---- The end ---------------------------------------------------------------------------------------------------- */

@@ -8,9 +8,7 @@
 #define LAGOM_PLUGIN_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
-#include "protocol/lagom_protocol.h"
 #include "tuner_plugin/nccl_abi.h"
 
 #define LAGOM_VERSION "0.1.0"
@@ -26,11 +24,5 @@ bool lagom_plugin_wanted(void);
 
 /* True in a child of fork: NCCL does not work there either, and the parent's memory is not ours. */
 extern bool lagom_plugin_inert;
-
-/* A finished kernel, from any thread. */
-void lagom_plugin_push_span(const struct lagom_kernel_span *span);
-
-/* The controller learns that NCCL's times of this communicator's kernels are not theirs. */
-void lagom_plugin_refute_times(uint32_t slot);
 
 #endif

@@ -8,7 +8,6 @@
 #include "tuner_plugin/gpu_times.h"
 #include "tuner_plugin/measured.h"
 #include "tuner_plugin/comm_context.h"
-#include "tuner_plugin/plugin.h"
 #include "tuner_plugin/spans.h"
 #include "tuner_plugin/capture_client.h"
 #include "tuner_plugin/event_words.h"
@@ -130,7 +129,10 @@ static struct lagom_measured describe(struct lagom_comm_context *comm, const str
         .sequence = (uint32_t)coll->sequence,
         .untold = lagom_gpu_times_refuted(comm->slot_index),
     };
-    return (struct lagom_measured){.span = span, .called_ns = comm->simulated_clock ? 0 : called_ns};
+    return (struct lagom_measured){.span = span,
+                                   .called_ns = comm->simulated_clock ? 0 : called_ns,
+                                   .region = comm->region,
+                                   .process = comm->process_index};
 }
 
 /* Launches come from several threads: not the context's own clock. */
@@ -191,6 +193,15 @@ static void *channel_started(void *collective, uint64_t gpu_ns)
     return lagom_measured_channel_started(collective, gpu_ns);
 }
 
+/* The controller learns that NCCL's times of this communicator's kernels are not theirs. */
+static void refute_times(const struct lagom_measured *of)
+{
+    struct lagom_slot *slot = &of->region->slots[of->span.slot];
+    if (lagom_load_relaxed(&slot->process) == of->process) { /* the slot may be another process's by now */
+        lagom_store_relaxed(&slot->times_refuted, (uint64_t)1);
+    }
+}
+
 static void channel_stopped(void *channel, uint64_t gpu_ns)
 {
     struct lagom_measured of;
@@ -200,9 +211,9 @@ static void channel_stopped(void *channel, uint64_t gpu_ns)
     }
     if (lagom_gpu_times_hold(of.span.slot, of.span.start_ns, of.called_ns)) {
         lagom_capture_client_ran(&of.span);
-        lagom_plugin_push_span(&of.span);
+        lagom_span_push(of.region, of.process, &of.span);
     } else if (lagom_gpu_times_refuted(of.span.slot)) {
-        lagom_plugin_refute_times(of.span.slot);
+        refute_times(&of);
     }
 }
 
