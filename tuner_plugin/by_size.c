@@ -7,7 +7,7 @@
 #include "shm/job_key.h"
 #include "shm/node_rules.h"
 #include "tuner_plugin/log.h"
-#include "tuner_plugin/size_rules.h"
+#include "tuner_plugin/static_rules.h"
 
 static const char *variable(const char *name)
 {
@@ -25,7 +25,7 @@ static bool refuse(char *reason, size_t room, const char *text)
 static bool read_rules(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     const char *pins = variable("LAGOM_SET");
-    job->size_rules = (struct lagom_node_rules){0};
+    job->static_rules = (struct lagom_node_rules){0};
     if (job->settings.mode != LAGOM_MODE_REPLAY) {
         return refuse(reason, room,
                       "NCCL before 2.27 does not tell communicators apart, so nothing can be tuned here; size rules can "
@@ -33,9 +33,9 @@ static bool read_rules(struct lagom_job *job, const struct lagom_init_info *info
     }
     if (job->settings.profile[0] != '\0') {
         return lagom_job_load_profile(job, info, reason, room) == NULL &&
-               lagom_size_rules_of_profile(&job->profile, &job->size_rules, reason, room);
+               lagom_static_rules_from_profile(&job->profile, &job->static_rules, reason, room);
     }
-    return pins != NULL ? lagom_size_rules_of_text(pins, &job->size_rules, reason, room)
+    return pins != NULL ? lagom_static_rules_from_text(pins, &job->static_rules, reason, room)
                         : refuse(reason, room, "LAGOM_MODE=replay, but neither LAGOM_PROFILE nor LAGOM_SET is set.");
 }
 
@@ -52,7 +52,7 @@ static const char *withheld_rules(uint32_t withheld)
 static void restrict_rules(struct lagom_job *job, const struct lagom_init_info *info)
 {
     bool user_chooses = variable("NCCL_ALGO") != NULL || variable("NCCL_PROTO") != NULL;
-    uint32_t withheld = lagom_size_rules_restrict(&job->size_rules, info->tuner_api, user_chooses);
+    uint32_t withheld = lagom_static_rules_restrict(&job->static_rules, info->tuner_api, user_chooses);
     if (withheld == 0) {
         return;
     }
@@ -69,13 +69,13 @@ static void say_what_holds(struct lagom_job *job, enum lagom_node_rules_result r
     switch (result) {
     case LAGOM_NODE_RULES_REPLACED:
         lagom_job_remark(job, "another process of this node had read %u other size rules before; those hold here too.",
-                         job->size_rules.rule_count);
+                         job->static_rules.rule_count);
         break;
     case LAGOM_NODE_RULES_ALONE:
         lagom_job_remark(job, "the size rules could not be compared with those of the other ranks of this node.");
         break;
     case LAGOM_NODE_RULES_MADE:
-        lagom_say("replaying %u size rules from the first call on", job->size_rules.rule_count);
+        lagom_say("replaying %u size rules from the first call on", job->static_rules.rule_count);
         break;
     case LAGOM_NODE_RULES_SAME: break;
     }
@@ -98,10 +98,10 @@ enum lagom_standing lagom_by_size_join(struct lagom_job *job, const struct lagom
     lagom_job_join_region(job, info, unused, sizeof(unused));
     bool has_rules = read_rules(job, info, reason, sizeof(reason));
     restrict_rules(job, info);
-    enum lagom_node_rules_result result = lagom_node_rules_settle(&job->mapping, &job->size_rules);
-    if (job->size_rules.rule_count == 0) {
+    enum lagom_node_rules_result result = lagom_node_rules_settle(&job->mapping, &job->static_rules);
+    if (job->static_rules.rule_count == 0) {
         return fall_back(job, has_rules ? "another process of this node had read none before." : reason);
     }
     say_what_holds(job, result);
-    return LAGOM_BY_SIZE;
+    return LAGOM_STATIC_RULES;
 }

@@ -5,7 +5,7 @@
 
 #include "tuner_plugin/job.h"
 
-/* LAGOM_BY_SIZE with job->size_rules, or LAGOM_FALLBACK. */
+/* LAGOM_STATIC_RULES with job->size_rules, or LAGOM_FALLBACK. */
 enum lagom_standing lagom_by_size_join(struct lagom_job *job, const struct lagom_init_info *info);
 
 #endif

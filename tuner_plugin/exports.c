@@ -7,7 +7,7 @@
 #include "tuner_plugin/nccl_abi.h"
 #include "tuner_plugin/plugin.h"
 #include "tuner_plugin/profiler.h"
-#include "tuner_plugin/sized.h"
+#include "tuner_plugin/static_rules.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define NAME "lagom"
@@ -103,8 +103,8 @@ static int get_coll_info_v2(void *context, int function, size_t bytes, int coll_
 {
     (void)nvls;
     (void)pipe_ops;
-    if (context != NULL && !inert() && lagom_is_sized(context)) {
-        lagom_sized_answer(context, function, bytes, coll_net != 0, algorithm, protocol, channels);
+    if (context != NULL && !inert() && lagom_is_static_comm(context)) {
+        lagom_static_comm_decide_v2(context, function, bytes, coll_net != 0, algorithm, protocol, channels);
     }
     return NCCL_SUCCESS;
 }
@@ -113,12 +113,12 @@ static int get_coll_info_v2(void *context, int function, size_t bytes, int coll_
 static int get_coll_info_v4(void *context, int function, size_t bytes, int pipe_ops, float **costs, int algorithms,
                             int protocols, int registered, int *channels)
 {
-    if (context == NULL || inert() || !lagom_is_sized(context)) {
+    if (context == NULL || inert() || !lagom_is_static_comm(context)) {
         return get_coll_info(context, function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
     }
     const struct lagom_call call =
         call_of(function, bytes, pipe_ops, costs, algorithms, protocols, registered, channels);
-    lagom_sized_decide(context, &call);
+    lagom_static_comm_decide(context, &call);
     return NCCL_SUCCESS;
 }
 
@@ -130,7 +130,7 @@ static int get_coll_info_v3(void *context, int function, size_t bytes, int pipe_
 
 static int leave_v4(void *context)
 {
-    if (context == NULL || !lagom_is_sized(context)) {
+    if (context == NULL || !lagom_is_static_comm(context)) {
         return leave(context);
     }
     if (!inert()) {

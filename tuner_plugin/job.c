@@ -13,7 +13,7 @@
 #include "tuner_plugin/hardware.h"
 #include "tuner_plugin/log.h"
 #include "tuner_plugin/profiler.h"
-#include "tuner_plugin/size_rules.h"
+#include "tuner_plugin/static_rules.h"
 #include "tuner_plugin/spawn.h"
 
 /* ---- Saying things ---------------------------------------------------------------------------------------------- */
@@ -212,7 +212,7 @@ enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_ini
         return LAGOM_FALLBACK;
     }
     lagom_caller_find(&job->caller, log, return_address);
-    if (!info->comm_id_known && lagom_sizes_only(job->caller.version)) {
+    if (!info->comm_id_known && lagom_has_static_rules_only(job->caller.version)) {
         return lagom_by_size_join(job, info);
     }
     if (!join_region(job, info) || !choose_between_replay_and_tune(job, info)) {

@@ -16,7 +16,7 @@ enum lagom_standing {
     LAGOM_NOT_YET = 0,  /* no communicator yet */
     LAGOM_FALLBACK = 1, /* NCCL goes on stock, for good; why was said */
     LAGOM_JOINED = 2,
-    LAGOM_BY_SIZE = 3, /* an NCCL that tells no ids: job.size_rules decide (size_rules.h) */
+    LAGOM_STATIC_RULES = 3, /* an NCCL that tells no ids: job.static_rules decide (static_rules.h) */
 };
 
 struct lagom_job {
@@ -24,7 +24,7 @@ struct lagom_job {
     struct lagom_mapping mapping; /* region NULL = not joined */
     struct lagom_caller caller;
     struct lagom_profile profile;
-    struct lagom_node_rules size_rules; /* LAGOM_BY_SIZE: the node's, restricted to what can be done here */
+    struct lagom_node_rules static_rules; /* LAGOM_STATIC_RULES: the node's, restricted to what can be done here */
     bool replaying;          /* the profile fits: it decides, not a controller */
     bool started_controller; /* by this process */
     char folder[PATH_MAX];   /* of the log */

@@ -10,7 +10,7 @@
 #include "tuner_plugin/job.h"
 #include "tuner_plugin/log.h"
 #include "tuner_plugin/comm_create.h"
-#include "tuner_plugin/sized.h"
+#include "tuner_plugin/static_rules.h"
 #include "tuner_plugin/capture_client.h"
 
 #define SIZES_REMEMBERED 32u
@@ -229,8 +229,8 @@ static void *enter(const struct lagom_init_info *said, nccl_log_function log, co
             say_loaded(&info, profiled);
         }
     }
-    if (plugin.standing == LAGOM_BY_SIZE && !info.comm_id_known) {
-        return lagom_sized_make(&plugin.job.size_rules, info.ranks, info.nodes);
+    if (plugin.standing == LAGOM_STATIC_RULES && !info.comm_id_known) {
+        return lagom_static_comm_create(&plugin.job.static_rules, info.ranks, info.nodes);
     }
     if (plugin.standing != LAGOM_JOINED) {
         return NULL;

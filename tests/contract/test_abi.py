@@ -106,7 +106,7 @@ def test_every_release_that_was_read_has_its_builds(digest: dict[str, Any]) -> N
 
 
 def test_the_plugin_draws_the_line_for_size_rules_where_the_table_does() -> None:
-    header = (ROOT / "tuner_plugin" / "size_rules.h").read_text()
+    header = (ROOT / "tuner_plugin" / "static_rules.h").read_text()
     first, end = (int(number) for number in re.findall(r"#define LAGOM_FIRST_\w+ (\d+)", header))
     rows = [entry.since for entry in TABLE if entry.replay == "size rules"]
     after = next(entry.since for entry in TABLE if entry.since > max(rows))

@@ -7,7 +7,7 @@
 #include "plan/plan.h"
 #include "profile/profile_text.h"
 #include "shm/node_rules.h"
-#include "tuner_plugin/size_rules.h"
+#include "tuner_plugin/static_rules.h"
 
 #define ROOM 160u /* of the sentences: small, so that a long one is cut */
 
@@ -49,7 +49,7 @@ static void expect_sound_sizes(struct lagom_node_rules *rules, bool read, const 
         expect_sentence(reason);
         EXPECT(rules->rule_count == 0);
     }
-    lagom_size_rules_restrict(rules, 2, false);
+    lagom_static_rules_restrict(rules, 2, false);
     EXPECT(lagom_node_rules_are_sound(rules));
     const struct lagom_config config = lagom_node_rules_find(rules, 8, LAGOM_ALL_GATHER, 1u << 20);
     EXPECT(lagom_config_is_sound(&config) && config.threads == 0 && config.chunk_bytes == 0);
@@ -63,7 +63,7 @@ static void read_profile(const uint8_t *data, size_t size)
         struct lagom_node_rules sizes;
         expect_sound(&profile);
         compare(&profile.fingerprint);
-        bool read = lagom_size_rules_of_profile(&profile, &sizes, error, sizeof(error));
+        bool read = lagom_static_rules_from_profile(&profile, &sizes, error, sizeof(error));
         expect_sound_sizes(&sizes, read, error);
     } else {
         expect_sentence(error);
@@ -90,7 +90,7 @@ static void read_rule(const uint8_t *data, size_t size)
         EXPECT(memcmp(&rule, &before, sizeof(rule)) == 0);
     }
     struct lagom_node_rules sizes;
-    bool read = lagom_size_rules_of_text(line, &sizes, error, sizeof(error));
+    bool read = lagom_static_rules_from_text(line, &sizes, error, sizeof(error));
     expect_sound_sizes(&sizes, read, error);
     free(line);
 }

@@ -1,10 +1,10 @@
-/* plugin_sizes.c - NCCL 2.21 to 2.26, where no id is told: size rules from the first call on, one reading a node, and
+/* plugin_static_rules.c - NCCL 2.21 to 2.26, where no id is told: size rules from the first call on, one reading a node, and
  * not a byte where no rule speaks, nobody asked, or the release is another. */
 #include <stddef.h>
 
 #include "shm/node_rules.h"
 #include "tests/native/plugin_harness.h"
-#include "tuner_plugin/size_rules.h"
+#include "tuner_plugin/static_rules.h"
 
 static int version;
 __attribute__((visibility("default"))) int ncclGetVersion(int *out)
@@ -341,7 +341,7 @@ static bool of_profile(const char *text, struct lagom_node_rules *out, char *rea
 {
     struct lagom_profile profile;
     CHECK(lagom_profile_parse(text, strlen(text), &profile, reason, room) == 0);
-    bool good = lagom_size_rules_of_profile(&profile, out, reason, room);
+    bool good = lagom_static_rules_from_profile(&profile, out, reason, room);
     lagom_profile_free(&profile);
     return good;
 }
@@ -381,9 +381,9 @@ static void chunk_and_threads_are_left_out(void)
 {
     struct lagom_node_rules rules;
     char reason[256];
-    CHECK(lagom_size_rules_of_text("any:any:nc=2,chunk=512K,nt=256", &rules, reason, sizeof(reason)));
-    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 4, false), LAGOM_WITHHELD_KNOBS);
-    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 4, false), 0);
+    CHECK(lagom_static_rules_from_text("any:any:nc=2,chunk=512K,nt=256", &rules, reason, sizeof(reason)));
+    CHECK_EQUAL(lagom_static_rules_restrict(&rules, 4, false), LAGOM_WITHHELD_KNOBS);
+    CHECK_EQUAL(lagom_static_rules_restrict(&rules, 4, false), 0);
     struct lagom_config left_over = lagom_node_rules_find(&rules, 8, LAGOM_REDUCE, 5);
     CHECK(left_over.channels == 2 && left_over.chunk_bytes == 0 && left_over.threads == 0);
 }
@@ -395,13 +395,13 @@ static void who_withholds_an_algorithm_is_told(void)
     static const char *const rare = "any:any:algo=nvls,proto=simple";
     struct lagom_node_rules rules;
     char reason[256];
-    CHECK(lagom_size_rules_of_text(plain, &rules, reason, sizeof(reason)));
-    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 3, true), 0);
-    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 2, false), 0);
-    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 2, true), LAGOM_WITHHELD_BY_USER);
+    CHECK(lagom_static_rules_from_text(plain, &rules, reason, sizeof(reason)));
+    CHECK_EQUAL(lagom_static_rules_restrict(&rules, 3, true), 0);
+    CHECK_EQUAL(lagom_static_rules_restrict(&rules, 2, false), 0);
+    CHECK_EQUAL(lagom_static_rules_restrict(&rules, 2, true), LAGOM_WITHHELD_BY_USER);
     CHECK_EQUAL(lagom_node_rules_find(&rules, 8, LAGOM_ALL_REDUCE, 5).channels, 0);
-    CHECK(lagom_size_rules_of_text(rare, &rules, reason, sizeof(reason)));
-    CHECK_EQUAL(lagom_size_rules_restrict(&rules, 2, false), LAGOM_WITHHELD_BY_NCCL);
+    CHECK(lagom_static_rules_from_text(rare, &rules, reason, sizeof(reason)));
+    CHECK_EQUAL(lagom_static_rules_restrict(&rules, 2, false), LAGOM_WITHHELD_BY_NCCL);
 }
 
 static void long_texts_are_refused(void)
@@ -412,12 +412,12 @@ static void long_texts_are_refused(void)
     for (int i = 0; i < 33; i++) {
         strcat(text, "any:any:nc=2;");
     }
-    CHECK(!lagom_size_rules_of_text(text, &rules, reason, sizeof(reason)) && rules.rule_count == 0);
+    CHECK(!lagom_static_rules_from_text(text, &rules, reason, sizeof(reason)) && rules.rule_count == 0);
     memset(text, 'x', 300);
     text[300] = '\0';
-    CHECK(!lagom_size_rules_of_text(text, &rules, reason, sizeof(reason)));
-    CHECK(!lagom_size_rules_of_text(" ; # nothing\n ;", &rules, reason, sizeof(reason)));
-    CHECK(!lagom_size_rules_of_text("", &rules, reason, sizeof(reason)));
+    CHECK(!lagom_static_rules_from_text(text, &rules, reason, sizeof(reason)));
+    CHECK(!lagom_static_rules_from_text(" ; # nothing\n ;", &rules, reason, sizeof(reason)));
+    CHECK(!lagom_static_rules_from_text("", &rules, reason, sizeof(reason)));
 }
 
 /* Bits of rules in any order, of any length: refused with a reason, or rules that could be in a plan. */
@@ -434,7 +434,7 @@ static void any_text_is_survived(void)
             strcat(text, bits[state % (sizeof(bits) / sizeof(bits[0]))]);
         }
         struct lagom_node_rules rules;
-        bool read = lagom_size_rules_of_text(text, &rules, reason, sizeof(reason));
+        bool read = lagom_static_rules_from_text(text, &rules, reason, sizeof(reason));
         CHECK(read == (rules.rule_count > 0) && lagom_node_rules_are_sound(&rules));
         CHECK(read || reason[0] != '\0');
         good += read;

@@ -1,10 +1,13 @@
-#include "tuner_plugin/size_rules.h"
+#include "tuner_plugin/static_rules.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan/choose.h"
+#include "shm/node_rules.h"
 #include "tuner_plugin/apply.h"
+#include "tuner_plugin/headroom.h"
 
 #define RULE_TEXT 256
 
@@ -47,8 +50,8 @@ static bool add_section(struct lagom_node_rules *out, const struct lagom_profile
     return true;
 }
 
-bool lagom_size_rules_of_profile(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
-                                 size_t room)
+bool lagom_static_rules_from_profile(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
+                                     size_t room)
 {
     *out = (struct lagom_node_rules){0};
     for (uint32_t i = 0; i < profile->section_count; i++) {
@@ -96,7 +99,7 @@ static bool next_rule(const char **text, char rule[RULE_TEXT], bool *too_long)
     return true;
 }
 
-bool lagom_size_rules_of_text(const char *text, struct lagom_node_rules *out, char *reason, size_t room)
+bool lagom_static_rules_from_text(const char *text, struct lagom_node_rules *out, char *reason, size_t room)
 {
     char rule[RULE_TEXT], error[RULE_TEXT];
     bool too_long;
@@ -141,7 +144,7 @@ static uint32_t algorithm_withheld(const struct lagom_rule *rule, uint32_t tuner
     return offered ? 0 : LAGOM_WITHHELD_BY_NCCL;
 }
 
-uint32_t lagom_size_rules_restrict(struct lagom_node_rules *rules, uint32_t tuner_api, bool user_chooses_algorithm)
+uint32_t lagom_static_rules_restrict(struct lagom_node_rules *rules, uint32_t tuner_api, bool user_chooses_algorithm)
 {
     uint32_t withheld = 0;
     for (uint32_t i = 0; i < rules->rule_count; i++) {
@@ -157,4 +160,83 @@ uint32_t lagom_size_rules_restrict(struct lagom_node_rules *rules, uint32_t tune
         rules->rules[i].candidate = *config;
     }
     return withheld;
+}
+
+/* ---- A communicator that goes by them ---------------------------------------------------------------------------- */
+
+static bool speaks_for(const struct lagom_node_rules *rules, uint32_t ranks)
+{
+    for (uint32_t i = 0; i < rules->rule_count; i++) {
+        if (rules->rank_counts[i] == 0 || rules->rank_counts[i] == ranks) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct lagom_static_comm *lagom_static_comm_create(const struct lagom_node_rules *rules, uint32_t ranks, uint32_t nodes)
+{
+    struct lagom_static_comm *comm = nodes == 1 && speaks_for(rules, ranks) ? malloc(sizeof(*comm)) : NULL;
+    if (comm != NULL) {
+        *comm = (struct lagom_static_comm){.mark = LAGOM_STATIC_COMM_MARK, .ranks = ranks, .rules = rules};
+    }
+    return comm;
+}
+
+static struct lagom_config find(const struct lagom_static_comm *comm, int function, size_t bytes)
+{
+    return lagom_node_rules_find(comm->rules, comm->ranks, (uint32_t)function, bytes);
+}
+
+static bool is_known(int function)
+{
+    return function >= 0 && function < LAGOM_FUNCTIONS;
+}
+
+/* The pick NCCL will take; channels are set where the rule names them and NCCL bounds them. */
+static struct lagom_pick carry_out(const struct lagom_cost_table *table, const struct lagom_pick *stock,
+                                   struct lagom_config *config, int *channels)
+{
+    struct lagom_pick pick = lagom_pick_for(table, stock, config);
+    if (pick.index < 0) {
+        *config = LAGOM_CONFIG_STOCK;
+        return *stock;
+    }
+    lagom_apply_algorithm(table, stock, &pick, config);
+    lagom_apply_channels(channels, pick.algorithm, 1, config);
+    return pick;
+}
+
+void lagom_static_comm_decide(const struct lagom_static_comm *comm, const struct lagom_call *call)
+{
+    struct lagom_cost_table table;
+    if (!is_known(call->function) || call->channels == NULL ||
+        !lagom_cost_table_open(&table, call->costs, call->algorithms, call->protocols)) {
+        return;
+    }
+    struct lagom_pick stock = lagom_cost_table_stock(&table);
+    if (stock.index < 0) {
+        return;
+    }
+    struct lagom_config config = find(comm, call->function, call->bytes);
+    struct lagom_pick pick = carry_out(&table, &stock, &config, call->channels);
+    if (config.channels == 0) {
+        lagom_headroom_keep_stock(call, &pick, comm->ranks);
+    }
+}
+
+void lagom_static_comm_decide_v2(const struct lagom_static_comm *comm, int function, size_t bytes, bool coll_net,
+                                 int *algorithm, int *protocol, int *channels)
+{
+    if (!is_known(function) || coll_net || algorithm == NULL || protocol == NULL || channels == NULL) {
+        return;
+    }
+    struct lagom_config config = find(comm, function, bytes);
+    if (lagom_config_names_algorithm(&config)) {
+        *algorithm = config.algorithm;
+        *protocol = config.protocol;
+    }
+    if (config.channels != 0) {
+        *channels = config.channels;
+    }
 }
