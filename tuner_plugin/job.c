@@ -8,7 +8,7 @@
 
 #include "protocol/lagom_atomic.h"
 #include "shm/job_key.h"
-#include "tuner_plugin/by_size.h"
+#include "shm/node_rules.h"
 #include "tuner_plugin/folder.h"
 #include "tuner_plugin/hardware.h"
 #include "tuner_plugin/log.h"
@@ -72,7 +72,7 @@ static void describe_process(struct lagom_job *job, const struct lagom_init_info
     lagom_store_release(&process->knobs, knobs_of(info));
 }
 
-bool lagom_job_join_region(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
+static bool find_region(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     char key[LAGOM_PATH_BYTES];
     lagom_job_key(key, info->comm_id);
@@ -91,11 +91,11 @@ bool lagom_job_join_region(struct lagom_job *job, const struct lagom_init_info *
 static bool join_region(struct lagom_job *job, const struct lagom_init_info *info)
 {
     char reason[LAGOM_PATH_BYTES];
-    if (lagom_job_join_region(job, info, reason, sizeof(reason))) {
-        return true;
+    bool joined = find_region(job, info, reason, sizeof(reason));
+    if (!joined) {
+        lagom_job_remark(job, "no tuning here, NCCL runs stock: %s", reason);
     }
-    lagom_job_remark(job, "no tuning here, NCCL runs stock: %s", reason);
-    return false;
+    return joined;
 }
 
 /* ---- Replay ----------------------------------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ static void fingerprint_here(const struct lagom_job *job, const struct lagom_ini
     lagom_gpu_name(here->gpu);
 }
 
-const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
+static const char *load_profile(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     struct lagom_fingerprint here;
     if (lagom_profile_load(job->settings.profile, &job->profile, reason, room) != 0) {
@@ -151,12 +151,75 @@ static bool choose_between_replay_and_tune(struct lagom_job *job, const struct l
         return true;
     }
     const char *why = job->settings.profile[0] == '\0' ? "LAGOM_MODE=replay, but LAGOM_PROFILE names no file."
-                                                       : lagom_job_load_profile(job, info, reason, sizeof(reason));
+                                                       : load_profile(job, info, reason, sizeof(reason));
     job->replaying = why == NULL;
     if (why != NULL) {
         lagom_job_remark(job, "profile not replayed, NCCL %s: %s", instead_of_replay(job, info, must), why);
     }
     return job->replaying || !must;
+}
+
+/* ---- Size rules, before NCCL 2.27 ------------------------------------------------------------------------------- */
+
+/* What this process has read; false = no rules, and why. */
+static bool read_rules(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
+{
+    job->static_rules = (struct lagom_node_rules){0};
+    if (job->settings.mode != LAGOM_MODE_REPLAY) {
+        snprintf(reason, room, "%s",
+                 "NCCL before 2.27 does not tell communicators apart, so nothing can be tuned here; size rules can "
+                 "be replayed: LAGOM_MODE=replay with LAGOM_PROFILE or LAGOM_SET.");
+        return false;
+    }
+    bool has_profile = job->settings.profile[0] != '\0';
+    if (has_profile && load_profile(job, info, reason, room) != NULL) {
+        return false;
+    }
+    return lagom_static_rules_read(has_profile ? &job->profile : NULL, &job->static_rules, reason, room);
+}
+
+static void say_what_holds(struct lagom_job *job, enum lagom_node_rules_result result)
+{
+    switch (result) {
+    case LAGOM_NODE_RULES_REPLACED:
+        lagom_job_remark(job, "another process of this node had read %u other size rules before; those hold here too.",
+                         job->static_rules.rule_count);
+        break;
+    case LAGOM_NODE_RULES_ALONE:
+        lagom_job_remark(job, "the size rules could not be compared with those of the other ranks of this node.");
+        break;
+    case LAGOM_NODE_RULES_MADE:
+        lagom_say("replaying %u size rules from the first call on", job->static_rules.rule_count);
+        break;
+    case LAGOM_NODE_RULES_SAME: break;
+    }
+}
+
+static enum lagom_standing fall_back(struct lagom_job *job, const char *reason)
+{
+    lagom_job_remark(job, "no size rules here, NCCL runs stock: %s", reason);
+    return LAGOM_FALLBACK;
+}
+
+/* A rank that cannot use the region still follows what it has read: the others do, and read the same. Only a job without
+ * a name is left alone as a whole: every rank of it sees that it has none. */
+static enum lagom_standing join_with_static_rules(struct lagom_job *job, const struct lagom_init_info *info)
+{
+    char key[LAGOM_PATH_BYTES], reason[LAGOM_PATH_BYTES], text[LAGOM_PATH_BYTES];
+    if (!lagom_job_key(key, 0)) {
+        return fall_back(job, "the job has no name by which its ranks find each other; set LAGOM_JOB_ID.");
+    }
+    find_region(job, info, text, sizeof(text));
+    bool has_rules = read_rules(job, info, reason, sizeof(reason));
+    if (lagom_static_rules_restrict_here(&job->static_rules, info->tuner_api, text, sizeof(text))) {
+        lagom_job_remark(job, "%s", text);
+    }
+    enum lagom_node_rules_result result = lagom_node_rules_settle(&job->mapping, &job->static_rules);
+    if (job->static_rules.rule_count == 0) {
+        return fall_back(job, has_rules ? "another process of this node had read none before." : reason);
+    }
+    say_what_holds(job, result);
+    return LAGOM_STATIC_RULES;
 }
 
 /* ---- The controller --------------------------------------------------------------------------------------------- */
@@ -213,7 +276,7 @@ enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_ini
     }
     lagom_caller_find(&job->caller, log, return_address);
     if (!info->comm_id_known && lagom_has_static_rules_only(job->caller.version)) {
-        return lagom_by_size_join(job, info);
+        return join_with_static_rules(job, info);
     }
     if (!join_region(job, info) || !choose_between_replay_and_tune(job, info)) {
         return LAGOM_FALLBACK;

@@ -34,12 +34,6 @@ struct lagom_job {
 enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_init_info *info, nccl_log_function log,
                                    const void *return_address);
 
-/* The parts of it. false = stock, with one sentence. */
-bool lagom_job_join_region(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room);
-/* NULL = the profile is loaded and fits; else why not. */
-const char *lagom_job_load_profile(struct lagom_job *job, const struct lagom_init_info *info, char *reason,
-                                   size_t room);
-
 /* Why something is not possible here: kept for doctor and the controller, in NCCL's log, and once a node on stderr. */
 __attribute__((format(printf, 2, 3))) void lagom_job_remark(struct lagom_job *job, const char *format, ...);
 

@@ -122,6 +122,24 @@ bool lagom_static_rules_from_text(const char *text, struct lagom_node_rules *out
     return out->rule_count > 0 || refuse(out, reason, room, "LAGOM_SET holds no rule.");
 }
 
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+bool lagom_static_rules_read(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
+                             size_t room)
+{
+    const char *pins = variable("LAGOM_SET");
+    if (profile != NULL) {
+        return lagom_static_rules_from_profile(profile, out, reason, room);
+    }
+    return pins != NULL
+               ? lagom_static_rules_from_text(pins, out, reason, room)
+               : refuse(out, reason, room, "LAGOM_MODE=replay, but neither LAGOM_PROFILE nor LAGOM_SET is set.");
+}
+
 /* ---- What can be done with them --------------------------------------------------------------------------------- */
 
 bool lagom_always_offered(uint32_t function, int algorithm, int protocol)
@@ -160,6 +178,30 @@ uint32_t lagom_static_rules_restrict(struct lagom_node_rules *rules, uint32_t tu
         rules->rules[i].candidate = *config;
     }
     return withheld;
+}
+
+static const char *withheld_rules(uint32_t withheld)
+{
+    if (withheld & LAGOM_WITHHELD_BY_USER) {
+        return " rules with an algorithm, whole, for NCCL_ALGO or NCCL_PROTO is set;";
+    }
+    return withheld & LAGOM_WITHHELD_BY_NCCL
+               ? " rules with an algorithm but plain ring and tree, whole, for this NCCL does not say what it offers;"
+               : "";
+}
+
+bool lagom_static_rules_restrict_here(struct lagom_node_rules *rules, uint32_t tuner_api, char *text, size_t room)
+{
+    bool user_chooses = variable("NCCL_ALGO") != NULL || variable("NCCL_PROTO") != NULL;
+    uint32_t withheld = lagom_static_rules_restrict(rules, tuner_api, user_chooses);
+    if (withheld == 0) {
+        return false;
+    }
+    snprintf(text, room, "of the size rules, not in force here:%s%s",
+             withheld & LAGOM_WITHHELD_KNOBS ? " chunk and threads, which this NCCL takes from no tuner;" : "",
+             withheld_rules(withheld));
+    text[strlen(text) - 1] = '.';
+    return true;
 }
 
 /* ---- A communicator that goes by them ---------------------------------------------------------------------------- */

@@ -22,7 +22,7 @@ static inline bool lagom_has_static_rules_only(int nccl_version)
     return nccl_version >= LAGOM_FIRST_WITH_CONTEXT && nccl_version < LAGOM_FIRST_WITH_ID;
 }
 
-/* Both: false with one sentence in `reason`, and then *out has no rule.
+/* All three: false with one sentence in `reason`, and then *out has no rule.
  *
  * Of a profile only the `rule` lines count, not its programs: those want to know which communicator they are about. Two
  * sections about communicators of one size must say the same, for nothing tells such communicators apart here. */
@@ -30,6 +30,10 @@ bool lagom_static_rules_from_profile(const struct lagom_profile *profile, struct
                                      size_t room);
 /* The text of LAGOM_SET: `;` or a new line between rules, `#` begins a comment. */
 bool lagom_static_rules_from_text(const char *text, struct lagom_node_rules *out, char *reason, size_t room);
+
+/* What this process has to go by: `profile`, or the text of LAGOM_SET where it is NULL. */
+bool lagom_static_rules_read(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
+                             size_t room);
 
 enum lagom_withheld {
     LAGOM_WITHHELD_KNOBS = 1,   /* chunk or threads */
@@ -41,6 +45,9 @@ enum lagom_withheld {
  * pair every communicator has and the user's NCCL_ALGO and NCCL_PROTO leave the choice. A rule that loses either of
  * these becomes a rule for stock, channels and all: a config is one thing. What was taken out, as enum lagom_withheld. */
 uint32_t lagom_static_rules_restrict(struct lagom_node_rules *rules, uint32_t tuner_api, bool user_chooses_algorithm);
+
+/* The same with this process's NCCL_ALGO and NCCL_PROTO. true = something was taken out, with one sentence in `text`. */
+bool lagom_static_rules_restrict_here(struct lagom_node_rules *rules, uint32_t tuner_api, char *text, size_t room);
 
 /* RING with LL or SIMPLE, and TREE with them for AllReduce: built and compiled for every type on every machine. Tuner v2
  * is not told what NCCL offers, and NCCL 2.21 does not check the answer. */

@@ -72,7 +72,7 @@ AREAS = (
                 "measured.c",
                 "spans.c",
                 "headroom.c",
-                "by_size.c",
+                "static_rules.c",
                 "cost_table.h",
             )
         ),
