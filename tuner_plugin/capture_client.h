@@ -15,7 +15,7 @@ const char *lagom_capture_client_open(struct lagom_region *region, uint32_t proc
 /* The last communicator has gone: ends the thread. */
 void lagom_capture_client_close(void);
 
-/* What the launching threads know; see csrc/timeline/capture_thread.h. */
+/* What the launching threads know; see csrc/timeline/liblagom_timeline.h. */
 void lagom_capture_client_launch_begins(uint32_t slot);
 void lagom_capture_client_launch_ends(void);
 void lagom_capture_client_launched(const struct lagom_kernel_span *collective);

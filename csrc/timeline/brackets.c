@@ -4,7 +4,7 @@
 #include "timeline/clock.h"
 #include "timeline/profiler_conflict.h"
 #include "timeline/launches.h"
-#include "timeline/capture_thread.h"
+#include "timeline/liblagom_timeline.h"
 
 static const struct lagom_cupti *recording; /* atomic */
 static uint64_t serials;

@@ -1,4 +1,4 @@
-/* brackets.h - the notes of the launching threads, as capture_thread.h offers them. */
+/* brackets.h - the notes of the launching threads, as liblagom_timeline.h offers them. */
 #ifndef LAGOM_BRACKETS_H
 #define LAGOM_BRACKETS_H
 

@@ -1,4 +1,4 @@
-#include "timeline/capture_thread.h"
+#include "timeline/liblagom_timeline.h"
 
 #include <pthread.h>
 #include <signal.h>

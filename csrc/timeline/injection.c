@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "timeline/cupti_loader.h"
-#include "timeline/capture_thread.h"
+#include "timeline/liblagom_timeline.h"
 
 static int is_rank(void)
 {

@@ -5,7 +5,7 @@
 #include "timeline/activity.h"
 #include "timeline/join.h"
 #include "timeline/kernel_name.h"
-#include "timeline/capture_thread.h"
+#include "timeline/liblagom_timeline.h"
 
 #define LAGOM_EXTERNAL_IDS 1024u
 

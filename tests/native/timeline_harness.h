@@ -11,7 +11,7 @@
 #include "protocol/lagom_atomic.h"
 #include "shm/capture.h"
 #include "shm/ring.h"
-#include "timeline/capture_thread.h"
+#include "timeline/liblagom_timeline.h"
 
 #define GATHER "_Z31ncclDevKernel_AllGather_RING_LL24ncclDevKernelArgsStorageILm4096EE"
 #define SCATTER "_Z44ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL24ncclDevKernelArgsStorageILm4096EE"

@@ -1,10 +1,11 @@
-/* capture_thread.h - the kernel timeline of this process: what liblagom_timeline.so offers. README.md says how it behaves.
+/* liblagom_timeline.h - what the library of that name offers: the kernel timeline of this process. README.md says how it
+ * behaves.
  *
  * One thread of ours watches process.timeline_wanted and does everything; the launching threads only leave notes.
  * Nothing here ever fails the job: what does not work ends as LAGOM_TIMELINE_ABSENT or _YIELDED with a remark.
  */
-#ifndef LAGOM_CAPTURE_THREAD_H
-#define LAGOM_CAPTURE_THREAD_H
+#ifndef LAGOM_TIMELINE_LIBRARY_H
+#define LAGOM_TIMELINE_LIBRARY_H
 
 #include <stdint.h>
 
