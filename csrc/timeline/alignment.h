@@ -2,9 +2,22 @@
 #ifndef LAGOM_ALIGNMENT_H
 #define LAGOM_ALIGNMENT_H
 
-#include "timeline/join.h"
+#include "timeline/launched.h"
 
 #define LAGOM_ALIGNMENT_KERNELS 8u /* kernels that must fit in a row, after something went wrong */
+
+/* What there is to align, and what is known of it (join.h). Nothing of it is changed. */
+struct lagom_alignment_input {
+    struct lagom_launched *launched;
+    const struct lagom_nccl_kernel *held;
+    uint32_t held_count;
+    uint32_t search;    /* how many launches from the oldest may be the first kernel's; if it has not just begun */
+    uint64_t on_end_ns; /* CUPTI was surely on by then */
+    uint64_t tick_ns;   /* of the clock by which NCCL says when its kernels ran; 0 = it has never said so */
+    const struct lagom_clocks *clocks;
+    bool starting;
+    bool doubtful; /* only NCCL's own times can tell */
+};
 
 struct lagom_alignment {
     enum lagom_timing_verdict verdict;
@@ -22,13 +35,13 @@ struct lagom_alignments {
 
 /* The last alignment to look at, in launches after the oldest one. Just begun: the first kernel's launch is at the latest
  * the first one that began after CUPTI was on. */
-uint64_t lagom_alignment_last(struct lagom_join *join);
+uint64_t lagom_alignment_last(const struct lagom_alignment_input *input);
 
 /* A job repeats itself: an alignment one iteration off fits as well, but for how long things took. */
-struct lagom_alignments lagom_alignments_find(struct lagom_join *join, uint64_t last);
+struct lagom_alignments lagom_alignments_find(const struct lagom_alignment_input *input, uint64_t last);
 
 /* Where NCCL tells times, they must agree; where it tells none of these, nothing else is waited for. */
-bool lagom_alignment_is_certain(const struct lagom_join *join, const struct lagom_alignment *alignment,
+bool lagom_alignment_is_certain(const struct lagom_alignment_input *input, const struct lagom_alignment *alignment,
                                 bool no_more_to_come);
 
 #endif

@@ -24,6 +24,19 @@ static uint64_t waiting(const struct lagom_join *join)
     return lagom_launched_waiting(&join->launched);
 }
 
+static struct lagom_alignment_input alignment_input(struct lagom_join *join)
+{
+    return (struct lagom_alignment_input){.launched = &join->launched,
+                                          .held = join->held,
+                                          .held_count = join->held_count,
+                                          .search = join->search,
+                                          .on_end_ns = join->on_end_ns,
+                                          .tick_ns = join->tick_ns,
+                                          .clocks = &join->clocks,
+                                          .starting = join->starting,
+                                          .doubtful = join->doubtful};
+}
+
 static void lose_sync(struct lagom_join *join, uint32_t search)
 {
     join->in_sync = false;
@@ -304,11 +317,12 @@ static void let_many_go(struct lagom_join *join, uint32_t count)
 /* true = worth another look. */
 static bool find_sync(struct lagom_join *join, bool last_chance)
 {
-    uint64_t last = lagom_alignment_last(join);
-    struct lagom_alignments found = lagom_alignments_find(join, last);
+    const struct lagom_alignment_input input = alignment_input(join);
+    uint64_t last = lagom_alignment_last(&input);
+    struct lagom_alignments found = lagom_alignments_find(&input, last);
     bool full = join->held_count >= LAGOM_JOIN_PATIENT;
     bool enough = join->starting ? last < waiting(join) : join->held_count >= LAGOM_ALIGNMENT_KERNELS;
-    if (found.count == 1 && enough && lagom_alignment_is_certain(join, &found.there, full || last_chance)) {
+    if (found.count == 1 && enough && lagom_alignment_is_certain(&input, &found.there, full || last_chance)) {
         go_on_from(join, found.first, &found.there);
         return true;
     }
@@ -418,7 +432,8 @@ void lagom_join_settle(struct lagom_join *join)
 
 void lagom_join_lost(struct lagom_join *join, uint64_t count)
 {
-    uint64_t search = count + (join->in_sync ? 0 : lagom_alignment_last(join));
+    const struct lagom_alignment_input input = alignment_input(join);
+    uint64_t search = count + (join->in_sync ? 0 : lagom_alignment_last(&input));
     lose_sync(join, (uint32_t)(search < MOST_LOST ? search : MOST_LOST));
     join->doubtful |= search > MOST_LOST;
     forget_unreported(join);
