@@ -1,5 +1,5 @@
-"""What a job is started with and no tuner can change afterwards: the variables that NCCL reads when it builds a
-communicator, what each decides, and where they come from.
+"""What no tuner can change after the start of a job: the variables that NCCL reads when it builds a communicator, its
+configuration files, and the GPU.
 
 A profile may ask for these and no others (``environment`` lines, compared by the plugin and exported by ``lagom run
 --profile``); the same list is ``csrc/profile/environment.c``, and ``tests/contract`` compares the two.
@@ -18,7 +18,7 @@ class BadEnvironment(LagomError):
     """A variable that a profile cannot ask for."""
 
 
-#: variable -> what it decides, in NCCL's words
+#: variable -> what it decides, in the words of NCCL's documentation
 KNOWN: Mapping[str, str] = {
     "LAGOM_HEADROOM": "channels NCCL builds beyond its own, and its own number, which untuned calls keep",
     "NCCL_MIN_NCHANNELS": "channels NCCL builds at least",
@@ -31,9 +31,9 @@ KNOWN: Mapping[str, str] = {
     "NCCL_P2P_NVL_CHUNKSIZE": "chunk of send/recv over NVLink",
     "NCCL_P2P_PCI_CHUNKSIZE": "chunk of send/recv over PCIe",
     "NCCL_P2P_NET_CHUNKSIZE": "chunk of send/recv over the network",
-    "NCCL_P2P_DISABLE": "GPUs do not talk directly",
-    "NCCL_P2P_LEVEL": "how far apart GPUs may be and still talk directly",
-    "NCCL_SHM_DISABLE": "no way through host memory",
+    "NCCL_P2P_DISABLE": "GPUs do not use peer access",
+    "NCCL_P2P_LEVEL": "the greatest distance of GPUs that use peer access",
+    "NCCL_SHM_DISABLE": "no transport through host memory",
     "NCCL_NVLS_ENABLE": "NVLink SHARP",
     "NCCL_ALGO": "algorithms",
     "NCCL_PROTO": "protocols",
@@ -75,7 +75,7 @@ def read_process_environment(pid: int) -> dict[str, str]:
 
 
 def describe_differences(wanted: Mapping[str, str], environ: Mapping[str, str] | None = None) -> list[str]:
-    """One clause for each wanted variable that is set otherwise, or not set."""
+    """A clause for each wanted variable that is not set, or has another value."""
     here = os.environ if environ is None else environ
     return [
         f"{name}={value} ({'not set' if name not in here else f'here {here[name]}'})"

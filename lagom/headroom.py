@@ -1,8 +1,8 @@
 """Head-room: NCCL builds more channels than it would by itself, so that NC can be searched upwards too.
 
 ``NCCL_MIN_NCHANNELS`` is read when a communicator is built and raises what every call gets. What a plan does not speak
-for must stay as it was, so the plugin puts stock's NC back at each such call, from the first one, whatever becomes of
-the controller (``tuner_plugin/headroom.h``). For that stock's NC must be known *before* the start, from a job without
+for must stay as it was, so the plugin sets stock's NC at each such call, from the first one, with or without a
+controller (``tuner_plugin/headroom.h``). For that stock's NC must be known *before* the start, from a job without
 head-room: nothing in a job with head-room tells it any more.
 """
 

@@ -1,4 +1,4 @@
-"""``lagom set``: pin configs in a running job by hand, which is how one tests a hypothesis."""
+"""``lagom set``: pin configs in a running job by hand."""
 
 from __future__ import annotations
 

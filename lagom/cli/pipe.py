@@ -1,4 +1,4 @@
-"""Lines for whoever reads standard output, a person or a pipe."""
+"""Standard output: lines for a person or a pipe."""
 
 from __future__ import annotations
 

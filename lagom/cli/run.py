@@ -1,4 +1,4 @@
-"""``lagom run -- CMD...``: the job exactly as before, with the tuner in it and a controller beside it."""
+"""``lagom run -- CMD...``: run a job unchanged, with the tuner loaded and a controller process."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     stable_iterations: Annotated[
         int | None,
-        typer.Option(help="Iterations that must look alike before the first trial.", min=1, show_default=False),
+        typer.Option(help="Iterations with the same calls before the first trial.", min=1, show_default=False),
     ] = None,
     search_seconds: Annotated[
         float | None,
         typer.Option(
-            help="Search this long at most, all process groups together, then only prove the result.",
+            help="Time limit of the search, s, for all process groups together; then only the final A/B runs.",
             min=1,
             show_default=False,
         ),
@@ -77,17 +77,19 @@ def run(
     headroom: Annotated[
         str,
         typer.Option(
-            help="Let NCCL build so many channels, like 32, and search NC upwards too; what is not tuned keeps "
-            "stock's, which comes from a log of this job without head-room, or is said: 32:24.",
+            help="Let NCCL build this many channels, like 32, so that more channels can be tried. Calls that are not "
+            "tuned keep stock's number, which is read from a log of this job without head-room, or given: 32:24.",
             show_default=False,
         ),
     ] = "",
     headroom_from: Annotated[
         Path | None,
-        typer.Option(help="The log that --headroom takes stock's channels from.", exists=True, show_default=False),
+        typer.Option(
+            help="The log from which --headroom reads stock's number of channels.", exists=True, show_default=False
+        ),
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing of the search between the job's first and last line.")
+        bool, typer.Option("--quiet", "-q", help="Print no progress between the first and the last line of lagom.")
     ] = False,
     no_profiler: Annotated[bool, typer.Option("--no-profiler", help="Leave NCCL's profiler slot free.")] = False,
     replace_plugin: Annotated[
@@ -134,18 +136,18 @@ def run(
 def _left_out(
     given: Path | None, replayed: Path | None, *numbers: float | None, record: bool, seed: int
 ) -> Iterator[str]:
-    """What was asked for and will not be: a sentence each."""
+    """A sentence for each option that has no effect in this mode."""
     if given is not None and replayed is None:
-        yield f"this mode replays no profile: {given} is left alone."
+        yield f"this mode replays no profile: {given} is not used."
     if replayed is not None and (record or seed or any(number is not None for number in numbers)):
         yield (
-            "should the profile not fit, the ranks start the controller themselves, without --record, --seed, "
+            "if the profile does not fit, the ranks start the controller themselves, without --record, --seed, "
             "--search-seconds and --stable-iterations; --mode tune searches with them."
         )
 
 
 def _controller_options(compare: list[str], record: bool, **numbers: float | None) -> tuple[str, ...]:
-    """The controller's own options, checked here: it starts beside the job, too late to refuse."""
+    """Options for the controller. They are checked here, because it starts when the job can no longer be refused."""
     from lagom.wire.plan import check_rules
 
     options = ["--record"] if record else []
@@ -158,14 +160,14 @@ def _controller_options(compare: list[str], record: bool, **numbers: float | Non
 
 
 def check_settings(environ: Mapping[str, str]) -> None:
-    """Refuse a wrong word in the environment, before anything is started."""
+    """Refuse wrong values in the environment before anything starts."""
     for setting in SETTINGS:
         setting.read(environ)
     parse_headroom(read("LAGOM_HEADROOM", environ))
 
 
 def _check_start(mode: str, strategy: str, profile: Path | None) -> None:
-    """The same with the options, and the files and words that they name."""
+    """Check the environment together with the options, the files and the strategy they name."""
     environ = {**os.environ, **({"LAGOM_MODE": mode} if mode else {})}
     check_settings(environ)
     named = profile or read("LAGOM_PROFILE", environ)

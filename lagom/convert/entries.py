@@ -26,7 +26,8 @@ class Topology:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One line of the other format, or one rule of ours. ``where`` names it (``line 7``); ``only``: the one size of
-    communicator it is for, None = all. A refused one says ``why``; its rule, if known, still stands before later ones.
+    communicator it is for, None = all. A refused one says ``why``; its rule, if known, still keeps
+    its calls from later rules.
     """
 
     where: str
@@ -36,7 +37,7 @@ class Entry:
 
     @property
     def is_refused(self) -> bool:
-        """Whether it has no counterpart."""
+        """Whether it cannot be expressed in the other form."""
         return bool(self.why)
 
     def __str__(self) -> str:

@@ -1,5 +1,5 @@
-"""The calls that rules so far have spoken for: sizes by collective, as intervals that are disjoint and in order, so
-that a file of many thousand lines takes a moment and not an hour."""
+"""The calls that rules so far cover: for each collective a sorted list of disjoint intervals of sizes, so that a file
+of many thousand lines is read in about a second."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Interval:
 
 
 class RuleCoverage:
-    """Grows by rules; answers which sizes of another rule are taken."""
+    """Which sizes of a rule are covered by the rules added so far."""
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
         self._taken: dict[Function, list[Interval]] = {function: [] for function in Function}
@@ -50,18 +50,18 @@ class RuleCoverage:
             self.add(rule)
 
     def add(self, rule: Rule) -> None:
-        """Its calls are spoken for."""
+        """Cover the calls of one more rule."""
         sizes = Interval(rule.bytes_min, rule.bytes_max)
         if not sizes.is_empty:
             for function in functions_of(rule):
                 _unite(self._taken[function], sizes)
 
     def meet(self, rule: Rule) -> bool:
-        """Whether some call of it is."""
+        """Whether any call of it is covered."""
         return any(self.within(rule, function) for function in functions_of(rule))
 
     def within(self, rule: Rule, function: Function) -> list[Interval]:
-        """What is taken of one collective where the rule has sizes, in order; the first and last may reach beyond."""
+        """The covered intervals of one collective that meet the rule's sizes, in order; they may reach beyond."""
         taken = self._taken[function]
         return taken[_met(taken, Interval(rule.bytes_min, rule.bytes_max))]
 

@@ -1,7 +1,7 @@
-"""Both sides take the first rule that matches. What that means once a rule in the middle cannot be taken along.
+"""Keeps "the first rule that matches" true when a rule in the middle cannot be converted.
 
-If a refused rule were simply dropped, its calls would fall to a later rule that was never meant for them. So the sizes
-of a refused rule are cut out of those behind it: its calls are left to NCCL.
+If a refused rule were dropped, its calls would match a later rule that was not meant for them. So the sizes of a
+refused rule are cut out of those behind it: its calls fall back to NCCL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of the user's that bear on tuning: in the environment, /etc/nccl.conf and ~/.nccl.conf.
+"""The user's settings that limit tuning: in the environment, /etc/nccl.conf and ~/.nccl.conf.
 
 The user's settings always win; the doctor says what each of them leaves to tune.
 """
@@ -18,7 +18,7 @@ from lagom.settings import SETTINGS
 
 AREA = "environment"
 
-#: variable -> what it takes away
+#: variable -> how it limits tuning
 LIMITS = {
     "NCCL_ALGO": "fixes the algorithm; lagom leaves it alone",
     "NCCL_PROTO": "fixes the protocol; lagom leaves it alone",
@@ -37,7 +37,7 @@ OURS = "libnccl-tuner-lagom.so"
 
 
 def examine(environ: Mapping[str, str], files: tuple[Path, ...] | None = None) -> list[Finding]:
-    """Every setting that bears on tuning, with where it comes from."""
+    """Every setting that limits tuning, with its origin."""
     found = read_settings(environ, conf_files() if files is None else files)
     ours = "NCCL_MIN_NCHANNELS" if environ.get(HEADROOM) else ""
     findings = [
@@ -51,11 +51,11 @@ def examine(environ: Mapping[str, str], files: tuple[Path, ...] | None = None) -
     findings += check_headroom(environ, found)
     findings += check_own_settings(environ)
     findings += check_values(environ)
-    return findings or [Finding(Level.OK, AREA, "nothing is set that stands in the way")]
+    return findings or [Finding(Level.OK, AREA, "no setting limits tuning")]
 
 
 def limit(name: str, value: str) -> str:
-    """What a variable takes away. A list behind ``^`` names what is not to be used; the rest is free."""
+    """How a variable limits tuning. A list behind ``^`` names what is not to be used; the rest is free."""
     if name in ("NCCL_ALGO", "NCCL_PROTO") and value.startswith("^"):
         return f"takes {value[1:]} away; lagom chooses among the others"
     return LIMITS[name]
@@ -86,7 +86,7 @@ def check_plugin_variable(name: str, setting: tuple[str, str] | None) -> Finding
 
 
 def check_headroom(environ: Mapping[str, str], found: Mapping[str, tuple[str, str]]) -> list[Finding]:
-    """Head-room set by hand: the channels NCCL builds and those that lagom puts back must be of one mind."""
+    """Head-room set by hand: NCCL_MIN_NCHANNELS must be the number of channels that LAGOM_HEADROOM says."""
     try:
         room = parse(environ.get(HEADROOM, ""))
     except LagomError as error:
@@ -125,7 +125,7 @@ def check_own_settings(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def check_values(environ: Mapping[str, str]) -> list[Finding]:
-    """What would be refused, or put the tuner aside, once a job runs."""
+    """Values that would be refused, or would stop tuning, when a job runs."""
     findings = []
     for name, check in CHECKS.items():
         if environ.get(name):
@@ -156,7 +156,7 @@ def _profile(name: str) -> None:
 
 
 def _folder(name: str) -> None:
-    """It may still be made; nothing is made to find out."""
+    """The folder need not exist yet; nothing is created by this check."""
     folder = Path(name).absolute()
     there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not there.is_dir():
@@ -168,7 +168,7 @@ def _folder(name: str) -> None:
 
 
 def _is_proc(folder: Path) -> bool:
-    """Nothing can be made there, whatever its permissions say."""
+    """Nothing can be created there, whatever the permissions."""
     return folder.is_relative_to("/proc") or folder.is_relative_to("/sys")
 
 

@@ -22,7 +22,7 @@ SIZES = ("NCCL_NTHREADS", "NCCL_LL128_NTHREADS", "NCCL_THREAD_THRESHOLDS")
 
 
 def refuse_headroom(environ: Mapping[str, str], command: list[str]) -> None:
-    """Raises :class:`NoHeadroom` where the user's settings or several nodes stand against it."""
+    """Raises :class:`NoHeadroom` if the user's settings or several nodes do not allow it."""
     files = conf_settings()
     for name in (*USERS_OWN, *SIZES):
         value = environ.get(name, "") or files.get(name, "")
@@ -50,7 +50,7 @@ def _several_nodes(environ: Mapping[str, str], command: list[str]) -> bool:
 
 
 def _torchrun_nodes(command: list[str]) -> str:
-    """The value of ``--nnodes`` in a command line; empty where it is not said."""
+    """The value of ``--nnodes`` in a command line; empty if it is not given."""
     for place, word in enumerate(command):
         name, _, value = word.partition("=")
         if name.replace("_", "-") == "--nnodes":
@@ -59,7 +59,7 @@ def _torchrun_nodes(command: list[str]) -> str:
 
 
 def headroom_of_profile(asked: str, room: Headroom, profile: Path | None) -> Headroom:
-    """A profile knows them of the machine it was made on, and no other."""
+    """From a profile, which knows the channels of the machine it was made on only."""
     from lagom.profile_file import read_profile
 
     assert profile is not None
@@ -85,7 +85,7 @@ def headroom_of_log(asked: str, source: Path | None, environ: Mapping[str, str])
 
 
 def _tells_channels(run: RunState) -> bool:
-    """Whether a log says how many channels stock NCCL builds: that of a job with head-room does not."""
+    """Whether a log shows how many channels stock NCCL builds; the log of a job with head-room does not."""
     if run.start is not None and run.start.headroom:
         return False
     return any(comm.program is not None and comm.program.channels_built for comm in run.comms.values())
@@ -116,7 +116,7 @@ def _fitting(file: Path, environ: Mapping[str, str]) -> RunState:
 
 def _wanted(asked: str, run: RunState | None, source: str) -> Headroom:
     """What ``--headroom`` asks for: ``32`` with stock's channels from the log of a job without head-room, ``run``
-    (``source`` names it), or ``32:24`` with stock's number said. Raises :class:`NoHeadroom` where it is not known."""
+    (``source`` names it), or ``32:24`` with stock's number given. Raises :class:`NoHeadroom` if it is not known."""
     if ":" in asked:
         found = parse(asked)
         assert found is not None
@@ -134,7 +134,7 @@ def _wanted(asked: str, run: RunState | None, source: str) -> Headroom:
 
 
 def _checked(headroom: Headroom) -> Headroom:
-    """The same; raises :class:`NoHeadroom` where there is none in it."""
+    """The same; raises :class:`NoHeadroom` if it adds no channels, or more than NCCL can build."""
     if headroom.built > MOST_CHANNELS:
         raise NoHeadroom(f"NCCL builds at most {MOST_CHANNELS} channels, and {headroom.built} were asked for.")
     if headroom.built <= headroom.stock:
@@ -146,7 +146,7 @@ def _checked(headroom: Headroom) -> Headroom:
 
 def _stock_channels(run: RunState, source: str) -> tuple[int, int]:
     """(channels NCCL built, threads of a RING/SIMPLE channel) in a job without head-room; raises :class:`NoHeadroom`
-    where its log does not say, or where communicators differ: one number must do for all of a job."""
+    if its log does not show them, or if communicators differ: one number is used for the whole job."""
     if run.start is not None and run.start.headroom:
         raise NoHeadroom(f"{source} is of a job with head-room, which does not show stock's channels; name another.")
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""The controller process beside a job: started, watched, and gone when the job is, in every case."""
+"""Starts the controller process of a job, watches it, and stops it when the job ends."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ STOP_SECONDS = 10.0
 
 
 class NoLog(UsageError):
-    """The log cannot be written: a job that did not ask for it in so many words can do without."""
+    """The log cannot be written. Only a job that was started with --dir needs it; any other runs without tuning."""
 
 
 class ControllerProcess:
-    """One ``lagom.controller``, in a session of its own: the terminal's Ctrl-C is for the job alone."""
+    """One ``lagom.controller`` in a session of its own, so that the terminal's Ctrl-C reaches only the job."""
 
     def __init__(self, plan: JobPlan, mask: Mask, log: BinaryIO) -> None:
         self.folder = plan.folder
@@ -54,19 +54,21 @@ class ControllerProcess:
             )
 
     def check(self) -> None:
-        """Say so, once, if the controller has ended while the job still runs."""
+        """Print once that the controller has ended while the job still runs."""
         code = self._process.poll()
         if code and not self._complained:
             self._complained = True
             reason = read_end_reason(self.folder / LOG)
-            if code != REFUSED:  # then it has said so in the log itself
+            if code != REFUSED:  # a controller that refuses to run writes that to the log itself
                 write_death(self.folder, f"(pid {self._process.pid}) {describe_end(code)}{reason}")
             text = f"lagom: the controller ended with {code}{reason}; the job goes on with what was agreed so far."
             print(text, file=sys.stderr, flush=True)
 
     def end(self, job_code: int | None) -> None:
-        """Stop the controller and leave no shared memory behind. It removes the region and ends its log itself unless
-        it was killed. ``job_code``: what the job's command ended with; None = it could not be started."""
+        """Stop the controller. If it was killed, remove its shared memory and write the end of its log for it.
+
+        ``job_code``: exit code of the job's command; None = it could not be started.
+        """
         asked = self._process.poll() is None
         if asked:
             self._process.send_signal(signal.SIGTERM)
@@ -75,12 +77,14 @@ class ControllerProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        unlink_if_unheld(self.region)  # a killed controller leaves it
+        unlink_if_unheld(self.region)  # which a killed controller leaves behind
         code = self._process.wait()
         if code:
             job = "cannot be started" if job_code is None else f"ended with {job_code}"
-            unready = asked and code == -signal.SIGTERM  # it listens to that once it has begun
-            reason = f"the job's command {job}; its controller {'had not begun yet' if unready else describe_end(code)}"
+            unready = asked and code == -signal.SIGTERM  # it handles this signal only once it runs
+            reason = (
+                f"the job's command {job}; its controller {'had not started yet' if unready else describe_end(code)}"
+            )
             write_end(self.folder, reason, time.monotonic() - self._began)
 
 
@@ -90,7 +94,7 @@ def describe_end(code: int) -> str:
 
 
 def build_command_line(plan: JobPlan, key: str) -> list[str]:
-    """How the controller of a job is started. ``--launcher``: the ranks may take as long as they like to come."""
+    """The controller's command line. ``--launcher``: it waits for the ranks without a time limit."""
     line = [*controller_program(), "--job-key", key, "--job", plan.job]
     line += ["--launcher", str(os.getpid())]
     line += ["--dir", str(plan.folder), "--mode", "tune", "--strategy", read("LAGOM_STRATEGY")]
@@ -102,7 +106,7 @@ def build_command_line(plan: JobPlan, key: str) -> list[str]:
 
 
 def find_job_key() -> str:
-    """The name of this job's shared memory, as the ranks will derive it from the variables now in the environment."""
+    """The name of this job's shared memory, derived from the environment as the ranks will derive it."""
     key = job_key()
     if key is None:
         raise UsageError("no variable names this job; set LAGOM_JOB_ID to the same word for every rank.")
@@ -110,8 +114,8 @@ def find_job_key() -> str:
 
 
 def open_log(folder: Path) -> BinaryIO:
-    """controller.log, locked: the controller inherits the lock, so two jobs at once cannot share a folder. The lock
-    goes with the last process that holds the file open. Raises :class:`NoLog`."""
+    """Open and lock controller.log. The controller inherits the lock, so two jobs cannot use one folder at the same
+    time; the lock ends with the last process that holds the file open. Raises :class:`NoLog`."""
     try:
         log = os.fdopen(open_append(folder / LOG), "ab")
     except OSError as error:
@@ -125,8 +129,8 @@ def open_log(folder: Path) -> BinaryIO:
 
 
 def prepare_log(plan: JobPlan) -> tuple[JobPlan, BinaryIO | None]:
-    """The log folder made and controller.log opened, if this plan has a controller. Where that cannot be: refused if
-    the user named the folder with --dir, else the job goes without, and its plan says so. Mode off needs no folder."""
+    """Make the log folder, and open controller.log if this plan starts a controller. If that fails, it is an error for
+    a folder named with --dir; otherwise the job runs without a log, as the returned plan says. Mode off needs none."""
     if plan.variables["LAGOM_MODE"] == "off" and not plan.insists:
         return replace(plan, logs=False), None
     try:
@@ -141,7 +145,7 @@ def prepare_log(plan: JobPlan) -> tuple[JobPlan, BinaryIO | None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Raises :class:`NoLog` where it cannot be made, or others could write to it."""
+    """Raises :class:`NoLog` if it cannot be made, or if others could write to it."""
     try:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         wrong = not_ours(folder)
@@ -152,7 +156,7 @@ def make_folder(folder: Path) -> None:
 
 
 def check_journal(folder: Path) -> None:
-    """Raises :class:`NoLog` where something lies in the decision log's place that cannot be appended to."""
+    """Raises :class:`NoLog` if there is a decision log that cannot be appended to."""
     log = folder / LOG_NAME
     if os.path.lexists(log):
         try:
@@ -162,7 +166,7 @@ def check_journal(folder: Path) -> None:
 
 
 def read_end_reason(log: Path) -> str:
-    """``: `` and why the controller ended, if it said; its first line only says where it is."""
+    """``: `` and the last line of controller.log, which says why it ended; empty if there is only the first line."""
     try:
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:

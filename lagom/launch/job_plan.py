@@ -1,4 +1,4 @@
-"""What ``lagom run`` puts into the environment of a job: pure, from what was asked and what is there to what is set.
+"""What ``lagom run`` puts into the environment of a job, computed from the options and the environment alone.
 
 The user's own settings win: another tuner is refused unless it may be replaced, another profiler keeps its slot.
 """
@@ -16,14 +16,14 @@ from lagom.settings import interpreter, log_folder, new_job_id
 TUNER = "NCCL_TUNER_PLUGIN"
 PROFILER = "NCCL_PROFILER_PLUGIN"
 
-#: How launchers that start one process a rank say so: (how many ranks, which one on this node).
+#: Variables of launchers that start one process for each rank: (number of ranks, rank on this node).
 RANK_VARIABLES = (
     ("SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ("MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
     ("WORLD_SIZE", "LOCAL_RANK"),
 )
-#: What an outer launcher calls the job; the first that is there also names the log folder.
+#: Variables in which an outer launcher names the job; the first that is set also names the log folder.
 JOB_VARIABLES = ("LAGOM_JOB_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "PMI_JOBID", "MASTER_PORT")
 
 
@@ -53,17 +53,16 @@ class JobPlan:
     tunes: bool  # whether the controller is started here, or by the launcher of this node's first rank
     remarks: tuple[str, ...] = ()
     controller_options: tuple[str, ...] = ()
-    insists: bool = False  # the log folder was named with --dir: without it the job is not what was asked for
+    insists: bool = False  # the log folder was named with --dir: it is an error if it cannot be written
     logs: bool = True
 
     def without_log(self, reason: str) -> JobPlan:
-        """The same where nothing can be logged, and so nothing tuned. ``reason``: a sentence."""
+        """The same plan without a log, and so without tuning. ``reason``: a sentence."""
         variables = {**self.variables, "LAGOM_CONTROLLER": "none"}
         remarks = (*self.remarks, f"{reason} {self._what_is_left()}")
         return replace(self, variables=variables, remarks=remarks, starts_controller=False, logs=False)
 
     def _what_is_left(self) -> str:
-        """Of a job without its log: a sentence."""
         if self.tunes:
             return "The job runs without a controller: nothing is tuned."
         if self.variables["LAGOM_CONTROLLER"] == "auto":  # the ranks would have started one for a profile that misfits
@@ -74,12 +73,12 @@ class JobPlan:
         return "The job runs without a log."
 
     def with_variables(self, variables: Mapping[str, str], remarks: tuple[str, ...]) -> JobPlan:
-        """The same with more in its environment."""
+        """The same plan with more variables and remarks."""
         return replace(self, variables={**self.variables, **variables}, remarks=(*self.remarks, *remarks))
 
 
 def local_rank(environ: Mapping[str, str]) -> int | None:
-    """Our rank on this node if an outer launcher (srun, mpirun, torchrun) started one of us a rank; else None."""
+    """Our rank on this node if an outer launcher (srun, mpirun, torchrun) started one `lagom run` for each rank."""
     for count, rank in RANK_VARIABLES:
         if environ.get(rank, "").isdigit() and environ.get(count, "").isdigit() and int(environ[count]) > 1:
             return int(environ[rank])
@@ -87,7 +86,7 @@ def local_rank(environ: Mapping[str, str]) -> int | None:
 
 
 def plan_job(job_options: JobOptions, environ: Mapping[str, str], plugin: Path) -> JobPlan:
-    """Everything ``lagom run`` will set; raises :class:`UsageError` where the user's environment contradicts it."""
+    """Plan a job; raises :class:`UsageError` if the user's environment contradicts the options."""
     check_tuner_slot(environ, plugin, replace=job_options.replace_plugin)
     rank = local_rank(environ)
     named = next((environ[name] for name in JOB_VARIABLES if environ.get(name)), "")

@@ -1,9 +1,9 @@
-"""What ``lagom run`` says while the job runs: whole lines on stderr, made of the controller's log.
+"""What ``lagom run`` prints while the job runs: whole lines on stderr, made from the controller's log.
 
-The terminal is the job's. So nothing is redrawn and nothing stays on the screen: a line is written when something was
-decided, and now and then while a search goes on; on a terminal in colour, and the state of the search stands in the
-window's title. There a line never lands in the middle of one of the job's (a progress bar): the cursor is brought to a
-fresh line first, without touching what is there. A dumb terminal gets the plain lines of a file.
+The terminal belongs to the job, so nothing is redrawn: a line is printed when something was decided, and at intervals
+during a search. On a terminal the lines are coloured, the window's title shows the state of the search, and the cursor
+is moved to a new line first, so that no line begins in the middle of the job's output (a progress bar). A dumb terminal
+gets plain lines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DUMB = ("", "dumb", "unknown")
 
 @contextlib.contextmanager
 def show_progress(folder: Path, since: float, out: TextIO | None = None) -> Iterator[None]:
-    """Inside, what the log in ``folder`` gains after ``since`` (wall clock, s) is told on ``out`` (stderr)."""
+    """Inside, print what the log in ``folder`` gains after ``since`` (wall clock, s) to ``out`` (stderr)."""
     out = out or sys.stderr
     screen = Screen(out) if out.isatty() and not _is_dumb() else Plain(out)
     over = threading.Event()
@@ -52,15 +52,15 @@ def _is_dumb() -> bool:
 
 
 def _follow(folder: Path, since: float, screen: Plain, over: threading.Event) -> None:
-    """The thread: nothing it meets may cost the job anything."""
+    """The thread. No error here may affect the job."""
     tail, progress = Tail(folder), ProgressText(screen.seconds)
     with contextlib.suppress(LagomError, OSError, ValueError):  # another schema; a terminal that is gone
         while not over.wait(LOOK_SECONDS):
-            _tell(tail.unread(), since, progress, screen)
-        _tell(tail.unread(), since, progress, screen)
+            _print_events(tail.unread(), since, progress, screen)
+        _print_events(tail.unread(), since, progress, screen)
 
 
-def _tell(events: Iterable[Base], since: float, progress: ProgressText, screen: Plain) -> None:
+def _print_events(events: Iterable[Base], since: float, progress: ProgressText, screen: Plain) -> None:
     for event in events:
         if event.t >= since and (line := progress.line(event, time.monotonic())) is not None:
             screen.say(line)
@@ -80,10 +80,10 @@ class Plain:
         self._write(f"lagom: {line}\n")
 
     def status(self, text: str) -> None:
-        """Where the search is: nothing here."""
+        """The state of the search; not shown here."""
 
     def close(self) -> None:
-        """Leave everything as it was found."""
+        """Restore what was changed."""
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -123,13 +123,13 @@ class Screen(Plain):
             self._write("\x1b[23;2t")
 
     def _fresh_line(self) -> str:
-        """To the start of an empty line, from wherever the job has left the cursor: so many blanks as the terminal is
-        wide leave the cursor on this line if it stood at its start, and on the next one if it did not."""
+        """To the start of an empty line from any column: as many blanks as the terminal is wide leave the cursor on
+        this line if it was at its start, and on the next line otherwise."""
         return " " * self._console.width + "\r\x1b[K"
 
 
 class ProgressText:
-    """Told every event in order, with the time (monotonic, s). ``seconds``: how often a search says that it goes on."""
+    """Turns the events of a log, in order, into lines. ``seconds``: interval of the lines during a search."""
 
     def __init__(self, seconds: float) -> None:
         self.status = ""
@@ -139,7 +139,7 @@ class ProgressText:
         self._formatter = Formatter(state=self._state)
 
     def line(self, event: Base, now: float) -> str | None:
-        """What to say about it, or nothing."""
+        """The line for an event, if it gets one. ``now``: monotonic clock, s."""
         self._state.apply(event)
         say: Callable[[Any], str | None] | None = getattr(self, f"_{event.kind}", None)
         text = None if say is None else say(event)
@@ -149,11 +149,11 @@ class ProgressText:
             self._said_at = now
         return text
 
-    # -- one method a kind of event that is said at once
+    # -- one method for each kind of event that gets a line at once
 
     def _program(self, e: schema.Program) -> str:
         self.status = f"searching on {self._formatter.name(e.communicator)}"
-        return f"{self._plainly(e)}; measured by {e.tier or 'what can be seen'}; searching"
+        return f"{self._log_line(e)}; measured by {e.tier or 'what can be seen'}; searching"
 
     def _move(self, e: schema.Move) -> str | None:
         self.status = f"{e.purpose} {e.number}, {self._figures(e)}"
@@ -165,16 +165,16 @@ class ProgressText:
 
     def _outcome(self, e: schema.Outcome) -> str:
         self.status = e.verdict.replace("_", " ")
-        return self._plainly(e)
+        return self._log_line(e)
 
     def _drift(self, e: schema.Drift) -> str:
         self.status = "learning again"
-        return self._plainly(e)
+        return self._log_line(e)
 
     def _standing_aside(self, e: schema.Passthrough) -> str:
-        return self._plainly(e)
+        return self._log_line(e)
 
-    def _plainly(self, e: Base) -> str:
+    def _log_line(self, e: Base) -> str:
         """The log's own line, without the time."""
         return (self._formatter.line(e) or "").partition(" ")[2]
 
@@ -183,7 +183,7 @@ class ProgressText:
             return f"warning: {e.text}"
         return e.text if e.level == "notice" else None
 
-    # -- the search as it goes on
+    # -- during a search
 
     def _progress(self, e: schema.Move) -> str:
         z = "" if e.z is None else f", Z {e.z / 1e6:.1f} ms"
@@ -192,8 +192,8 @@ class ProgressText:
     def _figures(self, e: schema.Move) -> str:
         comm = self._state.comm(e.communicator)
         best = "" if comm.best_speedup is None else f", {_best_text(comm.best_speedup)}"
-        sees = "" if e.resolvable is None else f", smallest detectable effect {format_percent(e.resolvable)}"
-        return f"{comm.configs_tried} configs{best}{sees}, {e.lost_iterations:.1f} iterations lost"
+        smallest = "" if e.resolvable is None else f", smallest detectable effect {format_percent(e.resolvable)}"
+        return f"{comm.configs_tried} configs{best}{smallest}, {e.lost_iterations:.1f} iterations lost"
 
 
 def _best_text(speedup: float) -> str:

@@ -1,6 +1,6 @@
-"""The log of a job that replays a profile. No controller runs beside it, so the launcher writes down what the ranks did
-with the profile: agreed on it, or refused it and why. It looks at their shared memory now and then; it writes nothing
-there and takes no lock.
+"""Writes the log of a job that replays a profile. Such a job has no controller, so the launcher reads from the ranks'
+shared memory what they did with the profile: agreed on it, or refused it and why. It takes no lock and writes nothing
+to shared memory.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from lagom.wire.job_key import job_key, region_path
 from lagom.wire.library import library
 from lagom.wire.peek import GroupView, PlanView, RegionView, SitePlan, peek_region
 
-#: Seconds between two looks: until the ranks are settled, and then. A region that is not there costs microseconds.
+#: Seconds between two looks: until nothing new has come for SETTLED seconds, and then. A look costs microseconds.
 SOON, LATER = 0.02, 5.0
-SETTLED = 10.0  # seconds without anything new
+SETTLED = 10.0
 PURPOSE = "replay"
 UNSEEN = (
-    f"no rank of this job was seen registered with lagom (none was, or for less than the {SOON * 1e3:.0f} ms between "
-    "two looks), so what became of the profile stands on the job's own stderr alone"
+    f"no rank of this job registered with lagom, or only for less than the {SOON * 1e3:.0f} ms between two looks, so "
+    "only the job's own stderr says what became of the profile"
 )
-#: So many iterations' calls, and so many calls at least, without one iteration of the profile's program: it is for
-#: another job. Before its first iteration a job may broadcast its weights.
+#: The profile is for another job if none of its iterations is seen in the calls of this many iterations, and in at
+#: least this many calls (a job may broadcast its weights before its first iteration).
 UNMATCHED_ITERATIONS, UNMATCHED_CALLS = 5, 200
 NOT_AGREED = (
     "nothing of the profile came into force here: it has no section for this communicator, or the job ended before all "
@@ -38,7 +38,7 @@ NOT_AGREED = (
 
 
 def replay_log(plan: JobPlan) -> ReplayLog | None:
-    """The log of a planned job that may replay; None where somebody else writes it, or nobody should."""
+    """The log of a planned job that may replay a profile; None if another process writes the log, or none is wanted."""
     mode = plan.variables["LAGOM_MODE"]
     may_replay = mode == "replay" or (mode == "auto" and read("LAGOM_PROFILE"))
     key = job_key() if may_replay else None
@@ -47,21 +47,21 @@ def replay_log(plan: JobPlan) -> ReplayLog | None:
 
 
 class ReplayLog:
-    """Looks from a thread of its own until :meth:`end`. In mode auto a profile that does not fit is the business of the
-    controller that the ranks then start: this log begins only once something is replayed."""
+    """Reads shared memory in a thread until :meth:`end`. In mode auto the ranks start a controller if the profile does
+    not fit, and it writes the log; so this one begins only when something is replayed."""
 
     def __init__(self, plan: JobPlan, key: str) -> None:
         self._plan, self._region = plan, region_path(key)
         self._began = time.monotonic()
         self._log = journal.Journal(plan.folder)
         self._story = Story(self._log, lambda: None)
-        self._must = plan.variables["LAGOM_MODE"] == "replay"
+        self._replay_only = plan.variables["LAGOM_MODE"] == "replay"
         self._started = False
         self._remarks: dict[tuple[int, int], str] = {}  # by entry and pid
         self._agreed: dict[tuple[int, int], bool] = {}  # by communicator and its id
         self._unmatched: set[tuple[int, int]] = set()
         self._over = threading.Event()
-        if self._must:
+        if self._replay_only:
             self._start()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="lagom-replay")
         self._thread.start()
@@ -71,10 +71,10 @@ class ReplayLog:
         self._over.set()
         self._thread.join(LATER)
         if self._started:
-            self._tell_end("cannot be started" if code is None else f"ended with {code}")
+            self._write_end("cannot be started" if code is None else f"ended with {code}")
         self._log.close()
 
-    def _tell_end(self, how: str) -> None:
+    def _write_end(self, how: str) -> None:
         if not self._remarks:
             self._story.standing_aside(UNSEEN)
         elif not any(self._remarks.values()):
@@ -83,7 +83,7 @@ class ReplayLog:
                     self._log.write(journal.Passthrough(reason=NOT_AGREED, communicator=communicator))
         self._log.write(journal.JobEnd(reason=f"the job's command {how}", seconds=time.monotonic() - self._began))
 
-    # -- looking
+    # -- reading shared memory
 
     def _watch(self) -> None:
         changed = time.monotonic()
@@ -95,7 +95,7 @@ class ReplayLog:
             self._over.wait(LATER if before and time.monotonic() - changed > SETTLED else SOON)
 
     def _state(self) -> int:
-        """Grows with everything that is learnt."""
+        """A number that grows with everything new."""
         return (
             len(self._remarks)
             + sum(map(bool, self._remarks.values()))
@@ -107,16 +107,16 @@ class ReplayLog:
     def _look(self, seen: RegionView) -> None:
         if seen.fault:
             return
-        if seen.controller_alive and not self._started:  # it tunes, and tells by itself
+        if seen.controller_alive and not self._started:  # it tunes, and writes the log itself
             self._over.set()
             return
         in_force = [group for group in seen.groups if is_in_force(group)]
         if in_force and not self._started:
             self._start()
         if self._started:
-            self._tell_ranks(seen)
+            self._write_ranks(seen)
             for group in seen.groups:
-                self._tell_group(group)
+                self._write_group(group)
 
     def _start(self) -> None:
         self._started = True
@@ -129,10 +129,10 @@ class ReplayLog:
         )  # fmt: skip
         self._story.note(f"profile {read('LAGOM_PROFILE')}")
 
-    # -- telling
+    # -- writing the log
 
-    def _tell_ranks(self, seen: RegionView) -> None:
-        """Each rank once, and each reason once: all ranks mostly have the same. A refusal is found after joining."""
+    def _write_ranks(self, seen: RegionView) -> None:
+        """Each rank once, and each reason once, because most ranks have the same. A refusal comes after joining."""
         for process in seen.processes:
             key = process.index, process.pid
             if key not in self._remarks:
@@ -142,20 +142,20 @@ class ReplayLog:
                 self._story.standing_aside(process.remark)
             self._remarks[key] = process.remark
 
-    def _tell_group(self, group: GroupView) -> None:
+    def _write_group(self, group: GroupView) -> None:
         key = group.view.index, group.view.comm_id
         if key not in self._agreed:
             self._agreed[key] = False
             self._story.communicator(group.view)
         if not self._agreed[key] and group.plan is not None and is_in_force(group):
             self._agreed[key] = True
-            self._tell_plan(group, group.plan)
+            self._write_plan(group, group.plan)
         if self._agreed[key] and group.plan is not None and key not in self._unmatched:
-            self._tell_unless_it_matches(key, group, group.plan)
+            self._write_mismatch(key, group, group.plan)
 
-    def _tell_unless_it_matches(self, key: tuple[int, int], group: GroupView, plan: PlanView) -> None:
-        """GPU, NCCL and ranks are those of the profile, and yet the job may make other calls: then all run as NCCL
-        would, and nobody else says so."""
+    def _write_mismatch(self, key: tuple[int, int], group: GroupView, plan: PlanView) -> None:
+        """GPU, NCCL and ranks are those of the profile, but the job may make other calls. Then all of them run as NCCL
+        chooses, and nothing else reports that."""
         calls = min((slot.calls for slot in group.slots), default=0) - plan.start_call
         enough = max(UNMATCHED_CALLS, UNMATCHED_ITERATIONS * plan.calls_per_iteration)
         if plan.calls_per_iteration == 0 or group.has_begun or calls < enough:
@@ -168,7 +168,7 @@ class ReplayLog:
         self._log.write(journal.Passthrough(reason=reason, communicator=group.view.index))
         say(reason)
 
-    def _tell_plan(self, group: GroupView, plan: PlanView) -> None:
+    def _write_plan(self, group: GroupView, plan: PlanView) -> None:
         rules = (*map(_site_text, plan.sites), *map(describe_rule, plan.rules))
         where, epoch, start = group.view.index, plan.epoch, plan.start_call
         self._log.write(
@@ -178,7 +178,7 @@ class ReplayLog:
 
 
 def is_in_force(group: GroupView) -> bool:
-    """Whether every rank of a communicator on this node runs the plan that lies there."""
+    """Whether every rank of a communicator on this node runs the published plan."""
     ranks = group.view.rank_count if group.view.node_count == 1 else len(group.slots)
     return (
         group.plan is not None

@@ -39,7 +39,7 @@ def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
 
 
 def _run_with_controller(command: list[str], plan: JobPlan, log: BinaryIO | None, progress_since: float | None) -> int:
-    """``told_since``: tell what the log gains from then on (wall clock, s); ``None`` = tell nothing."""
+    """``progress_since``: print what the log gains from then on (wall clock, s); None = print nothing."""
     with signals_held() as mask:
         controller = ControllerProcess(plan, mask, log) if log else None
         progress = (
@@ -61,7 +61,7 @@ def _run_with_controller(command: list[str], plan: JobPlan, log: BinaryIO | None
 
 
 def check_command(name: str) -> None:
-    """Refuse a job that cannot be started, before anything is made for it."""
+    """Refuse a command that cannot be started, before anything is created for it."""
     if shutil.which(name) is not None:
         return
     if shutil.which(name, os.F_OK) is not None:
@@ -73,7 +73,7 @@ def check_command(name: str) -> None:
 
 
 def state_since(folder: Path, since: float) -> RunState:
-    """What a log tells of the job that began then (wall clock, s); nothing where there is no log that can be read."""
+    """The state of the job that began at ``since`` (wall clock, s); empty if there is no readable log."""
     try:
         return RunState(event for event in journal.read(journal.find_log(folder)) if event.t >= since)
     except JournalError:
@@ -92,11 +92,11 @@ def run_summary(run: RunState) -> str:
 
 
 def describe_broken_log(folder: Path, run: RunState) -> str:
-    """A sentence if the log of a job whose controller has ended has no end; else empty. The controller itself can say
-    it on its own stderr alone, which nobody reads, and which may lie on the same full disk."""
+    """A sentence if the controller has ended and its log has no end; else empty. The controller can report that only in
+    controller.log, which may be on the same full disk."""
     if run.end is not None:
         return ""
     return (
-        f"the log {folder / journal.LOG_NAME} is not whole: its end could not be written, as on a full disk; "
-        "what happened after its last line is told nowhere."
+        f"the log {folder / journal.LOG_NAME} is incomplete: its end could not be written (a full disk?); "
+        "what happened after its last line is not recorded."
     )

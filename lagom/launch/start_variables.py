@@ -1,5 +1,5 @@
-"""What a job is started with beyond the plugin: head-room, and what a profile asks for. Decided, and refused, before
-anything is started."""
+"""Which variables a job is started with besides the plugin's: for head-room, and those that a profile asks for. What is
+refused is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ class Start:
 def choose_start(
     asked: str, source: Path | None, profile: Path | None, environ: Mapping[str, str], command: list[str]
 ) -> Start:
-    """``asked``: the value of --headroom, ``source``: the log it names. Raises :class:`LagomError` where the job would
-    not be what was asked for."""
+    """Choose the variables for head-room and for a profile; raises :class:`LagomError` if they cannot be set.
+
+    ``asked``: value of --headroom; ``source``: value of --headroom-from; ``command``: the job's command.
+    """
     wanted = {} if profile is None else _environment_of(profile)
     room = headroom.parse(wanted.get(headroom.VARIABLE, ""))
     if not asked:
@@ -63,13 +65,13 @@ def _environment_of(profile: Path) -> dict[str, str]:
 
 def _memory(room: Headroom) -> str:
     low = room.memory / (1 << 20)
-    return f"about {low:.0f} MiB of GPU memory a rank and communicator, up to {4 * low:.0f} where trees are used too"
+    return f"about {low:.0f} MiB of GPU memory per rank and communicator, up to {4 * low:.0f} MiB if trees are used"
 
 
 def _as_wanted(wanted: Mapping[str, str], environ: Mapping[str, str]) -> Start:
-    """What is not set is set; what is set otherwise stays, and the plugin refuses the profile for it."""
+    """Set what is not set. A variable that the user set otherwise stays, and then the plugin refuses the profile."""
     settable = {name: value for name, value in wanted.items() if not environ.get(name)}
-    remarks = [f"the profile asks for {name}={value}, and has it set" for name, value in settable.items()]
+    remarks = [f"the profile asks for {name}={value}, so it is set" for name, value in settable.items()]
     other = describe_differences({name: value for name, value in wanted.items() if name not in settable}, environ)
     remarks += [f"the profile asks for {clause}; yours wins, so it will not be replayed" for clause in other]
     return Start(settable, tuple(remarks))

@@ -326,7 +326,7 @@ def test_a_log_that_broke_off_is_told_at_the_end(place: Path) -> None:
     script += "; cp decisions.jsonl copy; mv copy decisions.jsonl"
     code, _, err = finish(start(place, "--dir", "lagom-k", "--", "sh", "-c", script))
     assert code == 0
-    assert f"{place / 'lagom-k' / 'decisions.jsonl'} is not whole: its end could not be written" in err
+    assert f"{place / 'lagom-k' / 'decisions.jsonl'} is incomplete: its end could not be written" in err
 
 
 def test_a_log_with_its_end_is_not_called_broken_off(place: Path) -> None:
@@ -434,7 +434,7 @@ def test_the_mode_in_force_says_whether_a_profile_counts(place: Path) -> None:
     ):
         code, out, err = finish(start(place, "--mode", mode, "--profile", str(profile), *job, **environ))
         assert (code, out) == (0, wanted), err
-        assert ("is left alone" in err) == (wanted == "[]\n")
+        assert ("is not used" in err) == (wanted == "[]\n")
 
 
 def test_options_that_a_rank_would_not_pass_on_are_told(place: Path) -> None:

@@ -26,7 +26,7 @@ def texts(environ: dict[str, str], *files: Path) -> list[str]:
 
 
 def test_a_clean_environment_is_ok() -> None:
-    assert texts({"PATH": "/bin"}) == ["ok: nothing is set that stands in the way"]
+    assert texts({"PATH": "/bin"}) == ["ok: no setting limits tuning"]
 
 
 @pytest.mark.parametrize("name", sorted(variables.LIMITS))
