@@ -128,7 +128,7 @@ class Hunt:
         self._spent += now - self._stepped_at if self._ground.may_tune else 0.0
         self._stepped_at = now
         if limit is not None and self._spent > limit:
-            self.session.wrap_up(f"{limit:.0f} seconds of searching are over")
+            self.session.wrap_up(f"stopped: time limit of {limit:.0f} s reached")
 
     def _next_request(self) -> WindowRequest | None:
         """The next window, or None when the search is over."""

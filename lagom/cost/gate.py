@@ -56,8 +56,8 @@ def judge(fit: Fit) -> Trust:
     objection = (
         _too_far_off(error, len(others)) or _turned_round(agreement, wrong, len(others)) or _without_skill(correlation)
     )
-    praise = f"unseen windows are predicted to {error:.1%} in the median, direction right in {agreement:.0%}"
-    reason = f"do not trust me: {objection}" if objection else praise
+    praise = f"left-out windows: predicted with a median error of {error:.1%}, direction correct for {agreement:.0%}"
+    reason = f"the model is not trusted: {objection}" if objection else praise
     return Trust(objection is None, reason, error, agreement, correlation)
 
 
@@ -88,16 +88,16 @@ def _too_far_off(error: float, windows: int) -> str | None:
     limit = LARGEST_ERROR * (1.0 if windows >= SURE_WINDOWS else 2.0)
     if math.isfinite(error) and error <= limit:
         return None
-    return f"Z of an unseen window is off by {error:.1%} in the median, limit {limit:.0%}"
+    return f"the median error of Z is {error:.1%} for windows left out of the fit, limit {limit:.0%}"
 
 
 def _turned_round(agreement: float, wrong: int, windows: int) -> str | None:
     if agreement >= LEAST_AGREEMENT or wrong <= FORGIVEN or windows < SURE_WINDOWS:
         return None
-    return f"I tell better from worse in {agreement:.0%} of windows, limit {LEAST_AGREEMENT:.0%}"
+    return f"better or worse is predicted correctly for {agreement:.0%} of windows, limit {LEAST_AGREEMENT:.0%}"
 
 
 def _without_skill(correlation: float) -> str | None:
     if correlation >= LEAST_CORRELATION:
         return None
-    return f"what I predict follows what is measured with a correlation of {correlation:.2f}, limit {LEAST_CORRELATION}"
+    return f"predicted and measured Z have a correlation of {correlation:.2f}, limit {LEAST_CORRELATION}"

@@ -74,7 +74,7 @@ class Acceptance:
     def why_ended(self, hidden: bool, above_floor: bool, trial: Trial) -> str:
         """Which of the three conditions ended growth."""
         if not hidden:
-            return f"condition 2: no communication can be grown to any profit ({where(trial)})"
+            return f"condition 2: no increase lowers Z any more ({where(trial)})"
         return f"condition {3 if above_floor else 1}: communication is hidden ({where(trial)})"
 
 

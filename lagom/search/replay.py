@@ -47,7 +47,7 @@ def replay(
                 f"move {logged.number} of the log ({logged.purpose}, {logged.reason}) is not what is wanted now"
             )
         if following is not None and following.purpose == "final" and logged.purpose != "final":
-            session.wrap_up("ended as in the log")  # of no effect if the strategy had its answer anyway
+            session.wrap_up("stopped where the log stopped")  # of no effect if the strategy had its answer anyway
         again = session.report(_result(logged))
         if (again.verdict, again.reason) != (logged.verdict, logged.reason):
             raise ReplayMismatch(f"move {logged.number}: the log says {logged.verdict}, now it is {again.verdict}")

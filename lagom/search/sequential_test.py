@@ -108,7 +108,7 @@ class SequentialTest:
         low, high = self.interval or (math.nan, math.nan)
         if straggles:
             slow, fast = self.found.dropped_slow, self.found.dropped_fast
-            return f"its iterations straggle more often than those of {what} ({slow} to {fast})"
+            return f"more of its iterations are stragglers than of {what}'s ({slow} to {fast})"
         text = (
             f"{math.exp(-self.found.value):.3f}x {what} [{1 / high:.3f}, {1 / low if low > 0 else math.inf:.3f}] "
             f"in {len(self._differences)} fresh pairs (p = {p:.2g}, needed {self._share:.2g})"

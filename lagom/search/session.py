@@ -166,7 +166,7 @@ class TuningSession:
         known = self._known
         if known is None or known.is_stock or self.strategy.space.why_illegal(known):
             return
-        proposal = Proposal(known, "what the search before this one ended on")
+        proposal = Proposal(known, "the result of the previous search")
         comparison = yield from self._settle(proposal)
         self._explain(proposal, comparison)
         if comparison.better:
@@ -264,7 +264,7 @@ class TuningSession:
         for contender in self._contenders(answer.assignment):
             test = yield from self._final(contender)
             if test.passed:
-                reason = f"{test.sentence}; search: {answer.reason}"
+                reason = f"{test.sentence}; {_ending(answer)}"
                 self._finish("improved", contender, reason, test, answer)
                 return
         self.measurements.incumbent = self.measurements.stock
@@ -272,7 +272,7 @@ class TuningSession:
         reason = (
             f"{what}: {self.measurements.tried} configs, resolvable effect {format_percent(self._resolvable(test))}; "
         )
-        reason += f"search: {answer.reason}"
+        reason += _ending(answer)
         if test is not None:
             reason += f"; final A/B of its choice: {test.sentence}"
         self._finish(
@@ -348,6 +348,11 @@ class TuningSession:
             raise IllegalProposal(f"strategy {self.strategy.name} proposed what is not legal here: {wrong}")
 
 
+def _ending(answer: Answer) -> str:
+    """Why the search ended: ``search stopped: time limit of 32 s reached``, ``search: <the strategy's reason>``."""
+    return f"search {answer.reason}" if answer.reason.startswith("stopped") else f"search: {answer.reason}"
+
+
 def _advance(course: Generator[Proposal, Comparison, Answer], comparison: Comparison | None) -> Proposal | Answer:
     """The strategy's next proposal, or its answer."""
     try:
@@ -370,7 +375,7 @@ def _possible(sample: Sample) -> bool:
 
 def _describe_baseline(level: Trial, sigma: float) -> str:
     times = (f"{name} {time / 1e6:.2f} ms" if time is not None else f"{name} not seen" for name, time in _xyz(level))
-    return f"stock: {', '.join(times)} an iteration; one pair scatters by {format_percent(sigma)}"
+    return f"stock: {', '.join(times)} an iteration; standard deviation of a pair: {format_percent(sigma)}"
 
 
 def _xyz(level: Trial) -> tuple[tuple[str, float | None], ...]:

@@ -95,7 +95,7 @@ class AutoCCL(Strategy):
             moving = moving if seen == "x_j" else moving[:1]  # one number cannot judge two moves
             why = f"profile {number}: lower {seen}"
             answer = yield Proposal(self._joint(jobs, moving), why, moving[0].unit[0], cautious=True, once=True)
-            self.explain(f"{why}; {self._learn(moving, answer.new)} (Z {percent(answer.delta)}, not asked)")
+            self.explain(f"{why}; {self._learn(moving, answer.new)} (Z {percent(answer.delta)}, not used)")
         chosen = self._joint(jobs, [])
         why = f"the shortest {seen} of each communication, together"
         answer = yield Proposal(chosen, why, cautious=True)

@@ -132,7 +132,7 @@ class Guided(Strategy):
             leader = self._leader(measurements)
             chosen = self._most_promising(measurements, leader)
             if chosen is None:
-                return Answer(leader, f"the model hopes for less than {HOPE:.1%} anywhere else ({trust.reason})")
+                return Answer(leader, f"the model expects no other config to gain {HOPE:.1%} ({trust.reason})")
             candidate, change, what = chosen
             expected = f"predicted {percent(math.log(change.ratio))} +- {change.sigma:.1%}"
             why = f"{what}: {expected}"
@@ -141,8 +141,12 @@ class Guided(Strategy):
                 f"{what}, {_short(candidate)}: {expected}, measured {percent(answer.delta)} than the best so far"
             )
             if answer.new is None:
-                return Answer(leader, "the window of the model's choice came back empty", cut_short=True)
-        return Answer(self._leader(measurements), f"the budget of {self._budget} configs is spent", cut_short=True)
+                return Answer(leader, "stopped: the window of the model's choice came back empty", cut_short=True)
+        return Answer(
+            self._leader(measurements),
+            f"stopped after {self._budget} configs (the limit)",
+            cut_short=True,
+        )
 
     def _windows(self, proposal: Proposal) -> Generator[Proposal, Comparison, Comparison]:
         """Windows of one candidate until its Z is known well enough for a fit, or it is clearly slow."""
@@ -195,7 +199,7 @@ class Guided(Strategy):
         from lagom.cost import draws
 
         assert self._fit is not None
-        yield from ((rung, "one rung from the best") for rung in self._rungs(leader))
+        yield from ((rung, "one step from the best") for rung in self._rungs(leader))
         for theta in draws(self._fit, DRAWS, self._seed + len(self._fit.observations)):
             yield self._ladders.best(theta, leader, thorough=False), "a plausible optimum"
         yield self._ladders.best(self._fit.theta, leader), "the model's optimum"
@@ -245,7 +249,7 @@ class Guided(Strategy):
     def _pass_on(self, walker: Strategy) -> None:
         note = walker.take_explanation()
         if note is not None:
-            self.explain(f"{note.reason} (measured, as the model says: {self._doubt})", verdict=note.verdict, h=note.h)
+            self.explain(f"{note.reason} (search without a model: {self._doubt})", verdict=note.verdict, h=note.h)
 
 
 def _seen(time: float | None) -> float | None:

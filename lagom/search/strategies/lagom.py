@@ -6,8 +6,8 @@ As printed, Algorithms 1 and 2 do not work; README.md of this folder goes throug
 2. *raise*   while that is far slower than the incumbent: all of them up together; whatever their order, they need it
 3. *grow*    the communication with the smallest H goes up 2 rungs of NC or C; kept if Z falls, or Z ties and its own
              time falls; else rolled back and tried with 1 rung, then with the other knob, then it is done
-4. *settle*  where the last step jumped over X = Y: the rung between; where growth ended behind the incumbent: every
-             knob up and down from there
+4. *settle*  where the last step jumped over X = Y: the intermediate value; where growth ended behind the incumbent:
+             every knob up and down from there
 5. *screen*  where several (A, P) are usable: the others at the resources found, and with a rung more
 6. *polish*  resources handed back, a rung at a time, as long as Z does not rise (NT here too, if it may be set)
 7. *refine*  communications that were moved together so far, one by one
@@ -115,7 +115,7 @@ class Lagom(Strategy):
             current = yield from self._measure_floor(stock)
             current = yield from self._raise_together(measurements, current)
             current = yield from self._grow(current)
-            current = yield from self._between_rungs(current)
+            current = yield from self._try_intermediate(current)
         if self._behind(measurements, current):
             self._anchor = measurements.known(measurements.incumbent)
             current = yield from self._explore(self._anchor)
@@ -131,10 +131,10 @@ class Lagom(Strategy):
         floor = self.space.floor(stock.assignment, self._comms)
         if floor == stock.assignment:
             return stock
-        why = "all communications at their floor"
+        why = "all communications at their fewest resources"
         answer = yield Proposal(floor, why, cautious=True)
         if answer.new is None:
-            self.explain("the floor could not be measured: the search goes on from NCCL's own pick")
+            self.explain("the fewest resources could not be measured: the search starts at NCCL's own config")
             return stock
         self.explain(f"{why}: Z {percent(answer.delta, 'the incumbent')}; {where(answer.new)}")
         return answer.new
@@ -148,7 +148,7 @@ class Lagom(Strategy):
                 raised = self.space.moved(raised, unit, knob, STEP) or raised
             if raised in (current.assignment, self.space.stock):
                 break
-            why = "all communications up together, for the floor is far too slow"
+            why = "more resources for all communications together, because this is much slower than the incumbent"
             answer = yield Proposal(raised, why, None, current.assignment, cautious=True)
             self.explain(f"{why}: Z {percent(answer.delta)}")
             if not answer.better or answer.new is None:
@@ -214,14 +214,15 @@ class Lagom(Strategy):
             comm.steps[knob] = 0
         else:
             comm.shorten(knob)
-        end = "knob closed" if not comm.steps[knob] else "shorter step next"
-        self.explain(f"{why}: rolled back, {because}; {'communication done' if comm.done else end}", h=logged)
+        end = "a smaller change next" if comm.steps[knob] else f"no further change of {knob} tried"
+        end = "no further change tried" if comm.done else end
+        self.explain(f"{why}: rolled back, {because}; {end}", h=logged)
         return current
 
     # -- 4: the crossing, and the way back
 
-    def _between_rungs(self, current: Trial) -> Course:
-        """If the last step jumped over X = Y by two rungs, the one between may be the better one."""
+    def _try_intermediate(self, current: Trial) -> Course:
+        """If the last step jumped over X = Y by two rungs, the intermediate value may be better."""
         if self._last_growth is None or not self._acceptance.hidden(current) or self._last_growth[2] < 2:
             return current
         comm, knob, _ = self._last_growth
@@ -229,7 +230,7 @@ class Lagom(Strategy):
         if between is None:
             return current
         change = self._groups.change(current.assignment, between, comm.unit, knob)
-        why = f"{self._groups.name(comm.unit)}: the rung between, {change}"
+        why = f"{self._groups.name(comm.unit)}: intermediate value, {change}"
         answer = yield Proposal(between, why, comm.unit[0], current.assignment)
         kept = answer.new is not None and answer.not_worse(self.epsilon)
         self.explain(
@@ -242,7 +243,7 @@ class Lagom(Strategy):
         """Growth may end in a valley: the search then goes on from the best confirmed, stock at worst."""
         incumbent = measurements.known(measurements.incumbent)
         if self.start == "stock":
-            self._ended = "every knob was tried up and down from NCCL's own pick"
+            self._ended = "every knob was tried up and down from NCCL's own config"
             return True
         if current.z <= incumbent.z * math.exp(2.0 * current.z_se):
             return False
@@ -314,7 +315,7 @@ class Lagom(Strategy):
     def _try_pair(self, current: Trial, unit: Unit, pair: tuple[Algorithm, Protocol]) -> Course:
         candidate: Assignment | None = self.space.in_subspace(current.assignment, unit, pair)
         what = f"{self._groups.name(unit)}: {pair[0].name} {pair[1].name} at the resources found"
-        for more in ("", ", a channel rung more"):
+        for more in ("", ", and one step more channels"):
             if candidate is None or self.space.why_illegal(candidate):
                 break
             answer = yield Proposal(candidate, what + more, unit[0], current.assignment, cautious=True)

@@ -87,4 +87,4 @@ def test_it_does_not_trust_itself_where_the_windows_belong_to_another_job() -> N
     ]
     trust = judge(fit(model_of(simulator.problem()), shuffled))
     assert not trust.trusted
-    assert trust.reason.startswith("do not trust me")
+    assert trust.reason.startswith("the model is not trusted")

@@ -1,4 +1,4 @@
-"""The gate: lets a good model pass, and says "do not trust me" where the model's assumptions do not hold."""
+"""The gate: lets a good model pass, and says "the model is not trusted" where the model's assumptions do not hold."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def upside_down() -> list[Observation]:
 def test_a_job_without_law_is_not_trusted(seed: int) -> None:
     trust = judge(fit(model_of(Fsdp().problem()), lawless(seed)))
     assert not trust.trusted
-    assert trust.reason.startswith("do not trust me")
+    assert trust.reason.startswith("the model is not trusted")
 
 
 def test_a_job_upside_down_is_not_trusted() -> None:
     problem = Fsdp(machine=HOST, stock_nc=4, kernel_ns=3e6).problem()
     trust = judge(fit(model_of(problem), upside_down()))
     assert not trust.trusted
-    assert "do not trust me" in trust.reason
+    assert "the model is not trusted" in trust.reason
 
 
 def test_two_windows_are_too_few_to_ask() -> None:

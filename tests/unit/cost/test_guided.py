@@ -89,7 +89,7 @@ def test_two_communications_within_twelve_configs_near_the_oracle_without_regret
 def test_configs_grow_by_at_most_four_for_each_communication(count: int) -> None:
     session = simulated(workloads.synthetic(count), "H200_HOST").run()
     assert session.outcome is not None
-    trusted = not any("do not trust me" in move.reason for move in session.moves)
+    trusted = not any("the model is not trusted" in move.reason for move in session.moves)
     assert trusted
     assert session.outcome.configs <= 4 + 4 * count
 
@@ -124,7 +124,7 @@ def test_a_lawless_job_falls_back_to_measured_moves_and_ends_no_worse_than_stock
 
     job = synthetic(workload, lawless)
     session = job.run()
-    assert any("do not trust me" in move.reason for move in session.moves)
+    assert any("the model is not trusted" in move.reason for move in session.moves)
     assert session.outcome is not None
     stock = Assignment.stock(2)
     assert lawless(session.outcome.assignment).z <= 1.005 * lawless(stock).z

@@ -40,7 +40,7 @@ def test_condition_1_ends_at_the_floor() -> None:
     """Light communication under much compute: hidden with the least resources, nothing is grown."""
     session, _ = run(Landscape((Communication(0.5 * MS, 4.0), Communication(0.6 * MS, 4.0)), 80 * MS, ceiling=8))
     assert "condition 1" in reason_of(session)
-    assert session.moves[1].reason.startswith("all communications at their floor")
+    assert session.moves[1].reason.startswith("all communications at their fewest resources")
 
 
 def test_condition_2_ends_with_every_knob_closed() -> None:
@@ -80,7 +80,9 @@ def test_where_no_context_is_known_z_says_that_something_is_exposed() -> None:
     assert not any(site.context for site in landscape.problem().sites)
     session, driver = run(landscape)
     assert "condition 1" not in reason_of(session)
-    floor = next(move for move in session.moves if move.reason.startswith("all communications at their floor"))
+    floor = next(
+        move for move in session.moves if move.reason.startswith("all communications at their fewest resources")
+    )
     first = session.moves[session.moves.index(floor) + 1]
     assert "kept" in first.reason
     assert driver.truth(first.candidate).z < driver.truth(floor.candidate).z
@@ -137,7 +139,7 @@ def test_each_growth_moves_one_knob_of_one_communication_up(landscape: Landscape
     space = session.strategy.space
     current = None
     for move in session.moves:
-        if move.reason.startswith("all communications at their floor"):
+        if move.reason.startswith("all communications at their fewest resources"):
             current = move.candidate
         if "sites together" in move.reason or current is None or move.purpose != "trial" or move.h is None:
             continue
@@ -152,7 +154,7 @@ def test_each_growth_moves_one_knob_of_one_communication_up(landscape: Landscape
 
 
 SLOPES = {"chunk pays": comm_bound(), "channels pay": comm_bound(late_chunk=0.0, tax=0.0, ceiling=24)}
-GROWTH_ROLLED_BACK = ("knob closed", "shorter step next", "communication done")  # only growth's reasons end so
+GROWTH_ROLLED_BACK = ("a smaller change next", " tried")  # only growth's reasons end so
 
 
 @pytest.mark.parametrize("slope", SLOPES)
@@ -164,7 +166,9 @@ def test_what_is_rolled_back_is_not_built_upon(slope: str) -> None:
     last = max(number for number, move in enumerate(trials) if move.reason.endswith(GROWTH_ROLLED_BACK))
     space, kept, after_rollback = session.strategy.space, session.measurements.stock, 0
     for before, move in zip([None, *trials], trials[: last + 1], strict=False):
-        if " together, " not in move.reason and not move.reason.startswith("all communications at their floor"):
+        if " together, " not in move.reason and not move.reason.startswith(
+            "all communications at their fewest resources"
+        ):
             knobs = [(site, dim) for site in range(len(kept)) for dim in space.dims]
             steps = [space.rung(move.candidate, *knob) - space.rung(kept, *knob) for knob in knobs]
             assert [step for step in steps if step] in ([1], [2]), move.reason
@@ -186,7 +190,7 @@ def test_regret_is_bounded_by_raising_the_floor_together() -> None:
     """24 channels to climb for four communications: raised together while far too slow."""
     deep = Landscape(tuple(Communication(8 * MS, 8.0) for _ in range(4)), 10 * MS, ceiling=24)
     session, driver = run(deep, noise=0.01)
-    assert any("together, for the floor is far too slow" in move.reason for move in session.moves)
+    assert any("together, because this is much slower" in move.reason for move in session.moves)
     assert session.outcome is not None
     assert session.outcome.regret_iterations < 40
     assert driver.gain(session.outcome.assignment) >= 0.995
@@ -218,18 +222,18 @@ def test_where_only_z_is_known_the_log_says_so() -> None:
     ("z", "rungs", "asked"),
     [(92, 2, True), (92, 1, False), (105, 2, False), (105, 1, False)],
 )
-def test_the_rung_between_is_asked_where_two_rungs_at_once_hid_it(z: float, rungs: int, asked: bool) -> None:
+def test_the_intermediate_value_is_tried_where_two_rungs_at_once_hid_it(z: float, rungs: int, asked: bool) -> None:
     strategy = Lagom(comm_bound(ceiling=24).problem())
     unit = (0,)
     grown = strategy.space.moved(strategy.space.floor(strategy.space.stock), unit, "channels", 3)
     assert grown is not None
     strategy._last_growth = (Growing(unit, steps={"channels": rungs}), "channels", rungs)
     x_by_site = tuple(50.0 / len(grown) for _ in grown)
-    course = strategy._between_rungs(Trial(grown, z, 0.001, 50.0, 0.001, 90.0, x_by_site, pairs=8))
+    course = strategy._try_intermediate(Trial(grown, z, 0.001, 50.0, 0.001, 90.0, x_by_site, pairs=8))
     proposed = next(course, None)
     assert (proposed is not None) == asked
     strategy._last_growth = None
-    assert next(strategy._between_rungs(Trial(grown, z, 0.001, 50.0, 0.001, 90.0, x_by_site)), None) is None
+    assert next(strategy._try_intermediate(Trial(grown, z, 0.001, 50.0, 0.001, 90.0, x_by_site)), None) is None
 
 
 # -- H

@@ -27,7 +27,7 @@ def test_wrapped_up_session_goes_to_its_final_with_the_best_so_far() -> None:
     while (request := session.request()) is not None:
         purposes.append(request.purpose)
         if len(purposes) == ENOUGH:
-            session.wrap_up("10 seconds of searching are over")
+            session.wrap_up("stopped: time limit of 10 s reached")
         session.report(measured(simulator, request))
     assert purposes[:ENOUGH].count("trial") == ENOUGH - 1, "it was in the middle of its search"
     assert set(purposes[ENOUGH + 1 :]) <= {"confirm", "final"}, "one proposal at most is brought to its end"
@@ -43,9 +43,9 @@ def test_a_search_that_a_limit_ends_does_not_call_stock_the_best() -> None:
     problem = landscape.problem()
     whole = LandscapeDriver(landscape).drive(TuningSession(make_strategy("lagom", problem), problem))
     cut = TuningSession(make_strategy("lagom", problem), problem)
-    cut.wrap_up("10 seconds of searching are over")
+    cut.wrap_up("stopped: time limit of 10 s reached")
     few = TuningSession(make_strategy("lagom", problem), problem, Policy(max_iterations=60))
-    for session, limit in ((cut, "10 seconds of searching are over"), (few, "the limit is 60")):
+    for session, limit in ((cut, "stopped: time limit of 10 s reached"), (few, "the limit is 60")):
         outcome = LandscapeDriver(landscape).drive(session).outcome
         assert outcome is not None
         assert (outcome.verdict, outcome.cut_short, outcome.assignment.is_stock) == ("cut_short", True, True)
