@@ -59,16 +59,14 @@ def log_folders(incomplete: str) -> list[str]:
 def sites(incomplete: str) -> list[str]:
     """Sites of the newest log here, by the words that ``--site`` takes."""
     from lagom.errors import LagomError
-    from lagom.journal import Program, find_log, read
+    from lagom.journal import RunState, find_log, read
 
-    names: dict[str, None] = {}
     try:
-        for event in read(find_log()):
-            if isinstance(event, Program):
-                names.update(dict.fromkeys(map(format_site, event.sites)))
+        run = RunState(read(find_log()), keep_samples=False)
     except LagomError:
         return []
-    return one_of(names)(incomplete)
+    names = [format_site(site) for comm in run.comms.values() for site in comm.sites]
+    return one_of(dict.fromkeys(names))(incomplete)
 
 
 def jobs(incomplete: str) -> list[str]:

@@ -85,11 +85,11 @@ def report(
     if html is not None:
         _write_page(run, log, html, remarks)
     if megatron is not None:
-        write_named(megatron, advice_text.megatron(advices) or "# lagom report: no process group to cap.\n")
+        write_named(megatron, advice_text.format_megatron(advices) or "# lagom report: no process group to cap.\n")
     if profile is not None:
         _write_profile(advices, log, profile)
     if export:
-        typer.echo("\n".join(advice_text.exports(advices)) or "# nothing was measured to be worth it")
+        typer.echo("\n".join(advice_text.format_exports(advices)) or "# nothing was measured to be worth it")
     else:
         shown = from_log.build_report(run, str(log))
         shown = replace(shown, remarks=tuple(dict.fromkeys((*shown.remarks, *remarks))))

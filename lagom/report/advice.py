@@ -47,7 +47,7 @@ class Advice:
 _CAREFUL = (Standing.PROPOSAL, Standing.GAIN, Standing.NO_GAIN)
 
 
-def joined(proposals: Iterable[Advice], measured: Iterable[Advice]) -> tuple[Advice, ...]:
+def join_advice(proposals: Iterable[Advice], measured: Iterable[Advice]) -> tuple[Advice, ...]:
     """Proposals with what became of them where their arm was measured, and the rest of what was measured."""
     ordered = sorted(measured, key=lambda advice: _CAREFUL.index(advice.standing))
     by_arm = {arm: advice for advice in ordered for arm in advice.arms}

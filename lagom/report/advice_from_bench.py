@@ -37,7 +37,7 @@ def advise_from_record(record: BenchRecord, source: str) -> tuple[tuple[Advice, 
     """The same of a record in memory."""
     results = results_of(record)
     starts = [arm for arm in record.arms if arm.startswith(("env=", "headroom="))]
-    found = [one for arm in starts if (one := paired(record, arm, _reference(arm))) is not None]
+    found = [one for arm in starts if (one := compare_paired(record, arm, _reference(arm))) is not None]
     beyond_chance = select_beyond_chance(found)
     judged = {one.arm: _judge(one, one.arm in beyond_chance, len(found), source) for one in found}
     alone = {arm: _without_lagom_beside(record, arm, source) for arm in starts if arm not in judged}
@@ -79,7 +79,7 @@ def _told(ratio: Ratio, beside: str) -> str:
 
 def _without_lagom_beside(record: BenchRecord, arm: str, source: str) -> Advice | None:
     """Head-room that ran beside stock only: no measurement of head-room."""
-    found = paired(record, arm, OWN_STOCK) if _reference(arm) == OWN_LAGOM else None
+    found = compare_paired(record, arm, OWN_STOCK) if _reference(arm) == OWN_LAGOM else None
     if found is None:
         return None
     evidence = (
@@ -151,7 +151,7 @@ class Paired:
     p: float
 
 
-def paired(record: BenchRecord, arm: str, beside: str) -> Paired | None:
+def compare_paired(record: BenchRecord, arm: str, beside: str) -> Paired | None:
     """The arm against another, by rounds that have both; None where there is none.
 
     A pair is two single processes, as everywhere in a benchmark (:func:`lagom.bench.pairs.round_logs`).

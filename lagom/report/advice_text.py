@@ -13,7 +13,7 @@ from lagom import environment
 from lagom.bench.store import FILE, read_record
 from lagom.errors import UsageError
 from lagom.journal import RunState
-from lagom.report.advice import Advice, Advices, Standing, joined
+from lagom.report.advice import Advice, Advices, Standing, join_advice
 from lagom.report.advice_from_bench import OWN_LAGOM, advise_from_bench, count_rounds
 from lagom.report.advice_from_log import advise_from_log
 
@@ -97,7 +97,7 @@ def gather_advice(run: RunState, log: Path, bench: Iterable[Path] = ()) -> Advic
     told = [advise_from_bench(folder / FILE if folder.is_dir() else folder) for folder in folders]
     measured = [advice for advices, _ in told for advice in advices]
     remarks = tuple(remark for _, found in told for remark in found)
-    return Advices(str(log), joined(advise_from_log(run), measured), remarks)
+    return Advices(str(log), join_advice(advise_from_log(run), measured), remarks)
 
 
 def count_judged_arms(arms: tuple[str, ...]) -> int:
@@ -105,7 +105,7 @@ def count_judged_arms(arms: tuple[str, ...]) -> int:
     return len([arm for arm in arms if arm != OWN_LAGOM])
 
 
-def exports(advices: Advices) -> list[str]:
+def format_exports(advices: Advices) -> list[str]:
     """``export NAME=VALUE`` lines of the greatest measured gain."""
     return [f"export {name}={shlex.quote(value)}" for name, value in advices.environment().items()]
 
@@ -129,7 +129,7 @@ def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, 
     return wanted
 
 
-def megatron(advices: Advices) -> str:
+def format_megatron(advices: Advices) -> str:
     """The file of ``--nccl-communicator-config-path``: one entry a process group that Megatron has a name for."""
     entries, remarks = [], []
     for advice in advices.all:

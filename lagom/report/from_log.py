@@ -21,7 +21,7 @@ def build_report(run: RunState, source: str) -> RunReport:
     return RunReport(
         source=source,
         kind="log",
-        nothing="" if run.comms else tuning_report.nothing(run),
+        nothing="" if run.comms else tuning_report.describe_no_search(run),
         facts=_facts(run),
         communicators=tuple(_communicator(run, comm, not_asked.get(comm.index)) for comm in run.comms.values()),
         environment=environment.select_known(first.environment) if first is not None else {},
@@ -65,7 +65,7 @@ def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | Non
 
 def _answer(comm: CommState, plan: journal.PlanPublished | None) -> str:
     if comm.was_searched:
-        return tuning_report.answer(comm)
+        return tuning_report.describe_verdict(comm)
     if plan is not None and plan.purpose == "replay":
         return "Replayed from a profile, agreed by every rank; nothing was tried here."
     if plan is not None and plan.rules:

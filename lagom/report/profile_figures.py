@@ -27,7 +27,7 @@ _SHORT = {"allgather": "AG", "reducescatter": "RS", "allreduce": "AR", "broadcas
 
 
 @style.styled
-def groups(profile: Profile) -> Figure:
+def draw_groups(profile: Profile) -> Figure:
     """What the time of each group consists of, in order: both, compute alone, exposed communication, idle; medians. A
     step with very many groups is shown by pattern."""
     times = profile.rank.group_times().typical()
@@ -97,7 +97,7 @@ def _abbreviated(functions: list[str]) -> str:
 
 
 @style.styled
-def overhead(profile: Profile) -> Figure:
+def draw_overhead(profile: Profile) -> Figure:
     """Kernels by extra time a step, with the slowdown of each: beside communication against without."""
     worst = [one for one in profile.slowdowns if one.extra_ns > 0][:_MAX_BARS]
     figure, (axes,) = style.new_figure(12, 0.9 + 0.3 * max(len(worst), 2))

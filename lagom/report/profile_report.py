@@ -33,7 +33,7 @@ _WIDE = 110
 MAX_TRACE_KERNELS = 120_000
 
 
-def answer(profile: Profile) -> str:
+def describe_verdict(profile: Profile) -> str:
     """Is NCCL slowing my matmuls, and by how much: one sentence."""
     overhead, matmul = profile.overhead, _family(profile, "matmul")
     if not profile.own_x and not any(rank.table.is_communication.any() for rank in profile.ranks):
@@ -120,13 +120,13 @@ def write_folder(profile: Profile, folder: Path, source: str) -> list[Path]:
     from lagom.report import profile_figures, style, timeline_figure
 
     page.make_folder(folder)
-    figures = {"timeline": timeline_figure.timeline(profile), "overhead": profile_figures.overhead(profile)}
+    figures = {"timeline": timeline_figure.draw_timeline(profile), "overhead": profile_figures.draw_overhead(profile)}
     if profile.patterns:
-        figures["groups"] = profile_figures.groups(profile)
+        figures["groups"] = profile_figures.draw_groups(profile)
     pictures = {name: page.picture(style.to_svg(figure)) for name, figure in figures.items()}
     text = page.render(
-        "profile.html.j2", title="Lagom: overlap profile", source=source, answer=answer(profile), more=more(profile),
-        how_measured=how_measured(profile), profile=profile, ranks=by_rank(profile),
+        "profile.html.j2", title="Lagom: overlap profile", source=source, answer=describe_verdict(profile),
+        more=more(profile), how_measured=how_measured(profile), profile=profile, ranks=by_rank(profile),
         timeline=pictures["timeline"], overhead=pictures["overhead"], groups=pictures.get("groups", ""),
     )  # fmt: skip
     page.write(folder / "profile.html", text)
@@ -167,7 +167,7 @@ def marks(profile: Profile) -> list[tuple[str, int, int]]:
 
 def show(profile: Profile, console: Console) -> None:
     """The answer and a table per pattern and kernel, for a terminal or a pipe."""
-    console.print(_unbroken(answer(profile)), style="bold", highlight=False)
+    console.print(_unbroken(describe_verdict(profile)), style="bold", highlight=False)
     for line in [*more(profile), *(f"Note: {note}" for note in profile.notes)]:
         console.print(_unbroken(line), highlight=False)
     console.print()
@@ -240,7 +240,7 @@ def to_json(profile: Profile, source: str) -> dict[str, Any]:
     document = {
         "schema": SCHEMA,
         "source": source,
-        "answer": answer(profile),
+        "answer": describe_verdict(profile),
         "ranks": [rank.table.rank for rank in profile.ranks],
         "shown_rank": profile.rank.table.rank,
         **{name: getattr(profile, name) for name in numbers},

@@ -72,7 +72,7 @@ class _View:
 
 
 @style.styled
-def timeline(profile: Profile) -> Figure:
+def draw_timeline(profile: Profile) -> Figure:
     """The typical step, and a close-up of one group of the pattern that loses most."""
     step, steps = profile.typical_step, profile.rank.steps
     near = _closest_group(profile, step)

@@ -27,7 +27,7 @@ Labels = list[tuple[int, tuple[float, float]]]
 
 
 @style.styled
-def path(search: CommState) -> Figure | None:
+def draw_path(search: CommState) -> Figure | None:
     """Every measured assignment by its communication (X) and compute time (Y): left of the diagonal compute-bound,
     right of it communication-bound. H is written beside the moves that were kept. ``None`` where X and Y were not
     seen."""
@@ -101,7 +101,7 @@ def _h_labels(axes: Axes, steps: list[Step], x: np.ndarray, y: np.ndarray, taken
 
 
 @style.styled
-def convergence(search: CommState) -> Figure | None:
+def draw_convergence(search: CommState) -> Figure | None:
     """Speed-up over stock of every trial with its 95 % interval, the incumbent's as a line, and below it the regret."""
     steps = [step for step in search.steps() if step.settles and step.speedup is not None]
     if not steps:
@@ -170,7 +170,7 @@ def _when(search: CommState, step: Step) -> float:
 
 
 @style.styled
-def patterns(found: Patterns) -> Figure | None:
+def draw_patterns(found: Patterns) -> Figure | None:
     """X, Y and Z of the heaviest overlap patterns under each config that was kept, over stock's: where an iteration
     got shorter, and what was paid for it. ``None`` with nothing to compare stock with."""
     if len(found.times) < 2:
@@ -197,7 +197,7 @@ def patterns(found: Patterns) -> Figure | None:
 
 
 @style.styled
-def sites(search: CommState) -> Figure | None:
+def draw_sites(search: CommState) -> Figure | None:
     """Communication time of each site under stock and under the choice; ``None`` where the log does not show it."""
     changes = [change for change in search.changes() if change.stock_ns is not None and change.tuned_ns is not None]
     if not changes:

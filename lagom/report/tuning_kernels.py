@@ -52,10 +52,12 @@ class OverlapChange:
         """The two-stream timeline of a typical iteration, before and after."""
         from lagom.report import timeline_figure
 
-        return [(name, timeline_figure.timeline(one)) for name, one in (("stock", self.before), ("tuned", self.after))]
+        return [
+            (name, timeline_figure.draw_timeline(one)) for name, one in (("stock", self.before), ("tuned", self.after))
+        ]
 
 
-def overlap(run: RunState, folder: Path) -> tuple[OverlapChange | None, str]:
+def read_overlap(run: RunState, folder: Path) -> tuple[OverlapChange | None, str]:
     """Before and after from the raw records in ``folder``; or None and why not (empty: there are no records)."""
     if not has_records(folder):
         return None, ""
@@ -120,7 +122,7 @@ class Kernels:
     remark: str = ""
 
 
-def kernels(search: CommState, folder: Path) -> Kernels:
+def read_kernels(search: CommState, folder: Path) -> Kernels:
     """From the files of a search in the log folder; empty where it left none."""
     files = find_trace_samples(folder, search.index)
     base = search.baseline

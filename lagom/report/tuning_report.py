@@ -49,7 +49,7 @@ class Part:
     pattern_picture: Markup | None = None
 
 
-def answer(search: CommState) -> str:
+def describe_verdict(search: CommState) -> str:
     """How the search ended, in one sentence."""
     outcome = search.outcome
     if outcome is None:
@@ -71,7 +71,7 @@ def answer(search: CommState) -> str:
     return f"The search was stopped after {outcome.windows} windows; {goes_on}."
 
 
-def nothing(run: RunState) -> str:
+def describe_no_search(run: RunState) -> str:
     """What to say of a log without a move."""
     return f"Nothing was tuned{'' if run.end is not None else ' yet'}: the log has no move."
 
@@ -87,15 +87,15 @@ def write_page(
     page.make_folder(page_file.parent)
     before = [] if folder is None else _earlier_pictures(folder)
     written: list[Path] = []
-    recorded, why_not = tuning_kernels.overlap(run, records) if records is not None else (None, "")
+    recorded, why_not = tuning_kernels.read_overlap(run, records) if records is not None else (None, "")
     said = [*_remarks(run), *remarks, *([why_not] if why_not else [])]
     parts = []
     for search in run.searched:
-        kept = tuning_kernels.kernels(search, records) if records is not None else tuning_kernels.Kernels()
+        kept = tuning_kernels.read_kernels(search, records) if records is not None else tuning_kernels.Kernels()
         said += [kept.remark] if kept.remark else []
         whole = recorded if recorded is not None and recorded.communicator == search.index else None
         parts.append(_part(search, folder, written, whole or kept.overlap, kept.patterns))
-    values: dict[str, Any] = {"source": _source(run, source), "parts": parts, "nothing": nothing(run)}
+    values: dict[str, Any] = {"source": _source(run, source), "parts": parts, "nothing": describe_no_search(run)}
     values |= {"remarks": said}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
     page.write(page_file, text)
@@ -124,19 +124,19 @@ def _part(
 
     return Part(
         name=f"{search.name}, {search.ranks} ranks" if search.ranks else search.name,
-        answer=answer(search),
+        answer=describe_verdict(search),
         search=search,
         cards=_cards(search),
-        path=drawn("path", tuning_figures.path(search)),
-        convergence=drawn("convergence", tuning_figures.convergence(search)),
-        sites=drawn("sites", tuning_figures.sites(search)),
+        path=drawn("path", tuning_figures.draw_path(search)),
+        convergence=drawn("convergence", tuning_figures.draw_convergence(search)),
+        sites=drawn("sites", tuning_figures.draw_sites(search)),
         changes=search.changes(),
         steps=search.steps(),
         overlap=overlap,
         timelines=[(name, saved(f"timeline-{name}", figure))
                    for name, figure in (overlap.figures() if overlap is not None else [])],
         patterns=patterns,
-        pattern_picture=drawn("patterns", None if patterns is None else tuning_figures.patterns(patterns)),
+        pattern_picture=drawn("patterns", None if patterns is None else tuning_figures.draw_patterns(patterns)),
     )  # fmt: skip
 
 

@@ -21,8 +21,8 @@ from lagom.journal.schema import records_of
 from lagom.profile_file import Fingerprint, Section, load_config, write_profile
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.report import advice_text as output
-from lagom.report.advice import Advice, Advices, Standing, joined
-from lagom.report.advice_from_bench import advise_from_record, count_rounds, paired
+from lagom.report.advice import Advice, Advices, Standing, join_advice
+from lagom.report.advice_from_bench import advise_from_record, compare_paired, count_rounds
 from lagom.report.advice_from_log import advise_from_log
 from lagom.search.moves import Move
 
@@ -106,7 +106,7 @@ def test_a_job_with_headroom_has_measured_it_with_tuning_together() -> None:
     assert kept.standing is Standing.PROPOSAL, "its final A/B credits the tuning too"
     assert "what head-room adds to tuning was not measured" in kept.evidence
     assert kept.environment["NCCL_MIN_NCHANNELS"] == "32"
-    assert output.exports(Advices("x", (kept,))) == []
+    assert output.format_exports(Advices("x", (kept,))) == []
     tried = [move(2, channels(28, None), "worse")]
     (lost,) = about(advice_of(log(tried, channels(8, 8), headroom="32:24")), "head-room")
     assert lost.standing is Standing.NO_GAIN
@@ -201,7 +201,7 @@ def test_an_arm_that_brought_nothing_is_a_remark() -> None:
 def test_a_proposal_that_was_measured_is_one_no_more() -> None:
     proposals = advice_of(log([], channels(4, 8), send_recv=480))
     measured, _ = advise_from_record(bench(**{"NCCL_MAX_P2P_NCHANNELS=16": 0.9}), "b")
-    found = Advices("x", joined(proposals, measured))
+    found = Advices("x", join_advice(proposals, measured))
     assert [advice.environment for advice in found.gains] == [{"NCCL_MAX_P2P_NCHANNELS": "16"}]
     assert "env=NCCL_MAX_P2P_NCHANNELS=16" not in output.list_proposed_arms(found)
     assert "env=NCCL_MAX_P2P_NCHANNELS=8" in output.list_proposed_arms(found)
@@ -235,7 +235,7 @@ def test_caps_that_are_all_equal_to_stock_are_advised_by_chance_in_few_records_o
         draw = np.random.default_rng(seed)
         arms = {f"env=A={number}": list(1 + 0.01 * draw.exponential(size=8)) for number in range(10)}
         record = processes({"own:stock": list(1 + 0.01 * draw.exponential(size=16)), **arms})
-        found = [one for arm in arms if (one := paired(record, arm, "own:stock")) is not None]
+        found = [one for arm in arms if (one := compare_paired(record, arm, "own:stock")) is not None]
         alone += any(one.ratio.low > 1.0 for one in found)
         together += bool(Advices("x", advise_from_record(record, "b")[0]).gains)
     assert alone >= 9
@@ -284,7 +284,7 @@ def test_a_cap_of_calls_is_no_measurement_of_the_variable(arm: str) -> None:
     assert found.standing is Standing.PROPOSAL
     assert found.arms == ("env=NCCL_MAX_CTAS=2",)
     assert "no process was started with the variable" in found.evidence
-    assert output.exports(Advices("x", (found,))) == []
+    assert output.format_exports(Advices("x", (found,))) == []
 
 
 def test_what_lagom_itself_was_told_is_exported_as_it_was_measured() -> None:
@@ -296,7 +296,7 @@ def test_two_judgements_of_one_arm_leave_the_careful_one() -> None:
     gain = Advice("a", Standing.GAIN, "1.1×", {"A": "1"}, arms=("env=A=1",))
     vain = Advice("a", Standing.NO_GAIN, "1.0×", {"A": "1"}, arms=("env=A=1",))
     for order in ((gain, vain), (vain, gain)):
-        (found,) = joined((), order)
+        (found,) = join_advice((), order)
         assert found.standing is Standing.NO_GAIN
 
 
@@ -309,15 +309,15 @@ OTHER = Advice("d", Standing.GAIN, "1.05×", {"NCCL_MAX_P2P_NCHANNELS": "8"})
 
 
 def test_only_measured_gains_are_exported() -> None:
-    assert output.exports(Advices("x", (VAIN, HOPE, GAIN, OTHER))) == ["export NCCL_MAX_P2P_NCHANNELS=16"]
-    assert output.exports(Advices("x", (VAIN, HOPE))) == []
+    assert output.format_exports(Advices("x", (VAIN, HOPE, GAIN, OTHER))) == ["export NCCL_MAX_P2P_NCHANNELS=16"]
+    assert output.format_exports(Advices("x", (VAIN, HOPE))) == []
 
 
 def test_gains_measured_apart_are_not_exported_together() -> None:
     more = Advice("e", Standing.GAIN, "1.2×", {"NCCL_BUFFSIZE": "1"}, arms=("env=NCCL_BUFFSIZE=1",), speedup=1.2)
     less = Advice("f", Standing.GAIN, "1.1×", {"NCCL_NTHREADS": "256"}, arms=("env=NCCL_NTHREADS=256",), speedup=1.1)
     found = Advices("x", (less, more))
-    assert output.exports(found) == ["export NCCL_BUFFSIZE=1"]
+    assert output.format_exports(found) == ["export NCCL_BUFFSIZE=1"]
     assert output.list_proposed_arms(found) == ("env=NCCL_BUFFSIZE=1,NCCL_NTHREADS=256",)
     assert "measured alone" in "\n".join(output.format_advice(found))
     both = Advice("g", Standing.NO_GAIN, "1.0×", {"NCCL_NTHREADS": "256", "NCCL_BUFFSIZE": "1"})
@@ -338,23 +338,23 @@ def test_megatrons_file_has_what_was_not_measured_commented_out() -> None:
     import importlib.util
 
     (cap,) = about(advice_of(log([], channels(4, 8))), "CTAs")
-    text = output.megatron(Advices("x", (cap,)))
+    text = output.format_megatron(Advices("x", (cap,)))
     assert "# tp:\n#   max_ctas: 8" in text
     gain = Advice("s", Standing.GAIN, "1.04×", arms=("env=NCCL_MAX_CTAS=8",))
-    text = output.megatron(Advices("x", joined((cap,), (gain,))))
+    text = output.format_megatron(Advices("x", join_advice((cap,), (gain,))))
     assert "\ntp:\n  max_ctas: 8" in text
     active = text
     several = [*log([], channels(4, 8)), journal.Communicator(communicator=1, comm_id="8", ranks=8, nodes=1)]
     (cap,) = about(advice_of(several), "CTAs")
-    text = output.megatron(Advices("x", joined((cap,), (gain,))))
+    text = output.format_megatron(Advices("x", join_advice((cap,), (gain,))))
     assert "# tp:\n#   max_ctas: 8" in text, "of several groups the variable caps all, and only that was measured"
     if importlib.util.find_spec("yaml"):
         import yaml
 
         assert yaml.safe_load(active) == {"tp": {"max_ctas": 8}}
     (unnamed,) = about(advice_of(log([], channels(4, 8), name="mine")), "CTAs")
-    assert "no group that Megatron configures" in output.megatron(Advices("x", (unnamed,)))
-    assert output.megatron(Advices("x", (GAIN,))) == ""
+    assert "no group that Megatron configures" in output.format_megatron(Advices("x", (unnamed,)))
+    assert output.format_megatron(Advices("x", (GAIN,))) == ""
 
 
 def test_a_profile_asks_for_the_measured_environment(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def simulated() -> Profile:
 
 
 def test_the_answer_has_the_numbers_it_speaks_of(real: Profile) -> None:
-    said = profile_report.answer(real)
+    said = profile_report.describe_verdict(real)
     assert said.startswith("Yes: matmuls run 1.3")
     assert format_time(real.overhead.ns) in said
     assert format_percent(real.overhead.share) in said
@@ -54,7 +54,7 @@ def test_the_answer_without_communication_overlap_or_slowdown() -> None:
         names = sorted({row[3] for row in rows})
         columns = ([10**9 + row[at] for row in rows] for at in (0, 1))
         table = timeline.build(*columns, [r[2] for r in rows], names, [names.index(r[3]) for r in rows])
-        return profile_report.answer(timeline.profile([table]))
+        return profile_report.describe_verdict(timeline.profile([table]))
 
     gather = "ncclDevKernel_AllGather_RING_LL"
     gemm = [(100 * k, 100 * k + 40, 1, "gemm") for k in range(5)]
@@ -186,7 +186,7 @@ def test_without_compute_kernels_nothing_is_said_of_what_they_cost() -> None:
     """NCCL's own events are there where CUPTI is not. They have no names, and a step is found all the same."""
     found = ring(compute=False)
     assert (found.rank.steps.count, found.rank.steps.places) == (7, 18)
-    assert profile_report.answer(found).startswith("Unknown: only NCCL's own kernels were recorded")
+    assert profile_report.describe_verdict(found).startswith("Unknown: only NCCL's own kernels were recorded")
     assert not any("hides" in line or "bound" in line for line in profile_report.more(found))
     document = profile_report.to_json(found, "ring")
     unknown = [document[name] for name in ("y", "overlap_ratio", "exposed", "idle")]
@@ -199,7 +199,7 @@ def test_without_compute_kernels_nothing_is_said_of_what_they_cost() -> None:
     assert [row["name"] for row in document["sites"]] == ["allgather 100", "reducescatter 100"]
     used = {found.rank.table.names[name] for name in found.rank.table.name.tolist()}
     assert used == {"ncclDevKernel_AllGather", "ncclDevKernel_ReduceScatter"}
-    assert profile_report.answer(ring(compute=True)).startswith(("Yes", "No", "Unknown: each kernel"))
+    assert profile_report.describe_verdict(ring(compute=True)).startswith(("Yes", "No", "Unknown: each kernel"))
 
 
 def test_what_a_rank_hides_and_exposes_adds_up_to_its_own_communication() -> None:

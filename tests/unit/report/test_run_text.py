@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from lagom import journal
 from lagom.cli.main import app
 from lagom.cli.report import is_profile
-from lagom.doctor import config_fit
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
 from lagom.profile_file import Fingerprint, Section, write_profile
@@ -235,14 +234,6 @@ def test_what_lagom_run_sets_is_no_reason_to_refuse(tmp_path: Path, monkeypatch:
     assert "NCCL_MIN_NCHANNELS=32, which `lagom run` sets" in " ".join(text.split())
     asked = {"LAGOM_HEADROOM": "32:24", "NCCL_MIN_NCHANNELS": "32"}
     assert run(str(profile(tmp_path, Fingerprint(), environment=asked)))[0] == 1, "it wants --headroom"
-
-
-def test_the_nccl_of_another_version_is_refused(tmp_path: Path) -> None:
-    wanted = Fingerprint(nccl_version=23007)
-    file = profile(tmp_path, wanted)
-    assert "NCCL 23007 and this is 22809" in config_fit.fit(file, wanted, {}, nccl=22809).refusal
-    assert config_fit.fit(file, wanted, {}, nccl=23007).refusal == ""
-    assert config_fit.fit(file, wanted, {}, nccl=0).unknown == ("the NCCL it loads",)
 
 
 def test_evidence_of_a_profile_is_told(tmp_path: Path) -> None:

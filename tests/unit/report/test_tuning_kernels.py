@@ -18,7 +18,7 @@ from lagom.controller.excerpts import FILES, ITERATIONS, Excerpts, excerpt
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
 from lagom.records import Assignment, CommConfig, Function, Site
-from lagom.report.tuning_kernels import kernels
+from lagom.report.tuning_kernels import read_kernels
 from lagom.search.moves import Move
 from lagom.timeline.ring_records import find_trace_samples, load_trace_sample
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
@@ -166,7 +166,7 @@ def test_calls_without_their_kernels_are_no_excerpt() -> None:
 
 def test_each_patterns_times_are_those_of_its_groups(tmp_path: Path) -> None:
     story = RunState(search(tmp_path))
-    found = kernels(story.comm(0), tmp_path)
+    found = read_kernels(story.comm(0), tmp_path)
     assert found.patterns is not None
     assert found.patterns.labels == ("stock", "#3")
     gather_, scatter = (found.patterns.names.index(name) for name in found.patterns.names)
@@ -176,7 +176,7 @@ def test_each_patterns_times_are_those_of_its_groups(tmp_path: Path) -> None:
 
 
 def test_the_overlap_before_and_after_comes_from_them(tmp_path: Path) -> None:
-    found = kernels(RunState(search(tmp_path)).comm(0), tmp_path)
+    found = read_kernels(RunState(search(tmp_path)).comm(0), tmp_path)
     assert found.overlap is not None
     assert (found.overlap.before.z, found.overlap.after.z) == (300 * US, 260 * US)
     assert (found.overlap.before.y, found.overlap.after.y) == (240 * US, 200 * US)
@@ -185,7 +185,7 @@ def test_the_overlap_before_and_after_comes_from_them(tmp_path: Path) -> None:
 def test_kernels_of_another_communicator_are_no_trouble(tmp_path: Path) -> None:
     """Its spans are in the excerpt, since it keeps the SMs busy too; its calls are not."""
     events = search(tmp_path, others=True)
-    found = kernels(RunState(events).comm(0), tmp_path)
+    found = read_kernels(RunState(events).comm(0), tmp_path)
     assert found.remark == ""
     assert found.overlap is not None
     assert (found.overlap.before.z, found.overlap.after.z) == (300 * US, 260 * US)
@@ -199,19 +199,19 @@ def test_a_further_search_tells_only_itself(tmp_path: Path) -> None:
     assert list(find_trace_samples(tmp_path, 0)) == [1, 3]
     assert [move.number for move in story.comm(0).moves] == [1, 2, 3, 4]
     assert any("more than once" in remark for remark in story.remarks)
-    assert kernels(story.comm(0), tmp_path).overlap is not None
+    assert read_kernels(story.comm(0), tmp_path).overlap is not None
 
 
 def test_a_search_that_kept_stock_has_no_after(tmp_path: Path) -> None:
     events = [*search(tmp_path)[:-2], outcome("stock_is_best")]
-    assert kernels(RunState(events).comm(0), tmp_path).overlap is None
+    assert read_kernels(RunState(events).comm(0), tmp_path).overlap is None
 
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_damaged_file_is_a_remark(tmp_path: Path, number: int) -> None:
     story = RunState(search(tmp_path))
     (tmp_path / "kernels" / f"0-{number}.npz").write_bytes(b"PK torn")
-    assert "is damaged" in kernels(story.comm(0), tmp_path).remark
+    assert "is damaged" in read_kernels(story.comm(0), tmp_path).remark
 
 
 def test_the_page_shows_both(tmp_path: Path) -> None:

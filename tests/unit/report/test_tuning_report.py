@@ -111,7 +111,7 @@ def test_no_label_of_the_path_lies_on_another() -> None:
     log = events()
     last = max(place for place, event in enumerate(log) if isinstance(event, journal.Move))
     log.insert(last, log[last - 1].model_copy(update={"y": 81.45e6, "h": -0.13}))  # under the word "tuned"
-    figure = tuning_figures.path(RunState(log).comm(0))
+    figure = tuning_figures.draw_path(RunState(log).comm(0))
     assert figure is not None
     figure.canvas.draw()
     texts = [text for text in figure.axes[0].texts if text.get_text() and "X = Y" not in text.get_text()]
@@ -141,7 +141,7 @@ def said_where_stock_was_kept(verdict: str) -> str:
         configs=40, windows=60, iterations=500, regret_iterations=2.0,
     )  # fmt: skip
     search.outcome = journal.Outcome.of(outcome, communicator=0)
-    return tuning_report.answer(search)
+    return tuning_report.describe_verdict(search)
 
 
 def test_stock_is_best_is_a_good_answer() -> None:
@@ -157,8 +157,8 @@ def test_a_search_whose_time_was_over_says_no_more_than_that() -> None:
 def test_without_kernel_times_there_is_no_path_but_the_rest(tmp_path: Path) -> None:
     log = [one.model_copy(update={"x": None, "y": None}) if isinstance(one, journal.Move) else one for one in events()]
     search = RunState(log).comm(0)
-    assert tuning_figures.path(search) is None
-    assert tuning_figures.convergence(search) is not None
+    assert tuning_figures.draw_path(search) is None
+    assert tuning_figures.draw_convergence(search) is not None
 
 
 def write(path: Path, log: list, extra: str = "") -> Path:

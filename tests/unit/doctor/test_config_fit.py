@@ -1,0 +1,17 @@
+"""Whether a saved config would be replayed on this machine, asked of the plugin's own code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lagom.doctor import config_fit
+from lagom.profile_file import Fingerprint, Section, write_profile
+
+
+def test_the_nccl_of_another_version_is_refused(tmp_path: Path) -> None:
+    wanted = Fingerprint(nccl_version=23007)
+    file = tmp_path / "p.lagom"
+    write_profile(file, wanted, [Section(8, 1, 0)])
+    assert "NCCL 23007 and this is 22809" in config_fit.fit(file, wanted, {}, nccl=22809).refusal
+    assert config_fit.fit(file, wanted, {}, nccl=23007).refusal == ""
+    assert config_fit.fit(file, wanted, {}, nccl=0).unknown == ("the NCCL it loads",)
