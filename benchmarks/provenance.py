@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from benchmarks.template import render
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 INDEX = RESULTS / "README.md"
@@ -137,26 +139,16 @@ def areas_of(name: str) -> tuple[str, ...]:
 
 def index() -> str:
     """Every raw result with its commits and what has changed since each."""
-    lines = [
-        "# Results",
-        "",
-        "Each `.json` holds raw samples, the `.md` of the same name is its page. The figures are those of the commit",
-        "they were measured at. The last column names the code that could move them and differs between that commit",
-        "and the one at which this table was written (`python -m benchmarks.provenance`).",
-        "",
-        "| file | commit | changed since |",
-        "|---|---|---|",
-    ]
+    results = []
     for path in sorted(RESULTS.glob("*.json")):
         measured = [(commit, described(commit).removeprefix("commit ")) for commit in commits_of(path)]
         if not measured and (commit := added_by(path)):
             measured = [(commit, f"not recorded; added by commit {commit}, so measured before it")]
         for commit, known in measured or [("", "not recorded")]:
             told = since(commit, areas_of(path.name)).removeprefix("Changed since: ") if commit else "not known"
-            lines.append(f"| [{path.name}]({path.name}) | {known} | {told} |")
+            results.append((path.name, known, told))
     alone = (path for path in sorted(RESULTS.glob("*.md")) if path != INDEX and not path.with_suffix(".json").exists())
-    pages = ", ".join(f"[{path.name}]({path.name})" for path in alone)
-    return "\n".join([*lines, "", f"Pages without a raw file of their own: {pages}."]) + "\n"
+    return render("results_index", results=results, pages=[path.name for path in alone])
 
 
 if __name__ == "__main__":

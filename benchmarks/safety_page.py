@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.provenance import described
+from benchmarks.template import render
 from lagom.format import format_percent
 
 #: How long after it enters such a call a controller is killed at most (tests/soak/mines.py).
@@ -208,27 +209,18 @@ def rows() -> list[Row]:
 
 
 def table() -> str:
-    """The table as Markdown."""
-    lines = ["| done | seen | again by |", "|---|---|---|"]
-    lines += [f"| {one.done} | {one.seen} | `{one.command}` |" for one in rows()]
-    return "\n".join(lines)
+    """The table alone, for the front page."""
+    return render("safety_table", rows=rows()).rstrip()
 
 
 def page() -> str:
     """The table, and where each file comes from."""
-    lines = ["# Safety: what was done, and what came of it", "", table(), "", "## Sources", ""]
-    lines += ["| file | commit | date | machine |", "|---|---|---|---|"]
-    for name, found in evidence():
-        about = found.get("about", found)
-        commit = described(about["commit"]).removeprefix("commit ") if "commit" in about else "in the file"
-        lines.append(f"| [{name}]({name}) | {commit} | {about['date']} | {about['machine']} |")
-    lines += [
-        "",
-        "Written by `python -m benchmarks.safety_page` from these files; what has changed since their commits:",
-        "[all results](README.md). What each run does and which promise it checks: `tests/soak/README.md`,",
-        "`tests/system/README.md`, `tests/fuzz/README.md`.",
+    abouts = [(name, found.get("about", found)) for name, found in evidence()]
+    sources = [
+        (name, described(about["commit"]).removeprefix("commit ") if "commit" in about else "in the file", about)
+        for name, about in abouts
     ]
-    return "\n".join([*lines, ""])
+    return render("safety", rows=rows(), sources=sources)
 
 
 if __name__ == "__main__":

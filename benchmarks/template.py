@@ -14,6 +14,7 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
+_ENVIRONMENT.filters["three"] = lambda value: f"{value:.3f}"
 
 
 def render(template: str, /, **values: object) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import figures, sim_suite
 from benchmarks.paper.measured import best, measured
-from benchmarks.paper.report import _lines, _time, report
+from benchmarks.paper.report import report
 from benchmarks.paper.simulated import figure_3, figure_5, figure_8_patterns
 from benchmarks.suite.ablations import ORDERS, ablate
 from benchmarks.suite.cases import Case, ablation_cases, all_cases, batches, quick_cases
@@ -87,7 +87,7 @@ def test_the_slope_is_that_of_the_line() -> None:
     assert slope(rows, "s", "p") == pytest.approx((3.0, 5.0, 1.0))
 
 
-def test_the_page_is_made_from_the_json(finished: sim_suite.Finished, tmp_path: Path) -> None:
+def test_the_page_is_made_from_the_json(finished: sim_suite.Finished) -> None:
     rows, points = finished.rows, finished.points
     grown = converge(Case("synthetic_1", "a40_nvlink", "stock_2_30"), seeds=2)
     suite = {
@@ -106,18 +106,17 @@ def test_the_page_is_made_from_the_json(finished: sim_suite.Finished, tmp_path: 
     assert "says nothing about what the order by H is worth" in page
     assert "w 1.200 becomes 1.100" in page
     assert f"{data['fig8']['pattern_1']['autoccl_61']:.3f}" in page
-
-
-def test_the_page_says_whether_the_time_was_kept_and_how_straight_the_lines_are() -> None:
-    meta = {"seconds": 700.0, "processes": 2, "cpu_seconds": 1100.0, "quick": False}
-    assert "700 s on 2 processes (1100 s of CPU)" in _time(meta)
-    assert "was **missed**" in _time(meta)
-    assert "is kept" in _time({**meta, "seconds": 599.0})
-    rows = [
-        {"strategy": "guided", "preset": "p", "communications": n, "configs": c}
+    meta = {**suite["meta"], "seconds": 700.0, "processes": 2, "cpu_seconds": 1100.0, "quick": False}
+    lines = [
+        {"strategy": strategy, "preset": "p", "communications": n, "configs": c}
         for n, c in ((1, 5.0), (2, 9.0), (3, 7.0))
+        for strategy in ("lagom", "guided", "autoccl")
     ]
-    assert "| guided | p | 1.00 | 5.0 | 0.250 |" in _lines(rows)
+    page = report({**suite, "meta": meta, "convergence": lines}, data)
+    assert "700 s on 2 processes (1100 s of CPU)" in page
+    assert "was **missed**" in page
+    assert "| guided | p | 1.00 | 5.0 | 0.250 |" in page
+    assert "is kept" in report({**suite, "meta": {**meta, "seconds": 599.0}}, data)
 
 
 def test_the_quick_suite_never_takes_the_name_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
