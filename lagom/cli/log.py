@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from lagom.cli import complete
-from lagom.cli.arguments import LogFolder
-from lagom.cli.pipe import put
+from lagom.cli.common import LogFolder, put
 from lagom.errors import UsageError
 
 

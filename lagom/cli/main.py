@@ -27,7 +27,7 @@ from lagom.cli import (
     run,
     watch,
 )
-from lagom.cli.pipe import flush, is_unwritten
+from lagom.cli.common import flush, is_unwritten
 from lagom.errors import LagomError, UsageError
 
 EXIT_REFUSED = 2

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lagom.cli import complete
-from lagom.cli.pipe import put
+from lagom.cli.common import put
 from lagom.errors import UsageError
 from lagom.files import check_named
 

@@ -1,12 +1,24 @@
-"""Standard output: lines for a person or a pipe."""
+"""What several commands share: an argument, and lines on standard output for a person or a pipe."""
 
 from __future__ import annotations
 
 import errno
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from lagom.cli import complete
+
+LogFolder = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Log folder or decisions.jsonl; default: the newest ./lagom-*.",
+        show_default=False,
+        autocompletion=complete.log_folders,
+    ),
+]
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
