@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from lagom import journal
 from lagom.bench.arm_words import BenchArm, Kind
-from lagom.bench.call_rate import CallRate
-from lagom.bench.iteration_time import rules_agreed_at, search_ended_at
+from lagom.bench.iteration_time import CallRate, rules_agreed_at, search_ended_at
 from lagom.bench.process import Seen
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lagom import journal
@@ -11,6 +12,20 @@ from lagom.controller.arms import ArmWish, SiteWish
 from lagom.journal.schema import Base, ConfigRecord
 
 PROPOSED = ":proposed"
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How a tuning run went: its verdict, its own final A/B, and what it cost the job."""
+
+    verdict: str
+    speedup: float | None
+    low: float | None
+    high: float | None
+    configs: int
+    iterations: int
+    lost: float
+    reason: str
 
 
 def fill_record(run: RunRecord, events: Sequence[Base]) -> None:
@@ -91,3 +106,30 @@ def _wishes(sites: Sequence[dict[str, Any]], configs: Sequence[ConfigRecord]) ->
             algorithm=None if config.algorithm is None else int(config.algorithm),
             protocol=None if config.protocol is None else int(config.protocol),
         )
+
+
+def search_of(run: RunRecord) -> Search | None:
+    """How a tuning run went; None if its search had not ended."""
+    outcome = run.outcome
+    if outcome is None:
+        return None
+    return Search(
+        verdict=outcome["verdict"],
+        speedup=outcome.get("speedup"),
+        low=outcome.get("speedup_low"),
+        high=outcome.get("speedup_high"),
+        configs=outcome.get("configs", 0),
+        iterations=outcome.get("iterations", 0),
+        lost=outcome.get("regret_iterations", 0.0),
+        reason=outcome.get("reason", ""),
+    )
+
+
+def search_note(run: RunRecord) -> str:
+    """Why a search left nothing to compare, or what to know beside its gain."""
+    if run.outcome is None:
+        return run.reason or "its search had not ended when the job did"
+    verdict = run.outcome["verdict"]
+    if verdict == "stopped":  # on whatever was confirmed until then
+        return f"its search was stopped: {run.outcome.get('reason', '')}"
+    return "" if verdict == "improved" else f"{verdict.replace('_', ' ')}: the job is left with stock"

@@ -13,22 +13,79 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.bench.log_extract import arms_of_search
-from lagom.bench.pairs import (
-    IN_JOB,
-    OWN_STOCK,
-    PROCESS,
-    TUNING,
-    Cycles,
-    cycles_of,
-    logs_between,
-    logs_of,
-    round_logs,
-    rounds_of,
-    sign_of,
-)
-from lagom.bench.store import BenchRecord, RunRecord
+from lagom.bench.log_extract import Search, arms_of_search, search_note, search_of
+from lagom.bench.store import ArmWindow, BenchRecord, RunRecord
 from lagom.search import statistics
+
+IN_JOB, PROCESS, TUNING = "in job", "process", "tuning"
+OWN_STOCK = "own:stock"
+
+#: (process, cycle in it) -> the window of one arm there.
+Cycles = Mapping[tuple[int, int], ArmWindow]
+#: round -> arm -> values, in the order run.
+Rounds = Mapping[int, Mapping[str, list[float]]]
+
+
+def cycles_of(record: BenchRecord) -> dict[str, dict[tuple[int, int], ArmWindow]]:
+    """The windows of each arm, by the cycle they were measured in.
+
+    A cycle holds each arm once at most, so one that comes again begins the next. Where a window came back empty, a
+    neighbour may be counted to the cycle before: they are still the closest of their arms.
+    """
+    found: dict[str, dict[tuple[int, int], ArmWindow]] = {}
+    for job, run in enumerate(record.runs_of(IN_JOB)):
+        cycle, seen = 0, set[str]()
+        for window in run.windows:
+            if window.arm in seen:
+                cycle, seen = cycle + 1, set()
+            seen.add(window.arm)
+            found.setdefault(window.arm, {})[job, cycle] = window
+    return found
+
+
+def logs_of(windows: Iterable[ArmWindow]) -> list[float]:
+    """ln(Z of the arm / Z of stock) of every pair."""
+    return [math.log(arm / stock) for window in windows for stock, arm in window.z]
+
+
+def logs_between(ours: Cycles, theirs: Cycles) -> Iterator[float]:
+    """ln(Z of one arm / Z of another), each beside the stock of its own window, of cycles that have both."""
+    for place, window in ours.items():
+        if place in theirs:
+            yield from (a - b for a, b in zip(logs_of([window]), logs_of([theirs[place]]), strict=False))
+
+
+def rounds_of(runs: Iterable[RunRecord]) -> dict[int, dict[str, list[float]]]:
+    """The values of each round, of processes that did not fail."""
+    rounds: dict[int, dict[str, list[float]]] = {}
+    for run in runs:
+        if run.kind == PROCESS and (value := run.counted):
+            rounds.setdefault(run.round, {}).setdefault(run.arm, []).append(value)
+    return rounds
+
+
+def round_logs(rounds: Rounds, arm: str, other: str = OWN_STOCK) -> Iterator[float]:
+    """ln(value of ``arm`` / value of ``other``) of each round that has both; of stock itself, of its two processes.
+
+    One process against one, never against the mean of two: a mean of skewed values is spread otherwise than a value,
+    and two equal arms would differ. Which of the two stocks stands for it alternates from round to round.
+    """
+    for number, values in rounds.items():
+        ours, theirs = _one(number + 1 if arm == other else number, values, arm), _one(number, values, other)
+        if ours is not None and theirs is not None and (arm != other or len(values[arm]) > 1):
+            yield math.log(ours / theirs)
+
+
+def _one(number: int, values: Mapping[str, list[float]], arm: str) -> float | None:
+    """The process that stands for ``arm`` in a round."""
+    own = values.get(arm, [])
+    return own[number % 2] if len(own) > 1 else own[0] if own else None
+
+
+def sign_of(record: BenchRecord) -> float:
+    """Of a log of process values, so that less is faster."""
+    return -1.0 if record.higher_is_better else 1.0
+
 
 CERTAINTY = 2.0  # standard errors
 #: Sweeps: the arms they become begin with this.
@@ -63,20 +120,6 @@ class Result:
     typical: float | None = None  # an iteration under this arm: ns in job, else in the measure's unit
     note: str = ""
     search: Search | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """How a tuning run went: its verdict, its own final A/B, and what it cost the job."""
-
-    verdict: str
-    speedup: float | None
-    low: float | None
-    high: float | None
-    configs: int
-    iterations: int
-    lost: float
-    reason: str
 
 
 def results_of(record: BenchRecord) -> list[Result]:
@@ -218,33 +261,8 @@ def _searches(record: BenchRecord) -> Iterator[Result]:
     for run in record.runs:
         if run.kind == TUNING:
             yield Result(
-                run.arm, "its own final A/B", run.measured_by, None, search=_search(run), note=_search_note(run)
+                run.arm, "its own final A/B", run.measured_by, None, search=search_of(run), note=search_note(run)
             )
-
-
-def _search(run: RunRecord) -> Search | None:
-    outcome = run.outcome
-    if outcome is None:
-        return None
-    return Search(
-        verdict=outcome["verdict"],
-        speedup=outcome.get("speedup"),
-        low=outcome.get("speedup_low"),
-        high=outcome.get("speedup_high"),
-        configs=outcome.get("configs", 0),
-        iterations=outcome.get("iterations", 0),
-        lost=outcome.get("regret_iterations", 0.0),
-        reason=outcome.get("reason", ""),
-    )
-
-
-def _search_note(run: RunRecord) -> str:
-    if run.outcome is None:
-        return run.reason or "its search had not ended when the job did"
-    verdict = run.outcome["verdict"]
-    if verdict == "stopped":  # on whatever was confirmed until then
-        return f"its search was stopped: {run.outcome.get('reason', '')}"
-    return "" if verdict == "improved" else f"{verdict.replace('_', ' ')}: the job is left with stock"
 
 
 def _joined(measured: Result | None, search: Result) -> Result:

@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lagom.bench.arm_words import BenchArm, Kind
-from lagom.bench.call_rate import CallRate, region_of
 from lagom.bench.diagnosis import diagnose
-from lagom.bench.iteration_time import is_enough, value_of
+from lagom.bench.iteration_time import CallRate, is_enough, region_of, value_of
 from lagom.bench.log_extract import arms_of_search, fill_record
 from lagom.bench.process import ProcessStart, Seen, run_process
 from lagom.bench.request import Request

@@ -11,9 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lagom import __version__
-from lagom.bench.env_fingerprint import fingerprint_differences
 from lagom.bench.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE, TORCHS_REMARK
-from lagom.bench.request import Request
+from lagom.bench.request import Request, fingerprint_differences
 from lagom.errors import LagomError
 
 FILE = "bench.json"

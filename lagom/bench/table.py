@@ -8,8 +8,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from lagom.bench.pairs import OWN_STOCK, TUNING
-from lagom.bench.results import Ratio, Result, Search
+from lagom.bench.log_extract import Search
+from lagom.bench.results import OWN_STOCK, TUNING, Ratio, Result
 from lagom.bench.store import BenchRecord
 
 UNITS = {"calls": (1e3, "ms a call"), "wall": (1.0, "s a process"), "metric": (1.0, "")}

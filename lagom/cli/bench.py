@@ -81,8 +81,8 @@ def bench(
     Example: lagom bench --arms stock,lagom,static,off --metric "step time: ([0-9.]+)" -- torchrun train.py
     """
     from lagom.bench import Request, parse_arms, results_of, run_bench
-    from lagom.bench.preview import preview
     from lagom.bench.process import leave_in_order
+    from lagom.bench.schedule import preview
     from lagom.bench.store import Store, discard
 
     _check(command, metric)

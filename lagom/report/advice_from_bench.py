@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lagom.bench.arm_words import parse_arms
-from lagom.bench.pairs import round_logs, rounds_of, sign_of
-from lagom.bench.results import OWN_STOCK, Ratio, Result, ratio_of, results_of
+from lagom.bench.results import OWN_STOCK, Ratio, Result, ratio_of, results_of, round_logs, rounds_of, sign_of
 from lagom.bench.store import BenchRecord, read_record
 from lagom.format import format_percent
 from lagom.headroom import NoHeadroom, parse
@@ -154,7 +153,7 @@ class Paired:
 def compare_paired(record: BenchRecord, arm: str, beside: str) -> Paired | None:
     """The arm against another, by rounds that have both; None where there is none.
 
-    A pair is two single processes, as everywhere in a benchmark (:func:`lagom.bench.pairs.round_logs`).
+    A pair is two single processes, as everywhere in a benchmark (:func:`lagom.bench.results.round_logs`).
     """
     sign = sign_of(record)
     logs = [sign * log for log in round_logs(rounds_of(record.runs), arm, beside)]

@@ -8,8 +8,8 @@ import pytest
 
 from lagom import journal
 from lagom.bench import BenchRecord, Kind, Request, RunRecord, parse_arms, results_of
-from lagom.bench.call_rate import CallRate
 from lagom.bench.diagnosis import NO_CALLS, diagnose
+from lagom.bench.iteration_time import CallRate
 from lagom.bench.process import Seen
 from lagom.bench.schedule import Task
 from lagom.bench.table import remarks

@@ -10,8 +10,7 @@ import pytest
 
 from lagom import journal
 from lagom.bench.log_extract import since_last_learning
-from lagom.bench.pairs import OWN_STOCK
-from lagom.bench.results import Result, ratio_between, ratio_of, results_of
+from lagom.bench.results import OWN_STOCK, Result, ratio_between, ratio_of, results_of
 from lagom.bench.store import ArmWindow, BenchRecord, RunRecord
 from lagom.bench.table import as_json, cells, remarks
 from lagom.journal.schema import ConfigRecord
