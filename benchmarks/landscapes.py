@@ -27,6 +27,7 @@ import numpy as np
 
 from benchmarks.suite.cases import Case, all_cases
 from benchmarks.suite.runs import NOISE, truth
+from lagom.cost import FittedModel
 from lagom.records import Sample
 from lagom.search import TuningSession, make_strategy
 from lagom.search.base import Answer, Moves, Strategy
@@ -109,7 +110,11 @@ class Ended:
 
 def strategy_of(arm: Arm) -> Callable[..., Strategy]:
     """Makes the strategy of an arm."""
-    return GrowthAlone if arm.strategy == "growth" else lambda *a, **k: make_strategy(arm.strategy, *a, **k)
+    return (
+        GrowthAlone
+        if arm.strategy == "growth"
+        else lambda *a, **k: make_strategy(arm.strategy, *a, model=FittedModel, **k)
+    )
 
 
 def run_case(case: Case, seeds: int) -> list[Ended]:

@@ -140,6 +140,10 @@ class Problem:
     chunk_ceiling: int = 2 << 20
 
 
+Choice = Mapping[int, CommConfig]
+"""One alternative of a search: configs by site (several sites where they must share one)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """One config for every site, by site index."""
@@ -196,3 +200,17 @@ class Sample:
             y=None if self.y is None else self.y * factor,
             x_by_site=times,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One measured window: medians in ns (``None`` where unseen) and the relative standard error of those medians.
+
+    Times of different windows must be comparable: the caller takes out drift (ratio to the incumbent of the window).
+    """
+
+    assignment: Assignment
+    z: float | None
+    y: float | None = None
+    x_by_site: tuple[float, ...] | None = None
+    error: float = 0.005

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.paper import published
 from benchmarks.suite.cases import Case
+from lagom.cost import FittedModel
 from lagom.records import STOCK, Assignment, CommConfig
 from lagom.search import TuningSession, make_strategy
 from lagom.sim import Simulator, machine, workloads
@@ -121,7 +122,9 @@ def figure_8_convergence() -> Data:
     for name in ("lagom", "guided", "autoccl"):
         simulator = case.simulator()
         problem = simulator.problem()
-        session = World(simulator, 1).drive(TuningSession(make_strategy(name, problem, 1), problem, seed=1))
+        session = World(simulator, 1).drive(
+            TuningSession(make_strategy(name, problem, 1, model=FittedModel), problem, seed=1)
+        )
         stock = best = simulator.run(simulator.stock()).z
         tried = dict.fromkeys(move.candidate for move in session.moves if move.purpose == "trial")
         curves[name] = [1.0]

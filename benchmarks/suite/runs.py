@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.suite.cases import Case
+from lagom.cost import FittedModel
 from lagom.search import TuningSession, make_strategy
 from lagom.sim import Simulator
 from lagom.sim.oracle import best_static, oracle
@@ -57,7 +58,9 @@ def run_arm(case: Case, simulator: Simulator, arm: Arm, seed: int, noise: float 
     """One run. Arms share the seed's noise only as far as they ask for the same windows."""
     problem = case.problem(simulator)
     mixed = zlib.crc32(f"{case} {seed}".encode())
-    session = TuningSession(make_strategy(arm.strategy, problem, mixed, **arm.options), problem, seed=mixed)
+    session = TuningSession(
+        make_strategy(arm.strategy, problem, mixed, model=FittedModel, **arm.options), problem, seed=mixed
+    )
     outcome = World(simulator, mixed, noise).drive(session).outcome
     if outcome is None:
         raise RuntimeError(f"{arm.name} never ended on {case}")

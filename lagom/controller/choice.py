@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from lagom.controller.arms import read_arms, resolve
 from lagom.controller.ground import Learned
@@ -51,8 +52,12 @@ def chosen_strategy(options: Options, learned: Learned) -> Strategy:
     """The strategy of ``options``; ``--compare`` replaces the search by the configs it names."""
     problem = learned.problem
     if not options.compare:
-        traced = {"program": learned.traced} if wants_trace(options) and learned.traced is not None else {}
-        return make_strategy(options.strategy, problem, options.seed, **traced)
+        model = None
+        if wants_trace(options):
+            from lagom.cost import FittedModel  # 10 MB that only this strategy needs
+
+            model = partial(FittedModel, program=learned.traced)
+        return make_strategy(options.strategy, problem, options.seed, model=model)
     arms = [tuple(map(parse_rule, split_rules(text))) for text in options.compare]
     assignments = [by_rules(settable_rules(rules, problem.knobs), problem.sites) for rules in arms]
     return make_strategy("given", problem, options.seed, assignments=assignments)

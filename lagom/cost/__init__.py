@@ -9,29 +9,27 @@
 It shares no code with ``lagom.sim``; it only ever sees measurements.
 """
 
-from lagom.cost.design import latin_square, nearest_rung
 from lagom.cost.events import DependencyError, Schedule, two_queues
-from lagom.cost.fit import Fit, FitError, Observation, fit
+from lagom.cost.fit import Fit, FitError, fit
 from lagom.cost.forward import CostModel, model_of
 from lagom.cost.gate import Trust, judge
 from lagom.cost.kernels import Kernel, KernelTraceError, program_of, traced_program
-from lagom.cost.optimum import Choice, Ladders
+from lagom.cost.optimum import FittedModel, Ladders
 from lagom.cost.predict import Change, Prediction, compare, draws, predict, shrunk
 from lagom.cost.program import IterationModel, LumpedProgram, TracedProgram
 
 __all__ = [
     "Change",
-    "Choice",
     "CostModel",
     "DependencyError",
     "Fit",
     "FitError",
+    "FittedModel",
     "IterationModel",
     "Kernel",
     "KernelTraceError",
     "Ladders",
     "LumpedProgram",
-    "Observation",
     "Prediction",
     "Schedule",
     "TracedProgram",
@@ -40,9 +38,7 @@ __all__ = [
     "draws",
     "fit",
     "judge",
-    "latin_square",
     "model_of",
-    "nearest_rung",
     "predict",
     "program_of",
     "shrunk",

@@ -15,7 +15,7 @@ import numpy as np
 from lagom.cost.forward import CostModel
 from lagom.cost.parameters import SCALARS, Array, Priors, decode, priors, recentre
 from lagom.errors import LagomError
-from lagom.records import Assignment
+from lagom.records import Observation
 
 MODEL_FLOOR_Z = 0.008  # what the equations themselves cannot say, as a fraction: added to the measurement's own error
 MODEL_FLOOR_Y = 0.015
@@ -26,20 +26,6 @@ STEP = 1e-5  # of a finite difference, in log units
 
 class FitError(LagomError):
     """Windows that cannot be fitted: none at all, or times that are not positive."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One measured window: medians in ns (``None`` where unseen) and the relative standard error of those medians.
-
-    Times of different windows must be comparable: the caller takes out drift (ratio to the incumbent of the window).
-    """
-
-    assignment: Assignment
-    z: float | None
-    y: float | None = None
-    x_by_site: tuple[float, ...] | None = None
-    error: float = 0.005
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from lagom.cost.forward import CostModel, Resources
+from lagom.cost.fit import Fit, fit
+from lagom.cost.forward import CostModel, Resources, model_of
+from lagom.cost.gate import judge
 from lagom.cost.parameters import Array, Parameters, decode
-from lagom.records import Assignment, CommConfig
+from lagom.cost.predict import Change, compare, draws, shrunk
+from lagom.cost.program import IterationModel
+from lagom.records import Assignment, Choice, Observation, Problem
 
 JOINT_LIMIT = 6000  # combinations that are simply all evaluated
 EVEN = 5e-4  # predicted Z closer than this is a tie, and ties go to the config that takes less from compute
 ROUNDS = 6
-
-Choice = Mapping[int, CommConfig]
-"""One alternative: configs by site (several sites where they must share one)."""
 
 Picks = npt.NDArray[np.intp]
 """The alternative chosen for each unit, by its place in the list; one row or many."""
@@ -106,3 +107,46 @@ class Ladders:
         for alternatives, pick in zip(self.choices, picks, strict=True):
             base = Assignment(tuple(alternatives[pick].get(site, config) for site, config in enumerate(base.configs)))
         return base
+
+
+class FittedModel:
+    """The cost model as a search uses it: fitted again after each window, then asked what is worth measuring.
+
+    ``choices`` as in :class:`Ladders`; ``program``: which kernels wait for which, from a traced iteration. Without it
+    only the sites are known, and the model is less sure. Before the first :meth:`refit` nothing may be asked.
+    """
+
+    def __init__(
+        self, problem: Problem, choices: Sequence[Sequence[Choice]], *, program: IterationModel | None = None
+    ) -> None:
+        self._ladders = Ladders(model_of(problem, program), choices)
+        self._fitted: Fit | None = None
+
+    def refit(self, observations: Sequence[Observation]) -> tuple[bool, str]:
+        """Fit to everything measured, stock first. Whether the model may be trusted, and why or why not."""
+        self._fitted = fit(self._ladders.model, observations, self._fitted.theta if self._fitted else None)
+        trust = judge(self._fitted)
+        return trust.trusted, trust.reason
+
+    def leader(self) -> Assignment:
+        """The best of what was measured, by measurement and model together."""
+        times = shrunk(self._fit)
+        return min(times, key=lambda assignment: times[assignment])
+
+    def compare(self, candidates: Sequence[Assignment], base: Assignment) -> list[Change]:
+        """Predicted Z of each candidate over that of ``base``."""
+        return compare(self._fit, candidates, base)
+
+    def optima(self, start: Assignment, count: int, seed: int) -> Iterator[Assignment]:
+        """The best assignments under ``count`` parameter sets that the measurements leave plausible."""
+        for theta in draws(self._fit, count, seed):
+            yield self._ladders.best(theta, start, thorough=False)
+
+    def optimum(self, start: Assignment) -> Assignment:
+        """The best assignment under the fitted parameters."""
+        return self._ladders.best(self._fit.theta, start)
+
+    @property
+    def _fit(self) -> Fit:
+        assert self._fitted is not None, "refit comes first"
+        return self._fitted

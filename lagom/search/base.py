@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
-from lagom.records import Assignment, Problem
+from lagom.records import Assignment, Choice, Observation, Problem
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.space import Space
 
@@ -108,10 +108,50 @@ class Explanation:
 Moves = Generator[Proposal, Comparison, Answer]
 
 
+class Expectation(Protocol):
+    """What a model expects of one assignment compared with another. ``ratio``: Z over Z, < 1 is faster; ``sigma``:
+    standard deviation of its logarithm; ``hope``: expected improvement as a fraction of Z; ``surely_worse``: not worth
+    a window."""
+
+    @property
+    def ratio(self) -> float: ...
+    @property
+    def sigma(self) -> float: ...
+    @property
+    def hope(self) -> float: ...
+    @property
+    def surely_worse(self) -> bool: ...
+
+
+class Model(Protocol):
+    """What a strategy may ask of a cost model; :class:`lagom.cost.FittedModel` is one."""
+
+    def refit(self, observations: Sequence[Observation]) -> tuple[bool, str]:
+        """Fit to everything measured, stock first. Whether the model may be trusted, and why or why not."""
+
+    def leader(self) -> Assignment:
+        """The best of what was measured, by measurement and model together."""
+
+    def compare(self, candidates: Sequence[Assignment], base: Assignment) -> Sequence[Expectation]:
+        """What is expected of each candidate compared with ``base``."""
+
+    def optima(self, start: Assignment, count: int, seed: int) -> Iterator[Assignment]:
+        """The best assignments under ``count`` parameter sets that the measurements leave plausible."""
+
+    def optimum(self, start: Assignment) -> Assignment:
+        """The best assignment under the fitted parameters."""
+
+
+MakeModel = Callable[[Problem, Sequence[Sequence[Choice]]], Model]
+"""Makes a model of a problem and of the alternatives of each unit of its space."""
+
+
 class Strategy(ABC):
     """One way to search. Subclasses implement :meth:`moves`."""
 
     name: ClassVar[str]
+    uses_model: ClassVar[bool] = False
+    """Whether ``__init__`` takes ``model``, a :data:`MakeModel`."""
     checked: ClassVar[bool] = True
     """Refuse proposals that are off the ladders. Only configs given by hand may be: the plan format is their limit."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lagom.errors import LagomError
 from lagom.records import Problem
-from lagom.search.base import Strategy
+from lagom.search.base import MakeModel, Strategy
 
 STRATEGIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "lagom": ("lagom.search.strategies.lagom", "Lagom", {}),
@@ -28,10 +28,16 @@ class UnknownStrategy(LagomError):
     """A strategy was asked for by a name that none has; the message lists those there are."""
 
 
-def make_strategy(name: str, problem: Problem, seed: int = 0, **options: Any) -> Strategy:
+def make_strategy(
+    name: str, problem: Problem, seed: int = 0, *, model: MakeModel | None = None, **options: Any
+) -> Strategy:
     """The strategy of that name for ``problem``. ``options`` are those of its class; ``shared=True`` (one config for
-    all sites) works for each. Raises UnknownStrategy."""
+    all sites) works for each. ``model`` (``lagom.cost.FittedModel``) is for the strategies that use one, here
+    ``guided``. Raises UnknownStrategy."""
     if name not in STRATEGIES:
         raise UnknownStrategy(f"no strategy named {name!r}: choose one of {', '.join(STRATEGIES)}")
-    module, cls, defaults = STRATEGIES[name]
-    return getattr(import_module(module), cls)(problem, seed, **{**defaults, **options})
+    module, class_name, defaults = STRATEGIES[name]
+    cls = getattr(import_module(module), class_name)
+    if cls.uses_model:
+        options["model"] = model
+    return cls(problem, seed, **{**defaults, **options})

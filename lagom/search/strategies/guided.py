@@ -1,6 +1,6 @@
 """``guided``: the paper's loop, but a fitted cost model says where to look, what to leave out and when to stop.
 
-1. **Learn**: a few designed windows near NCCL's own pick, every site on another level in each (``lagom.cost.design``).
+1. **Learn**: a few designed windows near NCCL's own pick, every site on another level in each (a Latin square).
 2. **Believe**: fit; if the gate lets the model pass, measure what promises the greatest improvement on the best so far,
    refit, and go on until nothing promises enough. In the running are the model's optimum, its optima under other
    parameters that the windows leave plausible, and single rungs. What is predicted to lose by more than three
@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Generator, Iterator, Sequence
+from typing import ClassVar
 
-from lagom.records import Assignment, Problem
-from lagom.search.base import Answer, Comparison, Moves, Proposal, Strategy, percent
+from lagom.errors import LagomError
+from lagom.records import Algorithm, Assignment, Choice, Observation, Problem, Protocol
+from lagom.search.base import Answer, Comparison, Expectation, MakeModel, Moves, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.space import Unit
 
-if TYPE_CHECKING:
-    from lagom.cost import Change, Choice, Fit, IterationModel, Trust
-    from lagom.cost.parameters import Pair
+Pair = tuple[Algorithm, Protocol]
 
 CONFIGS = 4  # budget: this many configs, and as many more for each site
 ENOUGH = 0.006  # standard error of Z at which a window is known well enough
@@ -33,6 +32,10 @@ MOST_PAIRS = 16  # or after so many pairs
 SLOW = 0.03  # this much behind the best, the exact figure is of no use
 HOPE = 0.002  # expected improvements below this fraction of Z are not worth a window: at 0.001 half as many again
 DRAWS = 6  # plausible parameter sets whose optima are in the running
+
+LEVELS = ((0.5, 1.0), (1.0, 1 / 16), (0.5, 0.25))
+"""(share of NC, share of C) of the base: fewer channels; smaller chunks; both, by less."""
+LEVELS_WITHOUT_CHUNK = ((0.5, 1.0), (0.25, 1.0), (0.75, 1.0))
 
 Believed = Generator[Proposal, Comparison, Answer | None]
 """Proposals, and at the end the answer, or ``None`` if the model is not to be trusted."""
@@ -42,23 +45,23 @@ class Guided(Strategy):
     """Warm-started and pruned by the cost model, from NCCL's own pick instead of the floor."""
 
     name: ClassVar[str] = "guided"
+    uses_model: ClassVar[bool] = True
 
     def __init__(
-        self, problem: Problem, seed: int = 0, *, shared: bool = False, program: IterationModel | None = None
+        self, problem: Problem, seed: int = 0, *, shared: bool = False, model: MakeModel | None = None
     ) -> None:
-        """``program``: who waits for whom, from a traced iteration (``lagom.cost.traced_program``); without it the
-        model knows the sites only and is less sure."""
+        """``model``: what makes the cost model, ``lagom.cost.FittedModel`` or another. It has no default, so that this
+        package does not import the cost model."""
         super().__init__(problem, seed, shared=shared)
-        from lagom.cost import Ladders, model_of  # numpy; scipy follows at the first fit
-
+        if model is None:
+            raise LagomError("strategy guided needs a cost model: pass model=lagom.cost.FittedModel to make_strategy.")
         self._dims = tuple(dim for dim in self.space.dims if dim in ("channels", "chunk"))  # NT: see lagom/cost
         self._pairs = () if "chunk" in self._dims else self._offered()
-        self._model = model_of(problem, program)
-        self._ladders = Ladders(self._model, [self._alternatives(unit) for unit in self.space.units])
+        self._model = model(problem, [self._alternatives(unit) for unit in self.space.units])
         self._shared = shared
         self._seed = seed
         self._budget = CONFIGS * (1 + len(self.space.units))
-        self._fit: Fit | None = None
+        self._windows_fitted = 0
         self._doubt = ""  # why the model is not trusted
 
     def _offered(self) -> tuple[Pair, ...]:
@@ -88,8 +91,6 @@ class Guided(Strategy):
             self.explain(f"{what}: {percent(answer.delta)} than the incumbent")
 
     def _design(self) -> list[Assignment]:
-        from lagom.cost.design import LEVELS, LEVELS_WITHOUT_CHUNK, latin_square
-
         levels = LEVELS if "chunk" in self._dims else LEVELS_WITHOUT_CHUNK
         windows = [self.space.stock]
         for row in latin_square(len(levels), len(self.space.units)):
@@ -111,8 +112,6 @@ class Guided(Strategy):
 
     def _at_level(self, assignment: Assignment, unit: Unit, shares: dict[str, float]) -> Assignment:
         """``unit`` at these shares of NCCL's own settings."""
-        from lagom.cost.design import nearest_rung
-
         for site, dim in itertools.product(unit, self._dims):
             rungs = range(len(self.space.ladder(site, dim)))
             ladder = [self.space.magnitude(self.space.at(assignment, site, dim, rung), site, dim) for rung in rungs]
@@ -125,14 +124,14 @@ class Guided(Strategy):
     def _believe(self, measurements: Measurements) -> Believed:
         """Measure what the model promises until it promises too little; no answer if it is caught out."""
         while measurements.tried < self._budget:
-            trust = self._refit(measurements)
-            if not trust.trusted:
-                self._doubt = trust.reason
+            trusted, reason = self._refit(measurements)
+            if not trusted:
+                self._doubt = reason
                 return None
             leader = self._leader(measurements)
             chosen = self._most_promising(measurements, leader)
             if chosen is None:
-                return Answer(leader, f"the model expects no other config to gain {HOPE:.1%} ({trust.reason})")
+                return Answer(leader, f"the model expects no other config to gain {HOPE:.1%} ({reason})")
             candidate, change, what = chosen
             expected = f"predicted {percent(math.log(change.ratio))} +- {change.sigma:.1%}"
             why = f"{what}: {expected}"
@@ -160,33 +159,24 @@ class Guided(Strategy):
                 break
         return answer
 
-    def _refit(self, measurements: Measurements) -> Trust:
-        from lagom.cost import Observation, fit, judge
-
+    def _refit(self, measurements: Measurements) -> tuple[bool, str]:
         noise = measurements.noise.sigma
         seen = [
             Observation(trial.assignment, trial.z, _seen(trial.y), _all_seen(trial.x_by_site), _error(trial, noise))
             for trial in measurements.trials()
         ]
-        self._fit = fit(self._model, seen, self._fit.theta if self._fit else None)
-        return judge(self._fit)
+        self._windows_fitted = len(seen)
+        return self._model.refit(seen)
 
     def _leader(self, measurements: Measurements) -> Assignment:
-        """The best by measurement and model together."""
-        from lagom.cost import shrunk
+        return self._model.leader() if self._windows_fitted else measurements.incumbent
 
-        if self._fit is None:
-            return measurements.incumbent
-        times = shrunk(self._fit)
-        return min(times, key=lambda assignment: times[assignment])
-
-    def _most_promising(self, measurements: Measurements, leader: Assignment) -> tuple[Assignment, Change, str] | None:
+    def _most_promising(
+        self, measurements: Measurements, leader: Assignment
+    ) -> tuple[Assignment, Expectation, str] | None:
         """The untried config with the greatest expected improvement on the leader; ``None`` if that is negligible."""
-        from lagom.cost import compare
-
-        assert self._fit is not None
         running = {place: what for place, what in self._running(leader) if measurements.trial(place) is None}
-        changes = compare(self._fit, list(running), leader)
+        changes = self._model.compare(list(running), leader)
         hopeful = [
             (place, change, what)
             for (place, what), change in zip(running.items(), changes, strict=True)
@@ -196,13 +186,10 @@ class Guided(Strategy):
 
     def _running(self, leader: Assignment) -> Iterator[tuple[Assignment, str]]:
         """What is in the running, the model's own optimum last."""
-        from lagom.cost import draws
-
-        assert self._fit is not None
         yield from ((rung, "one step from the best") for rung in self._rungs(leader))
-        for theta in draws(self._fit, DRAWS, self._seed + len(self._fit.observations)):
-            yield self._ladders.best(theta, leader, thorough=False), "a plausible optimum"
-        yield self._ladders.best(self._fit.theta, leader), "the model's optimum"
+        for optimum in self._model.optima(leader, DRAWS, self._seed + self._windows_fitted):
+            yield optimum, "a plausible optimum"
+        yield self._model.optimum(leader), "the model's optimum"
 
     def _rungs(self, base: Assignment) -> Iterator[Assignment]:
         """Every single-rung move from ``base``."""
@@ -268,3 +255,18 @@ def _error(trial: Trial, noise: float) -> float:
 
 def _short(assignment: Assignment) -> str:
     return "[" + "; ".join(str(config) for config in assignment.configs) + "]"
+
+
+def latin_square(levels: int, sites: int) -> list[list[int]]:
+    """The level of each site in each of ``levels`` windows."""
+    return [[(window + site) % levels for site in range(sites)] for window in range(levels)]
+
+
+def nearest_rung(ladder: Sequence[int], base: int, share: float) -> int:
+    """Position on the ascending ``ladder`` nearest to ``share`` of its entry ``base``; below it for a share below 1.
+
+    Where nothing lies below, the base itself.
+    """
+    wanted = share * ladder[base]
+    allowed = range(base) if share < 1.0 and base > 0 else range(base, base + 1)
+    return min(allowed, key=lambda rung: abs(ladder[rung] - wanted))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lagom.cost import Observation
-from lagom.records import Assignment, CommConfig, Function, Knobs, Problem, Sample, Site
+from lagom.records import Assignment, CommConfig, Function, Knobs, Observation, Problem, Sample, Site
 
 LADDER_NC = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 LADDER_C = tuple(32 << (10 + power) for power in range(7))

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from lagom.cost import Fit, IterationModel, Kernel, Observation, fit, judge, model_of, program_of
-from lagom.records import Assignment, Problem
+from lagom.cost import Fit, IterationModel, Kernel, fit, judge, model_of, program_of
+from lagom.records import Assignment, Observation, Problem
 from lagom.search.space import Space
 from lagom.sim import Simulator, machine, workloads
 

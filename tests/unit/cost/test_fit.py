@@ -10,10 +10,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lagom.cost import FitError, Observation, fit, model_of
+from lagom.cost import FitError, fit, model_of
 from lagom.cost.fit import starting_point
 from lagom.cost.parameters import INDEX
-from lagom.records import Assignment, CommConfig, Sample
+from lagom.records import Assignment, CommConfig, Observation, Sample
 
 from .synthetic import STOCK, WORKLOADS, Fsdp, configs, observe, windows
 

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from lagom.cost import Observation, fit, judge, model_of
+from lagom.cost import fit, judge, model_of
+from lagom.records import Observation
 
 from .synthetic import HOST, NVLINK, WORKLOADS, Fsdp, observe, windows
 

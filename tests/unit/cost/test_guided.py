@@ -6,10 +6,12 @@ import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
 
+from lagom.cost import FittedModel, IterationModel
 from lagom.records import Assignment, Knobs, Problem, Sample
 from lagom.search import TuningSession, WindowRequest, WindowResult, make_strategy
 from lagom.search.space import Space
@@ -29,8 +31,9 @@ class Job:
     problem: Problem
     random: np.random.Generator
 
-    def run(self, strategy: str = "guided", **options: object) -> TuningSession:
-        session = TuningSession(make_strategy(strategy, self.problem, 1, **options), self.problem)
+    def run(self, strategy: str = "guided", program: IterationModel | None = None, **options: object) -> TuningSession:
+        model = partial(FittedModel, program=program)
+        session = TuningSession(make_strategy(strategy, self.problem, 1, model=model, **options), self.problem)
         while (request := session.request()) is not None:
             session.report(self.window(request))
         return session
@@ -169,7 +172,7 @@ def test_without_the_chunk_knob_channels_alone_are_tuned() -> None:
 
 def test_nothing_to_tune_is_an_answer() -> None:
     problem = Problem((), (), 24)
-    strategy = make_strategy("guided", problem)
+    strategy = make_strategy("guided", problem, model=FittedModel)
     session = TuningSession(strategy, problem)
     request = session.request()
     assert request is not None

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lagom.cost import Fit, Observation, compare, fit, judge, model_of
-from lagom.records import Assignment, CommConfig, Function, Problem, Site
+from lagom.cost import Fit, compare, fit, judge, model_of
+from lagom.records import Assignment, CommConfig, Function, Observation, Problem, Site
 
 DATA = json.loads((Path(__file__).parent / "data" / "h200_2026-11.json").read_text())
 GATHERED = 416 << 20  # bytes of a Llama-3-8B layer

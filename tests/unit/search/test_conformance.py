@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import lagom
+from lagom.cost import FittedModel
 from lagom.records import Assignment, CommConfig, Knobs, Problem
 from lagom.search import (
     STRATEGIES,
@@ -52,7 +53,7 @@ def test_strategy_conforms(variant: str, check: Callable[[conformance.Make], Non
 
     def make(problem: Problem, seed: int) -> Strategy:
         extra = {"assignments": by_hand(problem)} if variant == "given by hand" else {}
-        return make_strategy(name, problem, seed, **options, **extra)
+        return make_strategy(name, problem, seed, model=FittedModel, **options, **extra)
 
     check(make)
 
@@ -78,7 +79,9 @@ def test_strategy_obeys_missing_knobs(name: str) -> None:
     for knobs in (Knobs(chunk=False), Knobs(channels=False), Knobs(channels=False, chunk=False)):
         landscape = compute_bound(ceiling=8, knobs=knobs)
         session, _ = conformance.run(
-            lambda problem, seed: make_strategy(name, problem, seed, **options), landscape, noise=0.01
+            lambda problem, seed: make_strategy(name, problem, seed, model=FittedModel, **options),
+            landscape,
+            noise=0.01,
         )
         configs = [config for move in session.moves for config in move.candidate.configs]
         assert knobs.channels or all(config.channels is None for config in configs)

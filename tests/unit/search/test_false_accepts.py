@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from lagom.cost import FittedModel
 from lagom.search import BLOCKS, LIVE, Policy, TuningSession, make_strategy, statistics
 from lagom.search.landscape import MS, Communication, Landscape, LandscapeDriver, flat
 
@@ -43,7 +44,7 @@ def run_on_nothing(
     landscape = flat(2, ceiling=16, see_kernels=False)
     problem = landscape.problem()
     options = {"start": "stock"} if strategy == "lagom" else {"draws": 12}
-    session = TuningSession(make_strategy(strategy, problem, seed, **options), problem, policy)
+    session = TuningSession(make_strategy(strategy, problem, seed, model=FittedModel, **options), problem, policy)
     LandscapeDriver(landscape, seed=seed, noise=noise, drift=drift).drive(session)
     assert session.outcome is not None
     return session.outcome.verdict == "improved", any(move.verdict == "confirmed" for move in session.moves)
@@ -75,7 +76,7 @@ def test_no_false_accepts_from_the_floor_with_kernels_seen(strategy: str, drift:
     problem = landscape.problem()
     accepted, confirmed, tried = [], [], []
     for seed in range(RUNS_SEEN):
-        session = TuningSession(make_strategy(strategy, problem, seed), problem)
+        session = TuningSession(make_strategy(strategy, problem, seed, model=FittedModel), problem)
         LandscapeDriver(landscape, seed=seed, noise=0.05, drift=drift).drive(session)
         assert session.outcome is not None
         accepted.append(session.outcome.verdict == "improved")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from lagom.cost.design import LEVELS, LEVELS_WITHOUT_CHUNK, latin_square, nearest_rung
+from lagom.search.strategies.guided import LEVELS, LEVELS_WITHOUT_CHUNK, latin_square, nearest_rung
 
 
 def test_every_site_sees_every_level_once_however_many_sites() -> None:
