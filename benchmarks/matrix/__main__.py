@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.matrix import aside, compared, harmless, numerics, steady, sweep
+from benchmarks.matrix import compared, foreign_jobs, numerics, passthrough, replay_check, sweep
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.results import OtherSetup, Results
 from benchmarks.matrix.rows import QUICK, Row, rows
@@ -25,11 +25,11 @@ from lagom.bench.process import leave_in_order
 
 KINDS: dict[str, Callable[[Row, Place, dict[str, Any], float], dict[str, Any]]] = {
     "bench": compared.run,
-    "steady": steady.run,
+    "replay_check": replay_check.run,
     "numerics": numerics.run,
     "sweep": sweep.run,
-    "harmless": harmless.run,
-    "aside": aside.run,
+    "foreign_jobs": foreign_jobs.run,
+    "passthrough": passthrough.run,
 }
 #: A row is not begun with less than this; nor with less than so much of what it is said to take.
 LEAST_SECONDS, LEAST_SHARE = 100.0, 0.4

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.matrix.harmless import largest_difference
-from benchmarks.matrix.once import Plan, run_arms
+from benchmarks.matrix.foreign_jobs import largest_difference
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
+from benchmarks.matrix.single_runs import SingleRun, run_arms
 
 DETERMINISTIC = "--deterministic"
 ARMS = {
-    "stock": Plan(None),
-    "stock again": Plan(None),
-    "stock, NCCL_MAX_NCHANNELS=2": Plan(None, {"NCCL_MAX_NCHANNELS": "2"}),
-    "stock, NCCL_MAX_NCHANNELS=3": Plan(None, {"NCCL_MAX_NCHANNELS": "3"}),
-    "tuned live": Plan(("--mode", "tune", "--stable-iterations", "10")),
-    "allgather only": Plan(("--set", "allgather:>=1M:nc=2,chunk=256K")),
+    "stock": SingleRun(None),
+    "stock again": SingleRun(None),
+    "stock, NCCL_MAX_NCHANNELS=2": SingleRun(None, {"NCCL_MAX_NCHANNELS": "2"}),
+    "stock, NCCL_MAX_NCHANNELS=3": SingleRun(None, {"NCCL_MAX_NCHANNELS": "3"}),
+    "tuned live": SingleRun(("--mode", "tune", "--stable-iterations", "10")),
+    "allgather only": SingleRun(("--set", "allgather:>=1M:nc=2,chunk=256K")),
 }
 
 

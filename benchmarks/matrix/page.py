@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.matrix import harmless
-from benchmarks.matrix.judged import (
+from benchmarks.matrix import foreign_jobs
+from benchmarks.matrix.rows import Row, rows
+from benchmarks.matrix.verdicts import (
     against_others,
     ahead,
     in_processes,
@@ -20,7 +21,6 @@ from benchmarks.matrix.judged import (
     told,
     with_interval,
 )
-from benchmarks.matrix.rows import Row, rows
 from benchmarks.provenance import described, since
 from benchmarks.template import render
 
@@ -265,8 +265,8 @@ def _others(data: Data) -> Iterator[tuple[Row, str]]:
 def verdict_of(row: Row, entry: Data) -> Data:
     """What a row without arms of speed has shown. Step times are judged anew from the raw samples: records of before
     this was mended hold ratios of medians, which leave a search's cost out."""
-    judged_anew = row.kind == "harmless" and "arms" in entry
-    found: Data = harmless.verdict(entry["arms"]) if judged_anew else entry.get("verdict", {})
+    judged_anew = row.kind == "foreign_jobs" and "arms" in entry
+    found: Data = foreign_jobs.verdict(entry["arms"]) if judged_anew else entry.get("verdict", {})
     return found
 
 

@@ -63,7 +63,7 @@ def rows() -> tuple[Row, ...]:
     """All of them, in the order in which they are run."""
     return tuple(
         row
-        for part in (_headline(), _proofs(), _nvlink(), _harmless(), _contention(), _alternatives(), _cells())
+        for part in (_headline(), _proofs(), _nvlink(), _foreign_jobs(), _contention(), _alternatives(), _cells())
         for row in part
     )
 
@@ -123,8 +123,8 @@ def _proofs() -> Iterator[Row]:
         _fsdp(2, 2048, "--sequence", "1024", "--steps", "200"), "host", "2.30", seconds=240,
     )  # fmt: skip
     yield Row(
-        "steady", "after tuning the job runs as its replay does", "steady", "fsdp.py", _fsdp(3, 4096), "host", "2.30",
-        seconds=1500, rounds=6, spread=True,
+        "steady", "after tuning the job runs as its replay does", "replay_check", "fsdp.py", _fsdp(3, 4096), "host",
+        "2.30", seconds=1500, rounds=6, spread=True,
     )  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def _nvlink() -> Iterator[Row]:
     )  # fmt: skip
 
 
-def _harmless() -> Iterator[Row]:
+def _foreign_jobs() -> Iterator[Row]:
     """Jobs of other kinds, a loop of others started by us, and a script of others: they run as without us."""
     steps = ("--steps", "150")
     yield Row(
@@ -182,18 +182,20 @@ def _harmless() -> Iterator[Row]:
         "mesh-compile": (_fsdp(4, 4096, "--compile"), 2),
     }
     for name, (options, least) in meshes.items():
-        yield Row(name, "runs without harm", "harmless", "fsdp.py", (*options, *steps), seconds=100, least_gpus=least)
+        yield Row(
+            name, "runs without harm", "foreign_jobs", "fsdp.py", (*options, *steps), seconds=100, least_gpus=least
+        )
     for name, script, options in (
         ("cost-ddp-8192", "ddp.py", ("--layers", "8", "--tokens", "8192")),
         ("cost-fsdp-4096", "fsdp.py", _fsdp(2, 4096)),
     ):
         yield Row(
             name, "mean step of whole processes against the job without us: the plugin loaded and no controller; tuned "
-            "live, search included", "harmless", script, (*options, "--steps", "120"),
+            "live, search included", "foreign_jobs", script, (*options, "--steps", "120"),
             arms=("off", "off again", "loaded", "lagom"), rounds=8, seconds=500,
         )  # fmt: skip
     yield Row(
-        "sockets-two-nodes", "stock behaviour, said in the log", "aside", "two_nodes.py",
+        "sockets-two-nodes", "stock behaviour, said in the log", "passthrough", "two_nodes.py",
         _fsdp(2, 4096, "--steps", "40"), "sockets", seconds=90, least_gpus=4,
     )  # fmt: skip
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.matrix import __main__ as matrix
-from benchmarks.matrix import compared, harmless, numerics, once, steady, sweep
+from benchmarks.matrix import compared, foreign_jobs, numerics, replay_check, single_runs, sweep
 from benchmarks.matrix.place import JOBS, Place
-from benchmarks.matrix.results import OtherSetup, Results
+from benchmarks.matrix.results import OtherSetup, Results, definition
 from benchmarks.matrix.rows import METRIC, QUICK, Row, rows
 from lagom import journal
 from lagom.bench import Kind, parse_arms
@@ -46,12 +47,12 @@ def test_every_row_that_was_asked_for_is_there_and_can_be_started(tmp_path: Path
         assert row.seconds <= 570 or row.spread, f"{row.name} does not fit into one command"
         if set(row.arms) & {"static", "grid"}:
             assert row.cycles >= 6, f"{row.name}: half of its windows are too few pairs for an interval"
-        arms = [] if row.kind == "harmless" else parse_arms(list(row.arms))
-        in_rounds = row.kind == "steady" or (row.kind == "harmless" and row.arms)
+        arms = [] if row.kind == "foreign_jobs" else parse_arms(list(row.arms))
+        in_rounds = row.kind == "replay_check" or (row.kind == "foreign_jobs" and row.arms)
         if in_rounds or any(arm.kind is Kind.PROCESS for arm in arms):
             assert row.rounds >= 6, f"{row.name}: too few rounds for an interval"
         assert row.script.startswith("-m ") or (JOBS / row.script).exists()
-        assert arms or row.kind == "harmless"
+        assert arms or row.kind == "foreign_jobs"
         assert here.why_not(row) == ""
         line = here.command(row)
         assert "torch.distributed.run" in line
@@ -160,6 +161,11 @@ def test_the_same_setup_goes_on_and_a_row_defined_anew_is_measured_anew(
     assert len(json.loads(out.read_text())["superseded"]) == 1
 
 
+def test_a_kind_that_was_renamed_is_the_same_row() -> None:
+    known = next(row for row in ROWS if row.name == "steady")
+    assert definition({**asdict(known), "kind": "steady"}) == definition(asdict(known))
+
+
 def test_numerics_are_judged_by_what_two_stock_settings_do() -> None:
     def arm(*losses: float, committed: int = 0) -> dict[str, Any]:
         bits = [loss.hex() for loss in losses]
@@ -183,7 +189,7 @@ def test_numerics_are_judged_by_what_two_stock_settings_do() -> None:
     assert not bad["allgather_only_identical"]
     twice = numerics.verdict({**arms, "tuned live": arm(1.0, 2.02, committed=9)})
     assert not twice["tuned_within_two_stock_settings"], "twice the settings' spread is outside of it"
-    assert harmless.largest_difference([], [1.0]) is None
+    assert foreign_jobs.largest_difference([], [1.0]) is None
 
 
 def steps_of_a_run(step: float, exit_code: int = 0) -> dict[str, Any]:
@@ -192,12 +198,12 @@ def steps_of_a_run(step: float, exit_code: int = 0) -> dict[str, Any]:
 
 def test_the_cost_to_a_job_is_the_mean_over_shuffled_rounds_of_processes() -> None:
     told = next(r for r in ROWS if r.name == "cost-ddp-8192")
-    wanted = harmless.plans(told)
+    wanted = foreign_jobs.runs(told)
     assert len(wanted) == 4 * told.rounds
     orders = {tuple(name.partition("#")[0] for name in list(wanted)[4 * n : 4 * n + 4]) for n in range(told.rounds)}
     assert len(orders) > 1, "each round has an order of its own"
     assert all(sorted(order) == sorted(told.arms) for order in orders)
-    loaded = next(plan for name, plan in wanted.items() if name.startswith("loaded"))
+    loaded = next(run for name, run in wanted.items() if name.startswith("loaded"))
     assert loaded.lagom is None
     assert loaded.environ["LAGOM_CONTROLLER"] == "none"
     took = {"off": 100.0, "off again": 100.0, "loaded": 101.0, "lagom": 100.0}
@@ -205,15 +211,17 @@ def test_the_cost_to_a_job_is_the_mean_over_shuffled_rounds_of_processes() -> No
     for name, arm in arms.items():
         if name.startswith("lagom"):
             arm["ms"][10] = 300.0  # a candidate that was tried: no median shows it
-    found = harmless.verdict(arms)
+    found = foreign_jobs.verdict(arms)
     assert found["speed"].startswith("0.909 ["), "20 steps of 100 ms and 200 ms more"
     assert found["speed_loaded"].startswith("0.990 [")
     assert found["speed_off"].startswith("1.000 [")
     missing = {name: arm for name, arm in arms.items() if name != "loaded#3"}
-    assert f"n = {told.rounds - 1}" in harmless.verdict(missing)["speed"], "a round that is not whole does not count"
+    assert f"n = {told.rounds - 1}" in foreign_jobs.verdict(missing)["speed"], (
+        "a round that is not whole does not count"
+    )
 
 
-@pytest.mark.parametrize("module", [numerics, harmless])
+@pytest.mark.parametrize("module", [numerics, foreign_jobs])
 def test_arms_that_time_cut_off_are_run_again_and_those_that_ended_are_not(
     module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +235,7 @@ def test_arms_that_time_cut_off_are_run_again_and_those_that_ended_are_not(
         return {"ended": ended, "exit": 0, "seconds": 10.0, "losses": [1.0], "bits": ["a"], "median_ms": 1.0,
                 "log": log}  # fmt: skip
 
-    monkeypatch.setattr(once, "run_plain", fake)
+    monkeypatch.setattr(single_runs, "run_plain", fake)
     told = next(r for r in ROWS if r.name == ("numerics" if module is numerics else "mesh-hsdp"))
     first = module.run(told, place(tmp_path), {}, 200.0)
     assert not first["complete"]
@@ -242,18 +250,18 @@ def test_arms_that_time_cut_off_are_run_again_and_those_that_ended_are_not(
 
 
 def test_a_job_that_hangs_with_time_enough_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(once, "run_plain", lambda *_: {"ended": "limit", "exit": -15, "seconds": 240.0})
-    found = once.run_arms((), tmp_path, {"x": once.Plan(None)}, {}, {}, 1000.0)
-    assert found["x"]["ended"] == once.HUNG
+    monkeypatch.setattr(single_runs, "run_plain", lambda *_: {"ended": "limit", "exit": -15, "seconds": 240.0})
+    found = single_runs.run_arms((), tmp_path, {"x": single_runs.SingleRun(None)}, {}, {}, 1000.0)
+    assert found["x"]["ended"] == single_runs.HUNG
 
 
 def test_a_job_that_fails_without_us_says_nothing_about_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exits = iter((1, 0, 1))
-    monkeypatch.setattr(once, "run_plain", lambda *_: {"ended": "itself", "exit": next(exits), "seconds": 1.0})
-    plans = {"off": once.Plan(None), "lagom": once.Plan(())}
-    first = once.run_arms((), tmp_path, plans, {}, {}, 1000.0)
+    monkeypatch.setattr(single_runs, "run_plain", lambda *_: {"ended": "itself", "exit": next(exits), "seconds": 1.0})
+    runs = {"off": single_runs.SingleRun(None), "lagom": single_runs.SingleRun(())}
+    first = single_runs.run_arms((), tmp_path, runs, {}, {}, 1000.0)
     assert list(first) == ["off"]
-    again = once.run_arms((), tmp_path, plans, {}, {"arms": first}, 1000.0)
+    again = single_runs.run_arms((), tmp_path, runs, {}, {"arms": first}, 1000.0)
     assert [arm["exit"] for arm in again.values()] == [0, 1], "that ours alone fails is the finding"
 
 
@@ -283,7 +291,7 @@ def test_steady_goes_on_by_the_profile_and_the_processes_of_an_earlier_session(
     record = {"arms": ["stock", "own:replay=a/found.lagom"], "runs": [{"arm": "own:replay=a/found.lagom"}, {}]}
     earlier = {"tuned": {"results": []}, "profile": text, "record": record}
     told = next(row for row in ROWS if row.name == "steady")
-    found = steady.run(told, place(tmp_path), earlier, 100.0)
+    found = replay_check.run(told, place(tmp_path), earlier, 100.0)
     assert len(given) == 1, "nothing is tuned twice"
     name = f"own:replay={tmp_path}/steady/found.lagom"
     assert given[0]["record"]["arms"][1] == given[0]["record"]["runs"][0]["arm"] == name
@@ -345,12 +353,12 @@ def test_steady_replays_what_tuning_found(
         return {"complete": True, "results": [{"arm": "lagom", "search": {"verdict": verdict}}]}
 
     monkeypatch.setattr(compared, "measured", measured)
-    found = steady.run(next(row for row in ROWS if row.name == "steady"), place(tmp_path), {}, 100.0)
+    found = replay_check.run(next(row for row in ROWS if row.name == "steady"), place(tmp_path), {}, 100.0)
     assert found["complete"] is complete
     assert ("in_vain" in found) is not complete
     assert ("tuned" in found) is complete, "what led to nothing would count as done in the next session"
     assert len(asked) == (2 if verdict == "improved" else 1)
-    again = steady.run(next(row for row in ROWS if row.name == "steady"), place(tmp_path), found, 100.0)
+    again = replay_check.run(next(row for row in ROWS if row.name == "steady"), place(tmp_path), found, 100.0)
     assert len(again.get("in_vain", [])) == (0 if complete else 2), "nothing is lost"
     if verdict == "improved":
         assert [name.partition("=")[0] for name in asked[1]] == ["stock", "own:stock", "own:replay", "own:lagom"]

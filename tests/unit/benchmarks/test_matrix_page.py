@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import matrix_page
-from benchmarks.matrix import judged, sweep
+from benchmarks.matrix import sweep, verdicts
 from benchmarks.matrix.page import page, twins
 from benchmarks.matrix.plots import draw
 from benchmarks.matrix.results import written
@@ -117,8 +117,8 @@ def test_a_target_is_reached_with_the_whole_interval_and_beyond_the_noise(
     target: float, low: float, high: float, noise: float, said: str
 ) -> None:
     found = result("lagom", (low + high) / 2, low=low, high=high)
-    assert judged.reached(row("r", target=target), found, result("stock", 1.0, low=0.99, high=noise)) == said
-    assert judged.reached(row("r", target=target), {**found, "low": None, "high": None}, None) == "too few pairs"
+    assert verdicts.reached(row("r", target=target), found, result("stock", 1.0, low=0.99, high=noise)) == said
+    assert verdicts.reached(row("r", target=target), {**found, "low": None, "high": None}, None) == "too few pairs"
 
 
 def test_an_arm_that_is_another_by_its_own_name_is_on_the_page() -> None:
@@ -136,12 +136,12 @@ def test_what_two_arms_are_to_each_other() -> None:
     def ratio(low: float, high: float) -> Ratio:
         return Ratio((low + high) / 2, low, high, 12, 0.01)
 
-    assert judged.ahead(ratio(1.01, 1.1)) == "ahead"
-    assert judged.ahead(ratio(0.9, 0.99)) == "**behind**"
-    assert judged.ahead(ratio(0.99, 1.1)) == judged.same(ratio(0.99, 1.1)) == "not resolved"
-    assert judged.same(ratio(0.995, 1.005)) == "the same within 1%"
-    assert judged.same(ratio(1.02, 1.05)) == "**differs**"
-    assert judged.same(None) == judged.ahead(None) == "–"
+    assert verdicts.ahead(ratio(1.01, 1.1)) == "ahead"
+    assert verdicts.ahead(ratio(0.9, 0.99)) == "**behind**"
+    assert verdicts.ahead(ratio(0.99, 1.1)) == verdicts.same(ratio(0.99, 1.1)) == "not resolved"
+    assert verdicts.same(ratio(0.995, 1.005)) == "the same within 1%"
+    assert verdicts.same(ratio(1.02, 1.05)) == "**differs**"
+    assert verdicts.same(None) == verdicts.ahead(None) == "–"
 
 
 def test_a_rehearsal_is_called_one(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.matrix.once import Plan, run_arms
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.plain import told
 from benchmarks.matrix.rows import Row
+from benchmarks.matrix.single_runs import SingleRun, run_arms
 from lagom.journal import LOG_NAME, read
 from lagom.journal.schema import Base
 from lagom.wire.library import plugin_path
@@ -20,11 +20,11 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
     log = folder / "variables"
     ours = {"NCCL_TUNER_PLUGIN": plugin, "NCCL_PROFILER_PLUGIN": plugin, "LAGOM_MODE": "tune"}
     named = {"LAGOM_JOB_ID": f"matrix-{row.name}", "LAGOM_DIR": str(log)}
-    plans = {"off": Plan(None), "variables": Plan(None, {**ours, **named})}
-    arms = run_arms(place.command(row), folder, plans, place.environ(row), earlier, budget)
+    runs = {"off": SingleRun(None), "variables": SingleRun(None, {**ours, **named})}
+    arms = run_arms(place.command(row), folder, runs, place.environ(row), earlier, budget)
     if "variables" in arms:
         arms["variables"]["log"] = told(logged(log))
-    complete = len(arms) == len(plans)
+    complete = len(arms) == len(runs)
     return {"complete": complete, "arms": arms, "verdict": verdict(arms) if complete else {}}
 
 

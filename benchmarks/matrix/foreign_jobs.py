@@ -13,10 +13,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.matrix.judged import told
-from benchmarks.matrix.once import Plan, run_arms
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
+from benchmarks.matrix.single_runs import SingleRun, run_arms
+from benchmarks.matrix.verdicts import told
 from lagom.bench.results import ratio_of
 from lagom.wire.library import plugin_path
 
@@ -28,15 +28,15 @@ START_UP_STEPS = 5
 ROUND = "#"
 
 
-def plans(row: Row) -> dict[str, Plan]:
+def runs(row: Row) -> dict[str, SingleRun]:
     """The processes of a row in the order in which they run."""
     loaded = {"NCCL_TUNER_PLUGIN": str(plugin_path()), "NCCL_PROFILER_PLUGIN": str(plugin_path()),
               "LAGOM_CONTROLLER": "none"}  # fmt: skip
     known = {
-        OFF: Plan(None),
-        TUNED: Plan(("--mode", "tune")),
-        AGAIN: Plan(None),
-        LOADED: Plan(None, loaded),
+        OFF: SingleRun(None),
+        TUNED: SingleRun(("--mode", "tune")),
+        AGAIN: SingleRun(None),
+        LOADED: SingleRun(None, loaded),
     }
     if not row.arms:
         return {arm: known[arm] for arm in (OFF, TUNED, AGAIN)}
@@ -47,7 +47,7 @@ def plans(row: Row) -> dict[str, Plan]:
 
 def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[str, Any]:
     """Every process that time allows; a later session goes on with those that are missing."""
-    wanted = plans(row)
+    wanted = runs(row)
     arms = run_arms(place.command(row), place.folder / row.name, wanted, place.environ(row), earlier, budget)
     return {"complete": len(arms) == len(wanted), "arms": arms, "verdict": verdict(arms)}
 

@@ -20,7 +20,7 @@ HUNG = "hung"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SingleRun:
     """``lagom``: options of ``lagom run``, None = without it. ``environ``: beside the row's own."""
 
     lagom: Sequence[str] | None
@@ -35,32 +35,32 @@ def finished(arms: Mapping[str, Any]) -> dict[str, Any]:
 def run_arms(
     command: Sequence[str],
     folder: Path,
-    plans: Mapping[str, Plan],
+    runs: Mapping[str, SingleRun],
     environ: Mapping[str, str],
     earlier: Mapping[str, Any],
     budget: float,
 ) -> dict[str, Any]:
-    """The arms there are results of, earlier ones and new ones, in the order of ``plans``. Each new one may take all
+    """The arms there are results of, earlier ones and new ones, in the order of ``runs``. Each new one may take all
     the time there is: better one that ends than all of them cut off. The first is the job without us: if that fails (a
     package is missing) nothing is learnt from the others, and the next session tries it again."""
     found, clock = finished(earlier.get("arms", {})), time.monotonic()
-    first = next(iter(plans))
+    first = next(iter(runs))
     if found.get(first, {}).get("exit", 0) != 0:
         found = {}
-    for number, (name, plan) in enumerate(plans.items()):
+    for number, (name, run) in enumerate(runs.items()):
         left = budget - (time.monotonic() - clock)
         if name in found:
             continue
         if left < needed(found):
             break
         limit = min(left, PATIENCE_SECONDS)
-        arm = run_plain(command, folder, f"arm-{number:02d}", plan.lagom, {**environ, **plan.environ}, limit)
+        arm = run_plain(command, folder, f"arm-{number:02d}", run.lagom, {**environ, **run.environ}, limit)
         if arm["ended"] != "itself" and limit == PATIENCE_SECONDS:
             arm["ended"] = HUNG
         found.update(finished({name: arm}))
         if name == first and arm["exit"] != 0:
             break
-    return {name: found[name] for name in plans if name in found}
+    return {name: found[name] for name in runs if name in found}
 
 
 def needed(found: Mapping[str, Any]) -> float:
