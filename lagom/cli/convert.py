@@ -222,7 +222,7 @@ def _find_profile(named: str) -> Path:
     log = find_log(source)
     path = log.parent / PROFILE_NAME
     if _is_stale(path, log):
-        _say(f"note: {path} is of an earlier job than the one that its log tells of")
+        _say(f"note: {path} is of an earlier job than the newest one in its log")
     if not path.exists():
         raise UsageError(f"there is no {path}: nothing was found there that is better than stock; name a profile.")
     return path

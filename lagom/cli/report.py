@@ -145,7 +145,7 @@ def _write_profile(advices: Advices, log: Path, out: Path) -> None:
 
     mine = log.parent / "profile.lagom"
     if is_of_an_earlier_job(mine, log):
-        print(f"lagom: note: {mine} is of an earlier job than the one that its log tells of", file=sys.stderr)
+        print(f"lagom: note: {mine} is of an earlier job than the newest one in its log", file=sys.stderr)
     asked = write_into_profile(advices, mine, out)
     print(f"lagom: {out} asks for {asked or 'nothing'}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""One communicator, as far as a log tells: its sites, the moves of its search with their speed-ups, how it ended."""
+"""The state of one communicator by a log: its sites, the moves of its search with their speed-ups, how it ended."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class CommState:
             for place, site in enumerate(self.sites)
         ]
 
-    # -- what RunState tells it
+    # -- called by RunState
 
     def begin_search(self, program: schema.Program) -> None:
         """A program was found, perhaps not the first: numbers start anew, what was lost counts on."""

@@ -23,7 +23,7 @@ LAST_BYTES = 64 << 10  # more than any line but a long move's; a job_end is far 
 
 
 def pid_namespace() -> int:
-    """Of this process, by the kernel's number; 0 where it is not told. In another one a pid is somebody else's."""
+    """Of this process, by the kernel's number; 0 where it is not known. In another one a pid is somebody else's."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -102,7 +102,7 @@ def _as_seen_here(region: Path, who: str, pid: int, fate: str) -> str:
 
 
 def describe_earlier_jobs(run: RunState) -> str:
-    """A sentence where only the newest of a log's jobs is told; else empty."""
+    """A sentence where a report covers only the newest of a log's jobs; else empty."""
     count = run.earlier_jobs
     jobs = "an earlier job, which is" if count == 1 else f"{count} earlier jobs, which are"
     return f"This log also holds {jobs} not part of this report; `lagom log` prints all of it." if count else ""

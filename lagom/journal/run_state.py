@@ -45,7 +45,7 @@ class RunState:
 
     @property
     def no_rank_joined(self) -> bool:
-        """Whether the job ended, as its controller tells, without one rank that loaded the plugin."""
+        """Whether the job ended, by its controller's log, without one rank that loaded the plugin."""
         return not self.ranks and self.end is not None and self.end.calls == 0
 
     @property

@@ -138,7 +138,7 @@ class RankJoined(Base):
 
 
 class Communicator(Base):
-    """A communicator is known. ``ranks`` counts all nodes; ``name`` is the process group's, from the profiler half."""
+    """A communicator is known. ``ranks`` counts all nodes; ``name`` is the process group's (NCCL profiler plugin)."""
 
     event: Literal["communicator"] = "communicator"
     communicator: int
@@ -289,7 +289,7 @@ class Passthrough(Base):
 
 
 class Note(Base):
-    """Anything else a reader should know; a ``notice`` is told at once to whoever watches the job, like a warning."""
+    """Anything else a reader should know; a ``notice`` is printed at once while the job runs, like a warning."""
 
     event: Literal["note"] = "note"
     text: str
@@ -305,8 +305,8 @@ class Dropped(Base):
 
 
 class NotAsked(Record):
-    """What NCCL ran on a communicator without asking a tuner, counted by the rank that has most of it; null where
-    nothing tells (without the profiler half). ``nothing_offered``: asked, but no algorithm was on offer (symmetric)."""
+    """What NCCL ran on a communicator without asking a tuner, counted by the rank that has most of it; null where it is
+    not known (without the NCCL profiler plugin). ``nothing_offered``: no algorithm was on offer (symmetric)."""
 
     communicator: int
     name: str = ""

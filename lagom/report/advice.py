@@ -26,7 +26,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """``environment`` is what would be exported; ``evidence`` what speaks for it (or against it), in one sentence.
+    """``environment`` is what would be exported; ``evidence`` for it (or against it), in one sentence.
     ``arms`` of `lagom bench` that would measure it, or did; ``speedup`` that they showed."""
 
     what: str

@@ -85,7 +85,7 @@ def _last_channel_paid(search: CommState, place: int) -> journal.Move | None:
 def _only_channels(
     fewer: Sequence[journal.ConfigRecord], all_of_them: Sequence[journal.ConfigRecord], place: int
 ) -> bool:
-    """Whether two points differ at that site (and its like), and there in nothing but this: fewer channels, or all."""
+    """Whether two points differ at that site (and others changed with it) only in channels: fewer, or all."""
     pairs = list(zip(fewer, all_of_them, strict=False))
     different = [(old, new) for old, new in pairs if old != new]
     return (

@@ -160,7 +160,7 @@ def _value(record: journal.ConfigRecord) -> CommConfig:
         return CommConfig(None, None, record.channels, record.threads, record.chunk_bytes)
 
 
-# -- what speaks for the config in force at one site
+# -- the evidence for the config in force at one site
 
 
 def describe_evidence(ours: CommConfig, trials: Sequence[Trial], *, proven: bool) -> str:

@@ -56,12 +56,12 @@ class SiteReport:
     trials: tuple[Trial, ...] = ()
     stock_ns: float | None = None
     ours_ns: float | None = None
-    evidence: str = ""  # what speaks for ``ours`` here, where a log tells
+    evidence: str = ""  # why ``ours`` is in force here, where a log says so
 
 
 @dataclass(frozen=True, slots=True)
 class NotTuned:
-    """Calls that no tuner is asked about, or could not change; ``count`` None: nothing tells how many."""
+    """Calls that no tuner is asked about, or could not change; ``count`` None: it is not known how many."""
 
     what: str
     count: int | None
@@ -84,7 +84,7 @@ class CommReport:
     proof: str = ""
     cost: str = ""
     sites: tuple[SiteReport, ...] = ()
-    rules: tuple[str, ...] = ()  # for calls that no site speaks for
+    rules: tuple[str, ...] = ()  # for calls that belong to no site
     not_tuned: tuple[NotTuned, ...] = ()
 
 

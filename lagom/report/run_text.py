@@ -17,7 +17,7 @@ from lagom.report.advice_text import advice_to_json, format_advice
 from lagom.report.run_model import CommReport, NotTuned, RunReport, SiteReport, Trial
 
 SCHEMA = 1
-#: Rejected configs told of each site, the latest; `--all` tells every one.
+#: Rejected configs shown at each site, the latest; `--all` shows every one.
 FEW = 3
 _STYLES = {"better": "green", "confirmed": "green", "worse": "red", "rejected": "red"}
 
@@ -92,7 +92,7 @@ def _fit(report: RunReport) -> Iterator[Line]:
     if report.fit.refusal:
         yield 0, Text(f"Here it would be refused: {report.fit.refusal}", style="red")
     else:
-        yield 0, Text(f"It fits this machine as far as can be told without the job{open_points}.", style="green")
+        yield 0, Text(f"It fits this machine as far as can be checked without the job{open_points}.", style="green")
 
 
 def _communicator(part: CommReport, everything: bool) -> Iterator[Line]:

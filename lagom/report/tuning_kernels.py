@@ -62,7 +62,7 @@ def read_overlap(run: RunState, folder: Path) -> tuple[OverlapChange | None, str
     if not has_records(folder):
         return None, ""
     if not has_records(folder, since=run.start.t if run.start is not None else 0.0):
-        return None, "the raw records beside this log are of a job before the one that it tells of."
+        return None, "the raw records beside this log are of an earlier job than its newest one."
     search = _only_tuned(run)
     if search is None or search.outcome is None:
         return None, "not exactly one communicator was tuned, so its kernels have no before and after."

@@ -1,4 +1,4 @@
-"""A job's log as ``watch`` needs it: the state that it tells, and the last lines of what was decided."""
+"""A job's log as ``watch`` needs it: its state, and the last lines of what was decided."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Looks at the node again and again, and remembers between two looks what a snapshot needs: counters, logs, who ended.
 
-Disturbs nobody: shared memory is copied read-only and no lock is taken (:mod:`lagom.wire.peek`); logs are read.
+Shared memory is copied read-only and no lock is taken (:mod:`lagom.wire.peek`); logs are read.
 """
 
 from __future__ import annotations
