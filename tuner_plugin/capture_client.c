@@ -60,8 +60,10 @@ static bool load(char *reason, size_t room)
     if (handle != NULL && find_functions(handle)) {
         return true;
     }
-    snprintf(reason, room, "no kernel timeline: %s beside the plugin is not loaded: %.150s.", FILE_NAME,
-             handle != NULL ? "it is of another version" : failed != NULL ? failed : why);
+    snprintf(reason, room, "no kernel timeline: %s in the plugin's folder was not loaded: %.150s.", FILE_NAME,
+             handle != NULL   ? "it is of another version"
+             : failed != NULL ? failed
+                              : why);
     return false;
 }
 

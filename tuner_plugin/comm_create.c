@@ -114,12 +114,13 @@ struct lagom_comm_context *lagom_comm_create(const struct lagom_comm_options *op
 {
     struct lagom_comm_context *comm = allocate(sizeof(*comm));
     if (comm == NULL) {
-        return refuse(reason, reason_bytes, "there is no memory for a communicator's private plan; it runs stock.");
+        return refuse(reason, reason_bytes, "no memory is left for the communicator's private plan; it runs stock.");
     }
     comm->profiled = profiled;
     if (!take_places(comm, options, info)) {
         free(comm);
-        return refuse(reason, reason_bytes, "the shared region has no place for one more communicator; it runs stock.");
+        return refuse(reason, reason_bytes,
+                      "the shared region has no entry left for another communicator; it runs stock.");
     }
     const struct lagom_plan *plan = options->profile == NULL ? NULL : own_plan(comm, options);
     if (options->profile != NULL && plan == NULL) {
@@ -156,11 +157,11 @@ struct lagom_comm_context *lagom_comm_create(const struct lagom_comm_options *op
 static void tell_outcome(const struct lagom_comm_context *comm)
 {
     if (comm->replay.state == LAGOM_REPLAY_REFUSED) {
-        lagom_log(NCCL_LOG_WARN, "the profile never came into force here: %s",
+        lagom_log(NCCL_LOG_WARN, "the profile was not applied here: %s",
                   lagom_plan_fault_text((enum lagom_plan_fault)comm->replay.refused_fault));
     } else if (comm->replay.state != LAGOM_REPLAY_OFF) {
         lagom_log(NCCL_LOG_INFO, "the profile %s here, %llu calls in all",
-                  comm->agreement.active ? "was in force" : "never came into force",
+                  comm->agreement.active ? "was applied" : "was not applied",
                   (unsigned long long)comm->agreement.calls);
     }
 }

@@ -93,7 +93,7 @@ static bool join_region(struct lagom_job *job, const struct lagom_init_info *inf
     char reason[LAGOM_PATH_BYTES];
     bool joined = find_region(job, info, reason, sizeof(reason));
     if (!joined) {
-        lagom_job_remark(job, "no tuning here, NCCL runs stock: %s", reason);
+        lagom_job_remark(job, "this job is not tuned, NCCL runs stock: %s", reason);
     }
     return joined;
 }
@@ -137,7 +137,7 @@ static const char *instead_of_replay(const struct lagom_job *job, const struct l
     }
     bool has_controller = job->settings.spawn || lagom_region_controller_alive(&job->mapping);
     if (!has_controller) {
-        return "runs stock, and LAGOM_CONTROLLER=none starts nobody to tune it";
+        return "runs stock; LAGOM_CONTROLLER=none: no controller will start, so nothing is tuned";
     }
     return info->comm_id_known ? "starts stock and is tuned" : "runs stock";
 }
@@ -182,7 +182,7 @@ static void say_what_holds(struct lagom_job *job, enum lagom_node_rules_result r
 {
     switch (result) {
     case LAGOM_NODE_RULES_REPLACED:
-        lagom_job_remark(job, "another process of this node had read %u other size rules before; those hold here too.",
+        lagom_job_remark(job, "another process of this node read %u other size rules first; this process uses those.",
                          job->static_rules.rule_count);
         break;
     case LAGOM_NODE_RULES_ALONE:
@@ -197,7 +197,7 @@ static void say_what_holds(struct lagom_job *job, enum lagom_node_rules_result r
 
 static enum lagom_standing fall_back(struct lagom_job *job, const char *reason)
 {
-    lagom_job_remark(job, "no size rules here, NCCL runs stock: %s", reason);
+    lagom_job_remark(job, "no size rules are used, NCCL runs stock: %s", reason);
     return LAGOM_FALLBACK;
 }
 
@@ -216,7 +216,7 @@ static enum lagom_standing join_with_static_rules(struct lagom_job *job, const s
     }
     enum lagom_node_rules_result result = lagom_node_rules_settle(&job->mapping, &job->static_rules);
     if (job->static_rules.rule_count == 0) {
-        return fall_back(job, has_rules ? "another process of this node had read none before." : reason);
+        return fall_back(job, has_rules ? "another process of this node read no rules first." : reason);
     }
     say_what_holds(job, result);
     return LAGOM_STATIC_RULES;
@@ -256,7 +256,7 @@ static void start_controller(struct lagom_job *job)
     if (job->started_controller) {
         lagom_say("tuning this job's collectives; decisions in %s (read them with `lagom log`)", job->folder);
     } else {
-        lagom_job_remark(job, "no tuning here, NCCL runs stock: %s", reason);
+        lagom_job_remark(job, "this job is not tuned, NCCL runs stock: %s", reason);
     }
 }
 
@@ -265,11 +265,12 @@ enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_ini
 {
     lagom_log_open(log, job->settings.log_level);
     if (!job->settings.mode_understood) {
-        lagom_job_remark(job, "LAGOM_MODE is none of auto, tune, replay, off; lagom stands aside.");
+        lagom_job_remark(job, "LAGOM_MODE must be auto, tune, replay or off; Lagom falls back to NCCL.");
     }
     if (!job->settings.headroom_understood) {
-        lagom_job_remark(job, "LAGOM_HEADROOM is not channels built and channels of stock, like 32:24; it is ignored, and "
-                              "calls may use every channel NCCL builds.");
+        lagom_job_remark(
+            job, "LAGOM_HEADROOM must be <channels built>:<channels of stock>, for example 32:24; it is ignored, "
+                 "and calls may use every channel that NCCL builds.");
     }
     if (job->settings.mode == LAGOM_MODE_OFF) {
         return LAGOM_FALLBACK;

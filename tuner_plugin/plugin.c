@@ -122,8 +122,8 @@ static void remark_untunable(const struct lagom_init_info *info, const struct la
     if (refused != 0 && !plugin.remarked_no_place) {
         plugin.remarked_no_place = true;
         snprintf(text, sizeof(text),
-                 "the shared region has no more room: %" PRIu64 " times so far a rank found no place in which a "
-                 "communicator can be tuned (%u communicators, %u ranks of them a node); these fall back to NCCL.",
+                 "the shared region has no more room: %" PRIu64 " times so far a rank found no entry in which a "
+                 "communicator can be tuned (at most %u communicators and %u ranks a node); these fall back to NCCL.",
                  refused, LAGOM_MAX_PLANS, LAGOM_MAX_CALL_RINGS);
         lagom_job_remark_also(&plugin.job, text);
     }
@@ -132,8 +132,8 @@ static void remark_untunable(const struct lagom_init_info *info, const struct la
         plugin.remarked_double = true;
         snprintf(text, sizeof(text),
                  "a rank of communicator %016" PRIx64 " (%" PRIu32
-                 " ranks) is registered twice, or cannot be told from "
-                 "another one of its process; the communicator falls back to NCCL.",
+                 " ranks) is registered twice, or looks the same as another rank of its "
+                 "process; the communicator falls back to NCCL.",
                  info->comm_id, info->ranks);
         lagom_job_remark_also(&plugin.job, text);
     }
@@ -211,7 +211,7 @@ static void remark_unknown_id(void)
         plugin.remarked_unknown_id = true;
         lagom_job_remark(
             &plugin.job,
-            "NCCL does not tell this tuner the communicator's id, so ranks cannot agree and NCCL runs stock: "
+            "NCCL does not give this tuner the communicator's id, so ranks cannot agree and NCCL runs stock; "
             "set NCCL_PROFILER_PLUGIN to this library too.");
     }
 }

@@ -81,7 +81,7 @@ static bool find_python(const char *wanted, char out[PATH_MAX], char *reason, si
         return false;
     }
     if (out[0] != '/' || access(out, X_OK) != 0) {
-        return refuse(reason, room, out[0] == '/' ? "it cannot be run: " : "an absolute path is wanted, not ", out);
+        return refuse(reason, room, out[0] == '/' ? "it cannot be run: " : "it must be an absolute path, not ", out);
     }
     return lagom_path_is_guarded(out, NULL, why, sizeof(why)) || refuse(reason, room, "", why);
 }

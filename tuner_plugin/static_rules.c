@@ -183,10 +183,11 @@ uint32_t lagom_static_rules_restrict(struct lagom_node_rules *rules, uint32_t tu
 static const char *withheld_rules(uint32_t withheld)
 {
     if (withheld & LAGOM_WITHHELD_BY_USER) {
-        return " rules with an algorithm, whole, for NCCL_ALGO or NCCL_PROTO is set;";
+        return " all rules with an algorithm, because NCCL_ALGO or NCCL_PROTO is set;";
     }
     return withheld & LAGOM_WITHHELD_BY_NCCL
-               ? " rules with an algorithm but plain ring and tree, whole, for this NCCL does not say what it offers;"
+               ? " all rules with an algorithm other than plain ring or tree, because this NCCL does not tell what it "
+                 "offers;"
                : "";
 }
 
@@ -197,8 +198,8 @@ bool lagom_static_rules_restrict_here(struct lagom_node_rules *rules, uint32_t t
     if (withheld == 0) {
         return false;
     }
-    snprintf(text, room, "of the size rules, not in force here:%s%s",
-             withheld & LAGOM_WITHHELD_KNOBS ? " chunk and threads, which this NCCL takes from no tuner;" : "",
+    snprintf(text, room, "size rules that are not used here:%s%s",
+             withheld & LAGOM_WITHHELD_KNOBS ? " chunk and threads, because this NCCL accepts them from no tuner;" : "",
              withheld_rules(withheld));
     text[strlen(text) - 1] = '.';
     return true;

@@ -165,7 +165,7 @@ const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
         return "a knob is out of range: nc is at most 64, nt a multiple of 32 from 96 to 640, chunk 16K to 1 "
                "GiB.";
     case LAGOM_PLAN_BAD_LEASE:
-        return "the plan's calls are out of order: history < start < end is wanted, and a candidate needs an end.";
+        return "the plan's calls are out of order: they must be history < start < end, and a candidate needs an end.";
     case LAGOM_PLAN_BAD_COMMUNICATOR: return "the plan is for another communicator.";
     case LAGOM_PLAN_NOT_MINE:
         return "the plan differs from the profile this rank has read; give every rank the same file.";
@@ -173,7 +173,7 @@ const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
     case LAGOM_PLAN_BAD_TRANSPARENT:
         return "the program names a call under 64 KiB, a Broadcast or a Reduce; those do not advance it.";
     case LAGOM_PLAN_NO_THREADS:
-        return "the plan sets threads (NT), which this rank cannot; set LAGOM_NT=1 on all ranks, or leave nt out.";
+        return "the plan sets threads (NT), which this rank cannot do; set LAGOM_NT=1 on all ranks, or leave nt out.";
     case LAGOM_PLAN_MANY_CHANNELS:
         return "the plan gives AllGather more channels than are known to be built, and this NCCL would not check "
                "(2.29.2 to 2.30); NCCL_ALLGATHERV_ENABLE=0 lifts that, or NCCL_PROFILER_PLUGIN while tuning.";

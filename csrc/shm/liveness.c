@@ -58,14 +58,14 @@ const char *lagom_region_fault_text(enum lagom_region_fault fault)
     case LAGOM_REGION_MISSING:
         return "there is no such region; start a rank or a controller with the same job key first.";
     case LAGOM_REGION_FOREIGN:
-        return "what lies there is not this job's own region (a private regular file of this user, mode 0600); remove "
-               "it or set LAGOM_SHM_DIR.";
+        return "the file there is not a region of this user (a regular file of this user, mode 0600); remove it or "
+               "set LAGOM_SHM_DIR.";
     case LAGOM_REGION_DAMAGED:
         return "the file is not a whole Lagom region (size or magic); remove it and start again.";
     case LAGOM_REGION_VERSION: return "the region was made by another version of Lagom; use one version on all ranks.";
-    case LAGOM_REGION_STALE: return "the region is left over from a job that is gone; remove its file.";
+    case LAGOM_REGION_STALE: return "the region is stale: its job has ended; remove its file.";
     case LAGOM_REGION_NO_SPACE:
-        return "it would take more than a quarter of the free space there; enlarge /dev/shm or set LAGOM_SHM_DIR.";
+        return "the region needs more than a quarter of the free space there; enlarge /dev/shm or set LAGOM_SHM_DIR.";
     case LAGOM_REGION_SYSTEM:
         return "the file could not be made or opened; check that this user may write to LAGOM_SHM_DIR or /dev/shm.";
     case LAGOM_REGION_HELD:

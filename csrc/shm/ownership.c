@@ -108,11 +108,11 @@ static bool begin(struct walk *walk, const char *path)
 {
     char here[PATH_MAX] = "";
     if (path[0] != '/' && getcwd(here, sizeof(here)) == NULL) {
-        return refuse(walk, "nothing is found from here at", path);
+        return refuse(walk, "the current folder cannot be read, needed for", path);
     }
     int length = snprintf(walk->rest, sizeof(walk->rest), "%s/%s", here, path);
     snprintf(walk->here, sizeof(walk->here), "/");
-    return (length > 0 && (size_t)length < sizeof(walk->rest)) || refuse(walk, "too long is", path);
+    return (length > 0 && (size_t)length < sizeof(walk->rest)) || refuse(walk, "the path is too long:", path);
 }
 
 /* The next name of `rest`, and what is left of it; false = there is none. */
@@ -138,7 +138,7 @@ static void go_up(struct walk *walk)
 static bool join(struct walk *walk, const char *name, char out[PATH_MAX])
 {
     int length = snprintf(out, PATH_MAX, "%s/%s", strcmp(walk->here, "/") == 0 ? "" : walk->here, name);
-    return (length > 0 && length < PATH_MAX) || refuse(walk, "too deep lies", name);
+    return (length > 0 && length < PATH_MAX) || refuse(walk, "the path is too long:", name);
 }
 
 /* The link's text takes its place in `rest`. */
@@ -147,12 +147,12 @@ static bool follow(struct walk *walk, const char *link)
     char target[PATH_MAX], rest[sizeof(walk->rest)];
     ssize_t length = readlink(link, target, sizeof(target) - 1);
     if (length <= 0 || ++walk->links > MOST_LINKS) {
-        return refuse(walk, "nowhere leads the link", link);
+        return refuse(walk, "too many links, or one that cannot be read:", link);
     }
     target[length] = '\0';
     int total = snprintf(rest, sizeof(rest), "%s%s", target, walk->rest);
     if (total < 0 || (size_t)total >= sizeof(rest)) {
-        return refuse(walk, "too deep leads the link", link);
+        return refuse(walk, "the target of this link is too long:", link);
     }
     memcpy(walk->rest, rest, (size_t)total + 1);
     if (target[0] == '/') {
@@ -185,7 +185,7 @@ static bool is_regular(struct walk *walk)
 {
     struct stat file;
     bool regular = stat(walk->here, &file) == 0 && S_ISREG(file.st_mode);
-    return regular || refuse(walk, "no regular file is", walk->here);
+    return regular || refuse(walk, "not a regular file:", walk->here);
 }
 
 bool lagom_path_is_guarded(const char *path, const char *beside, char *reason, size_t reason_bytes)
@@ -219,7 +219,7 @@ static bool folder_fits(struct walk *walk, int fd, const char *folder)
 {
     struct stat status;
     if (fstat(fd, &status) != 0) {
-        return refuse(walk, "nobody can look at", folder);
+        return refuse(walk, "cannot be read:", folder);
     }
     return name_fits(walk, folder) && owner_fits(walk, folder, &status) &&
            ((status.st_mode & S_IWOTH) == 0 || refuse(walk, "every user may write", folder));
@@ -229,7 +229,7 @@ static bool log_fits(struct walk *walk, int fd, const char *name)
 {
     struct stat status;
     bool plain = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink == 1;
-    return (plain && status.st_uid == geteuid()) || refuse(walk, "no regular file of this user is", name);
+    return (plain && status.st_uid == geteuid()) || refuse(walk, "not a regular file of this user:", name);
 }
 
 bool lagom_guarded_beside(const char *name, char *path, char *reason, size_t reason_bytes)
@@ -255,7 +255,7 @@ int lagom_open_guarded_log(const char *folder, const char *name, char *reason, s
     if (folder_fits(&walk, there, folder)) {
         log = openat(there, name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
         if (log < 0) {
-            refuse(&walk, errno == ELOOP ? "a link is" : strerror(errno), name);
+            refuse(&walk, errno == ELOOP ? "it is a link:" : strerror(errno), name);
         } else if (!log_fits(&walk, log, name)) {
             close(log);
             log = -1;

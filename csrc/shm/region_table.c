@@ -1,7 +1,7 @@
 /* region_table.c - who is registered: processes and the controller, and what the dead leave behind.
  *
  * All of it changes under one byte lock (LAGOM_LOCK_REGISTER), held for microseconds. A process waits for it no longer
- * than its budget (wait_budget.h): against one that was stopped while holding it, "no tuning here" is the answer.
+ * than its budget (wait_budget.h): if one was stopped while holding it, this process is not tuned.
  */
 #include "shm/region_table.h"
 

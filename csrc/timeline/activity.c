@@ -124,10 +124,10 @@ static bool is_asked(const struct lagom_cupti *cupti)
 const char *lagom_activity_enable(const struct lagom_cupti *cupti)
 {
     if (cupti->register_callbacks(requested, completed) != CUPTI_RESULT_SUCCESS) {
-        return "CUPTI takes no buffers from us";
+        return "CUPTI refused Lagom's buffers";
     }
     if (cupti->register_timestamp(monotonic) != CUPTI_RESULT_SUCCESS) {
-        return "CUPTI does not take our clock";
+        return "CUPTI refused Lagom's clock";
     }
     if (cupti->enable(CUPTI_KIND_CONCURRENT_KERNEL) != CUPTI_RESULT_SUCCESS) {
         return "CUPTI does not record kernels here";

@@ -51,7 +51,7 @@ static void give_up(struct lagom_cupti_control *control, enum lagom_timeline_sta
 static void yield_to(struct lagom_cupti_control *control, const char *holder)
 {
     char text[LAGOM_PATH_BYTES];
-    snprintf(text, sizeof(text), "no kernel timeline while %s is at work in this process; asked for again later.",
+    snprintf(text, sizeof(text), "no kernel timeline while %s is active in this process; Lagom tries again later.",
              holder);
     lagom_activity_abandon();
     lagom_reader_drop(&control->reader);
@@ -119,7 +119,7 @@ static void record(struct lagom_cupti_control *control)
     uint64_t end = lagom_now_ns();
     if (refused != NULL) {
         char text[LAGOM_PATH_BYTES];
-        snprintf(text, sizeof(text), "no kernel timeline: %s; another tool may hold this process.", refused);
+        snprintf(text, sizeof(text), "no kernel timeline: %s; another tool may use CUPTI in this process.", refused);
         give_up(control, LAGOM_TIMELINE_YIELDED, text);
         control->retry_ns = end + REFUSED_NS;
         return;

@@ -74,14 +74,14 @@ static void no_folder_for_the_region(void)
 {
     setenv("LAGOM_SHM_DIR", "/nonexistent/lagom", 1);
     expect_stock();
-    CHECK(strstr(logged, "2:lagom: no tuning here") != NULL); /* one warning, with a reason */
+    CHECK(strstr(logged, "2:lagom: this job is not tuned") != NULL); /* one warning, with a reason */
 }
 
 static void a_folder_that_cannot_be_written(void)
 {
     setenv("LAGOM_SHM_DIR", "/proc", 1);
     expect_stock();
-    CHECK(strstr(logged, "no tuning here") != NULL);
+    CHECK(strstr(logged, "this job is not tuned") != NULL);
 }
 
 static void put_file(const void *bytes, size_t length, mode_t mode)
@@ -102,7 +102,7 @@ static void a_file_of_random_bytes(void)
     }
     put_file(noise, sizeof(noise), 0600);
     expect_stock();
-    CHECK(strstr(logged, "no tuning here") != NULL);
+    CHECK(strstr(logged, "this job is not tuned") != NULL);
 }
 
 static void a_truncated_file(void)
@@ -143,7 +143,7 @@ static void another_version(void)
     char byte;
     CHECK(read(ready[0], &byte, 1) == 1);
     expect_stock();
-    CHECK(strstr(logged, "no tuning here") != NULL);
+    CHECK(strstr(logged, "this job is not tuned") != NULL);
     CHECK(kill(holder, SIGKILL) == 0 && waitpid(holder, NULL, 0) == holder);
 }
 
@@ -160,7 +160,7 @@ static void a_file_others_can_write(void)
     static struct lagom_region region;
     put_file(&region, sizeof(region), 0666);
     expect_stock();
-    CHECK(strstr(logged, "no tuning here") != NULL);
+    CHECK(strstr(logged, "this job is not tuned") != NULL);
 }
 
 static void a_link_instead_of_a_file(void)
@@ -169,7 +169,7 @@ static void a_link_instead_of_a_file(void)
     region_path(path);
     CHECK(symlink("/etc/passwd", path) == 0);
     expect_stock();
-    CHECK(strstr(logged, "no tuning here") != NULL);
+    CHECK(strstr(logged, "this job is not tuned") != NULL);
 }
 
 static void communicators_of_one_rank(void)

@@ -8,7 +8,7 @@
 
 #include "tests/native/plugin_harness.h"
 
-#define LINE "lagom: LAGOM_MODE is none of"
+#define LINE "lagom: LAGOM_MODE must be"
 
 static struct plugin plugin;
 

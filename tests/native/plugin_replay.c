@@ -237,7 +237,7 @@ static void auto_without_a_controller(void)
     setenv("WORLD_SIZE", "16", 1);
     setenv("LAGOM_CONTROLLER", "none", 1);
     write_profile(good_profile);
-    refused("auto", "LAGOM_CONTROLLER=none starts nobody to tune it", true);
+    refused("auto", "LAGOM_CONTROLLER=none: no controller will start", true);
 }
 
 static void no_section_for_this_communicator(void)

@@ -250,7 +250,7 @@ static void what_the_user_withholds_is_remarked(void)
     setenv("NCCL_ALGO", "ring", 1);
     init(2, 2, 1);
     const char *remark = map_region()->processes[0].remark;
-    CHECK(strstr(remark, "rules with an algorithm, whole, for NCCL_ALGO or NCCL_PROTO is set.") != NULL);
+    CHECK(strstr(remark, "all rules with an algorithm, because NCCL_ALGO or NCCL_PROTO is set.") != NULL);
     CHECK(strstr(remark, "chunk and threads") != NULL && strstr(remark, "plain ring and tree") == NULL);
     unsetenv("NCCL_ALGO");
 }
