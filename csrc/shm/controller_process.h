@@ -1,5 +1,5 @@
 /* controller_process.h - what a controller is started with: the program text for Python and the environment. One source
- * for both ways of starting: by a rank (tuner_plugin/spawn.c) and by `lagom run` (lagom/wire/controller_process.py).
+ * for both ways of starting: by a rank (tuner_plugin/spawn.c) and by `lagom run` (lagom/wire/library.py).
  */
 #ifndef LAGOM_CONTROLLER_PROCESS_H
 #define LAGOM_CONTROLLER_PROCESS_H
