@@ -30,7 +30,7 @@ def convert(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="[SOURCE]",
+            metavar="SOURCE",
             help="A CSV file of NVIDIA's example tuner; or a profile, a log folder, or rules in quotes. Default: the "
             "newest ./lagom-*.",
             show_default=False,

@@ -60,8 +60,8 @@ Variables that lagom reads:
 
 
 def bake_interpreter() -> None:
-    """Note this Python beside the plugin, for the rank that starts the controller. Where that cannot be written,
-    LAGOM_PYTHON must say it."""
+    """Write the path of this Python into a file next to the plugin, for the rank that starts the controller. If that
+    file cannot be written, LAGOM_PYTHON must name this Python."""
     from lagom.wire.library import LIBRARY_FOLDER
 
     file = LIBRARY_FOLDER / "python_path"

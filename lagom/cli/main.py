@@ -38,6 +38,7 @@ app = typer.Typer(
     help="Lagom tunes NCCL while your training job runs: just the right amount of communication.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with: lagom demo (no GPU needed), or: lagom run -- torchrun ... train.py",
 )
@@ -69,6 +70,8 @@ WITH_JOB_COMMAND = ("run", "bench")  # their options end where the job's command
 def epilog_of(command: str) -> str:
     """What ``--help`` shows below the options: the text of ``pages/<command>.txt``, with its headings in bold."""
     text = escape((PAGES / f"{command}.txt").read_text())
+    if tuple(map(int, typer.__version__.split(".")[:2])) < (0, 26):  # it would join the lines of a paragraph
+        text = text.replace("\n", "\n\n")
     return re.sub(r"(?m)^([A-Z][A-Z ]+)$", r"[bold]\1[/bold]", text)
 
 
@@ -119,7 +122,7 @@ def main() -> None:
         try:
             app(prog_name="lagom")
         finally:
-            flush()  # here, where it can still be told that it fails
+            flush()  # here, where a failure can still be reported
     except LagomError as error:
         print(f"lagom: {error}", file=sys.stderr)
         sys.exit(EXIT_REFUSED)

@@ -108,7 +108,11 @@ def check_wheels(wheels: list[Wheel], torch: Torch | None) -> list[Finding]:
     findings = []
     if len({wheel.library.resolve() for wheel in wheels}) < len(wheels):
         owners = [str(wheel) for wheel in wheels if wheel.owns_file]
-        file = f"the file there is of {owners[0]}" if len(owners) == 1 else "whose file is there cannot be told"
+        file = (
+            f"the file there is of {owners[0]}"
+            if len(owners) == 1
+            else "which of them the file belongs to is not known"
+        )
         text = f"{' and '.join(map(str, wheels))} both install {wheels[0].library}: {file}"
         keep = torch.pinned_wheel if torch and torch.pinned_wheel else wheels[-1].name
         drop = " ".join(wheel.name for wheel in wheels if wheel.name != keep)
