@@ -9,14 +9,13 @@
 It shares no code with ``lagom.sim``; it only ever sees measurements.
 """
 
-from lagom.cost.events import DependencyError, Schedule, two_queues
+from lagom.cost.cost_model import CostModel, model_of
 from lagom.cost.fit import Fit, FitError, fit
-from lagom.cost.forward import CostModel, model_of
+from lagom.cost.fitted_model import FittedModel, Ladders
 from lagom.cost.gate import Trust, judge
-from lagom.cost.kernels import Kernel, KernelTraceError, program_of, traced_program
-from lagom.cost.optimum import FittedModel, Ladders
+from lagom.cost.iteration import DependencyError, IterationModel, LumpedProgram, Schedule, TracedProgram, two_queues
 from lagom.cost.predict import Change, Prediction, compare, draws, predict, shrunk
-from lagom.cost.program import IterationModel, LumpedProgram, TracedProgram
+from lagom.cost.traced_kernels import Kernel, KernelTraceError, program_of, traced_program
 
 __all__ = [
     "Change",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.cost.forward import CostModel
+from lagom.cost.cost_model import CostModel
 from lagom.cost.parameters import SCALARS, Array, Priors, decode, priors, recentre
 from lagom.errors import LagomError
 from lagom.records import Observation

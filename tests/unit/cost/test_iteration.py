@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lagom.cost.events import FREE, DependencyError, Run, Schedule, one_segment, two_queues
+from lagom.cost.iteration import FREE, DependencyError, Run, Schedule, one_segment, two_queues
 
 
 def simulate(schedule: Schedule, x: list[float], quiet: list[float], slow: list[float]) -> Run:

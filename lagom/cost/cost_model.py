@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lagom.cost import model
-from lagom.cost.events import Run
+from lagom.cost import equations
+from lagom.cost.iteration import IterationModel, LumpedProgram, Run
 from lagom.cost.parameters import Array, Pair, Parameters, decode
-from lagom.cost.program import IterationModel, LumpedProgram
 from lagom.records import Algorithm, Assignment, CommConfig, Problem, Protocol
 
 
@@ -105,15 +104,17 @@ class CostModel:
         return self.program.run(x, slow, p, lambda: self.beside(p, self.stock)[1])
 
     def _call_time(self, p: Parameters, nc: Array, chunk: Array, speed: Array) -> Array:
-        per_channel = model.channel_bandwidth(chunk, p.per_site("channel"), p.per_site("half_chunk"))
-        bandwidth = model.link_bandwidth(nc, per_channel, p.per_site("link"), p.per_site("knee"))
-        bandwidth = bandwidth / model.spill(nc, chunk, p.per_site("spill"), p.per_site("footprint")) * speed / p.eta
-        return model.communication_time(self.wire, nc, chunk, bandwidth, p.per_site("t0"), p.per_site("fill"))
+        per_channel = equations.channel_bandwidth(chunk, p.per_site("channel"), p.per_site("half_chunk"))
+        bandwidth = equations.link_bandwidth(nc, per_channel, p.per_site("link"), p.per_site("knee"))
+        bandwidth = bandwidth / equations.spill(nc, chunk, p.per_site("spill"), p.per_site("footprint")) * speed / p.eta
+        return equations.communication_time(self.wire, nc, chunk, bandwidth, p.per_site("t0"), p.per_site("fill"))
 
     def _slowdown(self, p: Parameters, nc: Array, chunk: Array, per_call: Array) -> Array:
-        use = model.bandwidth_use(self.wire, per_call, chunk, self.passes, p.per_site("memory"), p.per_site("cache"))
+        use = equations.bandwidth_use(
+            self.wire, per_call, chunk, self.passes, p.per_site("memory"), p.per_site("cache")
+        )
         rho = self.program.sm_loss(nc, p.per_site("sm"))
-        return model.slowdown(rho, nc, use, p.per_site("step"), p.per_site("bound"))
+        return equations.slowdown(rho, nc, use, p.per_site("step"), p.per_site("bound"))
 
 
 def model_of(problem: Problem, program: IterationModel | None = None) -> CostModel:
@@ -125,8 +126,8 @@ def model_of(problem: Problem, program: IterationModel | None = None) -> CostMod
     chunk = [pick.chunk_bytes or problem.chunk_ceiling for pick in problem.stock]
     return CostModel(
         contexts=tuple(site.context for site in sites),
-        wire=np.array([model.wire_bytes(site.function, site.bytes) for site in sites]),
-        passes=np.array([model.MEMORY_PASSES.get(site.function, 2.0) for site in sites]),
+        wire=np.array([equations.wire_bytes(site.function, site.bytes) for site in sites]),
+        passes=np.array([equations.MEMORY_PASSES.get(site.function, 2.0) for site in sites]),
         calls=np.array([float(max(1, site.calls_per_iteration)) for site in sites]),
         stock=Resources(
             np.array([nc], dtype=float), np.array([chunk], dtype=float), np.zeros((1, len(sites)), dtype=np.intp)

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.cost import model
-from lagom.cost.events import FREE, Schedule
+from lagom.cost import equations
+from lagom.cost.iteration import FREE, Schedule, TracedProgram
 from lagom.cost.parameters import Array
-from lagom.cost.program import TracedProgram
 from lagom.errors import LagomError
 from lagom.records import Function, Problem
 
@@ -207,4 +206,4 @@ def _rho(comms: Sequence[Kernel], compute: Sequence[Kernel], sites: int, sms: in
 def _loss(kernel: Kernel, sms: int, taken: Array) -> Array:
     if kernel.persistent:
         return sms / (sms - taken)
-    return model.wave_loss(np.array(float(kernel.blocks)), sms, np.array(float(kernel.blocks_per_sm)), taken)
+    return equations.wave_loss(np.array(float(kernel.blocks)), sms, np.array(float(kernel.blocks_per_sm)), taken)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lagom.cost.cost_model import CostModel, Resources, model_of
 from lagom.cost.fit import Fit, fit
-from lagom.cost.forward import CostModel, Resources, model_of
 from lagom.cost.gate import judge
+from lagom.cost.iteration import IterationModel
 from lagom.cost.parameters import Array, Parameters, decode
 from lagom.cost.predict import Change, compare, draws, shrunk
-from lagom.cost.program import IterationModel
 from lagom.records import Assignment, Choice, Observation, Problem
 
 JOINT_LIMIT = 6000  # combinations that are simply all evaluated

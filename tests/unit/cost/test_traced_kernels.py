@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lagom.cost import Kernel, KernelTraceError, compare, fit, model_of, program_of, traced_program
-from lagom.cost.events import FREE
+from lagom.cost.iteration import FREE
 from lagom.records import Assignment, CommConfig
 
 from .synthetic import STOCK, WORKLOADS, Fsdp, observe, windows
