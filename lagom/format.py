@@ -103,6 +103,11 @@ def format_interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"[{low:.3f}, {high:.3f}]"
 
 
+def describe_interval(low: float | None, high: float | None) -> str:
+    """The same in a sentence: `` (95 % interval 1.087 to 1.111)``."""
+    return "" if low is None or high is None else f" (95 % interval {low:.3f} to {high:.3f})"
+
+
 def format_speedup(ratio: float, low: float | None = None, high: float | None = None) -> str:
     """``1.143x stock [1.137, 1.151]``: the time under stock NCCL over ours, with its 95 % interval."""
     return " ".join(part for part in (f"{ratio:.3f}x stock", format_interval(low, high)) if part)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lagom.doctor.config_fit import fit
-from lagom.format import describe_rule, format_percent, format_version
+from lagom.format import describe_interval, describe_rule, format_percent, format_version
 from lagom.profile_file import Fingerprint, Section, load_config
 from lagom.records import STOCK, CommConfig
 from lagom.report.run_model import CommReport, RunReport, SiteReport
@@ -70,10 +70,8 @@ def _communicator(section: Section, proof: Mapping[str, Any]) -> CommReport:
 def _answer(outcome: Mapping[str, Any], confirmed: Mapping[str, Any]) -> str:
     speedup = outcome.get("speedup")
     if outcome.get("verdict") == "improved" and isinstance(speedup, float):
-        low, high = outcome.get("speedup_low"), outcome.get("speedup_high")
-        interval = (
-            f" (95 % interval {low:.3f} to {high:.3f})" if isinstance(low, float) and isinstance(high, float) else ""
-        )
+        ends = (outcome.get(name) for name in ("speedup_low", "speedup_high"))
+        interval = describe_interval(*(end if isinstance(end, float) else None for end in ends))
         return f"Where it was made, the job ran {speedup:.3f}× as fast as with stock NCCL{interval}."
     if confirmed:
         return "It holds the best confirmed configs of a search that did not come to its final A/B."

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lagom.files import own_file
-from lagom.format import format_percent, format_time
+from lagom.format import describe_interval, format_percent, format_time
 from lagom.journal import CommState, RunState, SiteChange, Step
 from lagom.records import STOCK
 from lagom.report import page, style, tuning_figures, tuning_kernels
@@ -55,8 +55,7 @@ def describe_verdict(search: CommState) -> str:
     if outcome is None:
         return f"The search was still going after {len(search.moves)} moves."
     if outcome.verdict == "improved" and outcome.speedup is not None:
-        low, high = outcome.speedup_low, outcome.speedup_high
-        interval = "" if low is None or high is None else f" (95 % interval {low:.3f} to {high:.3f})"
+        interval = describe_interval(outcome.speedup_low, outcome.speedup_high)
         return f"The job runs {outcome.speedup:.3f}× as fast as with stock NCCL{interval}."
     if outcome.verdict == "stock_is_best":
         tried = f"Stock NCCL is already best here: {outcome.configs} configs were tried"
