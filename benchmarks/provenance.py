@@ -145,8 +145,8 @@ def index() -> str:
         if not measured and (commit := added_by(path)):
             measured = [(commit, f"not recorded; added by commit {commit}, so measured before it")]
         for commit, known in measured or [("", "not recorded")]:
-            told = since(commit, areas_of(path.name)).removeprefix("Changed since: ") if commit else "not known"
-            results.append((path.name, known, told))
+            changed = since(commit, areas_of(path.name)).removeprefix("Changed since: ") if commit else "not known"
+            results.append((path.name, known, changed))
     alone = (path for path in sorted(RESULTS.glob("*.md")) if path != INDEX and not path.with_suffix(".json").exists())
     return render("results_index", results=results, pages=[path.name for path in alone])
 

@@ -21,11 +21,9 @@ from typing import Any, TypeVar
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two processes of small matrices: threads only get in the way
 
-from benchmarks.suite.ablations import ablate
+from benchmarks.suite.ablations import ablate, converge, convergence_cases
 from benchmarks.suite.cases import Case, ablation_cases, all_cases, batches, quick_cases
-from benchmarks.suite.convergence import converge, convergence_cases
-from benchmarks.suite.rows import Row, row
-from benchmarks.suite.runs import NOISE, Arm, run_arm, truth
+from benchmarks.suite.runs import NOISE, Arm, Row, row, run_arm, truth
 from benchmarks.suite.targets import WORTH, targets
 from tests.evidence import commit
 

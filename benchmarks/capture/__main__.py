@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.capture.experiments import EXPERIMENTS, Bench, never_on
-from benchmarks.capture.job import NO_MULTICAST, Job, start, torchrun, until
-from benchmarks.capture.keep import TRACED, traces
+from benchmarks.capture.job import Job, RegionReader, start, torchrun, until
+from benchmarks.capture.kineto_traces import TRACED, traces
 from benchmarks.capture.twins import Twin, twins
-from benchmarks.capture.watch import Watch
+from benchmarks.matrix.place import NO_MULTICAST
 from lagom.wire.job_key import job_key
 from lagom.wire.library import plugin_path
 from lagom.wire.region import Region
@@ -42,10 +42,10 @@ def one_job(arguments: argparse.Namespace, folder: Path, results: dict[str, Any]
     """Start the job, watch it, run the experiments in order, end it."""
     profile = ["--profile-steps", "0:5,0:5,0:5:2,0:5", "--profile-to", str(folder), "--wait-for", str(folder)]
     began = time.monotonic()
-    with controlled(arguments, "capture", profile) as (job, watch):
-        bench = Bench(job, watch, folder, results, arguments.out, arguments.pairs)
+    with controlled(arguments, "capture", profile) as (job, reader):
+        bench = Bench(job, reader, folder, results, arguments.out, arguments.pairs)
         if not until(lambda: len(job.steps) >= 5, job, 120):
-            bench.tell("failed", {"output": job.other[-30:], "exit": job.process.poll()})
+            bench.save("failed", {"output": job.other[-30:], "exit": job.process.poll()})
             return
         results["seconds_to_first_steps"] = round(time.monotonic() - began, 1)
         never_on(bench)
@@ -64,14 +64,14 @@ def two_jobs(arguments: argparse.Namespace, folder: Path, results: dict[str, Any
         (folder / name).write_text("0")
     with ExitStack() as stack:
         began = {n: stack.enter_context(controlled(arguments, n, ["--turns", str(folder / n)])) for n in names}
-        (job, watch), (other, _) = (began[name] for name in names)
-        bench = Bench(job, watch, folder, results, arguments.out, arguments.pairs)
+        (job, reader), (other, _) = (began[name] for name in names)
+        bench = Bench(job, reader, folder, results, arguments.out, arguments.pairs)
         twins(bench, *(Twin(one, folder / name) for one, name in zip((job, other), names, strict=True)))
 
 
 @contextmanager
-def controlled(arguments: argparse.Namespace, name: str, more: list[str]) -> Iterator[tuple[Job, Watch]]:
-    """A running job with our plugin, and its watch as its only controller; both are ended."""
+def controlled(arguments: argparse.Namespace, name: str, more: list[str]) -> Iterator[tuple[Job, RegionReader]]:
+    """A running job with our plugin, and the reader of its region as its only controller; both are ended."""
     os.environ["LAGOM_JOB_ID"] = f"{name}-{os.getpid()}"
     key = job_key()
     assert key is not None
@@ -84,16 +84,16 @@ def controlled(arguments: argparse.Namespace, name: str, more: list[str]) -> Ite
     layers = "3" if arguments.script == "fsdp.py" else "6"
     shape = ["--layers", layers, "--tokens", str(arguments.tokens), "--steps", "1000000", *arguments.job]
     job = start(torchrun(arguments.gpus, arguments.script, *shape, *more), environment)
-    watch = Watch(region, job)
+    reader = RegionReader(region, job)
     try:
-        yield job, watch
+        yield job, reader
     finally:
         job.process.terminate()
         try:
             job.process.wait(20)
         except subprocess.TimeoutExpired:
             job.process.kill()
-        watch.close()
+        reader.close()
 
 
 def main() -> None:

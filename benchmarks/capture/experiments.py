@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.capture.job import Job, more_steps, until
+from benchmarks.capture.job import Job, RegionReader, more_steps, until
 from benchmarks.capture.kernels import (
     bounds_of,
     check_join,
@@ -21,7 +21,6 @@ from benchmarks.capture.kernels import (
     per_step,
     summary,
 )
-from benchmarks.capture.watch import Watch
 from lagom.bench.results import ratio_of
 from lagom.wire.region import Capture, TimelineState
 
@@ -33,16 +32,16 @@ ALL = Capture.CALLS | Capture.KERNELS
 
 @dataclass
 class Bench:
-    """The running job, its watch, and where results go."""
+    """The running job, its reader, and where results go."""
 
     job: Job
-    watch: Watch
+    reader: RegionReader
     folder: Path
     results: dict[str, Any]
     out: Path
     pairs: int = 24
 
-    def tell(self, name: str, result: dict[str, Any]) -> None:
+    def save(self, name: str, result: dict[str, Any]) -> None:
         """Keep one experiment's result."""
         self.results[name] = result
         self.out.write_text(json.dumps(self.results, indent=1))
@@ -51,17 +50,17 @@ class Bench:
 
 def record(bench: Bench, steps: int) -> tuple[np.ndarray, np.ndarray, list[dict[str, Any]]]:
     """A window: (calls, kernels, the steps that lie wholly in it)."""
-    bench.watch.take()
-    bench.watch.set(ALL, True)
-    until(lambda: bench.watch.in_state(TimelineState.ON, TimelineState.YIELDED), bench.job, 30)
+    bench.reader.take()
+    bench.reader.set(ALL, True)
+    until(lambda: bench.reader.in_state(TimelineState.ON, TimelineState.YIELDED), bench.job, 30)
     more_steps(bench.job, 2)
     first = len(bench.job.steps)
     more_steps(bench.job, steps)
     last = len(bench.job.steps)
-    bench.watch.set(ALL, False)  # NCCL's events go on until CUPTI is off, or its last kernels have no launch
+    bench.reader.set(ALL, False)  # NCCL's events go on until CUPTI is off, or its last kernels have no launch
     more_steps(bench.job, 4)
-    bench.watch.set(Capture.NOTHING, False)
-    calls, kernels = bench.watch.take()
+    bench.reader.set(Capture.NOTHING, False)
+    calls, kernels = bench.reader.take()
     return calls, kernels, bench.job.steps[first:last]
 
 
@@ -70,14 +69,14 @@ def join(bench: Bench) -> None:
     before = len(bench.job.steps)
     calls, kernels, steps = record(bench, 20)
     stall = max((s["ms"] for s in bench.job.steps[before : len(bench.job.steps) - len(steps)]), default=0.0)
-    processes = bench.watch.processes()
-    bench.tell(
+    processes = bench.reader.processes()
+    bench.save(
         "join",
         {
             "first_enable_ms": [round(p.timeline_first_enable_ns / 1e6, 1) for p in processes],
             "longest_step_while_enabling_ms": stall,
-            "states": bench.watch.states,
-            "remarks": sorted(bench.watch.remarks),
+            "states": bench.reader.states,
+            "remarks": sorted(bench.reader.remarks),
             "records": [p.timeline_records for p in processes],
             "lost": [p.timeline_lost for p in processes],
             "ring_drops": [p.kernel_drops for p in processes],
@@ -87,19 +86,19 @@ def join(bench: Bench) -> None:
         },
     )
     np.savez_compressed(bench.folder / "window.npz", calls=calls, kernels=kernels)
-    (bench.folder / "names.json").write_text(json.dumps(bench.watch.names(), indent=0))
+    (bench.folder / "names.json").write_text(json.dumps(bench.reader.names(), indent=0))
 
 
 def cost(bench: Bench) -> None:
     """Blocks of steps with and without capture, in turn; the steps before anything was ever on; NCCL's events alone."""
     medians = blocks_in_turn(bench, {"off": (Capture.NOTHING, False), "on": (ALL, True), "events": (ALL, False)})
-    bench.tell(
+    bench.save(
         "cost",
         {
             "on_over_off": ratio(medians["on"], medians["off"]),
             "events_over_off": ratio(medians["events"], medians["off"]),
             "off_after_on_over_never_on": against_never_on(bench, medians["off"]),
-            **told_of(bench, medians),
+            **block_statistics(bench, medians),
         },
     )
 
@@ -108,12 +107,12 @@ def drift(bench: Bench) -> None:
     """The same blocks at the same times with everything off: what `cost` would find if capture cost nothing at all."""
     nothing = (Capture.NOTHING, False)
     medians = blocks_in_turn(bench, {"off": nothing, "off, as on": nothing, "off, as events": nothing})
-    bench.tell(
+    bench.save(
         "drift",
         {
             "as_on_over_off": ratio(medians["off, as on"], medians["off"]),
             "later_over_first": against_never_on(bench, medians["off"]),
-            **told_of(bench, medians),
+            **block_statistics(bench, medians),
         },
     )
 
@@ -123,13 +122,13 @@ def blocks_in_turn(bench: Bench, arms: dict[str, tuple[int, bool]]) -> dict[str,
     medians: dict[str, list[float]] = {name: [] for name in arms}
     for number in range(bench.pairs):
         for name in list(arms) if number % 2 == 0 else reversed(arms):
-            bench.watch.set(*arms[name])
+            bench.reader.set(*arms[name])
             if arms[name][1]:
-                until(lambda: bench.watch.in_state(TimelineState.ON, TimelineState.YIELDED), bench.job, 5)
+                until(lambda: bench.reader.in_state(TimelineState.ON, TimelineState.YIELDED), bench.job, 5)
             more_steps(bench.job, 3)  # also lets the last buffers of the arm before drain
             medians[name].append(block(bench))
-        bench.watch.take()
-    bench.watch.set(Capture.NOTHING, False)
+        bench.reader.take()
+    bench.reader.set(Capture.NOTHING, False)
     return medians
 
 
@@ -140,7 +139,7 @@ def block(bench: Bench) -> float:
     return float(np.median([step["ms"] for step in bench.job.steps[first : first + BLOCK]]))
 
 
-def told_of(bench: Bench, medians: dict[str, list[float]]) -> dict[str, Any]:
+def block_statistics(bench: Bench, medians: dict[str, list[float]]) -> dict[str, Any]:
     """What both say of their blocks; stock against itself, and every block."""
     off = medians["off"]
     pairs = list(zip(off[::2], off[1::2], strict=False))
@@ -148,8 +147,8 @@ def told_of(bench: Bench, medians: dict[str, list[float]]) -> dict[str, Any]:
         "pairs": len(off),
         "off_ms": float(np.median(off)),
         "a_over_a": ratio([a for a, _ in pairs], [b for _, b in pairs]),
-        "ring_drops": [p.kernel_drops for p in bench.watch.processes()],
-        "lost": [p.timeline_lost for p in bench.watch.processes()],
+        "ring_drops": [p.kernel_drops for p in bench.reader.processes()],
+        "lost": [p.timeline_lost for p in bench.reader.processes()],
         "blocks_ms": medians,
     }
 
@@ -179,15 +178,15 @@ def never_on(bench: Bench) -> None:
     """Step times before anything was ever switched on."""
     more_steps(bench.job, 10)
     blocks = [block(bench) for _ in range(max(NEVER_LEAST, bench.pairs // NEVER_SHARE))]
-    bench.tell("never_on", {"blocks_ms": blocks})
+    bench.save("never_on", {"blocks_ms": blocks})
 
 
-def let_profile(bench: Bench, number: int) -> dict[str, Any]:
+def run_torch_profiler(bench: Bench, number: int) -> dict[str, Any]:
     """Lets the job start its next torch.profiler window and waits until its traces are written."""
     (bench.folder / f"go-{number}").write_text("")
     began = until((bench.folder / f"begun-{number}").exists, bench.job, 30)
     first = len(bench.job.steps)
-    yielded = until(lambda: bench.watch.in_state(TimelineState.YIELDED), bench.job, 2) if bench.watch.wanted else None
+    yielded = until(lambda: bench.reader.in_state(TimelineState.YIELDED), bench.job, 2) if bench.reader.wanted else None
     until((bench.folder / f"written-{number}").exists, bench.job, 60)
     steps = [s for s in bench.job.steps[max(0, first - 1) :] if _between(bench.folder, number, int(s["at_ns"]))]
     counts, rows = [], []
@@ -205,37 +204,38 @@ def _between(folder: Path, number: int, at_ns: int) -> bool:
 
 def beside(bench: Bench) -> None:
     """torch.profiler before, inside and after our windows: each trace complete, ours yields and works again."""
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     times_before = [s["ms"] for s in bench.job.steps[-20:]]
-    told["ours_before"] = own_window(bench, 12)
-    told["torch_before_ours"] = let_profile(bench, 0)
-    told["ours_after_torch"] = own_window(bench, 12)
-    bench.tell("beside", told)
-    told["torch_inside_ours"] = let_profile_inside(bench, 1)
-    told["on_again_by_itself"] = until(lambda: bench.watch.in_state(TimelineState.ON), bench.job, 10)
-    told["ours_after_yield"] = own_window(bench, 12)
-    bench.tell("beside", told)
-    told["torch_warmed_up_inside_ours"] = let_profile_inside(bench, 2)  # what torch throws away then holds the loss
-    bench.watch.set(Capture.NOTHING, False)
-    bench.watch.take()
-    bench.tell("beside", told)
-    told["torch_after_ours"] = let_profile(bench, 3)
+    found["ours_before"] = own_window(bench, 12)
+    found["torch_before_ours"] = run_torch_profiler(bench, 0)
+    found["ours_after_torch"] = own_window(bench, 12)
+    bench.save("beside", found)
+    found["torch_inside_ours"] = run_torch_profiler_inside(bench, 1)
+    found["on_again_by_itself"] = until(lambda: bench.reader.in_state(TimelineState.ON), bench.job, 10)
+    found["ours_after_yield"] = own_window(bench, 12)
+    bench.save("beside", found)
+    # What torch throws away then holds the loss.
+    found["torch_warmed_up_inside_ours"] = run_torch_profiler_inside(bench, 2)
+    bench.reader.set(Capture.NOTHING, False)
+    bench.reader.take()
+    bench.save("beside", found)
+    found["torch_after_ours"] = run_torch_profiler(bench, 3)
     more_steps(bench.job, 3)
     first = len(bench.job.steps)
     more_steps(bench.job, 20)
     times_after = [s["ms"] for s in bench.job.steps[first:]]
-    told["step_after_over_before"] = against(np.array(times_after), np.array(times_before))
-    told["remarks"] = sorted(bench.watch.remarks)
-    told["states"] = bench.watch.states
-    bench.tell("beside", told)
+    found["step_after_over_before"] = against(np.array(times_after), np.array(times_before))
+    found["remarks"] = sorted(bench.reader.remarks)
+    found["states"] = bench.reader.states
+    bench.save("beside", found)
 
 
-def let_profile_inside(bench: Bench, number: int) -> dict[str, Any]:
+def run_torch_profiler_inside(bench: Bench, number: int) -> dict[str, Any]:
     """Its next window, begun while one of ours is on."""
-    bench.watch.set(ALL, True)
-    until(lambda: bench.watch.in_state(TimelineState.ON), bench.job, 10)
+    bench.reader.set(ALL, True)
+    until(lambda: bench.reader.in_state(TimelineState.ON), bench.job, 10)
     more_steps(bench.job, 4)
-    return let_profile(bench, number)
+    return run_torch_profiler(bench, number)
 
 
 def own_window(bench: Bench, count: int) -> dict[str, Any]:

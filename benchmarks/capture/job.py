@@ -1,4 +1,4 @@
-"""The training job that captures are taken of: started, and read as it goes."""
+"""The training job that captures are taken of, and the region whose rings are drained while it runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-JOBS = Path(__file__).parent.parent / "jobs"
-#: NVLink multicast stays off: where it is not set up it fails, or worse, and nothing here needs it.
-NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+import numpy as np
+
+from benchmarks.matrix.place import JOBS
+from lagom.controller.recorder import CALL_ROW, KERNEL_ROW
+from lagom.wire.region import Capture, Region, TimelineState
 
 
 @dataclass
@@ -66,3 +67,82 @@ def more_steps(job: Job, count: int, seconds: float = 60) -> None:
     """Wait for some more steps."""
     target = len(job.steps) + count
     until(lambda: len(job.steps) >= target, job, seconds)
+
+
+class RegionReader:
+    """Holds the region, drains it all the time, and switches the timeline."""
+
+    def __init__(self, region: Region, job: Job) -> None:
+        self.region, self.job = region, job
+        self.calls: list[np.ndarray] = []
+        self.kernels: list[np.ndarray] = []
+        self.states: list[tuple[int, int, str]] = []  # (ns, process, state)
+        self._last: dict[int, TimelineState] = {}
+        self._lock = threading.Lock()
+        self.remarks: set[str] = set()
+        self.wanted = False
+        self._over = False
+        self._thread = threading.Thread(target=self._drain_always, daemon=True)
+        self._thread.start()
+
+    def _drain_always(self) -> None:
+        while not self._over:
+            with self._lock:
+                self._drain()
+            time.sleep(0.002)
+
+    def _drain(self) -> None:
+        for slot in self.region.slots(also_gone=True):
+            records = self.region.drain_calls(slot.index)
+            rows = np.zeros(len(records), CALL_ROW)
+            rows["slot"], rows["record"] = slot.index, records
+            self.calls.append(rows)
+        for process in self.region.processes():
+            spans = self.region.drain_kernels(process.index)
+            rows = np.zeros(len(spans), KERNEL_ROW)
+            rows["process"], rows["span"] = process.index, spans
+            self.kernels.append(rows)
+            state = self.region.timeline_state(process.index)
+            if self._last.get(process.index) is not state:
+                self._last[process.index] = state
+                self.states.append((time.monotonic_ns(), process.index, state.name))
+            if process.remark:
+                self.remarks.add(process.remark)
+
+    def set(self, capture: Capture | int, timeline: bool) -> None:
+        """What the ranks record from now on."""
+        with self._lock:
+            self.wanted = timeline
+            for view in self.region.communicators():
+                self.region.set_capture(view.index, int(capture))
+            for process in self.region.processes():
+                self.region.want_timeline(process.index, timeline)
+
+    def in_state(self, *states: TimelineState) -> bool:
+        """Whether every process is in one of these states."""
+        with self._lock:
+            processes = self.region.processes()
+            return bool(processes) and all(self.region.timeline_state(p.index) in states for p in processes)
+
+    def take(self) -> tuple[np.ndarray, np.ndarray]:
+        """(calls, kernels) since the last take."""
+        with self._lock:
+            calls, kernels = self.calls, self.kernels
+            self.calls, self.kernels = [], []
+        return np.concatenate([np.zeros(0, CALL_ROW), *calls]), np.concatenate([np.zeros(0, KERNEL_ROW), *kernels])
+
+    def processes(self) -> list[Any]:
+        """The process entries."""
+        with self._lock:
+            return self.region.processes()
+
+    def names(self) -> dict[int, str]:
+        """Kernel names by number."""
+        with self._lock:
+            return self.region.kernel_names()
+
+    def close(self) -> None:
+        """Let go."""
+        self._over = True
+        self._thread.join()
+        self.region.close(unlink=True)

@@ -48,15 +48,15 @@ def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
     """Median and spread of each quantity over steps."""
     if not rows:
         return {"steps": 0}
-    told: dict[str, Any] = {"steps": len(rows)}
+    found: dict[str, Any] = {"steps": len(rows)}
     for key in rows[0]:
         values = np.array([row[key] for row in rows])
-        told[key] = {
+        found[key] = {
             "median": round(float(np.median(values)), 4),
             "min": float(values.min()),
             "max": float(values.max()),
         }
-    return told
+    return found
 
 
 def bounds_of(steps: list[dict[str, Any]], clock: str) -> list[tuple[int, int]]:

@@ -62,11 +62,11 @@ def twins(bench: Bench, captured: Twin, never: Twin) -> None:
         twin.until_step(FIRST_STEPS)
     before = in_turn(captured, never, bench.pairs)
     captured.let(FREE)
-    bench.tell("never_on", {"blocks_ms": before["captured"]})
+    bench.save("never_on", {"blocks_ms": before["captured"]})
     cost(bench)
     captured.halt()
     after = in_turn(captured, never, 2 * bench.pairs)
-    bench.tell(
+    bench.save(
         "twins",
         {
             "before": ratio(before["captured"], before["never"]),

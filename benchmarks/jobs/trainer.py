@@ -61,14 +61,14 @@ def main() -> None:
     model = build(arguments.shape, arguments.layers, arguments.vocab, sequence, torch.device("cpu"))
     on_gpu = torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as out:
-        told = TrainingArguments(
+        settings = TrainingArguments(
             output_dir=out, max_steps=arguments.steps, per_device_train_batch_size=arguments.tokens // sequence,
             bf16=on_gpu, use_cpu=not on_gpu, save_strategy="no", report_to=[], disable_tqdm=True, logging_steps=50,
             fsdp="full_shard auto_wrap", seed=0,
             fsdp_config={"fsdp_version": 2, "transformer_layer_cls_to_wrap": sorted(model._no_split_modules)},
         )  # fmt: skip
         data = Tokens(1 << 16, sequence, arguments.vocab)
-        Trainer(model=model, args=told, train_dataset=data, callbacks=[Clock()]).train()
+        Trainer(model=model, args=settings, train_dataset=data, callbacks=[Clock()]).train()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.matrix.place import Place
 from benchmarks.matrix.rows import Row
 from benchmarks.matrix.single_runs import SingleRun, run_arms
-from benchmarks.matrix.verdicts import told
+from benchmarks.matrix.verdicts import format_ratio
 from lagom.bench.results import ratio_of
 from lagom.wire.library import plugin_path
 
@@ -91,7 +91,7 @@ def _speed(by_round: Sequence[Mapping[str, Any]], arm: str) -> str | None:
             logs.append(math.log(ours / base))
     if len(by_round) == 1:
         return f"{math.exp(-logs[0]):.3f} (one round: no interval)" if logs else None
-    return told(ratio_of(logs))
+    return format_ratio(ratio_of(logs))
 
 
 def largest_difference(ones: list[float], others: list[float]) -> float | None:

@@ -12,13 +12,13 @@ from benchmarks.matrix.rows import Row, rows
 from benchmarks.matrix.verdicts import (
     against_others,
     ahead,
+    format_ratio,
     in_processes,
     over_stock,
     reached,
     same,
     setting,
     threads,
-    told,
     with_interval,
 )
 from benchmarks.provenance import described, since
@@ -74,7 +74,7 @@ def page(data: Data, pictures: list[str]) -> str:
         absent=[row.name for row in rows() if row.name not in data["rows"]],
         partial=[name for name, entry in data["rows"].items() if not entry.get("complete")],
         missing=MISSING,
-        told=told,
+        format_ratio=format_ratio,
         ahead=ahead,
         same=same,
     )
@@ -139,15 +139,15 @@ def _sessions(data: Data) -> Iterator[Data]:
     for number, session in enumerate(data["sessions"]):
         if not any(entry.get("session") == number for entry in data["rows"].values()):
             continue
-        told = [f"{session['gpus']} x {session.get('gpu') or 'no GPU'}", f"torch {session.get('torch', '?')}"]
-        told += [f"NCCL {session.get('nccl') or '?'} as bundled", session["began"]]
+        parts = [f"{session['gpus']} x {session.get('gpu') or 'no GPU'}", f"torch {session.get('torch', '?')}"]
+        parts += [f"NCCL {session.get('nccl') or '?'} as bundled", session["began"]]
         commit = session.get("commit")
-        told += [described(commit)] if commit else []
+        parts += [described(commit)] if commit else []
         if session["rehearsed"]:
-            told.append(f"**a rehearsal ({session['rehearsed']}): none of these numbers is of a GPU**")
+            parts.append(f"**a rehearsal ({session['rehearsed']}): none of these numbers is of a GPU**")
         arguments = " ".join(session["arguments"])
         changed = since(commit) if commit else ""
-        yield {"number": number + 1, "told": ", ".join(told), "arguments": arguments, "since": changed}
+        yield {"number": number + 1, "text": ", ".join(parts), "arguments": arguments, "since": changed}
 
 
 def _targets(data: Data) -> list[tuple[str, ...]]:
@@ -165,11 +165,11 @@ def _verdict_on(row: Row, found: Data | None, noise: Data | None) -> str:
 
 
 def nccl(data: Data, row: Row) -> str:
-    """The release that the row's jobs ran with, as they told it or else the session; what it asks for until then."""
+    """The release that the row's jobs recorded, or else the session; before a run, the one that the row asks for."""
     entry = data["rows"].get(row.name, {})
-    told = next((run["nccl"] for run in entry.get("record", {}).get("runs", []) if run.get("nccl")), "")
-    if told or "session" not in entry:
-        return told or row.nccl
+    release = next((run["nccl"] for run in entry.get("record", {}).get("runs", []) if run.get("nccl")), "")
+    if release or "session" not in entry:
+        return release or row.nccl
     session = data["sessions"][entry["session"]]
     return session.get("nccl_230" if row.nccl == "2.30" else "nccl") or row.nccl
 
@@ -223,7 +223,7 @@ def _comm_only(data: Data) -> Data:
 
 def _points(entry: Data) -> list[tuple[str, ...]]:
     return [
-        (*_point(part, knobs, samples), *(told(over_stock(entry, part, knobs, what)) for what in (1, 2)))
+        (*_point(part, knobs, samples), *(format_ratio(over_stock(entry, part, knobs, what)) for what in (1, 2)))
         for part, knobs, samples in (points_of(entry) if entry.get("visits") else ())
     ]
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.matrix.place import Place
-from benchmarks.matrix.plain import told
 from benchmarks.matrix.rows import Row
-from benchmarks.matrix.single_runs import SingleRun, run_arms
+from benchmarks.matrix.single_runs import SingleRun, run_arms, summarize_log
 from lagom.journal import LOG_NAME, read
 from lagom.journal.schema import Base
 from lagom.wire.library import plugin_path
@@ -23,7 +22,7 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
     runs = {"off": SingleRun(None), "variables": SingleRun(None, {**ours, **named})}
     arms = run_arms(place.command(row), folder, runs, place.environ(row), earlier, budget)
     if "variables" in arms:
-        arms["variables"]["log"] = told(logged(log))
+        arms["variables"]["log"] = summarize_log(logged(log))
     complete = len(arms) == len(runs)
     return {"complete": complete, "arms": arms, "verdict": verdict(arms) if complete else {}}
 

@@ -56,9 +56,9 @@ class Results:
         for name, entry in self.rows.items():
             theirs = entry.get("setup", {})
             if unlike := [part for part in SETUP if not _agree(theirs.get(part), self.setup[part], part)]:
-                told = ", ".join(f"{part} {theirs.get(part)!r} there, {self.setup[part]!r} here" for part in unlike)
+                unequal = ", ".join(f"{part} {theirs.get(part)!r} there, {self.setup[part]!r} here" for part in unlike)
                 raise OtherSetup(
-                    f"{source} holds {name} as measured with another setup ({told}); name another file with --out."
+                    f"{source} holds {name} as measured with another setup ({unequal}); name another file with --out."
                 )
 
     def is_done(self, row: Row) -> bool:

@@ -61,17 +61,17 @@ def _compared(gpus: int, data: Data, row: Row) -> Iterator[str]:
         took = f"{search['configs']} configs, {search['iterations']} iterations, {search['lost']:.1f} lost"
         name = f"{_name(data, row)}, {nccl(data, row)}"
         cells = (f"{gpus}", name, f"`{strategy}`", _gain(data, row, strategy, found))
-        more = (*map(told, others), told(result(data, row.name, "stock")), took)
+        more = (*map(format_speed, others), format_speed(result(data, row.name, "stock")), took)
         yield f"| {' | '.join((*cells, *more))} |"
 
 
 def _gain(data: Data, row: Row, strategy: str, found: Data) -> str:
     if found["speedup"] is not None:
-        return f"**{told(found)}**"
+        return f"**{format_speed(found)}**"
     if not kept_stock(found):
         return NONE
     proposed = result(data, row.name, f"{strategy}:proposed")
-    return ending(found) + (f"; turned down: {told(proposed)}" if proposed else "")
+    return ending(found) + (f"; turned down: {format_speed(proposed)}" if proposed else "")
 
 
 def _by_hand(data: Data, row: Row) -> Data | None:
@@ -80,7 +80,7 @@ def _by_hand(data: Data, row: Row) -> Data | None:
     return max(found, key=lambda one: float(one["speedup"]), default=None)
 
 
-def told(found: Data | None) -> str:
+def format_speed(found: Data | None) -> str:
     """``1.074 [1.065, 1.082], n = 16``; a dash where nothing was measured."""
     number = speed(found)
     return number if found is None or number == NONE or found["low"] is None else f"{number}, n = {found['pairs']}"
@@ -92,8 +92,8 @@ def _by_setting(gpus: int, data: Data, row: Row) -> Iterator[str]:
     settings = {arm: one for arm, one in found.items() if arm not in STOCK}
     if not settings or set(settings) & set(STRATEGIES):
         return
-    noise = f"stock against stock {told(next((found[arm] for arm in STOCK if arm in found), None))}"
-    shown = (f"`{arm}` {told(one)}" for arm, one in settings.items())
+    noise = f"stock against stock {format_speed(next((found[arm] for arm in STOCK if arm in found), None))}"
+    shown = (f"`{arm}` {format_speed(one)}" for arm, one in settings.items())
     yield f"- {_name(data, row)}, {gpus} GPUs, NCCL {nccl(data, row)} ({row.asks}): {'; '.join((*shown, noise))}."
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.matrix.place import Place
-from benchmarks.matrix.plain import steps_of, told
 from benchmarks.matrix.rows import Row
+from benchmarks.matrix.single_runs import steps_of, summarize_log
 from lagom import journal
 from lagom.bench.process import ProcessStart, run_process
 from lagom.cli.pin import write_pins
@@ -144,7 +144,7 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
         "ended": ended.ended,
         "visits": [*earlier.get("visits", []), *visits],
         "passed_over": [*earlier.get("passed_over", []), *([p.cycle, p.part, p.rules] for p in course.passed_over)],
-        "log": told(ended.seen.events),
+        "log": summarize_log(ended.seen.events),
         "notes": [event.text for event in ended.seen.events if isinstance(event, journal.Note)],
         "output": ended.seen.last_lines() if not visits else [],
     }

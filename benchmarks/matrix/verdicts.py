@@ -41,7 +41,7 @@ def with_interval(value: float, low: float | None, high: float | None, pairs: in
     return f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def told(ratio: Ratio | None) -> str:
+def format_ratio(ratio: Ratio | None) -> str:
     """``1.144 [1.137, 1.151], n = 24``, or what is missing."""
     if ratio is None:
         return "not measured"
@@ -97,7 +97,7 @@ def in_processes(data: Data) -> Iterator[tuple[str, str, str, int, str]]:
             if arm.startswith(("own:", "headroom=")) and arm != "own:lagom":
                 ratio = between(entry, arm, "own:lagom")
                 word = same(ratio) if arm.startswith("own:replay=") else ahead(ratio)
-                yield name, arm.partition("=/")[0], told(ratio), ratio.pairs if ratio else 0, word
+                yield name, arm.partition("=/")[0], format_ratio(ratio), ratio.pairs if ratio else 0, word
 
 
 def threads(data: Data) -> Iterator[tuple[str, str, Ratio | None, str]]:

@@ -13,10 +13,10 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from benchmarks.paper import published
+from benchmarks import paper as published
 from benchmarks.paper.simulated import CHANNELS, CHUNKS, KIB
 from benchmarks.suite.cases import HEADLINE
-from benchmarks.suite.rows import Row, pick
+from benchmarks.suite.runs import Row, pick
 from lagom.format import format_bytes
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.paper import published
+from benchmarks import paper as published
 from benchmarks.paper.measured import Measured
-from benchmarks.suite.convergence import slope
-from benchmarks.suite.rows import Row, pick
+from benchmarks.suite.ablations import slope
+from benchmarks.suite.runs import Row, pick
 from benchmarks.template import render
 
 Data = dict[str, Any]

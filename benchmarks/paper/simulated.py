@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.paper import published
+from benchmarks import paper as published
 from benchmarks.suite.cases import Case
 from lagom.cost import FittedModel
 from lagom.records import STOCK, Assignment, CommConfig

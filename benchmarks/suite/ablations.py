@@ -1,12 +1,14 @@
-"""What each ingredient is worth: the same runs with one thing changed."""
+"""What each ingredient is worth (the same runs with one thing changed), and how the number of configs grows with the
+number of communications (the paper's Fig. 8c)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from benchmarks.suite.cases import Case
-from benchmarks.suite.rows import Row, row
-from benchmarks.suite.runs import Arm, Run, run_arm, truth
+from benchmarks.suite.runs import Arm, Row, Run, row, run_arm, truth
 
 BASE = Arm("lagom", "lagom")
 ORDERS: tuple[Arm, ...] = (
@@ -44,3 +46,48 @@ def ablate(case: Case, seeds: int) -> list[Row]:
 def _runs(case: Case, arm: Arm, seeds: int) -> list[Run]:
     simulator = case.simulator()
     return [run_arm(case, simulator, arm, seed) for seed in range(seeds)]
+
+
+STRATEGIES = ("lagom", "guided", "autoccl")
+PRESETS = ("a40_nvlink", "h200_host")
+
+
+def converge(case: Case, seeds: int) -> list[Row]:
+    """Configs to the end of the run, and to within 1 % of where it ends, for one synthetic pattern."""
+    simulator = case.simulator()
+    count = len(simulator.problem().sites)
+    stock = simulator.run(simulator.stock()).z
+    rows: list[Row] = []
+    for name in STRATEGIES:
+        runs = [run_arm(case, simulator, Arm(name, name), seed) for seed in range(seeds)]
+        configs = [run.configs for run in runs]
+        rows.append(
+            {
+                "preset": case.preset,
+                "communications": count,
+                "strategy": name,
+                "configs": float(np.median(configs)),
+                "configs_p10": float(np.percentile(configs, 10)),
+                "configs_p90": float(np.percentile(configs, 90)),
+                "speedup_stock": round(float(np.median([stock / run.z for run in runs])), 4),
+                "regret_iterations": round(float(np.median([run.regret for run in runs])), 2),
+            }
+        )
+    return rows
+
+
+def convergence_cases(most: int = 16) -> list[Case]:
+    """1 to ``most`` communications on a compute-bound and a communication-bound machine."""
+    return [Case(f"synthetic_{n}", preset, "stock_2_30") for preset in PRESETS for n in range(most, 0, -1)]
+
+
+def slope(rows: list[Row], strategy: str, preset: str) -> tuple[float, float, float]:
+    """Straight line through configs over N: (per communication, at none, r squared)."""
+    points = [(r["communications"], r["configs"]) for r in rows if (r["strategy"], r["preset"]) == (strategy, preset)]
+    if len(points) < 2:
+        return (float("nan"),) * 3
+    x, y = np.array(points, dtype=float).T
+    per, at_none = np.polyfit(x, y, 1)
+    rest = y - (per * x + at_none)
+    spread = float(np.sum((y - y.mean()) ** 2))
+    return float(per), float(at_none), 1.0 - float(np.sum(rest**2)) / spread if spread else 1.0

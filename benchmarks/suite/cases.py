@@ -31,9 +31,9 @@ class Case:
         return Simulator(_workload(self.workload), machine.PRESETS[self.preset], self.knobs)
 
     def problem(self, simulator: Simulator) -> Problem:
-        """What a strategy is told of ``simulator``, which is this case's."""
-        told = simulator.problem()
-        return replace(told, sites=tuple(replace(site, context="") for site in told.sites)) if self.blind else told
+        """What a strategy knows of ``simulator``, which is this case's."""
+        known = simulator.problem()
+        return replace(known, sites=tuple(replace(site, context="") for site in known.sites)) if self.blind else known
 
     @property
     def strategies(self) -> tuple[str, ...]:

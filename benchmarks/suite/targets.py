@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.suite.ablations import PRESETS, slope
 from benchmarks.suite.cases import HEADLINE
-from benchmarks.suite.convergence import PRESETS, slope
-from benchmarks.suite.rows import Row, pick
+from benchmarks.suite.runs import Row, pick
 
 OURS = ("lagom", "guided")
 WORTH = 1.02

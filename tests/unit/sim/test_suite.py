@@ -11,10 +11,9 @@ from benchmarks import figures, sim_suite
 from benchmarks.paper.measured import best, measured
 from benchmarks.paper.report import report
 from benchmarks.paper.simulated import figure_3, figure_5, figure_8_patterns
-from benchmarks.suite.ablations import ORDERS, ablate
+from benchmarks.suite.ablations import ORDERS, ablate, converge, slope
 from benchmarks.suite.cases import Case, ablation_cases, all_cases, batches, quick_cases
-from benchmarks.suite.convergence import converge, slope
-from benchmarks.suite.rows import pick
+from benchmarks.suite.runs import pick
 from benchmarks.suite.targets import targets
 
 COLUMNS = "workload preset knobs strategy speedup_stock speedup_autoccl speedup_static oracle_ratio configs windows"

@@ -33,7 +33,7 @@ def small(path: Path, name: str, out: Path) -> dict[str, Any]:
 
 def traces(gpus: int, folder: Path, out: Path, wanted: dict[str, str]) -> dict[str, Any]:
     """Kineto traces of FSDP2 (two sizes, NVLink and the host path), DDP and TP: rank 0's, for tests/data/kineto."""
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     out.mkdir(parents=True, exist_ok=True)
     for regime, jobs in wanted.items():
         to = folder / regime
@@ -43,12 +43,12 @@ def traces(gpus: int, folder: Path, out: Path, wanted: dict[str, str]) -> dict[s
             torchrun(gpus, "traces.py", "--jobs", jobs, "--to", str(to)),
             env=environment, capture_output=True, text=True, timeout=150, check=False,
         )  # fmt: skip
-        told[regime] = {"exit": done.returncode, "seconds": round(time.monotonic() - began, 1)}
+        found[regime] = {"exit": done.returncode, "seconds": round(time.monotonic() - began, 1)}
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "Error" in line or "error" in line]
-            told[regime]["output"] = done.stdout.splitlines()[-5:] + errors[:15]
+            found[regime]["output"] = done.stdout.splitlines()[-5:] + errors[:15]
         for name in jobs.split(","):
             path = to / f"{name}-rank0.json"
             if path.exists():
-                told[f"{name}-{regime}"] = small(path, f"{name}-{regime}", out)
-    return told
+                found[f"{name}-{regime}"] = small(path, f"{name}-{regime}", out)
+    return found
