@@ -188,7 +188,7 @@ static void print_quantiles(struct samples *samples, uint64_t empty, double tick
     static const struct {
         const char *name;
         double share;
-    } asked[] = {{"median", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p999", 0.999}, {"max", 1.0}};
+    } asked[] = {{"p10", 0.1}, {"median", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p999", 0.999}, {"max", 1.0}};
     for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
         printf(", \"%s_ns\": %.1f", asked[i].name,
                nanoseconds_above(quantile(samples, asked[i].share), empty, tick_ns));

@@ -19,7 +19,8 @@ from benchmarks.native import PLUGIN, run
 from tests.evidence import circumstances, save
 
 STEADY, ACKNOWLEDGED, ALONE = "steady", "prepared: copied, checked, acknowledged", "steady, all others stopped"
-#: Medians of calls around a switch may differ from a steady call's by this much: caches, not waiting for a process.
+#: Calls around a switch may differ from a steady call by this much: caches, not waiting for a process. The fastest
+#: tenth is compared: on a busy machine most calls find cold caches, and a call that waits for somebody is never fast.
 BOUND = 10.0
 
 
@@ -29,6 +30,7 @@ class Moment:
 
     plan: str
     moment: str
+    p10_ns: float
     median_ns: float
     p90_ns: float
     p99_ns: float
@@ -57,6 +59,7 @@ class Live:
     calls: int
     plans: int
     voluntary_switches: int
+    p10_ns: float
     median_ns: float
     p90_ns: float
     p99_ns: float
@@ -101,11 +104,9 @@ def waited(result: Result) -> list[str]:
 
 
 def _slower(moments: list[Moment]) -> list[str]:
-    steady = {one.plan: one.median_ns for one in moments if one.moment == STEADY}
-    slow = [
-        one for one in moments if one.moment != ACKNOWLEDGED and one.median_ns > BOUND * max(steady[one.plan], 20.0)
-    ]
-    return [f"{one.plan}, {one.moment}: {one.median_ns:.0f} ns, steady {steady[one.plan]:.0f} ns" for one in slow]
+    steady = {one.plan: one.p10_ns for one in moments if one.moment == STEADY}
+    slow = [one for one in moments if one.moment != ACKNOWLEDGED and one.p10_ns > BOUND * max(steady[one.plan], 20.0)]
+    return [f"{one.plan}, {one.moment}: {one.p10_ns:.0f} ns, steady {steady[one.plan]:.0f} ns" for one in slow]
 
 
 def table(result: Result) -> str:

