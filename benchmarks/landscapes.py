@@ -33,7 +33,7 @@ from lagom.search import TuningSession, make_strategy
 from lagom.search.base import Answer, Moves, Strategy
 from lagom.search.measurements import Measurements
 from lagom.search.strategies.lagom import Lagom
-from lagom.sim.world import World
+from lagom.sim.simulated_job import SimulatedJob
 from tests.evidence import circumstances
 
 EVERY = 3
@@ -56,7 +56,7 @@ class GrowthAlone(Lagom):
         return Answer(current.assignment, self._ended)
 
 
-class Blinded(World):
+class Blinded(SimulatedJob):
     """A job of which less is measured."""
 
     def __init__(self, *args: Any, hide: tuple[str, ...], **kwargs: Any) -> None:

@@ -12,7 +12,7 @@ from lagom.records import STOCK, Assignment, CommConfig
 from lagom.search import TuningSession, make_strategy
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.oracle import minimise, oracle
-from lagom.sim.world import World
+from lagom.sim.simulated_job import SimulatedJob
 
 KIB, MS = 1 << 10, 1e6
 CHANNELS = (1, 2, 4, 8, 16, 32)
@@ -122,7 +122,7 @@ def figure_8_convergence() -> Data:
     for name in ("lagom", "guided", "autoccl"):
         simulator = case.simulator()
         problem = simulator.problem()
-        session = World(simulator, 1).drive(
+        session = SimulatedJob(simulator, 1).drive(
             TuningSession(make_strategy(name, problem, 1, model=FittedModel), problem, seed=1)
         )
         stock = best = simulator.run(simulator.stock()).z

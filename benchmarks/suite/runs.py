@@ -14,7 +14,7 @@ from lagom.cost import FittedModel
 from lagom.search import TuningSession, make_strategy
 from lagom.sim import Simulator
 from lagom.sim.oracle import best_static, oracle
-from lagom.sim.world import World
+from lagom.sim.simulated_job import SimulatedJob
 
 NOISE = 0.02
 
@@ -64,7 +64,7 @@ def run_arm(case: Case, simulator: Simulator, arm: Arm, seed: int, noise: float 
     session = TuningSession(
         make_strategy(arm.strategy, problem, mixed, model=FittedModel, **arm.options), problem, seed=mixed
     )
-    outcome = World(simulator, mixed, noise).drive(session).outcome
+    outcome = SimulatedJob(simulator, mixed, noise).drive(session).outcome
     if outcome is None:
         raise RuntimeError(f"{arm.name} never ended on {case}")
     proposed = outcome.proposed or outcome.assignment

@@ -15,7 +15,7 @@ from lagom.files import check_named
 
 if TYPE_CHECKING:
     from lagom.sim.machine import Machine
-    from lagom.sim.program import Workload
+    from lagom.sim.operations import Workload
     from lagom.timeline.kernel_table import KernelTable
     from lagom.timeline.trace_coverage import Calls
 

@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path
 
 from lagom.demo.stage import ENDLESS, Scene
-from lagom.sim.virtual.job import VirtualJob, spawned
 from lagom.sim.virtual.spec import JobSpec
+from lagom.sim.virtual.virtual_job import VirtualJob, spawned
 
 #: What a job's environment may say to its ranks.
 HEARD = ("LAGOM_", "NCCL_P2P_", "NCCL_MIN_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS")

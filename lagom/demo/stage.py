@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.settings import read
-from lagom.sim.virtual.control import ControllerProcess
-from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.preset import fabric_of, machine_named
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
+from lagom.sim.virtual.virtual_job import VirtualJob
 
 ENDLESS = 1 << 40
 
@@ -49,11 +49,11 @@ class Scene:
 @contextlib.contextmanager
 def on_stage(
     scene: Scene, job: str, log: Path, scratch: Path, arguments: Sequence[str] = ()
-) -> Iterator[tuple[ControllerProcess, VirtualJob]]:
+) -> Iterator[tuple[JobController, VirtualJob]]:
     """Controller and ranks at work. On the way out, whatever happened, no process and no region is left."""
     environ = {"LAGOM_JOB_ID": job, "LAGOM_MODE": "tune", "LAGOM_CONTROLLER": "none", "LAGOM_DIR": str(log)}
     environ["LAGOM_SHM_DIR"] = read("LAGOM_SHM_DIR")
-    with ControllerProcess(environ, log, arguments) as controller:
+    with JobController(environ, log, arguments) as controller:
         controller.wait_for_region()
         with VirtualJob(scene.spec(), scratch, environ) as ranks:
             yield controller, ranks

@@ -10,7 +10,7 @@ import math
 
 from lagom.sim.link import Transfer
 from lagom.sim.machine import Machine
-from lagom.sim.program import Kernel
+from lagom.sim.operations import ComputeKernel
 
 #: How compute-limited and memory-limited time combine: the power of a smooth maximum.
 _ROOFLINE_POWER = 4.0
@@ -18,13 +18,13 @@ _ROOFLINE_POWER = 4.0
 _MIXING_LOSS = 0.35
 
 
-def quiet_ns(machine: Machine, kernel: Kernel) -> float:
+def alone_ns(machine: Machine, kernel: ComputeKernel) -> float:
     """The kernel's length with the GPU to itself."""
     slots = float(machine.sms * kernel.per_sm)
     return _roofline(_sm_ns(machine, kernel, slots), kernel.memory_bytes / machine.memory_gbps)
 
 
-def contended_ns(machine: Machine, kernel: Kernel, beside: Transfer) -> float:
+def contended_ns(machine: Machine, kernel: ComputeKernel, beside: Transfer) -> float:
     """The kernel's length if ``beside`` runs through all of it."""
     slots = max(1.0, machine.sms * kernel.per_sm - _slots_lost(machine, kernel, beside))
     used = min(0.85, _drawn(machine, beside) / machine.memory_gbps)
@@ -33,13 +33,13 @@ def contended_ns(machine: Machine, kernel: Kernel, beside: Transfer) -> float:
     return _roofline(_sm_ns(machine, kernel, slots), traffic / memory)
 
 
-def contended_transfer_ns(machine: Machine, kernel: Kernel, transfer: Transfer) -> float:
+def contended_transfer_ns(machine: Machine, kernel: ComputeKernel, transfer: Transfer) -> float:
     """The collective's length if ``kernel`` runs through all of it."""
     pressure = min(1.0, 0.5 + 0.5 * _memory_use(machine, kernel))
     return transfer.ns_with_wire(transfer.wire_gbps / (1.0 + transfer.drag * pressure))
 
 
-def arrival_ns(machine: Machine, kernel: Kernel) -> float:
+def arrival_ns(machine: Machine, kernel: ComputeKernel) -> float:
     """How long a collective's blocks wait for a free slot while ``kernel`` fills the GPU: infinite (until the kernel
     ends) behind a persistent one, half a block on average behind others, nothing where slots are free."""
     if kernel.blocks < machine.sms * kernel.per_sm:
@@ -47,7 +47,7 @@ def arrival_ns(machine: Machine, kernel: Kernel) -> float:
     return math.inf if kernel.persistent else 0.5 * kernel.block_ns
 
 
-def _slots_lost(machine: Machine, kernel: Kernel, beside: Transfer) -> float:
+def _slots_lost(machine: Machine, kernel: ComputeKernel, beside: Transfer) -> float:
     channels = float(beside.config.channels)
     if kernel.pair:
         pairs = machine.sms / 2
@@ -57,7 +57,7 @@ def _slots_lost(machine: Machine, kernel: Kernel, beside: Transfer) -> float:
     return min(channels, machine.sms - 1.0) * displaced
 
 
-def _sm_ns(machine: Machine, kernel: Kernel, slots: float) -> float:
+def _sm_ns(machine: Machine, kernel: ComputeKernel, slots: float) -> float:
     even = max(1.0, kernel.blocks / slots)
     hard = math.ceil(even - 1e-9)
     sharp = machine.wave_sharpness
@@ -70,16 +70,16 @@ def _drawn(machine: Machine, beside: Transfer) -> float:
     return beside.memory_gbps * (1.0 + machine.burst * chunk / (chunk + machine.burst_half_chunk))
 
 
-def _l2_share(machine: Machine, kernel: Kernel, beside: Transfer) -> float:
+def _l2_share(machine: Machine, kernel: ComputeKernel, beside: Transfer) -> float:
     """Share of the L2 the collective holds: by its rate of insertion, but never more than its buffers."""
-    own = kernel.memory_bytes / max(1.0, quiet_ns(machine, kernel))
+    own = kernel.memory_bytes / max(1.0, alone_ns(machine, kernel))
     by_rate = beside.memory_gbps / (beside.memory_gbps + own + 1e-9)
     by_size = 2.0 * beside.inflight_bytes / machine.l2_bytes  # sender's and receiver's side
     return min(1.0, by_size) * (by_rate**0.5)
 
 
-def _memory_use(machine: Machine, kernel: Kernel) -> float:
-    return min(1.0, kernel.memory_bytes / machine.memory_gbps / quiet_ns(machine, kernel))
+def _memory_use(machine: Machine, kernel: ComputeKernel) -> float:
+    return min(1.0, kernel.memory_bytes / machine.memory_gbps / alone_ns(machine, kernel))
 
 
 def _roofline(sm_ns: float, memory_ns: float) -> float:

@@ -11,7 +11,7 @@ from lagom.records import Function
 from lagom.sim.kernels import gemm, stream
 from lagom.sim.layers import Kernels, Split, attention_backward, attention_forward, mlp_backward, mlp_forward
 from lagom.sim.machine import Machine
-from lagom.sim.program import Collective, CommOp, ComputeOp, Group, Segment, SiteShape
+from lagom.sim.operations import Collective, CommOp, ComputeOp, OverlapGroup, Segment, SiteShape
 from lagom.sim.shapes import Shape
 
 _AR = Function.ALL_REDUCE
@@ -39,16 +39,16 @@ def domino_groups(
     micro_batches: int,
     layers: int,
     backward: bool,
-) -> tuple[Group, ...]:
+) -> tuple[OverlapGroup, ...]:
     """``micro_batches`` forward and backward passes, then the gradients' AllReduce over replicas and the optimizer."""
     sites = domino_sites(shape, tensor, replicas, tokens, backward)
     sharers = {"ar_gradients": tensor}
     calls = {s.name: Collective(i, _AR, s.bytes, s.ranks, sharers.get(s.name, 0)) for i, s in enumerate(sites)}
     half = Split(tokens // 2, min(tokens // 2, shape.sequence), tensor)
-    groups = [Group("tp forward", _forward(machine, shape, half, layers, calls, backward), micro_batches)]
+    groups = [OverlapGroup("tp forward", _forward(machine, shape, half, layers, calls, backward), micro_batches)]
     if backward:
-        groups.append(Group("tp backward", _backward(machine, shape, half, layers, calls), micro_batches))
-        groups.append(Group("tp step", _step(shape, tensor, layers, calls)))
+        groups.append(OverlapGroup("tp backward", _backward(machine, shape, half, layers, calls), micro_batches))
+        groups.append(OverlapGroup("tp step", _step(shape, tensor, layers, calls)))
     return tuple(groups)
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lagom.sim.program import Group, GroupTimes, Kernel, Span
+from lagom.sim.operations import ComputeKernel, GroupTimes, OverlapGroup, Span
 
 _SAME = 1e-6  # ns: two states this close are one
 _MARGIN = 2  # repetitions at a segment's end that are always played: the communication queue may run ahead by one
@@ -36,7 +36,7 @@ class KernelRow:
 
     ns: float
     arrival: float
-    kernel: Kernel
+    kernel: ComputeKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Script:
     stops: dict[int, tuple[int, int, int, int, int]] = field(default_factory=dict)
 
 
-def write_out(group: Group, row_of: dict[Kernel, int]) -> Script:
+def write_out(group: OverlapGroup, row_of: dict[ComputeKernel, int]) -> Script:
     """The group's segments unrolled into one script."""
     rows: list[int] = []
     rows_after: list[int] = []

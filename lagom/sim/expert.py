@@ -17,7 +17,7 @@ from lagom.sim.domino import _ends, _waiting
 from lagom.sim.kernels import gemm, stream
 from lagom.sim.layers import Kernels, Split, attention_backward, attention_forward
 from lagom.sim.machine import Machine
-from lagom.sim.program import Collective, CommOp, Group, Segment, SiteShape
+from lagom.sim.operations import Collective, CommOp, OverlapGroup, Segment, SiteShape
 from lagom.sim.shapes import Experts, Shape
 
 
@@ -46,19 +46,19 @@ def expert_sites(shape: Shape, ranks: int, tokens: int) -> tuple[SiteShape, ...]
 
 def expert_groups(
     machine: Machine, shape: Shape, ranks: int, tokens: int, layers: int, backward: bool = True
-) -> tuple[Group, ...]:
+) -> tuple[OverlapGroup, ...]:
     """Forward and backward of one micro-batch; attention is replicated, experts are spread over ``ranks``."""
     forward, back = (
         Collective(i, s.function, s.bytes, s.ranks) for i, s in enumerate(expert_sites(shape, ranks, tokens))
     )
     half = Split(tokens // 2, min(tokens // 2, shape.sequence))
     dense = attention_forward(machine, shape, half) + _shared(machine, shape, half, "")
-    groups = [Group("ep forward", (_layer(dense, _routed(machine, shape, ranks, half, ""), forward, layers),))]
+    groups = [OverlapGroup("ep forward", (_layer(dense, _routed(machine, shape, ranks, half, ""), forward, layers),))]
     if not backward:
         return tuple(groups)
     dense = attention_backward(machine, shape, half) + _twice(machine, shape, half)
     routed = _routed(machine, shape, ranks, half, "_dgrad") + _routed(machine, shape, ranks, half, "_wgrad")
-    return (*groups, Group("ep backward", (_layer(dense, routed, back, layers),)))
+    return (*groups, OverlapGroup("ep backward", (_layer(dense, routed, back, layers),)))
 
 
 def _layer(dense: Kernels, routed: Kernels, call: Collective, layers: int) -> Segment:

@@ -12,7 +12,7 @@ from lagom.records import Function
 from lagom.sim.kernels import gemm, stream
 from lagom.sim.layers import Kernels, Split, attention_backward, attention_forward, mlp_backward, mlp_forward
 from lagom.sim.machine import Machine
-from lagom.sim.program import Collective, CommOp, ComputeOp, Group, Segment, SiteShape
+from lagom.sim.operations import Collective, CommOp, ComputeOp, OverlapGroup, Segment, SiteShape
 from lagom.sim.shapes import Shape
 
 _AG, _RS = Function.ALL_GATHER, Function.REDUCE_SCATTER
@@ -39,14 +39,14 @@ def fsdp_sites(shape: Shape, ranks: int, head: bool) -> tuple[SiteShape, ...]:
 
 def fsdp_groups(
     machine: Machine, shape: Shape, ranks: int, tokens: int, layers: int, head: bool, sequence: int
-) -> tuple[Group, ...]:
+) -> tuple[OverlapGroup, ...]:
     """One micro-batch with optimizer step, as two groups: the queue of collectives is empty between them."""
     sites = fsdp_sites(shape, ranks, head)
     calls = {s.name: Collective(i, s.function, s.bytes, s.ranks) for i, s in enumerate(sites)}
     split = Split(tokens, sequence)
     forward = _forward(machine, shape, split, layers, head, calls)
     backward = _backward(machine, shape, split, layers, head, calls, ranks)
-    return (Group("fsdp forward", forward), Group("fsdp backward", backward))
+    return (OverlapGroup("fsdp forward", forward), OverlapGroup("fsdp backward", backward))
 
 
 def _forward(

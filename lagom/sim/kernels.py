@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from lagom.sim.machine import Machine
-from lagom.sim.program import Kernel
+from lagom.sim.operations import ComputeKernel
 
 #: A memory-bound kernel moves this much with one block; eight blocks of 256 threads fit an SM.
 _STREAM_BLOCK_BYTES = 64 << 10
@@ -13,7 +13,7 @@ _STREAM_BLOCK_BYTES = 64 << 10
 _STREAM_EFFICIENCY = 0.83
 
 
-def gemm(machine: Machine, name: str, m: int, n: int, k: int, batch: int = 1) -> Kernel:
+def gemm(machine: Machine, name: str, m: int, n: int, k: int, batch: int = 1) -> ComputeKernel:
     """``batch`` products of (m, k) by (k, n)."""
     tile_m, tile_n = machine.gemm_tile
     tiles = math.ceil(m / tile_m) * math.ceil(n / tile_n) * batch
@@ -21,7 +21,7 @@ def gemm(machine: Machine, name: str, m: int, n: int, k: int, batch: int = 1) ->
     fetched = tiles * (tile_m + tile_n) * k * 2.0  # what the tiles ask of the L2
     least = batch * 2.0 * (m * k + k * n + m * n)
     missed = max(least, fetched * (1.0 - machine.gemm_reuse) * _resident_miss(machine, m, n, k))
-    return Kernel(
+    return ComputeKernel(
         name=name,
         blocks=tiles,
         block_ns=block_ns,
@@ -40,19 +40,21 @@ def _resident_miss(machine: Machine, m: int, n: int, k: int) -> float:
     return min(1.0, panel / machine.l2_bytes) * 0.5
 
 
-def attention(machine: Machine, name: str, tokens: int, sequence: int, width: int, backward: bool = False) -> Kernel:
+def attention(
+    machine: Machine, name: str, tokens: int, sequence: int, width: int, backward: bool = False
+) -> ComputeKernel:
     """Causal flash attention over ``tokens`` in sequences of ``sequence``; ``width`` = heads x head size.
     The backward pass does 2.5 times the work (five products for two)."""
     flops = 2.0 * tokens * sequence * width * (2.5 if backward else 1.0)
     per_sm = machine.sm_flops_per_ns * machine.attention_efficiency
     blocks = max(1, math.ceil(tokens / 128) * math.ceil(width / 128))
     moved = tokens * width * 2.0 * (8 if backward else 4)
-    return Kernel(
+    return ComputeKernel(
         name, blocks, flops / blocks / per_sm, threads=256, memory_bytes=moved, persistent=machine.persistent_gemm
     )
 
 
-def stream(name: str, bytes_moved: float) -> Kernel:
+def stream(name: str, bytes_moved: float) -> ComputeKernel:
     """An elementwise, norm or copy kernel: ``bytes_moved`` read and written."""
     blocks = max(1, math.ceil(bytes_moved / _STREAM_BLOCK_BYTES))
-    return Kernel(name, blocks, 400.0, per_sm=6, threads=256, memory_bytes=bytes_moved / _STREAM_EFFICIENCY)
+    return ComputeKernel(name, blocks, 400.0, per_sm=6, threads=256, memory_bytes=bytes_moved / _STREAM_EFFICIENCY)

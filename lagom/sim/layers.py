@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from lagom.sim.kernels import attention, gemm, stream
 from lagom.sim.machine import Machine
-from lagom.sim.program import Kernel
+from lagom.sim.operations import ComputeKernel
 from lagom.sim.shapes import Shape
 
-Kernels = tuple[Kernel, ...]
+Kernels = tuple[ComputeKernel, ...]
 
 
 @dataclass(frozen=True, slots=True)

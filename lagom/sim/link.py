@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from lagom.errors import LagomError
 from lagom.records import Algorithm, Function, Protocol
 from lagom.sim.machine import Link, Machine
-from lagom.sim.program import Applied, Collective
+from lagom.sim.operations import Applied, Collective
 
 #: Shares of the wire each protocol can use (LL: 4 B of flag to 4 B of data; LL128: 8 to 120, and [M] H200 TP at
 #: T=32768: 0.95x of a step with LL128).

@@ -13,7 +13,7 @@ _STRAGGLER_EVERY = 100
 _STRAGGLER = 0.3
 
 
-class Times(Protocol):
+class HasTimes(Protocol):
     """Anything with an iteration's times, ns."""
 
     z: float
@@ -22,7 +22,7 @@ class Times(Protocol):
     x_by_site: tuple[float, ...]
 
 
-def noisy(times: Times, rng: np.random.Generator, noise: float) -> Sample:
+def noisy(times: HasTimes, rng: np.random.Generator, noise: float) -> Sample:
     """``noise``: one standard deviation as a share of Z; X, Y and x by site jitter half as much again around it."""
     if noise <= 0.0:
         return Sample(times.z, times.x, times.y, times.x_by_site)

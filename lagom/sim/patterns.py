@@ -5,23 +5,23 @@ from __future__ import annotations
 from lagom.records import Function
 from lagom.sim.kernels import gemm, stream
 from lagom.sim.machine import Machine
-from lagom.sim.program import Collective, CommOp, ComputeOp, Group, Segment, SiteShape
+from lagom.sim.operations import Collective, CommOp, ComputeOp, OverlapGroup, Segment, SiteShape
 
 MIB = 1 << 20
 
 
 def side_by_side_groups(
     machine: Machine, calls: tuple[tuple[Function, int], ...], products: tuple[tuple[int, int, int], ...], ranks: int
-) -> tuple[Group, ...]:
+) -> tuple[OverlapGroup, ...]:
     """Collectives one after another beside matrix products one after another, no dependency between the queues."""
     comm = tuple(CommOp(Collective(i, f, size, ranks)) for i, (f, size) in enumerate(calls))
     compute = tuple(ComputeOp(gemm(machine, f"matmul_{i}", *p)) for i, p in enumerate(products))
-    return (Group("side by side", (Segment(compute, comm),)),)
+    return (OverlapGroup("side by side", (Segment(compute, comm),)),)
 
 
 def chain_groups(
     machine: Machine, calls: tuple[tuple[Function, int], ...], products: tuple[tuple[int, int, int], ...], ranks: int
-) -> tuple[Group, ...]:
+) -> tuple[OverlapGroup, ...]:
     """Like an iteration: collective j is issued after stage j of compute and needed by stage j+2."""
     compute: list[ComputeOp] = []
     comm: list[CommOp] = []
@@ -31,7 +31,7 @@ def chain_groups(
         comm.append(CommOp(Collective(j, function, size, ranks), len(compute) - 1))
         compute.append(ComputeOp(gemm(machine, f"matmul_{j}", *product)))
     compute.append(ComputeOp(stream("end", 1.0 * MIB), len(comm) - 1))
-    return (Group("chain", (Segment(tuple(compute), tuple(comm)),)),)
+    return (OverlapGroup("chain", (Segment(tuple(compute), tuple(comm)),)),)
 
 
 def call_sites(calls: tuple[tuple[Function, int], ...], ranks: int) -> tuple[SiteShape, ...]:

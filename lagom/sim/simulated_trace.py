@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lagom.records import Assignment, CommConfig
-from lagom.sim.program import Span
+from lagom.sim.operations import Span
 from lagom.sim.simulator import Simulator
 from lagom.timeline.kernel_names import NO_FUNCTION
 from lagom.timeline.kernel_table import KernelTable, build

@@ -14,13 +14,13 @@ import numpy as np
 
 from lagom.errors import LagomError
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Knobs, Problem, Protocol, Sample, Site
-from lagom.sim.contention import arrival_ns, contended_ns, contended_transfer_ns, quiet_ns
+from lagom.sim.contention import alone_ns, arrival_ns, contended_ns, contended_transfer_ns
 from lagom.sim.engine import Head, KernelRow, Script, play, play_spans, write_out
 from lagom.sim.expert import ALL_TO_ALL
 from lagom.sim.link import transfer
 from lagom.sim.machine import Machine
 from lagom.sim.noise import noisy
-from lagom.sim.program import Applied, Collective, Group, GroupTimes, Kernel, Span, Workload
+from lagom.sim.operations import Applied, Collective, ComputeKernel, GroupTimes, OverlapGroup, Span, Workload
 
 #: What may be set, and how many channels at most (``None``: what NCCL built).
 KNOB_SETS: dict[str, tuple[Knobs, int | None]] = {
@@ -70,7 +70,7 @@ class Simulator:
         if knobs not in KNOB_SETS:
             raise SimulatorError(f"no knob set named {knobs!r}; use one of {', '.join(KNOB_SETS)}")
         self.workload, self.machine, self.knobs = workload, machine, knobs
-        self.groups: tuple[Group, ...] = workload.build(machine)
+        self.groups: tuple[OverlapGroup, ...] = workload.build(machine)
         self.ceiling = KNOB_SETS[knobs][1] or machine.built_channels
         self._rng = np.random.default_rng(seed)
         reached = ("tuner", "fork") if knobs == "fork" else ("tuner",)
@@ -228,11 +228,11 @@ class Simulator:
 class _GroupSim:
     """One group on one machine: its script, its kernels alone, and heads and results by config, cached."""
 
-    def __init__(self, group: Group, machine: Machine) -> None:
+    def __init__(self, group: OverlapGroup, machine: Machine) -> None:
         self.group, self.machine = group, machine
         kernels = list(dict.fromkeys(op.kernel for s in group.segments for op in s.compute))
-        self._kernels: list[Kernel] = kernels
-        self._rows = [KernelRow(quiet_ns(machine, k) + machine.launch_ns, arrival_ns(machine, k), k) for k in kernels]
+        self._kernels: list[ComputeKernel] = kernels
+        self._rows = [KernelRow(alone_ns(machine, k) + machine.launch_ns, arrival_ns(machine, k), k) for k in kernels]
         self._script: Script = write_out(group, {kernel: n for n, kernel in enumerate(kernels)})
         self._collectives = group.collectives
         self._heads: dict[tuple[Collective, Applied], Head] = {}
@@ -286,7 +286,7 @@ class _GroupSim:
         alone = transfer(self.machine, collective, applied)
         m = self.machine
         stretch = tuple(contended_transfer_ns(m, k, alone) / alone.ns for k in self._kernels)
-        burden = tuple(contended_ns(m, k, alone) / quiet_ns(m, k) for k in self._kernels)
+        burden = tuple(contended_ns(m, k, alone) / alone_ns(m, k) for k in self._kernels)
         warp = 32 if applied.config.algorithm in (None, Algorithm.RING) else 128  # the extra warps NCCL adds
         name = f"ncclDevKernel_{_KERNEL_NAMES.get(collective.function, 'SendRecv')}_RING_LL"
         return Head(alone.ns, stretch, burden, name, applied.channels, applied.threads + warp)

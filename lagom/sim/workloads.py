@@ -12,8 +12,8 @@ from lagom.records import Function
 from lagom.sim.domino import domino_groups, domino_sites
 from lagom.sim.expert import expert_groups, expert_sites
 from lagom.sim.fsdp import fsdp_groups, fsdp_sites
+from lagom.sim.operations import Workload
 from lagom.sim.patterns import MIB, call_sites, chain_groups, side_by_side_groups
-from lagom.sim.program import Workload
 from lagom.sim.shapes import SHAPES
 
 #: Micro-batch sizes of Table 2 (sequences a GPU for FSDP and EP, a TP group for TP) and the TP rows' global batch.

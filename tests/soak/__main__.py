@@ -24,7 +24,7 @@ from typing import Any
 
 from lagom.journal import LOG_NAME
 from lagom.journal.writer import DEFAULT_MAX_BYTES
-from lagom.sim.virtual.job import RankFailed
+from lagom.sim.virtual.virtual_job import RankFailed
 from tests.evidence import circumstances, save
 from tests.soak.faults import Weather
 from tests.soak.forked import warm

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lagom.demo.stage import ENDLESS, Scene
-from lagom.sim.virtual.job import VirtualJob
 from lagom.sim.virtual.rank import main as rank_main
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
+from lagom.sim.virtual.virtual_job import VirtualJob
 from tests.soak.forked import Forked
 from tests.soak.judge import Judge, Verdict
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom.records import STOCK, Function
-from lagom.sim.virtual.agreement import compare, load, pack, unpack
+from lagom.sim.virtual.call_log import compare, load, pack, unpack
 from lagom.sim.virtual.nccl import VirtualNccl
 from lagom.sim.virtual.plan_log import FUNCTION_SHIFT
-from lagom.sim.virtual.selection import Collective
+from lagom.sim.virtual.selection import CollectiveCall
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.versions import nccl_version
 from tests.soak.oracle import Named, Schedule, Shape
@@ -144,7 +144,7 @@ class _One:
         """What NCCL alone does with such a call: no plugin is loaded for it."""
         nccl = VirtualNccl(None, nccl_version(self._spec.version))
         alone = nccl.communicator(1, self._spec.ranks, fabric=self._spec.fabric)
-        (launched,) = alone.run([Collective(Function(shape[0]), shape[1])])
+        (launched,) = alone.run([CollectiveCall(Function(shape[0]), shape[1])])
         return pack(launched.config)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.controller.__main__ import main as controller_main
-from lagom.sim.virtual.control import ControllerProcess
+from lagom.sim.virtual.job_controller import JobController
 from tests.soak.forked import Forked
 from tests.soak.process import open_files, resident_bytes
 
@@ -38,7 +38,7 @@ class Keeper:
 
     def __init__(self, environ: Mapping[str, str], log: Path, dice: random.Random) -> None:
         self._environ, self._log, self._dice = environ, log, dice
-        self._process: ControllerProcess | None = None
+        self._process: JobController | None = None
         self._due: float | None = None  # when the next one starts
         self._stopping_since: float | None = None
         self._pause_then = self._measured = 0.0
@@ -46,7 +46,7 @@ class Keeper:
         self.lives: list[Life] = []
         self.largest = self.files = 0  # bytes resident and open descriptors, the most of any life
         self.counts: Counter[str] = Counter()
-        named = ControllerProcess(environ, log)
+        named = JobController(environ, log)
         self.region, self.key = named.region, named.key
 
     @property
@@ -66,7 +66,7 @@ class Keeper:
     def start(self) -> None:
         """The next life."""
         arguments = ["--seed", str(self._dice.randrange(1 << 30)), "--stable-iterations", "6"]
-        self._process = ControllerProcess(self._environ, self._log, arguments, begin=forked_controller)
+        self._process = JobController(self._environ, self._log, arguments, begin=forked_controller)
         self._process.start()
         assert self._process.process is not None
         self.lives.append(Life(self._process.process.pid, time.monotonic()))

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from lagom.records import Assignment, CommConfig, Function, Site
-from lagom.sim.virtual.agreement import pack
+from lagom.sim.virtual.call_log import pack
 from lagom.sim.virtual.nccl import VirtualNccl
 from lagom.sim.virtual.plan_log import FUNCTION_SHIFT
-from lagom.sim.virtual.selection import Collective
+from lagom.sim.virtual.selection import CollectiveCall
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.layout import ffi
@@ -72,7 +72,7 @@ def stock(call: int) -> int:
     """What NCCL does by itself."""
     alone = VirtualNccl(None, nccl_version("2.30")).communicator(1, RANKS)
     function, size = CALLS[call % 2]
-    return pack(alone.run([Collective(function, size)])[0].config)
+    return pack(alone.run([CollectiveCall(function, size)])[0].config)
 
 
 def left_behind(folder: Path, calls: int = 60) -> Judge:

@@ -9,7 +9,7 @@ from array import array
 from lagom.records import Function
 from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.nccl import VirtualNccl
-from lagom.sim.virtual.selection import Collective, Fabric, cost_table
+from lagom.sim.virtual.selection import CollectiveCall, Fabric, cost_table
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.library import plugin_path
 
@@ -40,7 +40,7 @@ def main() -> None:
         left, channels = one.ask_raw(function, size, table)
         counted = (entry.calls(0xB0B) if entry else 0) - before
         results[name] = {"same": left == table, "channels": channels, "counted": counted}
-    one.run([Collective(Function.ALL_GATHER, 64 << 20)])
+    one.run([CollectiveCall(Function.ALL_GATHER, 64 << 20)])
     one.destroy()
     print(json.dumps({"joined": entry is not None, "results": results}))
 

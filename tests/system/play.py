@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from lagom import journal
 from lagom.journal.reader import Tail
-from lagom.sim.virtual.control import ControllerProcess
-from lagom.sim.virtual.job import RankSummary, VirtualJob
+from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.spec import JobSpec
+from lagom.sim.virtual.virtual_job import RankSummary, VirtualJob
 from tests.system.support import Job
 from tests.waiting import wait_until
 
@@ -68,14 +68,14 @@ def play(
     through ``afterwards``; then it ends in peace, and no two ranks have ever run different configs."""
     played, tail = Played(), Tail(job.folder)
 
-    def enough(controller: ControllerProcess, ranks: VirtualJob) -> bool:
+    def enough(controller: JobController, ranks: VirtualJob) -> bool:
         played.events += tail.unread()
         played.iterations = ranks.iteration
         controller.check()
         assert ranks.running()
         return until(played)
 
-    with ControllerProcess(job.environ, job.folder, options) as controller:
+    with JobController(job.environ, job.folder, options) as controller:
         controller.wait_for_region()
         with VirtualJob(spec, folder, job.environ) as ranks:
             wait_until(lambda: enough(controller, ranks), lambda: str(played.events[-4:]), pause=0.03)

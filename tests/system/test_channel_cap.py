@@ -14,11 +14,11 @@ import pytest
 from lagom import journal
 from lagom.headroom import Headroom
 from lagom.records import Function
-from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.control import ControllerProcess
-from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.selection import Fabric
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
+from lagom.sim.virtual.virtual_job import VirtualJob
 from tests.system.play import play, searches
 from tests.system.support import Job
 from tests.waiting import wait_until
@@ -44,7 +44,7 @@ def channels_used(folder: Path, comm_id: int = COMM_ID) -> set[int]:
 def test_a_rule_that_asks_for_more_does_not_get_it(cap: str, room: bool, job: Job, tmp_path: Path) -> None:
     wanted = Headroom(32, BUILT).environment() if room else {}
     environ = job.with_(**wanted, **{cap: str(CAP)})
-    with ControllerProcess(environ, job.folder, ("--set", "any:any:nc=20")) as controller:
+    with JobController(environ, job.folder, ("--set", "any:any:nc=20")) as controller:
         controller.wait_for_region()
         with VirtualJob(SPEC, tmp_path / "ranks", environ) as ranks:
             log = job.folder / journal.LOG_NAME

@@ -9,8 +9,8 @@ import pytest
 
 from lagom import journal
 from lagom.records import Function
-from lagom.sim.virtual.incidents import Incident
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
+from lagom.sim.virtual.workload_events import WorkloadEvent
 from tests.system.play import ENDS, STOCK_KEPT, Played, play, searches
 from tests.system.support import Job
 
@@ -45,8 +45,8 @@ def test_one_whose_calls_never_repeat_holds_the_other_up_no_longer_than_it_takes
 ) -> None:
     """The busier one makes calls of other sizes between its iterations, never the same twice in a row."""
     gather = int(Function.ALL_GATHER)
-    odd = tuple(Incident(n, every=n, calls=((gather, (90 + 10 * n) << 20),) * n) for n in (2, 3, 5, 7, 11))
-    spec = JobSpec(ranks=2, communicators=(SHARD, TENSOR), iterations=1 << 40, noise=0.005, incidents=odd)
+    odd = tuple(WorkloadEvent(n, every=n, calls=((gather, (90 + 10 * n) << 20),) * n) for n in (2, 3, 5, 7, 11))
+    spec = JobSpec(ranks=2, communicators=(SHARD, TENSOR), iterations=1 << 40, noise=0.005, events=odd)
     played = play(spec, job, tmp_path, "--search-seconds", "3", until=searches())
     (outcome,) = played.of(journal.Outcome)
     assert outcome.communicator == 1

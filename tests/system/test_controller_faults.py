@@ -17,9 +17,9 @@ import pytest
 from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.journal.reader import Tail
-from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.control import ControllerProcess
-from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.job_controller import JobController
+from lagom.sim.virtual.virtual_job import VirtualJob
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, ffi
 from lagom.wire.peek import peek_region
 from tests.system.support import Job
@@ -31,9 +31,9 @@ ENOUGH = 12  # calls, more than an iteration: soon ranks have to wait for whoeve
 
 
 @contextmanager
-def tuning(job: Job, scratch: Path) -> Iterator[tuple[ControllerProcess, VirtualJob, Tail]]:
+def tuning(job: Job, scratch: Path) -> Iterator[tuple[JobController, VirtualJob, Tail]]:
     """A job being tuned by the real controller."""
-    with ControllerProcess(job.environ, job.folder) as controller:
+    with JobController(job.environ, job.folder) as controller:
         controller.wait_for_region()
         with VirtualJob(SCENE.spec(), scratch, job.environ) as ranks:
             yield controller, ranks, Tail(job.folder)

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from lagom.records import CommConfig
-from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.call_log import load, unpack
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
+from lagom.sim.virtual.virtual_job import VirtualJob
 from tests.system.support import Job
 
 COMM_ID = 0xDEAD

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.call_log import load, unpack
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
+from lagom.sim.virtual.virtual_job import VirtualJob
 from tests.system.support import Job
 from tests.system.test_dead_controller import CALLS, CANDIDATE, COMM_ID, publisher, run_on
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lagom.sim.virtual.agreement import load
-from lagom.sim.virtual.job import RankSummary, VirtualJob
+from lagom.sim.virtual.call_log import load
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
+from lagom.sim.virtual.virtual_job import RankSummary, VirtualJob
 from lagom.wire.layout import ffi
 from lagom.wire.region import Region
 from tests.system.support import FULL, Job

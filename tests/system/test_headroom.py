@@ -15,11 +15,11 @@ from lagom import journal
 from lagom.headroom import Headroom
 from lagom.profile_file import load_config, read_profile
 from lagom.records import CommConfig, Function
-from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.control import ControllerProcess
-from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.selection import Fabric
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
+from lagom.sim.virtual.virtual_job import VirtualJob
 from tests.system.play import UNHURRIED
 from tests.system.support import Job
 
@@ -69,7 +69,7 @@ def test_untuned_calls_run_as_without_headroom(version: str, job: Job, tmp_path:
 def test_a_controller_killed_in_the_first_second_leaves_stock(job: Job, tmp_path: Path) -> None:
     stock = ran(job, tmp_path / "stock", SPEC)
     spec = replace(SPEC, iterations=200, pace=False)  # nobody reads on
-    with ControllerProcess(job.with_(**ROOM), job.folder) as controller:
+    with JobController(job.with_(**ROOM), job.folder) as controller:
         controller.wait_for_region()
         with VirtualJob(spec, tmp_path / "killed", job.with_(**ROOM)) as ranks:
             assert ranks.wait_iteration(3)
@@ -88,7 +88,7 @@ def test_nc_is_searched_above_stock_and_the_profile_asks_for_the_same_start(job:
     spec = replace(SPEC, communicators=(CommunicatorSpec(BIG, "big", calls),), iterations=1 << 30, noise=0.003)
     environ = job.with_(**ROOM)
     outcome = None
-    with ControllerProcess(environ, job.folder, (*UNHURRIED, "--stable-iterations", "5")) as controller:
+    with JobController(environ, job.folder, (*UNHURRIED, "--stable-iterations", "5")) as controller:
         controller.wait_for_region()
         with VirtualJob(spec, tmp_path / "ranks", environ) as ranks:
             while outcome is None:  # pytest's own limit ends this

@@ -15,9 +15,9 @@ from lagom.demo.stage import Scene
 from lagom.profile_file import read_profile
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import CommConfig, Function
-from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.incidents import Incident, checkpoint, evaluation
+from lagom.sim.virtual.call_log import load, unpack
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
+from lagom.sim.virtual.workload_events import WorkloadEvent, checkpoint, evaluation
 from tests.system.play import ENDS, STOCK_KEPT, Played, play, searches
 from tests.system.support import Job
 from tests.system.truth import judge
@@ -75,7 +75,7 @@ def test_evaluations_and_checkpoints_are_no_iterations(job: Job, tmp_path: Path)
         evaluation(10, every=47, batches=3, calls=gathers, pause_s=LONG_S),
         checkpoint(150, every=90, pause_s=LONG_S),
     )
-    spec = replace(SCENE.spec(), incidents=incidents, keep_plans=True)
+    spec = replace(SCENE.spec(), events=incidents, keep_plans=True)
     run = tune(spec, job, tmp_path, search_seconds=400)
     assert len(run.of(journal.Program)) == 1, "learnt once"
     outcome = run.of(journal.Outcome)[0]
@@ -98,8 +98,8 @@ def test_evaluations_and_checkpoints_are_no_iterations(job: Job, tmp_path: Path)
 
 def test_pauses_without_calls_prove_nothing(job: Job, tmp_path: Path) -> None:
     """A recompilation, a garbage collection: one iteration a hundred times as long, now in this arm, now in that."""
-    pauses = (Incident(37, every=41, pause_s=0.4), Incident(60, every=23, pause_s=0.1))
-    run = tune(replace(plain(), incidents=pauses), job, tmp_path)
+    pauses = (WorkloadEvent(37, every=41, pause_s=0.4), WorkloadEvent(60, every=23, pause_s=0.1))
+    run = tune(replace(plain(), events=pauses), job, tmp_path)
     assert run.of(journal.Outcome)[0].verdict in STOCK_KEPT, run.of(journal.Outcome)[0].reason
     assert not [move for move in run.of(journal.Move) if move.verdict == "confirmed"]
     assert any(move.stragglers for move in run.of(journal.Move)), "no pause met a window: this test shows nothing"
@@ -107,7 +107,7 @@ def test_pauses_without_calls_prove_nothing(job: Job, tmp_path: Path) -> None:
 
 def test_other_shapes_are_learnt_anew(job: Job, tmp_path: Path) -> None:
     """Sequence lengths that change for good, in mid-search."""
-    spec = replace(SCENE.spec(), incidents=(Incident(700, share=0.5),), skew_us=UNHURRIED_US)
+    spec = replace(SCENE.spec(), events=(WorkloadEvent(700, share=0.5),), skew_us=UNHURRIED_US)
     run = tune(spec, job, tmp_path, search_seconds=15)
     assert [program.sites[0].bytes for program in run.of(journal.Program)] == [
         run.of(journal.Program)[0].sites[0].bytes,
@@ -128,7 +128,7 @@ def test_micro_batches_without_synchronisation_are_one_iteration(job: Job, tmp_p
 
 def test_a_graph_capture_ends_the_trials(job: Job, tmp_path: Path) -> None:
     """From then on NCCL is not called any more: the search ends with the incumbent, and nothing hangs."""
-    spec = replace(SCENE.spec(), incidents=(Incident(CAPTURED_AT, captured=True),), skew_us=UNHURRIED_US)
+    spec = replace(SCENE.spec(), events=(WorkloadEvent(CAPTURED_AT, captured=True),), skew_us=UNHURRIED_US)
     run = tune(spec, job, tmp_path, search_seconds=400)
     assert run.of(journal.Outcome)[0].verdict == "stopped"
     assert "CUDA graph" in run.of(journal.Outcome)[0].reason

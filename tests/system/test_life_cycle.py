@@ -20,10 +20,10 @@ from lagom import journal
 from lagom.journal.reader import Tail
 from lagom.profile_file import read_profile
 from lagom.records import CommConfig
-from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.control import ControllerProcess
-from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
+from lagom.sim.virtual.virtual_job import VirtualJob
 from lagom.wire.peek import peek_region
 from tests.system.support import Job
 from tests.waiting import wait_until
@@ -81,7 +81,7 @@ def test_pinned_rules_hold_on_several_communicators_at_once(job: Job, tmp_path: 
     """Four communicators on a thread each: every one gets its plan, all are in force at the same time."""
     communicators = tuple(CommunicatorSpec(COMM_ID + i, f"pg{i}", fsdp_like_calls(2, (8 + i) << 20)) for i in range(4))
     spec = replace(SPEC, communicators=communicators, threads=True, ranks=2)
-    with ControllerProcess(job.environ, job.folder, pin(3)) as controller:
+    with JobController(job.environ, job.folder, pin(3)) as controller:
         controller.wait_for_region()
         with VirtualJob(spec, tmp_path / "ranks", job.environ) as ranks:
             log = Log(job.folder)
@@ -125,7 +125,7 @@ def test_elastic_restart_with_another_world_size(job: Job, tmp_path: Path) -> No
 def test_a_restart_under_one_name_keeps_region_and_controller(job: Job, tmp_path: Path) -> None:
     """`lagom run -- torchrun`: the controller stays while ranks are killed and fewer come; their communicator is
     another, of another size, in a recycled entry, and gets its plan."""
-    with ControllerProcess(job.environ, job.folder, pin(3)) as controller:
+    with JobController(job.environ, job.folder, pin(3)) as controller:
         controller.wait_for_region()
         log = Log(job.folder)
         for life, ranks_now in enumerate((3, 3, 2)):
@@ -158,7 +158,7 @@ def test_two_jobs_on_one_host_have_nothing_to_do_with_each_other(job: Job, tmp_p
     with contextlib.ExitStack() as stack:
         jobs = []
         for one, channels in ((job, 3), (other, 5)):
-            controller = stack.enter_context(ControllerProcess(one.environ, one.folder, pin(channels)))
+            controller = stack.enter_context(JobController(one.environ, one.folder, pin(channels)))
             controller.wait_for_region()
             ranks = stack.enter_context(VirtualJob(SPEC, tmp_path / str(channels), one.environ))
             jobs.append((ranks, Log(one.folder)))
@@ -173,7 +173,7 @@ def test_two_jobs_on_one_host_have_nothing_to_do_with_each_other(job: Job, tmp_p
 
 def test_two_jobs_under_one_name_by_mistake_disturb_nobody(job: Job, tmp_path: Path) -> None:
     """They share region and controller; their communicators have ids of their own, each is agreed among its ranks."""
-    with ControllerProcess(job.environ, job.folder, pin(3)) as controller:
+    with JobController(job.environ, job.folder, pin(3)) as controller:
         controller.wait_for_region()
         specs = [replace(SPEC, communicators=(CommunicatorSpec(COMM_ID + i, "pg", CALLS),)) for i in range(2)]
         with (
@@ -232,7 +232,7 @@ def test_controllers_of_other_releases_under_a_running_job(job: Job, tmp_path: P
     another version of the package, same protocol, takes over and has its own plan agreed."""
     stranger = installation(tmp_path / "stranger", protocol="77")
     newer = installation(tmp_path / "newer", version="9.9.9")
-    with ControllerProcess(job.environ, job.folder, pin(3)) as controller:
+    with JobController(job.environ, job.folder, pin(3)) as controller:
         controller.wait_for_region()
         with VirtualJob(SPEC, tmp_path / "ranks", job.environ) as ranks:
             log = Log(job.folder)
@@ -264,7 +264,7 @@ import multiprocessing, os, sys, time
 from pathlib import Path
 from lagom.records import Function
 from lagom.sim.virtual.nccl import VirtualNccl
-from lagom.sim.virtual.selection import Collective
+from lagom.sim.virtual.selection import CollectiveCall
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.library import plugin_path
 
@@ -278,13 +278,13 @@ def work(connection):
 if __name__ == "__main__":
     nccl = VirtualNccl(plugin_path(), nccl_version("2.30"))
     one = nccl.communicator(0xF0, 2)
-    one.run([Collective(Function.ALL_GATHER, 1 << 20)] * 3)
+    one.run([CollectiveCall(Function.ALL_GATHER, 1 << 20)] * 3)
     context = multiprocessing.get_context(sys.argv[1])
     mine, theirs = context.Pipe()
     worker = context.Process(target=work, args=(theirs,))
     worker.start()
     print(worker.pid, *mine.recv(), flush=True)
-    one.run([Collective(Function.ALL_GATHER, 1 << 20)] * 3)
+    one.run([CollectiveCall(Function.ALL_GATHER, 1 << 20)] * 3)
     sys.stdin.readline()
     one.destroy()
     sys.stdout.flush()
@@ -330,13 +330,13 @@ PARTED_JOB = """
 import sys, time
 from lagom.records import Function
 from lagom.sim.virtual.nccl import VirtualNccl
-from lagom.sim.virtual.selection import Collective
+from lagom.sim.virtual.selection import CollectiveCall
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.library import plugin_path
 
 nccl = VirtualNccl(plugin_path(), nccl_version("2.30"))
 ranks = [nccl.communicator(0xAA, 2, rank=number) for number in range(2)]
-alike, other = Collective(Function.ALL_GATHER, 1 << 20), Collective(Function.ALL_REDUCE, 1 << 20)
+alike, other = CollectiveCall(Function.ALL_GATHER, 1 << 20), CollectiveCall(Function.ALL_REDUCE, 1 << 20)
 print("ready", flush=True)
 for number in range(100000):
     for rank in range(2):
@@ -348,7 +348,7 @@ for number in range(100000):
 @pytest.mark.parametrize("parts", [True, False])
 def test_the_log_tells_of_ranks_that_have_made_different_calls(parts: bool, job: Job, tmp_path: Path) -> None:
     environ = {**os.environ, **job.environ, "PYTHONPATH": str(ROOT), "LAGOM_CLOCK": "simulated"}
-    with ControllerProcess(job.environ, job.folder) as controller:
+    with JobController(job.environ, job.folder) as controller:
         controller.wait_for_region()
         line = [sys.executable, "-c", PARTED_JOB, "50" if parts else "-1"]
         ranks = subprocess.Popen(line, env=environ, stdout=subprocess.PIPE, text=True)

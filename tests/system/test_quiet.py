@@ -11,10 +11,10 @@ import pytest
 from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.records import CommConfig, Function
-from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.incidents import Incident, evaluation
-from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.call_log import load, unpack
 from lagom.sim.virtual.spec import JobSpec
+from lagom.sim.virtual.virtual_job import VirtualJob
+from lagom.sim.virtual.workload_events import WorkloadEvent, evaluation
 from lagom.wire.layout import ffi
 from lagom.wire.peek import TABLE_BYTES, peek_region
 from tests.system.play import ENDS, UNHURRIED, Played, play, searches
@@ -109,7 +109,7 @@ def test_a_tuned_job_is_in_the_state_of_a_replay(job: Job, tmp_path: Path) -> No
 
 def test_a_machine_that_slows_down_is_tuned_again(job: Job, tmp_path: Path) -> None:
     """What held before is tried first, and the log says what happened."""
-    spec = replace(SCENE.spec(), incidents=(Incident(CHANGES_AT, slower=1.25),), skew_us=UNHURRIED_US)
+    spec = replace(SCENE.spec(), events=(WorkloadEvent(CHANGES_AT, slower=1.25),), skew_us=UNHURRIED_US)
     seen = tune(spec, job, tmp_path, searches(2))
     (drift,) = seen.of(journal.Drift)
     assert "% longer than after the search" in drift.reason
@@ -127,11 +127,11 @@ def test_noise_pauses_and_evaluations_are_no_drift(job: Job, tmp_path: Path) -> 
     gathers = ((int(Function.ALL_GATHER), 416 << 20),) * 5
     incidents = (
         evaluation(1000, every=700, batches=30, calls=gathers, pause_s=300.0),
-        Incident(900, every=310, pause_s=60.0),
-        Incident(2500, slower=1.03),
-        Incident(3500, slower=0.98),
+        WorkloadEvent(900, every=310, pause_s=60.0),
+        WorkloadEvent(2500, slower=1.03),
+        WorkloadEvent(3500, slower=0.98),
     )
-    spec = replace(SCENE.spec(), noise=0.02, incidents=incidents)
+    spec = replace(SCENE.spec(), noise=0.02, events=incidents)
     seen = tune(spec, job, tmp_path, lambda seen: len(seen.of(journal.Outcome)) >= 1 and seen.iterations > 8000)
     assert not seen.of(journal.Drift)
     assert len(seen.of(journal.Outcome)) == 1

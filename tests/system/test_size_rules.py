@@ -13,10 +13,10 @@ import pytest
 from lagom.doctor.nccl_versions import TABLE, capabilities, version_from_code
 from lagom.format import format_version
 from lagom.records import Function
-from lagom.sim.virtual.agreement import load, unpack
-from lagom.sim.virtual.job import RankSummary, VirtualJob, every_word
+from lagom.sim.virtual.call_log import load, unpack
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
 from lagom.sim.virtual.versions import VERSIONS
+from lagom.sim.virtual.virtual_job import RankSummary, VirtualJob, every_word
 from tests.system.support import Job
 
 COMM_ID = 0x51CE

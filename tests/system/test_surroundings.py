@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
-from lagom.sim.virtual.job import RankSummary, VirtualJob
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
+from lagom.sim.virtual.virtual_job import RankSummary, VirtualJob
 from lagom.wire.job_key import key_and_region
 from lagom.wire.peek import peek_region
 from tests.system.storm import CELLS, Control, Weather

@@ -11,8 +11,8 @@ import pytest
 from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.records import Function
-from lagom.sim.virtual.incidents import Incident, checkpoint, evaluation
 from lagom.sim.virtual.spec import JobSpec
+from lagom.sim.virtual.workload_events import WorkloadEvent, checkpoint, evaluation
 from tests.system.play import Played, play, searches
 from tests.system.support import FULL, Job
 from tests.system.truth import judge
@@ -39,16 +39,16 @@ def restless_job(dice: random.Random, timeline: str) -> JobSpec:
     kinds = [
         lambda at, every: evaluation(at, every=every, batches=2, calls=((GATHER, size),) * 5, pause_s=20.0),
         lambda at, every: checkpoint(at, every=every, pause_s=dice.choice([0.01, 20.0])),
-        lambda at, every: Incident(at, every=every, pause_s=0.5),
-        lambda at, every: Incident(at, every=every, calls=((REDUCE, 2 << 20),)),
-        lambda at, every: Incident(at, every=every, calls=((GATHER, size),)),
-        lambda at, every: Incident(at, every=every, calls=((REDUCE, 512),) * 3),
+        lambda at, every: WorkloadEvent(at, every=every, pause_s=0.5),
+        lambda at, every: WorkloadEvent(at, every=every, calls=((REDUCE, 2 << 20),)),
+        lambda at, every: WorkloadEvent(at, every=every, calls=((GATHER, size),)),
+        lambda at, every: WorkloadEvent(at, every=every, calls=((REDUCE, 512),) * 3),
     ]
     incidents = [dice.choice(kinds)(dice.randrange(5, 300), dice.choice([29, 47, 90, 153])) for _ in range(3)]
     return replace(
         scene.spec(),
         timeline=timeline,
-        incidents=tuple(incidents),
+        events=tuple(incidents),
         logging_every=dice.choice([0, 7, 10]),
         run_ahead=dice.choice([1, 2, 3]),
         seed=dice.randrange(1000),
@@ -79,7 +79,7 @@ def test_every_sample_is_what_its_config_costs(seed: int, timeline: str, job: Jo
 def test_every_block_of_calls_is_what_its_config_costs(seed: int, job: Job, tmp_path: Path) -> None:
     """Only the host's calls are seen, and each rank is late with them by up to 6 % of an iteration: over a block that
     is 1 % at most. Of a job that pauses the host's clock tells less: its run-ahead fills up again behind each pause."""
-    spec = replace(restless_job(random.Random(seed), "none"), late=0.06, incidents=(), logging_every=0)
+    spec = replace(restless_job(random.Random(seed), "none"), late=0.06, events=(), logging_every=0)
     played = play(spec, job, tmp_path, until=measured)
     judged, wrong = judge(played, spec, tmp_path, tolerance=BLOCK_TOLERANCE)
     assert wrong == []

@@ -14,7 +14,7 @@ from pathlib import Path
 from lagom import journal
 from lagom.cli.pin import write_pins
 from lagom.records import CommConfig, Function
-from lagom.sim.virtual.agreement import compare_folder, load, unpack
+from lagom.sim.virtual.call_log import compare_folder, load, unpack
 from tests.waiting import wait_until
 
 COMM_ID = 0x1A60D
@@ -23,7 +23,7 @@ JOB = """
 import os, sys, time
 from pathlib import Path
 from lagom.demo import Scene
-from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.virtual_job import VirtualJob
 folder = Path(sys.argv[1])
 environ = {name: value for name, value in os.environ.items() if name.startswith(("LAGOM_", "NCCL_P2P_"))}
 with VirtualJob(Scene(ranks=2, layers=2).spec(), folder, environ) as job:

@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lagom import journal
 from lagom.demo.stage import Scene
-from lagom.sim.virtual.control import ControllerProcess
-from lagom.sim.virtual.job import VirtualJob
+from lagom.sim.virtual.job_controller import JobController
+from lagom.sim.virtual.virtual_job import VirtualJob
 from lagom.watch import GroupSnapshot, JobSnapshot, Phase, Watcher
 from tests.system.support import Job
 from tests.waiting import wait_until
@@ -46,7 +46,7 @@ def seen_when(watcher: Watcher, enough: Callable[[GroupSnapshot], bool]) -> JobS
 def test_a_job_is_found_told_and_left_alone(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAGOM_SHM_DIR", job.environ["LAGOM_SHM_DIR"])
     assert watch("--once").returncode == 1
-    with ControllerProcess(job.environ, job.folder, ()) as controller:
+    with JobController(job.environ, job.folder, ()) as controller:
         controller.wait_for_region()
         spec = replace(SCENE.spec(), skew_us=UNHURRIED_US)
         with VirtualJob(spec, tmp_path / "scratch", job.environ) as ranks:

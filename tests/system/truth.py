@@ -13,9 +13,9 @@ from pathlib import Path
 from lagom import journal
 from lagom.controller.measure import busy_ns
 from lagom.journal.schema import SampleRecord
-from lagom.sim.virtual.agreement import load, unpack
+from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.iteration_timing import IterationTimes, timing_of
 from lagom.sim.virtual.spec import JobSpec
-from lagom.sim.virtual.timing import IterationTimes, timing_of
 from lagom.wire.layout import SPAN_COLLECTIVE, SPAN_COMPUTE
 from tests.soak.oracle import Schedule, Shape
 from tests.system.play import Played
@@ -24,7 +24,7 @@ from tests.system.play import Played
 def judge(played: Played, spec: JobSpec, folder: Path, *, tolerance: float) -> tuple[int, list[str]]:
     """How many samples could be judged, and a sentence for each whose Z, X or Y is off by more than ``tolerance``, as a
     share. Pauses without calls make an iteration longer: where the spec has such, Z may be too long."""
-    pauses = any(not incident.calls for incident in spec.incidents)
+    pauses = any(not incident.calls for incident in spec.events)
     book = _Book(spec, folder)
     judged, wrong = 0, []
     for move, arm, sample, times in book.samples(played):

@@ -24,9 +24,9 @@ from typing import Any
 import pytest
 
 from lagom.controller.__main__ import main as controller_main
-from lagom.sim.virtual import control, job
-from lagom.sim.virtual.job import Process, spawned
+from lagom.sim.virtual import job_controller, virtual_job
 from lagom.sim.virtual.rank import main as rank_main
+from lagom.sim.virtual.virtual_job import Process, spawned
 from lagom.wire.library import controller_environment
 from tests.soak.forked import Forked, warm
 
@@ -75,7 +75,7 @@ class Server:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # What /proc says of its children too. Numpy's threads would be started before the forks and stay behind.
-        environ = {**job.neutral_environment(), "OPENBLAS_NUM_THREADS": "1"}
+        environ = {**virtual_job.neutral_environment(), "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, "-m", __name__, str(theirs.fileno())]
         self._process = subprocess.Popen(command, cwd=ROOT, env=environ, pass_fds=[theirs.fileno()])
         theirs.close()
@@ -91,7 +91,7 @@ class Server:
         self._process.wait()
 
     def rank(self, arguments: Sequence[str], environ: Mapping[str, str], said: Path, fd: int) -> Process:
-        """Instead of :func:`lagom.sim.virtual.job.spawned`."""
+        """Instead of :func:`lagom.sim.virtual.virtual_job.spawned`."""
         if at_start(environ) != at_start(os.environ):
             return spawned(arguments, environ, said, fd)
         said.write_bytes(b"")
@@ -99,7 +99,7 @@ class Server:
         return Child(self, self.ask(start, [fd]))
 
     def controller(self, arguments: Sequence[str], environ: Mapping[str, str], said: Path) -> Child:
-        """Instead of the one that :class:`~lagom.sim.virtual.control.ControllerProcess` spawns."""
+        """Instead of the one that :class:`~lagom.sim.virtual.job_controller.JobController` spawns."""
         launcher = [str(self._process.pid) if one == str(os.getpid()) else one for one in arguments]
         environ = controller_environment(environ)
         start = {"start": "controller", "arguments": launcher, "environ": environ, "said": str(said)}
@@ -110,8 +110,8 @@ class Server:
 def forked_from(server: Server) -> Iterator[None]:
     """Inside, jobs of virtual ranks and their controllers begin this way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "spawned", server.rank)
-        patch.setattr(control, "_spawned", server.controller)
+        patch.setattr(virtual_job, "spawned", server.rank)
+        patch.setattr(job_controller, "_spawned", server.controller)
         yield
 
 

@@ -24,7 +24,7 @@ from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.sim.virtual import selection
 from lagom.sim.virtual.abi import ALGORITHMS, IGNORE, PROTOCOLS, SUCCESS, ffi
 from lagom.sim.virtual.profiler import ProfilerPlugin, VirtualProfiler
-from lagom.sim.virtual.selection import Collective, Fabric, Launched
+from lagom.sim.virtual.selection import CollectiveCall, Fabric, Launched
 from lagom.sim.virtual.versions import NcclVersion
 
 CONTEXT_OFFSET = 4096  # where tunerContext lies in our stand-in for struct ncclComm
@@ -132,7 +132,7 @@ class VirtualCommunicator:
         if result != SUCCESS:
             raise PluginFailed(f"tuner init returned {result}; NCCL fails the creation of the communicator on this.")
 
-    def run(self, group: Sequence[Collective]) -> list[Launched]:
+    def run(self, group: Sequence[CollectiveCall]) -> list[Launched]:
         """One group of collectives, already aggregated: every getCollInfo first, then every getChunkSize."""
         if self.profiler is not None:
             self.profiler.called(group)
@@ -177,7 +177,7 @@ class VirtualCommunicator:
             self._table[entry] = 0.0
         return int(result)
 
-    def _chunk_of(self, collective: Collective, pick: Pick, share: int) -> int:
+    def _chunk_of(self, collective: CollectiveCall, pick: Pick, share: int) -> int:
         """One getChunkSize for a channel's ``share`` of a collective; what ``*chunkSize`` holds afterwards."""
         self._chunk[0] = pick.largest
         if self._asks_chunks:
@@ -188,7 +188,7 @@ class VirtualCommunicator:
                 raise PluginFailed(f"getChunkSize returned {result}; NCCL fails the user's collective on this.")
         return int(self._chunk[0])
 
-    def _ask(self, collective: Collective) -> Pick:
+    def _ask(self, collective: CollectiveCall) -> Pick:
         """getCollInfo, and NCCL's choice after it."""
         offer = self._offer(collective.function, collective.bytes)
         left, asked = self.ask_raw(int(collective.function), collective.bytes, offer, collective.registered)
@@ -205,7 +205,7 @@ class VirtualCommunicator:
             self._offers[key] = array("f", costs).tobytes()
         return self._offers[key]
 
-    def _choose(self, collective: Collective, offer: bytes, left: bytes, asked: int) -> Pick:
+    def _choose(self, collective: CollectiveCall, offer: bytes, left: bytes, asked: int) -> Pick:
         entry = self.nccl.version.pick(_floats(offer), _floats(left))
         if entry is None:
             raise PluginFailed("no algorithm is available after the tuner's call; NCCL would fail the collective.")
@@ -224,7 +224,7 @@ class VirtualCommunicator:
         parts = selection.channel_parts(collective.bytes, channels)
         return Pick(algorithm, protocol, channels, threads, left == offer and asked == 0, largest, parts)
 
-    def _finish(self, collective: Collective, pick: Pick) -> Launched:
+    def _finish(self, collective: CollectiveCall, pick: Pick) -> Launched:
         """Scheduling: the chunk of each part. All parts must agree, or NCCL would cut one collective in two ways."""
         asked = {self._chunk_of(collective, pick, part) for part in pick.parts}
         chunk = selection.final_chunk(min(asked), pick.largest, pick.protocol)

@@ -12,7 +12,7 @@ from array import array
 from pathlib import Path
 
 from lagom.sim.virtual.entry import ProcessEntry
-from lagom.sim.virtual.selection import Collective
+from lagom.sim.virtual.selection import CollectiveCall
 
 FUNCTION_SHIFT = 56
 
@@ -25,7 +25,7 @@ class PlanLog:
         self._active: dict[int, int] = {}
         self._shapes: dict[int, array[int]] = {}
 
-    def called(self, comm_id: int, collective: Collective) -> None:
+    def called(self, comm_id: int, collective: CollectiveCall) -> None:
         """The next call of a communicator."""
         word = int(collective.function) << FUNCTION_SHIFT | collective.bytes
         self._shapes.setdefault(comm_id, array("Q")).append(word)

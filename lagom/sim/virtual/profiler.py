@@ -24,7 +24,7 @@ from lagom.sim.virtual.abi import (
     STATE_KERNEL_CHANNEL_STOP,
     ffi,
 )
-from lagom.sim.virtual.selection import Collective, Launched, block_threads
+from lagom.sim.virtual.selection import CollectiveCall, Launched, block_threads
 
 DATATYPE_BYTES = 2
 BACKLOG = 4096  # handles whose kernels have not finished; more than that are forgotten, as NCCL's 64-deep rings do
@@ -64,7 +64,7 @@ class VirtualProfiler:
         arguments = (comm_id, mask, label) if self._modern else (mask, label, comm_id)
         self.alive: bool = self._functions.init(where, *arguments, nodes, ranks, rank, plugin.logger) == 0
 
-    def called(self, group: Sequence[Collective]) -> None:
+    def called(self, group: Sequence[CollectiveCall]) -> None:
         """The user makes the calls of ``group``: before getCollInfo. What the mask says now holds for them."""
         self._mask = self._plugin.mask[0] if self.alive else 0
         self._api = (ffi.NULL, ffi.NULL)
@@ -82,7 +82,7 @@ class VirtualProfiler:
         self._stop(self._api[1])
         self._stop(self._api[0])
 
-    def _group_api(self, first: Collective) -> tuple[Any, Any]:
+    def _group_api(self, first: CollectiveCall) -> tuple[Any, Any]:
         """Group and collective API events, open until the launch is done: (group handle, API handle)."""
         group_handle = api_handle = ffi.NULL
         if self._mask & EVENT_GROUP_API:

@@ -21,22 +21,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lagom.records import CommConfig, Function
-from lagom.sim.virtual.agreement import CallLog
+from lagom.sim.virtual.call_log import CallLog
 from lagom.sim.virtual.entry import ProcessEntry
-from lagom.sim.virtual.gallery import CALLS_BETWEEN_WAITS, Aside, Gallery
 from lagom.sim.virtual.host import HostAndGpu
-from lagom.sim.virtual.incidents import Incident, Script
+from lagom.sim.virtual.iteration_timing import Timing, length_alone, timing_of
 from lagom.sim.virtual.nccl import VirtualCommunicator, VirtualNccl
 from lagom.sim.virtual.plan_log import PlanLog
 from lagom.sim.virtual.rendezvous import Rendezvous
-from lagom.sim.virtual.selection import MAX_CHANNELS, Collective
+from lagom.sim.virtual.selection import MAX_CHANNELS, CollectiveCall
 from lagom.sim.virtual.spec import JobSpec
-from lagom.sim.virtual.timing import Timing, length_alone, timing_of
+from lagom.sim.virtual.trace_writer import CALLS_BETWEEN_WAITS, ExtraCall, TraceWriter
 from lagom.sim.virtual.versions import nccl_version
+from lagom.sim.virtual.workload_events import EventScript, WorkloadEvent
 from lagom.wire.library import plugin_path
 
 REPLAY_SECONDS = 0.002  # of real time: without calls nothing else would slow this rank down
-LOGGING_CALL = Collective(Function.ALL_REDUCE, 8)  # transparent: a loss being logged
+LOGGING_CALL = CollectiveCall(Function.ALL_REDUCE, 8)  # transparent: a loss being logged
 
 
 class Rank:
@@ -55,7 +55,7 @@ class Rank:
         known = (one.comm_id for one in spec.communicators)
         self.plans = PlanLog(folder, rank, self.entry) if spec.keep_plans else None
         self.slots = sum(self.entry is not None and self.entry.slot_of(comm_id) is not None for comm_id in known)
-        self.script = Script(spec.incidents)
+        self.script = EventScript(spec.events)
         self._number = 0
         self._parent = os.getppid()
         self._common = random.Random(spec.seed)  # noise that every rank shares
@@ -66,7 +66,7 @@ class Rank:
             [i for i, operation in enumerate(self.timing.operations) if operation.communicator == index]
             for index in range(len(self.communicators))
         ]
-        self.gallery = Gallery(spec, rank, self.entry, self.communicators, self._mine)
+        self.trace = TraceWriter(spec, rank, self.entry, self.communicators, self._mine)
 
     def _create(self, index: int) -> VirtualCommunicator:
         one = self.spec.communicators[index]
@@ -81,13 +81,13 @@ class Rank:
         while number < self._end():
             if not self.meeting.wait_for(number - self.spec.run_ahead, self.parent_alive):
                 return
-            self.gallery.wait_for_reader(self.parent_alive)
+            self.trace.wait_for_reader(self.parent_alive)
             self._number = number
             self._iteration(number)
             self._save()
             number += 1
             self.meeting.arrive(self.rank, number)
-        self.gallery.show(self.host.finished(all_of_them=True))
+        self.trace.write(self.host.finished(all_of_them=True))
 
     def _end(self) -> int:
         """The iteration to end before, as it is known by now."""
@@ -106,9 +106,9 @@ class Rank:
     # -- one iteration
 
     def _iteration(self, number: int) -> None:
-        asides = [aside for incident in self.script.before(number) for aside in self._interrupt(incident)]
+        extra_calls = [extra for event in self.script.before(number) for extra in self._interrupt(event)]
         if self.spec.logging_every and number % self.spec.logging_every == self.spec.logging_every - 1:
-            asides.append(self._aside(0, LOGGING_CALL))
+            extra_calls.append(self._make_extra_call(0, LOGGING_CALL))
         self.host.begin(self._own.random() * self.spec.late if self.spec.late else 0.0)
         first_calls = [self._counted(c.comm_id) for c in self.communicators]
         if self.script.is_replayed(number):
@@ -118,37 +118,37 @@ class Rank:
         times = self.timing.of(configs)
         scale = self.script.slower * (1.0 + self._common.gauss(0.0, self.spec.noise))
         self.host.end(times.z * scale)
-        self.gallery.expect(number, times, scale, first_calls, asides, self.script.share)
+        self.trace.enqueue(number, times, scale, first_calls, extra_calls, self.script.share)
         self.lengths.append(int(times.z * scale))
-        self.gallery.show(self.host.finished())
+        self.trace.write(self.host.finished())
 
     def _replay_graph(self) -> None:
         """The GPU runs what was captured: NCCL is not called, no call has a number."""
         length = self.lengths[-1]
         self.host.end(length)
         self.lengths.append(length)
-        self.gallery.show(self.host.finished())
+        self.trace.write(self.host.finished())
         self._show_time(self.host.now)
         time.sleep(REPLAY_SECONDS)
 
-    def _interrupt(self, incident: Incident) -> list[Aside]:
+    def _interrupt(self, event: WorkloadEvent) -> list[ExtraCall]:
         """Calls that are no part of the iteration, spread over the pause that goes with them."""
-        calls, asides = incident.collectives, []
+        calls, extra_calls = event.collectives, []
         for one in calls:
-            self.host.pause(incident.pause_s * 1e9 / (len(calls) + 1))
+            self.host.pause(event.pause_s * 1e9 / (len(calls) + 1))
             self._show_time(self.host.now)
-            asides.append(self._aside(incident.communicator, one))
-            self.host.pause(asides[-1].end - asides[-1].start)
-        self.host.pause(incident.pause_s * 1e9 / (len(calls) + 1))
-        return asides
+            extra_calls.append(self._make_extra_call(event.communicator, one))
+            self.host.pause(extra_calls[-1].end - extra_calls[-1].start)
+        self.host.pause(event.pause_s * 1e9 / (len(calls) + 1))
+        return extra_calls
 
-    def _aside(self, communicator: int, collective: Collective) -> Aside:
+    def _make_extra_call(self, communicator: int, collective: CollectiveCall) -> ExtraCall:
         """One such call; it runs when the GPU has nothing else to do."""
         call = self._counted(self.communicators[communicator].comm_id)
         config = self._run(communicator, [collective])[0]
         length = length_alone(collective, config, self.spec.ranks, self.spec.fabric)
         start = self.host.idle_from
-        return Aside(communicator, call, collective, config, start, start + int(length))
+        return ExtraCall(communicator, call, collective, config, start, start + int(length))
 
     def _counted(self, comm_id: int) -> int:
         return self.entry.calls(comm_id) if self.entry else self.log.count(comm_id)
@@ -168,7 +168,7 @@ class Rank:
         operations, at, waited_at = self.timing.operations, 0, 0
         while at < len(indices):
             if at - waited_at + self.spec.groups > CALLS_BETWEEN_WAITS:
-                self.gallery.wait_for_reader(self.parent_alive)
+                self.trace.wait_for_reader(self.parent_alive)
                 waited_at = at
             communicator = operations[indices[at]].communicator
             end = at + 1
@@ -184,7 +184,7 @@ class Rank:
                 configs[index] = config
             at = end
 
-    def _run(self, communicator: int, group: list[Collective]) -> list[CommConfig]:
+    def _run(self, communicator: int, group: list[CollectiveCall]) -> list[CommConfig]:
         one = self.communicators[communicator]
         launched = one.run(group)
         self.calls += len(launched)

@@ -22,7 +22,7 @@ CHUNK_STEPS = 4  # RING/SIMPLE AllReduce, AllGather and ReduceScatter chunks spa
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class CollectiveCall:
     """One call of the user: function and size as getCollInfo is told it (AllGather: bytes of the gathered buffer)."""
 
     function: Function
@@ -34,7 +34,7 @@ class Collective:
 class Launched:
     """One collective as NCCL ran it: the effective config, and whether the tuner left table, NC and chunk alone."""
 
-    collective: Collective
+    collective: CollectiveCall
     config: CommConfig
     untouched: bool
 

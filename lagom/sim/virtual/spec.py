@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lagom.records import Function
-from lagom.sim.virtual.incidents import Incident
 from lagom.sim.virtual.selection import Fabric
+from lagom.sim.virtual.workload_events import WorkloadEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class JobSpec:
     logging_every: int = 0  # a small AllReduce every so many iterations, as a trainer's loss logging makes
     pace: bool = True  # wait (real time) while the controller has not read the rings
     skew_us: float = 0.0  # random real delay of a rank within an iteration
-    incidents: tuple[Incident, ...] = ()  # what interrupts the iterations
+    events: tuple[WorkloadEvent, ...] = ()  # what interrupts the iterations
     keep_plans: bool = False  # every rank keeps which plan was in force from which call on, and what it said
 
     def save(self, path: Path) -> None:
@@ -67,12 +67,12 @@ class JobSpec:
             CommunicatorSpec(c["comm_id"], c["name"], tuple((int(f), int(b)) for f, b in c["calls"]))
             for c in fields["communicators"]
         )
-        fields["incidents"] = tuple(_incident(one) for one in fields.get("incidents", ()))
+        fields["events"] = tuple(_event(one) for one in fields.get("events", ()))
         return cls(**fields)
 
 
-def _incident(fields: dict[str, Any]) -> Incident:
-    return Incident(**{**fields, "calls": tuple((int(f), int(b)) for f, b in fields["calls"])})
+def _event(fields: dict[str, Any]) -> WorkloadEvent:
+    return WorkloadEvent(**{**fields, "calls": tuple((int(f), int(b)) for f, b in fields["calls"])})
 
 
 def fsdp_like_calls(layers: int, size: int) -> tuple[tuple[int, int], ...]:

@@ -12,7 +12,7 @@ import pytest
 
 from lagom.records import Function
 from lagom.sim.virtual.nccl import VirtualNccl
-from lagom.sim.virtual.selection import Collective
+from lagom.sim.virtual.selection import CollectiveCall
 from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.layout import CALL_RECORD
 from lagom.wire.library import plugin_path
@@ -40,7 +40,7 @@ def play(rank: int, stop: Path, job: str) -> None:
     communicator = VirtualNccl(plugin_path(), nccl_version("2.30")).communicator(COMM_ID, WORLD, rank=rank)
     while not stop.exists():
         for function, size in JOBS[job]:
-            communicator.run([Collective(function, size)])
+            communicator.run([CollectiveCall(function, size)])
             sys.stdin.readline()  # in step with the other rank, as a GPU's queue would keep them
             print("called", flush=True)
     communicator.destroy()

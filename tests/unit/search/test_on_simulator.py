@@ -9,7 +9,7 @@ from lagom.records import Assignment
 from lagom.search import Policy, TuningSession, make_strategy
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.oracle import oracle
-from lagom.sim.world import World
+from lagom.sim.simulated_job import SimulatedJob
 
 CASES = {
     "fsdp, host path": ("fsdp", "llama3_8b", machine.H200_HOST),
@@ -26,7 +26,7 @@ def simulator(request: pytest.FixtureRequest) -> Simulator:
 def tuned(simulator: Simulator, strategy: str, seed: int, noise: float) -> TuningSession:
     problem = simulator.problem()
     session = TuningSession(make_strategy(strategy, problem, seed), problem, Policy(), seed)
-    return World(simulator, seed, noise=noise, drift=0.05).drive(session)
+    return SimulatedJob(simulator, seed, noise=noise, drift=0.05).drive(session)
 
 
 def test_lagom_comes_near_the_oracle_with_little_regret(simulator: Simulator) -> None:

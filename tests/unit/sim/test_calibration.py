@@ -7,10 +7,10 @@ import pytest
 
 from lagom.records import Assignment, CommConfig, Function, Protocol
 from lagom.sim import Simulator, machine, workloads
-from lagom.sim.contention import contended_ns, contended_transfer_ns, quiet_ns
+from lagom.sim.contention import alone_ns, contended_ns, contended_transfer_ns
 from lagom.sim.kernels import attention, gemm, stream
 from lagom.sim.link import Transfer, transfer
-from lagom.sim.program import Applied, Collective
+from lagom.sim.operations import Applied, Collective
 
 KIB, MIB, MS, US = 1 << 10, 1 << 20, 1e6, 1e3
 GATHER = Collective(0, Function.ALL_GATHER, 416 * MIB, 8)  # a Llama-3-8B layer
@@ -91,17 +91,17 @@ def test_a_gemm_takes_1_39_times_as_long_under_24_channels() -> None:
     """Trace at T=4096: 1.39-1.40 times, for the same persistent GEMM at the same place in the step."""
     host = machine.H200_NVLINK
     kernel = gemm(host, "gate", 4096, 14336, 4096)
-    slower = contended_ns(host, kernel, all_gather(host, 24)) / quiet_ns(host, kernel)
+    slower = contended_ns(host, kernel, all_gather(host, 24)) / alone_ns(host, kernel)
     assert slower == pytest.approx(1.395, abs=0.02)
 
 
 def test_kernels_alone_take_what_the_trace_shows() -> None:
     """Trace at T=4096, shortest of each: GEMM 614 us (5 % more when sustained), attention 252 and 700, copy 217."""
     host = machine.H200_NVLINK
-    assert quiet_ns(host, gemm(host, "gate", 4096, 14336, 4096)) / US == pytest.approx(614, rel=0.15)
-    assert quiet_ns(host, attention(host, "fwd", 4096, 4096, 4096)) / US == pytest.approx(252, rel=0.10)
-    assert quiet_ns(host, attention(host, "bwd", 4096, 4096, 4096, backward=True)) / US == pytest.approx(700, rel=0.10)
-    assert quiet_ns(host, stream("copy", 2.0 * 416 * MIB)) / US == pytest.approx(217, rel=0.05)
+    assert alone_ns(host, gemm(host, "gate", 4096, 14336, 4096)) / US == pytest.approx(614, rel=0.15)
+    assert alone_ns(host, attention(host, "fwd", 4096, 4096, 4096)) / US == pytest.approx(252, rel=0.10)
+    assert alone_ns(host, attention(host, "bwd", 4096, 4096, 4096, backward=True)) / US == pytest.approx(700, rel=0.10)
+    assert alone_ns(host, stream("copy", 2.0 * 416 * MIB)) / US == pytest.approx(217, rel=0.05)
 
 
 def test_a_copy_and_an_all_gather_share_the_memory_mildly() -> None:

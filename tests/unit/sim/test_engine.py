@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from lagom.records import Function
 from lagom.sim.engine import Head, KernelRow, play, play_spans, write_out
-from lagom.sim.program import Collective, CommOp, ComputeOp, Group, GroupTimes, Kernel, Segment
+from lagom.sim.operations import Collective, CommOp, ComputeKernel, ComputeOp, GroupTimes, OverlapGroup, Segment
 
 CALL = Collective(0, Function.ALL_GATHER, 1 << 20, 8)
 OTHER = Collective(1, Function.REDUCE_SCATTER, 1 << 20, 8)
 
 
-def kernel(name: str = "k") -> Kernel:
-    return Kernel(name, 100, 1.0)
+def kernel(name: str = "k") -> ComputeKernel:
+    return ComputeKernel(name, 100, 1.0)
 
 
 def simulate(
@@ -31,7 +31,7 @@ def simulate(
     stretch: float = 1.5,
     skip: bool = False,
 ) -> GroupTimes:
-    group = Group("test", segments)
+    group = OverlapGroup("test", segments)
     kernels = list(dict.fromkeys(op.kernel for s in segments for op in s.compute))
     script = write_out(group, {k: n for n, k in enumerate(kernels)})
     rows = [KernelRow((lengths or {}).get(k.name, 10.0), arrival, k) for k in kernels]
@@ -145,7 +145,7 @@ def test_skipping_changes_nothing_whatever_the_schedule(
 
 
 def test_spans_tell_the_same_times() -> None:
-    group = Group("test", layered(5))
+    group = OverlapGroup("test", layered(5))
     kernels = list(dict.fromkeys(op.kernel for s in group.segments for op in s.compute))
     script = write_out(group, {k: n for n, k in enumerate(kernels)})
     rows = [KernelRow(10.0, 0.0, k) for k in kernels]

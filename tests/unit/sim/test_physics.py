@@ -10,10 +10,10 @@ import pytest
 from lagom.errors import LagomError
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.sim import machine
-from lagom.sim.contention import _slots_lost, arrival_ns, contended_ns, contended_transfer_ns, quiet_ns
+from lagom.sim.contention import _slots_lost, alone_ns, arrival_ns, contended_ns, contended_transfer_ns
 from lagom.sim.kernels import attention, gemm, stream
 from lagom.sim.link import transfer
-from lagom.sim.program import Applied, Collective, Kernel
+from lagom.sim.operations import Applied, Collective, ComputeKernel
 
 MIB = 1 << 20
 PRESETS = list(machine.PRESETS.values())
@@ -105,7 +105,7 @@ def test_company_never_speeds_anything_up(host: machine.Machine, make: object) -
     for channels in (1, 2, 8, 24):
         for chunk in (32 << 10, 2 * MIB):
             beside = transfer(host, GATHER, applied(channels, chunk))
-            assert contended_ns(host, kernel, beside) >= quiet_ns(host, kernel) * (1 - 1e-9)
+            assert contended_ns(host, kernel, beside) >= alone_ns(host, kernel) * (1 - 1e-9)
             assert contended_transfer_ns(host, kernel, beside) >= beside.ns * (1 - 1e-9)
 
 
@@ -120,7 +120,7 @@ def test_a_gemm_loses_one_sm_to_each_channel(channels: int) -> None:
 def test_a_held_l2_is_paid_in_traffic() -> None:
     """Two kernels bound by memory that differ only in reuse: what the second takes longer is what it fetches again."""
     host = machine.A40_NVLINK
-    plain = Kernel("plain", blocks=1, block_ns=1.0, memory_bytes=1e9)
+    plain = ComputeKernel("plain", blocks=1, block_ns=1.0, memory_bytes=1e9)
     reusing = replace(plain, reuse=0.8)
     for chunk in (64 << 10, 256 << 10, 2 * MIB):
         beside = transfer(host, GATHER, applied(2, chunk))
@@ -129,7 +129,7 @@ def test_a_held_l2_is_paid_in_traffic() -> None:
         longer = contended_ns(host, reusing, beside) / contended_ns(host, plain, beside)
         assert longer == pytest.approx(1 + 0.8 * held * by_rate, rel=1e-6)
         assert longer > 1.005
-    assert quiet_ns(host, reusing) == quiet_ns(host, plain)
+    assert alone_ns(host, reusing) == alone_ns(host, plain)
 
 
 def test_a_persistent_gemm_steps_when_the_first_channel_comes() -> None:
@@ -137,8 +137,8 @@ def test_a_persistent_gemm_steps_when_the_first_channel_comes() -> None:
     host = machine.H200_NVLINK
     kernel = gemm(host, "fits", 320 * 11, 128 * 12, 4096)
     assert kernel.blocks == host.sms
-    first = contended_ns(host, kernel, transfer(host, GATHER, applied(1))) / quiet_ns(host, kernel)
-    second = contended_ns(host, kernel, transfer(host, GATHER, applied(2))) / quiet_ns(host, kernel)
+    first = contended_ns(host, kernel, transfer(host, GATHER, applied(1))) / alone_ns(host, kernel)
+    second = contended_ns(host, kernel, transfer(host, GATHER, applied(2))) / alone_ns(host, kernel)
     assert first > 1.3
     assert second - first < 0.05
 
@@ -148,7 +148,7 @@ def test_pairs_of_sms_break_one_at_a_time() -> None:
     host = machine.H200_NVLINK
     even = host.sms / (host.sms - 24)
     kernel = gemm(host, "large", 320 * 64, 128 * 64, 4096)
-    loss = contended_ns(host, kernel, transfer(host, GATHER, applied(24))) / quiet_ns(host, kernel)
+    loss = contended_ns(host, kernel, transfer(host, GATHER, applied(24))) / alone_ns(host, kernel)
     assert loss > even * 1.1
 
 
@@ -158,7 +158,7 @@ def test_small_blocks_share_an_sm_with_a_channel() -> None:
     kernel = stream("copy", 1e9)
     tight = transfer(host, GATHER, applied(42, 32 << 10))
     assert kernel.per_sm == 6
-    assert contended_ns(host, kernel, tight) < 1.6 * quiet_ns(host, kernel)
+    assert contended_ns(host, kernel, tight) < 1.6 * alone_ns(host, kernel)
 
 
 def test_arrival_waits_for_a_persistent_kernel_only() -> None:
@@ -172,5 +172,5 @@ def test_arrival_waits_for_a_persistent_kernel_only() -> None:
 
 def test_attention_work_grows_with_the_square_of_the_sequence() -> None:
     host = machine.H200_NVLINK
-    short, long = (quiet_ns(host, attention(host, "a", t, t, 4096)) for t in (8192, 16384))
+    short, long = (alone_ns(host, attention(host, "a", t, t, 4096)) for t in (8192, 16384))
     assert long / short == pytest.approx(4.0, rel=0.1)

@@ -15,8 +15,8 @@ from lagom.records import STOCK, Assignment, CommConfig
 from lagom.search import Space, TuningSession, make_strategy
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.oracle import best_static, minimise, oracle
+from lagom.sim.simulated_job import SimulatedJob
 from lagom.sim.simulator import SimulatorError
-from lagom.sim.world import World
 
 KIB = 1 << 10
 
@@ -130,14 +130,14 @@ def test_a_session_runs_on_it_and_repeats(llama: Simulator) -> None:
     for _ in range(2):
         problem = llama.problem()
         session = TuningSession(make_strategy("static", problem, 1), problem, seed=1)
-        outcomes.append(World(llama, 1).drive(session).outcome)
+        outcomes.append(SimulatedJob(llama, 1).drive(session).outcome)
     assert outcomes[0] == outcomes[1]
     assert outcomes[0] is not None
 
 
 def test_drift_moves_everything_alike(llama: Simulator) -> None:
     stock = llama.run(llama.stock())
-    calm, wandering = World(llama, 5, noise=0.0), World(llama, 5, noise=0.0, drift=0.1)
+    calm, wandering = SimulatedJob(llama, 5, noise=0.0), SimulatedJob(llama, 5, noise=0.0, drift=0.1)
     z = [wandering._iteration(stock).z for _ in range(4000)]
     assert max(z) / min(z) > 1.25
     assert calm._iteration(stock).z == stock.z

@@ -10,7 +10,7 @@ import pytest
 from timeline_helpers import table
 
 from lagom.sim import Simulator, machine, workloads
-from lagom.sim.contention import quiet_ns
+from lagom.sim.contention import alone_ns
 from lagom.sim.simulated_trace import build_kernel_table, throttled
 from lagom.timeline import KernelTable, profile
 from lagom.timeline.reference_kernels import ALONE_UP_TO
@@ -43,7 +43,7 @@ def test_the_throttled_simulator_tells_durations_within_two_percent(preset: str)
     host = machine.PRESETS[preset]
     simulator = Simulator(workloads.fsdp("llama3_8b"), host)
     kernels = {op.kernel for group in simulator.groups for segment in group.segments for op in segment.compute}
-    truth = {kernel.name: quiet_ns(host, kernel) + host.launch_ns for kernel in kernels}
+    truth = {kernel.name: alone_ns(host, kernel) + host.launch_ns for kernel in kernels}
     trace = build_kernel_table(simulator, 4, noise=0.0)
     found = profile([trace], [build_kernel_table(simulator, 4, throttled(simulator), noise=0.0, seed=1)])
     without, contention = profile([trace]), found.contention

@@ -11,7 +11,7 @@ import pytest
 from timeline_helpers import table
 
 from lagom.sim import Simulator, machine, workloads
-from lagom.sim.contention import quiet_ns
+from lagom.sim.contention import alone_ns
 from lagom.sim.simulated_trace import build_kernel_table
 from lagom.timeline import KernelTable, profile
 from lagom.timeline.busy_times import Busy
@@ -200,7 +200,7 @@ def test_references_are_the_simulator_s_own_durations(preset: str) -> None:
     host = machine.PRESETS[preset]
     simulator = Simulator(workloads.fsdp("llama3_8b"), host)
     kernels = {op.kernel for group in simulator.groups for segment in group.segments for op in segment.compute}
-    truth = {kernel.name: quiet_ns(host, kernel) + host.launch_ns for kernel in kernels}
+    truth = {kernel.name: alone_ns(host, kernel) + host.launch_ns for kernel in kernels}
     trace = build_kernel_table(simulator, 5, noise=0.0)
     steps = find_steps(trace)
     contention = measure_contention(trace, steps, Busy.of(trace))

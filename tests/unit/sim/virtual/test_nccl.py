@@ -10,11 +10,11 @@ import pytest
 
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.sim.virtual.nccl import PluginFailed, VirtualCommunicator, VirtualNccl
-from lagom.sim.virtual.selection import Collective, Fabric
+from lagom.sim.virtual.selection import CollectiveCall, Fabric
 from lagom.sim.virtual.versions import nccl_version
 
-GATHER = Collective(Function.ALL_GATHER, 64 << 20)
-SCATTER = Collective(Function.REDUCE_SCATTER, 32 << 20)
+GATHER = CollectiveCall(Function.ALL_GATHER, 64 << 20)
+SCATTER = CollectiveCall(Function.REDUCE_SCATTER, 32 << 20)
 FABRIC = Fabric(channels=8)
 Make = Callable[..., VirtualCommunicator]
 

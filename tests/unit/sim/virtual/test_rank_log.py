@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.sim.virtual.agreement import CallLog
+from lagom.sim.virtual.call_log import CallLog
 from lagom.sim.virtual.rank import Rank
 from lagom.sim.virtual.rendezvous import Rendezvous
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lagom.records import Algorithm, CommConfig, Protocol
-from lagom.sim.virtual.agreement import BLOCK_CALLS, CallLog, compare, compare_folder, load, pack, unpack
+from lagom.sim.virtual.call_log import BLOCK_CALLS, CallLog, compare, compare_folder, load, pack, unpack
 
 ONE = CommConfig(Algorithm.RING, Protocol.SIMPLE, 24, 512, 2 << 20)
 OTHER = CommConfig(Algorithm.RING, Protocol.SIMPLE, 3, 512, 2 << 20)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lagom.errors import LagomError
-from lagom.sim.virtual.agreement import Difference, compare_folder
+from lagom.sim.virtual.call_log import Difference, compare_folder
 from lagom.sim.virtual.rendezvous import Rendezvous
 from lagom.sim.virtual.spec import JobSpec
 

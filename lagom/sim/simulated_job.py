@@ -14,7 +14,7 @@ from lagom.sim.noise import noisy
 from lagom.sim.simulator import Iteration, Simulator
 
 
-class World:
+class SimulatedJob:
     """A job that runs on the simulator: answers windows with noisy pairs, alternating as a live window does.
 
     ``noise``: one sigma of an iteration's Z, as a share. ``drift``: how far everything wanders (sigma of a slow sine of

@@ -17,11 +17,11 @@ import numpy as np
 from lagom.records import CommConfig
 from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.host import Finished
-from lagom.sim.virtual.incidents import shaped
+from lagom.sim.virtual.iteration_timing import IterationTimes, fill_collective
 from lagom.sim.virtual.nccl import VirtualCommunicator
-from lagom.sim.virtual.selection import Collective
+from lagom.sim.virtual.selection import CollectiveCall
 from lagom.sim.virtual.spec import JobSpec
-from lagom.sim.virtual.timing import IterationTimes, fill_collective
+from lagom.sim.virtual.workload_events import shaped
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, KERNEL_SPAN, SPAN_COMPUTE, UNKNOWN_RANK
 
 PACE_SECONDS = 2.0  # real time a rank waits at most for a controller that does not read
@@ -34,29 +34,29 @@ CAPTURE_ITERATION, CAPTURE_KERNELS = 2, 4  # enum lagom_capture
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class ExtraCall:
     """A call that is no part of the iteration after it: number ``call`` of communicator ``index``. Its kernel runs from
     ``start`` to ``end`` on the GPU, ns."""
 
     index: int
     call: int
-    collective: Collective
+    collective: CollectiveCall
     config: CommConfig
     start: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Expected:
+class _Enqueued:
     """An iteration that is enqueued: ``times`` stretched by ``scale``, its first call on each communicator."""
 
     times: IterationTimes
     scale: float
     first_calls: list[int]
-    asides: Sequence[Aside]
+    extra_calls: Sequence[ExtraCall]
 
 
-class Gallery:
+class TraceWriter:
     """Keeps what was enqueued until the GPU has run it, then shows it.
 
     ``mine[i]`` are the iteration's operations that communicator i makes, in order.
@@ -74,29 +74,29 @@ class Gallery:
         self._comm_ids = [communicator.comm_id for communicator in communicators]
         self._places = [{operation: place for place, operation in enumerate(operations)} for operations in mine]
         self._dice = np.random.default_rng([spec.seed, rank])
-        self._expected: dict[int, _Expected] = {}
+        self._enqueued: dict[int, _Enqueued] = {}
 
-    def expect(
+    def enqueue(
         self,
         number: int,
         times: IterationTimes,
         scale: float,
         first_calls: list[int],
-        asides: Sequence[Aside] = (),
+        extra_calls: Sequence[ExtraCall] = (),
         share: float = 1.0,
     ) -> None:
         """Iteration ``number`` is enqueued: ``times``, stretched by ``scale``; its first call on each communicator;
         what was called before it; what share of their usual bytes the collectives have."""
         rows = times.rows.copy()
         rows["bytes"] = np.where(rows["bytes"] > 0, shaped(rows["bytes"].astype(float), share), 0)
-        self._expected[number] = _Expected(replace(times, rows=rows), scale, first_calls, asides)
+        self._enqueued[number] = _Enqueued(replace(times, rows=rows), scale, first_calls, extra_calls)
 
-    def show(self, finished: Sequence[Finished]) -> None:
+    def write(self, finished: Sequence[Finished]) -> None:
         """The GPU has run these iterations."""
         for iteration in finished:
-            if iteration.number not in self._expected:
+            if iteration.number not in self._enqueued:
                 continue  # a graph's replay: nobody was asked, nothing is named
-            one = self._expected.pop(iteration.number)
+            one = self._enqueued.pop(iteration.number)
             if self._spec.timeline == "spans" and self._entry:
                 self._push_spans(self._entry, iteration.gpu_start, one)
             elif self._spec.timeline == "profiler":
@@ -122,7 +122,7 @@ class Gallery:
         """For the spans of everything enqueued, and the calls of one more iteration with a small one; or for a part of
         either that the ring does not hold."""
         kernels, calls = entry.room(self._comm_ids)
-        spans = sum(len(one.times.rows) + len(one.asides) for one in self._expected.values())
+        spans = sum(len(one.times.rows) + len(one.extra_calls) for one in self._enqueued.values())
         next_calls = max(map(len, self._mine), default=0) + 2
         return kernels >= min(spans, SPANS_AT_ONCE) and calls >= min(next_calls, CALLS_BETWEEN_WAITS)
 
@@ -134,14 +134,14 @@ class Gallery:
 
     # -- the timeline's spans
 
-    def _push_spans(self, entry: ProcessEntry, origin: int, one: _Expected) -> None:
+    def _push_spans(self, entry: ProcessEntry, origin: int, one: _Enqueued) -> None:
         capture = self._capture(entry)
         if not capture & (CAPTURE_KERNELS | CAPTURE_ITERATION):
             return
         rows = self._jittered(origin, one.times, one.scale)
         self._name_calls(entry, rows, one.times, one.first_calls)
         if capture & CAPTURE_KERNELS:
-            rows = np.concatenate([self._asides(entry, one.asides), rows])
+            rows = np.concatenate([self._extra_rows(entry, one.extra_calls), rows])
         else:
             rows = rows[one.times.operations == 0]
         end = time.monotonic() + PACE_SECONDS
@@ -151,11 +151,11 @@ class Gallery:
                 time.sleep(1e-3)
             entry.push_spans(part)
 
-    def _asides(self, entry: ProcessEntry, asides: Sequence[Aside]) -> Any:
-        rows = np.zeros(len(asides), KERNEL_SPAN)
-        for row, aside in zip(rows, asides, strict=True):
-            fill_collective(row, aside.collective, aside.config, aside.start, aside.end)
-            row["call"], row["slot"] = aside.call, self._slot(entry, aside.index)
+    def _extra_rows(self, entry: ProcessEntry, extra_calls: Sequence[ExtraCall]) -> Any:
+        rows = np.zeros(len(extra_calls), KERNEL_SPAN)
+        for row, extra in zip(rows, extra_calls, strict=True):
+            fill_collective(row, extra.collective, extra.config, extra.start, extra.end)
+            row["call"], row["slot"] = extra.call, self._slot(entry, extra.index)
         return rows
 
     def _slot(self, entry: ProcessEntry, index: int) -> int:
@@ -183,7 +183,7 @@ class Gallery:
 
     # -- NCCL's kernel events
 
-    def _end_kernels(self, origin: int, one: _Expected) -> None:
+    def _end_kernels(self, origin: int, one: _Enqueued) -> None:
         for index, operations in enumerate(self._mine):
             profiler = self._communicators[index].profiler
             if profiler is not None:
@@ -191,6 +191,6 @@ class Gallery:
                 starts = (origin + rows["start_ns"] * one.scale).astype(int).tolist()
                 ends = (origin + rows["end_ns"] * one.scale).astype(int).tolist()
                 profiler.kernels_ran(
-                    {aside.call: (aside.start, aside.end) for aside in one.asides if aside.index == index}
+                    {extra.call: (extra.start, extra.end) for extra in one.extra_calls if extra.index == index}
                 )
                 profiler.kernels_ran(dict(enumerate(zip(starts, ends, strict=True), one.first_calls[index])))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lagom.records import CommConfig, Function
-from lagom.sim.virtual.selection import Collective, Fabric, block_threads, cost_table
+from lagom.sim.virtual.selection import CollectiveCall, Fabric, block_threads, cost_table
 from lagom.sim.virtual.spec import JobSpec
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED
 
@@ -28,7 +28,7 @@ class Operation:
     """A collective of the iteration: which communicator makes it."""
 
     communicator: int
-    collective: Collective
+    collective: CollectiveCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class PlainTiming:
     def __init__(self, spec: JobSpec) -> None:
         self._fabric, self._ranks = spec.fabric, spec.ranks
         self.operations = tuple(
-            Operation(index, Collective(Function(function), size))
+            Operation(index, CollectiveCall(Function(function), size))
             for index, communicator in enumerate(spec.communicators)
             for function, size in communicator.calls
         )
@@ -85,7 +85,7 @@ class SimulatedTiming:
         from lagom.sim.virtual.preset import build_simulator
 
         self._simulator = build_simulator(spec)
-        self.operations = tuple(Operation(0, Collective(op.function, op.bytes)) for op in self._simulator.comm_ops)
+        self.operations = tuple(Operation(0, CollectiveCall(op.function, op.bytes)) for op in self._simulator.comm_ops)
         self._cache: dict[tuple[CommConfig, ...], IterationTimes] = {}
 
     def of(self, configs: Sequence[CommConfig]) -> IterationTimes:
@@ -110,7 +110,7 @@ class SimulatedTiming:
         return IterationTimes(iteration.z, rows, operations)
 
 
-def length_alone(collective: Collective, config: CommConfig, ranks: int, fabric: Fabric) -> float:
+def length_alone(collective: CollectiveCall, config: CommConfig, ranks: int, fabric: Fabric) -> float:
     """How long a collective with nothing beside it takes, ns: the predicted time of the pick, scaled by the channels it
     got."""
     table = cost_table(collective.function, collective.bytes, ranks, fabric)
@@ -119,7 +119,7 @@ def length_alone(collective: Collective, config: CommConfig, ranks: int, fabric:
     return table[config.algorithm * 3 + config.protocol] * 1e3 * fabric.channels / (config.channels or fabric.channels)
 
 
-def fill_collective(row: Any, collective: Collective, config: CommConfig, start: float, end: float) -> None:
+def fill_collective(row: Any, collective: CollectiveCall, config: CommConfig, start: float, end: float) -> None:
     """The span of one collective's kernel, by any clock; ``call`` and ``slot`` stay to be filled."""
     row["start_ns"], row["end_ns"] = int(start), int(end)
     row["bytes"], row["stream"], row["kind"] = collective.bytes, COMMUNICATION_STREAM, SPAN_COLLECTIVE

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lagom.errors import LagomError
-from lagom.sim.virtual.job import Process
+from lagom.sim.virtual.virtual_job import Process
 from lagom.wire.job_key import JOB_VARIABLES, key_and_region
 from lagom.wire.library import controller_environment, controller_program
 
@@ -39,7 +39,7 @@ def _spawned(arguments: Sequence[str], environ: Mapping[str, str], said: Path) -
         )
 
 
-class ControllerProcess:
+class JobController:
     """``python -m lagom.controller``, simulated clock; as a context manager it leaves neither process nor region."""
 
     def __init__(
@@ -58,7 +58,7 @@ class ControllerProcess:
         self._begin = begin or _spawned
         self.process: Process | None = None
 
-    def __enter__(self) -> ControllerProcess:
+    def __enter__(self) -> JobController:
         self.start()
         return self
 

@@ -16,7 +16,7 @@ from lagom.sim.machine import Machine
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ComputeKernel:
     """A compute kernel as the scheduler and the memory see it; all of it follows from layer shapes.
 
     ``blocks`` threadblocks (for a persistent kernel: output tiles) of ``block_ns`` each, alone on an SM slot;
@@ -54,7 +54,7 @@ class Collective:
 class ComputeOp:
     """A kernel, and the operation of the communication queue that must have ended before it (``None``: none)."""
 
-    kernel: Kernel
+    kernel: ComputeKernel
     after_comm: int | None = None
 
 
@@ -76,7 +76,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class OverlapGroup:
     """A stretch that starts and ends with both queues empty: nothing in one group can influence another.
 
     ``pattern`` names the overlap pattern; ``repeats`` is how often an iteration runs the group (micro-batches).
@@ -119,7 +119,7 @@ class Workload:
     name: str
     ranks: int
     sites: tuple[SiteShape, ...]
-    build: Callable[[Machine], tuple[Group, ...]]
+    build: Callable[[Machine], tuple[OverlapGroup, ...]]
     note: str = ""
 
 
