@@ -33,7 +33,7 @@ def machines(incomplete: str) -> list[str]:
 
 def workloads(incomplete: str) -> list[str]:
     """What can be simulated on them."""
-    from lagom.sim.shapes import SHAPES
+    from lagom.sim.layers import SHAPES
 
     kinds = ("fsdp", "tp", "ep")
     names = (f"{kind}-{model.replace('_', '-')}" for kind in kinds for model in SHAPES)

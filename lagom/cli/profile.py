@@ -222,7 +222,7 @@ def _machine(name: str) -> Machine:
 
 def _workload(name: str) -> Workload:
     from lagom.sim import workloads
-    from lagom.sim.shapes import SHAPES
+    from lagom.sim.layers import SHAPES
 
     kinds: dict[str, Callable[[str], Workload]] = {
         "fsdp": workloads.fsdp, "tp": workloads.domino, "ep": workloads.expert

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.settings import read
+from lagom.sim.virtual.iteration_timing import fabric_of, machine_named
 from lagom.sim.virtual.job_controller import JobController
-from lagom.sim.virtual.preset import fabric_of, machine_named
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
 from lagom.sim.virtual.virtual_job import VirtualJob
 

@@ -9,11 +9,19 @@ The first AllGather(s) of the forward and the last ReduceScatter(s) of the backw
 from __future__ import annotations
 
 from lagom.records import Function
-from lagom.sim.kernels import gemm, stream
-from lagom.sim.layers import Kernels, Split, attention_backward, attention_forward, mlp_backward, mlp_forward
+from lagom.sim.layers import (
+    Kernels,
+    Shape,
+    Split,
+    attention_backward,
+    attention_forward,
+    gemm,
+    mlp_backward,
+    mlp_forward,
+    stream,
+)
 from lagom.sim.machine import Machine
 from lagom.sim.operations import Collective, CommOp, ComputeOp, OverlapGroup, Segment, SiteShape
-from lagom.sim.shapes import Shape
 
 _AG, _RS = Function.ALL_GATHER, Function.REDUCE_SCATTER
 _OPTIMIZER_BYTES = 26.0  # an element of the local shard: AdamW reads and writes master, two moments, gradient

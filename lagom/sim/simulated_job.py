@@ -10,8 +10,7 @@ import numpy as np
 from lagom.records import Sample
 from lagom.search import TuningSession, WindowRequest, WindowResult
 from lagom.search.moves import Pairs
-from lagom.sim.noise import noisy
-from lagom.sim.simulator import Iteration, Simulator
+from lagom.sim.simulator import Iteration, Simulator, noisy
 
 
 class SimulatedJob:

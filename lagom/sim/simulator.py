@@ -14,13 +14,33 @@ import numpy as np
 
 from lagom.errors import LagomError
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Knobs, Problem, Protocol, Sample, Site
-from lagom.sim.contention import alone_ns, arrival_ns, contended_ns, contended_transfer_ns
-from lagom.sim.engine import Head, KernelRow, Script, play, play_spans, write_out
-from lagom.sim.expert import ALL_TO_ALL
-from lagom.sim.link import transfer
+from lagom.sim.contention import transfer
+from lagom.sim.group_simulator import GroupSimulator
+from lagom.sim.half_batches import ALL_TO_ALL
 from lagom.sim.machine import Machine
-from lagom.sim.noise import noisy
-from lagom.sim.operations import Applied, Collective, ComputeKernel, GroupTimes, OverlapGroup, Span, Workload
+from lagom.sim.operations import Applied, GroupTimes, OverlapGroup, Span, Workload
+
+#: One iteration in this many has a straggler, which adds up to :data:`_STRAGGLER` of Z.
+_STRAGGLER_EVERY = 100
+_STRAGGLER = 0.3
+
+
+def noisy(times: Iteration, rng: np.random.Generator, noise: float) -> Sample:
+    """``noise``: one standard deviation as a share of Z; X, Y and x by site jitter half as much again around it."""
+    if noise <= 0.0:
+        return Sample(times.z, times.x, times.y, times.x_by_site)
+    count = len(times.x_by_site)
+    jitter = rng.standard_normal(3 + count).tolist()
+    whole = 1.0 + noise * jitter[0]
+    late = rng.random()
+    if late * _STRAGGLER_EVERY < 1.0:
+        whole += _STRAGGLER * late * _STRAGGLER_EVERY
+    part = 0.5 * noise
+    by_site = tuple(x * whole * (1.0 + part * j) for x, j in zip(times.x_by_site, jitter[3:], strict=True))
+    return Sample(
+        times.z * whole, times.x * whole * (1.0 + part * jitter[1]), times.y * whole * (1.0 + part * jitter[2]), by_site
+    )
+
 
 #: What may be set, and how many channels at most (``None``: what NCCL built).
 KNOB_SETS: dict[str, tuple[Knobs, int | None]] = {
@@ -75,7 +95,7 @@ class Simulator:
         self._rng = np.random.default_rng(seed)
         reached = ("tuner", "fork") if knobs == "fork" else ("tuner",)
         self._visible = [i for i, s in enumerate(workload.sites) if s.reach in reached]
-        self._group_sims = [_GroupSim(group, machine) for group in self.groups]
+        self._groups_simulated = [GroupSimulator(group, machine) for group in self.groups]
         self._runs: dict[Assignment, Iteration] = {}
         self._op_runs: dict[tuple[CommConfig, ...], Iteration] = {}
         self._call_of = {c.site: c for g in self.groups for c in g.collectives}
@@ -149,14 +169,14 @@ class Simulator:
 
     def run_group(self, number: int, configs: Mapping[int, CommConfig]) -> GroupTimes:
         """Noise-free times of one group with these configs, by the problem's sites; the others stock."""
-        return self._group_sims[number].run(self._applied_by_site(configs))
+        return self._groups_simulated[number].run(self._applied_by_site(configs))
 
     def effects(self, site: int, config: CommConfig) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """All that a config at this site of the problem does: the call's time alone and beside each kernel of its group
         (ns), and the slow-down of each kernel beside it. Equal effects: the configs run alike."""
         index = self._visible[site]
         applied = self.applied(config, self.workload.sites[index].function)
-        group = next(sim for sim in self._group_sims if index in sim.group.sites)
+        group = next(sim for sim in self._groups_simulated if index in sim.group.sites)
         return group.effects(self._call_of[index], applied)
 
     def stock(self) -> Assignment:
@@ -180,7 +200,7 @@ class Simulator:
         if len(assignment) != len(self._visible):
             raise SimulatorError(f"the problem has {len(self._visible)} sites; got {len(assignment)} configs")
         by_site = self._applied_by_site(dict(enumerate(assignment.configs)))
-        times = [sim.run(by_site) for sim in self._group_sims]
+        times = [sim.run(by_site) for sim in self._groups_simulated]
         return self._iteration(times, lambda: self._spans([by_site[op.site] for op in self._ops]))
 
     def _applied_by_site(self, configs: Mapping[int, CommConfig]) -> list[Applied]:
@@ -195,7 +215,7 @@ class Simulator:
     def _run_ops(self, configs: tuple[CommConfig, ...]) -> Iteration:
         applied = [self.applied(c, op.function) for c, op in zip(configs, self._ops, strict=True)]
         times, start = [], 0
-        for sim in self._group_sims:
+        for sim in self._groups_simulated:
             count = sim.calls_per_run * sim.group.repeats
             times.append(sim.run_calls(applied[start : start + count]))
             start += count
@@ -213,7 +233,7 @@ class Simulator:
     def _spans(self, applied: Sequence[Applied]) -> list[Span]:
         spans: list[Span] = []
         now, start, place = 0.0, 0, {site: n for n, site in enumerate(self._visible)}
-        for sim in self._group_sims:
+        for sim in self._groups_simulated:
             for _ in range(sim.group.repeats):
                 times = sim.spans(applied[start : start + sim.calls_per_run])
                 kernels = sum(s.queue == "compute" for s in spans)
@@ -223,94 +243,6 @@ class Simulator:
                 now += times.z
                 start += sim.calls_per_run
         return spans
-
-
-class _GroupSim:
-    """One group on one machine: its script, its kernels alone, and heads and results by config, cached."""
-
-    def __init__(self, group: OverlapGroup, machine: Machine) -> None:
-        self.group, self.machine = group, machine
-        kernels = list(dict.fromkeys(op.kernel for s in group.segments for op in s.compute))
-        self._kernels: list[ComputeKernel] = kernels
-        self._rows = [KernelRow(alone_ns(machine, k) + machine.launch_ns, arrival_ns(machine, k), k) for k in kernels]
-        self._script: Script = write_out(group, {kernel: n for n, kernel in enumerate(kernels)})
-        self._collectives = group.collectives
-        self._heads: dict[tuple[Collective, Applied], Head] = {}
-        self._results: dict[tuple[Applied, ...], GroupTimes] = {}
-
-    @property
-    def calls_per_run(self) -> int:
-        return len(self._collectives)
-
-    def run(self, by_site: Sequence[Applied]) -> GroupTimes:
-        key = tuple(by_site[site] for site in self.group.sites)
-        found = self._results.get(key)
-        if found is None:
-            heads = [self._head(c, by_site[c.site]) for c in self._collectives]
-            once = play(self._script, self._rows, heads)
-            found = self._results[key] = _times(once, self.group.repeats)
-        return found
-
-    def run_calls(self, applied: Sequence[Applied]) -> GroupTimes:
-        """One config a call; falls back on the cache if every site's calls agree."""
-        by_site: dict[int, Applied] = {}
-        calls = self._collectives * self.group.repeats
-        if all(by_site.setdefault(c.site, a) == a for c, a in zip(calls, applied, strict=True)):
-            table = [applied[0]] * (max(by_site) + 1) if by_site else []
-            for site, config in by_site.items():
-                table[site] = config
-            return self.run(table)
-        size = self.calls_per_run
-        return _sum([self._played(applied[n * size : (n + 1) * size]) for n in range(self.group.repeats)])
-
-    def effects(self, collective: Collective, applied: Applied) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        head = self._head(collective, applied)
-        return (head.ns, *(head.ns * s for s in head.stretch)), head.burden
-
-    def spans(self, applied: Sequence[Applied]) -> GroupTimes:
-        heads = [self._head(c, a) for c, a in zip(self._collectives, applied, strict=True)]
-        return play_spans(self._script, self._rows, heads)
-
-    def _played(self, applied: Sequence[Applied]) -> GroupTimes:
-        heads = [self._head(c, a) for c, a in zip(self._collectives, applied, strict=True)]
-        return play(self._script, self._rows, heads, skip=False)
-
-    def _head(self, collective: Collective, applied: Applied) -> Head:
-        key = (collective, applied)
-        found = self._heads.get(key)
-        if found is None:
-            found = self._heads[key] = self._make_head(collective, applied)
-        return found
-
-    def _make_head(self, collective: Collective, applied: Applied) -> Head:
-        alone = transfer(self.machine, collective, applied)
-        m = self.machine
-        stretch = tuple(contended_transfer_ns(m, k, alone) / alone.ns for k in self._kernels)
-        burden = tuple(contended_ns(m, k, alone) / alone_ns(m, k) for k in self._kernels)
-        warp = 32 if applied.config.algorithm in (None, Algorithm.RING) else 128  # the extra warps NCCL adds
-        name = f"ncclDevKernel_{_KERNEL_NAMES.get(collective.function, 'SendRecv')}_RING_LL"
-        return Head(alone.ns, stretch, burden, name, applied.channels, applied.threads + warp)
-
-
-_KERNEL_NAMES = {
-    Function.ALL_GATHER: "AllGather",
-    Function.REDUCE_SCATTER: "ReduceScatter_Sum_bf16",
-    Function.ALL_REDUCE: "AllReduce_Sum_bf16",
-}
-
-
-def _times(once: GroupTimes, repeats: int) -> GroupTimes:
-    by_site = tuple((site, ns * repeats) for site, ns in once.x_by_site)
-    return GroupTimes(once.z * repeats, once.x * repeats, once.y * repeats, by_site)
-
-
-def _sum(parts: Sequence[GroupTimes]) -> GroupTimes:
-    by_site: dict[int, float] = {}
-    for part in parts:
-        for site, ns in part.x_by_site:
-            by_site[site] = by_site.get(site, 0.0) + ns
-    z, x, y = (sum(getattr(p, key) for p in parts) for key in ("z", "x", "y"))
-    return GroupTimes(z, x, y, tuple(sorted(by_site.items())))
 
 
 def _shifted(span: Span, by_ns: float, by_op: int, place: dict[int, int]) -> Span:

@@ -15,7 +15,7 @@ import pytest
 
 from lagom.doctor import nccl_versions, plugin
 from lagom.doctor.nccl_versions import TABLE, capabilities, parse_version
-from lagom.sim.virtual.versions import VERSIONS
+from lagom.sim.virtual.selection import VERSIONS
 from tests.abi import ours
 from tests.abi.digest import BUILDS, HEADER, LAYOUTS, c_table
 

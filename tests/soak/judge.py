@@ -16,12 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom.records import STOCK, Function
-from lagom.sim.virtual.call_log import compare, load, pack, unpack
+from lagom.sim.virtual.call_log import FUNCTION_SHIFT, compare, load, pack, unpack
 from lagom.sim.virtual.nccl import VirtualNccl
-from lagom.sim.virtual.plan_log import FUNCTION_SHIFT
-from lagom.sim.virtual.selection import CollectiveCall
+from lagom.sim.virtual.selection import CollectiveCall, nccl_version
 from lagom.sim.virtual.spec import JobSpec
-from lagom.sim.virtual.versions import nccl_version
 from tests.soak.oracle import Named, Schedule, Shape
 
 

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from lagom.records import Assignment, CommConfig, Function, Site
-from lagom.sim.virtual.call_log import pack
+from lagom.sim.virtual.call_log import FUNCTION_SHIFT, pack
 from lagom.sim.virtual.nccl import VirtualNccl
-from lagom.sim.virtual.plan_log import FUNCTION_SHIFT
-from lagom.sim.virtual.selection import CollectiveCall
+from lagom.sim.virtual.selection import CollectiveCall, nccl_version
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
-from lagom.sim.virtual.versions import nccl_version
 from lagom.wire.layout import ffi
 from lagom.wire.plan import Plan, Rule, fill_plan
 from tests.soak.__main__ import LEAST_INJECTED, Wanted, soak

@@ -9,8 +9,7 @@ from array import array
 from lagom.records import Function
 from lagom.sim.virtual.entry import ProcessEntry
 from lagom.sim.virtual.nccl import VirtualNccl
-from lagom.sim.virtual.selection import CollectiveCall, Fabric, cost_table
-from lagom.sim.virtual.versions import nccl_version
+from lagom.sim.virtual.selection import CollectiveCall, Fabric, cost_table, nccl_version
 from lagom.wire.library import plugin_path
 
 UNAVAILABLE = array("f", [-1.0] * 21).tobytes()

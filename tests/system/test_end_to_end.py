@@ -23,7 +23,7 @@ from lagom import journal
 from lagom.demo import Scene, run
 from lagom.records import CommConfig
 from lagom.sim.virtual.call_log import load, unpack
-from lagom.sim.virtual.preset import build_simulator
+from lagom.sim.virtual.iteration_timing import build_simulator
 from lagom.sim.virtual.virtual_job import VirtualJob
 from tests.system.support import Job
 from tests.waiting import others_compute, wait_until

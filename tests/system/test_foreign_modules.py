@@ -41,7 +41,7 @@ os.rename({done!r} + ".new", {done!r})
 RANK = """
 import os, sys
 from lagom.sim.virtual.nccl import VirtualNccl
-from lagom.sim.virtual.versions import nccl_version
+from lagom.sim.virtual.selection import nccl_version
 from pathlib import Path
 sys.path[:] = [path for path in sys.path if path]
 os.chdir(sys.argv[2])

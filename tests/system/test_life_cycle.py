@@ -265,7 +265,7 @@ from pathlib import Path
 from lagom.records import Function
 from lagom.sim.virtual.nccl import VirtualNccl
 from lagom.sim.virtual.selection import CollectiveCall
-from lagom.sim.virtual.versions import nccl_version
+from lagom.sim.virtual.selection import nccl_version
 from lagom.wire.library import plugin_path
 
 def work(connection):
@@ -331,7 +331,7 @@ import sys, time
 from lagom.records import Function
 from lagom.sim.virtual.nccl import VirtualNccl
 from lagom.sim.virtual.selection import CollectiveCall
-from lagom.sim.virtual.versions import nccl_version
+from lagom.sim.virtual.selection import nccl_version
 from lagom.wire.library import plugin_path
 
 nccl = VirtualNccl(plugin_path(), nccl_version("2.30"))

@@ -31,7 +31,7 @@ RANK = """
 import os, sys
 sys.path[:] = [path for path in sys.path if path]
 from lagom.sim.virtual.nccl import VirtualNccl
-from lagom.sim.virtual.versions import nccl_version
+from lagom.sim.virtual.selection import nccl_version
 from pathlib import Path
 os.chdir(sys.argv[2])
 nccl = VirtualNccl(Path(sys.argv[1]), nccl_version("2.30"))

@@ -12,7 +12,7 @@ from lagom.demo.stage import Scene
 from lagom.profile_file import read_profile
 from lagom.records import CommConfig
 from lagom.sim.virtual.call_log import load, unpack
-from lagom.sim.virtual.preset import build_simulator
+from lagom.sim.virtual.iteration_timing import build_simulator
 from lagom.sim.virtual.spec import JobSpec
 from tests.system.play import UNHURRIED, play, searches
 from tests.system.support import Job

@@ -14,8 +14,8 @@ from lagom.doctor.nccl_versions import TABLE, capabilities, version_from_code
 from lagom.format import format_version
 from lagom.records import Function
 from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.selection import VERSIONS
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
-from lagom.sim.virtual.versions import VERSIONS
 from lagom.sim.virtual.virtual_job import RankSummary, VirtualJob, every_word
 from tests.system.support import Job
 

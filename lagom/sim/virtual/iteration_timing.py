@@ -2,7 +2,7 @@
 
 Two sources behind one interface: the discrete-event simulator of :mod:`lagom.sim` for a named workload and machine,
 and a plain one for jobs that only want calls (agreement, faults): each collective takes its bytes over the fabric, one
-after the other. Times in ns from the start of the iteration.
+after the other. Times in ns from the start of the iteration. Only here virtual ranks know the simulator's presets.
 """
 
 from __future__ import annotations
@@ -15,10 +15,47 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from lagom.errors import LagomError
 from lagom.records import CommConfig, Function
+from lagom.sim import Simulator, workloads
+from lagom.sim.machine import PRESETS, Machine
 from lagom.sim.virtual.selection import CollectiveCall, Fabric, block_threads, cost_table
 from lagom.sim.virtual.spec import JobSpec
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL, SPAN_COLLECTIVE, SPAN_COMPUTE, SPAN_SIMULATED
+
+KNOBS_BY_VERSION = {"2.24": "stock_2_28", "2.27": "stock_2_28", "2.28": "stock_2_28", "2.29": "stock_2_28"}
+
+
+class UnknownPreset(LagomError):
+    """A workload or machine that the simulator does not have."""
+
+
+def machine_named(name: str) -> Machine:
+    """A preset machine, e.g. ``a40_nvlink``."""
+    if name not in PRESETS:
+        raise UnknownPreset(f"no simulated machine {name!r}; choose one of {', '.join(PRESETS)}.")
+    return PRESETS[name]
+
+
+def fabric_of(machine: Machine) -> Fabric:
+    """What NCCL builds on a simulated machine. One host of A40s or H200s without NVLink SHARP."""
+    return Fabric(
+        channels=machine.built_channels,
+        bandwidth_gbs=machine.link.gbps,
+        hop_us=machine.link.hop_ns / 1e3,
+        ll128=machine.ll128,
+    )
+
+
+def build_simulator(spec: JobSpec) -> Simulator:
+    """The simulator of a spec's workload: ``{"kind": "fsdp", "model": "llama3_8b", ...}``, other keys are arguments."""
+    arguments: dict[str, Any] = dict(spec.workload)
+    kind = arguments.pop("kind")
+    if not hasattr(workloads, kind):
+        raise UnknownPreset(f"no simulated workload {kind!r} in lagom.sim.workloads.")
+    workload = getattr(workloads, kind)(**arguments, ranks=spec.ranks)
+    return Simulator(workload, machine_named(spec.machine), KNOBS_BY_VERSION.get(spec.version, "stock_2_30"))
+
 
 COMPUTE_STREAM, COMMUNICATION_STREAM = 7, 28
 
@@ -82,8 +119,6 @@ class SimulatedTiming:
     """The iteration of :class:`lagom.sim.Simulator` for the spec's workload on its machine."""
 
     def __init__(self, spec: JobSpec) -> None:
-        from lagom.sim.virtual.preset import build_simulator
-
         self._simulator = build_simulator(spec)
         self.operations = tuple(Operation(0, CollectiveCall(op.function, op.bytes)) for op in self._simulator.comm_ops)
         self._cache: dict[tuple[CommConfig, ...], IterationTimes] = {}

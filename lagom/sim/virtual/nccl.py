@@ -24,8 +24,7 @@ from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.sim.virtual import selection
 from lagom.sim.virtual.abi import ALGORITHMS, IGNORE, PROTOCOLS, SUCCESS, ffi
 from lagom.sim.virtual.profiler import ProfilerPlugin, VirtualProfiler
-from lagom.sim.virtual.selection import CollectiveCall, Fabric, Launched
-from lagom.sim.virtual.versions import NcclVersion
+from lagom.sim.virtual.selection import CollectiveCall, Fabric, Launched, NcclVersion
 
 CONTEXT_OFFSET = 4096  # where tunerContext lies in our stand-in for struct ncclComm
 COMM_BYTES = 8192

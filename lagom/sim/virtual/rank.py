@@ -21,17 +21,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lagom.records import CommConfig, Function
-from lagom.sim.virtual.call_log import CallLog
+from lagom.sim.virtual.call_log import CallLog, PlanLog
 from lagom.sim.virtual.entry import ProcessEntry
-from lagom.sim.virtual.host import HostAndGpu
 from lagom.sim.virtual.iteration_timing import Timing, length_alone, timing_of
 from lagom.sim.virtual.nccl import VirtualCommunicator, VirtualNccl
-from lagom.sim.virtual.plan_log import PlanLog
-from lagom.sim.virtual.rendezvous import Rendezvous
-from lagom.sim.virtual.selection import MAX_CHANNELS, CollectiveCall
+from lagom.sim.virtual.pacing import HostAndGpu, Rendezvous
+from lagom.sim.virtual.selection import MAX_CHANNELS, CollectiveCall, nccl_version
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.trace_writer import CALLS_BETWEEN_WAITS, ExtraCall, TraceWriter
-from lagom.sim.virtual.versions import nccl_version
 from lagom.sim.virtual.workload_events import EventScript, WorkloadEvent
 from lagom.wire.library import plugin_path
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from lagom.errors import LagomError
 from lagom.sim.virtual.call_log import Difference, compare_folder
-from lagom.sim.virtual.rendezvous import Rendezvous
+from lagom.sim.virtual.pacing import Rendezvous
 from lagom.sim.virtual.spec import JobSpec
 
 #: Real time without a finished iteration after which a job is taken to hang: a busy machine may well need a minute.

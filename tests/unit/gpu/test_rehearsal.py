@@ -12,8 +12,7 @@ import pytest
 
 from lagom.records import Function
 from lagom.sim.virtual.nccl import VirtualNccl
-from lagom.sim.virtual.selection import CollectiveCall
-from lagom.sim.virtual.versions import nccl_version
+from lagom.sim.virtual.selection import CollectiveCall, nccl_version
 from lagom.wire.layout import CALL_RECORD
 from lagom.wire.library import plugin_path
 from tests.gpu.jobs.operations import OPERATIONS, VALUES, shift

@@ -7,9 +7,8 @@ import pytest
 
 from lagom.records import Assignment, CommConfig, Function, Protocol
 from lagom.sim import Simulator, machine, workloads
-from lagom.sim.contention import alone_ns, contended_ns, contended_transfer_ns
-from lagom.sim.kernels import attention, gemm, stream
-from lagom.sim.link import Transfer, transfer
+from lagom.sim.contention import Transfer, alone_ns, contended_ns, contended_transfer_ns, transfer
+from lagom.sim.layers import attention, gemm, stream
 from lagom.sim.operations import Applied, Collective
 
 KIB, MIB, MS, US = 1 << 10, 1 << 20, 1e6, 1e3

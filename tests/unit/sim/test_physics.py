@@ -10,9 +10,8 @@ import pytest
 from lagom.errors import LagomError
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.sim import machine
-from lagom.sim.contention import _slots_lost, alone_ns, arrival_ns, contended_ns, contended_transfer_ns
-from lagom.sim.kernels import attention, gemm, stream
-from lagom.sim.link import transfer
+from lagom.sim.contention import _slots_lost, alone_ns, arrival_ns, contended_ns, contended_transfer_ns, transfer
+from lagom.sim.layers import attention, gemm, stream
 from lagom.sim.operations import Applied, Collective, ComputeKernel
 
 MIB = 1 << 20

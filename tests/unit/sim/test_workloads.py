@@ -6,7 +6,7 @@ import pytest
 
 from lagom.records import Function
 from lagom.sim import Simulator, machine, workloads
-from lagom.sim.shapes import LLAMA3_8B, MPT_7B, PHI2_2B
+from lagom.sim.layers import LLAMA3_8B, MPT_7B, PHI2_2B
 from lagom.sim.simulator import SimulatorError
 
 MIB = 1 << 20

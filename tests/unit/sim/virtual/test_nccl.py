@@ -10,8 +10,7 @@ import pytest
 
 from lagom.records import Algorithm, CommConfig, Function, Protocol
 from lagom.sim.virtual.nccl import PluginFailed, VirtualCommunicator, VirtualNccl
-from lagom.sim.virtual.selection import CollectiveCall, Fabric
-from lagom.sim.virtual.versions import nccl_version
+from lagom.sim.virtual.selection import CollectiveCall, Fabric, nccl_version
 
 GATHER = CollectiveCall(Function.ALL_GATHER, 64 << 20)
 SCATTER = CollectiveCall(Function.REDUCE_SCATTER, 32 << 20)

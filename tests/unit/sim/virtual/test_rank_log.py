@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lagom.sim.virtual.call_log import CallLog
+from lagom.sim.virtual.pacing import Rendezvous
 from lagom.sim.virtual.rank import Rank
-from lagom.sim.virtual.rendezvous import Rendezvous
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
 
 COMM_ID = 0x5A7E

@@ -7,15 +7,16 @@ import pytest
 from lagom.records import Algorithm, Function, Protocol
 from lagom.sim.virtual.selection import (
     Fabric,
+    UnknownNcclVersion,
     block_threads,
     channel_parts,
     cost_table,
     default_channels_and_threads,
     final_chunk,
     largest_chunk,
+    nccl_version,
     used_channels,
 )
-from lagom.sim.virtual.versions import UnknownNcclVersion, nccl_version
 
 RING, TREE, SIMPLE, LL = Algorithm.RING, Algorithm.TREE, Protocol.SIMPLE, Protocol.LL
 H200 = Fabric(channels=24, bandwidth_gbs=335.0)

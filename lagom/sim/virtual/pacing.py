@@ -1,12 +1,19 @@
-"""The two clocks of a virtual rank: its host, which enqueues, and its GPU, which runs some iterations behind.
+"""How far a virtual rank is: its two clocks, and the counters by which the ranks of a job wait for each other.
 
-A host without ``.item()`` runs ahead until the launch queue is full; here that is ``run_ahead`` iterations. Kernels of
-an iteration become visible when the GPU has finished it, as an activity API delivers them: always after the calls.
+A host without ``.item()`` runs ahead of its GPU until the launch queue is full; here that is ``run_ahead`` iterations.
+Kernels of an iteration become visible when the GPU has finished it, as an activity API delivers them: always after the
+calls. A collective cannot finish before every rank has made the call, so no rank's host gets further ahead of the
+slowest than its launch queue allows. Each rank writes only its own counter, in a page of shared memory; a rank that
+reads a stale value waits a little longer.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 LAUNCH_NS = 20_000  # from the host's first call of an iteration to its first kernel, with an empty queue
@@ -75,3 +82,56 @@ class HostAndGpu:
         while self._queue and (all_of_them or self._queue[0].gpu_end <= self.now):
             done.append(self._queue.popleft())
         return done
+
+
+COUNTER_BYTES = 64  # one cache line a rank
+HELD = (1 << 64) - 1  # instead of an iteration: it is about to be named
+
+
+class Rendezvous:
+    """``fd`` is a memfd of :meth:`make`, inherited by every rank."""
+
+    def __init__(self, fd: int, ranks: int) -> None:
+        self.fd, self.ranks = fd, ranks
+        self._words = memoryview(mmap.mmap(fd, (ranks + 1) * COUNTER_BYTES)).cast("Q")
+
+    @classmethod
+    def make(cls, ranks: int) -> Rendezvous:
+        """A fresh one; pass ``fd`` on with ``pass_fds``. It needs no cleaning up."""
+        fd = os.memfd_create("lagom-virtual-ranks")
+        os.ftruncate(fd, (ranks + 1) * COUNTER_BYTES)
+        return cls(fd, ranks)
+
+    def stop_soon(self) -> None:
+        """Parent: every rank ends before the same iteration, one that none has begun. They are held while it is chosen:
+        meanwhile each ends the iteration it is at, and begins no other."""
+        if not self._words[0]:
+            self._words[0] = HELD
+            self._words[0] = max(self.counts()) + 1
+
+    def end(self, alive: Callable[[], bool]) -> int | None:
+        """Rank: the iteration to end before, None = the parent has named none. At once if ``alive`` says so while
+        ranks are held."""
+        while self._words[0] == HELD:
+            if not alive():
+                return 0
+            time.sleep(20e-6)
+        return self._words[0] or None
+
+    def arrive(self, rank: int, count: int) -> None:
+        """Rank: ``count`` iterations are enqueued."""
+        self._words[(rank + 1) * COUNTER_BYTES // 8] = count
+
+    def counts(self) -> list[int]:
+        """Every rank's count."""
+        return [self._words[(rank + 1) * COUNTER_BYTES // 8] for rank in range(self.ranks)]
+
+    def wait_for(self, count: int, alive: Callable[[], bool]) -> bool:
+        """Until every rank has arrived at ``count``; False if ``alive`` says so meanwhile."""
+        delay = 20e-6
+        while min(self.counts()) < count:
+            if not alive():
+                return False
+            time.sleep(delay)
+            delay = min(delay * 1.5, 2e-3)
+        return True
