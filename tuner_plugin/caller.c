@@ -24,7 +24,7 @@ static int version_from(void *symbol)
 
 /* ---- The build id ----------------------------------------------------------------------------------------------- */
 
-struct search {
+struct library_search {
     uintptr_t address;
     char *build_id;
 };
@@ -73,7 +73,7 @@ static void read_notes(const char *notes, size_t bytes, char out[LAGOM_CALLER_BU
 
 static int look_into(struct dl_phdr_info *object, size_t size, void *argument)
 {
-    struct search *search = argument;
+    struct library_search *search = argument;
     (void)size;
     if (!holds(object, search->address)) {
         return 0;
@@ -89,7 +89,7 @@ static int look_into(struct dl_phdr_info *object, size_t size, void *argument)
 
 static void find_build_id(void *symbol, char out[LAGOM_CALLER_BUILD_ID])
 {
-    struct search search = {.address = (uintptr_t)symbol, .build_id = out};
+    struct library_search search = {.address = (uintptr_t)symbol, .build_id = out};
     out[0] = '\0';
     dl_iterate_phdr(look_into, &search);
 }

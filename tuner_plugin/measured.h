@@ -1,9 +1,9 @@
 /* measured.h - collectives whose kernels are being timed, from their launch until their last channel has stopped.
  *
  * A KERNEL_CH event carries GPU time (globaltimer) for one channel, and arrives late, on a proxy thread: a kernel is
- * the smallest start and the largest stop over its channels. Places come from a fixed pool; handles name a place and
+ * the smallest start and the largest stop over its channels. Entries come from a fixed pool; handles name an entry and
  * its generation, never memory, so an event that comes too late, or twice, or for a communicator that is gone, finds
- * nothing instead of something else. A place whose events never come (an aborted communicator) is taken again by age.
+ * nothing instead of something else. An entry whose events never come (an aborted communicator) is reused later.
  */
 #ifndef LAGOM_MEASURED_H
 #define LAGOM_MEASURED_H
@@ -13,7 +13,7 @@
 
 #include "protocol/lagom_protocol.h"
 
-#define LAGOM_MEASURED_PLACES 1024u /* the host runs a few iterations ahead of the GPU */
+#define LAGOM_MEASURED_ENTRIES 1024u /* the host runs a few iterations ahead of the GPU */
 
 /* A launched collective, and in the end its kernel. */
 struct lagom_measured {
@@ -23,14 +23,14 @@ struct lagom_measured {
     uint32_t process;            /* this one's entry there */
 };
 
-/* For a launched collective with span.channels channels. NULL when no place is free. `of` is what will be pushed, less
+/* For a launched collective with span.channels channels. NULL when no entry is free. `of` is what will be pushed, less
  * its times. */
 void *lagom_measured_begin(const struct lagom_measured *of);
 
 /* A channel of that collective started. The handle for its stop; NULL if the collective is not known any more. */
 void *lagom_measured_channel_started(void *collective, uint64_t gpu_ns);
 
-/* A channel stopped. true when it was the last one: *of is complete, and the place is free again. */
+/* A channel stopped. true when it was the last one: *of is complete, and the entry is free again. */
 bool lagom_measured_channel_stopped(void *channel, uint64_t gpu_ns, struct lagom_measured *of);
 
 /* The communicator's slot of such a handle; UINT32_MAX if its collective is not known any more. */

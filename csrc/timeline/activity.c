@@ -6,19 +6,19 @@
 #include "protocol/lagom_atomic.h"
 #include "timeline/clock.h"
 
-enum place_state { EMPTY, OUT, FULL, READING, ABANDONED };
+enum slot_state { EMPTY, OUT, FULL, READING, ABANDONED };
 
-struct place {
+struct buffer_slot {
     uint8_t *memory; /* kept until close */
     size_t valid;
     uint64_t number;  /* in the order in which CUPTI asked */
     uint64_t full_ns; /* since then it waits to be read */
-    enum place_state state;
+    enum slot_state state;
 };
 
 static struct {
     pthread_mutex_t lock; /* of everything here; held for a walk over the table */
-    struct place places[LAGOM_ACTIVITY_BUFFERS];
+    struct buffer_slot slots[LAGOM_ACTIVITY_BUFFERS];
     uint64_t asked;
     uint64_t completed;
     uint64_t foreign;
@@ -37,12 +37,12 @@ static void unlock(void)
 
 /* ---- CUPTI's side ----------------------------------------------------------------------------------------------- */
 
-static bool has_memory(struct place *place)
+static bool has_memory(struct buffer_slot *slot)
 {
-    if (place->memory == NULL) {
-        place->memory = aligned_alloc(CUPTI_BUFFER_ALIGNMENT, LAGOM_ACTIVITY_BUFFER_BYTES);
+    if (slot->memory == NULL) {
+        slot->memory = aligned_alloc(CUPTI_BUFFER_ALIGNMENT, LAGOM_ACTIVITY_BUFFER_BYTES);
     }
-    return place->memory != NULL;
+    return slot->memory != NULL;
 }
 
 static void requested(uint8_t **buffer, size_t *bytes, size_t *most_records)
@@ -52,23 +52,23 @@ static void requested(uint8_t **buffer, size_t *bytes, size_t *most_records)
     *most_records = 0;
     lock();
     for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS && *buffer == NULL; i++) {
-        struct place *place = &table.places[i];
-        if (place->state == EMPTY && has_memory(place)) {
-            place->state = OUT;
-            place->number = ++table.asked;
-            *buffer = place->memory;
+        struct buffer_slot *slot = &table.slots[i];
+        if (slot->state == EMPTY && has_memory(slot)) {
+            slot->state = OUT;
+            slot->number = ++table.asked;
+            *buffer = slot->memory;
             *bytes = LAGOM_ACTIVITY_BUFFER_BYTES;
         }
     }
     unlock();
 }
 
-static struct place *place_of(const uint8_t *buffer)
+static struct buffer_slot *slot_of(const uint8_t *buffer)
 {
     for (uint32_t i = 0; buffer != NULL && i < LAGOM_ACTIVITY_BUFFERS; i++) {
-        struct place *place = &table.places[i];
-        if (place->memory == buffer && (place->state == OUT || place->state == ABANDONED)) {
-            return place;
+        struct buffer_slot *slot = &table.slots[i];
+        if (slot->memory == buffer && (slot->state == OUT || slot->state == ABANDONED)) {
+            return slot;
         }
     }
     return NULL;
@@ -80,15 +80,15 @@ static void completed(void *context, uint32_t stream, uint8_t *buffer, size_t by
     (void)stream;
     (void)bytes;
     lock();
-    struct place *place = place_of(buffer);
-    if (place == NULL) {
+    struct buffer_slot *slot = slot_of(buffer);
+    if (slot == NULL) {
         table.foreign += buffer != NULL;
     } else if (valid == 0) {
-        place->state = EMPTY;
+        slot->state = EMPTY;
     } else {
-        place->state = FULL;
-        place->valid = valid;
-        place->full_ns = lagom_now_ns();
+        slot->state = FULL;
+        slot->valid = valid;
+        slot->full_ns = lagom_now_ns();
         table.completed++;
     }
     unlock();
@@ -157,38 +157,38 @@ void lagom_activity_abandon(void)
 {
     lock();
     for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS; i++) {
-        if (table.places[i].state == OUT) {
-            table.places[i].state = ABANDONED;
+        if (table.slots[i].state == OUT) {
+            table.slots[i].state = ABANDONED;
         }
     }
     unlock();
 }
 
-static struct place *first_in(enum place_state state)
+static struct buffer_slot *first_in(enum slot_state state)
 {
-    struct place *first = NULL;
+    struct buffer_slot *first = NULL;
     for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS; i++) {
-        struct place *place = &table.places[i];
-        if (place->state == state && (first == NULL || place->number < first->number)) {
-            first = place;
+        struct buffer_slot *slot = &table.slots[i];
+        if (slot->state == state && (first == NULL || slot->number < first->number)) {
+            first = slot;
         }
     }
     return first;
 }
 
-static bool may_be_read(const struct place *full, uint64_t now_ns)
+static bool may_be_read(const struct buffer_slot *full, uint64_t now_ns)
 {
-    const struct place *out = first_in(OUT);
+    const struct buffer_slot *out = first_in(OUT);
     return out == NULL || full->number < out->number || lagom_elapsed_ns(now_ns, full->full_ns) > LAGOM_ACTIVITY_PATIENCE_NS;
 }
 
 /* Between the newest one taken and this one. */
-static uint32_t passed_over_by(const struct place *full)
+static uint32_t passed_over_by(const struct buffer_slot *full)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS; i++) {
-        const struct place *place = &table.places[i];
-        count += place->state == OUT && place->number > table.read_up_to && place->number < full->number;
+        const struct buffer_slot *slot = &table.slots[i];
+        count += slot->state == OUT && slot->number > table.read_up_to && slot->number < full->number;
     }
     return count;
 }
@@ -196,13 +196,13 @@ static uint32_t passed_over_by(const struct place *full)
 bool lagom_activity_take(struct lagom_activity_batch *batch, uint64_t now_ns)
 {
     lock();
-    struct place *full = first_in(FULL);
+    struct buffer_slot *full = first_in(FULL);
     bool found = full != NULL && may_be_read(full, now_ns);
     if (found) {
         full->state = READING;
         *batch = (struct lagom_activity_batch){.records = full->memory,
                                                .valid = full->valid,
-                                               .entry = (uint32_t)(full - table.places),
+                                               .entry = (uint32_t)(full - table.slots),
                                                .passed_over = passed_over_by(full),
                                                .late = full->number < table.read_up_to};
         table.read_up_to = full->number > table.read_up_to ? full->number : table.read_up_to;
@@ -214,7 +214,7 @@ bool lagom_activity_take(struct lagom_activity_batch *batch, uint64_t now_ns)
 void lagom_activity_give_back(const struct lagom_activity_batch *batch)
 {
     lock();
-    table.places[batch->entry].state = EMPTY;
+    table.slots[batch->entry].state = EMPTY;
     unlock();
 }
 
@@ -231,7 +231,7 @@ uint32_t lagom_activity_out(void)
     uint32_t out = 0;
     lock();
     for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS; i++) {
-        out += table.places[i].state == OUT;
+        out += table.slots[i].state == OUT;
     }
     unlock();
     return out;
@@ -251,10 +251,10 @@ void lagom_activity_close(void)
 {
     lock();
     for (uint32_t i = 0; i < LAGOM_ACTIVITY_BUFFERS; i++) {
-        struct place *place = &table.places[i];
-        if (place->state == EMPTY || place->state == FULL) {
-            free(place->memory);
-            *place = (struct place){.memory = NULL};
+        struct buffer_slot *slot = &table.slots[i];
+        if (slot->state == EMPTY || slot->state == FULL) {
+            free(slot->memory);
+            *slot = (struct buffer_slot){.memory = NULL};
         }
     }
     unlock();

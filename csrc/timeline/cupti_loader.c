@@ -29,12 +29,12 @@ static void *loaded_already(void)
     return library;
 }
 
-struct search {
+struct cupti_search {
     int major; /* of the CUDA runtime that is loaded; 0 = none */
     void *found;
 };
 
-static bool fits(const struct search *search, const char *file)
+static bool fits(const struct cupti_search *search, const char *file)
 {
     char ending[8];
     snprintf(ending, sizeof(ending), ".so.%d", search->major);
@@ -48,7 +48,7 @@ static void *open_guarded(const char *path, const char *neighbour)
     return lagom_path_is_guarded(path, neighbour, why, sizeof(why)) ? dlopen(path, RTLD_LAZY | RTLD_LOCAL) : NULL;
 }
 
-static void look_beside(struct search *search, const char *neighbour)
+static void look_beside(struct cupti_search *search, const char *neighbour)
 {
     char path[PATH_MAX];
     int folder = (int)(strrchr(neighbour, '/') - neighbour);
@@ -65,7 +65,7 @@ static void look_beside(struct search *search, const char *neighbour)
 static int note_runtime(struct dl_phdr_info *info, size_t size, void *argument)
 {
     (void)size;
-    struct search *search = argument;
+    struct cupti_search *search = argument;
     const char *name = strstr(info->dlpi_name, "libcudart.so.");
     if (name != NULL && search->major == 0) {
         sscanf(name, "libcudart.so.%d", &search->major);
@@ -93,7 +93,7 @@ static int note_neighbour(struct dl_phdr_info *info, size_t size, void *argument
 static void *find(void)
 {
     static struct neighbours neighbours; /* 16 KiB: not on a stack of unknown size */
-    struct search search = {.found = loaded_already()};
+    struct cupti_search search = {.found = loaded_already()};
     if (search.found != NULL) {
         return search.found;
     }

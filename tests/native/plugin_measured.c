@@ -36,14 +36,14 @@ static void a_late_event_does_not_enter_the_next_collective_of_its_place(void)
     struct lagom_measured done;
     void *first = begin(1, 1), *late = lagom_measured_channel_started(first, 10);
     CHECK(lagom_measured_channel_stopped(late, 20, &done));
-    void *reused[LAGOM_MEASURED_PLACES];
-    for (uint32_t i = 0; i < LAGOM_MEASURED_PLACES; i++) { /* every place, so the first one's too */
+    void *reused[LAGOM_MEASURED_ENTRIES];
+    for (uint32_t i = 0; i < LAGOM_MEASURED_ENTRIES; i++) { /* every place, so the first one's too */
         reused[i] = begin(1, 2);
     }
     CHECK(lagom_measured_channel_started(first, 5) == NULL);
     CHECK(!lagom_measured_channel_stopped(late, 30, &done));
     CHECK_EQUAL(lagom_measured_slot(first), UINT32_MAX);
-    for (uint32_t i = 0; i < LAGOM_MEASURED_PLACES; i++) {
+    for (uint32_t i = 0; i < LAGOM_MEASURED_ENTRIES; i++) {
         void *channel = lagom_measured_channel_started(reused[i], 100);
         CHECK(lagom_measured_channel_stopped(channel, 200, &done));
         CHECK_EQUAL(done.span.start_ns, 100);
