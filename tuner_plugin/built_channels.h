@@ -5,7 +5,7 @@
  * in NCCL. From 2.31 on the answer is an upper bound there too, and before 2.29.2 each Broadcast asks for itself.
  *
  * So there an AllGather gets at most what is known to be built. On a known build that is a member of the communicator
- * (build.h). Elsewhere it is what the profiler half has seen run, one channel until then; and since ranks must not
+ * (build.h). Elsewhere it is what the profiler plugin has seen run, one channel until then; and since ranks must not
  * differ, a plan that says more is refused by this rank, hence by all. A profile that fits this NCCL and these ranks by
  * its fingerprint is believed: it comes from a run under the same bound.
  */
@@ -34,7 +34,7 @@ void lagom_built_channels_open(struct lagom_built_channels *channels, int nccl_v
 /* At the first call: NCCL has built them by now. */
 void lagom_built_channels_look(struct lagom_built_channels *channels);
 
-/* The profiler half saw a collective of that algorithm run on so many; from any thread. */
+/* The profiler plugin saw a collective of that algorithm run on so many; from any thread. */
 void lagom_built_channels_saw(struct lagom_built_channels *channels, int algorithm, uint32_t count);
 
 /* NC for a call with what is known taken into account. */

@@ -48,7 +48,7 @@ static bool is_unreported(const struct lagom_comm_context *comm, const struct la
     return call->function == LAGOM_BROADCAST && !captured;
 }
 
-/* Where nothing tells of a launch, the call of the tuner comes just before: every call, without the profiler half. */
+/* Where nothing tells of a launch, the call of the tuner comes just before: every call, without the profiler plugin. */
 static void note_asked(const struct lagom_comm_context *comm, const struct lagom_call *call,
                        const struct lagom_decision *decision)
 {

@@ -3,7 +3,7 @@
  * getChunkSize does not say which call it belongs to: it sees one channel's bytes, and in a group it comes after the
  * getCollInfo of *all* the group's collectives. So the decisions since the last getChunkSize are kept, by (function,
  * algorithm, protocol). Calls that share the three cannot be told apart and get the smaller chunk of them: on every
- * rank alike, which is what counts (S1-16).
+ * rank alike, which is what counts.
  */
 #ifndef LAGOM_CHUNK_H
 #define LAGOM_CHUNK_H

@@ -1,7 +1,7 @@
 /* comm_context.h - this process's context of one communicator: what NCCL gives back to us with every call.
  *
  * Made at tuner init, freed at finalize; about 70 KiB. NCCL uses a communicator from one thread at a time, so nothing
- * here is locked. What others may touch meanwhile (the profiler half's events) is atomic.
+ * here is locked. What others may touch meanwhile (the profiler plugin's events) is atomic.
  */
 #ifndef LAGOM_COMM_CONTEXT_H
 #define LAGOM_COMM_CONTEXT_H
@@ -31,9 +31,9 @@ struct lagom_comm_context {
     uint32_t nodes;
     bool chunk_possible; /* tuner v6 asks for chunk sizes */
     bool simulated_clock;
-    bool captures_known;             /* the profiler half (v5) says which calls are captured into a graph */
+    bool captures_known;             /* the profiler plugin (v5) says which calls are captured into a graph */
     bool measuring;                  /* this communicator's want of COLL and KERNEL_CH events is counted in the mask */
-    struct lagom_profiled *profiled; /* its profiler half; NULL = not loaded */
+    struct lagom_profiled *profiled; /* its profiler plugin; NULL = not loaded */
     struct lagom_call_clock clock;
     struct lagom_threads threads;
     struct lagom_built_channels channels;

@@ -58,7 +58,7 @@ __attribute__((noinline, cold)) static void confirm_threads(struct lagom_comm_co
     }
 }
 
-/* Without the profiler half nothing tells of a graph capture; but during one NCCL registers buffers. */
+/* Without the profiler plugin nothing tells of a graph capture; but during one NCCL registers buffers. */
 static void note_registered(struct lagom_comm_context *comm)
 {
     if (!comm->captures_known) {

@@ -14,9 +14,9 @@
 
 enum lagom_standing {
     LAGOM_NOT_YET = 0,  /* no communicator yet */
-    LAGOM_FALLBACK = 1, /* NCCL goes on stock, for good; why was said */
+    LAGOM_FALLBACK = 1, /* NCCL runs stock from now on; the reason was logged */
     LAGOM_JOINED = 2,
-    LAGOM_STATIC_RULES = 3, /* an NCCL that tells no ids: job.static_rules decide (static_rules.h) */
+    LAGOM_STATIC_RULES = 3, /* an NCCL that gives no ids: job.static_rules decide (static_rules.h) */
 };
 
 struct lagom_job {
@@ -34,10 +34,10 @@ struct lagom_job {
 enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_init_info *info, nccl_log_function log,
                                    const void *return_address);
 
-/* Why something is not possible here: kept for doctor and the controller, in NCCL's log, and once a node on stderr. */
+/* Says why something is not possible: in NCCL's log, for doctor and the controller, and once a node on stderr. */
 __attribute__((format(printf, 2, 3))) void lagom_job_remark(struct lagom_job *job, const char *format, ...);
 
-/* The same of what is only missed by some: it does not take the place of another remark, and goes to NCCL's log alone. */
+/* The same for a smaller loss: it replaces no other remark, and goes to NCCL's log only. */
 void lagom_job_remark_also(struct lagom_job *job, const char *text);
 
 #endif

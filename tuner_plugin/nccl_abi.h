@@ -73,7 +73,7 @@ struct nccl_tuner_v4 {
     int (*destroy)(void *context);
 };
 
-/* From v5 on the communicator has an id, the same on all its ranks, and the profiler half hears the same one. */
+/* From v5 on the communicator has an id, the same on all its ranks, and the profiler plugin hears the same one. */
 #define NCCL_TUNER_INIT_V5(name)                                                                                       \
     int (*name)(void **context, uint64_t comm_id, size_t ranks, size_t nodes, nccl_log_function log, void *nvl_domain, \
                 void *constants)

@@ -2,7 +2,7 @@
  * communicator.
  *
  * Nothing happens before that: torchrun's own process, `python -c` helpers and DataLoader workers load or inherit this
- * library too, and must not notice. A forked child stays inert.
+ * library too, and must not be affected. A forked child does nothing.
  */
 #ifndef LAGOM_PLUGIN_H
 #define LAGOM_PLUGIN_H
@@ -19,7 +19,7 @@ void lagom_plugin_enter(const struct lagom_init_info *info, nccl_log_function lo
 struct lagom_comm_context;
 void lagom_plugin_leave(struct lagom_comm_context *comm);
 
-/* Whether the profiler half may hand out contexts: not in LAGOM_MODE=off, not in a forked child. */
+/* Whether the profiler plugin may hand out contexts: not in LAGOM_MODE=off, not in a forked child. */
 bool lagom_plugin_wanted(void);
 
 /* True in a child of fork: NCCL does not work there either, and the parent's memory is not ours. */

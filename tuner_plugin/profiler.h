@@ -1,5 +1,5 @@
-/* profiler.h - the profiler half: names and ranks, effective channels and threads, GPU times, and what never reaches
- * the tuner. NCCL loads it only where NCCL_PROFILER_PLUGIN names this library; the tuner half works without it.
+/* profiler.h - the profiler plugin: names and ranks, effective channels and threads, GPU times, and what never reaches
+ * the tuner. NCCL loads it only where NCCL_PROFILER_PLUGIN names this library; the tuner plugin works without it.
  *
  * NCCL calls the profiler's init before the tuner's, on the same thread, for the same communicator: a thread-local
  * hands over what only the profiler is told (rank, name; on 2.27 even the communicator's id).
@@ -16,7 +16,7 @@
 
 struct lagom_comm_context;
 
-/* One communicator as the profiler half sees it. From a fixed table, never freed: an event may come late. */
+/* One communicator as the profiler plugin sees it. From a fixed table, never freed: an event may come late. */
 struct lagom_profiled {
     uint32_t used;
     uint32_t api; /* 4..7 */
@@ -33,7 +33,7 @@ struct lagom_profiled {
 struct lagom_profiled *lagom_profiler_init(const struct lagom_profiler_init_info *info);
 void lagom_profiler_finalize(struct lagom_profiled *profiled);
 
-/* Version 4..7 of the profiler half as loaded; 0 = it is not. */
+/* Version 4..7 of the profiler plugin as loaded; 0 = it is not. */
 uint32_t lagom_profiler_api(void);
 
 /* What profiler init on this thread left for the tuner init that follows it; NULL if there is none, or it is about

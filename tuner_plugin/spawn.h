@@ -1,4 +1,4 @@
-/* spawn.h - the controller, started by a rank in environment-only use.
+/* spawn.h - a rank starts the controller, where only environment variables are set (no `lagom run`).
  *
  * Tuner init is a bad place to start a process from: it runs in a thread whose CPU affinity NCCL has narrowed, among
  * sockets that are not close-on-exec, in a process whose environment is about one GPU and whose memory must not be

@@ -205,7 +205,7 @@ bool lagom_static_rules_restrict_here(struct lagom_node_rules *rules, uint32_t t
     return true;
 }
 
-/* ---- A communicator that goes by them ---------------------------------------------------------------------------- */
+/* ---- A communicator that uses them ------------------------------------------------------------------------------- */
 
 static bool speaks_for(const struct lagom_node_rules *rules, uint32_t ranks)
 {

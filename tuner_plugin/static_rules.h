@@ -1,4 +1,4 @@
-/* static_rules.h - what can be had on NCCL 2.21 to 2.26, where nobody tells a communicator's id: rules by function and
+/* static_rules.h - what is possible on NCCL 2.21 to 2.26, which gives no communicator id: rules by function and
  * size, read once by each rank, in force from the first call. Nothing is agreed while the job runs; a decision is a pure
  * function of the rules and the call. Opt-in: LAGOM_MODE=replay, and LAGOM_PROFILE or LAGOM_SET. One node only.
  */
@@ -24,14 +24,14 @@ static inline bool lagom_has_static_rules_only(int nccl_version)
 
 /* All three: false with one sentence in `reason`, and then *out has no rule.
  *
- * Of a profile only the `rule` lines count, not its programs: those want to know which communicator they are about. Two
- * sections about communicators of one size must say the same, for nothing tells such communicators apart here. */
+ * Only the `rule` lines of a profile are used, not its programs: those need to know the communicator. Two sections for
+ * communicators of one size must have the same rules, because such communicators cannot be distinguished here. */
 bool lagom_static_rules_from_profile(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
                                      size_t room);
 /* The text of LAGOM_SET: `;` or a new line between rules, `#` begins a comment. */
 bool lagom_static_rules_from_text(const char *text, struct lagom_node_rules *out, char *reason, size_t room);
 
-/* What this process has to go by: `profile`, or the text of LAGOM_SET where it is NULL. */
+/* The rules of this process: of `profile`, or of the text of LAGOM_SET if it is NULL. */
 bool lagom_static_rules_read(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
                              size_t room);
 
@@ -53,7 +53,7 @@ bool lagom_static_rules_restrict_here(struct lagom_node_rules *rules, uint32_t t
  * is not told what NCCL offers, and NCCL 2.21 does not check the answer. */
 bool lagom_always_offered(uint32_t function, int algorithm, int protocol);
 
-/* ---- A communicator that goes by them ---------------------------------------------------------------------------- */
+/* ---- A communicator that uses them ------------------------------------------------------------------------------- */
 
 /* The context of a tuned communicator begins with its region; any other begins with NULL and says what it is. */
 #define LAGOM_STATIC_COMM_MARK 0x53495a45u
@@ -71,11 +71,11 @@ static inline bool lagom_is_static_comm(const void *context)
     return comm->region == NULL && comm->mark == LAGOM_STATIC_COMM_MARK;
 }
 
-/* NULL = no rule speaks for communicators of that size, or there is no memory: NCCL goes on without us. */
+/* NULL = no rule is for communicators of that size, or there is no memory: NCCL continues without us. */
 struct lagom_static_comm *lagom_static_comm_create(const struct lagom_node_rules *rules, uint32_t ranks,
                                                    uint32_t nodes);
 
-/* getCollInfo v3, v4. A call no rule speaks for, or whose rule names what is not offered, is left byte for byte. */
+/* getCollInfo v3, v4. A call without a rule, or with a rule that names what is not offered, is left byte for byte. */
 void lagom_static_comm_decide(const struct lagom_static_comm *comm, const struct lagom_call *call);
 
 /* getCollInfo v2. coll_net: this call could go through CollNet, where NC would be taken unchecked: left alone. */

@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--traces", type=Path, help="folder for small Kineto traces and one raw window of ours")
     parser.add_argument("--tokens", type=int, default=4096)
-    parser.add_argument("--no-profiler", action="store_true", help="without NCCL's profiler half: the join by calls")
+    parser.add_argument("--no-profiler", action="store_true", help="without the profiler plugin: the join by calls")
     parser.add_argument("--pairs", type=int, default=24, help="of `cost` and `drift`: blocks of steps of each kind")
     parser.add_argument("--only", default="join,cost,beside,traces", help="in this order")
     parser.add_argument("--script", choices=SCRIPTS, default="fsdp.py", help="the job")

@@ -176,7 +176,7 @@ static void look_up(struct lagom_agreement *agreement, uint32_t function, uint64
     }
 }
 
-/* The counter goes out after the decision: whoever sees it past N knows that call N is decided (S0-2). Since ranks also
+/* The counter goes out after the decision: whoever sees it past N knows that call N is decided. Since ranks also
  * publish which plan they run (activate), lagom_switch_passed would hold without it; two guards, neither costs a cycle.
  * The release orders history_hash before the counter for whoever compares histories. The agreement itself does not need
  * it, nor that of active_epoch: the plan was read before ack_epoch was stored with release, and an old counter or

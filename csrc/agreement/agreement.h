@@ -1,5 +1,5 @@
 /* agreement.h - the rank's half of a switch: sees PREPARED, copies, checks, acknowledges, aborts when it arrives too
- * early, activates at start_call. Design section 5; README.md in this folder tells the protocol in words.
+ * early, activates at start_call. README.md in this folder explains the protocol.
  *
  * No rank ever waits here. Nothing here allocates, locks or calls the system.
  */
@@ -58,7 +58,7 @@ void lagom_agreement_init(struct lagom_agreement *agreement, struct lagom_region
                           struct lagom_slot *slot, const struct lagom_plan *own_profile);
 
 /* The whole of the fast path: handles the word, finds the plan for this call, advances the program, chooses, and then
- * publishes the counter (release, after the decision: S0-2). Call once for every getCollInfo with a usable entry. */
+ * publishes the counter (release, after the decision). Call once for every getCollInfo with a usable entry. */
 struct lagom_decision lagom_agreement_decide(struct lagom_agreement *agreement, uint32_t function, uint64_t bytes);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * One rank, the winner of communicator.publisher, publishes the profile's plan once every rank is there; each
  * acknowledges only a plan equal to its own profile; the last to acknowledge commits. The plan starts searching for its
- * period, so it takes effect from the first whole iteration after it (design section 5.7, S0-11). On one node only.
+ * period, so it takes effect from the first whole iteration after it. On one node only.
  */
 #ifndef LAGOM_REPLAY_H
 #define LAGOM_REPLAY_H

@@ -144,7 +144,7 @@ enum lagom_switch_state {
     LAGOM_COMMITTED = 0,
     LAGOM_PREPARED = 1,
     LAGOM_ABORTED = 2,
-    LAGOM_LOCKED = 3, /* reserved: several nodes, outcome lies in the job's store (design section 5.6) */
+    LAGOM_LOCKED = 3, /* reserved: several nodes, outcome lies in the job's store */
 };
 #define LAGOM_WORD(state, epoch) (((uint64_t)(epoch) << 2) | (uint64_t)(state))
 #define LAGOM_WORD_STATE(word) ((enum lagom_switch_state)((word) & 3u))
@@ -185,7 +185,7 @@ struct lagom_process {
     uint64_t simulated_now_ns; /* R; only under LAGOM_CLOCK_SIMULATED */
     uint32_t nccl_version;  /* R; 23007 = 2.30.7; 0 = unknown */
     uint32_t tuner_api;     /* R; 2..6 */
-    uint32_t profiler_api;  /* R; 4..7, 0 = the profiler half is not loaded */
+    uint32_t profiler_api;  /* R; 4..7, 0 = the profiler plugin is not loaded */
     uint32_t knobs;         /* R; enum lagom_knobs: what this process can set */
     char gpu[LAGOM_NAME_BYTES];        /* R; product name, for the fingerprint */
     char libnccl[LAGOM_PATH_BYTES];    /* R; the file that called us */
@@ -229,8 +229,8 @@ enum lagom_traits {
 
 enum lagom_capture {
     LAGOM_CAPTURE_CALLS = 1u << 0,     /* push a call record for every counted call */
-    LAGOM_CAPTURE_ITERATION = 1u << 1, /* profiler half: time the kernel of position 0 (one an iteration) */
-    LAGOM_CAPTURE_KERNELS = 1u << 2,   /* profiler half: time every kernel and report effective channels and warps */
+    LAGOM_CAPTURE_ITERATION = 1u << 1, /* profiler plugin: time the kernel of position 0 (one an iteration) */
+    LAGOM_CAPTURE_KERNELS = 1u << 2,   /* profiler plugin: time every kernel and report effective channels and warps */
 };
 
 /* One communicator as this node sees it. */
@@ -240,7 +240,7 @@ struct lagom_communicator {
     uint32_t rank_count; /* R; nRanks of tuner init */
     uint32_t node_count; /* R */
     uint32_t ordinal;   /* R; how many communicators of this rank_count its first process had made before it */
-    char name[LAGOM_NAME_BYTES]; /* R; process-group name where the profiler half knows it */
+    char name[LAGOM_NAME_BYTES]; /* R; process-group name where the profiler plugin knows it */
     uint32_t entered;   /* R, under the register lock; how often the entry was handed out by lagom_communicator_enter */
     uint32_t taken;     /* R, under the register lock; how many of those became slots: it is free only when both are equal */
     uint64_t pad0[4];
@@ -258,7 +258,7 @@ struct lagom_slot {
     uint32_t state;      /* CAS FREE -> CLAIMED by R; READY; GONE at finalize; FREE by C */
     uint32_t process;    /* R; index */
     uint32_t communicator; /* R; index */
-    uint32_t rank;       /* R; LAGOM_UNKNOWN_RANK without the profiler half */
+    uint32_t rank;       /* R; LAGOM_UNKNOWN_RANK without the profiler plugin */
     uint64_t comm_id;    /* R */
     uint32_t device;     /* R; CUDA device of the rank, as its process counts them; or LAGOM_UNKNOWN_DEVICE */
     uint32_t call_ring;  /* under the register lock; index of its call ring + 1; 0 = none: its calls are not recorded */
@@ -287,7 +287,7 @@ struct lagom_slot {
     uint64_t active_start;  /* R; its start_call */
     uint64_t iterations;    /* R; of its program begun so far, stored at each position 0: Z without any recording */
 
-    /* Never reaches the tuner; from the profiler half. */
+    /* Never reaches the tuner; from the profiler plugin. */
     uint64_t untunable_p2p;
     uint64_t untunable_symmetric;
     uint64_t untunable_copy_engine;
@@ -327,8 +327,8 @@ struct lagom_call_record {
 _Static_assert(sizeof(struct lagom_call_record) == 64, "one cache line a call");
 
 enum lagom_span_source {
-    LAGOM_SPAN_NCCL_EVENT = 1,  /* profiler half, host: effective channels and warps of a launched collective; no GPU time */
-    LAGOM_SPAN_NCCL_KERNEL = 2, /* profiler half: KernelCh, GPU globaltimer */
+    LAGOM_SPAN_NCCL_EVENT = 1,  /* profiler plugin, host: effective channels and warps of a launched collective; no GPU time */
+    LAGOM_SPAN_NCCL_KERNEL = 2, /* profiler plugin: KernelCh, GPU globaltimer */
     LAGOM_SPAN_CUPTI = 3,       /* csrc/timeline */
     LAGOM_SPAN_SIMULATED = 4,   /* virtual ranks */
 };

@@ -1,8 +1,8 @@
-/* job_key.h - which region is ours: the same words in, the same name out, in every rank and in the controller.
+/* job_key.h - which region belongs to this job: ranks and controller derive the same name from the environment.
  *
  * First of LAGOM_JOB_ID; TORCHELASTIC_RUN_ID + MASTER_ADDR + MASTER_PORT + TORCHELASTIC_RESTART_COUNT; SLURM_JOB_ID +
  * SLURM_STEP_ID (+ SLURM_HET_GROUP_ID... ); PMIX_NAMESPACE or PMI_JOBID; MASTER_ADDR + MASTER_PORT; else the first
- * commId. Always joined with uid, boot id and NCCL_HOSTID. A wrong name means "no tuning", never disagreement (S1-19).
+ * commId. Always joined with uid, boot id and NCCL_HOSTID. With a wrong name nothing is tuned, but ranks never disagree.
  */
 #ifndef LAGOM_JOB_KEY_H
 #define LAGOM_JOB_KEY_H

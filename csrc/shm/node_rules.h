@@ -1,8 +1,8 @@
-/* node_rules.h - one reading of the size rules a node, where ranks have no other way to agree (NCCL before 2.27).
+/* node_rules.h - the size rules of a node, where ranks have no other way to agree (NCCL before 2.27).
  *
- * NCCL checks nothing: if the file of one rank had another rule, or one rank judged it unfit, the job would hang at its
- * first collective. So the first process that comes writes what it has read, an empty reading included, and all later
- * ones take that instead of their own. Nobody waits but for the register lock.
+ * NCCL checks nothing: if the file of one rank had another rule, or one rank found it unfit, the job would hang at its
+ * first collective. So the first process writes the rules that it has read, even if there are none, and all later processes
+ * use those instead of their own. They wait only for the register lock.
  */
 #ifndef LAGOM_NODE_RULES_H
 #define LAGOM_NODE_RULES_H

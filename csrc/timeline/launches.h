@@ -10,11 +10,11 @@
 #include "protocol/lagom_protocol.h"
 
 enum lagom_note_kind {
-    LAGOM_NOTE_LAUNCH,     /* a bracket around one kernel launch (profiler half, NCCL from 2.28.3 on) */
-    LAGOM_NOTE_CALL,       /* a collective of the plan that was just launched (profiler half) */
-    LAGOM_NOTE_ASKED,      /* NCCL asked the tuner; the launch follows (no profiler half) */
-    LAGOM_NOTE_UNREPORTED, /* NCCL asked the tuner and may report it to no profiler (beside the profiler half) */
-    LAGOM_NOTE_RAN,        /* NCCL timed a collective's kernel, by the GPU's clock (profiler half) */
+    LAGOM_NOTE_LAUNCH,     /* a bracket around one kernel launch (profiler plugin, NCCL from 2.28.3 on) */
+    LAGOM_NOTE_CALL,       /* a collective of the plan that was just launched (profiler plugin) */
+    LAGOM_NOTE_ASKED,      /* NCCL asked the tuner; the launch follows (no profiler plugin) */
+    LAGOM_NOTE_UNREPORTED, /* NCCL asked the tuner and may report it to no profiler (beside the profiler plugin) */
+    LAGOM_NOTE_RAN,        /* NCCL timed a collective's kernel, by the GPU's clock (profiler plugin) */
 };
 
 struct lagom_note {

@@ -1,10 +1,10 @@
-/* profiler_conflict.h - who else profiles this process. CUPTI's Activity API is one for all, and tells nobody. */
+/* profiler_conflict.h - which other tool profiles this process. CUPTI's Activity API has one user and does not say who. */
 #ifndef LAGOM_PROFILER_CONFLICT_H
 #define LAGOM_PROFILER_CONFLICT_H
 
 #include <stdint.h>
 
-/* Somebody who profiles right now or holds the process for it, in words ("torch.profiler"); NULL = nobody is known. */
+/* The tool that profiles now, or keeps CUPTI for it, in words ("torch.profiler"); NULL = none is known. */
 const char *lagom_profiler_conflict(void);
 
 /* On a launching thread: whether torch profiles it. torch keeps that by thread and hands it on to its backward threads;

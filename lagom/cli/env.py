@@ -17,7 +17,7 @@ TUNER_TEXT = (
     "Alone it tunes a running job on NCCL >= 2.28."
 )
 PROFILER_TEXT = (
-    "The profiler half, optional: process-group names, the channels and threads that really ran, exact joins of "
+    "The profiler plugin, optional: process-group names, the channels and threads that really ran, exact joins of "
     "kernels and calls; on NCCL 2.27 it is what makes tuning a running job possible. Takes NCCL's one profiler slot."
 )
 

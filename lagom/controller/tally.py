@@ -18,7 +18,7 @@ class Tally:
         self._seen: dict[int, journal.NotAsked] = {}  # by communicator
 
     def look(self, slots: Iterable[SlotView], views: Mapping[int, CommunicatorView], *, profiled: bool) -> None:
-        """``profiled``: the profiler half tells about send/recv and its like; without it their zeros mean nothing."""
+        """``profiled``: the profiler plugin tells about send/recv and its like; without it their zeros mean nothing."""
         for slot in slots:
             self._calls[slot.index] = max(self._calls[slot.index], slot.calls)
             self._drops[slot.index] = max(self._drops[slot.index], slot.call_drops)

@@ -161,7 +161,7 @@ def _stock_channels(run: RunState, source: str) -> tuple[int, int]:
     if not seen:
         raise NoHeadroom(
             f"{source} does not say how many channels NCCL built: no large ring or tree collective was seen by the "
-            "profiler half; run once more without --headroom and with NCCL_PROFILER_PLUGIN, or say it: "
+            "profiler plugin; run once more without --headroom and with NCCL_PROFILER_PLUGIN, or say it: "
             "--headroom 32:24."
         )
     if len(seen) > 1:

@@ -14,7 +14,7 @@ static void two_ranks(struct rank pair[2], int api, size_t nodes)
     plugin = load_plugin();
     if (api == 4) {
         static int mask;              /* NCCL's lives as long as the process */
-        for (int i = 0; i < 2; i++) { /* 2.27 with both variables: the id comes through the profiler half */
+        for (int i = 0; i < 2; i++) { /* 2.27 with both variables: the id comes through the profiler plugin */
             void *context;
             plugin.profiler_v4->init(&context, &mask, "default_pg", COMM, (int)nodes, 2, i, NULL);
             pair[i] = make_rank(&plugin, api, COMM, 2, nodes);
@@ -306,7 +306,7 @@ static void a_plan_with_threads_is_refused_where_they_cannot_be_set(void)
     CHECK_EQUAL(region->slots[0].refused_fault, LAGOM_PLAN_NO_THREADS);
 }
 
-/* regBuff is per rank: seen, never an input. Without the profiler half it is the only sign of a graph capture. */
+/* regBuff is per rank: seen, never an input. Without the profiler plugin it is the only sign of a graph capture. */
 static void registered_buffers_are_noted(void)
 {
     struct rank pair[2];

@@ -183,7 +183,7 @@ static void communicators_of_one_rank(void)
     CHECK(access(path, F_OK) != 0);
 }
 
-/* 2.24..2.26 tell nobody an id, 2.27 only the profiler half: ranks that cannot name their communicator cannot agree. */
+/* 2.24..2.26 tell nobody an id, 2.27 only the profiler plugin: ranks that cannot name their communicator cannot agree. */
 static void tuner_v4_alone(void)
 {
     void *context = &context;

@@ -40,7 +40,7 @@ static void ask_of_all_functions(struct rank *rank)
     call(rank, LAGOM_BROADCAST, 4);
 }
 
-/* NCCL tells the profiler half of all but Broadcasts: those alone are noted when it asks. */
+/* NCCL tells the profiler plugin of all but Broadcasts: those alone are noted when it asks. */
 static void only_broadcasts_are_noted_when_asked(void)
 {
     struct profiled_rank pair[2];

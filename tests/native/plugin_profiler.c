@@ -1,4 +1,4 @@
-/* plugin_profiler.c - the profiler half, v4..v7: rank and name reach the tuner, events become spans with effective
+/* plugin_profiler.c - the profiler plugin, v4..v7: rank and name reach the tuner, events become spans with effective
  * channels, threads and GPU times, the mask is raised when somebody measures and lowered again, pools end cleanly. */
 #include <pthread.h>
 
@@ -13,7 +13,7 @@ static void names_ranks_and_spans(int api)
     CHECK_EQUAL(region->slots[1].rank, 1);
     CHECK(strcmp(region->communicators[communicator].name, "fsdp") == 0);
     CHECK_EQUAL(region->processes[0].profiler_api, api);
-    CHECK(region->processes[0].knobs & LAGOM_KNOB_ONLINE); /* v4 too: the id came through the profiler half */
+    CHECK(region->processes[0].knobs & LAGOM_KNOB_ONLINE); /* v4 too: the id came through the profiler plugin */
 
     CHECK((mask & (COLL | KERNEL_CH)) == 0);
     measure(&pair[0], LAGOM_CAPTURE_KERNELS);
@@ -137,7 +137,7 @@ static void captures_and_untunable_calls_are_noted(void)
     body = (union nccl_event_body){.coll_api = {.function = "AllGather", .graph_captured = false}};
     start(&pair[0], COLL_API, NULL, &body);
     CHECK_EQUAL(region->slots[0].capturing, 0);
-    offer(&pair[0].rank); /* with the profiler half, registered buffers alone mean nothing */
+    offer(&pair[0].rank); /* with the profiler plugin, registered buffers alone mean nothing */
     plugin.v6->get_coll_info(pair[0].rank.context, LAGOM_ALL_GATHER, MIB, 1, (float **)(void *)pair[0].rank.table,
                              ALGORITHMS, PROTOCOLS, 1, &pair[0].rank.channels);
     CHECK_EQUAL(region->slots[0].capturing, 0);

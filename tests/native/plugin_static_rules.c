@@ -211,7 +211,7 @@ static void several_nodes_are_left_alone(void)
     CHECK(init(4, 1, 1) == NULL);
 }
 
-/* 2.27 has an id, for those who name the profiler half; its ranks could differ in that. */
+/* 2.27 has an id, for those who name the profiler plugin; its ranks could differ in that. */
 static void another_release_is_left_alone(void)
 {
     use(4, "replay", "any:any:nc=2");

@@ -203,7 +203,7 @@ static inline void await_spans(uint32_t count)
     CHECK_EQUAL(span_count, count);
 }
 
-/* NCCL launches one kernel with these calls in it (call numbers from `call` on), as the profiler half sees it. */
+/* NCCL launches one kernel with these calls in it (call numbers from `call` on), as the profiler plugin sees it. */
 static inline void nccl_launch(const char *name, uint32_t slot, uint64_t call, uint32_t collectives, uint8_t function,
                                uint16_t channels)
 {

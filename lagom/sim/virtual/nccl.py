@@ -2,8 +2,8 @@
 
 One :class:`VirtualNccl` a process, one :class:`VirtualCommunicator` a rank of a communicator. What each step imitates:
 
-* load: one dlopen, newest tuner symbol first, the profiler half only if asked for (``NCCL_PROFILER_PLUGIN``);
-* communicator init: the profiler half first, then the tuner, on the same thread, ``context`` pointers side by side in
+* load: one dlopen, newest tuner symbol first, the profiler plugin only if asked for (``NCCL_PROFILER_PLUGIN``);
+* communicator init: the profiler plugin first, then the tuner, on the same thread, ``context`` pointers side by side in
   one block of memory as in ``struct ncclComm``;
 * a group: ``getCollInfo`` for every collective of it, and only then ``getChunkSize`` for each, part by part, with that
   channel's bytes and ``nChannels = 1``;

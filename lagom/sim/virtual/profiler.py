@@ -1,4 +1,4 @@
-"""The profiler half's events as NCCL sends them, v4 (2.27), v5 (2.28), v6 (2.29), v7 (2.31).
+"""The profiler plugin's events as NCCL sends them, v4 (2.27), v5 (2.28), v6 (2.29), v7 (2.31).
 
 GroupApi and CollApi start when the user calls, before getCollInfo; KernelLaunch brackets the launch (v5 on); Coll start
 and stop follow for each collective in it, all on the calling thread. KernelCh events come later, when the kernel has
@@ -32,8 +32,8 @@ BACKLOG = 4096  # handles whose kernels have not finished; more than that are fo
 
 @dataclass(frozen=True, slots=True)
 class ProfilerPlugin:
-    """The profiler half that a process has loaded: ``functions`` is its struct of version ``api``. The mask is one for
-    the process; the plugin may switch events on at any time."""
+    """The profiler plugin that a process has loaded: ``functions`` is its struct of version ``api``. The mask is one
+    for the process; the plugin may switch events on at any time."""
 
     functions: Any
     api: int

@@ -1,7 +1,7 @@
 """What a virtual rank lets the controller see: kernels, when the GPU has run them, and only what capture asks for.
 
 Two ways, as on a real machine: spans in the process's kernel ring, as the timeline (CUPTI) would put them there, or
-NCCL's own kernel events through the plugin's profiler half. The rings are finite and simulated time is compressed, so a
+NCCL's own kernel events through the profiler plugin. The rings are finite and simulated time is compressed, so a
 rank waits for its reader: on the simulated clock waiting costs nothing.
 """
 
@@ -174,7 +174,7 @@ class TraceWriter:
         return rows
 
     def _name_calls(self, entry: ProcessEntry, rows: Any, times: IterationTimes, first_calls: list[int]) -> None:
-        """Which call of which slot each collective was: what the launch brackets of the profiler half tell."""
+        """Which call of which slot each collective was: what the launch brackets of the profiler plugin tell."""
         for index, places in enumerate(self._places):
             slot = self._slot(entry, index)
             for row in np.flatnonzero(np.isin(times.operations, self._mine[index])):
