@@ -1,4 +1,4 @@
-"""The accounting of a run: what was asked, what it cost, and the one move written for each window."""
+"""The accounting of a run: what was asked, what it cost, and the one move written for each window, the outcome."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from lagom.format import format_percent
 from lagom.records import Assignment
 from lagom.search import statistics
-from lagom.search.measurements import Measurements
-from lagom.search.moves import Move, WindowRequest, WindowResult
+from lagom.search.base import Answer
+from lagom.search.measurements import Measurements, Trial
+from lagom.search.moves import Move, Outcome, WindowRequest, WindowResult
+from lagom.search.sequential_test import SequentialTest
 from lagom.search.stopping_rule import Policy
 
 
@@ -116,3 +119,60 @@ class Accounting:
         ratios = np.array([candidate.z / incumbent.z for incumbent, candidate in result.pairs])
         kept = ratios[~statistics.straggler_mask(np.log(ratios), self._measurements.noise.sigma)]
         return max(0.0, float(np.mean(level * kept - 1.0)) * result.candidate_iterations)
+
+    def limit_reached(self, candidate: Assignment, given_up: int) -> str | None:
+        """Why the search must end before ``candidate`` is measured, or ``None``."""
+        measurements, configs = self._measurements, self._policy.configs_for(len(self._measurements.stock))
+        if measurements.tried >= configs and measurements.trial(candidate) is None:
+            return f"stopped after {configs} configs (the limit)"
+        limit = self._policy.max_iterations
+        if limit is not None and self.iterations >= limit:
+            return f"stopped after {self.iterations} iterations (the limit is {limit})"
+        if given_up >= self._policy.missing_limit:
+            return f"stopped: {given_up} moves in a row could not be measured"
+        return None
+
+    def resolvable(self, test: SequentialTest | None) -> float:
+        """The smallest gain that would have been seen: in the final A/B, or else by a candidate with a full set of
+        pairs."""
+        if test is not None and test.found is not None:
+            return statistics.resolvable(test.found.se, self._policy.certainty)
+        se = self._measurements.noise.sigma / math.sqrt(self._policy.pairs_max)
+        return statistics.resolvable(se, self._policy.certainty)
+
+    def describe_baseline(self, level: Trial) -> str:
+        """The reason of the baseline's move."""
+        times = (("Z", level.z), ("X", level.x), ("Y", level.y))
+        text = ", ".join(
+            f"{name} {time / 1e6:.2f} ms" if time is not None else f"{name} not seen" for name, time in times
+        )
+        sigma = format_percent(self._measurements.noise.sigma)
+        return f"stock: {text} an iteration; standard deviation of a pair: {sigma}"
+
+    def outcome(
+        self,
+        verdict: str,
+        assignment: Assignment,
+        reason: str,
+        test: SequentialTest | None = None,
+        answer: Answer | None = None,
+    ) -> Outcome:
+        """How the run ended. ``test``: its final A/B; ``answer``: what the strategy would have used."""
+        low, high = (test.interval if test else None) or (None, None)
+        found = test.found if test else None
+        return Outcome(
+            assignment=assignment,
+            verdict=verdict,
+            reason=reason,
+            speedup=math.exp(-found.value) if found else None,
+            speedup_low=1.0 / high if high else None,
+            speedup_high=1.0 / low if low else None,
+            resolvable=self.resolvable(test) if self._measurements.noise.is_measured else None,
+            configs=self._measurements.tried,
+            windows=len(self.moves),
+            iterations=self.iterations,
+            regret_iterations=self.lost,
+            moves=tuple(self.moves),
+            proposed=answer.assignment if answer else None,
+            cut_short=answer is not None and answer.cut_short,
+        )

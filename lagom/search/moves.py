@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 
 from lagom.records import Assignment, Sample
 
@@ -42,6 +43,11 @@ class WindowResult:
     def candidate_iterations(self) -> int:
         """Iterations that ran with the candidate in force."""
         return self.iterations or len(self.pairs) + self.discarded
+
+    def plausible(self) -> WindowResult:
+        """Without pairs that no clock can have shown (a driver's wrap-around must not poison the run)."""
+        good = tuple(pair for pair in self.pairs if all(_is_possible(sample) for sample in pair))
+        return replace(self, pairs=good, discarded=self.discarded + len(self.pairs) - len(good))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +113,9 @@ def roomier(pairs: int, empty: int) -> int:
     """How many pairs to ask for after ``empty`` windows in a row came back without any: a job that is interrupted often
     leaves nothing of a short window, but something of a longer one."""
     return pairs << empty
+
+
+def _is_possible(sample: Sample) -> bool:
+    """Z above 0, the rest not below it, nothing infinite."""
+    others = [time for time in (sample.x, sample.y, *(sample.x_by_site or ())) if time is not None]
+    return 0.0 < sample.z < math.inf and all(0.0 <= time < math.inf for time in others)

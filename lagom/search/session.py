@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -92,7 +91,7 @@ class TuningSession:
         if self._wanted is None:
             raise RuntimeError("no window is wanted: the session is over (see its outcome)")
         before = len(self._accounting.moves)
-        result = _sane(result)
+        result = result.plausible()
         self._accounting.take(result)
         try:
             self._wanted = self._course.send(result)
@@ -119,13 +118,14 @@ class TuningSession:
         if self.outcome is None:
             self._course.close()
             self._wanted = None
-            self._finish("stopped", self.incumbent, reason)
+            self.outcome = self._accounting.outcome("stopped", self.incumbent, reason)
 
     # -- the course of a run
 
     def _run(self) -> Windows:
         if not (yield from self._baseline()):
-            self._finish("stopped", self.measurements.stock, "no window of stock iterations could be measured")
+            why = "no window of stock iterations could be measured"
+            self.outcome = self._accounting.outcome("stopped", self.measurements.stock, why)
             return
         answer = yield from self._search()
         yield from self._conclude(answer)
@@ -137,7 +137,7 @@ class TuningSession:
             result = yield self._accounting.ask("baseline", stock, stock, roomier(wanted, attempt), why)
             if len(result.pairs) >= (wanted // 2 if attempt < self.policy.retries else 2):
                 level = self.measurements.set_baseline(result.pairs)
-                self._accounting.write("baseline", _describe_baseline(level, self.measurements.noise.sigma))
+                self._accounting.write("baseline", self._accounting.describe_baseline(level))
                 return True
             self._accounting.write(MISSING, f"the window came back with {len(result.pairs)} of {wanted} pairs")
         return False
@@ -149,10 +149,11 @@ class TuningSession:
         given_up = 0
         step = _advance(course, None)
         while isinstance(step, Proposal):
-            if self._open(step) and (spent := self._spent(step.candidate, given_up)):
+            if self._open(step) and (spent := self._accounting.limit_reached(step.candidate, given_up) or self._enough):
                 course.close()
-                return Answer(self._fastest(), spent, cut_short=True)
-            self._check(step)
+                return Answer(self.measurements.fastest(), spent, cut_short=True)
+            if self.strategy.checked and (wrong := self.strategy.space.why_illegal(step.candidate)):
+                raise IllegalProposal(f"strategy {self.strategy.name} proposed what is not legal here: {wrong}")
             comparison = yield from self._settle(step)
             given_up = given_up + 1 if comparison.new is None else 0
             proposal, step = step, _advance(course, comparison)
@@ -230,15 +231,6 @@ class TuningSession:
         if not test.passed:
             self._failed.add(candidate)
 
-    def _final(self, candidate: Assignment) -> Generator[WindowRequest, WindowResult, SequentialTest]:
-        """The final A/B of ``candidate`` against stock."""
-        level = statistics.final_level(self.policy.alpha)
-        test = SequentialTest(
-            "final", self.measurements.stock, candidate, level, self.policy.final_looks, self.policy.epsilon
-        )
-        yield from self._run_test(test, "final A/B against stock")
-        return test
-
     def _run_test(self, test: SequentialTest, why: str) -> Windows:
         """Windows of fresh pairs until the claim stands or falls; a proven candidate becomes the incumbent."""
         empty = 0
@@ -262,22 +254,23 @@ class TuningSession:
         """The final A/B against stock: of the answer, and should it fail, of the incumbent if that is another one."""
         test = None
         for contender in self._contenders(answer.assignment):
-            test = yield from self._final(contender)
+            level, looks = statistics.final_level(self.policy.alpha), self.policy.final_looks
+            test = SequentialTest("final", self.measurements.stock, contender, level, looks, self.policy.epsilon)
+            yield from self._run_test(test, "final A/B against stock")
             if test.passed:
                 reason = f"{test.sentence}; {_ending(answer)}"
-                self._finish("improved", contender, reason, test, answer)
+                self.outcome = self._accounting.outcome("improved", contender, reason, test, answer)
                 return
         self.measurements.incumbent = self.measurements.stock
-        what = "cut short with nothing faster than stock found" if answer.cut_short else "stock is already best here"
-        reason = (
-            f"{what}: {self.measurements.tried} configs, resolvable effect {format_percent(self._resolvable(test))}; "
-        )
-        reason += _ending(answer)
+        stock = self.measurements.stock
+        verdict, what = "stock_is_best", "stock is already best here"
+        if answer.cut_short:
+            verdict, what = "cut_short", "cut short with nothing faster than stock found"
+        effect = format_percent(self._accounting.resolvable(test))
+        reason = f"{what}: {self.measurements.tried} configs, resolvable effect {effect}; {_ending(answer)}"
         if test is not None:
             reason += f"; final A/B of its choice: {test.sentence}"
-        self._finish(
-            "cut_short" if answer.cut_short else "stock_is_best", self.measurements.stock, reason, test, answer
-        )
+        self.outcome = self._accounting.outcome(verdict, stock, reason, test, answer)
 
     def _contenders(self, answer: Assignment) -> list[Assignment]:
         """What deserves a final A/B: the answer unless the incumbent is clearly faster, then the incumbent."""
@@ -287,65 +280,6 @@ class TuningSession:
         if trial is not None and trial.z <= incumbent.z * (1.0 + self.policy.epsilon):
             chosen.insert(0, trial)
         return list(dict.fromkeys(each.assignment for each in chosen if each.z < stock.z))
-
-    def _fastest(self) -> Assignment:
-        """The fastest measured, by its upper bound, so that one lucky pair does not win."""
-        return min(self.measurements.trials(), key=lambda trial: trial.z * math.exp(trial.z_se)).assignment
-
-    def _resolvable(self, test: SequentialTest | None) -> float:
-        """The smallest gain that would have been seen: in the final A/B, or else by a candidate with a full set of
-        pairs."""
-        if test is not None and test.found is not None:
-            return statistics.resolvable(test.found.se, self.policy.certainty)
-        return statistics.resolvable(
-            self.measurements.noise.sigma / math.sqrt(self.policy.pairs_max), self.policy.certainty
-        )
-
-    def _finish(
-        self,
-        verdict: str,
-        assignment: Assignment,
-        reason: str,
-        test: SequentialTest | None = None,
-        answer: Answer | None = None,
-    ) -> None:
-        low, high = (test.interval if test else None) or (None, None)
-        found = test.found if test else None
-        self.outcome = Outcome(
-            assignment=assignment,
-            verdict=verdict,
-            reason=reason,
-            speedup=math.exp(-found.value) if found else None,
-            speedup_low=1.0 / high if high else None,
-            speedup_high=1.0 / low if low else None,
-            resolvable=self._resolvable(test) if self.measurements.noise.is_measured else None,
-            configs=self.measurements.tried,
-            windows=len(self._accounting.moves),
-            iterations=self._accounting.iterations,
-            regret_iterations=self._accounting.lost,
-            moves=self.moves,
-            proposed=answer.assignment if answer else None,
-            cut_short=answer is not None and answer.cut_short,
-        )
-
-    # -- budget and legality
-
-    def _spent(self, candidate: Assignment, given_up: int) -> str | None:
-        """Why the search must end here, or ``None``."""
-        configs = self.policy.configs_for(len(self.problem.sites))
-        if self.measurements.tried >= configs and self.measurements.trial(candidate) is None:
-            return f"stopped after {configs} configs (the limit)"
-        limit = self.policy.max_iterations
-        if limit is not None and self._accounting.iterations >= limit:
-            return f"stopped after {self._accounting.iterations} iterations (the limit is {limit})"
-        if given_up >= self.policy.missing_limit:
-            return f"stopped: {given_up} moves in a row could not be measured"
-        return self._enough or None
-
-    def _check(self, proposal: Proposal) -> None:
-        wrong = self.strategy.space.why_illegal(proposal.candidate)
-        if wrong and self.strategy.checked:
-            raise IllegalProposal(f"strategy {self.strategy.name} proposed what is not legal here: {wrong}")
 
 
 def _ending(answer: Answer) -> str:
@@ -359,24 +293,3 @@ def _advance(course: Generator[Proposal, Comparison, Answer], comparison: Compar
         return course.send(comparison)  # type: ignore[arg-type]  # None starts a generator
     except StopIteration as stopped:
         return stopped.value
-
-
-def _sane(result: WindowResult) -> WindowResult:
-    """Without pairs that no clock can have shown (a driver's wrap-around must not poison the run)."""
-    good = tuple(pair for pair in result.pairs if all(_possible(sample) for sample in pair))
-    return replace(result, pairs=good, discarded=result.discarded + len(result.pairs) - len(good))
-
-
-def _possible(sample: Sample) -> bool:
-    """Z above 0, the rest not below it, nothing infinite."""
-    others = [time for time in (sample.x, sample.y, *(sample.x_by_site or ())) if time is not None]
-    return 0.0 < sample.z < math.inf and all(0.0 <= time < math.inf for time in others)
-
-
-def _describe_baseline(level: Trial, sigma: float) -> str:
-    times = (f"{name} {time / 1e6:.2f} ms" if time is not None else f"{name} not seen" for name, time in _xyz(level))
-    return f"stock: {', '.join(times)} an iteration; standard deviation of a pair: {format_percent(sigma)}"
-
-
-def _xyz(level: Trial) -> tuple[tuple[str, float | None], ...]:
-    return ("Z", level.z), ("X", level.x), ("Y", level.y)

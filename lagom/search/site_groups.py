@@ -1,8 +1,9 @@
-"""Communications as ``lagom`` moves them: which go together, which weigh most, which do not matter, and their names."""
+"""Communications as ``lagom`` moves them: which go together, which weigh most, and how far each has grown."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 from lagom.records import Assignment, Problem
 from lagom.search.measurements import Trial
@@ -11,8 +12,6 @@ from lagom.search.space import Space, Unit
 
 @dataclass(frozen=True, slots=True)
 class SiteGroups:
-    """Of one problem."""
-
     problem: Problem
     space: Space
 
@@ -38,11 +37,9 @@ class SiteGroups:
         return seen if seen is not None else float(sum(sites[s].bytes * sites[s].calls_per_iteration for s in unit))
 
     def longest_first(self, units: list[Unit], trial: Trial) -> list[Unit]:
-        """By weight."""
         return sorted(units, key=lambda unit: -self.weight(unit, trial))
 
     def name(self, unit: Unit) -> str:
-        """For the log."""
         if len(unit) > 1:
             return f"{len(unit)} {self.problem.sites[unit[0]].context} sites together".replace("  ", " ")
         return f"site {unit[0]} ({self.problem.sites[unit[0]]})"
@@ -52,6 +49,33 @@ class SiteGroups:
         old = self.space.magnitude(before, unit[0], knob)
         new = self.space.magnitude(after, unit[0], knob)
         return f"{knob} {_size(knob, old)} to {_size(knob, new)}"
+
+
+@dataclass
+class GrowthState:
+    """How far one communication has grown (the paper's s_j)."""
+
+    unit: Unit
+    h: float = -math.inf  # -inf: not probed yet, so it comes first
+    steps: dict[str, int] = field(default_factory=dict)  # rungs of the next move, per knob; 0 = no further change
+    turn: str = ""  # the knob to move next
+
+    @property
+    def done(self) -> bool:
+        return not any(self.steps.values())
+
+    def open_knobs(self) -> list[str]:
+        """The knobs that may still move, the one whose turn it is first."""
+        knobs = [knob for knob, step in self.steps.items() if step]
+        return sorted(knobs, key=lambda knob: knob != self.turn)
+
+    def alternate(self, moved: str) -> None:
+        """After a success the other knob has its turn."""
+        self.turn = next((knob for knob in self.steps if knob != moved and self.steps[knob]), moved)
+
+    def shorten(self, knob: str) -> None:
+        """After a failure the step shrinks; at 0 the knob does not move any more."""
+        self.steps[knob] -= 1
 
 
 def _size(knob: str, value: int) -> str:

@@ -25,14 +25,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from lagom.records import Algorithm, Assignment, Problem, Protocol
 from lagom.search.acceptance import Acceptance, where
 from lagom.search.base import BETTER, NOT_WORSE, Answer, Comparison, Moves, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
-from lagom.search.site_groups import SiteGroups
+from lagom.search.site_groups import GrowthState, SiteGroups
 from lagom.search.space import Unit
 
 GROWN = ("channels", "chunk")  # NT is left to polish: it hardly matters (paper 3.2)
@@ -44,36 +43,8 @@ FAR = 1.5  # this much slower than the incumbent: no time for one communication 
 Course = Generator[Proposal, Comparison, Trial]
 
 
-@dataclass
-class Communication:
-    """The state of one communication in the search (the paper's s_j)."""
-
-    unit: Unit
-    h: float = -math.inf  # -inf: not probed yet, so it comes first
-    steps: dict[str, int] = field(default_factory=dict)  # rungs of the next move, per knob; 0 = closed
-    turn: str = ""  # the knob to move next
-
-    @property
-    def done(self) -> bool:
-        """Every knob is closed."""
-        return not any(self.steps.values())
-
-    def open_knobs(self) -> list[str]:
-        """The knobs still open, the one whose turn it is first."""
-        knobs = [knob for knob, step in self.steps.items() if step]
-        return sorted(knobs, key=lambda knob: knob != self.turn)
-
-    def alternate(self, moved: str) -> None:
-        """After a success the other knob has its turn."""
-        self.turn = next((knob for knob in self.steps if knob != moved and self.steps[knob]), moved)
-
-    def shorten(self, knob: str) -> None:
-        """After a failure the step shrinks; at 0 the knob is closed."""
-        self.steps[knob] -= 1
-
-
 class Lagom(Strategy):
-    """Algorithms 1 and 2, made to work."""
+    """Algorithms 1 and 2, made to work: the seven steps set out at the head of this file."""
 
     name: ClassVar[str] = "lagom"
 
@@ -101,12 +72,12 @@ class Lagom(Strategy):
         self.epsilon = epsilon
         self._acceptance = Acceptance(problem, delta, epsilon)
         self._groups = SiteGroups(problem, self.space)
+        self._grown = [knob for knob in GROWN if knob in self.space.dims]
         self._ended = ""
         self._above_floor = False
-        self._last_growth: tuple[Communication, str, int] | None = None
+        self._last_growth: tuple[GrowthState, str, int] | None = None
 
     def moves(self, measurements: Measurements) -> Moves:
-        """The course set out at the head of this file."""
         stock = self._anchor = measurements.known(self.space.stock)
         units = [unit for unit in self.space.units if self._groups.matters(unit, stock, self.epsilon)]
         self._comms = self._groups.together(units)
@@ -144,7 +115,7 @@ class Lagom(Strategy):
         given too much here, polish takes back."""
         while current.z > FAR * measurements.known(measurements.incumbent).z:
             raised = current.assignment
-            for unit, knob in itertools.product(self._comms, self._grown()):
+            for unit, knob in itertools.product(self._comms, self._grown):
                 raised = self.space.moved(raised, unit, knob, STEP) or raised
             if raised in (current.assignment, self.space.stock):
                 break
@@ -171,11 +142,11 @@ class Lagom(Strategy):
                 return current
             current = yield from self._try_growth(chosen, current)
 
-    def _communication(self, unit: Unit) -> Communication:
-        knobs = self._grown()
-        return Communication(unit, steps=dict.fromkeys(knobs, STEP), turn=knobs[0] if knobs else "")
+    def _communication(self, unit: Unit) -> GrowthState:
+        knobs = self._grown
+        return GrowthState(unit, steps=dict.fromkeys(knobs, STEP), turn=knobs[0] if knobs else "")
 
-    def _choose(self, communications: list[Communication], current: Trial) -> Communication | None:
+    def _choose(self, communications: list[GrowthState], current: Trial) -> GrowthState | None:
         """argmin H over those not done (Alg. 1 line 4); of equals the one that takes longest."""
         alive = [comm for comm in communications if self._next_move(comm, current) is not None]
         if not alive:
@@ -185,7 +156,7 @@ class Lagom(Strategy):
         sign = 1.0 if self.order == "h" else -1.0
         return min(alive, key=lambda comm: (sign * comm.h, -self._groups.weight(comm.unit, current)))
 
-    def _next_move(self, comm: Communication, current: Trial) -> tuple[str, Assignment] | None:
+    def _next_move(self, comm: GrowthState, current: Trial) -> tuple[str, Assignment] | None:
         """The knob and where it would go; knobs at the top of their ladder are closed on the way."""
         for knob in comm.open_knobs():
             candidate = self.space.moved(current.assignment, comm.unit, knob, comm.steps[knob])
@@ -194,7 +165,7 @@ class Lagom(Strategy):
             comm.steps[knob] = 0
         return None
 
-    def _try_growth(self, comm: Communication, current: Trial) -> Course:
+    def _try_growth(self, comm: GrowthState, current: Trial) -> Course:
         """Algorithm 2 for one communication: move, keep or roll back."""
         move = self._next_move(comm, current)
         assert move is not None
@@ -255,7 +226,7 @@ class Lagom(Strategy):
         for unit in self._comms:
             for _ in range(ROUNDS):
                 before = current.assignment
-                for knob, rungs in itertools.product(self._grown(), (-STEP, -1, STEP, 1)):
+                for knob, rungs in itertools.product(self._grown, (-STEP, -1, STEP, 1)):
                     current = yield from self._walk(current, unit, knob, rungs)
                 if current.assignment == before:
                     break
@@ -274,7 +245,7 @@ class Lagom(Strategy):
         """Each communication of a kind may want a rung more or less than the others."""
         for way in (1, -1):
             for unit in self._groups.longest_first(units, current):
-                for knob in self._grown():
+                for knob in self._grown:
                     current = yield from self._walk(current, unit, knob, way)
         return current
 
@@ -326,6 +297,3 @@ class Lagom(Strategy):
                 break
             candidate = self.space.moved(candidate, unit, "channels", 1)
         return current
-
-    def _grown(self) -> list[str]:
-        return [knob for knob in GROWN if knob in self.space.dims]

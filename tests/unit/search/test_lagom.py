@@ -13,7 +13,7 @@ from lagom.search import Policy, Strategy, TuningSession, make_strategy
 from lagom.search.base import Comparison
 from lagom.search.landscape import Communication, Landscape, LandscapeDriver, comm_bound, compute_bound, flat
 from lagom.search.measurements import Trial
-from lagom.search.strategies.lagom import Communication as Growing
+from lagom.search.site_groups import GrowthState
 from lagom.search.strategies.lagom import Lagom
 
 MS = 1e6
@@ -227,7 +227,7 @@ def test_the_intermediate_value_is_tried_where_two_rungs_at_once_hid_it(z: float
     unit = (0,)
     grown = strategy.space.moved(strategy.space.floor(strategy.space.stock), unit, "channels", 3)
     assert grown is not None
-    strategy._last_growth = (Growing(unit, steps={"channels": rungs}), "channels", rungs)
+    strategy._last_growth = (GrowthState(unit, steps={"channels": rungs}), "channels", rungs)
     x_by_site = tuple(50.0 / len(grown) for _ in grown)
     course = strategy._try_intermediate(Trial(grown, z, 0.001, 50.0, 0.001, 90.0, x_by_site, pairs=8))
     proposed = next(course, None)
