@@ -1,7 +1,7 @@
 /* comm_context.h - this process's context of one communicator: what NCCL gives back to us with every call.
  *
  * Made at tuner init, freed at finalize; about 70 KiB. NCCL uses a communicator from one thread at a time, so nothing
- * here is locked. What others may touch meanwhile (the profiler plugin's events) is atomic.
+ * here is locked. What other threads may use meanwhile (the profiler plugin's events) is atomic.
  */
 #ifndef LAGOM_COMM_CONTEXT_H
 #define LAGOM_COMM_CONTEXT_H

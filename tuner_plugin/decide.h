@@ -1,7 +1,7 @@
-/* decide.h - one getCollInfo: count the call, ask the agreement, change what NCCL is about to use, record.
+/* decide.h - one getCollInfo: counts the call, gets its config from the agreement, applies and records it.
  *
- * No lock, no allocation, no system call. A call that nothing is decided for leaves the cost table and the channel
- * count byte for byte as they were; only with head-room (headroom.h) it is given stock's channels back.
+ * No lock, no allocation, no system call. A call without a config leaves the cost table and the channel count
+ * byte for byte as they were; only with head-room (headroom.h) does it get stock's channels back.
  */
 #ifndef LAGOM_DECIDE_H
 #define LAGOM_DECIDE_H

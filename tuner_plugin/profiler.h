@@ -1,8 +1,8 @@
 /* profiler.h - the profiler plugin: names and ranks, effective channels and threads, GPU times, and what never reaches
- * the tuner. NCCL loads it only where NCCL_PROFILER_PLUGIN names this library; the tuner plugin works without it.
+ * the tuner. NCCL loads it only if NCCL_PROFILER_PLUGIN names this library; the tuner plugin works without it.
  *
  * NCCL calls the profiler's init before the tuner's, on the same thread, for the same communicator: a thread-local
- * hands over what only the profiler is told (rank, name; on 2.27 even the communicator's id).
+ * variable passes on what only the profiler plugin gets (rank, name; on 2.27 even the communicator's id).
  */
 #ifndef LAGOM_PROFILER_H
 #define LAGOM_PROFILER_H

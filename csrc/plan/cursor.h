@@ -1,5 +1,5 @@
-/* cursor.h - where in the program a communicator is. A pure function of the calls since the plan's start_call, hence
- * the same on every rank.
+/* cursor.h - the point in the program at which a communicator is. A pure function of the calls since the plan's
+ * start_call, hence the same on every rank.
  *
  * Armed: the next call that is not transparent must be what positions[position] expects. A mismatch suspends the
  * program; then the cursor runs a Knuth-Morris-Pratt match of the whole period against the calls, and re-arms at

@@ -24,7 +24,7 @@ struct lagom_attachment {
     bool writable;
 };
 
-/* All the functions below want this lock held; it also keeps our own threads apart where F_SETLK cannot. A fork waits for
+/* The functions below need this lock; it also excludes our own threads, which F_SETLK cannot. A fork waits for
  * it, so that a forked child finds it free. */
 void lagom_attachments_lock(void);
 void lagom_attachments_unlock(void);

@@ -2,8 +2,8 @@
  * process serialises its own). One consumer: the controller. Never blocks; what does not fit is counted in *drops.
  *
  * head and tail count records for ever; the slot is index & (capacity - 1). The producer's release of head pairs with
- * the consumer's acquire; the consumer's release of tail pairs with the producer's acquire. A head that lies (further
- * from tail than the capacity) is garbage: the consumer drops everything and starts again at head. A slot without a call
+ * the consumer's acquire; the consumer's release of tail pairs with the producer's acquire. A head further from
+ * tail than the capacity is garbage: the consumer drops everything and starts again at head. A slot without a call
  * ring takes no records and counts none.
  */
 #ifndef LAGOM_RING_H

@@ -1,4 +1,4 @@
-/* cupti_control.h - the state machine behind process.timeline_wanted: when to record, when to yield, when to come back.
+/* cupti_control.h - the state machine behind process.timeline_wanted: when to record, to yield to another tool, to try again.
  *
  * One step is a few microseconds and is taken every 5 ms by the thread of capture_thread.c.
  */
