@@ -1,6 +1,6 @@
 """NCCL 2.21 to 2.26: rules by size, alike on every rank from the first call on; who did not ask for them is stock.
 
-A preloaded library gives the version of the ranks' NCCL, as the real one would. Without a version the plugin falls back.
+A preloaded library gives the version of the ranks' NCCL, as the real one would. Without it the plugin falls back.
 """
 
 from __future__ import annotations

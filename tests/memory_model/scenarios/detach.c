@@ -68,7 +68,7 @@ void scenario_setup(void)
 void scenario_thread(unsigned thread)
 {
     if (thread == 1) {
-        watch(NULL);
+        run_thread(NULL);
         return;
     }
     const struct lagom_note note = {.serial = 7};
