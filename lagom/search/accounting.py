@@ -114,10 +114,10 @@ class Accounting:
 
     def _time_lost(self, request: WindowRequest, result: WindowResult) -> float:
         """The candidate's iterations of this window against stock's, in stock iterations; a gain does not pay for a
-        loss, and a straggler (a checkpoint in mid-window) is nobody's."""
+        loss, and an outlier (a checkpoint in mid-window) is nobody's."""
         level = self._measurements.known(request.incumbent).z / self._measurements.known(self._measurements.stock).z
         ratios = np.array([candidate.z / incumbent.z for incumbent, candidate in result.pairs])
-        kept = ratios[~statistics.straggler_mask(np.log(ratios), self._measurements.noise.sigma)]
+        kept = ratios[~statistics.outlier_mask(np.log(ratios), self._measurements.noise.sigma)]
         return max(0.0, float(np.mean(level * kept - 1.0)) * result.candidate_iterations)
 
     def limit_reached(self, candidate: Assignment, given_up: int) -> str | None:

@@ -120,7 +120,7 @@ def check_replays_from_its_log(make: Make) -> None:
 def check_survives_outliers(make: Make) -> None:
     """Iterations three times as long, one in twenty: no worse than stock, no exception."""
     for name, landscape in landscapes().items():
-        session, driver = run(make, landscape, 1, noise=0.02, straggle=0.05)
+        session, driver = run(make, landscape, 1, noise=0.02, outliers=0.05)
         _not_below_stock(session, driver, f"{name}, with outliers")
 
 

@@ -106,17 +106,17 @@ def flat(sites: int = 2, **changes: object) -> Landscape:
 
 @dataclass
 class LandscapeDriver:
-    """Measures what a session asks for, with noise, drift, stragglers and lost windows.
+    """Measures what a session asks for, with noise, drift, outliers and lost windows.
 
     ``noise``: relative sigma of one iteration. ``drift``: stock's wandering as a function of the iteration number, as a
-    factor. ``straggle``: probability of an iteration three times as long. ``lose``: probability of an empty window.
+    factor. ``outliers``: probability of an iteration three times as long. ``lose``: probability of an empty window.
     """
 
     landscape: Landscape
     seed: int = 0
     noise: float = 0.02
     drift: Callable[[int], float] = lambda iteration: 1.0
-    straggle: float = 0.0
+    outliers: float = 0.0
     lose: float = 0.0
     iteration: int = 0
 
@@ -157,4 +157,4 @@ class LandscapeDriver:
         sample = self.truth(assignment).scaled(self.drift(self.iteration))
         self.iteration += 1
         factor = math.exp(self._random.gauss(0.0, self.noise)) if self.noise else 1.0
-        return sample.scaled(factor * (3.0 if self._random.random() < self.straggle else 1.0))
+        return sample.scaled(factor * (3.0 if self._random.random() < self.outliers else 1.0))

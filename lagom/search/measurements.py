@@ -15,7 +15,7 @@ import numpy as np
 
 from lagom.records import Assignment
 from lagom.search.moves import Pairs
-from lagom.search.statistics import MAD_TO_SIGMA, Estimate, Noise, estimate, straggler_mask
+from lagom.search.statistics import MAD_TO_SIGMA, Estimate, Noise, estimate, outlier_mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Trial:
     """What is known about one assignment, medians on the baseline's clock.
 
     ``z``, ``x``, ``y``, ``x_by_site`` in ns (``None`` where it was not seen); ``z_se``, ``x_se`` and ``x_se_by_site``
-    are relative standard errors; ``pairs`` went into it and ``discarded`` were stragglers.
+    are relative standard errors; ``pairs`` went into it and ``discarded`` were outliers.
     """
 
     assignment: Assignment
@@ -154,7 +154,7 @@ class Measurements:
         evidence = self._evidence[assignment]
         sigma = self.noise.sigma
         found: Estimate = estimate(evidence.log_z, sigma)
-        keep = ~straggler_mask(np.asarray(evidence.log_z), sigma)
+        keep = ~outlier_mask(np.asarray(evidence.log_z), sigma)
         x = _kept(evidence.x, keep)
         by_site = self._by_site(_kept(evidence.sites, keep))
         return Trial(
@@ -177,7 +177,7 @@ def _differences(pairs: Pairs) -> list[float]:
 
 def _unspoilt(differences: list[float], noise: Noise) -> list[bool]:
     noise.add(differences)
-    return [not bad for bad in straggler_mask(np.asarray(differences), noise.sigma)]
+    return [not bad for bad in outlier_mask(np.asarray(differences), noise.sigma)]
 
 
 def _kept(values: list, keep: np.ndarray) -> list:

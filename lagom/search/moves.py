@@ -30,7 +30,7 @@ class WindowRequest:
 
 @dataclass(frozen=True, slots=True)
 class WindowResult:
-    """Pairs as measured; ``discarded`` pairs were spoilt (stragglers, irregular iterations). ``ended_early`` when the
+    """Pairs as measured; ``discarded`` pairs were spoilt (outliers, irregular iterations). ``ended_early`` when the
     driver cut a clearly bad candidate. An empty ``pairs`` is a missing window and no error. ``iterations`` ran with the
     candidate in force: more than pairs where a pair takes several, or some were dropped (0 = one a pair)."""
 
@@ -73,7 +73,7 @@ class Move:
     y: float | None = None
     z: float | None = None
     z_error: float | None = None  # one standard error of z, ns
-    pairs: int = 0  # of this window, stragglers included
+    pairs: int = 0  # of this window, outliers included
     discarded: int = 0  # pairs that the driver had to throw away
     stragglers: int = 0  # pairs of this candidate so far that lie > 5 MAD off and are set aside
     resolvable: float | None = None  # smallest effect (as a fraction of Z) these data could resolve

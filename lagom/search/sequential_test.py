@@ -65,7 +65,7 @@ class SequentialTest:
         self._differences += [math.log(candidate.z / incumbent.z) for incumbent, candidate in result.pairs]
         self._times += [(incumbent.z, candidate.z) for incumbent, candidate in result.pairs]
         raw = np.asarray(self._differences)
-        self._clean = raw[~statistics.straggler_mask(raw, sigma)]
+        self._clean = raw[~statistics.outlier_mask(raw, sigma)]
         self.found = statistics.estimate(self._differences, sigma)
         if len(self._differences) >= self._looks[0] or result.ended_early:
             self._look(result.ended_early)
@@ -87,14 +87,14 @@ class SequentialTest:
         self._looks.pop(0)
         assert self.found is not None
         p = statistics.signed_rank_p(self._clean)
-        straggles = statistics.straggles_more(self.found.dropped_slow, self.found.dropped_fast)
-        self.passed = p <= self._share and not straggles and self._total < 1.0
-        self.open = not (self.passed or cut or straggles or not self._looks or self._hopeless())
-        self.sentence = self._describe(p, straggles)
+        outliers = statistics.has_more_outliers(self.found.dropped_slow, self.found.dropped_fast)
+        self.passed = p <= self._share and not outliers and self._total < 1.0
+        self.open = not (self.passed or cut or outliers or not self._looks or self._hopeless())
+        self.sentence = self._describe(p, outliers)
 
     @property
     def _total(self) -> float:
-        """All the candidate's time over all the other's, stragglers and all: the job pays the mean, not the median."""
+        """All the candidate's time over all the other's, outliers and all: the job pays the mean, not the median."""
         times = np.asarray(self._times)
         return float(times[:, 1].sum() / times[:, 0].sum())
 
@@ -102,13 +102,13 @@ class SequentialTest:
         """Even one standard error on the bright side it is no gain worth having."""
         return self.found is not None and self.found.value - self.found.se > -self._epsilon
 
-    def _describe(self, p: float, straggles: bool) -> str:
+    def _describe(self, p: float, outliers: bool) -> str:
         assert self.found is not None
         what = "stock" if self.against.is_stock else "the incumbent"
         low, high = self.interval or (math.nan, math.nan)
-        if straggles:
+        if outliers:
             slow, fast = self.found.dropped_slow, self.found.dropped_fast
-            return f"more of its iterations are stragglers than of {what}'s ({slow} to {fast})"
+            return f"more of its iterations are outliers than of {what}'s ({slow} to {fast})"
         text = (
             f"{math.exp(-self.found.value):.3f}x {what} [{1 / high:.3f}, {1 / low if low > 0 else math.inf:.3f}] "
             f"in {len(self._differences)} fresh pairs (p = {p:.2g}, needed {self._share:.2g})"

@@ -36,7 +36,7 @@ from lagom.search.sequential_test import SequentialTest
 from lagom.search.stopping_rule import LIVE, Policy, StoppingRule
 
 Windows = Generator[WindowRequest, WindowResult, None]
-FEW = 3  # pairs of which the median may still be a straggler
+FEW = 3  # pairs of which the median may still be an outlier
 
 
 class IllegalProposal(LagomError):
@@ -267,7 +267,7 @@ class TuningSession:
         if answer.cut_short:
             verdict, what = "cut_short", "cut short with nothing faster than stock found"
         effect = format_percent(self._accounting.resolvable(test))
-        reason = f"{what}: {self.measurements.tried} configs, resolvable effect {effect}; {_ending(answer)}"
+        reason = f"{what}: {self.measurements.tried} configs, smallest detectable effect {effect}; {_ending(answer)}"
         if test is not None:
             reason += f"; final A/B of its choice: {test.sentence}"
         self.outcome = self._accounting.outcome(verdict, stock, reason, test, answer)

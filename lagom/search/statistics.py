@@ -18,7 +18,7 @@ import numpy as np
 
 MAD_TO_SIGMA = 1.4826  # of a normal distribution
 POWER_80 = 0.84  # normal quantile: an effect of (certainty + this) standard errors is found 4 times in 5
-STRAGGLER_MADS = 5.0
+OUTLIER_MADS = 5.0
 NOISE_FLOOR = 1e-4  # no clock is better than that; keeps noise-free simulations from dividing by nothing
 DISBELIEF = 9.0  # own variance over the pooled one beyond which the pooled one is not believed (3 sigma)
 PRIOR_WEIGHT = 10  # pairs that the pooled noise counts for beside a candidate's own scatter
@@ -26,7 +26,7 @@ PRIOR_WEIGHT = 10  # pairs that the pooled noise counts for beside a candidate's
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A location and its standard error, both in log units, from ``count`` values; ``dropped`` more were stragglers."""
+    """A location and its standard error, both in log units, from ``count`` values; ``dropped`` more were outliers."""
 
     value: float
     se: float
@@ -108,7 +108,7 @@ class Noise:
     """The scatter of one pair's difference, pooled over every window of a run.
 
     Taken from |d_i - d_i+1| of neighbouring pairs of one window: needs no location, so a window of two pairs counts
-    too, and its median is untouched by stragglers.
+    too, and its median is untouched by outliers.
     """
 
     def __init__(self) -> None:
@@ -139,25 +139,25 @@ def scatter(steps: Sequence[float] | np.ndarray) -> float:
     return MAD_TO_SIGMA * float(np.median(steps)) / math.sqrt(2.0) if len(steps) else 0.0
 
 
-def straggler_mask(values: np.ndarray, sigma: float) -> np.ndarray:
+def outlier_mask(values: np.ndarray, sigma: float) -> np.ndarray:
     """True where a difference lies more than 5 MAD from the median: an iteration that something outside spoilt.
 
-    The MAD is the larger of the values' own and the pooled one, so that few values cannot call each other stragglers.
+    The MAD is the larger of the values' own and the pooled one, so that few values cannot call each other outliers.
     """
     if len(values) < 3:
         return np.zeros(len(values), dtype=bool)
     distance = np.abs(values - np.median(values))
-    return distance > STRAGGLER_MADS * max(float(np.median(distance)), sigma / MAD_TO_SIGMA)
+    return distance > OUTLIER_MADS * max(float(np.median(distance)), sigma / MAD_TO_SIGMA)
 
 
 def estimate(values: Sequence[float], sigma: float) -> Estimate:
-    """Location and standard error of paired differences, stragglers left out and counted.
+    """Location and standard error of paired differences, outliers left out and counted.
 
     The variance is the candidate's own, drawn towards the pooled one: a few pairs say little about their own scatter,
     but two pairs that disagree wildly must not look certain.
     """
     raw = np.asarray(values, dtype=float)
-    out = straggler_mask(raw, sigma)
+    out = outlier_mask(raw, sigma)
     kept = raw[~out]
     location = hodges_lehmann(kept)
     squares = float(np.sum((kept - location) ** 2))
@@ -173,7 +173,7 @@ def resolvable(se: float, certainty: float) -> float:
     return math.expm1((certainty + POWER_80) * se)
 
 
-def straggles_more(slow: int, fast: int, level: float = 0.01) -> bool:
+def has_more_outliers(slow: int, fast: int, level: float = 0.01) -> bool:
     """True if the candidate's iterations were spoilt more often than the incumbent's beyond chance (a sign test)."""
     total = slow + fast
     tail = sum(math.comb(total, k) for k in range(slow, total + 1)) / 2.0**total

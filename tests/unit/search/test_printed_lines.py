@@ -104,15 +104,15 @@ def test_8_others_still_run_the_default_while_the_first_is_profiled() -> None:
 
 
 def test_9_one_spoilt_sample_closes_a_communication_for_ever() -> None:
-    """Stragglers in one window of ten: printed, growth stops wherever that happens."""
+    """Outliers in one window of ten: printed, growth stops wherever that happens."""
     lost = {"printed": 0, "ours": 0}
     for seed in range(20):
         problem = DEEP.problem()
         strategy = AsPrinted(problem, seed, repaired={"first", "lr", "h", "floor", "append"})
-        driver = LandscapeDriver(DEEP, seed=seed, noise=0.05, straggle=0.1)
+        driver = LandscapeDriver(DEEP, seed=seed, noise=0.05, outliers=0.1)
         driver.drive(TuningSession(strategy, problem, NO_LIMIT))
         lost["printed"] += driver.gain(strategy.result) < 1.25
-        driver = LandscapeDriver(DEEP, seed=seed, noise=0.05, straggle=0.1)
+        driver = LandscapeDriver(DEEP, seed=seed, noise=0.05, outliers=0.1)
         session = driver.drive(TuningSession(make_strategy("lagom", problem, seed), problem, NO_LIMIT))
         assert session.outcome is not None
         lost["ours"] += driver.gain(session.outcome.assignment) < 1.25

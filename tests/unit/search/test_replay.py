@@ -15,7 +15,7 @@ from lagom.search.landscape import LandscapeDriver, comm_bound, compute_bound
 def tuned(seed: int = 5) -> TuningSession:
     problem = comm_bound().problem()
     session = TuningSession(make_strategy("lagom", problem, seed), problem)
-    return LandscapeDriver(comm_bound(), seed=seed, noise=0.03, straggle=0.02, lose=0.05).drive(session)
+    return LandscapeDriver(comm_bound(), seed=seed, noise=0.03, outliers=0.02, lose=0.05).drive(session)
 
 
 def test_the_log_file_replays_to_the_same_end(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_candidate_whose_iterations_are_spoilt_more_often_is_turned_down() -> 
     assert test._total < 1.0, "the mean alone would let it pass"
     assert not test.passed
     assert not test.open
-    assert "stragglers" in test.sentence
+    assert "outliers" in test.sentence
     calm = sequential_test(0.05, (60,))
     calm.add(window(*steady, *steady[:5]), SIGMA)
     assert calm.passed

@@ -117,7 +117,7 @@ def test_a_confirmed_candidate_that_fails_the_final_falls_back_to_stock() -> Non
     assert session.outcome is not None
     assert session.outcome.verdict == "stock_is_best"
     assert session.incumbent.is_stock
-    assert "resolvable effect" in session.outcome.reason
+    assert "smallest detectable effect" in session.outcome.reason
     assert "1 configs" in session.outcome.reason
 
 
@@ -138,7 +138,7 @@ def test_a_clearly_bad_candidate_is_cut_and_not_asked_again() -> None:
     session = session_of(GOOD, answer=GOOD, policy=Policy(pairs_first=8))
     wobble = jitter()
     session.report(WindowResult(tuple((Sample(1e8 * next(wobble)), Sample(1e8 * next(wobble))) for _ in range(8))))
-    assert not session.should_cut([(Sample(1e8), Sample(3e8))])  # one pair may be a straggler
+    assert not session.should_cut([(Sample(1e8), Sample(3e8))])  # one pair may be an outlier
     assert session.should_cut([(Sample(1e8), Sample(3e8))] * 2)
     assert not session.should_cut([(Sample(1e8), Sample(1.05e8))] * 4)
     move = session.report(WindowResult(((Sample(1e8), Sample(3e8)),) * 2, ended_early=True))
@@ -217,7 +217,7 @@ def test_a_candidate_that_straggles_is_refused_however_fast_its_median() -> None
     session = drive(session_of(GOOD, answer=GOOD), z_of)
     assert session.outcome is not None
     assert session.outcome.assignment.is_stock
-    assert any("straggle" in move.reason or "on average" in move.reason for move in session.moves)
+    assert any("outliers" in move.reason or "on average" in move.reason for move in session.moves)
 
 
 def test_drift_between_windows_cancels() -> None:

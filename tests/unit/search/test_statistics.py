@@ -85,9 +85,9 @@ def test_two_pairs_that_disagree_are_not_certain() -> None:
     assert statistics.estimate([0.0, 0.01], 0.01).se < 0.01
 
 
-def test_a_candidate_that_straggles_more_is_noticed() -> None:
-    assert statistics.straggles_more(7, 0)
-    assert not statistics.straggles_more(3, 3)
-    assert not statistics.straggles_more(0, 0)
-    assert not statistics.straggles_more(4, 0)  # 1 in 16: chance
-    assert statistics.straggles_more(1, 0, level=0.5)  # one toss is enough where it may be wrong every other time
+def test_a_candidate_that_has_more_outliers_is_noticed() -> None:
+    assert statistics.has_more_outliers(7, 0)
+    assert not statistics.has_more_outliers(3, 3)
+    assert not statistics.has_more_outliers(0, 0)
+    assert not statistics.has_more_outliers(4, 0)  # 1 in 16: chance
+    assert statistics.has_more_outliers(1, 0, level=0.5)  # one toss is enough where it may be wrong every other time
