@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lagom import headroom
-from lagom.controller.choice import refuse_what_cannot_be_read
 from lagom.controller.controller import Controller, lower_priority
 from lagom.controller.options import STABLE_ITERATIONS, Options
+from lagom.controller.session_choice import refuse_what_cannot_be_read
 from lagom.controller.speech import speak_as_far_as_possible
 from lagom.errors import LagomError
 from lagom.journal import Journal, Passthrough

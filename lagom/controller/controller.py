@@ -2,7 +2,7 @@
 
     region ── calls, kernels ──▶ tuner ── requests ──▶ session (search)
        ▲                           │                        │
-       └────────── plans ──────────┴──── story ──▶ log, profile
+       └────────── plans ──────────┴──── events ──▶ log, profile
 
 It shares memory with the ranks and nothing else. It may die at any moment: a trial is a lease and ends by itself, a
 confirmed plan stays in force.
@@ -19,16 +19,16 @@ from types import FrameType
 from typing import Any
 
 from lagom import __version__, journal
-from lagom.controller.excerpts import Excerpts
-from lagom.controller.histories import Histories
+from lagom.controller.call_history_check import CallHistoryCheck
+from lagom.controller.counters import Counters
+from lagom.controller.event_log import EventLog, SearchEvent
 from lagom.controller.options import Options
 from lagom.controller.pins import Pins
 from lagom.controller.recorder import Recorder
-from lagom.controller.story import Story, Told
-from lagom.controller.tally import Tally
-from lagom.controller.timeline import Timeline
+from lagom.controller.scheduler import Scheduler
+from lagom.controller.timeline_control import TimelineControl
+from lagom.controller.trace_samples import TraceSamples
 from lagom.controller.tuner import CommunicatorTuner
-from lagom.controller.turns import Turns
 from lagom.environment import read_process_environment, select_known
 from lagom.journal.evidence import evidence_of
 from lagom.journal.log_status import is_unfinished, pid_namespace
@@ -48,17 +48,17 @@ class Controller:
 
     def __init__(self, region: Region, options: Options, log: journal.Journal) -> None:
         self.region, self.options = region, options
-        self.story = Story(log, self._write_profile)
-        self.timeline = Timeline(region, self.story)
+        self.events = EventLog(log, self._write_profile)
+        self.timeline = TimelineControl(region, self.events)
         self.tuners: dict[int, CommunicatorTuner] = {}
-        self._turns = Turns(options.search_seconds)
+        self._scheduler = Scheduler(options.search_seconds)
         self._pins = Pins(options)
         self._recorder = Recorder(options.directory) if options.record or options.profile_iterations else None
-        self._excerpts = Excerpts(options.directory)
-        self.story.listeners.append(self._keep_kernels)
+        self._trace_samples = TraceSamples(options.directory)
+        self.events.listeners.append(self._keep_kernels)
         self._known: dict[int, ProcessView] = {}
-        self._histories = Histories()
-        self._tally = Tally()
+        self._history_check = CallHistoryCheck()
+        self._counters = Counters()
         self._environment: dict[str, str] = {}
         self._profiled = False
         self._looked_at = 0.0
@@ -69,7 +69,7 @@ class Controller:
 
     def run(self) -> None:
         """The loop."""
-        self._say_start()
+        self._emit_start()
         while not self._stop_reason:
             now = time.monotonic()
             if now - self._looked_at >= LOOK_AROUND_SECONDS:
@@ -86,7 +86,7 @@ class Controller:
         self.timeline.want(False, time.monotonic())
         self._write_profile()
         self._write_records()
-        self._say_end()
+        self._emit_end()
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         """Signal handler: finish the round and go."""
@@ -101,10 +101,10 @@ class Controller:
         self.timeline.follow(self.region.processes())
         self._meet_communicators()
         if not self._profiled:
-            self._turns.look(self.tuners.values(), now)
+            self._scheduler.look(self.tuners.values(), now)
         if (rules := self._pins.changed()) is not None:
             for problem in self._pins.problems:
-                self.story.warn(problem)
+                self.events.warn(problem)
             for tuner in self.tuners.values():
                 tuner.pin(rules)
         self._notice_the_end(now)
@@ -119,10 +119,10 @@ class Controller:
                 self._known[process.index] = process
                 first = not self._environment  # while it lives: /proc forgets with the process
                 self._environment = self._environment or select_known(read_process_environment(process.pid))
-                self.story.rank_joined(process, ranks.get(process.index), self._environment if first else {})
+                self.events.rank_joined(process, ranks.get(process.index), self._environment if first else {})
             elif process.remark and process.remark != known.remark:
                 self._known[process.index] = process
-                self.story.note(f"process {process.pid}: {process.remark}")
+                self.events.note(f"process {process.pid}: {process.remark}")
 
     def _notice_a_restart(self, processes: list[ProcessView]) -> None:
         """Every rank is another one: the job came again under its name, perhaps with fewer. What those before have
@@ -143,18 +143,18 @@ class Controller:
                 continue
             if known is not None:
                 known.shut()
-            self._histories.forget(view.index)
-            self.story.communicator(view)
-            tuner = CommunicatorTuner(self.region, view, self.options, self.story, self.timeline)
+            self._history_check.forget(view.index)
+            self.events.communicator(view)
+            tuner = CommunicatorTuner(self.region, view, self.options, self.events, self.timeline)
             tuner.pin(self._pins.rules)
             self.tuners[view.index] = tuner
 
     def _count(self) -> None:
         views = {index: tuner.view for index, tuner in self.tuners.items()}
         profiled = any(process.profiler_api for process in self._known.values())
-        self._tally.look(self.region.slots(also_gone=True), views, profiled=profiled)
-        for sentence in self._histories.look(self.region.slots(), time.monotonic()):
-            self.story.warn(sentence)
+        self._counters.look(self.region.slots(also_gone=True), views, profiled=profiled)
+        for sentence in self._history_check.look(self.region.slots(), time.monotonic()):
+            self.events.warn(sentence)
 
     def _notice_the_end(self, now: float) -> None:
         if self.region.processes_alive():
@@ -178,14 +178,14 @@ class Controller:
             tuner = self.tuners.get(slot.communicator)
             if tuner is not None:
                 tuner.add_calls(slot.index, records)
-            self._excerpts.add_calls(slot, records)
+            self._trace_samples.add_calls(slot, records)
             if self._recorder is not None and self._is_recording():
                 self._recorder.add_calls(slot.index, records)
         for process in self._known:
             spans = self.region.drain_kernels(process)
             for tuner in self.tuners.values():
                 tuner.add_spans(process, spans)
-            self._excerpts.add_spans(process, spans)
+            self._trace_samples.add_spans(process, spans)
             if self._recorder is not None and self._is_recording():
                 self._recorder.add_kernels(process, spans)
 
@@ -197,7 +197,7 @@ class Controller:
             self._profiled = True
             self._write_records()
             done = f"profiled {self.options.profile_iterations} iterations; nothing is recorded any more"
-            self.story.note(done, level="notice")
+            self.events.note(done, level="notice")
 
     def _wants_timeline(self) -> bool:
         return any(tuner.wants_timeline for tuner in self.tuners.values())
@@ -232,13 +232,13 @@ class Controller:
             )
             self._wrote_profile = True
         except OSError as error:
-            self.story.warn(f"the profile {self.options.profile} cannot be written: {error}")
+            self.events.warn(f"the profile {self.options.profile} cannot be written: {error}")
 
     def _evidence(self, gpu: str) -> list[dict[str, Any]]:
         kept = [tuner.view for tuner in self.tuners.values() if tuner.section() is not None]
         found = (
             evidence_of(
-                self.story.run.comm(view.index),
+                self.events.run.comm(view.index),
                 ranks=view.rank_count,
                 ordinal=view.ordinal,
                 name=view.name,
@@ -249,11 +249,11 @@ class Controller:
         )
         return [proof for proof in found if proof is not None]
 
-    def _keep_kernels(self, event: Told) -> None:
+    def _keep_kernels(self, event: SearchEvent) -> None:
         try:
-            self._excerpts.hear(event, self.region.kernel_names())
+            self._trace_samples.on_event(event, self.region.kernel_names())
         except OSError as error:
-            self.story.warn(f"kernels for the report cannot be kept: {error}")
+            self.events.warn(f"kernels for the report cannot be kept: {error}")
 
     def _write_records(self) -> None:
         if self._recorder is None or (self._profiled and self._stop_reason):
@@ -261,17 +261,17 @@ class Controller:
         try:
             self._recorder.write(self.region.kernel_names())
         except OSError as error:
-            self.story.warn(f"the raw records cannot be written: {error}")
+            self.events.warn(f"the raw records cannot be written: {error}")
         if self._recorder.dropped:
-            self.story.warn(f"{self._recorder.dropped} raw records did not fit and were dropped")
+            self.events.warn(f"{self._recorder.dropped} raw records did not fit and were dropped")
 
-    def _say_start(self) -> None:
-        if is_unfinished(self.story.log.path):
-            self.story.warn(
+    def _emit_start(self) -> None:
+        if is_unfinished(self.events.log.path):
+            self.events.warn(
                 "the job before this line has no end in this log: its controller was killed, could not write it "
                 "(a full disk), or still runs"
             )
-        self.story.log.write(
+        self.events.log.write(
             journal.JobStart(
                 job=self.options.job,
                 mode=self.options.mode,
@@ -287,15 +287,15 @@ class Controller:
             )
         )
 
-    def _say_end(self) -> None:
-        self.story.log.write(
+    def _emit_end(self) -> None:
+        self.events.log.write(
             journal.JobEnd(
                 reason=self._stop_reason,
                 seconds=time.monotonic() - self._began,
-                calls=self._tally.calls,
-                calls_dropped=self._tally.dropped,
+                calls=self._counters.calls,
+                calls_dropped=self._counters.dropped,
                 profile=str(self.options.profile) if self._wrote_profile and self.options.profile.exists() else "",
-                not_asked=self._tally.not_asked(),
+                not_asked=self._counters.not_asked(),
             )
         )
 

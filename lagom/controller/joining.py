@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lagom.controller.ground import Deaf, Ground
+from lagom.controller.tuner_state import Deaf, TunerState
 from lagom.wire.layout import MAX_CALL_RINGS, MAX_PLANS
 from lagom.wire.library import library
 
@@ -14,35 +14,35 @@ class Joining(Deaf):
 
     name: ClassVar[str] = "joining"
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, state: TunerState) -> None:
+        self._state = state
 
     def step(self, now: float) -> str:
-        ground = self._ground
-        if ground.view.node_count != 1:
-            return self._aside(f"the communicator spans {ground.view.node_count} nodes, which is not tuned yet")
-        if not ground.view.has_plan:
+        state = self._state
+        if state.view.node_count != 1:
+            return self._aside(f"the communicator spans {state.view.node_count} nodes, which is not tuned yet")
+        if not state.view.has_plan:
             return self._aside(
                 f"the shared region has room to tune {MAX_PLANS} communicators a node, and this is one more"
             )
-        if ground.region.has_double(ground.view.index):
+        if state.region.has_double(state.view.index):
             return self._aside(
                 "one of its ranks is registered twice, or cannot be told from another one of its process"
             )
-        slots = ground.region.slots(ground.view.index)
-        if len(slots) < ground.view.rank_count:
+        slots = state.region.slots(state.view.index)
+        if len(slots) < state.view.rank_count:
             return "joining"
-        if not ground.rules and not all(slot.records_calls for slot in slots):
+        if not state.rules and not all(slot.records_calls for slot in slots):
             return self._aside(
                 f"the shared region has room to record the calls of {MAX_CALL_RINGS} ranks of communicators a node, "
                 "and not all of this one got it"
             )
         online = library().LAGOM_KNOB_ONLINE
-        if not all(process.knobs & online for process in ground.region.processes()):
+        if not all(process.knobs & online for process in state.region.processes()):
             return self._aside("this NCCL gives its ranks no common id, so they cannot agree while the job runs")
-        ground.slots = {slot.index: slot.process for slot in slots}
-        return "pinning" if ground.rules else "learning"
+        state.slots = {slot.index: slot.process for slot in slots}
+        return "pinning" if state.rules else "learning"
 
     def _aside(self, reason: str) -> str:
-        self._ground.story.standing_aside(reason, self._ground.view)
+        self._state.events.standing_aside(reason, self._state.view)
         return "aside"

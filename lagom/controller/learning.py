@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from lagom.controller.choice import wants_trace
 from lagom.controller.contexts import Contexts
-from lagom.controller.ground import Deaf, Ground, Learned
 from lagom.controller.measure import Tier
-from lagom.controller.traced import traced_iteration
+from lagom.controller.session_choice import wants_trace
+from lagom.controller.traced_iteration import traced_iteration
+from lagom.controller.tuner_state import Deaf, Learned, TunerState
 from lagom.program import CallProgram, ProgramConfirmation, cut_into_sites
 from lagom.program.detect import FEWEST_CALLS, HISTORY_CALLS
 from lagom.wire.region import Capture
@@ -28,15 +28,15 @@ class Learning(Deaf):
 
     name: ClassVar[str] = "learning"
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, state: TunerState) -> None:
+        self._state = state
         self._contexts: Contexts | None = None
         self._looked_at = 0.0
         self._looked_until = 0  # call
         self._profiled_from: int | None = None  # call
-        self._confirmation = ProgramConfirmation(ground.options.stable_iterations)
+        self._confirmation = ProgramConfirmation(state.options.stable_iterations)
         self._began: float | None = None  # when it was first looked for
-        ground.record_everything()
+        state.record_everything()
 
     @property
     def is_profiling(self) -> bool:
@@ -50,45 +50,45 @@ class Learning(Deaf):
 
     @property
     def wants_timeline(self) -> bool:
-        return self._ground.may_tune
+        return self._state.may_tune
 
     def add_calls(self, slot: int, records: NDArray[Any]) -> None:
-        if slot == min(self._ground.slots):
-            self._ground.evidence.add_calls(records)
+        if slot == min(self._state.slots):
+            self._state.observations.add_calls(records)
         if self._contexts is not None:
             self._contexts.add_calls(slot, records)
 
     def add_spans(self, process: int, spans: NDArray[Any]) -> None:
-        self._ground.evidence.add_spans(process, self._ground.slots, spans)
+        self._state.observations.add_spans(process, self._state.slots, spans)
         if self._contexts is not None:
             self._contexts.add_spans(process, spans)
 
     def step(self, now: float) -> str:
-        ground = self._ground
-        if not (ground.may_tune and self._is_time_to_look(now)):
+        state = self._state
+        if not (state.may_tune and self._is_time_to_look(now)):
             return "learning"
-        ground.findings_refuted()
-        self._contexts = self._contexts or Contexts(ground.slots, now)
-        program = self._confirmation.look(ground.history)
+        state.findings_refuted()
+        self._contexts = self._contexts or Contexts(state.slots, now)
+        program = self._confirmation.look(state.history)
         if program is None:
             self._say_if_late(now)
             return "learning"
-        if ground.captured():
-            ground.story.standing_aside("a CUDA graph was captured here: NCCL no longer asks per call", ground.view)
+        if state.captured():
+            state.events.standing_aside("a CUDA graph was captured here: NCCL no longer asks per call", state.view)
             return "aside"
-        if ground.options.profile_iterations:
+        if state.options.profile_iterations:
             return self._profiling(program, now)
         learned = self._conclude(program, now)
         if learned is None:
             return "learning"
-        if ground.learned is not None and ground.learned.tuned.sites != learned.tuned.sites:
-            ground.best = ground.known = None  # of sites that are no more
-        ground.learned = learned
+        if state.learned is not None and state.learned.tuned.sites != learned.tuned.sites:
+            state.best = state.known = None  # of sites that are no more
+        state.learned = learned
         return "tuning"
 
     def _is_time_to_look(self, now: float) -> bool:
         """Now and then, and before calls are forgotten that no look has seen."""
-        newest = next(reversed(self._ground.history.numbers), 0)
+        newest = next(reversed(self._state.history.numbers), 0)
         if now - self._looked_at < LOOK_SECONDS and newest - self._looked_until < CALLS_BETWEEN_LOOKS:
             return False
         self._looked_at, self._looked_until = now, newest
@@ -97,46 +97,46 @@ class Learning(Deaf):
     def _say_if_late(self, now: float) -> None:
         """Not where an iteration is in sight and being counted, nor of next to no calls: that is no mystery."""
         self._began = now if self._began is None else self._began
-        ground, calls = self._ground, len(self._ground.history.numbers)
+        state, calls = self._state, len(self._state.history.numbers)
         if now - self._began >= LATE_SECONDS and self.is_waiting and calls >= FEWEST_CALLS:
-            ground.story.warn(
-                f"communicator {ground.view.index}: nothing can be tried yet: its last {calls} calls do not show an "
-                f"iteration {ground.options.stable_iterations} times; it is still being watched"
+            state.events.warn(
+                f"communicator {state.view.index}: nothing can be tried yet: its last {calls} calls do not show an "
+                f"iteration {state.options.stable_iterations} times; it is still being watched"
             )
             self._began = math.inf
 
     def _conclude(self, program: CallProgram, now: float) -> Learned | None:
         """What is to be tuned and how it can be measured; ``None`` while the timeline may still say more."""
-        ground, contexts = self._ground, self._contexts
+        state, contexts = self._state, self._contexts
         assert contexts is not None
-        tier = ground.evidence.tier(ground.slots)
-        if (known := ground.learned) is not None and known.tuned.program.positions == program.positions:
+        tier = state.observations.tier(state.slots)
+        if (known := state.learned) is not None and known.tuned.program.positions == program.positions:
             return self._learned_before(known, program, tier)
-        hidden = contexts.hidden_shares(ground.history, program) if tier is Tier.TIMELINE else None
-        call = ground.history.numbers[-1]
+        hidden = contexts.hidden_shares(state.history, program) if tier is Tier.TIMELINE else None
+        call = state.history.numbers[-1]
         if hidden is None and tier is Tier.TIMELINE and contexts.worth_waiting(program, now, call):
             return None
         tuned = cut_into_sites(program, hidden)
-        problem = ground.evidence.problem(tuned, ground.region.processes(), ground.options.headroom)
-        wanted = hidden is not None and wants_trace(ground.options)
-        traced = traced_iteration(contexts, ground.history, tuned, problem) if wanted else None
+        problem = state.observations.problem(tuned, state.region.processes(), state.options.headroom)
+        wanted = hidden is not None and wants_trace(state.options)
+        traced = traced_iteration(contexts, state.history, tuned, problem) if wanted else None
         return Learned(tuned, problem, tier, traced)
 
     def _learned_before(self, known: Learned, program: CallProgram, tier: Tier) -> Learned:
         """The same iteration again, after drift. Sites stay as they were cut: on stock's timeline, which is not the one
         that runs now."""
         tuned = replace(known.tuned, program=program)
-        problem = self._ground.evidence.problem(tuned, self._ground.region.processes(), self._ground.options.headroom)
+        problem = self._state.observations.problem(tuned, self._state.region.processes(), self._state.options.headroom)
         return Learned(tuned, problem, tier, known.traced)
 
     def _profiling(self, program: CallProgram, now: float) -> str:
         """`lagom profile`: whole iterations as they are, counted from when the timeline is on, or will not come on."""
-        ground = self._ground
-        call, timeline = ground.history.numbers[-1], ground.timeline
+        state = self._state
+        call, timeline = state.history.numbers[-1], state.timeline
         if self._profiled_from is None:
-            if timeline is None or timeline.is_settled(ground.slots.values(), now):
+            if timeline is None or timeline.is_settled(state.slots.values(), now):
                 self._profiled_from = call
-        elif call - self._profiled_from >= ground.options.profile_iterations * program.calls_per_iteration:
-            ground.record(Capture.NOTHING)
+        elif call - self._profiled_from >= state.options.profile_iterations * program.calls_per_iteration:
+            state.record(Capture.NOTHING)
             return "profiled"
         return "learning"

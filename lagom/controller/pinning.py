@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lagom.controller.evidence import common_knobs
-from lagom.controller.ground import Deaf, Ground
 from lagom.controller.publication import Offer, Progress
 from lagom.controller.settable import left_out, settable_rules
+from lagom.controller.stock_observations import common_knobs
+from lagom.controller.tuner_state import Deaf, TunerState
 from lagom.wire.plan import Plan
 
 #: Room before a plan of pinned rules, which needs no iteration boundary.
@@ -19,33 +19,33 @@ class Pinning(Deaf):
 
     name: ClassVar[str] = "pinning"
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, state: TunerState) -> None:
+        self._state = state
         self._offer: Offer | None = None
-        ground.record_everything()
+        state.record_everything()
 
     def step(self, now: float) -> str:
         self._offer = self._offer or self._new_offer()
         progress = self._offer.step(now)
         if progress is Progress.PENDING:
             return "pinning"
-        ground = self._ground
+        state = self._state
         if progress is Progress.FAILED:
-            ground.story.standing_aside(f"the pinned rules could not be agreed: {self._offer.failure}", ground.view)
+            state.events.standing_aside(f"the pinned rules could not be agreed: {self._offer.failure}", state.view)
         elif self._offer.plan is not None:
-            ground.agreed_rules = self._offer.plan.rules
-            ground.story.profile_changed()
+            state.agreed_rules = self._offer.plan.rules
+            state.events.profile_changed()
         self._offer = None
-        return "pinned" if ground.rules else "learning"
+        return "pinned" if state.rules else "learning"
 
     def leave(self, reason: str) -> None:
         if self._offer is not None:
             self._offer.give_up()
 
     def _new_offer(self) -> Offer:
-        ground = self._ground
-        knobs = common_knobs(ground.region.processes())
-        rules = settable_rules(ground.rules, knobs)
-        for sentence in left_out([rule.config for rule in ground.rules], knobs):
-            ground.story.warn(sentence)
-        return ground.offer_at(lambda start: Plan(start, rules=rules), "pin", lambda call: call, PINNED_CALLS)
+        state = self._state
+        knobs = common_knobs(state.region.processes())
+        rules = settable_rules(state.rules, knobs)
+        for sentence in left_out([rule.config for rule in state.rules], knobs):
+            state.events.warn(sentence)
+        return state.offer_at(lambda start: Plan(start, rules=rules), "pin", lambda call: call, PINNED_CALLS)

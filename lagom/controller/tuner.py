@@ -4,7 +4,7 @@
             \\-> pinning -> pinned                            aside, ended, profiled: nothing more is done
 
 A state machine that the controller's loop steps; it never sleeps. Each phase is an object in a file of its own and
-names the phase that follows it; what they share lies on the ground (``ground.py``). What decides is elsewhere: the
+names the phase that follows it; what they share is in ``tuner_state.py``. What decides is elsewhere: the
 session (lagom.search) says what to try and what it meant.
 """
 
@@ -14,16 +14,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from lagom.controller.ground import Deaf, Ground, Phase
-from lagom.controller.hunt import Hunt
+from lagom.controller.event_log import EventLog
+from lagom.controller.finalizing import Finalizing
 from lagom.controller.joining import Joining
-from lagom.controller.landing import Landing
 from lagom.controller.learning import Learning
+from lagom.controller.monitoring import Monitoring
 from lagom.controller.options import Options
 from lagom.controller.pinning import Pinning
-from lagom.controller.story import Story
-from lagom.controller.timeline import Timeline
-from lagom.controller.vigil import Vigil
+from lagom.controller.searching import Searching
+from lagom.controller.timeline_control import TimelineControl
+from lagom.controller.tuner_state import Deaf, Phase, TunerState
 from lagom.profile_file import Section
 from lagom.program import find_program
 from lagom.wire.plan import Rule
@@ -49,16 +49,16 @@ class CommunicatorTuner:
         region: Region,
         view: CommunicatorView,
         options: Options,
-        story: Story,
-        timeline: Timeline | None = None,
+        events: EventLog,
+        timeline: TimelineControl | None = None,
     ) -> None:
-        self.ground = Ground(region, view, options, story, timeline)
-        self._phase: Phase = Joining(self.ground)
+        self.state = TunerState(region, view, options, events, timeline)
+        self._phase: Phase = Joining(self.state)
 
     @property
     def view(self) -> CommunicatorView:
         """The communicator."""
-        return self.ground.view
+        return self.state.view
 
     @property
     def phase(self) -> str:
@@ -69,10 +69,10 @@ class CommunicatorTuner:
 
     def add_calls(self, slot: int, records: NDArray[Any]) -> None:
         """Call records of one rank. One rank's make the history: they are the same on every rank."""
-        if not len(records) or slot not in self.ground.slots:
+        if not len(records) or slot not in self.state.slots:
             return
-        if slot == min(self.ground.slots):
-            self.ground.history.extend(records)
+        if slot == min(self.state.slots):
+            self.state.history.extend(records)
         self._phase.add_calls(slot, records)
 
     def add_spans(self, process: int, spans: NDArray[Any]) -> None:
@@ -85,14 +85,14 @@ class CommunicatorTuner:
 
         A running search ends; its open lease is replaced by the pinned plan, or ends by itself.
         """
-        if rules == self.ground.rules or self.phase == "aside":
+        if rules == self.state.rules or self.phase == "aside":
             return
-        self.ground.rules = rules
+        self.state.rules = rules
         if self.phase == "joining":
             return
         self._phase.leave("rules were pinned by hand")
-        self.ground.best = self.ground.known = self.ground.learned = None
-        self._phase = Pinning(self.ground)
+        self.state.best = self.state.known = self.state.learned = None
+        self._phase = Pinning(self.state)
 
     # -- the way
 
@@ -103,17 +103,17 @@ class CommunicatorTuner:
             self._phase = self._begin(following, now)
 
     def _begin(self, phase: str, now: float) -> Phase:
-        """The phase of that name, made from the ground that the one before has left."""
+        """The phase of that name, made from the state that the one before has left."""
         before = self._phase
         if phase == "learning":
-            return Learning(self.ground)
+            return Learning(self.state)
         if phase == "pinning":
-            return Pinning(self.ground)
+            return Pinning(self.state)
         if phase == "tuning":
-            return Hunt(self.ground, now)
-        if phase == "finishing" and isinstance(before, Hunt) and before.session.outcome is not None:
-            return Landing(self.ground, before.session.outcome)
-        return Vigil(self.ground) if phase == "quiet" else Resting(phase)
+            return Searching(self.state, now)
+        if phase == "finishing" and isinstance(before, Searching) and before.session.outcome is not None:
+            return Finalizing(self.state, before.session.outcome)
+        return Monitoring(self.state) if phase == "quiet" else Resting(phase)
 
     # -- what others want to know
 
@@ -147,36 +147,36 @@ class CommunicatorTuner:
     @property
     def is_idle(self) -> bool:
         """Whether it has the turn and cannot use it now: no program is found, or the job does something else."""
-        return isinstance(self._phase, Learning | Hunt) and self._phase.is_waiting
+        return isinstance(self._phase, Learning | Searching) and self._phase.is_waiting
 
     def give_turn(self, seconds: float | None) -> None:
         """From now on this communicator may search, for so long in all."""
-        self.ground.may_tune, self.ground.search_seconds = True, seconds
+        self.state.may_tune, self.state.search_seconds = True, seconds
 
     def take_turn(self) -> None:
         """Another one searches."""
-        self.ground.may_tune = False
+        self.state.may_tune = False
         if self.is_idle:
-            self.ground.story.note(
+            self.state.events.note(
                 f"communicator {self.view.index}: its calls are irregular, so others have their turn first"
             )
 
     def traffic(self) -> int:
         """Bytes a period, for choosing which communicator is tuned first; 0 while unknown."""
-        program = find_program(self.ground.history)
+        program = find_program(self.state.history)
         return sum(size for _, size in program.positions) if program else 0
 
     # -- the end
 
     def section(self) -> Section | None:
         """This communicator's part of the profile, once something better than stock is confirmed or pinned."""
-        ground, view = self.ground, self.view
+        state, view = self.state, self.view
         identity = (view.rank_count, view.node_count, view.ordinal, view.name)
-        if ground.agreed_rules:
-            return Section(*identity, rules=ground.agreed_rules)
-        if ground.learned is None or ground.best is None or ground.best.is_stock:
+        if state.agreed_rules:
+            return Section(*identity, rules=state.agreed_rules)
+        if state.learned is None or state.best is None or state.best.is_stock:
             return None
-        return Section(*identity, ground.tuned, ground.tuned.widen(ground.best))
+        return Section(*identity, state.tuned, state.tuned.widen(state.best))
 
     def shut(self) -> None:
         """The controller or the communicator ends: withdraw what is open, and say how far the search came. Leases end

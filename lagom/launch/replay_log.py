@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 
 from lagom import __version__, environment, journal
-from lagom.controller.story import Story
+from lagom.controller.event_log import EventLog
 from lagom.format import describe_rule, format_bytes
 from lagom.launch.job_plan import JobPlan, local_rank, say
 from lagom.settings import read
@@ -54,7 +54,7 @@ class ReplayLog:
         self._plan, self._region = plan, region_path(key)
         self._began = time.monotonic()
         self._log = journal.Journal(plan.folder)
-        self._story = Story(self._log, lambda: None)
+        self._story = EventLog(self._log, lambda: None)
         self._replay_only = plan.variables["LAGOM_MODE"] == "replay"
         self._started = False
         self._remarks: dict[tuple[int, int], str] = {}  # by entry and pid

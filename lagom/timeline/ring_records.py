@@ -63,7 +63,7 @@ def load_records(folder: Path) -> Recorded:
 
 
 def find_trace_samples(folder: Path, communicator: int) -> dict[int, Path]:
-    """The files of a search's kept moves in a log folder, by the move's number (``lagom.controller.excerpts``)."""
+    """The files of a search's kept moves in a log folder, by the move's number (``lagom.controller.trace_samples``)."""
     found = {}
     for path in (folder / TRACE_SAMPLES).glob(f"{communicator}-*.npz"):
         number = path.stem.partition("-")[2]

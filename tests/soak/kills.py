@@ -45,7 +45,7 @@ PREPARED, COMMITTED, READY, HAS_CANDIDATE = 1, 0, 2, 1  # lagom_protocol.h
 
 
 @dataclass
-class Tally:
+class Counters:
     """What was done and what was found, over all kills."""
 
     kills: Counter[str] = field(default_factory=Counter)  # by how
@@ -102,7 +102,7 @@ class Executioner:
         own = {name: value for name, value in os.environ.items() if not name.startswith(JOB_VARIABLES)}
         self._environ = {**own, **site.environ}
         self._attach_seconds = 0.02
-        self.tally = Tally()
+        self.tally = Counters()
 
     def life(self, number: int, witness: Witness) -> None:
         """One controller from its birth to its end."""
@@ -169,7 +169,7 @@ def steady_ranks(site: Site, control: Control) -> Iterator[list[subprocess.Popen
 class Watch:
     """That every rank lives and goes on, whatever becomes of controllers."""
 
-    def __init__(self, ranks: list[subprocess.Popen[bytes]], control: Control, tally: Tally) -> None:
+    def __init__(self, ranks: list[subprocess.Popen[bytes]], control: Control, tally: Counters) -> None:
         self._ranks, self._control, self._tally = ranks, control, tally
         self._calls, self._since = self._now(), time.monotonic()
 
@@ -226,7 +226,7 @@ def _goes_on(killed: int, wanted: int, control: Control, log: Path) -> bool:
     return not shown or control.changed() == 0
 
 
-def _report(control: Control, tally: Tally, log: Path, attached: int, seconds: float) -> dict[str, Any]:
+def _report(control: Control, tally: Counters, log: Path, attached: int, seconds: float) -> dict[str, Any]:
     worst, mean = control.nanoseconds()
     return {
         "seconds": round(seconds, 1),

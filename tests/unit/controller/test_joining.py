@@ -12,7 +12,7 @@ from lagom.wire.library import library
 from lagom.wire.views import CommunicatorView
 
 
-class Story:
+class EventLog:
     """Remembers why something stood aside."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Story:
         self.reasons.append(reason)
 
 
-def ground(
+def state(
     *,
     index: int = 0,
     nodes: int = 1,
@@ -37,13 +37,13 @@ def ground(
     process = SimpleNamespace(knobs=library().LAGOM_KNOB_ONLINE)
     region = SimpleNamespace(slots=lambda _: there, processes=lambda: [process], has_double=lambda _: double)
     return SimpleNamespace(
-        view=CommunicatorView(index, 42, 2, nodes, 0, ""), region=region, story=Story(), rules=rules, slots={}
+        view=CommunicatorView(index, 42, 2, nodes, 0, ""), region=region, events=EventLog(), rules=rules, slots={}
     )
 
 
 def test_ranks_that_are_missing_are_waited_for() -> None:
-    assert Joining(ground(slots=1, recorded=1)).step(0.0) == "joining"
-    assert Joining(ground()).step(0.0) == "learning"
+    assert Joining(state(slots=1, recorded=1)).step(0.0) == "joining"
+    assert Joining(state()).step(0.0) == "learning"
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_ranks_that_are_missing_are_waited_for() -> None:
     ],
 )
 def test_what_cannot_be_tuned_is_said(what: dict[str, Any], reason: str) -> None:
-    here = ground(**what)
+    here = state(**what)
     assert Joining(here).step(0.0) == "aside"
-    (said,) = here.story.reasons
+    (said,) = here.events.reasons
     assert reason in said
 
 
 def test_rules_need_no_records() -> None:
-    assert Joining(ground(recorded=0, rules=("nc=4",))).step(0.0) == "pinning"
+    assert Joining(state(recorded=0, rules=("nc=4",))).step(0.0) == "pinning"

@@ -31,14 +31,14 @@ def all_reduces(sizes: list[int], gaps_ns: NDArray[Any]) -> NDArray[Any]:
 
 
 def ground_on(history: CallHistory, said: list[str], stable_iterations: int = 20) -> Any:
-    """The ground on these calls. A graph capture makes learning stand aside as soon as it believes an iteration."""
+    """The state on these calls. A graph capture makes learning stand aside as soon as it believes an iteration."""
     return SimpleNamespace(
         history=history,
         may_tune=True,
         slots={0: 0},
         view=SimpleNamespace(index=3),
         options=SimpleNamespace(stable_iterations=stable_iterations),
-        story=SimpleNamespace(warn=said.append, standing_aside=lambda *_: None),
+        events=SimpleNamespace(warn=said.append, standing_aside=lambda *_: None),
         captured=lambda: True,
         record_everything=lambda: None,
         findings_refuted=lambda: False,

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from lagom import journal
 from lagom.cli.main import app
-from lagom.controller.excerpts import FILES, ITERATIONS, Excerpts, excerpt
+from lagom.controller.trace_samples import FILES, ITERATIONS, TraceSamples, excerpt
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
 from lagom.records import Assignment, CommConfig, Function, Site
@@ -97,8 +97,8 @@ def of_another_communicator(spans: NDArray[Any]) -> NDArray[Any]:
 def search(folder: Path, tier: str = "timeline", *, others: bool = False) -> list[Any]:
     """A whole search: baseline, a worse move, a better one, final; the log's events."""
     folder.mkdir(exist_ok=True)
-    keeper, job, events = Excerpts(folder), Job(), [journal.JobStart(job="j", mode="tune"), program(tier)]
-    keeper.hear(events[-1], {})
+    keeper, job, events = TraceSamples(folder), Job(), [journal.JobStart(job="j", mode="tune"), program(tier)]
+    keeper.on_event(events[-1], {})
     for event, tuned in (
         (move(1, "baseline", STOCK, "baseline"), False),
         (move(2, "trial", TUNED, "worse"), True),
@@ -108,9 +108,9 @@ def search(folder: Path, tier: str = "timeline", *, others: bool = False) -> lis
         for calls, spans in job.iterations(ABBA * 3, tuned=tuned):
             keeper.add_calls(SLOT, calls)
             keeper.add_spans(0, of_another_communicator(spans) if others else spans)
-        keeper.hear(event, {1: "gemm", 2: "norm"})
+        keeper.on_event(event, {1: "gemm", 2: "norm"})
         events.append(event)
-    keeper.hear(outcome(), {})
+    keeper.on_event(outcome(), {})
     return [*events, outcome(), journal.JobEnd(reason="over")]
 
 
@@ -136,23 +136,23 @@ def test_where_no_compute_is_seen_nothing_is_kept(tmp_path: Path) -> None:
 
 
 def test_there_are_never_more_files_than_that(tmp_path: Path) -> None:
-    keeper, job = Excerpts(tmp_path), Job()
-    keeper.hear(program(), {})
+    keeper, job = TraceSamples(tmp_path), Job()
+    keeper.on_event(program(), {})
     for calls, spans in job.iterations(ABBA, tuned=True):
         keeper.add_calls(SLOT, calls)
         keeper.add_spans(0, spans)
     for number in range(FILES + 5):
-        keeper.hear(move(number, "trial", TUNED, "better"), {})
+        keeper.on_event(move(number, "trial", TUNED, "better"), {})
     assert len(find_trace_samples(tmp_path, 0)) == FILES
 
 
 def test_a_window_that_measured_something_else_is_not_the_candidates(tmp_path: Path) -> None:
-    keeper, job = Excerpts(tmp_path), Job()
-    keeper.hear(program(), {})
+    keeper, job = TraceSamples(tmp_path), Job()
+    keeper.on_event(program(), {})
     for calls, spans in job.iterations(ABBA, tuned=True):
         keeper.add_calls(SLOT, calls)
         keeper.add_spans(0, spans)
-    keeper.hear(move(2, "trial", TUNED, "better", ran=STOCK), {})
+    keeper.on_event(move(2, "trial", TUNED, "better", ran=STOCK), {})
     assert find_trace_samples(tmp_path, 0) == {}
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.controller.evidence import Evidence
 from lagom.controller.measure import Tier, WindowMeter
-from lagom.controller.timeline import PATIENCE_SECONDS, Timeline
+from lagom.controller.stock_observations import StockObservations
+from lagom.controller.timeline_control import PATIENCE_SECONDS, TimelineControl
 from lagom.wire.layout import (
     KERNEL_SPAN,
     NO_CALL,
@@ -35,8 +35,8 @@ def spans(*rows: tuple[int, int, int, int]) -> NDArray[np.void]:
     return made
 
 
-def evidence(source: int, compute: bool = True, call: int = 5) -> Evidence:
-    seen = Evidence()
+def evidence(source: int, compute: bool = True, call: int = 5) -> StockObservations:
+    seen = StockObservations()
     for slot, process in SLOTS.items():
         rows = [(source, SPAN_COLLECTIVE, slot, call)]
         rows += [(source, SPAN_COMPUTE, 0xFFFFFFFF, NO_CALL)] if compute else []
@@ -109,8 +109,8 @@ def view(index: int, state: TimelineState, remark: str = "", pid: int = 100) -> 
 
 
 def test_asked_once_and_again_of_a_new_process() -> None:
-    region, story = FakeRegion(), FakeStory()
-    timeline = Timeline(region, story)  # type: ignore[arg-type]
+    region, events = FakeRegion(), FakeStory()
+    timeline = TimelineControl(region, events)  # type: ignore[arg-type]
     timeline.follow([view(0, TimelineState.OFF), view(1, TimelineState.OFF)])
     timeline.want(True, 1.0)
     timeline.want(True, 2.0)
@@ -122,20 +122,20 @@ def test_asked_once_and_again_of_a_new_process() -> None:
 
 
 def test_it_is_told_when_it_comes_on_and_to_whom_it_yields() -> None:
-    story = FakeStory()
-    timeline = Timeline(FakeRegion(), story)  # type: ignore[arg-type]
+    events = FakeStory()
+    timeline = TimelineControl(FakeRegion(), events)  # type: ignore[arg-type]
     timeline.want(True, 0.0)
     timeline.follow([view(0, TimelineState.ON), view(1, TimelineState.YIELDED, "torch.profiler works")])
     timeline.follow([view(0, TimelineState.ON)])
-    assert story.told == [
+    assert events.told == [
         "process 100: kernels are recorded; CUPTI took 7 ms to start",
         "process 101: torch.profiler works",
     ]
 
 
 def test_why_there_is_none_is_told_and_other_remarks_are_not() -> None:
-    story = FakeStory()
-    timeline = Timeline(FakeRegion(), story)  # type: ignore[arg-type]
+    events = FakeStory()
+    timeline = TimelineControl(FakeRegion(), events)  # type: ignore[arg-type]
     timeline.want(True, 0.0)
     timeline.follow(
         [
@@ -143,12 +143,12 @@ def test_why_there_is_none_is_told_and_other_remarks_are_not() -> None:
             view(1, TimelineState.ABSENT, "NT is off: another build"),
         ]
     )
-    assert story.told == ["process 100: no kernel timeline: libcupti.so.13 and .12 are not found."]
+    assert events.told == ["process 100: no kernel timeline: libcupti.so.13 and .12 are not found."]
 
 
 def test_a_window_waits_for_it_but_not_for_ever() -> None:
     region = FakeRegion({0: TimelineState.ON, 1: TimelineState.STARTING})
-    timeline = Timeline(region, FakeStory())  # type: ignore[arg-type]
+    timeline = TimelineControl(region, FakeStory())  # type: ignore[arg-type]
     timeline.want(True, 100.0)
     assert not timeline.is_settled([0, 1], 101.0)
     assert not timeline.is_on([0, 1])

@@ -19,7 +19,7 @@ ITERATIONS, SECONDS = 200, 60.0
 LOOK_EVERY_CALLS, LOOK_EVERY_SHARE = 64, 1 / 16
 
 
-class Interlude:
+class WorkloadChange:
     """Begun at the first irregular call; ``positions`` are those of the program that was left."""
 
     def __init__(self, positions: tuple[tuple[Function, int], ...]) -> None:

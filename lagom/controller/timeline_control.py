@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lagom.controller.story import Story
+from lagom.controller.event_log import EventLog
 from lagom.wire.region import Region, TimelineState
 from lagom.wire.views import ProcessView
 
@@ -17,11 +17,11 @@ PATIENCE_SECONDS = 10.0
 ABSENT = "no kernel timeline"  # how the native half begins its sentence about it
 
 
-class Timeline:
+class TimelineControl:
     """Whether kernels are recorded in the processes of this node."""
 
-    def __init__(self, region: Region, story: Story) -> None:
-        self._region, self._story = region, story
+    def __init__(self, region: Region, events: EventLog) -> None:
+        self._region, self._events = region, events
         self._asked: dict[int, int] = {}  # process -> pid that was asked
         self._wanted = False
         self._since = 0.0
@@ -39,7 +39,7 @@ class Timeline:
             if self._asked.get(process.index) != process.pid:
                 self._asked[process.index] = process.pid
                 self._region.want_timeline(process.index, self._wanted)
-            self._tell(process)
+            self._emit(process)
 
     def is_on(self, processes: Iterable[int]) -> bool:
         """Whether every one of these processes records."""
@@ -51,11 +51,11 @@ class Timeline:
         hopeless = states & {TimelineState.ABSENT, TimelineState.YIELDED}
         return bool(hopeless) or states == {TimelineState.ON} or now - self._since > PATIENCE_SECONDS
 
-    def _tell(self, process: ProcessView) -> None:
+    def _emit(self, process: ProcessView) -> None:
         if process.timeline == TimelineState.ON:
             first = process.timeline_first_enable_ns / 1e6
-            self._story.note(f"process {process.pid}: kernels are recorded; CUPTI took {first:.0f} ms to start")
+            self._events.note(f"process {process.pid}: kernels are recorded; CUPTI took {first:.0f} ms to start")
         elif self._wanted and process.timeline == TimelineState.YIELDED:
-            self._story.note(f"process {process.pid}: {process.remark or 'no kernel timeline: another tool profiles'}")
+            self._events.note(f"process {process.pid}: {process.remark or 'no kernel timeline: another tool profiles'}")
         elif self._wanted and process.timeline == TimelineState.ABSENT and process.remark.startswith(ABSENT):
-            self._story.note(f"process {process.pid}: {process.remark}")
+            self._events.note(f"process {process.pid}: {process.remark}")

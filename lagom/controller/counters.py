@@ -9,7 +9,7 @@ from lagom import journal
 from lagom.wire.views import CommunicatorView, SlotView
 
 
-class Tally:
+class Counters:
     """Fed with every look at the slots; they may be gone when the job ends, so the largest counts are kept."""
 
     def __init__(self) -> None:

@@ -4,46 +4,46 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lagom.controller.ground import Deaf, Ground
 from lagom.controller.publication import Offer, Progress
+from lagom.controller.tuner_state import Deaf, TunerState
 from lagom.controller.window import standing
 from lagom.search import Outcome
 from lagom.wire.region import Capture
 
 
-class Landing(Deaf):
+class Finalizing(Deaf):
     """Then quiet; or ended, where a rank has gone meanwhile."""
 
     name: ClassVar[str] = "finishing"
 
-    def __init__(self, ground: Ground, outcome: Outcome) -> None:
-        self._ground, self._outcome = ground, outcome
+    def __init__(self, state: TunerState, outcome: Outcome) -> None:
+        self._state, self._outcome = state, outcome
         self._offer: Offer | None = None
 
     def step(self, now: float) -> str:
-        ground, outcome = self._ground, self._outcome
-        if ground.ranks_have_left():
+        state, outcome = self._state, self._outcome
+        if state.ranks_have_left():
             self.leave("a rank has left the communicator")
             return "ended"
         self._offer = self._offer or self._new_offer()
         progress = self._offer.step(now)
-        if self._offer.waits and ground.captured():  # nobody will ever answer
+        if self._offer.waits and state.captured():  # nobody will ever answer
             progress = Progress.FAILED if self._offer.give_up() is not Progress.COMMITTED else Progress.COMMITTED
         if progress is Progress.PENDING:
             return "finishing"
         if progress is Progress.FAILED:
-            ground.story.standing_aside(f"the final plan could not be agreed: {self._offer.failure}", ground.view)
-        ground.best = outcome.assignment
-        ground.story.outcome(ground.view, outcome)
-        ground.story.profile_changed()
-        ground.record(Capture.NOTHING)
+            state.events.standing_aside(f"the final plan could not be agreed: {self._offer.failure}", state.view)
+        state.best = outcome.assignment
+        state.events.outcome(state.view, outcome)
+        state.events.profile_changed()
+        state.record(Capture.NOTHING)
         return "quiet"
 
     def leave(self, reason: str) -> None:
         if self._offer is not None:
             self._offer.give_up()
-        self._ground.story.outcome(self._ground.view, self._outcome)
+        self._state.events.outcome(self._state.view, self._outcome)
 
     def _new_offer(self) -> Offer:
-        tuned, assignment = self._ground.tuned, self._outcome.assignment
-        return self._ground.offer(lambda start: standing(tuned, assignment, start), "final")
+        tuned, assignment = self._state.tuned, self._outcome.assignment
+        return self._state.offer(lambda start: standing(tuned, assignment, start), "final")

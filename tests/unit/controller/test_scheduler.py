@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from lagom.controller.turns import FIRST_SECONDS, PATIENCE_SECONDS, Turns
+from lagom.controller.scheduler import FIRST_SECONDS, PATIENCE_SECONDS, Scheduler
 
 
 @dataclass(eq=False)
@@ -43,14 +43,14 @@ def whose(tuners: list[Tuner]) -> list[int]:
     return [tuner.index for tuner in tuners if tuner.has_turn]
 
 
-def look(turns: Turns, tuners: list[Tuner], now: float) -> list[int]:
+def look(turns: Scheduler, tuners: list[Tuner], now: float) -> list[int]:
     turns.look(tuners, now)  # type: ignore[arg-type]
     return whose(tuners)
 
 
 def test_the_busiest_goes_first_and_each_has_its_turn() -> None:
     tuners = [Tuner(0, 10), Tuner(1, 30), Tuner(2, 20)]
-    turns, order = Turns(None), []
+    turns, order = Scheduler(None), []
     for now in range(3):
         order += look(turns, tuners, float(now))
         tuners[order[-1]].finish()
@@ -60,19 +60,19 @@ def test_the_busiest_goes_first_and_each_has_its_turn() -> None:
 
 def test_the_first_turn_waits_a_moment_for_those_that_may_be_busier() -> None:
     tuners = [Tuner(0, 10), Tuner(1, 0, wants_turn=False, is_unknown=True)]
-    turns = Turns(None)
+    turns = Scheduler(None)
     assert look(turns, tuners, 0.0) == []
     tuners[1].bytes, tuners[1].wants_turn, tuners[1].is_unknown = 30, True, False
     assert look(turns, tuners, 1.0) == [1]
     never = [Tuner(0, 10), Tuner(1, 0, wants_turn=False, is_unknown=True)]
-    turns = Turns(None)
+    turns = Scheduler(None)
     assert look(turns, never, 0.0) == []
     assert look(turns, never, FIRST_SECONDS + 0.1) == [0], "but not for ever"
 
 
 def test_one_that_never_settles_holds_nobody_up() -> None:
     tuners = [Tuner(0, 10), Tuner(1, 30, is_idle=True)]
-    turns = Turns(None)
+    turns = Scheduler(None)
     assert look(turns, tuners, 0.0) == [1]
     assert look(turns, tuners, 0.5 * PATIENCE_SECONDS) == [1]
     assert look(turns, tuners, 1.6 * PATIENCE_SECONDS) == [0]
@@ -83,7 +83,7 @@ def test_one_that_never_settles_holds_nobody_up() -> None:
 
 def test_a_pause_ends_the_waiting_for_patience() -> None:
     tuners = [Tuner(0, 10), Tuner(1, 30, is_idle=True)]
-    turns = Turns(None)
+    turns = Scheduler(None)
     look(turns, tuners, 0.0)
     look(turns, tuners, 0.9 * PATIENCE_SECONDS)
     tuners[1].is_idle = False
@@ -94,7 +94,7 @@ def test_a_pause_ends_the_waiting_for_patience() -> None:
 
 def test_a_limit_in_time_is_for_all_of_them() -> None:
     tuners = [Tuner(0, 10), Tuner(1, 30), Tuner(2, 20)]
-    turns = Turns(90.0)
+    turns = Scheduler(90.0)
     look(turns, tuners, 0.0)
     assert tuners[1].seconds == 30.0
     tuners[1].finish()
@@ -112,7 +112,7 @@ def test_a_limit_in_time_is_for_all_of_them() -> None:
 
 def test_one_that_comes_back_after_drift_gets_another_turn() -> None:
     one = Tuner(0, 10)
-    turns = Turns(None)
+    turns = Scheduler(None)
     assert look(turns, [one], 0.0) == [0]
     one.finish()
     assert look(turns, [one], 1.0) == []

@@ -1,4 +1,4 @@
-"""Have the ranks made the same calls? Told in the log when they have not; nothing is decided by it.
+"""Have the ranks made the same calls? SearchEvent in the log when they have not; nothing is decided by it.
 
 Acknowledgements carry the history of calls before a plan, so ranks that have parted get no plan. Between plans nobody
 compares them; but every rank publishes a rolling hash of its calls beside its counter, and two ranks at the same
@@ -19,7 +19,7 @@ STILL_SECONDS = 2.0
 Pair = tuple[int, int]  # two slots
 
 
-class Histories:
+class CallHistoryCheck:
     """The ranks of every communicator, compared at each look."""
 
     def __init__(self) -> None:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from lagom import journal
-from lagom.controller.evidence import Evidence
 from lagom.controller.measure import Tier
+from lagom.controller.stock_observations import StockObservations
 from lagom.format import describe_rule, format_version
 from lagom.journal.schema import records_of
 from lagom.program import TunedProgram
@@ -17,10 +17,10 @@ from lagom.wire.library import library
 from lagom.wire.plan import Plan
 from lagom.wire.views import CommunicatorView, ProcessView
 
-Told = journal.Program | journal.Move | journal.Outcome
+SearchEvent = journal.Program | journal.Move | journal.Outcome
 
 
-class Story:
+class EventLog:
     """Writes the journal. ``on_profile`` is called when the profile should be written anew."""
 
     def __init__(self, log: journal.Journal, on_profile: Callable[[], None]) -> None:
@@ -28,7 +28,7 @@ class Story:
         self.profile_changed = on_profile
         self._said: set[str] = set()
         self.run = journal.RunState(keep_samples=False)
-        self.listeners: list[Callable[[Told], None]] = [self.run.apply]  # what a search tells, they hear too
+        self.listeners: list[Callable[[SearchEvent], None]] = [self.run.apply]  # what a search tells, they on_event too
 
     def note(self, text: str, *, level: journal.Level = "info") -> None:
         """Anything a reader should know; the same sentence is written once."""
@@ -40,10 +40,10 @@ class Story:
         """A note that asks for attention."""
         self.note(text, level="warning")
 
-    def _tell(self, event: Told) -> None:
+    def _emit(self, event: SearchEvent) -> None:
         self.log.write(event)
-        for hear in self.listeners:
-            hear(event)
+        for on_event in self.listeners:
+            on_event(event)
 
     def standing_aside(self, reason: str, view: CommunicatorView | None = None) -> None:
         """Something is not tuned, and why."""
@@ -81,16 +81,16 @@ class Story:
         )
 
     def program(
-        self, view: CommunicatorView, tuned: TunedProgram, problem: Problem, tier: Tier, evidence: Evidence
+        self, view: CommunicatorView, tuned: TunedProgram, problem: Problem, tier: Tier, observations: StockObservations
     ) -> None:
         """The iteration was found."""
-        sites = tuple(journal.SiteRecord.of(site, evidence.seen(site)) for site in tuned.sites)
-        self._tell(
+        sites = tuple(journal.SiteRecord.of(site, observations.seen(site)) for site in tuned.sites)
+        self._emit(
             journal.Program(
                 communicator=view.index,
                 period=len(tuned.positions),
                 sites=sites,
-                channels_built=evidence.channels_built(),
+                channels_built=observations.channels_built(),
                 tier=tier.value,
                 iteration_ns=tuned.program.iteration_ns,
             )
@@ -118,7 +118,7 @@ class Story:
         """One step of the search."""
         if failure:
             self.log.write(journal.Note(text=f"window {move.number}: {failure}", level="warning"))
-        self._tell(journal.Move.of(move, communicator=view.index, phase=phase, iteration=iteration))
+        self._emit(journal.Move.of(move, communicator=view.index, phase=phase, iteration=iteration))
 
     def drift(
         self, view: CommunicatorView, reason: str, before: float | None, now: float | None, search: int, most: int
@@ -137,7 +137,7 @@ class Story:
 
     def outcome(self, view: CommunicatorView, outcome: Outcome) -> None:
         """How the search of a communicator ended."""
-        self._tell(journal.Outcome.of(outcome, communicator=view.index))
+        self._emit(journal.Outcome.of(outcome, communicator=view.index))
 
 
 def _published(view: CommunicatorView, plan: Plan, epoch: int, purpose: str) -> journal.PlanPublished:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.controller.interlude import ITERATIONS, SECONDS, Interlude
+from lagom.controller.workload_change import ITERATIONS, SECONDS, WorkloadChange
 from lagom.records import Function
 from lagom.wire.layout import CALL_RECORD
 
@@ -23,7 +23,7 @@ def calls(shapes: list[tuple[int, int]], first: int, call_ns: int) -> NDArray[np
 
 
 def replaced_after(shapes: list[tuple[int, int]], iterations: int, call_ns: int) -> int | None:
-    interlude = Interlude(OLD)
+    interlude = WorkloadChange(OLD)
     for number in range(iterations):
         interlude.add_calls(calls(shapes, number * len(shapes), call_ns))
         if interlude.has_replaced_it():

@@ -42,7 +42,7 @@ class _Rank:
     spans: Newest
 
 
-class Excerpts:
+class TraceSamples:
     """Fed with everything that is drained, and with the events of the log. Times of writing: 0.1 s a file."""
 
     def __init__(self, folder: Path) -> None:
@@ -70,7 +70,7 @@ class Excerpts:
                 timed = spans[np.isin(spans["source"], Tier.TIMELINE.sources)]
                 rank.spans.add(timed)
 
-    def hear(self, event: journal.Program | journal.Move | journal.Outcome, names: Mapping[int, str]) -> None:
+    def on_event(self, event: journal.Program | journal.Move | journal.Outcome, names: Mapping[int, str]) -> None:
         """A search begins, has made a move, or is over. OSError if the file cannot be written."""
         where = event.communicator
         if isinstance(event, journal.Program):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from lagom.controller.drift import REFERENCE_BLOCKS, VOTES
-from lagom.controller.ground import Ground
 from lagom.controller.measure import Tier
+from lagom.controller.monitoring import AWAY_NS, MAX_RETUNES, Monitoring
 from lagom.controller.options import Options
-from lagom.controller.vigil import AWAY_NS, MAX_RETUNES, Vigil
+from lagom.controller.tuner_state import TunerState
 from lagom.records import Assignment
 
 MS = 1_000_000
@@ -48,7 +48,7 @@ class Job:
     def now_ns(self, process: int) -> int:
         return self.now
 
-    def run(self, vigil: Vigil, iterations: int, z_ms: float = 200.0) -> str:
+    def run(self, vigil: Monitoring, iterations: int, z_ms: float = 200.0) -> str:
         """So many iterations of so many ms, looked at in the middle of each; the phase that follows."""
         for _ in range(iterations):
             self.now += int(z_ms * MS)
@@ -58,7 +58,7 @@ class Job:
                 return phase
         return "quiet"
 
-    def elsewhere(self, vigil: Vigil, seconds: float) -> str:
+    def elsewhere(self, vigil: Monitoring, seconds: float) -> str:
         """Calls that are not the program's."""
         self.suspensions += 1
         for _ in range(int(seconds)):
@@ -69,22 +69,22 @@ class Job:
         return "quiet"
 
 
-def vigil_of(job: Job, retunes: int = 0, compare: tuple[str, ...] = ()) -> tuple[Vigil, Ground]:
-    story = SimpleNamespace(drift=lambda *facts: job.drifts.append(facts), warn=lambda text: None, profile_changed=int)
+def vigil_of(job: Job, retunes: int = 0, compare: tuple[str, ...] = ()) -> tuple[Monitoring, TunerState]:
+    events = SimpleNamespace(drift=lambda *facts: job.drifts.append(facts), warn=lambda text: None, profile_changed=int)
     view: Any = SimpleNamespace(index=0)
     options = Options(Path(), compare=compare)
-    ground = Ground(job, view, options, story, retunes=retunes)  # type: ignore[arg-type]
-    ground.best = Assignment.stock(2)
-    return Vigil(ground), ground
+    state = TunerState(job, view, options, events, retunes=retunes)  # type: ignore[arg-type]
+    state.best = Assignment.stock(2)
+    return Monitoring(state), state
 
 
-def reference(job: Job, vigil: Vigil, z_ms: float = 200.0) -> None:
+def reference(job: Job, vigil: Monitoring, z_ms: float = 200.0) -> None:
     assert job.run(vigil, 50 * (REFERENCE_BLOCKS + 5), z_ms) == "quiet"
 
 
 def test_a_slower_machine_is_noticed_and_said() -> None:
     job = Job()
-    vigil, ground = vigil_of(job)
+    vigil, state = vigil_of(job)
     reference(job, vigil)
     assert job.run(vigil, 60 * 3 * VOTES, 240.0) == "learning"
     _, reason, before, now, search, most = job.drifts[0]
@@ -92,8 +92,8 @@ def test_a_slower_machine_is_noticed_and_said() -> None:
     assert abs(before / (200 * MS) - 1) < 0.01
     assert abs(now / (240 * MS) - 1) < 0.01
     assert (search, most) == (1, MAX_RETUNES)
-    assert ground.known == ground.best
-    assert not ground.history.numbers
+    assert state.known == state.best
+    assert not state.history.numbers
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_a_slower_machine_is_noticed_and_said() -> None:
 def test_what_was_found_by_other_kernels_times_does_not_stand(tier: Tier, phase: str) -> None:
     """They were refuted just as the search ended. What the host's calls have shown stands."""
     job = Job(times_refuted=True)
-    vigil, ground = vigil_of(job)
-    ground.learned = SimpleNamespace(tier=tier)  # type: ignore[assignment]
+    vigil, state = vigil_of(job)
+    state.learned = SimpleNamespace(tier=tier)  # type: ignore[assignment]
     assert job.run(vigil, 3) == phase
-    assert (ground.best is None) == (phase == "learning")
-    assert ground.evidence.times_refuted
+    assert (state.best is None) == (phase == "learning")
+    assert state.observations.times_refuted
 
 
 def test_evaluations_do_not_count_however_long_they_are() -> None:

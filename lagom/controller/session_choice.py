@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 from lagom.controller.arms import read_arms, resolve
-from lagom.controller.ground import Learned
 from lagom.controller.measure import Tier
 from lagom.controller.options import Options
 from lagom.controller.settable import by_first_rule, left_out, settable_rules
+from lagom.controller.tuner_state import Learned
 from lagom.records import Assignment, CommConfig, Site
 from lagom.search import BLOCKS, LIVE, STRATEGIES, Strategy, TuningSession, UnknownStrategy, make_strategy
 from lagom.search.comparison import ComparisonSession

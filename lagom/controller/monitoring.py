@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lagom.controller.drift import VOTES, Drift
-from lagom.controller.ground import Deaf, Ground
+from lagom.controller.tuner_state import Deaf, TunerState
 from lagom.format import format_percent
 from lagom.wire.views import SlotView
 
@@ -27,7 +27,7 @@ MAX_RETUNES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class SlotSnapshot:
     """One rank's counters at one moment."""
 
     time_ns: int
@@ -37,37 +37,37 @@ class Glance:
     suspensions: int
 
     @classmethod
-    def of(cls, slot: SlotView, time_ns: int) -> Glance:
+    def of(cls, slot: SlotView, time_ns: int) -> SlotSnapshot:
         """What a slot shows now."""
         return cls(time_ns, slot.calls, slot.iterations, slot.active_epoch, slot.suspensions)
 
 
-class Vigil(Deaf):
+class Monitoring(Deaf):
     """Quiet; then learning again, if Z has drifted for long or the program is gone for good."""
 
     name: ClassVar[str] = "quiet"
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._drift = Drift(VOTES << ground.retunes)
-        self._watches = ground.retunes < MAX_RETUNES and not ground.options.only_compares
-        self._began: Glance | None = None  # of this block
-        self._last: Glance | None = None
-        self._away_since: Glance | None = None
+    def __init__(self, state: TunerState) -> None:
+        self._state = state
+        self._drift = Drift(VOTES << state.retunes)
+        self._watches = state.retunes < MAX_RETUNES and not state.options.only_compares
+        self._began: SlotSnapshot | None = None  # of this block
+        self._last: SlotSnapshot | None = None
+        self._away_since: SlotSnapshot | None = None
         self._looked_at = 0.0
 
     def step(self, now: float) -> str:
         if now - self._looked_at < LOOK_SECONDS or not self._watches:
             return "quiet"
         self._looked_at = now
-        if self._ground.findings_refuted():
-            self._ground.history = type(self._ground.history)()
+        if self._state.findings_refuted():
+            self._state.history = type(self._state.history)()
             return "learning"
-        glance = self._glance()
-        if glance is None or self._ground.captured():
+        snapshot = self._glance()
+        if snapshot is None or self._state.captured():
             return "quiet"
-        z, self._last = self._block_ended_by(glance), glance
-        if self._is_away(glance):
+        z, self._last = self._block_ended_by(snapshot), snapshot
+        if self._is_away(snapshot):
             return self._again("the job makes other calls than those that were learnt", None)
         if z is not None and self._drift.add(z):
             return self._again(self._what_happened(), self._drift.latest)
@@ -75,35 +75,35 @@ class Vigil(Deaf):
 
     # -- Z from counters
 
-    def _glance(self) -> Glance | None:
+    def _glance(self) -> SlotSnapshot | None:
         """The rank with the lowest slot; all of them go at one pace."""
-        slots = self._ground.region.slots(self._ground.view.index)
+        slots = self._state.region.slots(self._state.view.index)
         if not slots:
             return None
-        return Glance.of(slots[0], self._ground.region.now_ns(slots[0].process))
+        return SlotSnapshot.of(slots[0], self._state.region.now_ns(slots[0].process))
 
-    def _block_ended_by(self, glance: Glance) -> float | None:
+    def _block_ended_by(self, snapshot: SlotSnapshot) -> float | None:
         """ns an iteration of the block that ends with this look, if one does. A block begins when an iteration has just
         begun; it is dropped if the program was left in it or another plan took over."""
         began, last = self._began, self._last
-        if last is None or glance.iterations == last.iterations:
+        if last is None or snapshot.iterations == last.iterations:
             return None
-        if began is None or (began.epoch, began.suspensions) != (glance.epoch, glance.suspensions):
-            self._began = glance
+        if began is None or (began.epoch, began.suspensions) != (snapshot.epoch, snapshot.suspensions):
+            self._began = snapshot
             return None
-        iterations, time = glance.iterations - began.iterations, glance.time_ns - began.time_ns
+        iterations, time = snapshot.iterations - began.iterations, snapshot.time_ns - began.time_ns
         if iterations < BLOCK_ITERATIONS or time < BLOCK_NS:
             return None
-        self._began = glance
+        self._began = snapshot
         return time / iterations
 
-    def _is_away(self, glance: Glance) -> bool:
+    def _is_away(self, snapshot: SlotSnapshot) -> bool:
         """Whether calls go on and no iteration has begun for half an hour."""
         since = self._away_since
-        if since is None or glance.iterations != since.iterations or glance.epoch != since.epoch:
-            self._away_since = glance
+        if since is None or snapshot.iterations != since.iterations or snapshot.epoch != since.epoch:
+            self._away_since = snapshot
             return False
-        return glance.time_ns - since.time_ns > AWAY_NS and glance.calls > since.calls
+        return snapshot.time_ns - since.time_ns > AWAY_NS and snapshot.calls > since.calls
 
     # -- and what follows
 
@@ -117,9 +117,9 @@ class Vigil(Deaf):
         )
 
     def _again(self, reason: str, z: float | None) -> str:
-        ground = self._ground
-        ground.retunes += 1
+        state = self._state
+        state.retunes += 1
         reference = self._drift.reference
-        ground.story.drift(ground.view, reason, reference, z, ground.retunes, MAX_RETUNES)
-        ground.known, ground.history = ground.best, type(ground.history)()
+        state.events.drift(state.view, reason, reference, z, state.retunes, MAX_RETUNES)
+        state.known, state.history = state.best, type(state.history)()
         return "learning"

@@ -27,7 +27,7 @@ Shape = tuple[int, int]  # (function, bytes)
 
 
 @dataclass(slots=True)
-class Evidence:
+class StockObservations:
     """Filled from stock iterations only."""
 
     _compute: set[tuple[int, int]] = field(default_factory=set)  # (source, process)

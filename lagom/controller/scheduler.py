@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 30.0
 FIRST_SECONDS = 5.0
 
 
-class Turns:
+class Scheduler:
     """Asked a few times a second; sets ``may_tune`` and ``search_seconds`` of the tuners."""
 
     def __init__(self, search_seconds: float | None) -> None:

@@ -1,6 +1,6 @@
 """What every phase of one communicator's tuner stands on: who takes part, what was seen, what is in force.
 
-A phase (``learning.py``, ``hunt.py``, ...) is made from the ground when it begins and leaves on it what the next one
+A phase (``learning.py``, ``hunt.py``, ...) is made from the state when it begins and leaves on it what the next one
 needs. Nothing here decides anything.
 """
 
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from numpy.typing import NDArray
 
-from lagom.controller.evidence import Evidence
+from lagom.controller.event_log import EventLog
 from lagom.controller.measure import Tier
 from lagom.controller.options import Options
 from lagom.controller.publication import Margin, Offer
-from lagom.controller.story import Story
-from lagom.controller.timeline import Timeline
+from lagom.controller.stock_observations import StockObservations
+from lagom.controller.timeline_control import TimelineControl
 from lagom.program import CallHistory, TunedProgram, find_latest_start
 from lagom.records import Assignment, Problem
 from lagom.wire.plan import Plan, Rule
@@ -89,18 +89,18 @@ class Learned:
 
 
 @dataclass(slots=True)
-class Ground:
+class TunerState:
     """``slots`` maps slot to process. ``best`` is confirmed and in force, of the tuned sites; ``known`` is what an
     earlier search of this job ended on. ``may_tune``: the controller lets one communicator at a time search."""
 
     region: Region
     view: CommunicatorView
     options: Options
-    story: Story
-    timeline: Timeline | None = None
+    events: EventLog
+    timeline: TimelineControl | None = None
     slots: dict[int, int] = field(default_factory=dict)
     history: CallHistory = field(default_factory=CallHistory)
-    evidence: Evidence = field(default_factory=Evidence)
+    observations: StockObservations = field(default_factory=StockObservations)
     margin: Margin = field(default_factory=Margin)
     learned: Learned | None = None
     best: Assignment | None = None
@@ -140,10 +140,10 @@ class Ground:
         communicator's kernels are other kernels' (the plugin's gpu_times.h). They count for nothing from then on,
         whoever watches is told, and nothing that stands on them is kept, nor in the profile."""
         slots = self.region.slots(self.view.index)
-        if self.evidence.times_refuted or not any(slot.times_refuted for slot in slots):
+        if self.observations.times_refuted or not any(slot.times_refuted for slot in slots):
             return False
-        self.evidence.times_refuted = True
-        self.story.warn(
+        self.observations.times_refuted = True
+        self.events.warn(
             f"communicator {self.view.index}: a kernel would have begun before its call by the times that NCCL tells "
             "(it counts sends to oneself and Broadcasts otherwise than the GPU does): they are not used here any more"
         )
@@ -152,7 +152,7 @@ class Ground:
         had = self.best
         self.best = self.known = self.learned = None
         if had is not None:
-            self.story.profile_changed()
+            self.events.profile_changed()
         return True
 
     # -- the iteration
@@ -193,6 +193,6 @@ class Ground:
             calls_per_iteration,
             plan_at,
             start_after,
-            lambda kind, **facts: self.story.plan(self.view, kind, purpose, **facts),
+            lambda kind, **facts: self.events.plan(self.view, kind, purpose, **facts),
             self.view.comm_id,
         )
