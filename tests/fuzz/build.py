@@ -6,16 +6,15 @@ TARGETS; objects are cached in ``build/tests/<flags>``, programs in ``build/fuzz
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+from tests.building import build_lock, compile_object, newest_header
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -65,41 +64,17 @@ def library_sources(entry: Path) -> list[Path]:
     return [entry] if entry.suffix == ".c" else sorted(entry.rglob("*.c"))
 
 
-def newest_header() -> float:
-    """Any header rebuilds everything: cheap here and never wrong."""
-    folders = ("csrc", "tuner_plugin", "tests/fuzz")
-    return max(path.stat().st_mtime for folder in folders for path in (ROOT / folder).rglob("*.h"))
-
-
-def compile_object(source: Path, engine: str, header: float) -> Path:
-    """The object of one source, made anew when the source or any header is newer."""
-    compiler, flags, _ = ENGINES[engine]
-    key = hashlib.sha256(" ".join(flags).encode()).hexdigest()[:8]
-    target = ROOT / "build" / "tests" / key / source.relative_to(ROOT).with_suffix(".o")
-    if not target.exists() or target.stat().st_mtime < max(header, source.stat().st_mtime):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        call([compiler, *flags, "-c", str(source.relative_to(ROOT)), "-o", str(target)])
-    return target
-
-
-@contextmanager
-def build_lock() -> Iterator[None]:
-    """One builder at a time, also between parallel pytest workers."""
-    folder = ROOT / "build" / "fuzz"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
 def build(target: str, engine: str) -> Path:
     """The program of one target."""
-    header = newest_header()
-    with build_lock(), ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(lambda source: compile_object(source, engine, header), sources(target, engine)))
+    header = newest_header(("csrc", "tuner_plugin", "tests/fuzz"))
+    compiler, compile_flags, flags = ENGINES[engine]
+    folder = ROOT / "build" / "tests" / hashlib.sha256(" ".join(compile_flags).encode()).hexdigest()[:8]
+    command = [compiler, *compile_flags]
+    with build_lock(ROOT / "build" / "fuzz"), ThreadPoolExecutor(2) as pool:
+        made = pool.map(lambda source: compile_object(folder, source, command, header), sources(target, engine))
+        objects = list(made)
     program = ROOT / "build" / "fuzz" / f"{target}-{engine}"
     if not program.exists() or program.stat().st_mtime < max(path.stat().st_mtime for path in objects):
-        compiler, _, flags = ENGINES[engine]
         call([compiler, "-g", "-pthread", *flags, *map(str, objects), "-ldl", "-o", str(program)])
     return program
 

@@ -9,17 +9,16 @@ Objects and programs are cached in ``build/tests/<flags>`` and rebuilt when a so
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.building import build_lock, compile_object, is_newer, newest_header
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -63,50 +62,17 @@ def sources(folder: str) -> list[Path]:
     return sorted(path for path in (ROOT / folder).rglob("*.c") if path.name != "dump_layout.c")
 
 
-def newest_header() -> float:
-    """Any header rebuilds everything: cheap here and never wrong."""
-    return max(
-        path.stat().st_mtime
-        for folder in ("csrc", "tuner_plugin", "tests/native")
-        for path in (ROOT / folder).rglob("*.h")
-    )
-
-
-def up_to_date(target: Path, inputs: list[Path], header: float) -> bool:
-    """Whether ``target`` is newer than all it is made of."""
-    return target.exists() and target.stat().st_mtime > max([header, *(path.stat().st_mtime for path in inputs)])
-
-
-def compile_object(source: Path, sanitize: str, header: float) -> Path:
-    """The object of one source."""
-    target = folder_of(sanitize) / source.relative_to(ROOT).with_suffix(".o")
-    if not up_to_date(target, [source], header):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        command = ["gcc", *flags(sanitize), "-c", str(source.relative_to(ROOT)), "-o", str(target)]
-        subprocess.run(command, cwd=ROOT, check=True)
-    return target
-
-
-@contextmanager
-def build_lock(folder: Path) -> Iterator[None]:
-    """One builder at a time, also between parallel pytest workers."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
 def build(program: str, sanitize: str) -> Path:
     """The program, linked with what its name says it tests."""
     folders = ["csrc", "tuner_plugin"] if program.startswith("plugin_") else ["csrc"]
-    header = newest_header()
+    header = newest_header(("csrc", "tuner_plugin", "tests/native"))
     out = folder_of(sanitize)
     with build_lock(out), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         files = [HERE / f"{program}.c", *sorted((HERE / program).glob("*.c"))]
         files += [path for folder in folders for path in sources(folder)]
-        objects = list(pool.map(lambda path: compile_object(path, sanitize, header), files))
+        objects = list(pool.map(lambda path: compile_object(out, path, ["gcc", *flags(sanitize)], header), files))
         target = out / program
-        if not up_to_date(target, objects, 0.0):
+        if not is_newer(target, objects):
             # -rdynamic: the plugin tests play libnccl, and the plugin looks their ncclGetVersion up
             command = ["gcc", *flags(sanitize), *map(str, objects), "-rdynamic", "-Wl,--build-id=sha1", "-ldl"]
             subprocess.run([*command, "-o", str(target)], cwd=ROOT, check=True)

@@ -17,7 +17,7 @@ import pytest
 from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.journal.reader import Tail
-from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.virtual_job import VirtualJob
 from lagom.wire.layout import CALL_RING_CAPACITY, KERNEL_RING_CAPACITY, ffi
@@ -119,7 +119,7 @@ def test_trial_without_its_controller_ends(signal_sent: signal.Signals, job: Job
         ranks.stop()
         ranks.finish()
         assert ranks.differences() == []
-    calls = [unpack(word) for word in load(tmp_path, COMM_ID, 0)]
+    calls = load_configs(tmp_path, COMM_ID, 0)
     for left, end in quiet:
         ran = {config.channels for config in calls[left.call : end]}
         allowed = {SCENE.spec(1).fabric.channels if c is None else c for c in left.channels}

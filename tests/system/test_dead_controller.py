@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from lagom.records import CommConfig
-from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
 from lagom.sim.virtual.virtual_job import VirtualJob
 from tests.system.support import Job
@@ -91,7 +90,7 @@ def run_on(ranks: VirtualJob, past_call: int, iterations: int = 20) -> None:
 
 def ran(folder: Path, rank: int) -> list[tuple[int | None, int | None]]:
     """(channels, chunk) of every call of a rank."""
-    configs: list[CommConfig] = [unpack(word) for word in load(folder, COMM_ID, rank)]
+    configs = load_configs(folder, COMM_ID, rank)
     return [(config.channels, config.chunk_bytes) for config in configs]
 
 

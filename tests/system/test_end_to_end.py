@@ -22,7 +22,7 @@ from rich.console import Console
 from lagom import journal
 from lagom.demo import Scene, run
 from lagom.records import CommConfig
-from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.iteration_timing import build_simulator
 from lagom.sim.virtual.virtual_job import VirtualJob
 from tests.system.support import Job
@@ -202,7 +202,7 @@ def test_profile_is_replayed_without_a_controller(tuned: Tuned, job: Job, tmp_pa
     with VirtualJob(spec, tmp_path, environ) as ranks:
         summaries = ranks.finish()
         assert ranks.differences() == []
-    ran = [unpack(word) for word in load(tmp_path, spec.communicators[0].comm_id, 0)]
+    ran = load_configs(tmp_path, spec.communicators[0].comm_id, 0)
     logging = [n for n, config in enumerate(ran) if config.chunk_bytes == 32 << 10]  # the small AllReduce: LL
     calls = [config for n, config in enumerate(ran) if n not in logging]
     period = len(calls) // spec.iterations

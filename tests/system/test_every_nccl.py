@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
 from lagom.sim.virtual.virtual_job import VirtualJob
 from tests.system.support import Job
@@ -28,7 +28,7 @@ def followed(job: Job, folder: Path, spec: JobSpec, expected: tuple[int, int]) -
             start = one.wait_for("committed")["start"]
             run_on(ranks, start)
         for rank in range(RANKS):
-            calls = [unpack(word) for word in load(folder / "ranks", COMM_ID, rank)]
+            calls = load_configs(folder / "ranks", COMM_ID, rank)
             ran = [(config.channels, config.chunk_bytes) for config in calls]
             assert set(ran[:start]) == {STOCK}
             assert set(ran[start:]) == {expected}
@@ -75,7 +75,7 @@ def test_other_communicators_stay_as_they_are(threads: bool, job: Job, tmp_path:
     pair = (CommunicatorSpec(COMM_ID, "pg", CALLS), OTHER)
     followed(job, tmp_path, spec(communicators=pair, threads=threads), TRIED)
     for rank in range(RANKS):
-        ran = {unpack(word).channels for word in load(tmp_path / "ranks", OTHER.comm_id, rank)}
+        ran = {config.channels for config in load_configs(tmp_path / "ranks", OTHER.comm_id, rank)}
         assert ran == {24}
 
 

@@ -15,7 +15,7 @@ from lagom import journal
 from lagom.headroom import Headroom
 from lagom.profile_file import load_config, read_profile
 from lagom.records import CommConfig, Function
-from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.call_log import load, load_configs, unpack
 from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.selection import Fabric
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
@@ -46,7 +46,7 @@ def ran(job: Job, folder: Path, spec: JobSpec, **variables: str) -> dict[tuple[i
         ranks.finish()
         assert ranks.differences() == []
     return {
-        (one.comm_id, rank): [unpack(word) for word in load(folder, one.comm_id, rank)]
+        (one.comm_id, rank): load_configs(folder, one.comm_id, rank)
         for one in spec.communicators
         for rank in range(spec.ranks)
     }

@@ -19,8 +19,7 @@ import lagom
 from lagom import journal
 from lagom.journal.reader import Tail
 from lagom.profile_file import read_profile
-from lagom.records import CommConfig
-from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
 from lagom.sim.virtual.virtual_job import VirtualJob
@@ -41,7 +40,7 @@ def pin(channels: int) -> tuple[str, str]:
 
 def channels_used(folder: Path, comm_id: int = COMM_ID, rank: int = 0) -> set[int | None]:
     """The channels that a rank's collectives ran with, stock's among them."""
-    configs: list[CommConfig] = [unpack(word) for word in load(folder, comm_id, rank)]
+    configs = load_configs(folder, comm_id, rank)
     return {config.channels for config in configs}
 
 

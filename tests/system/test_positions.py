@@ -11,7 +11,7 @@ from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.profile_file import read_profile
 from lagom.records import CommConfig
-from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.iteration_timing import build_simulator
 from lagom.sim.virtual.spec import JobSpec
 from tests.system.play import UNHURRIED, play, searches
@@ -40,7 +40,7 @@ def tune(spec: JobSpec, job: Job, folder: Path, strategy: str) -> Tuned:
     played = play(spec, job, folder, "--strategy", strategy, *UNHURRIED, until=searches())
     (program,) = played.of(journal.Program)
     (outcome,) = played.of(journal.Outcome)
-    words = [unpack(word) for word in load(folder, spec.communicators[0].comm_id, 0)]
+    words = load_configs(folder, spec.communicators[0].comm_id, 0)
     _, sections = read_profile(job.folder / "profile.lagom")
     assert sections[0].program is not None
     return Tuned(

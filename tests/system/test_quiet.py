@@ -11,7 +11,7 @@ import pytest
 from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.records import CommConfig, Function
-from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.virtual_job import VirtualJob
 from lagom.sim.virtual.workload_events import WorkloadEvent, evaluation
@@ -80,7 +80,7 @@ def replayed(spec: JobSpec, job: Job, folder: Path, profile: Path) -> tuple[Stat
 
 
 def last_calls(folder: Path, spec: JobSpec, count: int) -> list[CommConfig]:
-    return [unpack(word) for word in load(folder, spec.communicators[0].comm_id, 0)[-count:]]
+    return load_configs(folder, spec.communicators[0].comm_id, 0)[-count:]
 
 
 def test_a_tuned_job_is_in_the_state_of_a_replay(job: Job, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from lagom.doctor.nccl_versions import TABLE, capabilities, version_from_code
 from lagom.format import format_version
 from lagom.records import Function
-from lagom.sim.virtual.call_log import load, unpack
+from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.selection import VERSIONS
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec
 from lagom.sim.virtual.virtual_job import RankSummary, VirtualJob, every_word
@@ -50,14 +50,14 @@ def play(job: Job, folder: Path, libnccl: Path, version: str, **environ: str) ->
 
 def channels(folder: Path) -> list[list[int | None]]:
     """NC of every call, rank by rank."""
-    return [[unpack(word).channels for word in load(folder, COMM_ID, rank)] for rank in range(RANKS)]
+    return [[config.channels for config in load_configs(folder, COMM_ID, rank)] for rank in range(RANKS)]
 
 
 @pytest.mark.parametrize("version", OLD)
 def test_rules_hold_from_the_first_call_on(version: str, job: Job, tmp_path: Path, libnccl: Path) -> None:
     summaries = play(job, tmp_path / "ranks", libnccl, version, LAGOM_MODE="replay", LAGOM_SET=RULES)
     for rank in range(RANKS):
-        ran = [unpack(word) for word in load(tmp_path / "ranks", COMM_ID, rank)]
+        ran = load_configs(tmp_path / "ranks", COMM_ID, rank)
         assert len(ran) == 5 * len(CALLS)
         for call, config in enumerate(ran):
             function, size = CALLS[call % len(CALLS)]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from lagom import journal
 from lagom.cli.pin import write_pins
-from lagom.records import CommConfig, Function
-from lagom.sim.virtual.call_log import compare_folder, load, unpack
+from lagom.records import Function
+from lagom.sim.virtual.call_log import compare_folder, load_configs
 from tests.waiting import wait_until
 
 COMM_ID = 0x1A60D
@@ -78,7 +78,7 @@ def events(place: Path, kind: type) -> list[object]:
 
 def channels_used(place: Path) -> set[int | None]:
     """The channels that collectives ran with on rank 0, stock's among them."""
-    configs: list[CommConfig] = [unpack(word) for word in load(place / "ranks", COMM_ID, 0)]
+    configs = load_configs(place / "ranks", COMM_ID, 0)
     return {config.channels for config in configs}
 
 

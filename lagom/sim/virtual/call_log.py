@@ -99,6 +99,11 @@ def load(folder: Path, comm_id: int, rank: int) -> array[int]:
     return words
 
 
+def load_configs(folder: Path, comm_id: int, rank: int) -> list[CommConfig]:
+    """The effective config of each call a rank made, in order."""
+    return [unpack(word) for word in load(folder, comm_id, rank)]
+
+
 def block_hashes(words: array[int]) -> list[bytes]:
     """A hash of every block of ``BLOCK_CALLS`` calls."""
     raw, size = memoryview(words).cast("B"), BLOCK_CALLS * 8

@@ -25,20 +25,14 @@ with Region.create(sys.argv[1]) as region:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LAGOM_SHM_DIR", str(tmp_path))
-    return tmp_path
-
-
-def test_room_is_judged_by_a_quarter_of_what_is_free(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert memory.check_room(folder).level is Level.OK
+def test_room_is_judged_by_a_quarter_of_what_is_free(shm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory.check_room(shm).level is Level.OK
 
     class Full:
         f_bavail, f_frsize = 20 << 20, 1
 
     monkeypatch.setattr(os, "statvfs", lambda _: Full)
-    finding = memory.check_room(folder)
+    finding = memory.check_room(shm)
     assert finding.level is Level.PROBLEM
     assert "--shm-size" in finding.remedy
 
@@ -47,7 +41,7 @@ def test_a_folder_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     assert memory.check_room(tmp_path / "nowhere").level is Level.PROBLEM
 
 
-def test_a_live_region_is_left_alone_and_a_left_over_one_removed(folder: Path) -> None:
+def test_a_live_region_is_left_alone_and_a_left_over_one_removed(shm: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, "the-job"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -55,24 +49,24 @@ def test_a_live_region_is_left_alone_and_a_left_over_one_removed(folder: Path) -
     path = Path(holder.stdout.readline().strip())
     try:
         assert path == region_path("the-job")
-        (live,) = memory.check_regions(folder, clean=True)
+        (live,) = memory.check_regions(shm, clean=True)
         assert live.level is Level.OK
         assert "is live: job the-job, 0 rank(s), controller" in live.text
         assert not unlink_if_unheld(path)
     finally:
         holder.kill()
         holder.wait()
-    (stale,) = memory.check_regions(folder, clean=False)
+    (stale,) = memory.check_regions(shm, clean=False)
     assert (stale.level, path.exists()) == (Level.NOTE, True)
     assert "--clean" in stale.remedy
-    (removed,) = memory.check_regions(folder, clean=True)
+    (removed,) = memory.check_regions(shm, clean=True)
     assert (removed.level, path.exists()) == (Level.OK, False)
 
 
-def test_communicators_without_a_place_are_told(folder: Path) -> None:
+def test_communicators_without_a_place_are_told(shm: Path) -> None:
     with Region.create("a-large-job") as region:
         region._region.header.places_refused = 3
-        (live,) = memory.check_regions(folder, clean=False)
+        (live,) = memory.check_regions(shm, clean=False)
         assert live.level is Level.NOTE
         assert "3 times a rank found no place" in live.text
         region.close(unlink=True)
@@ -86,11 +80,11 @@ def test_a_place_where_no_file_can_be_made_is_a_problem(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/nonexist")])
-def test_what_is_no_file_of_ours_is_not_said_to_be_removable(folder: Path, make: Callable[[Path], object]) -> None:
-    path = folder / f"lagom-{os.getuid()}-0123456789abcdef"
+def test_what_is_no_file_of_ours_is_not_said_to_be_removable(shm: Path, make: Callable[[Path], object]) -> None:
+    path = shm / f"lagom-{os.getuid()}-0123456789abcdef"
     make(path)
     for clean in (False, True):
-        (finding,) = memory.check_regions(folder, clean=clean)
+        (finding,) = memory.check_regions(shm, clean=clean)
         assert finding.level is Level.PROBLEM
         assert "is no region" in finding.text
         assert "by hand" in finding.remedy
@@ -98,17 +92,17 @@ def test_what_is_no_file_of_ours_is_not_said_to_be_removable(folder: Path, make:
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\0" * 4096])
-def test_garbage_under_our_name_is_stale(folder: Path, content: bytes) -> None:
-    path = folder / f"lagom-{os.getuid()}-0123456789abcdef"
+def test_garbage_under_our_name_is_stale(shm: Path, content: bytes) -> None:
+    path = shm / f"lagom-{os.getuid()}-0123456789abcdef"
     path.write_bytes(content)
     path.chmod(0o600)
     assert peek_region(path).fault
-    (finding,) = memory.check_regions(folder, clean=True)
+    (finding,) = memory.check_regions(shm, clean=True)
     assert finding.level is Level.OK
     assert not path.exists()
 
 
-def test_inspecting_takes_nothing_away(folder: Path) -> None:
+def test_inspecting_takes_nothing_away(shm: Path) -> None:
     with Region.create("the-job") as region:
         path = region.path
     assert peek_region(path).fault or not peek_region(path).in_use

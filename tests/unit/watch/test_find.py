@@ -17,12 +17,8 @@ from tests.unit.watch.pictures import START, group, region, slot
 
 
 @pytest.fixture(autouse=True)
-def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "shm"
-    folder.mkdir()
-    monkeypatch.setenv("LAGOM_SHM_DIR", str(folder))
+def in_a_folder_of_its_own(shm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    return folder
 
 
 def log_of(folder: Path, path: Path, *more: journal.Base) -> Path:

@@ -15,11 +15,7 @@ from lagom.wire.plan import Plan, PlanTooLarge, fill_plan
 from lagom.wire.region import Publication, Region, RegionRefused, TimelineState, unlink_if_unheld
 from lagom.wire.views import plausible
 
-
-@pytest.fixture(autouse=True)
-def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LAGOM_SHM_DIR", str(tmp_path))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("shm")
 
 
 def test_a_region_is_made_private_small_and_goes_with_its_owner(shm: Path) -> None:
