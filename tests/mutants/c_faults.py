@@ -15,14 +15,23 @@ TOKEN = re.compile(
     |(?P<operator>->|\+\+|--|<<=?|>>=?|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|.)""",
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
-COMPARISON = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
-LOGIC = {"&&": "||", "||": "&&"}
 ARITHMETIC = {"+": "-", "-": "+"}
-WEAKER = {
-    "lagom_store_release": "lagom_store_relaxed",
-    "lagom_load_acquire": "lagom_load_relaxed",
-    "memory_order_release": "memory_order_relaxed",
-    "memory_order_acquire": "memory_order_relaxed",
+#: Token: (rule, what is written instead).
+REPLACED = {
+    "<": ("comparison", "<="),
+    "<=": ("comparison", "<"),
+    ">": ("comparison", ">="),
+    ">=": ("comparison", ">"),
+    "==": ("comparison", "!="),
+    "!=": ("comparison", "=="),
+    "&&": ("logic", "||"),
+    "||": ("logic", "&&"),
+    "lagom_store_release": ("weaker ordering", "lagom_store_relaxed"),
+    "lagom_load_acquire": ("weaker ordering", "lagom_load_relaxed"),
+    "memory_order_release": ("weaker ordering", "memory_order_relaxed"),
+    "memory_order_acquire": ("weaker ordering", "memory_order_relaxed"),
+    "true": ("constant", "false"),
+    "false": ("constant", "true"),
 }
 STATEMENT = re.compile(
     rb"^[ \t]+(?!return\b|goto\b|break\b|continue\b|case\b|default\b)([^\n;{}]*;)[ \t]*(?:/\*|\n)", re.M
@@ -69,18 +78,13 @@ def c_faults(path: str, source: bytes) -> Iterator[Fault]:
                 if more:
                     yield Fault(path, "constant", start + number.start(), start + number.end(), more)
             continue
-        if token in COMPARISON:
-            yield Fault(path, "comparison", start, end, COMPARISON[token])
-        elif token in LOGIC:
-            yield Fault(path, "logic", start, end, LOGIC[token])
+        if token in REPLACED:
+            rule, new = REPLACED[token]
+            yield Fault(path, rule, start, end, new)
         elif token in ARITHMETIC and re.fullmatch(r"[\w.]+|[)\]]", before) and before not in {"return", "case"}:
             yield Fault(path, "arithmetic", start, end, ARITHMETIC[token])
         elif kind == "number" and (more := one_more(token)):
             yield Fault(path, "constant", start, end, more)
-        elif token in WEAKER:
-            yield Fault(path, "weaker ordering", start, end, WEAKER[token])
-        elif token in {"true", "false"}:
-            yield Fault(path, "constant", start, end, "false" if token == "true" else "true")
         elif token in {"if", "while"} and text[end : end + 2] == " (":
             last = condition(text, end + 1)
             yield Fault(path, "negation", end + 2, last, f"!({text[end + 2 : last]})")

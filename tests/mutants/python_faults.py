@@ -72,6 +72,26 @@ class Finder:
 
     def at(self, node: ast.AST) -> Iterator[Fault]:
         """The faults of one node."""
+        yield from self.at_operator(node)
+        if isinstance(node, ast.Constant) and type(node.value) in {int, float, bool}:
+            value = node.value
+            changed = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else value * 2
+            if changed != value:
+                yield self.replace("constant", node, repr(changed))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"min", "max"}:
+            yield self.replace("min and max", node.func, "max" if node.func.id == "min" else "min")
+        if isinstance(node, ast.If | ast.While | ast.IfExp) and not _is_typing(node.test):
+            yield self.replace("negation", node.test, f"(not ({self.text(node.test)}))")
+        if isinstance(node, ast.comprehension):
+            for test in node.ifs:
+                yield self.replace("negation", test, f"(not ({self.text(test)}))")
+        if _may_go(node):
+            yield self.replace("statement left out", node, "pass")
+        if isinstance(node, ast.FunctionDef):
+            yield from self.returned(node)
+
+    def at_operator(self, node: ast.AST) -> Iterator[Fault]:
+        """Another comparison, logic or arithmetic; ``not`` left out."""
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             for left, kind, right in zip(sides, node.ops, node.comparators, strict=False):
@@ -83,29 +103,8 @@ class Finder:
         elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
             if not any(isinstance(side, ast.JoinedStr) or _is_text(side) for side in (node.left, node.right)):
                 yield from self.between("arithmetic", node.left, node.right, *ARITHMETIC[type(node.op)])
-        elif isinstance(node, ast.Constant) and type(node.value) in {int, float, bool}:
-            changed = (
-                not node.value
-                if isinstance(node.value, bool)
-                else node.value + 1
-                if isinstance(node.value, int)
-                else node.value * 2
-            )
-            if changed != node.value:
-                yield self.replace("constant", node, repr(changed))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"min", "max"}:
-            yield self.replace("min and max", node.func, "max" if node.func.id == "min" else "min")
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             yield self.replace("negation", node, f"bool(({self.text(node.operand)}))")
-        if isinstance(node, ast.If | ast.While | ast.IfExp) and not _is_typing(node.test):
-            yield self.replace("negation", node.test, f"(not ({self.text(node.test)}))")
-        if isinstance(node, ast.comprehension):
-            for test in node.ifs:
-                yield self.replace("negation", test, f"(not ({self.text(test)}))")
-        if _may_go(node):
-            yield self.replace("statement left out", node, "pass")
-        if isinstance(node, ast.FunctionDef):
-            yield from self.returned(node)
 
     def returned(self, function: ast.FunctionDef) -> Iterator[Fault]:
         """Other values returned, of the type that is promised."""

@@ -72,10 +72,17 @@ def _blocks(ranks: tuple[int, ...], size: int) -> list[tuple[int, ...]]:
 
 def _all_groups(layout: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:
     dense = _Grid(layout, layout.tp, layout.cp, 1)
-    expert = _Grid(layout, layout.etp or layout.tp, 1, layout.ep)
-    shard = dense.sizes["dp"] * layout.cp // layout.optimizer_instances
-    expert_shard = expert.sizes["dp"] // layout.optimizer_instances
     yield "default_pg", tuple(range(layout.world))
+    yield from _dense_groups(layout, dense)
+    yield from _expert_groups(layout, _Grid(layout, layout.etp or layout.tp, 1, layout.ep))
+    if layout.pairs and layout.pp > 1:
+        for ranks in dense.groups("pp"):
+            neighbours = zip(ranks, ranks[1:] + ranks[:1], strict=True)
+            yield from (("pair", pair) for pair in dict.fromkeys((min(p), max(p)) for p in neighbours))
+
+
+def _dense_groups(layout: Layout, dense: _Grid) -> Iterator[tuple[str, tuple[int, ...]]]:
+    shard = dense.sizes["dp"] * layout.cp // layout.optimizer_instances
     for ranks in dense.groups("dp-cp"):
         yield "DATA_PARALLEL_GROUP_WITH_CP", ranks
         if layout.all_gather_group:
@@ -103,6 +110,10 @@ def _all_groups(layout: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:
         ("tp-cp", "TENSOR_AND_CONTEXT_PARALLEL_GROUP"),
     ):
         yield from ((name, ranks) for ranks in dense.groups(axes))
+
+
+def _expert_groups(layout: Layout, expert: _Grid) -> Iterator[tuple[str, tuple[int, ...]]]:
+    expert_shard = expert.sizes["dp"] // layout.optimizer_instances
     for axes, name in (
         ("ep", "EXPERT_MODEL_PARALLEL_GROUP"),
         ("tp", "EXPERT_TENSOR_PARALLEL_GROUP"),
@@ -118,10 +129,6 @@ def _all_groups(layout: Layout) -> Iterator[tuple[str, tuple[int, ...]]]:
     for i in range(0, len(models), expert_shard):
         together = tuple(rank for ranks in models[i : i + expert_shard] for rank in ranks)
         yield "INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP", together
-    if layout.pairs and layout.pp > 1:
-        for ranks in dense.groups("pp"):
-            neighbours = zip(ranks, ranks[1:] + ranks[:1], strict=True)
-            yield from (("pair", pair) for pair in dict.fromkeys((min(p), max(p)) for p in neighbours))
 
 
 def _hierarchical(name: str, ranks: tuple[int, ...], sizes: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
