@@ -109,7 +109,7 @@ def since(commit: str, areas: tuple[str, ...] = ON_GPUS) -> str:
     """One sentence on what of the code behind a figure has changed since it was measured."""
     changed = changed_since(commit, areas)
     if changed is None:
-        return "What has changed since is not known."
+        return "It is not known what has changed since."
     return f"Changed since: {', '.join(changed)}." if changed else "Nothing that could move them has changed since."
 
 

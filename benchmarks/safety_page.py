@@ -1,8 +1,8 @@
-"""The safety table: what was done to Lagom and what came of it, from the evidence files in ``benchmarks/results``.
+"""The safety table: tests of what could harm a job, and their results, from files in ``benchmarks/results``.
 
     python -m benchmarks.safety_page            # writes benchmarks/results/safety_202611.md
 
-The README's safety section holds the same rows (``make readme``). A row stands here only if its evidence does, and its
+The README's safety section holds the same rows (``make readme``). A row is here only if its evidence file is, and its
 numbers are those of the file.
 """
 
@@ -26,22 +26,20 @@ Evidence = dict[str, Any]
 
 
 class Row(NamedTuple):
-    """One line of the table."""
-
     done: str
     seen: str
     command: str
 
 
 def plans(found: Evidence) -> Iterator[Row]:
-    """The agreement storm."""
+    """Plans agreed by virtual ranks while ranks pause and publishers are killed."""
     intruder = found["intruder"]
     done = [
         f"**{found['committed']:,} plans** agreed by {found['ranks']} virtual ranks on {found['communicators']} "
         "communicators",
         f"ranks paused {found['rank_pauses']:,} times, the publisher killed {found['publisher_kills']:,} times",
-        f"a second publisher without the lock: {intruder['published']:,} plans, {intruder['torn']:,} times noise over "
-        f"a plan, {intruder['stale']:,} swaps by words out of date",
+        f"a second publisher without the lock: {intruder['published']:,} plans, {intruder['torn']:,} random writes "
+        f"over a plan, {intruder['stale']:,} swaps with an outdated switch word",
     ]
     seen = [
         f"{found['calls_compared']:,} calls compared, **{found['differences']} differences**",
@@ -62,20 +60,20 @@ def kills(found: Evidence) -> Iterator[Row]:
     ]
     seen = [
         f"{found['calls_compared']:,} calls compared, **{found['differences']} differences**",
-        f"a rank gave its processor away **{found['waits_in_a_call']} times** while the tuner had a call",
+        f"**{found['waits_in_a_call']} times** a rank gave up its processor inside a tuner call",
     ]
     yield row(done, seen, "make kills")
 
 
 def soak(found: Evidence) -> Iterator[Row]:
-    """Half an hour of everything."""
+    """Half an hour of all faults together."""
     injected, seen = found["injected"], found["seen"]
     hit = sum(injected[f"controllers {how}"] for how in ("killed", "stopped and restarted", "paused"))
     done = [
         f"**{found['seconds'] / 60:.0f} minutes** of tuning {seen['generations']} jobs of up to {found['ranks']} "
         f"virtual ranks, {seen['generations cut off']} of them cut off by the death of a rank",
         f"controllers killed, stopped or paused {hit:,} times, ranks paused {injected['ranks paused']:,} times",
-        f"{injected['writes of noise']:,} writes of noise over rings, headers, plans",
+        f"{injected['writes of noise']:,} random writes over rings, headers, plans",
     ]
     came = [
         f"{seen['plans in force']:,} plans in force, {seen['calls compared']:,} calls compared, "
@@ -106,7 +104,7 @@ def fuzzers(found: Evidence) -> Iterator[Row]:
 
 
 def gpus(found: Evidence) -> Iterator[Row]:
-    """What real NCCL on real GPUs said: one row a test, named by how its name begins."""
+    """Tests with NCCL on GPUs: a row for each test, found by how its name begins."""
     for test, one in found.items():
         for beginning, make in GPU_TESTS.items():
             if test.startswith(beginning):
@@ -114,7 +112,7 @@ def gpus(found: Evidence) -> Iterator[Row]:
 
 
 def one_gpu(found: Evidence) -> Iterator[Row]:
-    """What several GPUs have not been asked."""
+    """Those tests that did not run on several GPUs."""
     return gpus({test: one for test, one in found.items() if test == "about" or not test.startswith(SEEN_ON_SEVERAL)})
 
 
@@ -128,14 +126,13 @@ def where(one: Evidence, machine: str) -> str:
 
 
 def combinations(one: Evidence) -> str:
-    """How much of what is legal has run."""
     return f"{one['distinct function-size-config combinations run']:,} combinations of function, size and config"
 
 
 def exact(one: Evidence, machine: str) -> Row:
     """Integer-valued data under random configs."""
     done = f"{where(one, machine)}, NCCL {one['nccl']}: **{one['plans']['committed']:,} random legal plans**"
-    seen = [f"{one['iterations']:,} iterations of five collectives, **every element right**"]
+    seen = [f"{one['iterations']:,} iterations of five collectives, **every element correct**"]
     seen += [f"{len(one['differing'])} differences between ranks"]
     seen += [f"judged {judged}" for judged in (one.get("judged"),) if judged]
     return row([done, combinations(one)], seen, "make test-gpu-safety")
@@ -151,7 +148,8 @@ def training(one: Evidence, machine: str) -> Row:
     """FSDP for minutes."""
     done = f"{where(one, machine)}: {one['seconds'] / 60:.0f} minutes of FSDP, {one['plans']['committed']:,} plans"
     seen = [
-        f"{one['steps']:,} steps; loss at most {format_percent(one['largest_difference'], 2)} from the job without us"
+        f"{one['steps']:,} steps; loss at most "
+        f"{format_percent(one['largest_difference'], 2)} from the job without Lagom"
     ]
     return row([done], seen, "make test-gpu-safety")
 
@@ -159,13 +157,14 @@ def training(one: Evidence, machine: str) -> Row:
 def dead_controller(one: Evidence, machine: str) -> Row:
     """Killed in mid-tune."""
     done = f"{where(one, machine)}: the controller killed -9 while it tunes"
-    return row([done], [f"{one['iterations']:,} iterations, all exact"], "make test-gpu-safety")
+    return row([done], [f"{one['iterations']:,} iterations, every result exact"], "make test-gpu-safety")
 
 
 def dead_rank(one: Evidence, machine: str) -> Row:
-    """One rank killed in mid-tune, against the same without us."""
+    """One rank killed in mid-tune, against the same without Lagom."""
     ours, alone = one["tuned"], one["stock"]
-    seen = [f"exit code {ours['code']} after {ours['seconds']} s", f"without us {alone['code']}, {alone['seconds']} s"]
+    seen = [f"exit code {ours['code']} after {ours['seconds']} s"]
+    seen += [f"without Lagom {alone['code']}, {alone['seconds']} s"]
     return row([f"{where(one, machine)}: a rank killed -9 while its job is tuned"], seen, "make test-gpu-safety")
 
 

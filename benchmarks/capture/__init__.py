@@ -1,1 +1,1 @@
-"""Kernel capture on GPUs: is it right, what does it cost, does it live beside torch.profiler?"""
+"""Kernel capture on GPUs: is it correct, what does it cost, does it work together with torch.profiler?"""

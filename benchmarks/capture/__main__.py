@@ -1,12 +1,12 @@
-"""Kernel capture on GPUs: is it right, what does it cost, does it live beside torch.profiler?
+"""Kernel capture on GPUs: is it correct, what does it cost, does it work together with torch.profiler?
 
     python -m benchmarks.capture --gpus 4 --out results.json --traces FOLDER [--only join,cost,beside,traces]
-    python -m benchmarks.capture --gpus 2 --out drift.json --only drift --pairs 96     # can `cost` be believed?
+    python -m benchmarks.capture --gpus 2 --out drift.json --only drift --pairs 96     # how noisy is `cost`?
     python -m benchmarks.capture --gpus 2 --out launches.json --only cost --script launches.py # by launch, on the host
-    python -m benchmarks.capture --gpus 2 --out twins.json --only twins --pairs 32    # what stays when it is off
+    python -m benchmarks.capture --gpus 2 --out twins.json --only twins --pairs 32    # cost after it is switched off
 
-One training job (FSDP2, or --script; they know nothing of us) runs from begin to end; this process is its controller,
-but only switches the timeline on and off. Steps end in ``loss.item()``, so the host's clock bounds each step's kernels.
+One training job (FSDP2, or --script; it knows nothing about Lagom) runs throughout. This process is its controller, but
+only switches the timeline on and off. Steps end in ``loss.item()``, so the host's clock bounds each step's kernels.
 Results are written after every experiment. ``twins`` starts two jobs (fsdp.py, launches.py) that take turns, see
 ``twins.py``; ``traces`` and ``tp`` are jobs that only leave Kineto traces behind.
 """
@@ -102,11 +102,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--traces", type=Path, help="folder for small Kineto traces and one raw window of ours")
     parser.add_argument("--tokens", type=int, default=4096)
-    parser.add_argument("--no-profiler", action="store_true", help="without the profiler plugin: the join by calls")
-    parser.add_argument("--pairs", type=int, default=24, help="of `cost` and `drift`: blocks of steps of each kind")
-    parser.add_argument("--only", default="join,cost,beside,traces", help="in this order")
+    parser.add_argument("--no-profiler", action="store_true", help="without the NCCL profiler plugin")
+    parser.add_argument("--pairs", type=int, default=24, help="blocks of steps per arm in `cost`, `drift` and `twins`")
+    parser.add_argument("--only", default="join,cost,beside,traces", help="experiments to run, in this order")
     parser.add_argument("--script", choices=SCRIPTS, default="fsdp.py", help="the job")
-    parser.add_argument("--job", action="append", default=[], help="a further option of the job, for rehearsals")
+    parser.add_argument("--job", action="append", default=[], help="additional option of the job")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
     for name, value in NO_MULTICAST.items():

@@ -1,10 +1,10 @@
-"""Every row that has to be seen on GPUs, in order of value, until all is measured or the time is up.
+"""Run every row of the GPU matrix, in order of value, until all are measured or the time is over.
 
     python -m benchmarks.matrix --gpus 8 --out results.json --nccl-230 libnccl.so.2 --budget 570
-    python -m benchmarks.matrix --list                     # the rows, what they ask, how long they take
+    python -m benchmarks.matrix --list                     # the rows, their questions and durations
     python -m benchmarks.matrix --rehearse gloo --gpus 2 --out /tmp/r.json      # the same jobs, tiny, without GPUs
 
-What ``--out`` (or ``--resume``) holds already is not measured again; a row that was cut short goes on where it ended.
+Rows that the file of ``--out`` (or ``--resume``) already has are not measured again; an incomplete row continues.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def chosen(arguments: argparse.Namespace) -> list[Row]:
     every = {row.name: row for row in rows()}
     names = list(QUICK) if arguments.quick else [n for n in arguments.rows.split(",") if n] or list(every)
     if unknown := [name for name in names if name not in every]:
-        raise SystemExit(f"there is no row {', '.join(unknown)}; see --list")
+        raise SystemExit(f"unknown row {', '.join(unknown)}; see --list")
     return [every[name] for name in names]
 
 
@@ -64,11 +64,11 @@ def run_rows(wanted: list[Row], place: Place, results: Results, budget: float | 
     for row in wanted:
         time_left = None if budget is None else budget - (time.monotonic() - began)
         if results.is_done(row):
-            print(f"{row.name}: measured already", flush=True)
+            print(f"{row.name}: already measured", flush=True)
         elif why_not := place.why_not(row):
             print(f"{row.name}: {why_not}", flush=True)
         elif time_left is not None and time_left < max(LEAST_SECONDS, LEAST_SHARE * _seconds(row, place)):
-            print(f"{row.name}: {time_left:.0f} s are left, too few", flush=True)
+            print(f"{row.name}: {time_left:.0f} s left, not enough for this row", flush=True)
         else:
             _run_row(row, place, results, time_left)
     results.write()
@@ -100,14 +100,19 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--out", type=Path, default=Path("matrix.json"), help="all raw samples")
-    parser.add_argument("--resume", type=Path, help="go on from this file instead of --out")
-    parser.add_argument("--nccl-230", help="a libnccl.so.2 of release 2.30.3 or later, to preload")
-    parser.add_argument("--budget", type=float, help="seconds; ends cleanly with what there is")
-    parser.add_argument("--rows", default="", help="only these, in this order, commas between")
-    parser.add_argument("--quick", action="store_true", help="the rows that ten minutes are best spent on")
-    parser.add_argument("--list", action="store_true", help="say what would be run, and run nothing")
-    parser.add_argument("--rehearse", choices=("gloo", "virtual"), default="", help="without GPUs")
-    parser.add_argument("--python", default=sys.executable, help="the Python of the jobs, where torch is")
+    parser.add_argument("--resume", type=Path, help="continue from this file instead of --out")
+    parser.add_argument("--nccl-230", help="libnccl.so.2 of release 2.30.3 or later, to preload")
+    parser.add_argument("--budget", type=float, help="time limit in seconds; the results so far are kept")
+    parser.add_argument("--rows", default="", help="only these rows, in this order, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="only the most informative rows, about ten minutes")
+    parser.add_argument("--list", action="store_true", help="list the rows and run nothing")
+    parser.add_argument(
+        "--rehearse",
+        choices=("gloo", "virtual"),
+        default="",
+        help="small jobs without GPUs",
+    )
+    parser.add_argument("--python", default=sys.executable, help="Python interpreter of the jobs, which has torch")
     parser.add_argument("--work", type=Path, help="folder for logs; default: a temporary one")
     return parser.parse_args()
 

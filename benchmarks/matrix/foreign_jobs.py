@@ -1,4 +1,4 @@
-"""The job without us beside the same job with us, each in processes of their own: exits, losses, and what a step costs.
+"""The job with and without Lagom, in separate processes: exits, losses, and what a step costs.
 
 The cost of tuning to a job is the ratio of mean step times, the search included: a median would leave out the steps in
 which candidates were tried. A row with arms runs each of them once a round, in an order of that round's own, so that a
@@ -53,7 +53,7 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
 
 
 def verdict(arms: Mapping[str, Any]) -> dict[str, Any]:
-    """What the arms show, from their raw samples: exits, losses, and the job without us over each arm by mean steps.
+    """What the arms show, from their raw samples: exits, losses, and the job without Lagom over each arm by mean steps.
     Empty without a whole round."""
     by_round = rounds_of(arms)
     if not by_round:
@@ -83,7 +83,7 @@ def mean_step(times: Sequence[float]) -> float | None:
 
 
 def _speed(by_round: Sequence[Mapping[str, Any]], arm: str) -> str | None:
-    """The mean step of the job without us over that of an arm: paired by round, in words with its interval."""
+    """The mean step of the job without Lagom over that of an arm: paired by round, in words with its interval."""
     logs = []
     for one in by_round:
         base, ours = mean_step(one[OFF].get("ms", ())), mean_step(one[arm].get("ms", ()))

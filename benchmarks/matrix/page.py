@@ -1,4 +1,4 @@
-"""The page about the matrix, from its raw results: every row with regime, NCCL version, n, A/A, interval, command."""
+"""The page of the matrix, made from its raw results: every row with regime, NCCL version, n, A/A, interval, command."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ CELLS = {
 #: What the parts of a verdict say, where their names do not.
 WORDS = {
     "exits": "exit codes",
-    "loss_difference": "losses differ by at most",
-    "loss_difference_off": "of two runs without us by",
-    "speed": "mean step of the job without us over that of the job tuned live, its search included",
-    "speed_loaded": "over that of the job with the plugin loaded and no controller",
-    "speed_off": "of two runs without us over each other",
-    "largest_difference": "losses differ at most",
+    "loss_difference": "largest difference of losses",
+    "loss_difference_off": "between two runs without Lagom",
+    "speed": "mean step of the job without Lagom over that of the job tuned live, search included",
+    "speed_loaded": "mean step of the job without Lagom over that with the plugin loaded and no controller",
+    "speed_off": "ratio of two runs without Lagom",
+    "largest_difference": "largest difference of losses",
+    "standing_aside": "fallback to NCCL",
 }
 CONTENTION = ("fig3-library", "fig3-waves", "fig5")
 MISSING = "not measured"
-UNCOMPARED = "not measured: kept stock, and was not run against the job without us"
+UNCOMPARED = "not measured: the search kept stock, and no job without Lagom ran for comparison"
 #: With this commit Z became the mean over ranks; before it was the slowest rank's. Results name these older commits,
 #: listed so that a page is the same in a clone without history.
 MEAN_OVER_RANKS = "15f90d4"
@@ -102,7 +103,7 @@ def speed(found: Data | None) -> str:
 
 
 def kept_stock(found: Data | None) -> bool:
-    """Whether a search ended with stock left as it is. One that was stopped has proved nothing."""
+    """Whether a search ended with stock left as it is. A search that was stopped shows nothing."""
     search = (found or {}).get("search") or {}
     return found is not None and found["speedup"] is None and search.get("verdict") in ("stock_is_best", "cut_short")
 
@@ -116,8 +117,8 @@ def ending(found: Data) -> str:
 
 
 def outcome(data: Data, row: Row) -> str:
-    """The number of the arm a target is for, or how its search ended. That stock equals stock is no measurement of the
-    job under the tuner: the rows ``cost-*`` hold that to the job without it."""
+    """The number of the arm a target is for, or how its search ended. Stock against stock does
+    not measure the job under the tuner; the rows ``cost-*`` compare that with the job without it."""
     found = result(data, row.name, row.arm)
     return ending(found) if found is not None and kept_stock(found) else speed(found)
 

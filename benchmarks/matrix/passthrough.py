@@ -33,6 +33,6 @@ def logged(folder: Path) -> list[Base]:
 
 
 def verdict(arms: dict[str, Any]) -> dict[str, Any]:
-    """How both ended, and what the log says about standing aside."""
+    """How both ended, and what the log says about communicators that are not tuned."""
     said = arms["variables"]["log"]["standing_aside"]
     return {"exits": [arm["exit"] for arm in arms.values()], "standing_aside": said}

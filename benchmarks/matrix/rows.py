@@ -14,7 +14,7 @@ METRIC = r'"ms": ([0-9.]+)'
 ENDLESS = 1_000_000
 #: In a row's options: the folder that the row's script of assets has filled.
 ASSETS = "{assets}"
-#: What users can do without us, and what other systems set.
+#: What users can do without Lagom, and what other systems set.
 BASELINES = ("static", "dhelix", "liger")
 #: NCCL's own kernel times are of no use beside an AlltoAll, so a window there takes 80 iterations: two caps, no sweep.
 EP_ARMS = ("lagom", "static=4", "static=8")
@@ -152,7 +152,7 @@ def _nvlink() -> Iterator[Row]:
 
 
 def _foreign_jobs() -> Iterator[Row]:
-    """Jobs of other kinds, a loop of others started by us, and a script of others: they run as without us."""
+    """Jobs that Lagom was not made for: they run as without it."""
     steps = ("--steps", "150")
     yield Row(
         "foreign-trainer", "the loop of transformers.Trainer (FSDP2 through accelerate), started by a script of "
@@ -183,19 +183,25 @@ def _foreign_jobs() -> Iterator[Row]:
     }
     for name, (options, least) in meshes.items():
         yield Row(
-            name, "runs without harm", "foreign_jobs", "fsdp.py", (*options, *steps), seconds=100, least_gpus=least
-        )
+            name,
+            "the job runs as without Lagom",
+            "foreign_jobs",
+            "fsdp.py",
+            (*options, *steps),
+            seconds=100,
+            least_gpus=least,
+        )  # fmt: skip
     for name, script, options in (
         ("cost-ddp-8192", "ddp.py", ("--layers", "8", "--tokens", "8192")),
         ("cost-fsdp-4096", "fsdp.py", _fsdp(2, 4096)),
     ):
         yield Row(
-            name, "mean step of whole processes against the job without us: the plugin loaded and no controller; tuned "
-            "live, search included", "foreign_jobs", script, (*options, "--steps", "120"),
+            name, "mean step of whole processes compared with the job without Lagom: the plugin loaded and no "
+            "controller; tuned live, search included", "foreign_jobs", script, (*options, "--steps", "120"),
             arms=("off", "off again", "loaded", "lagom"), rounds=8, seconds=500,
         )  # fmt: skip
     yield Row(
-        "sockets-two-nodes", "stock behaviour, said in the log", "passthrough", "two_nodes.py",
+        "sockets-two-nodes", "stock behaviour, and the log says why", "passthrough", "two_nodes.py",
         _fsdp(2, 4096, "--steps", "40"), "sockets", seconds=90, least_gpus=4,
     )  # fmt: skip
 

@@ -97,9 +97,12 @@ def run_arms(
     earlier: Mapping[str, Any],
     budget: float,
 ) -> dict[str, Any]:
-    """The arms there are results of, earlier ones and new ones, in the order of ``runs``. Each new one may take all
-    the time there is: better one that ends than all of them cut off. The first is the job without us: if that fails (a
-    package is missing) nothing is learnt from the others, and the next session tries it again."""
+    """The arms with results, earlier and new ones, in the order of ``runs``.
+
+    Each new one may take all the time that is left: one that ends is worth more than several that are cut off. The
+    first is the job without Lagom. If that fails (a package is missing), the others show nothing, and the next session
+    tries it again.
+    """
     found, clock = finished(earlier.get("arms", {})), time.monotonic()
     first = next(iter(runs))
     if found.get(first, {}).get("exit", 0) != 0:

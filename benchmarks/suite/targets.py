@@ -1,4 +1,4 @@
-"""What must be seen, each with its number: met or not is printed, never assumed."""
+"""The targets of the suite, each with its measured number and whether it is met."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_the_page_says_what_was_reached_what_was_not_and_what_is_missing(tmp_pat
     assert targets["host-fsdp-16384"].endswith("| yes |")
     assert targets["host-fsdp-32768"].endswith("| **no**, 1.030 |")
     assert "`lagom` stock is best |" in targets["nvlink-fsdp-4096"], "stock against stock is no measurement of it"
-    assert targets["nvlink-fsdp-4096"].endswith("was not run against the job without us |")
+    assert targets["nvlink-fsdp-4096"].endswith("no job without Lagom ran for comparison |")
     assert "Reproduced in 1 of 2 rows: host-fsdp-32768 0.870 [0.860, 0.880]" in text
     assert "| MPT-7B | TP | host path | 1.100 [1.090, 1.110] |" in text
     assert "| MPT-7B | TP | NVLink | not measured |" in text

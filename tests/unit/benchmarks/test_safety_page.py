@@ -54,7 +54,7 @@ def test_rows_of_gpus() -> None:
     assert "8 minutes of FSDP" in training.done
     assert "0.12 %" in training.seen
     assert "700 iterations" in controller.seen
-    assert "exit code 1 after 6.4 s; without us 1, 6.1 s" in rank.seen
+    assert "exit code 1 after 6.4 s; without Lagom 1, 6.1 s" in rank.seen
 
 
 def test_a_gpu_that_ranks_share_is_no_nvlink() -> None:

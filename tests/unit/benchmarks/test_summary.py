@@ -60,8 +60,11 @@ def test_most_gpus_come_first_and_every_verdict_is_told() -> None:
     entry = {**RUN, "results": [arm("stock", 1.0), arm("lagom", 1.1, search=SEARCH)]}
     text = summary.table([data(2, host_fsdp_8192=entry, mesh_hsdp={"verdict": verdict}), data(8, host_fsdp_8192=entry)])
     assert text.index("| 8 | `host-fsdp-8192`") < text.index("| 2 | `host-fsdp-8192`")
-    assert "- `mesh-hsdp`, 2 GPUs (runs without harm): exit codes: 0, 1; losses agree: **no**; apart: tuned 0; " in text
-    assert text.endswith("standing aside: nothing.")
+    assert (
+        "- `mesh-hsdp`, 2 GPUs (the job runs as without Lagom): exit codes: 0, 1; losses agree: **no**; apart: tuned 0;"
+        in text
+    )
+    assert text.endswith("fallback to NCCL: nothing.")
 
 
 def test_rows_with_the_older_definition_of_z_are_marked() -> None:
