@@ -13,7 +13,7 @@ from lagom.cost.cost_model import CostModel, model_of
 from lagom.cost.fit import Fit, FitError, fit
 from lagom.cost.fitted_model import FittedModel, Ladders
 from lagom.cost.gate import Trust, judge
-from lagom.cost.iteration import DependencyError, IterationModel, LumpedProgram, Schedule, TracedProgram, two_queues
+from lagom.cost.iteration import DependencyError, IterationModel, LumpedIteration, Schedule, TracedIteration, two_queues
 from lagom.cost.predict import Change, Prediction, compare, draws, predict, shrunk
 from lagom.cost.traced_kernels import Kernel, KernelTraceError, program_of, traced_program
 
@@ -28,10 +28,10 @@ __all__ = [
     "Kernel",
     "KernelTraceError",
     "Ladders",
-    "LumpedProgram",
+    "LumpedIteration",
     "Prediction",
     "Schedule",
-    "TracedProgram",
+    "TracedIteration",
     "Trust",
     "compare",
     "draws",

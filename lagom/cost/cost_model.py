@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lagom.cost import equations
-from lagom.cost.iteration import IterationModel, LumpedProgram, Run
+from lagom.cost.iteration import IterationModel, LumpedIteration, Run
 from lagom.cost.parameters import Array, Pair, Parameters, decode
 from lagom.records import Algorithm, Assignment, CommConfig, Problem, Protocol
 
@@ -135,5 +135,5 @@ def model_of(problem: Problem, program: IterationModel | None = None) -> CostMod
         pairs=tuple(sorted(usable - own)),
         nc_ceiling=float(problem.channels_ceiling),
         chunk_ceiling=float(problem.chunk_ceiling),
-        program=program if program is not None else LumpedProgram(len(sites)),
+        program=program if program is not None else LumpedIteration(len(sites)),
     )

@@ -1,9 +1,9 @@
 """What one iteration does: which compute runs beside which communication. Two ways to know it.
 
-:class:`LumpedProgram` knows only the sites. Of each site a fitted share ``e_j`` is exposed, the rest runs beside
+:class:`LumpedIteration` knows only the sites. Of each site a fitted share ``e_j`` is exposed, the rest runs beside
 compute in a few overlap groups whose balance of X and Y is spread out; groups are simulated one by one and added up.
 
-:class:`TracedProgram` knows the kernels of one typical iteration (read by ``traced_kernels.py``) and simulates all of
+:class:`TracedIteration` knows the kernels of one typical iteration (read by ``traced_kernels.py``) and simulates all of
 it.
 
 Both turn communication times and slow-downs into Z and Y by simulating two queues with dependencies, where the paper's
@@ -169,7 +169,7 @@ class IterationModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LumpedProgram:
+class LumpedIteration:
     """An iteration of which only the number of sites is known."""
 
     sites: int
@@ -188,7 +188,7 @@ class LumpedProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class TracedProgram:
+class TracedIteration:
     """An iteration as traced once, under NCCL's own configs.
 
     schedule    who waits for whom

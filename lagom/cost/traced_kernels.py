@@ -1,4 +1,4 @@
-"""From the kernels of one typical iteration, run under NCCL's own configs, to a :class:`TracedProgram`.
+"""From the kernels of one typical iteration, run under NCCL's own configs, to a :class:`TracedIteration`.
 
 Who waits for whom is not written in a timeline, but most of it shows:
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lagom.cost import equations
-from lagom.cost.iteration import FREE, Schedule, TracedProgram
+from lagom.cost.iteration import FREE, Schedule, TracedIteration
 from lagom.cost.parameters import Array
 from lagom.errors import LagomError
 from lagom.records import Function, Problem
@@ -57,7 +57,9 @@ class _Busy:
         return np.interp(moment, self.times, self.total)
 
 
-def traced_program(kernels: Sequence[Kernel], sites: int, sms: int = 0, lasting: Collection[int] = ()) -> TracedProgram:
+def traced_program(
+    kernels: Sequence[Kernel], sites: int, sms: int = 0, lasting: Collection[int] = ()
+) -> TracedIteration:
     """Read a program from one iteration's kernels; ``sms`` is lambda, 0 if unknown (then grids are not used).
 
     ``lasting``: sites whose results compute needs only where it is seen waiting for them (a ReduceScatter of gradients
@@ -77,10 +79,10 @@ def traced_program(kernels: Sequence[Kernel], sites: int, sms: int = 0, lasting:
     alone, under, idle = _work(comms, spans, cuts, sites)
     rho = _rho(comms, compute, sites, sms)
     site_of = tuple(comm.site for comm in comms if comm.site is not None)
-    return TracedProgram(schedule, site_of, _shares(comms, sites), alone, under, idle, rho, sms)
+    return TracedIteration(schedule, site_of, _shares(comms, sites), alone, under, idle, rho, sms)
 
 
-def program_of(problem: Problem, kernels: Sequence[Kernel], sms: int = 0) -> TracedProgram:
+def program_of(problem: Problem, kernels: Sequence[Kernel], sms: int = 0) -> TracedIteration:
     """The program of ``problem`` as traced; what its functions say about who needs their results is used."""
     lasting = {site.index for site in problem.sites if site.function == Function.REDUCE_SCATTER}
     return traced_program(kernels, len(problem.sites), sms, lasting)

@@ -97,7 +97,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class MoveNote:
     """What a strategy made of one comparison; becomes part of the logged move."""
 
     reason: str
@@ -160,7 +160,7 @@ class Strategy(ABC):
         self.problem = problem
         self.space = Space(problem, shared=shared)
         self.random = random.Random(seed)
-        self._explanation: Explanation | None = None
+        self._explanation: MoveNote | None = None
 
     @abstractmethod
     def moves(self, measurements: Measurements) -> Moves:
@@ -168,9 +168,9 @@ class Strategy(ABC):
 
     def explain(self, reason: str, *, verdict: str | None = None, h: float | None = None) -> None:
         """Called by the strategy once after each comparison: one sentence for the log."""
-        self._explanation = Explanation(reason, verdict, h)
+        self._explanation = MoveNote(reason, verdict, h)
 
-    def take_explanation(self) -> Explanation | None:
+    def take_explanation(self) -> MoveNote | None:
         """Called by the session after each comparison; empties the slot."""
         taken, self._explanation = self._explanation, None
         return taken

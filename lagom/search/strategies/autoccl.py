@@ -23,7 +23,7 @@ LEARNING = 0.8
 
 
 @dataclass
-class Job:
+class Descent:
     """One communication's descent."""
 
     unit: Unit
@@ -104,13 +104,13 @@ class AutoCCL(Strategy):
             return Answer(chosen, f"{why}, after {self.profiles} profiles (the limit)", cut_short=True)
         return Answer(chosen, why)
 
-    def _job(self, unit: Unit, stock: Trial) -> Job:
-        return Job(unit, self.space, stock.assignment, self._score(unit, stock), self._ways())
+    def _job(self, unit: Unit, stock: Trial) -> Descent:
+        return Descent(unit, self.space, stock.assignment, self._score(unit, stock), self._ways())
 
     def _ways(self) -> list[tuple[str, int]]:
         return [(knob, direction) for knob in self.space.dims if knob != "threads" for direction in (1, -1)]
 
-    def _joint(self, jobs: list[Job], moving: list[Job]) -> Assignment:
+    def _joint(self, jobs: list[Descent], moving: list[Descent]) -> Assignment:
         assignment = self.space.stock
         for job in jobs:
             point = job.queue[0] if job in moving else job.point
@@ -118,7 +118,7 @@ class AutoCCL(Strategy):
                 assignment = assignment.with_config(site, point[site])
         return assignment
 
-    def _learn(self, moving: list[Job], trial: Trial | None) -> str:
+    def _learn(self, moving: list[Descent], trial: Trial | None) -> str:
         if trial is None:
             for job in moving:
                 job.learn(math.inf)
