@@ -58,7 +58,7 @@ const char *lagom_region_fault_text(enum lagom_region_fault fault)
     case LAGOM_REGION_MISSING:
         return "there is no such region; start a rank or a controller with the same job key first.";
     case LAGOM_REGION_FOREIGN:
-        return "the file there is not a region of this user (a regular file of this user, mode 0600); remove it or "
+        return "the file there is not this job's own region (a regular file of this user, mode 0600); remove it or "
                "set LAGOM_SHM_DIR.";
     case LAGOM_REGION_DAMAGED:
         return "the file is not a whole Lagom region (size or magic); remove it and start again.";
