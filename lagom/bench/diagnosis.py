@@ -34,14 +34,14 @@ def _without_samples(request: Request, seen: Seen, rate: CallRate | None) -> str
         what = "gave a number above 0 by" if seen.matched else "matched"
         return f"no line of its output {what} --metric '{request.metric}'"
     if rate is not None and not rate.samples():
-        return "it made too few NCCL calls to tell how fast they come" if rate.saw_calls else NO_CALLS
+        return "it made too few NCCL calls to measure their rate" if rate.saw_calls else NO_CALLS
     return ""
 
 
 def _without_its_own(request: Request, arm: BenchArm, seen: Seen) -> str:
     """Where what was seen is not the arm's."""
     if arm.tunes and request.measure == "wall":
-        return "it tunes, and its wall time would be that of the search; give --metric"
+        return "it tunes, and its wall time would include the search; use --metric"
     if arm.tunes and search_ended_at(seen) is None:
         return _without_search(seen) or UNENDED
     if arm.pins and rules_agreed_at(seen) is None:
@@ -50,7 +50,7 @@ def _without_its_own(request: Request, arm: BenchArm, seen: Seen) -> str:
             or _passthrough_reason(seen)
             or "its ranks had not agreed on its rules when the job ended"
         )
-    return "it ended too soon after its settings had come into force" if arm.tunes or arm.pins else ""
+    return "it ended too soon after its settings were applied" if arm.tunes or arm.pins else ""
 
 
 def _without_search(seen: Seen) -> str:
@@ -63,7 +63,7 @@ def _without_search(seen: Seen) -> str:
 
 def _without_calls(seen: Seen) -> str:
     if not _any(seen, journal.JobStart):
-        return "it has no log"
+        return "it wrote no event log"
     if not _any(seen, journal.RankJoined):
         return NO_CALLS
     return "" if _any(seen, journal.Communicator) else "no rank made a communicator of NCCL's"

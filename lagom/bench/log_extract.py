@@ -132,4 +132,4 @@ def search_note(run: RunRecord) -> str:
     verdict = run.outcome["verdict"]
     if verdict == "stopped":  # on whatever was confirmed until then
         return f"its search was stopped: {run.outcome.get('reason', '')}"
-    return "" if verdict == "improved" else f"{verdict.replace('_', ' ')}: the job is left with stock"
+    return "" if verdict == "improved" else f"{verdict.replace('_', ' ')}: the job keeps stock"

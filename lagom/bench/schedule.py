@@ -88,7 +88,7 @@ def _cycles_of(run: RunRecord, request: Request) -> int:
 
 ENDS = {
     "metric": "each is ended after {samples} steady samples of the metric",
-    "calls": "each is ended after {samples} steady looks at how fast it calls NCCL (with --metric, at the job's own "
+    "calls": "each is ended after {samples} steady samples of its NCCL call rate (with --metric, of the job's own "
     "number)",
     "wall": "each runs to its own end and is compared by its wall time, start-up included, since an arm runs without "
     "the plugin and there is no --metric. With --metric 'step time: ([0-9.]+)', or whatever the job prints, each would "
@@ -107,4 +107,4 @@ def preview(request: Request) -> Iterator[str]:
     ends = ENDS[request.measure].format(samples=request.samples)
     yield f"{number} processes of the job for {named} ({rounds}): {ends}."
     for name in (arm.name for arm in arms if arm.tunes and request.measure == "wall"):
-        yield f"{name} tunes, and its wall time would be that of the search: it comes to nothing without --metric."
+        yield f"{name} tunes, and its wall time would include the search: it gives no result without --metric."

@@ -101,7 +101,7 @@ class RunRecord(BaseModel):
         said = [line for line in self.output if line.strip() and not line.startswith(OUR_LINE)]
         own = [line for line in said if not (LAUNCHERS_LINE.match(line) or TORCHS_REMARK.match(line))]
         account = LAUNCHERS_ACCOUNT.match(said[-1]) if said else None
-        return (own[-1] if own else "it said nothing") + (f" ({account[1]})" if account else "")
+        return (own[-1] if own else "no output") + (f" ({account[1]})" if account else "")
 
     @property
     def is_partial(self) -> bool:
@@ -143,7 +143,9 @@ class Store:
         try:
             request.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BadBench(f"{request.folder} cannot be made ({error.strerror}); name another with --out.") from error
+            raise BadBench(
+                f"{request.folder} cannot be created ({error.strerror}); use another folder with --out."
+            ) from error
         self.record = BenchRecord.model_validate(request.key())
         if self.path.exists():
             self.record = self._continued(request)
@@ -158,7 +160,7 @@ class Store:
         return found
 
     def _another(self, what: str) -> BadBench:
-        return BadBench(f"{self.path} {what}; name another folder with --out, or say --fresh to begin anew.")
+        return BadBench(f"{self.path} {what}; use another folder with --out, or use --fresh to start over.")
 
     def add(self, run: RunRecord) -> None:
         """One more run, on disk before anything else happens; raises :class:`BadBench` if it ran on another NCCL or GPU
@@ -197,15 +199,15 @@ def discard(folder: Path) -> None:
     except OSError as error:
         why = error.strerror or error
         raise BadBench(
-            f"{path} cannot be removed ({why}); do so by hand, or name another folder with --out."
+            f"{path} cannot be removed ({why}); remove it by hand, or use another folder with --out."
         ) from error
 
 
 def cannot_be_written(path: Path, error: OSError) -> BadBench:
     """For any file of the folder: what it held before is whole."""
     return BadBench(
-        f"{path} cannot be written ({error.strerror or error}); mend that, and the same command (without --fresh) goes "
-        "on after the last process whose samples were kept."
+        f"{path} cannot be written ({error.strerror or error}); fix that; the same command (without --fresh) continues "
+        "after the last process whose samples were kept."
     )
 
 
@@ -218,5 +220,5 @@ def read_record(path: Path) -> BenchRecord:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "its beginning"
-        what = f"{path} is no benchmark of lagom's, or damaged (at {where}: {first['msg']})"
-        raise BadBench(f"{what}; put a whole copy in its place, or measure anew: lagom bench --fresh.") from error
+        what = f"{path} is not a benchmark file of lagom, or is damaged (at {where}: {first['msg']})"
+        raise BadBench(f"{what}; restore a complete copy, or start over with lagom bench --fresh.") from error

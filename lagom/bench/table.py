@@ -20,7 +20,7 @@ def table_of(results: Sequence[Result]) -> Table:
     """Arm, speed-up, interval, pairs, smallest effect seen, iteration, how it was paired and measured."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("arm", overflow="fold")
-    for name in ("speed-up", "95 % interval", "pairs", "would see", "an iteration"):
+    for name in ("speed-up", "95 % interval", "pairs", "detectable", "an iteration"):
         table.add_column(name, justify="right")
     table.add_column("compared", min_width=22)
     for result in results:
@@ -67,7 +67,7 @@ def remarks(record: BenchRecord, results: Sequence[Result]) -> Iterator[str]:
         what, why = f"{run.kind} {run.arm}".strip(), "; ".join(filter(None, (run.last_line, run.reason)))
         yield f"a process of '{what}' ended with {run.exit} after {run.seconds:.0f} s ({run.ended}): {why}."
     if any(result.measured_by in UNITS for result in results):
-        yield "Arms in processes of their own carry the spread between processes, which is wider than within one job."
+        yield "Arms in processes of their own include the variation between processes, larger than within one job."
 
 
 def _missing(record: BenchRecord) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The nouns of a simulated iteration: kernels, collectives, segments, groups, workloads.
+"""What a simulated iteration consists of: kernels, collectives, segments, groups, workloads.
 
 A GPU runs two in-order queues, compute and communication. A dependency across them therefore needs one number only:
 "the other queue has finished its n-th operation". Operations are listed per repetition of a :class:`Segment` (a layer,

@@ -1,4 +1,4 @@
-"""The simulator's face: a workload on a machine under a set of knobs, with noise-free results cached.
+"""The simulator: a workload on a machine under a set of knobs, with noise-free results cached.
 
 ``run`` is exact arithmetic and cached by group and by the configs of that group's sites (a group starts and ends with
 both queues empty, so nothing else matters to it); noise is put on top of cached results by ``sample``.

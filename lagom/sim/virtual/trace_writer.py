@@ -57,7 +57,7 @@ class _Enqueued:
 
 
 class TraceWriter:
-    """Keeps what was enqueued until the GPU has run it, then shows it.
+    """Keeps what was enqueued until the GPU has run it, then writes it.
 
     ``mine[i]`` are the iteration's operations that communicator i makes, in order.
     """

@@ -45,7 +45,7 @@ def test_a_metric_that_no_line_has_is_named() -> None:
 def test_a_job_that_does_not_call_nccl_is_told_as_one(name: str) -> None:
     assert why(name, Seen(events=COURSE[:1], metric=SAMPLES)) == NO_CALLS
     assert why(name, Seen(events=[*COURSE[:3], ASIDE], metric=SAMPLES)) == ASIDE.reason
-    assert why(name, Seen(metric=SAMPLES)) == "it has no log"
+    assert why(name, Seen(metric=SAMPLES)) == "it wrote no event log"
 
 
 def test_how_far_the_controller_came_is_told() -> None:

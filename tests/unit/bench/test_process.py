@@ -43,7 +43,7 @@ def test_what_a_rank_said_before_it_left_is_told_with_its_launchers_word() -> No
     run = RunRecord(kind="process", arm="off", output=kept)
     assert run.last_line == "no such shape: try --shape x (failed (exitcode: 1) local_rank: 0)"
     killed = RunRecord(kind="process", arm="off", output=said(told.format(-9), *LAUNCHERS))
-    assert killed.last_line == "it said nothing (failed (exitcode: -9) local_rank: 0)"
+    assert killed.last_line == "no output (failed (exitcode: -9) local_rank: 0)"
 
 
 def test_without_one_the_last_lines_are_told() -> None:

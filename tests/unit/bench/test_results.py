@@ -105,7 +105,7 @@ def test_processes_are_paired_by_round_and_speeds_are_not_times() -> None:
     assert speeds["off"].ratio.value == pytest.approx(1 / 2.01, abs=0.015)
     assert times[OWN_STOCK].ratio is not None
     assert times[OWN_STOCK].ratio.value == pytest.approx(1.0, abs=0.001), "the second is slower: no fault of stock's"
-    assert "wider than within one job" in " ".join(remarks(record("stock"), list(times.values())))
+    assert "larger than within one job" in " ".join(remarks(record("stock"), list(times.values())))
 
 
 def test_a_process_that_failed_counts_for_nothing_and_one_that_was_ended_does() -> None:

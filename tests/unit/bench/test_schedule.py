@@ -146,7 +146,7 @@ def test_samples_that_cannot_be_kept_are_refused_with_a_sentence_and_leave_nothi
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"[]", b'{"command": ["train"], "arms": [], "runs": [{}]}'])
 def test_a_damaged_file_of_results_is_refused_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "bench.json").write_bytes(damage)
-    with pytest.raises(BadBench, match=r"bench.json is no benchmark .* --fresh\.$"):
+    with pytest.raises(BadBench, match=r"bench.json is not a benchmark .* --fresh\.$"):
         Store(Request(("train",), parse_arms(["off"]), tmp_path))
     assert (tmp_path / "bench.json").read_bytes() == damage
 
@@ -178,7 +178,7 @@ def test_the_number_of_processes_and_when_each_ends_is_said() -> None:
     assert "ended after 30 steady samples of the metric" in metric
     (calls,) = said("env=A=1,env=B=1")
     assert calls.startswith("24 processes")
-    assert "how fast it calls NCCL" in calls
+    assert "its NCCL call rate" in calls
 
 
 def test_nothing_is_said_where_one_job_is_enough() -> None:
