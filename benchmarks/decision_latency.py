@@ -21,7 +21,7 @@ from tests.evidence import circumstances, save
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DecisionTimes:
     """One scenario. Nanoseconds a call; ``system_calls`` is ``none``, ``made``, or why it was not checked."""
 
     scenario: str
@@ -37,7 +37,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LatencyTarget:
     """What is asked of a scenario; ``None`` = no limit."""
 
     scenario: str
@@ -45,24 +45,24 @@ class Target:
     p99_ns: float | None
 
 
-TARGETS = (Target("mode off", 10.0, None), Target("program, calls recorded", 50.0, 250.0))
+TARGETS = (LatencyTarget("mode off", 10.0, None), LatencyTarget("program, calls recorded", 50.0, 250.0))
 
 
-def measure(plugin: Path) -> list[Row]:
+def measure(plugin: Path) -> list[DecisionTimes]:
     """Runs every scenario (about 10 s); raises ``CalledProcessError`` if the plugin does not do as it should."""
     lines = run("decision_latency", plugin)
     verdicts = {(line["scenario"], line["api"]): line["system_calls"] for line in lines if "system_calls" in line}
     timed = [line for line in lines if "median_ns" in line]
     verdicts["getChunkSize", 6] = verdicts["program, calls recorded", 6]  # asked after every call there
-    return [Row(**line, system_calls=verdicts[line["scenario"], line["api"]]) for line in timed]
+    return [DecisionTimes(**line, system_calls=verdicts[line["scenario"], line["api"]]) for line in timed]
 
 
-def typical(row: Row) -> float:
+def typical(row: DecisionTimes) -> float:
     """The figure a target is held against: the batch where there is one, since the counter's step may be coarse."""
     return row.batch_ns or row.median_ns
 
 
-def missed(rows: list[Row], slack: float = 1.0) -> list[str]:
+def missed(rows: list[DecisionTimes], slack: float = 1.0) -> list[str]:
     """One sentence for each target that is missed by more than ``slack`` times; times only, plus the two absolutes."""
     wrong = [f"{row.scenario} (v{row.api}) allocates {row.allocations} times" for row in rows if row.allocations]
     wrong += [f"{row.scenario} (v{row.api}) makes system calls" for row in rows if row.system_calls == "made"]
@@ -76,7 +76,7 @@ def missed(rows: list[Row], slack: float = 1.0) -> list[str]:
     return wrong
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[DecisionTimes]) -> str:
     """The rows for people."""
     names = f"{'scenario':<29} {'API':>3} {'typical':>8} {'median':>7} {'p99':>6} {'p99.9':>6}"
     lines = [

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks import sim_suite
 from benchmarks.paper import draw
 from benchmarks.paper.measured import measured
-from benchmarks.paper.report import report
+from benchmarks.paper.sim_vs_paper import report
 from benchmarks.paper.simulated import everything
 
 RESULTS = Path(__file__).parent / "results"

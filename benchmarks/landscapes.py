@@ -68,7 +68,7 @@ class Blinded(SimulatedJob):
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class LandscapeArm:
     """A row of the table."""
 
     name: str
@@ -79,21 +79,21 @@ class Arm:
 
 
 ARMS = (
-    Arm("`lagom`"),
-    Arm("the same at 0.5 % noise", noise=0.005),
-    Arm("growth alone (steps 1 to 3)", "growth"),
-    Arm("Y not seen (NCCL's profiler plugin only)", hide=("y",)),
-    Arm("only Z seen", hide=("x", "y", "x_by_site")),
-    Arm("H reversed", options={"order": "reversed"}),
-    Arm('`start="stock"`', options={"start": "stock"}),
-    Arm("`shared=True` (one config for all)", options={"shared": True}),
-    Arm("`guided`", "guided"),
-    Arm("`autoccl`", "autoccl"),
+    LandscapeArm("`lagom`"),
+    LandscapeArm("the same at 0.5 % noise", noise=0.005),
+    LandscapeArm("growth alone (steps 1 to 3)", "growth"),
+    LandscapeArm("Y not seen (NCCL's profiler plugin only)", hide=("y",)),
+    LandscapeArm("only Z seen", hide=("x", "y", "x_by_site")),
+    LandscapeArm("H reversed", options={"order": "reversed"}),
+    LandscapeArm('`start="stock"`', options={"start": "stock"}),
+    LandscapeArm("`shared=True` (one config for all)", options={"shared": True}),
+    LandscapeArm("`guided`", "guided"),
+    LandscapeArm("`autoccl`", "autoccl"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class LandscapeRun:
     """How one run ended, beside the noise-free frame of its landscape."""
 
     arm: str
@@ -108,7 +108,7 @@ class Ended:
     configs: int
 
 
-def strategy_of(arm: Arm) -> Callable[..., Strategy]:
+def strategy_of(arm: LandscapeArm) -> Callable[..., Strategy]:
     """Makes the strategy of an arm."""
     return (
         GrowthAlone
@@ -117,7 +117,7 @@ def strategy_of(arm: Arm) -> Callable[..., Strategy]:
     )
 
 
-def run_case(case: Case, seeds: int) -> list[Ended]:
+def run_case(case: Case, seeds: int) -> list[LandscapeRun]:
     """Every arm on one landscape."""
     simulator = case.simulator()
     frame, problem, found = truth(simulator), case.problem(simulator), []
@@ -129,7 +129,7 @@ def run_case(case: Case, seeds: int) -> list[Ended]:
             assert outcome is not None, f"{arm.name} never ended on {case}"
             z = simulator.run(outcome.assignment).z
             found.append(
-                Ended(
+                LandscapeRun(
                     arm.name, str(case), seed, z / frame.oracle,
                     frame.stock / frame.oracle - 1.0, frame.stock / z - 1.0,
                     outcome.regret_iterations, outcome.iterations, outcome.windows, outcome.configs,
@@ -138,7 +138,7 @@ def run_case(case: Case, seeds: int) -> list[Ended]:
     return found
 
 
-def table(runs: list[Ended]) -> str:
+def table(runs: list[LandscapeRun]) -> str:
     """The rows for the README."""
     lines = [
         "| | Z over oracle: median, 95th percentile | share of the possible gain | regret, iterations | iterations, "
@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
     if wanted.json is not None:
         head = circumstances(f"{len(cases)} landscapes of the simulator, {wanted.seeds} seeds, every arm")
         rows = ",\n".join(json.dumps(list(asdict(run).values())) for run in runs)
-        fields = json.dumps([one.name for one in dataclasses.fields(Ended)])
+        fields = json.dumps([one.name for one in dataclasses.fields(LandscapeRun)])
         wanted.json.write_text(f'{json.dumps(head, indent=1)[:-2]},\n "fields": {fields},\n "runs": [\n{rows}\n]}}\n')
     return 0
 

@@ -13,8 +13,8 @@ import json
 from pathlib import Path
 
 from benchmarks.matrix import summary
-from benchmarks.matrix.page import Data, headline, page
-from benchmarks.matrix.results import FORMAT, written
+from benchmarks.matrix.page_values import Data, headline, page
+from benchmarks.matrix.results_file import FORMAT, written
 
 #: Said wherever results are listed in the README.
 INDEX = (

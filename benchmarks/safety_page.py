@@ -25,13 +25,13 @@ PAGE = RESULTS / "safety_202611.md"
 Evidence = dict[str, Any]
 
 
-class Row(NamedTuple):
+class SafetyRow(NamedTuple):
     done: str
     seen: str
     command: str
 
 
-def plans(found: Evidence) -> Iterator[Row]:
+def plans(found: Evidence) -> Iterator[SafetyRow]:
     """Plans agreed by virtual ranks while ranks pause and publishers are killed."""
     intruder = found["intruder"]
     done = [
@@ -48,7 +48,7 @@ def plans(found: Evidence) -> Iterator[Row]:
     yield row(done, seen, "make plans")
 
 
-def kills(found: Evidence) -> Iterator[Row]:
+def kills(found: Evidence) -> Iterator[SafetyRow]:
     """Controllers forked from a warm process."""
     mines = sum(count for how, count in found["kills_by_how"].items() if how.startswith("mine"))
     done = [
@@ -65,7 +65,7 @@ def kills(found: Evidence) -> Iterator[Row]:
     yield row(done, seen, "make kills")
 
 
-def soak(found: Evidence) -> Iterator[Row]:
+def soak(found: Evidence) -> Iterator[SafetyRow]:
     """Half an hour of all faults together."""
     injected, seen = found["injected"], found["seen"]
     hit = sum(injected[f"controllers {how}"] for how in ("killed", "stopped and restarted", "paused"))
@@ -89,7 +89,7 @@ FUZZ_MINUTES = 24
 CONTROLLERS_MEMORY = "controller's memory"
 
 
-def fuzzers(found: Evidence) -> Iterator[Row]:
+def fuzzers(found: Evidence) -> Iterator[SafetyRow]:
     """Every C reader of what others wrote; no row before each has run as long as it should."""
     targets = found["targets"]
     least = min(target["cpu_seconds"] for target in targets.values()) / 60
@@ -103,7 +103,7 @@ def fuzzers(found: Evidence) -> Iterator[Row]:
     yield row(done, seen, "make fuzz")
 
 
-def gpus(found: Evidence) -> Iterator[Row]:
+def gpus(found: Evidence) -> Iterator[SafetyRow]:
     """Tests with NCCL on GPUs: a row for each test, found by how its name begins."""
     for test, one in found.items():
         for beginning, make in GPU_TESTS.items():
@@ -111,7 +111,7 @@ def gpus(found: Evidence) -> Iterator[Row]:
                 yield make(one, one.get("machine", found["about"]["machine"]))
 
 
-def one_gpu(found: Evidence) -> Iterator[Row]:
+def one_gpu(found: Evidence) -> Iterator[SafetyRow]:
     """Those tests that did not run on several GPUs."""
     return gpus({test: one for test, one in found.items() if test == "about" or not test.startswith(SEEN_ON_SEVERAL)})
 
@@ -129,7 +129,7 @@ def combinations(one: Evidence) -> str:
     return f"{one['distinct function-size-config combinations run']:,} combinations of function, size and config"
 
 
-def exact(one: Evidence, machine: str) -> Row:
+def exact(one: Evidence, machine: str) -> SafetyRow:
     """Integer-valued data under random configs."""
     done = f"{where(one, machine)}, NCCL {one['nccl']}: **{one['plans']['committed']:,} random legal plans**"
     seen = [f"{one['iterations']:,} iterations of five collectives, **every element correct**"]
@@ -138,13 +138,13 @@ def exact(one: Evidence, machine: str) -> Row:
     return row([done, combinations(one)], seen, "make test-gpu-safety")
 
 
-def sanitized(one: Evidence, machine: str) -> Row:
+def sanitized(one: Evidence, machine: str) -> SafetyRow:
     """The same, shorter, under memcheck."""
     done = f"{where(one, machine)}, NCCL {one['nccl']}, under compute-sanitizer: {one['plans']['committed']:,} plans"
     return row([done, combinations(one)], [f"**{one['errors']} errors**"], "make test-gpu-safety")
 
 
-def training(one: Evidence, machine: str) -> Row:
+def training(one: Evidence, machine: str) -> SafetyRow:
     """FSDP for minutes."""
     done = f"{where(one, machine)}: {one['seconds'] / 60:.0f} minutes of FSDP, {one['plans']['committed']:,} plans"
     seen = [
@@ -154,13 +154,13 @@ def training(one: Evidence, machine: str) -> Row:
     return row([done], seen, "make test-gpu-safety")
 
 
-def dead_controller(one: Evidence, machine: str) -> Row:
+def dead_controller(one: Evidence, machine: str) -> SafetyRow:
     """Killed in mid-tune."""
     done = f"{where(one, machine)}: the controller killed -9 while it tunes"
     return row([done], [f"{one['iterations']:,} iterations, every result exact"], "make test-gpu-safety")
 
 
-def dead_rank(one: Evidence, machine: str) -> Row:
+def dead_rank(one: Evidence, machine: str) -> SafetyRow:
     """One rank killed in mid-tune, against the same without Lagom."""
     ours, alone = one["tuned"], one["stock"]
     seen = [f"exit code {ours['code']} after {ours['seconds']} s"]
@@ -178,12 +178,12 @@ GPU_TESTS = {
 }
 
 
-def row(done: list[str], seen: list[str], command: str) -> Row:
+def row(done: list[str], seen: list[str], command: str) -> SafetyRow:
     """From its sentences."""
-    return Row("; ".join(done), "; ".join(seen), command)
+    return SafetyRow("; ".join(done), "; ".join(seen), command)
 
 
-SOURCES: dict[str, Callable[[Evidence], Iterator[Row]]] = {
+SOURCES: dict[str, Callable[[Evidence], Iterator[SafetyRow]]] = {
     "agreement_1000000.json": plans,
     "kills_10000.json": kills,
     "soak_30min.json": soak,
@@ -202,7 +202,7 @@ def evidence() -> Iterator[tuple[str, Evidence]]:
             yield name, json.loads(path.read_text())
 
 
-def rows() -> list[Row]:
+def rows() -> list[SafetyRow]:
     """Of all evidence there is."""
     return [one for name, found in evidence() for one in SOURCES[name](found)]
 

@@ -23,7 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two processes of small mat
 
 from benchmarks.suite.ablations import ablate, converge, convergence_cases
 from benchmarks.suite.cases import Case, ablation_cases, all_cases, batches, quick_cases
-from benchmarks.suite.runs import NOISE, Arm, Row, row, run_arm, truth
+from benchmarks.suite.runs import NOISE, Row, StrategyArm, row, run_arm, truth
 from benchmarks.suite.targets import WORTH, targets
 from tests.evidence import commit
 
@@ -34,7 +34,7 @@ Points = dict[str, list[tuple[float, float]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class CaseResult:
     """A case's rows and the points behind them."""
 
     case: Case
@@ -42,21 +42,22 @@ class Finished:
     points: Points
 
 
-def run_batch(cases: list[Case], seeds: int) -> list[Finished]:
+def run_batch(cases: list[Case], seeds: int) -> list[CaseResult]:
     """Several cases in one process."""
     return [run_case(case, seeds) for case in cases]
 
 
-def run_case(case: Case, seeds: int) -> Finished:
+def run_case(case: Case, seeds: int) -> CaseResult:
     """Its strategies on one landscape: its rows, and each run's (speed-up over stock, Z over oracle)."""
     simulator = case.simulator()
     frame = truth(simulator)
     runs = {
-        name: [run_arm(case, simulator, Arm(name, name), seed) for seed in range(seeds)] for name in case.strategies
+        name: [run_arm(case, simulator, StrategyArm(name, name), seed) for seed in range(seeds)]
+        for name in case.strategies
     }
     rows = [row(case, name, done, frame, runs["autoccl"]) for name, done in runs.items()]
     points = {name: [(frame.stock / r.z, r.z / frame.oracle) for r in done] for name, done in runs.items()}
-    return Finished(case, rows, points)
+    return CaseResult(case, rows, points)
 
 
 def suite(quick: bool, seeds: int, processes: int) -> Result:
@@ -106,7 +107,7 @@ def _flat(lists: Iterable[list[T]]) -> list[T]:
     return [item for items in lists for item in items]
 
 
-def _stock_points(finished: list[Finished]) -> tuple[Points, Points]:
+def _stock_points(finished: list[CaseResult]) -> tuple[Points, Points]:
     """The runs that any stock NCCL could have made (headline figures come from nothing else): all of them, and those
     with something to find, since where stock is the best there is any cautious strategy looks good."""
     everywhere: Points = {}

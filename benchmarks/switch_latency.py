@@ -69,7 +69,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SwitchLatency:
     """Everything one run shows."""
 
     moments: list[Moment]
@@ -77,17 +77,17 @@ class Result:
     live: list[Live]
 
 
-def measure(plugin: Path, share: int = 1) -> Result:
+def measure(plugin: Path, share: int = 1) -> SwitchLatency:
     """About 15 s, or a ``share``-th of it; raises ``CalledProcessError`` if the plugin does not do as it should."""
     lines = run("switch_latency", plugin, str(share))
-    return Result(
+    return SwitchLatency(
         [Moment(**line) for line in lines if "moment" in line],
         [Rounds(**line) for line in lines if "rounds" in line],
         [Live(**line) for line in lines if "live" in line],
     )
 
 
-def waited(result: Result) -> list[str]:
+def waited(result: SwitchLatency) -> list[str]:
     """One sentence for each sign that a call waited for somebody."""
     wrong = []
     for one in result.rounds:
@@ -109,7 +109,7 @@ def _slower(moments: list[Moment]) -> list[str]:
     return [f"{one.plan}, {one.moment}: {one.p10_ns:.0f} ns, steady {steady[one.plan]:.0f} ns" for one in slow]
 
 
-def table(result: Result) -> str:
+def table(result: SwitchLatency) -> str:
     """The figures for people."""
     lines = [f"{'':<44} {'median':>8} {'p90':>8} {'p99':>8} {'p99.9':>8} {'max':>10}  calls"]
     for rounds in result.rounds:
@@ -125,7 +125,7 @@ def _row(name: str, one: Any) -> str:
     return f"  {name:<50} {times}  {one.samples}"
 
 
-def evidence(result: Result) -> dict[str, Any]:
+def evidence(result: SwitchLatency) -> dict[str, Any]:
     """The JSON of a result."""
     head = circumstances("every call of two ranks timed while plans are agreed, come into force and end")
     return {**head, "waited": waited(result), **asdict(result)}

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.capture.experiments import EXPERIMENTS, Bench, never_on
-from benchmarks.capture.job import Job, RegionReader, start, torchrun, until
 from benchmarks.capture.kineto_traces import TRACED, traces
+from benchmarks.capture.training_job import CaptureJob, RegionReader, start, torchrun, until
 from benchmarks.capture.twins import Twin, twins
 from benchmarks.matrix.place import NO_MULTICAST
 from lagom.wire.job_key import job_key
@@ -70,7 +70,7 @@ def two_jobs(arguments: argparse.Namespace, folder: Path, results: dict[str, Any
 
 
 @contextmanager
-def controlled(arguments: argparse.Namespace, name: str, more: list[str]) -> Iterator[tuple[Job, RegionReader]]:
+def controlled(arguments: argparse.Namespace, name: str, more: list[str]) -> Iterator[tuple[CaptureJob, RegionReader]]:
     """A running job with our plugin, and the reader of its region as its only controller; both are ended."""
     os.environ["LAGOM_JOB_ID"] = f"{name}-{os.getpid()}"
     key = job_key()

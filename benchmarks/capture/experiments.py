@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.capture.job import Job, RegionReader, more_steps, until
 from benchmarks.capture.kernels import (
     bounds_of,
     check_join,
@@ -21,6 +20,7 @@ from benchmarks.capture.kernels import (
     per_step,
     summary,
 )
+from benchmarks.capture.training_job import CaptureJob, RegionReader, more_steps, until
 from lagom.bench.results import ratio_of
 from lagom.wire.region import Capture, TimelineState
 
@@ -34,7 +34,7 @@ ALL = Capture.CALLS | Capture.KERNELS
 class Bench:
     """The running job, its reader, and where results go."""
 
-    job: Job
+    job: CaptureJob
     reader: RegionReader
     folder: Path
     results: dict[str, Any]

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.capture.job import torchrun
+from benchmarks.capture.training_job import torchrun
 
 TRACED = {"nvlink": "fsdp-2048,fsdp-8192,ddp-4096,tp-4096", "host": "fsdp-2048,fsdp-8192"}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.capture.experiments import BLOCK, Bench, against, cost, ratio
-from benchmarks.capture.job import Job, until
+from benchmarks.capture.training_job import CaptureJob, until
 
 SETTLE = 3  # steps of a turn that are not counted: clocks and caches are another job's
 FIRST_STEPS = 12  # each job's own, allocations and all
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 120.0
 class Twin:
     """A job whose steps wait for a file, see ``--turns`` of the jobs."""
 
-    job: Job
+    job: CaptureJob
     file: Path
     times: list[float] = field(default_factory=list)  # ms a step, the median of each turn
 

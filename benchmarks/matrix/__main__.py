@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.matrix import compared, foreign_jobs, numerics, passthrough, replay_check, sweep
 from benchmarks.matrix.place import Place
-from benchmarks.matrix.results import OtherSetup, Results
+from benchmarks.matrix.results_file import OtherSetup, Results
 from benchmarks.matrix.rows import QUICK, Row, rows
 from lagom.bench.process import leave_in_order
 

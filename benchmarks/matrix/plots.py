@@ -10,7 +10,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from benchmarks.matrix.page import Data, comm_only, kept_stock, medians, points_of, result
+from benchmarks.matrix.page_values import Data, comm_only, kept_stock, medians, points_of, result
 from benchmarks.paper.draw import BLUE, GREEN, GREY, ORANGE, RED
 from lagom.format import format_bytes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.matrix.page import (
+from benchmarks.matrix.page_values import (
     Data,
     comm_only,
     ending,

@@ -74,7 +74,7 @@ def _one(part: str, **knobs: int) -> Point:
     return Point(part, knobs, (f"allreduce:={SMALL}:{words}",))
 
 
-class Course:
+class SettingSweep:
     """Pins one setting after the other; :meth:`look` is called all the time while the job runs."""
 
     def __init__(self, order: list[Point], log: Path) -> None:
@@ -129,7 +129,7 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
     if not order:
         return {**earlier, "complete": True}
     folder = place.folder / row.name
-    course = Course(order, folder / "sweep")
+    course = SettingSweep(order, folder / "sweep")
     first = ["--set", ";".join(order[0].rules)]
     start = ProcessStart(
         place.command(row), folder, "sweep", first, place.environ(row), budget,

@@ -8,21 +8,21 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.suite.cases import Case
-from benchmarks.suite.runs import Arm, Row, Run, row, run_arm, truth
+from benchmarks.suite.runs import Row, StrategyArm, SuiteRun, row, run_arm, truth
 
-BASE = Arm("lagom", "lagom")
-ORDERS: tuple[Arm, ...] = (
+BASE = StrategyArm("lagom", "lagom")
+ORDERS: tuple[StrategyArm, ...] = (
     BASE,
-    Arm("order: random", "lagom", {"order": "random"}),
-    Arm("order: reversed", "lagom", {"order": "reversed"}),
+    StrategyArm("order: random", "lagom", {"order": "random"}),
+    StrategyArm("order: reversed", "lagom", {"order": "reversed"}),
 )
-ARMS: tuple[Arm, ...] = (
+ARMS: tuple[StrategyArm, ...] = (
     *ORDERS,
-    Arm("start: incumbent", "lagom", {"start": "stock"}),
-    Arm("one config for all", "lagom", {"shared": True}),
-    Arm("model on (guided)", "guided"),
-    Arm("model on, one config for all", "guided", {"shared": True}),
-    Arm("as_printed", "as_printed"),
+    StrategyArm("start: incumbent", "lagom", {"start": "stock"}),
+    StrategyArm("one config for all", "lagom", {"shared": True}),
+    StrategyArm("model on (guided)", "guided"),
+    StrategyArm("model on, one config for all", "guided", {"shared": True}),
+    StrategyArm("as_printed", "as_printed"),
 )
 KNOBS = (("C off", "stock_2_28"), ("NT on", "stock_2_30_nt"))
 """Knob sets other than the headline's; run with ``lagom`` and ``guided``."""
@@ -38,12 +38,12 @@ def ablate(case: Case, seeds: int) -> list[Row]:
         return [row(case, name, done, frame, runs[BASE.name]) for name, done in runs.items()]
     runs = {arm.name: _runs(case, arm, seeds) for arm in ARMS}
     for label, knobs in KNOBS:
-        for arm in (BASE, Arm("guided", "guided")):
+        for arm in (BASE, StrategyArm("guided", "guided")):
             runs[f"{label} ({arm.name})"] = _runs(replace(case, knobs=knobs), arm, seeds)
     return [row(case, name, done, frame, runs[BASE.name]) for name, done in runs.items()]
 
 
-def _runs(case: Case, arm: Arm, seeds: int) -> list[Run]:
+def _runs(case: Case, arm: StrategyArm, seeds: int) -> list[SuiteRun]:
     simulator = case.simulator()
     return [run_arm(case, simulator, arm, seed) for seed in range(seeds)]
 
@@ -59,7 +59,7 @@ def converge(case: Case, seeds: int) -> list[Row]:
     stock = simulator.run(simulator.stock()).z
     rows: list[Row] = []
     for name in STRATEGIES:
-        runs = [run_arm(case, simulator, Arm(name, name), seed) for seed in range(seeds)]
+        runs = [run_arm(case, simulator, StrategyArm(name, name), seed) for seed in range(seeds)]
         configs = [run.configs for run in runs]
         rows.append(
             {

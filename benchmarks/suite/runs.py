@@ -29,7 +29,7 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SuiteRun:
     """How one run ended. ``z`` noise-free under what the job was left with, ``z_proposed`` under the strategy's own
     choice before the final A/B; ns."""
 
@@ -43,7 +43,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class StrategyArm:
     """A strategy with options, by the name it has in tables."""
 
     name: str
@@ -57,7 +57,7 @@ def truth(simulator: Simulator) -> Truth:
     return Truth(stock, oracle(simulator).z, best_static(simulator).z)
 
 
-def run_arm(case: Case, simulator: Simulator, arm: Arm, seed: int, noise: float = NOISE) -> Run:
+def run_arm(case: Case, simulator: Simulator, arm: StrategyArm, seed: int, noise: float = NOISE) -> SuiteRun:
     """One run. Arms share the seed's noise only as far as they ask for the same windows."""
     problem = case.problem(simulator)
     mixed = zlib.crc32(f"{case} {seed}".encode())
@@ -68,7 +68,7 @@ def run_arm(case: Case, simulator: Simulator, arm: Arm, seed: int, noise: float 
     if outcome is None:
         raise RuntimeError(f"{arm.name} never ended on {case}")
     proposed = outcome.proposed or outcome.assignment
-    return Run(
+    return SuiteRun(
         seed=seed,
         z=simulator.run(outcome.assignment).z,
         z_proposed=simulator.run(proposed).z,
@@ -82,7 +82,7 @@ def run_arm(case: Case, simulator: Simulator, arm: Arm, seed: int, noise: float 
 Row = dict[str, Any]
 
 
-def row(case: Case, name: str, runs: list[Run], frame: Truth, autoccl: list[Run]) -> Row:
+def row(case: Case, name: str, runs: list[SuiteRun], frame: Truth, autoccl: list[SuiteRun]) -> Row:
     """One line of the table. Speed-ups: above 1 is better than that baseline; ``oracle_ratio``: Z over the best Z.
 
     ``autoccl`` are that strategy's runs on the same seeds; AutoCCL there is held by the same final A/B as everyone, so

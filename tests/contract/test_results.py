@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import provenance
-from benchmarks.matrix.page import MEAN_OVER_RANKS, SLOWEST_RANK, page, verdict_of
+from benchmarks.matrix.page_values import MEAN_OVER_RANKS, SLOWEST_RANK, page, verdict_of
 from benchmarks.matrix.rows import rows
 from benchmarks.provenance import RESULTS
 from lagom.bench import BenchRecord

@@ -20,7 +20,7 @@ def test_a_decision_is_cheap_allocates_nothing_and_makes_no_system_call() -> Non
 
 
 def test_a_miss_is_named() -> None:
-    slow = decision_latency.Row("program, calls recorded", 5, 60.0, 300.0, 0.0, 55.0, 1.0, 2, 1000, "made")
+    slow = decision_latency.DecisionTimes("program, calls recorded", 5, 60.0, 300.0, 0.0, 55.0, 1.0, 2, 1000, "made")
     assert decision_latency.missed([slow]) == [
         "program, calls recorded (v5) allocates 2 times",
         "program, calls recorded (v5) makes system calls",

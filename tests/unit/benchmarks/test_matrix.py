@@ -14,7 +14,7 @@ import pytest
 from benchmarks.matrix import __main__ as matrix
 from benchmarks.matrix import compared, foreign_jobs, numerics, replay_check, single_runs, sweep
 from benchmarks.matrix.place import JOBS, Place
-from benchmarks.matrix.results import OtherSetup, Results, definition
+from benchmarks.matrix.results_file import OtherSetup, Results, definition
 from benchmarks.matrix.rows import METRIC, QUICK, Row, rows
 from lagom import journal
 from lagom.bench import Kind, parse_arms
@@ -302,7 +302,7 @@ def test_a_sweep_counts_an_iteration_for_the_setting_in_force(tmp_path: Path, mo
     monkeypatch.setattr(sweep, "HOLD_SECONDS", 0.05)
     monkeypatch.setattr(sweep, "SETTLE_SECONDS", 0.02)
     every = sweep.points(row("fig5"))[:3]
-    course = sweep.Course(every, tmp_path)
+    course = sweep.SettingSweep(every, tmp_path)
     with journal.Journal(tmp_path) as log:
         log.write(journal.Communicator(communicator=0, comm_id="0x1", ranks=2, nodes=1))
         for _ in every:

@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks import matrix_page
 from benchmarks.matrix import sweep, verdicts
-from benchmarks.matrix.page import page, twins
+from benchmarks.matrix.page_values import page, twins
 from benchmarks.matrix.plots import draw
-from benchmarks.matrix.results import written
+from benchmarks.matrix.results_file import written
 from benchmarks.matrix.rows import Row, rows
 from benchmarks.matrix.summary import table
 from lagom.bench import Ratio

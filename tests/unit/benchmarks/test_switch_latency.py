@@ -28,7 +28,7 @@ def test_what_waits_is_named() -> None:
     ]
     rounds = [bench.Rounds("p", 10, 1, 2, "made")]
     live = [bench.Live("p", "a controller sleeps", 10, 0, 3, 50.0, *times)]
-    assert bench.waited(bench.Result(moments, rounds, live)) == [
+    assert bench.waited(bench.SwitchLatency(moments, rounds, live)) == [
         "p: 1 allocations in 10 rounds",
         "p: 2 times a rank gave its processor away",
         "p: a round makes system calls",

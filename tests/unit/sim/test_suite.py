@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import figures, sim_suite
 from benchmarks.paper.measured import best, measured
-from benchmarks.paper.report import report
+from benchmarks.paper.sim_vs_paper import report
 from benchmarks.paper.simulated import figure_3, figure_5, figure_8_patterns
 from benchmarks.suite.ablations import ORDERS, ablate, converge, slope
 from benchmarks.suite.cases import Case, ablation_cases, all_cases, batches, quick_cases
@@ -21,11 +21,11 @@ SMALL = Case("ep_olmoe_1b_7b_8", "a40_nvlink", "fork")
 
 
 @pytest.fixture(scope="module")
-def finished() -> sim_suite.Finished:
+def finished() -> sim_suite.CaseResult:
     return sim_suite.run_case(SMALL, seeds=2)
 
 
-def test_rows_have_the_columns_that_were_asked_for(finished: sim_suite.Finished) -> None:
+def test_rows_have_the_columns_that_were_asked_for(finished: sim_suite.CaseResult) -> None:
     rows = finished.rows
     for row in rows:
         assert set(COLUMNS.split()) | {"regret_iterations"} <= set(row)
@@ -37,7 +37,7 @@ def test_rows_have_the_columns_that_were_asked_for(finished: sim_suite.Finished)
     assert pick(rows, strategy="autoccl")[0]["speedup_autoccl"] == 1.0
 
 
-def test_a_seed_gives_the_same_rows(finished: sim_suite.Finished) -> None:
+def test_a_seed_gives_the_same_rows(finished: sim_suite.CaseResult) -> None:
     assert sim_suite.run_case(SMALL, seeds=2) == finished
 
 
@@ -86,7 +86,7 @@ def test_the_slope_is_that_of_the_line() -> None:
     assert slope(rows, "s", "p") == pytest.approx((3.0, 5.0, 1.0))
 
 
-def test_the_page_is_made_from_the_json(finished: sim_suite.Finished) -> None:
+def test_the_page_is_made_from_the_json(finished: sim_suite.CaseResult) -> None:
     rows, points = finished.rows, finished.points
     grown = converge(Case("synthetic_1", "a40_nvlink", "stock_2_30"), seeds=2)
     suite = {

@@ -19,7 +19,7 @@ from lagom.wire.region import Capture, Region, TimelineState
 
 
 @dataclass
-class Job:
+class CaptureJob:
     """A running job and what its first rank printed."""
 
     process: subprocess.Popen[str]
@@ -41,10 +41,10 @@ class Job:
         return self.process.poll() is None
 
 
-def start(command: list[str], environment: dict[str, str]) -> Job:
+def start(command: list[str], environment: dict[str, str]) -> CaptureJob:
     """Start a job and the thread that reads it."""
     pipe = subprocess.PIPE
-    job = Job(subprocess.Popen(command, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True))
+    job = CaptureJob(subprocess.Popen(command, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True))
     threading.Thread(target=job.read, daemon=True).start()
     return job
 
@@ -55,7 +55,7 @@ def torchrun(gpus: int, script: str, *arguments: str) -> list[str]:
     return [*launcher, str(JOBS / script), *arguments]
 
 
-def until(condition: Callable[[], bool], job: Job, seconds: float) -> bool:
+def until(condition: Callable[[], bool], job: CaptureJob, seconds: float) -> bool:
     """Wait for something as long as the job runs."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and job.runs and not condition():
@@ -63,7 +63,7 @@ def until(condition: Callable[[], bool], job: Job, seconds: float) -> bool:
     return condition()
 
 
-def more_steps(job: Job, count: int, seconds: float = 60) -> None:
+def more_steps(job: CaptureJob, count: int, seconds: float = 60) -> None:
     """Wait for some more steps."""
     target = len(job.steps) + count
     until(lambda: len(job.steps) >= target, job, seconds)
@@ -72,7 +72,7 @@ def more_steps(job: Job, count: int, seconds: float = 60) -> None:
 class RegionReader:
     """Holds the region, drains it all the time, and switches the timeline."""
 
-    def __init__(self, region: Region, job: Job) -> None:
+    def __init__(self, region: Region, job: CaptureJob) -> None:
         self.region, self.job = region, job
         self.calls: list[np.ndarray] = []
         self.kernels: list[np.ndarray] = []

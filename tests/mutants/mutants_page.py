@@ -1,6 +1,6 @@
 """The page of a kept result: how many faults the tests detected, by area and rule, and those that they did not.
 
-python -m tests.mutants.page benchmarks/results/mutants_202611.json      # writes the .md beside it
+python -m tests.mutants.mutants_page benchmarks/results/mutants_202611.json      # writes the .md beside it
 """
 
 from __future__ import annotations
