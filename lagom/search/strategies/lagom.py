@@ -12,9 +12,9 @@ As printed, Algorithms 1 and 2 do not work; README.md of this folder goes throug
 6. *polish*  resources handed back, a rung at a time, as long as Z does not rise (NT here too, if it may be set)
 7. *refine*  communications that were moved together so far, one by one
 
-Communications of one kind (hidden or exposed, see ``Site.context``) are one communication until step 7: what is good
+Communications of one group (hidden or exposed, see ``Site.context``) are one communication until step 7: what is good
 for one of them is good for the others, and an effect too small to be seen in one is seen in three. Where no context is
-known each is a kind of its own.
+known each is a group of its own.
 
 The three boundary conditions of section 3.4 are the three ways out of growth. Z decides every step; X, Y only guide.
 Where only Z is known, X <= Y cannot be seen: growth then ends when nothing lowers Z any more.
@@ -36,7 +36,7 @@ from lagom.search.space import Unit
 
 GROWN = ("channels", "chunk")  # NT is left to polish: it hardly matters (paper 3.2)
 STEP = 2  # rungs: about x2 to x3; after a failure 1, about x1.3 to x2
-ROUNDS = 2  # over the knobs of one kind: a new C may make another NC right
+ROUNDS = 2  # over the knobs of one group: a new C may make another NC right
 KILL = 0.1  # another (A, P) this far behind is not tried again with more channels
 FAR = 1.5  # this much slower than the incumbent: no time for one communication after the other
 
@@ -157,7 +157,7 @@ class Lagom(Strategy):
         return min(alive, key=lambda comm: (sign * comm.h, -self._groups.weight(comm.unit, current)))
 
     def _next_move(self, comm: GrowthState, current: Trial) -> tuple[str, Assignment] | None:
-        """The knob and where it would go; knobs at the top of their ladder are closed on the way."""
+        """The knob and where it would go; knobs at the top of their ladder are not tried again."""
         for knob in comm.open_knobs():
             candidate = self.space.moved(current.assignment, comm.unit, knob, comm.steps[knob])
             if candidate is not None:
@@ -242,7 +242,7 @@ class Lagom(Strategy):
         return current
 
     def _refine(self, current: Trial, units: list[Unit]) -> Course:
-        """Each communication of a kind may want a rung more or less than the others."""
+        """Each communication of a group may be better one rung up or down from the others."""
         for way in (1, -1):
             for unit in self._groups.longest_first(units, current):
                 for knob in self._grown:
