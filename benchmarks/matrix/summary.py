@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from benchmarks.matrix.page_values import (
     Data,
@@ -17,11 +18,8 @@ from benchmarks.matrix.page_values import (
     verdict_of,
 )
 from benchmarks.matrix.rows import BY_HAND, Row, rows
+from benchmarks.template import render
 
-HEAD = (
-    "| GPUs | row, NCCL | strategy | speed-up | comm-only | best cap | by hand | stock against stock | the search |",
-    "|---|---|---|---|---|---|---|---|---|",
-)
 NONE = "–"
 #: Beside the name of a row whose Z is the slowest rank's, and what it stands for.
 OLDER = "†"
@@ -34,17 +32,14 @@ def table(results: list[Data]) -> str:
     """Rows of compared arms, those on most GPUs first; under them what the rows without arms of speed showed."""
     known = [(measured[0], data) for data in results if (measured := [s["gpus"] for s in data["sessions"]])]
     known.sort(key=lambda one: -one[0])
-    compared = [line for gpus, data in known for row in rows() for line in _compared(gpus, data, row)]
-    others = [
-        line
-        for tell in (_by_setting, _verdict)
-        for gpus, data in known
-        for row in rows()
-        for line in tell(gpus, data, row)
-    ]
-    lines = [*compared, "", *others]
-    footnote = ["", FOOTNOTE] if any(OLDER in line for line in lines) else []
-    return "\n".join([*HEAD, *lines, *footnote])
+    every = [(gpus, data, row) for gpus, data in known for row in rows()]
+    text = render(
+        "matrix_summary",
+        compared=[cells for one in every for cells in _compared(*one)],
+        settings=[setting for one in every for setting in _by_setting(*one)],
+        verdicts=[verdict for one in every for verdict in _verdict(*one)],
+    )
+    return f"{text}\n{FOOTNOTE}" if OLDER in text else text.rstrip("\n")
 
 
 def _name(data: Data, row: Row) -> str:
@@ -52,7 +47,7 @@ def _name(data: Data, row: Row) -> str:
     return f"`{row.name}`" + (OLDER if is_older(data, data["rows"][row.name]) else "")
 
 
-def _compared(gpus: int, data: Data, row: Row) -> Iterator[str]:
+def _compared(gpus: int, data: Data, row: Row) -> Iterator[tuple[str, ...]]:
     for strategy in STRATEGIES:
         found = result(data, row.name, strategy)
         if found is None or (search := found.get("search")) is None:
@@ -61,8 +56,7 @@ def _compared(gpus: int, data: Data, row: Row) -> Iterator[str]:
         took = f"{search['configs']} configs, {search['iterations']} iterations, {search['lost']:.1f} lost"
         name = f"{_name(data, row)}, {nccl(data, row)}"
         cells = (f"{gpus}", name, f"`{strategy}`", _gain(data, row, strategy, found))
-        more = (*map(format_speed, others), format_speed(result(data, row.name, "stock")), took)
-        yield f"| {' | '.join((*cells, *more))} |"
+        yield (*cells, *map(format_speed, others), format_speed(result(data, row.name, "stock")), took)
 
 
 def _gain(data: Data, row: Row, strategy: str, found: Data) -> str:
@@ -86,18 +80,23 @@ def format_speed(found: Data | None) -> str:
     return number if found is None or number == NONE or found["low"] is None else f"{number}, n = {found['pairs']}"
 
 
-def _by_setting(gpus: int, data: Data, row: Row) -> Iterator[str]:
+def _by_setting(gpus: int, data: Data, row: Row) -> Iterator[dict[str, Any]]:
     """A row that asks what a setting does, and searches for none."""
     found = {one["arm"]: one for one in data["rows"].get(row.name, {}).get("results", [])}
     settings = {arm: one for arm, one in found.items() if arm not in STOCK}
     if not settings or set(settings) & set(STRATEGIES):
         return
-    noise = f"stock against stock {format_speed(next((found[arm] for arm in STOCK if arm in found), None))}"
-    shown = (f"`{arm}` {format_speed(one)}" for arm, one in settings.items())
-    yield f"- {_name(data, row)}, {gpus} GPUs, NCCL {nccl(data, row)} ({row.asks}): {'; '.join((*shown, noise))}."
+    yield {
+        "name": _name(data, row),
+        "gpus": gpus,
+        "nccl": nccl(data, row),
+        "asks": row.asks,
+        "shown": [f"`{arm}` {format_speed(one)}" for arm, one in settings.items()],
+        "noise": format_speed(next((found[arm] for arm in STOCK if arm in found), None)),
+    }
 
 
-def _verdict(gpus: int, data: Data, row: Row) -> Iterator[str]:
+def _verdict(gpus: int, data: Data, row: Row) -> Iterator[dict[str, Any]]:
     verdict = verdict_of(row, data["rows"].get(row.name, {}))
     if verdict:
-        yield f"- `{row.name}`, {gpus} GPUs ({row.asks}): {in_words(verdict)}."
+        yield {"name": row.name, "gpus": gpus, "asks": row.asks, "words": in_words(verdict)}
