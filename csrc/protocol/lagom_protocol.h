@@ -5,8 +5,8 @@
  * width; the asserts below pin every offset that matters, and tests/contract compares them field by field with what
  * Python sees.
  *
- * Layout:  header | processes[] | communicators[] | slots[] | plans[] | call rings[] | kernel rings[] | names[] | node
- * rules
+ * Layout:  header | processes[] | communicators[] | slots[] | plans[] | call rings[] | kernel rings[] | names[]
+ *          | node rules
  *
  * Who writes what is said at each field: R = the rank that owns the entry, C = the controller, X = whoever creates the
  * region, CAS = anybody, by compare-and-swap only. What is read from the region may be garbage and is checked before
