@@ -28,7 +28,7 @@ CALLS = fsdp_like_calls(3, 128 << 20)
 COMM_ID = 0x5A4D
 SCENE = Scene(ranks=2, layers=3, tokens=4096, noise=0.005)
 CAPTURED_AT = 1200  # iterations: learnt by then, and long before a search of the scene ends by itself
-#: Real time: some hundred iterations a second at most, so that an incident comes after the learning on any machine.
+#: Real time: some hundred iterations a second at most, so that an interruption comes after the learning on any machine.
 UNHURRIED_US = 10_000.0
 LONG_S = 20.0  # simulated: forty iterations of the scene's job, thousands of the plain one's
 
@@ -71,23 +71,23 @@ def configs_in(folder: Path) -> list[CommConfig]:
 def test_evaluations_and_checkpoints_are_no_iterations(job: Job, tmp_path: Path) -> None:
     """They come every few windows, from the start on; no sample holds one, and what was found is in force later."""
     gathers = ((int(Function.ALL_GATHER), 416 << 20),) * 5
-    incidents = (
+    interruptions = (
         evaluation(10, every=47, batches=3, calls=gathers, pause_s=LONG_S),
         checkpoint(150, every=90, pause_s=LONG_S),
     )
-    spec = replace(SCENE.spec(), events=incidents, keep_plans=True)
+    spec = replace(SCENE.spec(), events=interruptions, keep_plans=True)
     run = tune(spec, job, tmp_path, search_seconds=400)
     assert len(run.of(journal.Program)) == 1, "learnt once"
     outcome = run.of(journal.Outcome)[0]
     assert outcome.verdict == "improved", outcome.reason
     assert sum(move.discarded for move in run.of(journal.Move)) > 0, (
-        "no window met an incident: this test shows nothing"
+        "no window met an interruption: this test shows nothing"
     )
     baseline = run.of(journal.Move)[0].z
     assert baseline is not None
     assert max(samples_ns(run)) < LONG_S * 1e9 / 10, "a sample holds an evaluation"
     empty = [move for move in run.of(journal.Move) if move.verdict == "missing"]
-    assert all(move.discarded for move in empty), "a window is empty that met no incident"
+    assert all(move.discarded for move in empty), "a window is empty that met no interruption"
     first, last = iterations_run(tmp_path, spec.communicators[0].comm_id, run.of(journal.Program)[0].period)
     chosen = [config.over(stock) for config, stock in zip(configs_in(job.folder), first, strict=True)]
     assert is_run(chosen, last)

@@ -125,13 +125,13 @@ def test_a_machine_that_slows_down_is_tuned_again(job: Job, tmp_path: Path) -> N
 
 def test_noise_pauses_and_evaluations_are_no_drift(job: Job, tmp_path: Path) -> None:
     gathers = ((int(Function.ALL_GATHER), 416 << 20),) * 5
-    incidents = (
+    interruptions = (
         evaluation(1000, every=700, batches=30, calls=gathers, pause_s=300.0),
         WorkloadEvent(900, every=310, pause_s=60.0),
         WorkloadEvent(2500, slower=1.03),
         WorkloadEvent(3500, slower=0.98),
     )
-    spec = replace(SCENE.spec(), noise=0.02, events=incidents)
+    spec = replace(SCENE.spec(), noise=0.02, events=interruptions)
     seen = tune(spec, job, tmp_path, lambda seen: len(seen.of(journal.Outcome)) >= 1 and seen.iterations > 8000)
     assert not seen.of(journal.Drift)
     assert len(seen.of(journal.Outcome)) == 1

@@ -44,11 +44,11 @@ def restless_job(dice: random.Random, timeline: str) -> JobSpec:
         lambda at, every: WorkloadEvent(at, every=every, calls=((GATHER, size),)),
         lambda at, every: WorkloadEvent(at, every=every, calls=((REDUCE, 512),) * 3),
     ]
-    incidents = [dice.choice(kinds)(dice.randrange(5, 300), dice.choice([29, 47, 90, 153])) for _ in range(3)]
+    interruptions = [dice.choice(kinds)(dice.randrange(5, 300), dice.choice([29, 47, 90, 153])) for _ in range(3)]
     return replace(
         scene.spec(),
         timeline=timeline,
-        events=tuple(incidents),
+        events=tuple(interruptions),
         logging_every=dice.choice([0, 7, 10]),
         run_ahead=dice.choice([1, 2, 3]),
         seed=dice.randrange(1000),

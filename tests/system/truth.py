@@ -24,7 +24,7 @@ from tests.system.play import Played
 def judge(played: Played, spec: JobSpec, folder: Path, *, tolerance: float) -> tuple[int, list[str]]:
     """How many samples could be judged, and a sentence for each whose Z, X or Y is off by more than ``tolerance``, as a
     share. Pauses without calls make an iteration longer: where the spec has such, Z may be too long."""
-    pauses = any(not incident.calls for incident in spec.events)
+    pauses = any(not event.calls for event in spec.events)
     book = _Book(spec, folder)
     judged, wrong = 0, []
     for move, arm, sample, times in book.samples(played):
