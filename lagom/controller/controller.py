@@ -193,7 +193,7 @@ class Controller:
         return self.options.record or any(tuner.is_profiling for tuner in self.tuners.values())
 
     def _notice_the_profile(self) -> None:
-        if not self._profiled and any(tuner.phase == "profiled" for tuner in self.tuners.values()):
+        if not self._profiled and any(tuner.is_profiled for tuner in self.tuners.values()):
             self._profiled = True
             self._write_records()
             done = f"profiled {self.options.profile_iterations} iterations; nothing is recorded any more"
@@ -203,7 +203,7 @@ class Controller:
         return any(tuner.wants_timeline for tuner in self.tuners.values())
 
     def _is_busy(self) -> bool:
-        return any(tuner.phase in ("pinning", "tuning", "finishing", "learning") for tuner in self.tuners.values())
+        return any(tuner.is_busy for tuner in self.tuners.values())
 
     # -- what is written
 

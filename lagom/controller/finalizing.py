@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
+from lagom.controller.monitoring import Monitoring
+from lagom.controller.phase import Phase, Stopped
 from lagom.controller.publication import Offer, Progress
-from lagom.controller.tuner_state import Deaf, TunerState
+from lagom.controller.tuner_state import TunerState
 from lagom.controller.window import standing
 from lagom.search import Outcome
 from lagom.wire.region import Capture
 
 
-class Finalizing(Deaf):
-    """Then quiet; or ended, where a rank has gone meanwhile."""
+class Finalizing(Phase):
+    """Then monitoring; or stopped, where a rank has gone meanwhile."""
 
-    name: ClassVar[str] = "finishing"
+    name = "finalizing"
 
     def __init__(self, state: TunerState, outcome: Outcome) -> None:
-        self._state, self._outcome = state, outcome
+        super().__init__(state)
+        self._outcome = outcome
         self._offer: Offer | None = None
 
-    def step(self, now: float) -> str:
+    def step(self, now: float) -> Phase | None:
         state, outcome = self._state, self._outcome
         if state.ranks_have_left():
             self.leave("a rank has left the communicator")
-            return "ended"
+            return Stopped(state, "ended")
         self._offer = self._offer or self._new_offer()
         progress = self._offer.step(now)
         if self._offer.waits and state.captured():  # nobody will ever answer
             progress = Progress.FAILED if self._offer.give_up() is not Progress.COMMITTED else Progress.COMMITTED
         if progress is Progress.PENDING:
-            return "finishing"
+            return None
         if progress is Progress.FAILED:
             state.events.standing_aside(f"the final plan could not be agreed: {self._offer.failure}", state.view)
         state.best = outcome.assignment
         state.events.outcome(state.view, outcome)
         state.events.profile_changed()
         state.record(Capture.NOTHING)
-        return "quiet"
+        return Monitoring(state)
 
     def leave(self, reason: str) -> None:
         if self._offer is not None:

@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from lagom.controller.tuner_state import Deaf, TunerState
+from lagom.controller.learning import Learning
+from lagom.controller.phase import Phase, Stopped
+from lagom.controller.pinning import Pinning
 from lagom.wire.layout import MAX_CALL_RINGS, MAX_PLANS
 from lagom.wire.library import library
 
 
-class Joining(Deaf):
+class Joining(Phase):
     """Then learning, or straight to the rules pinned by hand."""
 
-    name: ClassVar[str] = "joining"
+    name = "joining"
+    is_busy = False
+    is_early = True
+    reads_rules = True
 
-    def __init__(self, state: TunerState) -> None:
-        self._state = state
-
-    def step(self, now: float) -> str:
+    def step(self, now: float) -> Phase | None:
         state = self._state
         if state.view.node_count != 1:
-            return self._aside(f"the communicator spans {state.view.node_count} nodes, which is not tuned yet")
+            return self._pass_through(f"the communicator spans {state.view.node_count} nodes, which is not tuned yet")
         if not state.view.has_plan:
-            return self._aside(
+            return self._pass_through(
                 f"the shared region has room to tune {MAX_PLANS} communicators a node, and this is one more"
             )
         if state.region.has_double(state.view.index):
-            return self._aside(
+            return self._pass_through(
                 "one of its ranks is registered twice, or cannot be told from another one of its process"
             )
         slots = state.region.slots(state.view.index)
         if len(slots) < state.view.rank_count:
-            return "joining"
+            return None
         if not state.rules and not all(slot.records_calls for slot in slots):
-            return self._aside(
+            return self._pass_through(
                 f"the shared region has room to record the calls of {MAX_CALL_RINGS} ranks of communicators a node, "
                 "and not all of this one got it"
             )
         online = library().LAGOM_KNOB_ONLINE
         if not all(process.knobs & online for process in state.region.processes()):
-            return self._aside("this NCCL gives its ranks no common id, so they cannot agree while the job runs")
+            return self._pass_through("this NCCL gives its ranks no common id, so they cannot agree while the job runs")
         state.slots = {slot.index: slot.process for slot in slots}
-        return "pinning" if state.rules else "learning"
+        return Pinning(state) if state.rules else Learning(state)
 
-    def _aside(self, reason: str) -> str:
+    def _pass_through(self, reason: str) -> Phase:
         self._state.events.standing_aside(reason, self._state.view)
-        return "aside"
+        return Stopped(self._state, "passthrough")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from numpy.typing import NDArray
 
 from lagom.controller.contexts import Contexts
 from lagom.controller.measure import Tier
+from lagom.controller.phase import Phase, Stopped
+from lagom.controller.searching import Searching
 from lagom.controller.session_choice import wants_trace
 from lagom.controller.traced_iteration import traced_iteration
-from lagom.controller.tuner_state import Deaf, Learned, TunerState
+from lagom.controller.tuner_state import Learned, TunerState
 from lagom.program import CallProgram, ProgramConfirmation, cut_into_sites
 from lagom.program.detect import FEWEST_CALLS, HISTORY_CALLS
 from lagom.wire.region import Capture
@@ -23,19 +25,21 @@ CALLS_BETWEEN_LOOKS = HISTORY_CALLS // 4
 LATE_SECONDS = 25.0  # before others have their turn (turns.py)
 
 
-class Learning(Deaf):
-    """Then tuning; or `profiled`, where `lagom profile` only wanted to look."""
+class Learning(Phase):
+    """Then searching; or stopped, where `lagom profile` only wanted to look."""
 
-    name: ClassVar[str] = "learning"
+    name = "learning"
+    is_early = True
 
     def __init__(self, state: TunerState) -> None:
-        self._state = state
+        super().__init__(state)
         self._contexts: Contexts | None = None
         self._looked_at = 0.0
         self._looked_until = 0  # call
         self._profiled_from: int | None = None  # call
         self._confirmation = ProgramConfirmation(state.options.stable_iterations)
         self._began: float | None = None  # when it was first looked for
+        self.subscribe(self._observe_calls, self._observe_spans)
         state.record_everything()
 
     @property
@@ -52,39 +56,41 @@ class Learning(Deaf):
     def wants_timeline(self) -> bool:
         return self._state.may_tune
 
-    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
+    @property
+    def may_search(self) -> bool:  # type: ignore[override]
+        return self._state.traffic() > 0
+
+    def _observe_calls(self, slot: int, records: NDArray[Any]) -> None:
         if slot == min(self._state.slots):
             self._state.observations.add_calls(records)
-        if self._contexts is not None:
-            self._contexts.add_calls(slot, records)
 
-    def add_spans(self, process: int, spans: NDArray[Any]) -> None:
+    def _observe_spans(self, process: int, spans: NDArray[Any]) -> None:
         self._state.observations.add_spans(process, self._state.slots, spans)
-        if self._contexts is not None:
-            self._contexts.add_spans(process, spans)
 
-    def step(self, now: float) -> str:
+    def step(self, now: float) -> Phase | None:
         state = self._state
         if not (state.may_tune and self._is_time_to_look(now)):
-            return "learning"
+            return None
         state.findings_refuted()
-        self._contexts = self._contexts or Contexts(state.slots, now)
+        if self._contexts is None:
+            self._contexts = Contexts(state.slots, now)
+            self.subscribe(self._contexts.add_calls, self._contexts.add_spans)
         program = self._confirmation.look(state.history)
         if program is None:
             self._say_if_late(now)
-            return "learning"
+            return None
         if state.captured():
             state.events.standing_aside("a CUDA graph was captured here: NCCL no longer asks per call", state.view)
-            return "aside"
+            return Stopped(state, "passthrough")
         if state.options.profile_iterations:
             return self._profiling(program, now)
         learned = self._conclude(program, now)
         if learned is None:
-            return "learning"
+            return None
         if state.learned is not None and state.learned.tuned.sites != learned.tuned.sites:
             state.best = state.known = None  # of sites that are no more
         state.learned = learned
-        return "tuning"
+        return Searching(state, now)
 
     def _is_time_to_look(self, now: float) -> bool:
         """Now and then, and before calls are forgotten that no look has seen."""
@@ -129,7 +135,7 @@ class Learning(Deaf):
         problem = self._state.observations.problem(tuned, self._state.region.processes(), self._state.options.headroom)
         return Learned(tuned, problem, tier, known.traced)
 
-    def _profiling(self, program: CallProgram, now: float) -> str:
+    def _profiling(self, program: CallProgram, now: float) -> Phase | None:
         """`lagom profile`: whole iterations as they are, counted from when the timeline is on, or will not come on."""
         state = self._state
         call, timeline = state.history.numbers[-1], state.timeline
@@ -138,5 +144,5 @@ class Learning(Deaf):
                 self._profiled_from = call
         elif call - self._profiled_from >= state.options.profile_iterations * program.calls_per_iteration:
             state.record(Capture.NOTHING)
-            return "profiled"
-        return "learning"
+            return Stopped(state, "profiled")
+        return None

@@ -11,10 +11,10 @@ Blocks in which the program was left (evaluation, a checkpoint that gathers) do 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lagom.controller.drift import VOTES, Drift
-from lagom.controller.tuner_state import Deaf, TunerState
+from lagom.controller.phase import Phase
+from lagom.controller.tuner_state import TunerState
 from lagom.format import format_percent
 from lagom.wire.views import SlotView
 
@@ -42,13 +42,15 @@ class SlotSnapshot:
         return cls(time_ns, slot.calls, slot.iterations, slot.active_epoch, slot.suspensions)
 
 
-class Monitoring(Deaf):
-    """Quiet; then learning again, if Z has drifted for long or the program is gone for good."""
+class Monitoring(Phase):
+    """Nothing is recorded; then learning again, if Z has drifted for long or the program is gone for good."""
 
-    name: ClassVar[str] = "quiet"
+    name = "monitoring"
+    is_busy = False
+    is_over = True
 
     def __init__(self, state: TunerState) -> None:
-        self._state = state
+        super().__init__(state)
         self._drift = Drift(VOTES << state.retunes)
         self._watches = state.retunes < MAX_RETUNES and not state.options.only_compares
         self._began: SlotSnapshot | None = None  # of this block
@@ -56,26 +58,26 @@ class Monitoring(Deaf):
         self._away_since: SlotSnapshot | None = None
         self._looked_at = 0.0
 
-    def step(self, now: float) -> str:
+    def step(self, now: float) -> Phase | None:
         if now - self._looked_at < LOOK_SECONDS or not self._watches:
-            return "quiet"
+            return None
         self._looked_at = now
         if self._state.findings_refuted():
             self._state.history = type(self._state.history)()
-            return "learning"
-        snapshot = self._glance()
+            return self.learn_again()
+        snapshot = self._read_counters()
         if snapshot is None or self._state.captured():
-            return "quiet"
+            return None
         z, self._last = self._block_ended_by(snapshot), snapshot
         if self._is_away(snapshot):
             return self._again("the job makes other calls than those that were learnt", None)
         if z is not None and self._drift.add(z):
             return self._again(self._what_happened(), self._drift.latest)
-        return "quiet"
+        return None
 
     # -- Z from counters
 
-    def _glance(self) -> SlotSnapshot | None:
+    def _read_counters(self) -> SlotSnapshot | None:
         """The rank with the lowest slot; all of them go at one pace."""
         slots = self._state.region.slots(self._state.view.index)
         if not slots:
@@ -116,10 +118,10 @@ class Monitoring(Deaf):
             f"(one block scatters by {format_percent(self._drift.sigma)})"
         )
 
-    def _again(self, reason: str, z: float | None) -> str:
+    def _again(self, reason: str, z: float | None) -> Phase:
         state = self._state
         state.retunes += 1
         reference = self._drift.reference
         state.events.drift(state.view, reason, reference, z, state.retunes, MAX_RETUNES)
         state.known, state.history = state.best, type(state.history)()
-        return "learning"
+        return self.learn_again()

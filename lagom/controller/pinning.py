@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
+from lagom.controller.learning import Learning
+from lagom.controller.phase import Phase, Stopped
 from lagom.controller.publication import Offer, Progress
 from lagom.controller.settable import left_out, settable_rules
 from lagom.controller.stock_observations import common_knobs
-from lagom.controller.tuner_state import Deaf, TunerState
+from lagom.controller.tuner_state import TunerState
 from lagom.wire.plan import Plan
 
 #: Room before a plan of pinned rules, which needs no iteration boundary.
 PINNED_CALLS = 16
 
 
-class Pinning(Deaf):
+class Pinning(Phase):
     """One plan of rules; then pinned, or back to learning where the rules were taken away."""
 
-    name: ClassVar[str] = "pinning"
+    name = "pinning"
 
     def __init__(self, state: TunerState) -> None:
-        self._state = state
+        super().__init__(state)
         self._offer: Offer | None = None
         state.record_everything()
 
-    def step(self, now: float) -> str:
+    def step(self, now: float) -> Phase | None:
         self._offer = self._offer or self._new_offer()
         progress = self._offer.step(now)
         if progress is Progress.PENDING:
-            return "pinning"
+            return None
         state = self._state
         if progress is Progress.FAILED:
             state.events.standing_aside(f"the pinned rules could not be agreed: {self._offer.failure}", state.view)
@@ -36,7 +36,7 @@ class Pinning(Deaf):
             state.agreed_rules = self._offer.plan.rules
             state.events.profile_changed()
         self._offer = None
-        return "pinned" if state.rules else "learning"
+        return Stopped(state, "pinned") if state.rules else Learning(state)
 
     def leave(self, reason: str) -> None:
         if self._offer is not None:

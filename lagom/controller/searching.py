@@ -6,11 +6,10 @@ back, for as long as it takes. Only if other calls have taken its place for good
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-from numpy.typing import NDArray
-
+from lagom.controller.finalizing import Finalizing
 from lagom.controller.measure import Tier
+from lagom.controller.phase import Phase, Stopped
+from lagom.controller.record_feed import Subscription
 from lagom.controller.session_choice import chosen_session
 from lagom.controller.tuner_state import TunerState
 from lagom.controller.window import Window
@@ -22,20 +21,22 @@ MAX_LOST_WINDOWS = 5
 LOOK_SECONDS = 0.25
 
 
-class Searching:
-    """Then finishing, ended (no more plans can be agreed), or learning again."""
+class Searching(Phase):
+    """Then finalizing, stopped (no more plans can be agreed), or learning again."""
 
-    name: ClassVar[str] = "tuning"
+    name = "searching"
+    may_search = True
 
     def __init__(self, state: TunerState, now: float) -> None:
+        super().__init__(state)
         assert state.learned is not None
-        self._state = state
         self._spent, self._stepped_at = 0.0, now  # seconds
         self._tier = state.learned.tier
         self.session = chosen_session(state.options, state.learned, state.events.warn, state.known)
         self._window: Window | None = None
         self._request: WindowRequest | None = None
         self._workload_change: WorkloadChange | None = None
+        self._changed_calls: Subscription | None = None
         self._lost_windows = 0
         self._looked_at = 0.0
         state.events.program(state.view, state.tuned, state.learned.problem, self._tier, state.observations)
@@ -59,20 +60,10 @@ class Searching:
         """Whether a window waits for ranks that make no calls at all."""
         return self._window is not None and self._window.offer is not None and self._window.offer.waits
 
-    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
-        if self._window is not None:
-            self._window.add_calls(slot, records)
-        if self._workload_change is not None and slot == min(self._state.slots):
-            self._workload_change.add_calls(records)
-
-    def add_spans(self, process: int, spans: NDArray[Any]) -> None:
-        if self._window is not None:
-            self._window.add_spans(process, spans)
-
-    def step(self, now: float) -> str:
+    def step(self, now: float) -> Phase | None:
         if self._state.ranks_have_left():
             self.leave("a rank has left the communicator")
-            return "ended"
+            return Stopped(self._state, "ended")
         self._mind_the_time(now)
         if self._stands_still and (self._state.captured() or not self._state.may_tune):
             self._put_off()
@@ -80,10 +71,12 @@ class Searching:
             return self._next_window(now)
         result = self._window.step(now)
         if result is None:
-            return "tuning"
+            return None
         if self._state.findings_refuted():
             return self._begin_anew()
-        failure, self._window, self._request = self._window.failure, None, None
+        failure = self._window.failure
+        self._window.close()
+        self._window = self._request = None
         self._lost_windows = 0 if result.pairs else self._lost_windows + 1
         move = self.session.report(result)
         state = self._state
@@ -91,7 +84,7 @@ class Searching:
         if move.verdict == "confirmed":
             state.best = move.candidate
             state.events.profile_changed()
-        return "tuning"
+        return None
 
     def leave(self, reason: str) -> None:
         """Close the session, if it still runs, and tell its outcome."""
@@ -102,24 +95,27 @@ class Searching:
 
     # -- what may be tried, and when
 
-    def _next_window(self, now: float) -> str:
+    def _next_window(self, now: float) -> Phase | None:
         if not self._state.may_tune:
-            return "tuning"
+            return None
         if self._is_elsewhere(now):
             return self._wait_it_out()
-        self._workload_change = None
+        self._end_workload_change()
         self._request = self._request or self._next_request()
         if self._request is None:
-            return "finishing"
+            assert self.session.outcome is not None
+            return Finalizing(self._state, self.session.outcome)
         if self._can_be_seen(self._request, now):
             self._window = self._open_window(self._request)
-        return "tuning"
+        return None
 
     def _put_off(self) -> None:
         """The window is given up and asked for again, if ever: another communicator has its turn, or a graph has taken
         the calls over."""
         if self._window is not None and self._window.offer is not None:
             self._window.offer.give_up()
+        if self._window is not None:
+            self._window.close()
         self._window = self._request = None
 
     def _mind_the_time(self, now: float) -> None:
@@ -138,11 +134,11 @@ class Searching:
             self.session.stop(f"{MAX_LOST_WINDOWS} windows in a row could not be measured")
         return self.session.request()
 
-    def _begin_anew(self) -> str:
+    def _begin_anew(self) -> Phase:
         """Neither this window nor what was found out before it was measured."""
         self._put_off()
         self.session.stop("the times it was measured by are other kernels'")
-        return "learning"
+        return self.learn_again()
 
     # -- irregular phases
 
@@ -153,16 +149,24 @@ class Searching:
         self._looked_at = now
         return not self._state.captured() and not self._state.is_regular()
 
-    def _wait_it_out(self) -> str:
+    def _wait_it_out(self) -> Phase | None:
         """Until the iteration comes back, or something else has taken its place."""
         state = self._state
-        self._workload_change = self._workload_change or WorkloadChange(state.tuned.program.positions)
+        if self._workload_change is None:
+            self._workload_change = WorkloadChange(state.tuned.program.positions, min(state.slots))
+            self._changed_calls = self.subscribe(self._workload_change.add_calls)
         if not self._workload_change.has_replaced_it():
-            return "tuning"
+            return None
         state.events.warn(f"communicator {state.view.index}: {self._workload_change.sentence}; learning it again")
         state.history, state.known, state.best = self._workload_change.history, None, None
         self.session.stop("the job's iteration has changed")
-        return "learning"
+        return self.learn_again()
+
+    def _end_workload_change(self) -> None:
+        """The iteration is back."""
+        if self._changed_calls is not None:
+            self._changed_calls.close()
+        self._workload_change = self._changed_calls = None
 
     # -- how a window is measured
 
@@ -200,6 +204,7 @@ class Searching:
             tier,
             state.offer,
             self.session.should_cut,
+            self.subscribe,
         )
         state.record(Capture.CALLS | (Capture.ITERATION if window.starts_only else Capture.KERNELS))
         return window

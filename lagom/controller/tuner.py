@@ -1,11 +1,11 @@
-"""One communicator's way through a tuning run: join, learn the program, try configs, go quiet, and watch.
+"""One communicator's way through a tuning run: join, learn the program, try configs, and watch.
 
-    joining -> learning -> tuning -> finishing -> quiet -> (drift) learning ...
-            \\-> pinning -> pinned                            aside, ended, profiled: nothing more is done
+    Joining -> Learning -> Searching -> Finalizing -> Monitoring -> (drift) Learning ...
+            \\-> Pinning -> Stopped (pinned)          Stopped also: passthrough, ended, profiled
 
-A state machine that the controller's loop steps; it never sleeps. Each phase is an object in a file of its own and
-names the phase that follows it; what they share is in ``tuner_state.py``. What decides is elsewhere: the
-session (lagom.search) says what to try and what it meant.
+A state machine that the controller's loop steps; it never sleeps. Each phase is a class in a file of its own and makes
+the phase that follows it; what they share is in ``tuner_state.py``. What decides is elsewhere: the session
+(lagom.search) says what to try and what it meant.
 """
 
 from __future__ import annotations
@@ -15,30 +15,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 from lagom.controller.event_log import EventLog
-from lagom.controller.finalizing import Finalizing
 from lagom.controller.joining import Joining
 from lagom.controller.learning import Learning
-from lagom.controller.monitoring import Monitoring
 from lagom.controller.options import Options
+from lagom.controller.phase import Phase, Stopped
 from lagom.controller.pinning import Pinning
-from lagom.controller.searching import Searching
 from lagom.controller.timeline_control import TimelineControl
-from lagom.controller.tuner_state import Deaf, Phase, TunerState
+from lagom.controller.tuner_state import TunerState
 from lagom.profile_file import Section
-from lagom.program import find_program
 from lagom.wire.plan import Rule
 from lagom.wire.region import Region
 from lagom.wire.views import CommunicatorView
-
-#: Phases in which nothing more is published unless rules are pinned or the job drifts.
-OVER = ("quiet", "pinned", "aside", "ended", "profiled")
-
-
-class Resting(Deaf):
-    """A phase in which nothing happens; its name says why."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name  # type: ignore[misc]  # the one phase with several names
 
 
 class CommunicatorTuner:
@@ -52,7 +39,7 @@ class CommunicatorTuner:
         events: EventLog,
         timeline: TimelineControl | None = None,
     ) -> None:
-        self.state = TunerState(region, view, options, events, timeline)
+        self.state = TunerState(region, view, options, events, timeline, learn=Learning)
         self._phase: Phase = Joining(self.state)
 
     @property
@@ -73,54 +60,55 @@ class CommunicatorTuner:
             return
         if slot == min(self.state.slots):
             self.state.history.extend(records)
-        self._phase.add_calls(slot, records)
+        self.state.records.add_calls(slot, records)
 
     def add_spans(self, process: int, spans: NDArray[Any]) -> None:
         """Kernel spans of one process."""
         if len(spans):
-            self._phase.add_spans(process, spans)
+            self.state.records.add_spans(process, spans)
 
     def pin(self, rules: tuple[Rule, ...]) -> None:
         """Put these rules in force by hand (``--set``) instead of searching; no rules = back to stock and to searching.
 
         A running search ends; its open lease is replaced by the pinned plan, or ends by itself.
         """
-        if rules == self.state.rules or self.phase == "aside":
+        if rules == self.state.rules or self._phase.why == "passthrough":
             return
         self.state.rules = rules
-        if self.phase == "joining":
+        if self._phase.reads_rules:
             return
         self._phase.leave("rules were pinned by hand")
         self.state.best = self.state.known = self.state.learned = None
-        self._phase = Pinning(self.state)
+        self._enter(Pinning(self.state))
 
     # -- the way
 
     def step(self, now: float) -> None:
         """One step of the current phase; ``now`` is a monotonic clock in seconds."""
         following = self._phase.step(now)
-        if following != self.phase:
-            self._phase = self._begin(following, now)
+        if following is not None:
+            self._enter(following)
 
-    def _begin(self, phase: str, now: float) -> Phase:
-        """The phase of that name, made from the state that the one before has left."""
-        before = self._phase
-        if phase == "learning":
-            return Learning(self.state)
-        if phase == "pinning":
-            return Pinning(self.state)
-        if phase == "tuning":
-            return Searching(self.state, now)
-        if phase == "finishing" and isinstance(before, Searching) and before.session.outcome is not None:
-            return Finalizing(self.state, before.session.outcome)
-        return Monitoring(self.state) if phase == "quiet" else Resting(phase)
+    def _enter(self, phase: Phase) -> None:
+        self._phase.close()
+        self._phase = phase
 
     # -- what others want to know
 
     @property
     def is_profiling(self) -> bool:
         """Whether these are the iterations that `lagom profile` asked for."""
-        return isinstance(self._phase, Learning) and self._phase.is_profiling
+        return self._phase.is_profiling
+
+    @property
+    def is_profiled(self) -> bool:
+        """Whether those are over."""
+        return self._phase.why == "profiled"
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the loop should come back soon."""
+        return self._phase.is_busy
 
     @property
     def wants_timeline(self) -> bool:
@@ -130,24 +118,24 @@ class CommunicatorTuner:
     @property
     def is_over(self) -> bool:
         """Nothing more will be published here unless rules are pinned or the job drifts."""
-        return self.phase in OVER
+        return self._phase.is_over
 
     # -- whose turn it is
 
     @property
     def wants_turn(self) -> bool:
         """Whether there is something to search for here."""
-        return self.phase == "tuning" or (self.phase == "learning" and self.traffic() > 0)
+        return self._phase.may_search
 
     @property
     def is_unknown(self) -> bool:
         """Whether its calls have not told yet how busy it is."""
-        return self.phase in ("joining", "learning") and not self.traffic()
+        return self._phase.is_early and not self.traffic()
 
     @property
     def is_idle(self) -> bool:
         """Whether it has the turn and cannot use it now: no program is found, or the job does something else."""
-        return isinstance(self._phase, Learning | Searching) and self._phase.is_waiting
+        return self._phase.is_waiting
 
     def give_turn(self, seconds: float | None) -> None:
         """From now on this communicator may search, for so long in all."""
@@ -162,9 +150,8 @@ class CommunicatorTuner:
             )
 
     def traffic(self) -> int:
-        """Bytes a period, for choosing which communicator is tuned first; 0 while unknown."""
-        program = find_program(self.state.history)
-        return sum(size for _, size in program.positions) if program else 0
+        """Bytes an iteration; 0 while unknown."""
+        return self.state.traffic()
 
     # -- the end
 
@@ -182,4 +169,4 @@ class CommunicatorTuner:
         """The controller or the communicator ends: withdraw what is open, and say how far the search came. Leases end
         by themselves, confirmed plans stay."""
         self._phase.leave("the job ended before the search did")
-        self._phase = Resting("ended")
+        self._enter(Stopped(self.state, "ended"))

@@ -1,24 +1,23 @@
-"""What every phase of one communicator's tuner stands on: who takes part, what was seen, what is in force.
+"""What the phases of one communicator's tuner share: who takes part, what was seen, what is in force.
 
-A phase (``learning.py``, ``hunt.py``, ...) is made from the state when it begins and leaves on it what the next one
-needs. Nothing here decides anything.
+A phase (``learning.py``, ``searching.py``, ...) reads it when it begins and leaves in it what the next one needs.
+Nothing here decides anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from lagom.controller.event_log import EventLog
 from lagom.controller.measure import Tier
 from lagom.controller.options import Options
 from lagom.controller.publication import Margin, Offer
+from lagom.controller.record_feed import RecordFeed
 from lagom.controller.stock_observations import StockObservations
 from lagom.controller.timeline_control import TimelineControl
-from lagom.program import CallHistory, TunedProgram, find_latest_start
+from lagom.program import CallHistory, TunedProgram, find_latest_start, find_program
 from lagom.records import Assignment, Problem
 from lagom.wire.plan import Plan, Rule
 from lagom.wire.region import Capture, Region
@@ -26,55 +25,6 @@ from lagom.wire.views import CommunicatorView
 
 if TYPE_CHECKING:
     from lagom.cost import IterationModel as CostProgram
-
-
-class Phase(Protocol):
-    """One phase. :meth:`step` does what can be done now, never waits, and names the phase that follows (or itself)."""
-
-    name: ClassVar[str]
-
-    @property
-    def wants_timeline(self) -> bool:
-        """Whether kernels should be recorded now."""
-        ...
-
-    def step(self, now: float) -> str:
-        """``now`` is a monotonic clock in seconds."""
-        ...
-
-    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
-        """Call records of one rank, as drained."""
-        ...
-
-    def add_spans(self, process: int, spans: NDArray[Any]) -> None:
-        """Kernel spans of one process, as drained."""
-        ...
-
-    def leave(self, reason: str) -> None:
-        """The phase is broken off: withdraw what is open, tell how far it came."""
-        ...
-
-
-class Deaf:
-    """The parts of a :class:`Phase` that most phases do without."""
-
-    name: ClassVar[str] = ""
-
-    @property
-    def wants_timeline(self) -> bool:
-        return False
-
-    def step(self, now: float) -> str:
-        return self.name
-
-    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
-        return None
-
-    def add_spans(self, process: int, spans: NDArray[Any]) -> None:
-        return None
-
-    def leave(self, reason: str) -> None:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +48,7 @@ class TunerState:
     options: Options
     events: EventLog
     timeline: TimelineControl | None = None
+    records: RecordFeed = field(default_factory=RecordFeed)
     slots: dict[int, int] = field(default_factory=dict)
     history: CallHistory = field(default_factory=CallHistory)
     observations: StockObservations = field(default_factory=StockObservations)
@@ -110,6 +61,7 @@ class TunerState:
     may_tune: bool = False
     search_seconds: float | None = None
     retunes: int = 0
+    learn: Callable[[TunerState], Any] | None = None  # makes the phase Learning, to which later ones may go back
 
     @property
     def tuned(self) -> TunedProgram:
@@ -171,6 +123,11 @@ class TunerState:
         """The first position 0 at or after ``call``, or ``None`` while the calls are irregular."""
         start = find_latest_start(self.history, self.tuned.program)
         return None if start is None else self.tuned.program.next_start(start, call)
+
+    def traffic(self) -> int:
+        """Bytes an iteration, for choosing which communicator is tuned first; 0 while unknown."""
+        program = find_program(self.history)
+        return sum(size for _, size in program.positions) if program else 0
 
     # -- plans
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-from numpy.typing import NDArray
 
 from lagom.controller.measure import Pacing, Tier, WindowMeter
 from lagom.controller.publication import Offer, Progress
+from lagom.controller.record_feed import OnCalls, OnSpans, Subscription
 from lagom.program import TunedProgram
 from lagom.records import Assignment, Sample
 from lagom.search import WindowRequest, WindowResult
@@ -28,6 +26,7 @@ STALLED_SECONDS = 60.0
 
 Pairs = tuple[tuple[Sample, Sample], ...]
 NewOffer = Callable[[Callable[[int], Plan], str], Offer]
+Subscribe = Callable[[OnCalls, OnSpans], Subscription]
 
 
 def lease(tuned: TunedProgram, request: WindowRequest, pacing: Pacing, start: int) -> Plan:
@@ -52,7 +51,8 @@ def standing(tuned: TunedProgram, assignment: Assignment, start: int) -> Plan:
 
 @dataclass(slots=True)
 class Window:
-    """Step it until :meth:`step` returns a result. ``should_cut`` judges the pairs so far."""
+    """Step it until :meth:`step` returns a result. ``should_cut`` judges the pairs so far;
+    ``subscribe`` gets the ranks' records."""
 
     region: Region
     communicator: int
@@ -62,9 +62,11 @@ class Window:
     tier: Tier
     new_offer: NewOffer
     should_cut: Callable[[Pairs], bool]
+    subscribe: Subscribe
     failure: str = ""
     _offer: Offer | None = None
     _meter: WindowMeter | None = None
+    _subscription: Subscription | None = None
     _end_call: int = 0
     _cutting: Offer | None = None
     _cut_pairs: Pairs = ()
@@ -84,15 +86,10 @@ class Window:
         """The offer under way, if any."""
         return self._cutting or self._offer
 
-    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
-        """Call records of one rank."""
-        if self._meter is not None:
-            self._meter.add_calls(slot, records)
-
-    def add_spans(self, process: int, spans: NDArray[Any]) -> None:
-        """Kernel spans of one process."""
-        if self._meter is not None:
-            self._meter.add_spans(process, spans)
+    def close(self) -> None:
+        """No more records are wanted."""
+        if self._subscription is not None:
+            self._subscription.close()
 
     def step(self, now: float) -> WindowResult | None:
         """What can be done now; a result once the window is over. An empty result says why in ``failure``."""
@@ -114,6 +111,7 @@ class Window:
             self._meter = WindowMeter(
                 self._offer.epoch, self.slots, self.tuned.tuned, self.tier, starts_only=self.starts_only
             )
+            self._subscription = self.subscribe(self._meter.add_calls, self._meter.add_spans)
             self._end_call, self._moved_at = self._offer.plan.end_call, now
         return None
 

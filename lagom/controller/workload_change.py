@@ -20,19 +20,22 @@ LOOK_EVERY_CALLS, LOOK_EVERY_SHARE = 64, 1 / 16
 
 
 class WorkloadChange:
-    """Begun at the first irregular call; ``positions`` are those of the program that was left."""
+    """Begun at the first irregular call; ``positions`` are those of the program that was left, ``slot`` is
+    the rank that is watched."""
 
-    def __init__(self, positions: tuple[tuple[Function, int], ...]) -> None:
+    def __init__(self, positions: tuple[tuple[Function, int], ...], slot: int) -> None:
         self.history = CallHistory()
         self.sentence = ""
+        self._slot = slot
         self._left = sorted(positions)
         self._suspect: list[tuple[Function, int]] = []
         self._since = (0, 0)  # call, ns: when the suspect was first found
         self._looked_at = 0
 
-    def add_calls(self, records: NDArray[Any]) -> None:
-        """Call records of one rank."""
-        self.history.extend(records)
+    def add_calls(self, slot: int, records: NDArray[Any]) -> None:
+        """Call records of one rank; those of others are the same."""
+        if slot == self._slot:
+            self.history.extend(records)
 
     def has_replaced_it(self) -> bool:
         """Whether one other iteration has been there for long. The times are those of the records."""

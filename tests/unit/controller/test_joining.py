@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from lagom.controller.joining import Joining
+from lagom.controller.learning import Learning
+from lagom.controller.phase import Stopped
+from lagom.controller.pinning import Pinning
+from lagom.controller.record_feed import RecordFeed
 from lagom.wire.library import library
 from lagom.wire.views import CommunicatorView
 
@@ -37,13 +41,20 @@ def state(
     process = SimpleNamespace(knobs=library().LAGOM_KNOB_ONLINE)
     region = SimpleNamespace(slots=lambda _: there, processes=lambda: [process], has_double=lambda _: double)
     return SimpleNamespace(
-        view=CommunicatorView(index, 42, 2, nodes, 0, ""), region=region, events=EventLog(), rules=rules, slots={}
+        view=CommunicatorView(index, 42, 2, nodes, 0, ""),
+        region=region,
+        events=EventLog(),
+        options=SimpleNamespace(stable_iterations=20),
+        records=RecordFeed(),
+        record_everything=lambda: None,
+        rules=rules,
+        slots={},
     )
 
 
 def test_ranks_that_are_missing_are_waited_for() -> None:
-    assert Joining(state(slots=1, recorded=1)).step(0.0) == "joining"
-    assert Joining(state()).step(0.0) == "learning"
+    assert Joining(state(slots=1, recorded=1)).step(0.0) is None
+    assert isinstance(Joining(state()).step(0.0), Learning)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +69,12 @@ def test_ranks_that_are_missing_are_waited_for() -> None:
 )
 def test_what_cannot_be_tuned_is_said(what: dict[str, Any], reason: str) -> None:
     here = state(**what)
-    assert Joining(here).step(0.0) == "aside"
+    stopped = Joining(here).step(0.0)
+    assert isinstance(stopped, Stopped)
+    assert stopped.why == "passthrough"
     (said,) = here.events.reasons
     assert reason in said
 
 
 def test_rules_need_no_records() -> None:
-    assert Joining(state(recorded=0, rules=("nc=4",))).step(0.0) == "pinning"
+    assert isinstance(Joining(state(recorded=0, rules=("nc=4",))).step(0.0), Pinning)

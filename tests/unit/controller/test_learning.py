@@ -10,16 +10,17 @@ import pytest
 from numpy.typing import NDArray
 
 from lagom.controller.learning import LATE_SECONDS, LOOK_SECONDS, Learning
+from lagom.controller.record_feed import RecordFeed
 from lagom.program import CallHistory, find_program
 from lagom.records import Function
 from lagom.wire.layout import CALL_RECORD
 
 
-def ground_after(sizes: list[int], said: list[str]) -> Any:
+def state_after(sizes: list[int], said: list[str]) -> Any:
     """What learning stands on when a communicator has made AllReduces of these sizes, 10 ms apart."""
     history = CallHistory()
     history.extend(all_reduces(sizes, np.full(len(sizes), 10_000_000)))
-    return ground_on(history, said)
+    return state_on(history, said)
 
 
 def all_reduces(sizes: list[int], gaps_ns: NDArray[Any]) -> NDArray[Any]:
@@ -30,7 +31,7 @@ def all_reduces(sizes: list[int], gaps_ns: NDArray[Any]) -> NDArray[Any]:
     return rows
 
 
-def ground_on(history: CallHistory, said: list[str], stable_iterations: int = 20) -> Any:
+def state_on(history: CallHistory, said: list[str], stable_iterations: int = 20) -> Any:
     """The state on these calls. A graph capture makes learning stand aside as soon as it believes an iteration."""
     return SimpleNamespace(
         history=history,
@@ -41,6 +42,7 @@ def ground_on(history: CallHistory, said: list[str], stable_iterations: int = 20
         events=SimpleNamespace(warn=said.append, standing_aside=lambda *_: None),
         captured=lambda: True,
         record_everything=lambda: None,
+        records=RecordFeed(),
         findings_refuted=lambda: False,
     )
 
@@ -48,9 +50,9 @@ def ground_on(history: CallHistory, said: list[str], stable_iterations: int = 20
 def looks(sizes: list[int], seconds: list[float]) -> list[str]:
     """What is said by the looks at these times."""
     said: list[str] = []
-    learning = Learning(ground_after(sizes, said))
+    learning = Learning(state_after(sizes, said))
     for now in seconds:
-        assert learning.step(now) == "learning"
+        assert learning.step(now) is None
     return said
 
 
@@ -84,10 +86,10 @@ def believed(
 ) -> tuple[int, int, float]:
     """Calls of the iteration that is believed first, and the call and second at which it is; looked at so often."""
     history = CallHistory()
-    learning = Learning(ground_on(history, [] if said is None else said, stable_iterations))
+    learning = Learning(state_on(history, [] if said is None else said, stable_iterations))
     for look, at in enumerate(range(0, len(rows), every), 1):
         history.extend(rows[at : at + every])
-        if learning.step(look * LOOK_SECONDS) == "aside":
+        if learning.step(look * LOOK_SECONDS) is not None:
             program = find_program(history)
             assert program is not None
             return len(program.positions), history.numbers[-1], history.times[-1] * 1e-9
@@ -211,10 +213,10 @@ def test_a_job_of_many_calls_a_second_is_looked_at_before_they_are_forgotten() -
     iteration = [(1 << 20) + 4096 * number for number in range(2000)]
     rows = all_reduces(iteration * 24, np.full(24 * 2000, 16_000))
     history = CallHistory()
-    learning = Learning(ground_on(history, []))
+    learning = Learning(state_on(history, []))
     phases = []
     for at in range(0, len(rows), 320):
         history.extend(rows[at : at + 320])
-        phases.append(learning.step(LOOK_SECONDS + at / 60_000))
-    believed = phases.index("aside") * 320
+        phases.append(learning.step(LOOK_SECONDS + at / 60_000) is not None)
+    believed = phases.index(True) * 320
     assert 20 * 2000 <= believed < 22 * 2000

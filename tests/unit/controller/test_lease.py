@@ -10,6 +10,7 @@ import pytest
 
 from lagom.controller.measure import Pacing, Tier, WindowMeter, kernel_starts
 from lagom.controller.publication import Progress
+from lagom.controller.record_feed import RecordFeed
 from lagom.controller.window import LOOK_SECONDS, Window, lease
 from lagom.records import Assignment
 from lagom.search import WindowRequest, WindowResult
@@ -78,16 +79,17 @@ def test_a_window_is_cut_as_soon_as_the_search_says_so() -> None:
         return offers[-1]
 
     asked: list[int] = []
+    feed = RecordFeed()
     window = Window(
         region=cast(Any, Running()), communicator=0, slots={0: 0}, tuned=tuned(CALLS_OF_THE_PROGRAM),
         request=request(8), tier=Tier.TIMELINE, new_offer=cast(Any, offered),
-        should_cut=lambda pairs: asked.append(len(pairs)) or len(pairs) >= 2,
+        should_cut=lambda pairs: asked.append(len(pairs)) or len(pairs) >= 2, subscribe=feed.subscribe,
     )  # fmt: skip
     assert window.step(0.0) is None
     labels = [(iteration // 2) % 4 in (1, 2) for iteration in range(13)]
     times = np.arange(len(labels), dtype=np.int64) * 1_000_000
-    window.add_calls(0, call_records(labels, times))
-    window.add_spans(0, kernel_spans(0, times))
+    feed.add_calls(0, call_records(labels, times))
+    feed.add_spans(0, kernel_spans(0, times))
     results = [window.step(1.0 + look * 2 * LOOK_SECONDS) for look in range(3)]
     result = next((found for found in results if found is not None), None)
     assert asked, "the search was not asked"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lagom.controller.drift import REFERENCE_BLOCKS, VOTES
+from lagom.controller.learning import Learning
 from lagom.controller.measure import Tier
 from lagom.controller.monitoring import AWAY_NS, MAX_RETUNES, Monitoring
 from lagom.controller.options import Options
@@ -48,45 +49,45 @@ class Job:
     def now_ns(self, process: int) -> int:
         return self.now
 
-    def run(self, vigil: Monitoring, iterations: int, z_ms: float = 200.0) -> str:
+    def run(self, monitoring: Monitoring, iterations: int, z_ms: float = 200.0) -> str:
         """So many iterations of so many ms, looked at in the middle of each; the phase that follows."""
         for _ in range(iterations):
             self.now += int(z_ms * MS)
             self.iterations += 1
             self.calls += CALLS
-            if (phase := vigil.step(self.now * 1e-9)) != "quiet":
-                return phase
-        return "quiet"
+            if (phase := monitoring.step(self.now * 1e-9)) is not None:
+                return phase.name
+        return monitoring.name
 
-    def elsewhere(self, vigil: Monitoring, seconds: float) -> str:
+    def elsewhere(self, monitoring: Monitoring, seconds: float) -> str:
         """Calls that are not the program's."""
         self.suspensions += 1
         for _ in range(int(seconds)):
             self.now += 1000 * MS
             self.calls += 7
-            if (phase := vigil.step(self.now * 1e-9)) != "quiet":
-                return phase
-        return "quiet"
+            if (phase := monitoring.step(self.now * 1e-9)) is not None:
+                return phase.name
+        return monitoring.name
 
 
-def vigil_of(job: Job, retunes: int = 0, compare: tuple[str, ...] = ()) -> tuple[Monitoring, TunerState]:
+def monitoring_of(job: Job, retunes: int = 0, compare: tuple[str, ...] = ()) -> tuple[Monitoring, TunerState]:
     events = SimpleNamespace(drift=lambda *facts: job.drifts.append(facts), warn=lambda text: None, profile_changed=int)
     view: Any = SimpleNamespace(index=0)
     options = Options(Path(), compare=compare)
-    state = TunerState(job, view, options, events, retunes=retunes)  # type: ignore[arg-type]
+    state = TunerState(job, view, options, events, retunes=retunes, learn=lambda _: Learning.__new__(Learning))  # type: ignore[arg-type]
     state.best = Assignment.stock(2)
     return Monitoring(state), state
 
 
-def reference(job: Job, vigil: Monitoring, z_ms: float = 200.0) -> None:
-    assert job.run(vigil, 50 * (REFERENCE_BLOCKS + 5), z_ms) == "quiet"
+def reference(job: Job, monitoring: Monitoring, z_ms: float = 200.0) -> None:
+    assert job.run(monitoring, 50 * (REFERENCE_BLOCKS + 5), z_ms) == "monitoring"
 
 
 def test_a_slower_machine_is_noticed_and_said() -> None:
     job = Job()
-    vigil, state = vigil_of(job)
-    reference(job, vigil)
-    assert job.run(vigil, 60 * 3 * VOTES, 240.0) == "learning"
+    monitoring, state = monitoring_of(job)
+    reference(job, monitoring)
+    assert job.run(monitoring, 60 * 3 * VOTES, 240.0) == "learning"
     _, reason, before, now, search, most = job.drifts[0]
     assert "20.0 % longer" in reason
     assert abs(before / (200 * MS) - 1) < 0.01
@@ -97,67 +98,67 @@ def test_a_slower_machine_is_noticed_and_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tier", "phase"), [(Tier.KERNELS, "learning"), (Tier.TIMELINE, "learning"), (Tier.HOST, "quiet")]
+    ("tier", "phase"), [(Tier.KERNELS, "learning"), (Tier.TIMELINE, "learning"), (Tier.HOST, "monitoring")]
 )
 def test_what_was_found_by_other_kernels_times_does_not_stand(tier: Tier, phase: str) -> None:
     """They were refuted just as the search ended. What the host's calls have shown stands."""
     job = Job(times_refuted=True)
-    vigil, state = vigil_of(job)
+    monitoring, state = monitoring_of(job)
     state.learned = SimpleNamespace(tier=tier)  # type: ignore[assignment]
-    assert job.run(vigil, 3) == phase
+    assert job.run(monitoring, 3) == phase
     assert (state.best is None) == (phase == "learning")
     assert state.observations.times_refuted
 
 
 def test_evaluations_do_not_count_however_long_they_are() -> None:
     job = Job()
-    vigil, _ = vigil_of(job)
-    reference(job, vigil)
+    monitoring, _ = monitoring_of(job)
+    reference(job, monitoring)
     for _ in range(3 * VOTES):
-        assert job.elsewhere(vigil, 600.0) == "quiet"
-        assert job.run(vigil, 20) == "quiet"  # no whole block between two of them
-    assert job.run(vigil, 5000) == "quiet"
+        assert job.elsewhere(monitoring, 600.0) == "monitoring"
+        assert job.run(monitoring, 20) == "monitoring"  # no whole block between two of them
+    assert job.run(monitoring, 5000) == "monitoring"
 
 
 def test_a_job_that_makes_other_calls_for_good_is_learnt_again() -> None:
     job = Job()
-    vigil, _ = vigil_of(job)
-    reference(job, vigil)
-    assert job.elsewhere(vigil, AWAY_NS * 0.9e-9) == "quiet"
-    assert job.elsewhere(vigil, AWAY_NS * 0.2e-9) == "learning"
+    monitoring, _ = monitoring_of(job)
+    reference(job, monitoring)
+    assert job.elsewhere(monitoring, AWAY_NS * 0.9e-9) == "monitoring"
+    assert job.elsewhere(monitoring, AWAY_NS * 0.2e-9) == "learning"
     assert "other calls" in job.drifts[0][1]
 
 
 def test_a_job_that_only_stands_still_is_left_alone() -> None:
     job = Job()
-    vigil, _ = vigil_of(job)
-    reference(job, vigil)
+    monitoring, _ = monitoring_of(job)
+    reference(job, monitoring)
     for _ in range(3):
         job.now += 2 * AWAY_NS
-        assert vigil.step(job.now * 1e-9) == "quiet"
+        assert monitoring.step(job.now * 1e-9) is None
 
 
 def test_each_further_search_needs_twice_the_evidence_and_there_are_few() -> None:
     seen = []
     for retunes in (0, 1, 2):
         job = Job()
-        vigil, _ = vigil_of(job, retunes)
-        reference(job, vigil)
+        monitoring, _ = monitoring_of(job, retunes)
+        reference(job, monitoring)
         began = job.iterations
-        assert job.run(vigil, 100_000, 240.0) == "learning"
+        assert job.run(monitoring, 100_000, 240.0) == "learning"
         seen.append(job.iterations - began)
     assert 1.7 < seen[1] / seen[0] < 2.3
     assert 1.7 < seen[2] / seen[1] < 2.3
     for options in ({"retunes": MAX_RETUNES}, {"compare": ("any:any:nc=2",)}):
         job = Job()
-        vigil, _ = vigil_of(job, **options)  # type: ignore[arg-type]
-        assert job.run(vigil, 10_000) == job.run(vigil, 10_000, 300.0) == "quiet"
+        monitoring, _ = monitoring_of(job, **options)  # type: ignore[arg-type]
+        assert job.run(monitoring, 10_000) == job.run(monitoring, 10_000, 300.0) == "monitoring"
 
 
 def test_short_and_long_iterations_are_measured_alike() -> None:
     """20 ms and 12 s: blocks of ten seconds, or of twenty iterations."""
     for z_ms in (20.0, 12_000.0):
         job = Job()
-        vigil, _ = vigil_of(job)
-        assert job.run(vigil, int(REFERENCE_BLOCKS * max(10_500 / z_ms, 21)) + 60, z_ms) == "quiet"
-        assert abs(vigil._drift.reference / (z_ms * MS) - 1) < 0.01
+        monitoring, _ = monitoring_of(job)
+        assert job.run(monitoring, int(REFERENCE_BLOCKS * max(10_500 / z_ms, 21)) + 60, z_ms) == "monitoring"
+        assert abs(monitoring._drift.reference / (z_ms * MS) - 1) < 0.01

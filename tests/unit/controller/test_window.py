@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lagom.controller.measure import Tier, WindowMeter
+from lagom.controller.record_feed import RecordFeed
 from lagom.controller.window import LOOK_SECONDS, STALLED_SECONDS, TAIL_SECONDS, Window
 from lagom.records import Assignment
 from lagom.search import WindowRequest
@@ -39,6 +40,7 @@ def window_of(region: Passed) -> Window:
         tier=Tier.HOST,
         new_offer=cast(Any, None),
         should_cut=lambda pairs: False,
+        subscribe=RecordFeed().subscribe,
     )
     window._meter, window._end_call = WindowMeter(EPOCH, {0: 0}, 1, Tier.HOST), END_CALL
     return window
@@ -67,7 +69,7 @@ def under_the_lease(evaluation_at: int) -> np.ndarray[Any, Any]:
 def test_an_evaluation_that_moves_the_last_iterations_behind_the_lease_costs_no_pair(evaluation_at: int) -> None:
     """Two iterations of the last block never came under the lease: what did come of it is enough."""
     window = window_of(Passed())
-    window.add_calls(0, under_the_lease(evaluation_at))
+    window._meter.add_calls(0, under_the_lease(evaluation_at))
     results = [window.step(1.0 + look * LOOK_SECONDS * 2) for look in range(60)]
     result = next(found for found in results if found is not None)
     assert len(result.pairs) == PAIRS
@@ -78,10 +80,10 @@ def test_ranks_that_stand_still_behind_the_lease_may_have_more_to_show() -> None
     region = Passed()
     region.beyond = 1
     window = window_of(region)
-    window.add_calls(0, under_the_lease(2)[: -30 * CALLS])
+    window._meter.add_calls(0, under_the_lease(2)[: -30 * CALLS])
     assert window.step(1.0) is None
     assert window.step(1.0 + 5 * TAIL_SECONDS) is None
-    window.add_calls(0, under_the_lease(2)[-30 * CALLS :])
+    window._meter.add_calls(0, under_the_lease(2)[-30 * CALLS :])
     region.beyond = 3 * CALLS
     result = window.step(1.0 + 6 * TAIL_SECONDS)
     assert result is not None

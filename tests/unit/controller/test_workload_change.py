@@ -23,10 +23,11 @@ def calls(shapes: list[tuple[int, int]], first: int, call_ns: int) -> NDArray[np
 
 
 def replaced_after(shapes: list[tuple[int, int]], iterations: int, call_ns: int) -> int | None:
-    interlude = WorkloadChange(OLD)
+    change = WorkloadChange(OLD, slot=3)
     for number in range(iterations):
-        interlude.add_calls(calls(shapes, number * len(shapes), call_ns))
-        if interlude.has_replaced_it():
+        change.add_calls(1, calls(NEW, 0, 1)[:0])
+        change.add_calls(3, calls(shapes, number * len(shapes), call_ns))
+        if change.has_replaced_it():
             return number
     return None
 
