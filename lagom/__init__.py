@@ -10,19 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lagom.profile_file import SavedConfig, load_config, save_config
+    from lagom.report.run import Run, read_run
     from lagom.search.base import Strategy
     from lagom.timeline.overlap import Overlap, overlap
 
 __version__ = "0.1.0"
-__all__ = ["Overlap", "SavedConfig", "Strategy", "__version__", "load_config", "overlap", "save_config"]
+__all__ = [
+    "Overlap",
+    "Run",
+    "SavedConfig",
+    "Strategy",
+    "__version__",
+    "load_config",
+    "overlap",
+    "read_run",
+    "save_config",
+]
 
 #: Public name -> the module that defines it.
 _MODULES = {
     "Overlap": "lagom.timeline.overlap",
+    "Run": "lagom.report.run",
     "SavedConfig": "lagom.profile_file",
     "Strategy": "lagom.search.base",
     "load_config": "lagom.profile_file",
     "overlap": "lagom.timeline.overlap",
+    "read_run": "lagom.report.run",
     "save_config": "lagom.profile_file",
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +14,8 @@ from lagom.errors import UsageError
 from lagom.files import check_named, open_regular, write_named
 
 if TYPE_CHECKING:
-    from lagom.journal import RunState
     from lagom.report.advice import Advices
+    from lagom.report.run import Run
     from lagom.report.run_model import RunReport
 
 _PIPE_COLUMNS = 120
@@ -78,12 +77,13 @@ def report(
         _report_config(what, as_json=as_json, everything=everything)
     for file in filter(None, (megatron, profile)):
         check_named(file)
-    log, run, remarks = _read(what)
-    from lagom.report import advice_text, from_log
+    from lagom.report import advice_text
+    from lagom.report.run import read_run
 
-    advices = advice_text.gather_advice(run, log, bench or ())
+    run = read_run(what)
+    log, advices = run.log, advice_text.gather_advice(run.state, run.log, bench or ())
     if html is not None:
-        _write_page(run, log, html, remarks)
+        _write_page(run, html)
     if megatron is not None:
         write_named(megatron, advice_text.format_megatron(advices) or "# lagom report: no process group to cap.\n")
     if profile is not None:
@@ -91,9 +91,7 @@ def report(
     if export:
         typer.echo("\n".join(advice_text.format_exports(advices)) or "# nothing was measured to be worth it")
     else:
-        shown = from_log.build_report(run, str(log))
-        shown = replace(shown, remarks=tuple(dict.fromkeys((*shown.remarks, *remarks))))
-        _show(shown, advices, log.parent, as_json=as_json, everything=everything)
+        _show(run.report, advices, log.parent, as_json=as_json, everything=everything)
 
 
 def _report_config(what: Path, *, as_json: bool, everything: bool) -> None:
@@ -118,24 +116,11 @@ def _show(shown: RunReport, advices: Advices | None, folder: Path | None, *, as_
     run_text.show(shown, console, advices, folder, everything=everything)
 
 
-def _read(what: Path | None) -> tuple[Path, RunState, list[str]]:
-    """(the log, its newest job, what a reader must know of the log itself)."""
-    from lagom.journal import RunState, find_written, read
-    from lagom.journal.log_status import describe_earlier_jobs, describe_log_status
-
-    log = find_written(what)
-    damaged: list[int] = []
-    run = RunState(read(log, on_damage=lambda number, _: damaged.append(number)))
-    lost = f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}." if damaged else ""
-    return log, run, [text for text in (describe_earlier_jobs(run), describe_log_status(run), lost) if text]
-
-
-def _write_page(run: RunState, log: Path, html: Path, remarks: list[str]) -> None:
-    from lagom.journal.log_status import NO_RANK_JOINED
+def _write_page(run: Run, html: Path) -> None:
     from lagom.report import tuning_report
 
-    nobody = [f"{NO_RANK_JOINED}."] if run.no_rank_joined else []
-    written = tuning_report.write_page(run, html, str(log), log.parent, remarks=(*remarks, *nobody))
+    more = [text for text in run.report.remarks if text not in run.state.remarks]
+    written = tuning_report.write_page(run.state, html, str(run.log), run.log.parent, remarks=more)
     print(f"lagom: written: {', '.join(map(str, written))}", file=sys.stderr)
 
 

@@ -1,0 +1,133 @@
+"""``lagom.read_run``: a tuned job, as its log has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lagom import journal
+from lagom.errors import UsageError
+from lagom.journal import RunState
+from lagom.journal.log_status import describe_earlier_jobs, describe_log_status
+from lagom.report.from_log import build_report
+from lagom.report.run_model import CommReport, RunReport, SiteReport
+
+if TYPE_CHECKING:
+    import pandas
+
+#: Of several communicators the first of these that one of them has is the run's.
+VERDICTS = ("improved", "running", "stopped", "cut_short", "stock_is_best")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The newest job of a log folder; made by :func:`read_run`.
+
+    Attributes
+    ----------
+    log : Path
+        The log that was read.
+    verdict : str
+        ``improved``: a config that the final A/B confirmed is in force. ``stock_is_best``: nothing was faster than
+        stock NCCL. ``cut_short``: a limit ended the search with nothing faster found. ``stopped``: the job ended
+        before the search. ``running``: the log has no end of the search yet. ``not_tuned``: nothing was searched.
+        Of several communicators: the first in :data:`VERDICTS` that one of them has.
+    speedup, speedup_low, speedup_high : float or None
+        Stock's iteration time over ours and its 95 % interval, from the final A/B, of the communicator that gained
+        most; None where no final A/B was made.
+    report : RunReport
+        What ``lagom report`` prints: by communicator and site NCCL's choice, ours, and the evidence.
+    state : RunState
+        Everything that the log says, put together.
+    """
+
+    log: Path
+    verdict: str
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    report: RunReport
+    state: RunState
+
+    @property
+    def communicators(self) -> tuple[CommReport, ...]:
+        """Each with its sites, the proof for all of them together, and what could not be tuned."""
+        return self.report.communicators
+
+    @property
+    def sites(self) -> tuple[SiteReport, ...]:
+        """Those of all communicators: config under stock and now, evidence, communication times in ns."""
+        return tuple(site for comm in self.communicators for site in comm.sites)
+
+    @property
+    def moves(self) -> tuple[journal.Move, ...]:
+        """Every step of the searches, in the order of the log: what was tried against what, the ratio of iteration
+        times with its 95 % interval, the verdict and its reason."""
+        return tuple(sorted((move for comm in self.state.comms.values() for move in comm.moves), key=lambda m: m.t))
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """One row a site.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``communicator``, ``ranks``, ``site``, ``function``, ``bytes``, ``calls_per_iteration``,
+            ``context``; ``algorithm``, ``protocol``, ``channels``, ``threads``, ``chunk_bytes`` as set (None: left to
+            NCCL), each also as ``stock_...`` (None: not seen); ``stock_ns``, ``ns`` (communication time an iteration
+            in the final A/B) and ``evidence``.
+
+        Raises
+        ------
+        lagom.errors.UsageError
+            pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise UsageError("to_dataframe needs pandas: pip install pandas.") from None
+        return pd.DataFrame([_row(comm, site) for comm in self.communicators for site in comm.sites])
+
+
+def _row(comm: CommReport, site: SiteReport) -> dict[str, Any]:
+    row: dict[str, Any] = {"communicator": comm.name, "ranks": comm.ranks, "site": site.index}
+    row |= {"function": site.function, "bytes": site.bytes, "calls_per_iteration": site.calls, "context": site.context}
+    for prefix, config in (("", site.ours), ("stock_", site.stock)):
+        record = journal.ConfigRecord() if config is None else journal.ConfigRecord.of(config)
+        row |= {f"{prefix}{name}": value for name, value in record.model_dump().items()}
+    return row | {"stock_ns": site.stock_ns, "ns": site.ours_ns, "evidence": site.evidence}
+
+
+def read_run(folder: Path | str | None = None) -> Run:
+    """Read what became of a tuned job.
+
+    Parameters
+    ----------
+    folder : Path or str, optional
+        A log folder (``lagom-<job>``) or its ``decisions.jsonl``; default: the newest ``./lagom-*`` of this user.
+
+    Returns
+    -------
+    Run
+        The newest job of the log. The log may still be growing.
+
+    Raises
+    ------
+    lagom.errors.JournalError
+        There is no log, nothing is in it, or it is none of lagom's.
+    """
+    log = journal.find_written(folder)
+    damaged: list[int] = []
+    state = RunState(journal.read(log, on_damage=lambda number, _: damaged.append(number)))
+    lost = f"{len(damaged)} line(s) of the log could not be read; the first is line {damaged[0]}." if damaged else ""
+    remarks = (describe_earlier_jobs(state), describe_log_status(state), lost)
+    state.remarks += [text for text in remarks if text and text not in state.remarks]
+    outcomes = [comm.outcome for comm in state.comms.values() if comm.outcome is not None and comm.outcome.speedup]
+    best = max(outcomes, key=lambda outcome: outcome.speedup or 0.0, default=None)
+    gain = (None, None, None) if best is None else (best.speedup, best.speedup_low, best.speedup_high)
+    return Run(log, _verdict(state), *gain, build_report(state, str(log)), state)
+
+
+def _verdict(state: RunState) -> str:
+    found = {comm.outcome.verdict if comm.outcome is not None else "running" for comm in state.searched}
+    return next((verdict for verdict in VERDICTS if verdict in found), "not_tuned")
