@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TextIO
 
 from lagom import headroom
 from lagom.controller.controller import Controller, lower_priority
 from lagom.controller.options import STABLE_ITERATIONS, Options
 from lagom.controller.session_choice import refuse_what_cannot_be_read
-from lagom.controller.speech import speak_as_far_as_possible
 from lagom.errors import LagomError
 from lagom.journal import Journal, Passthrough
 from lagom.records import readable_name
@@ -97,6 +98,33 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _BestEffort(io.RawIOBase):
+    """Writes to a descriptor; what cannot be written is lost."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        """As much of ``data`` as goes; says that it was all."""
+        try:
+            os.write(self._descriptor, data)
+        except OSError:
+            return len(data)
+        return len(data)
+
+
+def _stream(descriptor: int) -> TextIO:
+    return io.TextIOWrapper(io.BufferedWriter(_BestEffort(descriptor)), "utf-8", write_through=True)
+
+
+def ignore_write_errors() -> None:
+    """From here on ``print`` never raises: output goes to a file, and a full disk must not end the controller."""
+    sys.stdout, sys.stderr = _stream(1), _stream(2)
+
+
 if __name__ == "__main__":
-    speak_as_far_as_possible()
+    ignore_write_errors()
     sys.exit(main())

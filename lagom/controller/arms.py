@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lagom.controller.settable import by_first_rule, left_out, settable
+from lagom.controller.pinned_rules import by_first_rule, left_out, settable
 from lagom.errors import LagomError
 from lagom.records import STOCK, Assignment, CommConfig, Function, Problem, Site
 from lagom.search.comparison import Arm

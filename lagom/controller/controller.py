@@ -23,7 +23,7 @@ from lagom.controller.call_history_check import CallHistoryCheck
 from lagom.controller.counters import Counters
 from lagom.controller.event_log import EventLog, SearchEvent
 from lagom.controller.options import Options
-from lagom.controller.pins import Pins
+from lagom.controller.pinned_rules import PinnedRules
 from lagom.controller.recorder import Recorder
 from lagom.controller.scheduler import Scheduler
 from lagom.controller.timeline_control import TimelineControl
@@ -52,7 +52,7 @@ class Controller:
         self.timeline = TimelineControl(region, self.events)
         self.tuners: dict[int, CommunicatorTuner] = {}
         self._scheduler = Scheduler(options.search_seconds)
-        self._pins = Pins(options)
+        self._pins = PinnedRules(options)
         self._recorder = Recorder(options.directory) if options.record or options.profile_iterations else None
         self._trace_samples = TraceSamples(options.directory)
         self.events.listeners.append(self._keep_kernels)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lagom.controller.learning import Learning
 from lagom.controller.phase import Phase, Stopped
+from lagom.controller.pinned_rules import left_out, settable_rules
 from lagom.controller.publication import Offer, Progress
-from lagom.controller.settable import left_out, settable_rules
 from lagom.controller.stock_observations import common_knobs
 from lagom.controller.tuner_state import TunerState
 from lagom.wire.plan import Plan

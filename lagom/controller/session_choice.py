@@ -8,7 +8,7 @@ from functools import partial
 from lagom.controller.arms import read_arms, resolve
 from lagom.controller.measure import Tier
 from lagom.controller.options import Options
-from lagom.controller.settable import by_first_rule, left_out, settable_rules
+from lagom.controller.pinned_rules import by_first_rule, left_out, settable_rules
 from lagom.controller.tuner_state import Learned
 from lagom.records import Assignment, CommConfig, Site
 from lagom.search import BLOCKS, LIVE, STRATEGIES, Strategy, TuningSession, UnknownStrategy, make_strategy

@@ -11,7 +11,7 @@ import pytest
 
 from lagom import files
 from lagom.controller.options import Options
-from lagom.controller.pins import Pins
+from lagom.controller.pinned_rules import PinnedRules
 from lagom.errors import UsageError
 from lagom.files import check_named, not_ours, open_append, open_regular, own_file, read_own, write_named, write_whole
 from lagom.journal import Journal, Note
@@ -182,7 +182,7 @@ def test_the_journal_follows_no_link(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @needs_root
 def test_pins_of_another_user_are_not_followed_and_said(tmp_path: Path) -> None:
-    pins = Pins(Options(directory=tmp_path, job="job"))
+    pins = PinnedRules(Options(directory=tmp_path, job="job"))
     path = tmp_path / "pins"
     path.write_text("allgather:any:nc=1")
     os.chown(path, NOBODY, NOBODY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lagom.controller.settable import left_out, settable, settable_rules
+from lagom.controller.pinned_rules import left_out, settable, settable_rules
 from lagom.records import CommConfig, Function, Knobs
 from lagom.wire.plan import Rule
 
