@@ -35,9 +35,9 @@ def run_bench(request: Request, say: Say = lambda text: None, store: Store | Non
         task = waiting[0]
         store.check_room()
         if (time_left := _time_left(request, clock)) is not None and time_left < _needs(task, store):
-            say(f"time limit reached, {len(waiting)} processes left; run the same command again to continue.")
+            say(f"time limit reached, processes left: {len(waiting)}; run the same command again to continue.")
             break
-        say(f"{_task_text(task)} ({len(waiting)} processes left)")
+        say(f"{_task_text(task)} (processes left: {len(waiting)})")
         run = _run(request, task, store, time_left)
         store.add(run)
         say(f"  {_result_text(run)}")
