@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lagom.profile_file import SavedConfig, load_config, save_config
-    from lagom.report.run import Run, read_run
+    from lagom.report.read_run import Run, read_run
     from lagom.search.base import Strategy
     from lagom.timeline.overlap import Overlap, overlap
 
@@ -30,12 +30,12 @@ __all__ = [
 #: Public name -> the module that defines it.
 _MODULES = {
     "Overlap": "lagom.timeline.overlap",
-    "Run": "lagom.report.run",
+    "Run": "lagom.report.read_run",
     "SavedConfig": "lagom.profile_file",
     "Strategy": "lagom.search.base",
     "load_config": "lagom.profile_file",
     "overlap": "lagom.timeline.overlap",
-    "read_run": "lagom.report.run",
+    "read_run": "lagom.report.read_run",
     "save_config": "lagom.profile_file",
 }
 

@@ -15,7 +15,7 @@ from lagom.files import check_named, open_regular, write_named
 
 if TYPE_CHECKING:
     from lagom.report.advice import Advices
-    from lagom.report.run import Run
+    from lagom.report.read_run import Run
     from lagom.report.run_model import RunReport
 
 _PIPE_COLUMNS = 120
@@ -78,7 +78,7 @@ def report(
     for file in filter(None, (megatron, profile)):
         check_named(file)
     from lagom.report import advice_text
-    from lagom.report.run import read_run
+    from lagom.report.read_run import read_run
 
     run = read_run(what)
     log, advices = run.log, advice_text.gather_advice(run.state, run.log, bench or ())

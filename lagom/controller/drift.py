@@ -31,7 +31,7 @@ VOTES = 12
 
 
 @dataclass(slots=True)
-class Drift:
+class DriftDetector:
     """Feed it one number a block with :meth:`add`."""
 
     votes_needed: int = VOTES

@@ -12,7 +12,7 @@ from lagom.format import describe_rule, format_version
 from lagom.journal.schema import records_of
 from lagom.program import TunedProgram
 from lagom.records import Problem
-from lagom.search import Move, Outcome
+from lagom.search import SearchMove, SearchOutcome
 from lagom.wire.library import library
 from lagom.wire.plan import Plan
 from lagom.wire.views import CommunicatorView, ProcessView
@@ -114,7 +114,7 @@ class EventLog:
         else:
             self.log.write(journal.PlanAborted(communicator=view.index, epoch=epoch, reason=reason))
 
-    def move(self, view: CommunicatorView, move: Move, phase: str, iteration: int | None, failure: str) -> None:
+    def move(self, view: CommunicatorView, move: SearchMove, phase: str, iteration: int | None, failure: str) -> None:
         """One step of the search."""
         if failure:
             self.log.write(journal.Note(text=f"window {move.number}: {failure}", level="warning"))
@@ -135,7 +135,7 @@ class EventLog:
             )
         )
 
-    def outcome(self, view: CommunicatorView, outcome: Outcome) -> None:
+    def outcome(self, view: CommunicatorView, outcome: SearchOutcome) -> None:
         """How the search of a communicator ended."""
         self._emit(journal.Outcome.of(outcome, communicator=view.index))
 

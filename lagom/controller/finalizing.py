@@ -7,7 +7,7 @@ from lagom.controller.phase import Phase, Stopped
 from lagom.controller.publication import Offer, Progress
 from lagom.controller.tuner_state import TunerState
 from lagom.controller.window import standing
-from lagom.search import Outcome
+from lagom.search import SearchOutcome
 from lagom.wire.region import Capture
 
 
@@ -16,7 +16,7 @@ class Finalizing(Phase):
 
     name = "finalizing"
 
-    def __init__(self, state: TunerState, outcome: Outcome) -> None:
+    def __init__(self, state: TunerState, outcome: SearchOutcome) -> None:
         super().__init__(state)
         self._outcome = outcome
         self._offer: Offer | None = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lagom.controller.drift import VOTES, Drift
+from lagom.controller.drift import VOTES, DriftDetector
 from lagom.controller.phase import Phase
 from lagom.controller.tuner_state import TunerState
 from lagom.format import format_percent
@@ -51,7 +51,7 @@ class Monitoring(Phase):
 
     def __init__(self, state: TunerState) -> None:
         super().__init__(state)
-        self._drift = Drift(VOTES << state.retunes)
+        self._drift = DriftDetector(VOTES << state.retunes)
         self._watches = state.retunes < MAX_RETUNES and not state.options.only_compares
         self._began: SlotSnapshot | None = None  # of this block
         self._last: SlotSnapshot | None = None

@@ -10,7 +10,7 @@ It shares no code with ``lagom.sim``; it only ever sees measurements.
 """
 
 from lagom.cost.cost_model import CostModel, model_of
-from lagom.cost.fit import Fit, FitError, fit
+from lagom.cost.fit import FitError, ModelFit, fit
 from lagom.cost.fitted_model import FittedModel, Ladders
 from lagom.cost.gate import Trust, judge
 from lagom.cost.iteration import DependencyError, IterationModel, LumpedIteration, Schedule, TracedIteration, two_queues
@@ -21,7 +21,6 @@ __all__ = [
     "Change",
     "CostModel",
     "DependencyError",
-    "Fit",
     "FitError",
     "FittedModel",
     "IterationModel",
@@ -29,6 +28,7 @@ __all__ = [
     "KernelTraceError",
     "Ladders",
     "LumpedIteration",
+    "ModelFit",
     "Prediction",
     "Schedule",
     "TracedIteration",

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lagom.cost import equations
-from lagom.cost.iteration import IterationModel, LumpedIteration, Run
+from lagom.cost.iteration import IterationModel, LumpedIteration, SimulatedTimes
 from lagom.cost.parameters import Array, Pair, Parameters, decode
 from lagom.records import Algorithm, Assignment, CommConfig, Problem, Protocol
 
@@ -99,7 +99,7 @@ class CostModel:
         per_call = self._call_time(p, nc, chunk, p.pair_speed[:, resources.pair])
         return per_call * self.calls, self._slowdown(p, nc, chunk, per_call)
 
-    def run(self, p: Parameters, x: Array, slow: Array) -> Run:
+    def run(self, p: Parameters, x: Array, slow: Array) -> SimulatedTimes:
         """Z and Y of the whole from what :meth:`beside` says of the parts."""
         return self.program.run(x, slow, p, lambda: self.beside(p, self.stock)[1])
 

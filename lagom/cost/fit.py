@@ -29,7 +29,7 @@ class FitError(LagomError):
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class ModelFit:
     """A fitted model. ``theta`` and ``covariance`` are in the fit's own coordinates (logs, and logits for exposure).
 
     ``errors`` and ``left_out`` are log(predicted/measured) for each window, fitted with it and without it; of Z, or of
@@ -62,7 +62,7 @@ class Fit:
         return tuple(float(share) for share in decode(self.theta, self.model.sites).exposed[0, 0])
 
 
-def fit(model: CostModel, observations: Sequence[Observation], start: Array | None = None) -> Fit:
+def fit(model: CostModel, observations: Sequence[Observation], start: Array | None = None) -> ModelFit:
     """Fit ``model`` to ``observations``; the first should be stock. ``start``: coordinates of an earlier fit."""
     from scipy.optimize import least_squares  # 0.3 s and 40 MB that only a search pays
 
@@ -153,7 +153,7 @@ def starting_point(model: CostModel, observations: Sequence[Observation]) -> Pri
     )
 
 
-def _conclude(problem: _LeastSquares, theta: Array) -> Fit:
+def _conclude(problem: _LeastSquares, theta: Array) -> ModelFit:
     residuals, jacobian = problem.residuals(theta), problem.jacobian(theta)
     count = int(problem.seen.sum())
     misfit = float((residuals[:count] ** 2).sum() / max(1, count))
@@ -161,7 +161,7 @@ def _conclude(problem: _LeastSquares, theta: Array) -> Fit:
     windows = [_leave_out(problem, residuals, jacobian, normal, window) for window in range(len(problem.observations))]
     errors, left_out, doubt = np.array(windows).T
     covariance = normal * max(1.0, misfit)
-    return Fit(problem.model, theta, covariance, problem.observations, errors, left_out, doubt, misfit)
+    return ModelFit(problem.model, theta, covariance, problem.observations, errors, left_out, doubt, misfit)
 
 
 def _leave_out(

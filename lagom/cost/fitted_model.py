@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lagom.cost.cost_model import CostModel, Resources, model_of
-from lagom.cost.fit import Fit, fit
+from lagom.cost.fit import ModelFit, fit
 from lagom.cost.gate import judge
 from lagom.cost.iteration import IterationModel
 from lagom.cost.parameters import Array, Parameters, decode
@@ -120,7 +120,7 @@ class FittedModel:
         self, problem: Problem, choices: Sequence[Sequence[Choice]], *, program: IterationModel | None = None
     ) -> None:
         self._ladders = Ladders(model_of(problem, program), choices)
-        self._fitted: Fit | None = None
+        self._fitted: ModelFit | None = None
 
     def refit(self, observations: Sequence[Observation]) -> tuple[bool, str]:
         """Fit to everything measured, stock first. Whether the model may be trusted, and why or why not."""
@@ -147,6 +147,6 @@ class FittedModel:
         return self._ladders.best(self._fit.theta, start)
 
     @property
-    def _fit(self) -> Fit:
+    def _fit(self) -> ModelFit:
         assert self._fitted is not None, "refit comes first"
         return self._fitted

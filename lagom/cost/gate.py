@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.cost.fit import Fit
+from lagom.cost.fit import ModelFit
 from lagom.cost.parameters import Array
 
 LARGEST_ERROR = 0.10
@@ -41,7 +41,7 @@ class Trust:
     correlation: float
 
 
-def judge(fit: Fit) -> Trust:
+def judge(fit: ModelFit) -> Trust:
     """Ask the three questions of ``fit``. The first observation must be stock: the others are compared with it."""
     first, others = fit.observations[0], fit.observations[1:]
     if len(others) < FEWEST_WINDOWS:

@@ -71,14 +71,14 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulatedTimes:
     """What happened, one row a simulated run: ``z`` makespan and ``y`` compute busy time, both in ns, shape (rows,)."""
 
     z: Array
     y: Array
 
 
-def two_queues(schedule: Schedule, x: Array, quiet: Array, slow: Array) -> Run:
+def two_queues(schedule: Schedule, x: Array, quiet: Array, slow: Array) -> SimulatedTimes:
     """Simulate ``rows`` runs of ``schedule``.
 
     x      (rows, comms)     ns each communication takes
@@ -88,7 +88,7 @@ def two_queues(schedule: Schedule, x: Array, quiet: Array, slow: Array) -> Run:
     return _Simulation(schedule, x, quiet, slow).run()
 
 
-def one_segment(x: Array, quiet: Array, slow: Array) -> Run:
+def one_segment(x: Array, quiet: Array, slow: Array) -> SimulatedTimes:
     """The same for one segment beside communications that nobody waits for, in closed form: what fits run a lot.
 
     x, slow (..., comms); quiet (...). Each communication lets compute do x/slow of its work; what is left over runs
@@ -98,7 +98,7 @@ def one_segment(x: Array, quiet: Array, slow: Array) -> Run:
     before = np.cumsum(work, axis=-1) - work
     beside = np.clip((quiet[..., None] - before) / work, 0.0, 1.0) * x
     y = beside.sum(-1) + np.maximum(0.0, quiet - work.sum(-1))
-    return Run(np.maximum(x.sum(-1), y), y)
+    return SimulatedTimes(np.maximum(x.sum(-1), y), y)
 
 
 class _Simulation:
@@ -116,13 +116,13 @@ class _Simulation:
         self.left_comm, self.left_segment = self.x[:, 0].copy(), self.quiet[:, 0].copy()
         self.steps = x.shape[1] + quiet.shape[1]
 
-    def run(self) -> Run:
+    def run(self) -> SimulatedTimes:
         z, y = np.zeros(len(self.rows)), np.zeros(len(self.rows))
         for _ in range(self.steps):
             elapsed, computing = self._advance()
             z += elapsed
             y += np.where(computing, elapsed, 0.0)
-        return Run(z, y)
+        return SimulatedTimes(z, y)
 
     def _advance(self) -> tuple[Array, Flags]:
         """Move every row to its next event; returns the time that passed and where compute was busy."""
@@ -160,7 +160,7 @@ class IterationModel(Protocol):
         """rho of the compute that runs beside each site, for NC channels of which each takes ``share`` of the SMs."""
         ...
 
-    def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> Run:
+    def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> SimulatedTimes:
         """Z and Y in ns, shape (q, w), from each site's time in one iteration and its slow-down, shape (q, w, sites).
 
         ``stock_slow`` says, if asked, the slow-down under NCCL's own configs, shape (q, 1, sites).
@@ -177,14 +177,14 @@ class LumpedIteration:
     def sm_loss(self, nc: Array, share: Array) -> Array:
         return equations.sm_loss(nc, share)
 
-    def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> Run:
+    def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> SimulatedTimes:
         groups = len(GROUPS)
         balance = np.exp(parameters["unlike"][:, :, None] * GROUPS)
         quiet = parameters["compute"][:, :, None] * balance / balance.sum(-1, keepdims=True)
         hidden = x * (1.0 - parameters.exposed) / groups
         run = one_segment(hidden[:, :, None, :], quiet, slow[:, :, None, :])
         exposed = (x * parameters.exposed).sum(-1)
-        return Run(run.z.sum(-1) + exposed, run.y.sum(-1))
+        return SimulatedTimes(run.z.sum(-1) + exposed, run.y.sum(-1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class TracedIteration:
         columns = np.arange(self.rho.shape[1])
         return np.stack([np.interp(taken[..., site], columns, row) for site, row in enumerate(self.rho)], axis=-1)
 
-    def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> Run:
+    def run(self, x: Array, slow: Array, parameters: Parameters, stock_slow: Callable[[], Array]) -> SimulatedTimes:
         shape = x.shape[:2]
         site = np.array(self.comm_site, dtype=np.intp)
         quiet, idle = self._quiet(stock_slow(), parameters)
@@ -228,7 +228,7 @@ class TracedIteration:
             np.broadcast_to(quiet, (*shape, len(self.alone))).reshape(-1, len(self.alone)),
             slow[..., site].reshape(-1, len(site)),
         )
-        return Run(run.z.reshape(shape), run.y.reshape(shape) - idle.sum(-1))
+        return SimulatedTimes(run.z.reshape(shape), run.y.reshape(shape) - idle.sum(-1))
 
     def _quiet(self, stock_slow: Array, parameters: Parameters) -> tuple[Array, Array]:
         """y_i0 of each segment, launch gaps included, and the gaps alone; shape (q, 1, segments).

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lagom.cost.fit import MODEL_FLOOR_Z, STEP, Fit
+from lagom.cost.fit import MODEL_FLOOR_Z, STEP, ModelFit
 from lagom.cost.parameters import Array
 from lagom.records import Assignment
 
@@ -47,13 +47,13 @@ class Change:
         return gain * 0.5 * math.erfc(-u / math.sqrt(2.0)) + sigma * density
 
 
-def predict(fit: Fit, assignment: Assignment) -> Prediction:
+def predict(fit: ModelFit, assignment: Assignment) -> Prediction:
     """Z of ``assignment``, as the fit sees it."""
     belief = _believe(fit, [assignment])
     return Prediction(math.exp(belief.log_z[0]), math.sqrt(belief.covariance[0, 0]))
 
 
-def compare(fit: Fit, candidates: Sequence[Assignment], base: Assignment) -> list[Change]:
+def compare(fit: ModelFit, candidates: Sequence[Assignment], base: Assignment) -> list[Change]:
     """Z of each candidate over Z of ``base``: what is uncertain for both alike cancels."""
     belief = _believe(fit, [base, *candidates])
     spread = np.diag(belief.covariance) + belief.covariance[0, 0] - 2.0 * belief.covariance[0]
@@ -61,7 +61,7 @@ def compare(fit: Fit, candidates: Sequence[Assignment], base: Assignment) -> lis
     return [Change(float(ratio), float(sigma)) for ratio, sigma in zip(ratios[1:], sigmas[1:], strict=True)]
 
 
-def shrunk(fit: Fit) -> dict[Assignment, float]:
+def shrunk(fit: ModelFit) -> dict[Assignment, float]:
     """Z of every fitted window in ns, measurement and model weighed by what each is sure of.
 
     The better measured, the closer to the measurement; the better the left-out errors, the closer to the model.
@@ -78,7 +78,7 @@ class _Belief:
     covariance: Array
 
 
-def _believe(fit: Fit, assignments: Sequence[Assignment]) -> _Belief:
+def _believe(fit: ModelFit, assignments: Sequence[Assignment]) -> _Belief:
     """Equations and parameters, plus what the equations miss.
 
     What they miss is taken to be alike for configs that are alike (correlation exp(-d^2/2), d in doublings of NC and
@@ -97,7 +97,7 @@ def _believe(fit: Fit, assignments: Sequence[Assignment]) -> _Belief:
     return _Belief(log_z + residuals @ weights, covariance + new - known_new.T @ weights)
 
 
-def _equations(fit: Fit, assignments: Sequence[Assignment]) -> tuple[Array, Array]:
+def _equations(fit: ModelFit, assignments: Sequence[Assignment]) -> tuple[Array, Array]:
     """log Z of each assignment by the equations, and its gradient in the fit's coordinates, shape (coordinates,
     assignments)."""
     size = len(fit.theta)
@@ -106,7 +106,7 @@ def _equations(fit: Fit, assignments: Sequence[Assignment]) -> tuple[Array, Arra
     return logs[0], (logs[1:] - logs[0]) / STEP
 
 
-def _likeness(fit: Fit, assignments: Sequence[Assignment]) -> Array:
+def _likeness(fit: ModelFit, assignments: Sequence[Assignment]) -> Array:
     """Covariance of what the equations miss at each pair of assignments: its variance for the same one.
 
     A doubling counts by the site's share of the bytes moved; another algorithm or protocol counts as one doubling.
@@ -118,7 +118,7 @@ def _likeness(fit: Fit, assignments: Sequence[Assignment]) -> Array:
     return _missed(fit) ** 2 * np.exp(-0.5 * (squares * weight).sum(-1) / weight.sum())
 
 
-def _missed(fit: Fit) -> float:
+def _missed(fit: ModelFit) -> float:
     """Standard deviation of what the equations miss, from the left-out errors (each cut at three of their scale)."""
     if len(fit.left_out) < 2:
         return UNKNOWN_MISS
@@ -127,7 +127,7 @@ def _missed(fit: Fit) -> float:
     return max(MODEL_FLOOR_Z, math.sqrt(float(np.mean(np.minimum(size, 3.0 * scale) ** 2))))
 
 
-def draws(fit: Fit, count: int, seed: int) -> Array:
+def draws(fit: ModelFit, count: int, seed: int) -> Array:
     """``count`` parameter sets that the windows leave plausible, shape (count, coordinates); the same for a seed."""
     random = np.random.default_rng(seed)
     return fit.bounded(

@@ -20,7 +20,7 @@ DECIDING = ("final", "confirm", "baseline")
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class ConfigTimes:
     """Medians of one config's iterations in the deciding windows, ns."""
 
     x: float | None
@@ -33,14 +33,14 @@ def the_comm(run: RunState) -> CommState:
     return next(iter(run.comms.values()), CommState(0))
 
 
-def levels(run: RunState) -> tuple[Level, Level] | None:
+def levels(run: RunState) -> tuple[ConfigTimes, ConfigTimes] | None:
     """X, Y, Z under NCCL's own picks and under ours; ``None`` before anything was measured."""
     comm = the_comm(run)
     pairs = comm.pairs(*DECIDING)
     if not pairs:
         return None
     before, after = (
-        Level(
+        ConfigTimes(
             median_of(pair[side].x for pair in pairs),
             median_of(pair[side].y for pair in pairs),
             median_of(pair[side].z for pair in pairs) or 0.0,
@@ -116,7 +116,7 @@ def _ours(chosen: journal.ConfigRecord | None) -> str:
     return "as NCCL" if text == "stock" else text
 
 
-def _add_total(table: Table, name: str, text: str, before: Level, after: Level) -> None:
+def _add_total(table: Table, name: str, text: str, before: ConfigTimes, after: ConfigTimes) -> None:
     table.add_row(text, "", "", *_change(getattr(before, name), getattr(after, name)), style="bold")
 
 

@@ -17,7 +17,7 @@ from lagom.wire.library import library
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class ConfigFit:
     """Whether a profile would be replayed on this machine. ``refusal`` is the plugin's own sentence; empty = it fits
     as far as it could be compared. ``unknown``: what only the job itself can tell."""
 
@@ -25,7 +25,7 @@ class Fit:
     unknown: tuple[str, ...] = ()
 
 
-def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int | None = None) -> Fit:
+def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int | None = None) -> ConfigFit:
     """What can be compared without the job: GPU, peer access, the NCCL that a job would load, the environment. What it
     does not know of is taken to be as wanted, and named in ``unknown``. ``nccl``: its version code, if known."""
     here = Fingerprint(
@@ -45,7 +45,7 @@ def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int |
         unknown += [f"{name}={asked.pop(name)}, which `lagom run` sets" for name in settable]
     if not refusal and (different := describe_differences(asked, environ)):
         refusal = f"the profile asks for an environment that is another here: {'; '.join(different)}."
-    return Fit(refusal, tuple(unknown))
+    return ConfigFit(refusal, tuple(unknown))
 
 
 def _mismatch(wanted: Fingerprint, here: Fingerprint, *, replace_unknown: bool) -> str:

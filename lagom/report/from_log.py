@@ -10,7 +10,7 @@ from lagom.journal import CommState, RunState
 from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.records import STOCK, CommConfig
 from lagom.report import tuning_report
-from lagom.report.run_model import CommReport, NotTuned, RunReport, SiteReport, Trial
+from lagom.report.run_model import CommReport, NotTuned, RunReport, SiteReport, TriedConfig
 from lagom.report.tuning_report import gpu_of, nccl_of
 
 
@@ -115,12 +115,12 @@ def _in_force(search: CommState) -> tuple[journal.ConfigRecord, ...]:
     return search.confirmed.candidate if search.confirmed is not None else ()
 
 
-def _trials(search: CommState, moved: Mapping[int, frozenset[int]], place: int) -> Iterable[Trial]:
+def _trials(search: CommState, moved: Mapping[int, frozenset[int]], place: int) -> Iterable[TriedConfig]:
     """Every window whose question was this site's config."""
     for move in search.moves:
         sites = moved.get(move.number, frozenset())
         if place in sites:
-            yield Trial(
+            yield TriedConfig(
                 move.number, move.iteration, _value(move.candidate[place]), len(sites) > 1, move.verdict, move.reason,
                 move.ratio, move.ratio_low, move.ratio_high, move.pairs, move.h, move.x, move.y, move.z,
             )  # fmt: skip
@@ -163,7 +163,7 @@ def _value(record: journal.ConfigRecord) -> CommConfig:
 # -- the evidence for the config in force at one site
 
 
-def describe_evidence(ours: CommConfig, trials: Sequence[Trial], *, proven: bool) -> str:
+def describe_evidence(ours: CommConfig, trials: Sequence[TriedConfig], *, proven: bool) -> str:
     """One clause. ``proven``: the final A/B of all sites together spoke for it. Empty where NCCL decides."""
     if ours.is_stock:
         return ""
@@ -178,21 +178,21 @@ def describe_evidence(ours: CommConfig, trials: Sequence[Trial], *, proven: bool
     return "; ".join([*clauses, *(["proven with all sites together in the final A/B"] if proven else [])])
 
 
-def _kept(trial: Trial) -> str:
+def _kept(trial: TriedConfig) -> str:
     return f"kept by #{trial.number}{_together(trial)}, {trial.verdict}"
 
 
-def _grown_from(trial: Trial) -> str:
+def _grown_from(trial: TriedConfig) -> str:
     """Where a search begins is put in force without being better: it has to grow from somewhere."""
     point = "floor" if "floor" in trial.reason else "point"
     return f"the {point} where this search began (#{trial.number}{_together(trial)}, {trial.verdict} in its own window)"
 
 
-def _together(trial: Trial) -> str:
+def _together(trial: TriedConfig) -> str:
     return " with other sites" if trial.joint else ""
 
 
-def _beside(others: Sequence[Trial]) -> list[str]:
+def _beside(others: Sequence[TriedConfig]) -> list[str]:
     """Moves away from it, which are not what is in force."""
     came_to: dict[str, list[str]] = {}
     for trial in others:

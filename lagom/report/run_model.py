@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lagom.doctor.config_fit import Fit
+from lagom.doctor.config_fit import ConfigFit
 from lagom.records import CommConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TriedConfig:
     """A config that was tried at a site, against the incumbent of its time. ``ratio`` is Z of the candidate over Z of
     the incumbent (below 1 is faster) with its 95 % interval; times in ns."""
 
@@ -53,7 +53,7 @@ class SiteReport:
     context: str
     stock: CommConfig | None
     ours: CommConfig
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[TriedConfig, ...] = ()
     stock_ns: float | None = None
     ours_ns: float | None = None
     evidence: str = ""  # why ``ours`` is in force here, where a log says so
@@ -98,5 +98,5 @@ class RunReport:
     facts: tuple[tuple[str, str], ...] = ()
     communicators: tuple[CommReport, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    fit: Fit | None = None
+    fit: ConfigFit | None = None
     remarks: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from lagom.format import describe_config, format_bytes, format_factor, format_in
 from lagom.records import Algorithm, CommConfig, Protocol
 from lagom.report.advice import Advices
 from lagom.report.advice_text import advice_to_json, format_advice
-from lagom.report.run_model import CommReport, NotTuned, RunReport, SiteReport, Trial
+from lagom.report.run_model import CommReport, NotTuned, RunReport, SiteReport, TriedConfig
 
 SCHEMA = 1
 #: Rejected configs shown at each site, the latest; `--all` shows every one.
@@ -148,14 +148,14 @@ def _why(site: SiteReport, everything: bool) -> Iterator[Line]:
         yield 6, Text(f"and {len(settled) - len(shown)} more that were not kept (--all)", style="dim")
 
 
-def _trial(trial: Trial) -> str:
+def _trial(trial: TriedConfig) -> str:
     where = "" if trial.iteration is None else f" it {trial.iteration}"
     together = " (with other sites)" if trial.joint else ""
     tried = describe_config(trial.config) or "as NCCL"
     return f"#{trial.number}{where} {tried}{together}: {_measured(trial)}{trial.verdict}: {trial.reason}"
 
 
-def _measured(trial: Trial) -> str:
+def _measured(trial: TriedConfig) -> str:
     parts = []
     if trial.ratio is not None:
         interval = format_interval(trial.ratio_low, trial.ratio_high)

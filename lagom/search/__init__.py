@@ -2,7 +2,7 @@
 
 from lagom.search.base import Answer, Comparison, Moves, Proposal, Strategy
 from lagom.search.measurements import Measurements, Trial
-from lagom.search.moves import Move, Outcome, WindowRequest, WindowResult
+from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult
 from lagom.search.replay import ReplayMismatch, moves_of, replay
 from lagom.search.session import IllegalProposal, TuningSession
 from lagom.search.space import Space
@@ -17,12 +17,12 @@ __all__ = [
     "Comparison",
     "IllegalProposal",
     "Measurements",
-    "Move",
     "Moves",
-    "Outcome",
     "Policy",
     "Proposal",
     "ReplayMismatch",
+    "SearchMove",
+    "SearchOutcome",
     "Space",
     "Strategy",
     "Trial",

@@ -12,7 +12,7 @@ from lagom.records import Assignment
 from lagom.search import statistics
 from lagom.search.base import Answer
 from lagom.search.measurements import Measurements, Trial
-from lagom.search.moves import Move, Outcome, WindowRequest, WindowResult
+from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult
 from lagom.search.sequential_test import SequentialTest
 from lagom.search.stopping_rule import Policy
 
@@ -21,7 +21,7 @@ class Accounting:
     """Numbers requests, counts iterations and regret, composes moves."""
 
     def __init__(self, measurements: Measurements, policy: Policy) -> None:
-        self.moves: list[Move] = []
+        self.moves: list[SearchMove] = []
         self.iterations = 0
         self.lost = 0.0  # regret so far, stock iterations
         self._measurements = measurements
@@ -71,7 +71,7 @@ class Accounting:
         assert request is not None, "nothing was asked"
         assert result is not None, "one window, one move"
         self._taken = None
-        move = Move(
+        move = SearchMove(
             number=request.number,
             purpose=request.purpose,
             candidate=self._about,
@@ -90,7 +90,7 @@ class Accounting:
         )
         self.moves.append(self._with_levels(move, measured))
 
-    def _with_levels(self, move: Move, measured: tuple[float, float, float] | None) -> Move:
+    def _with_levels(self, move: SearchMove, measured: tuple[float, float, float] | None) -> SearchMove:
         """X, Y, Z, ratio and interval as known after this window; a sequential test has a ratio of its own samples."""
         trial = self._measurements.trial(move.candidate)
         if trial is None:
@@ -156,11 +156,11 @@ class Accounting:
         reason: str,
         test: SequentialTest | None = None,
         answer: Answer | None = None,
-    ) -> Outcome:
+    ) -> SearchOutcome:
         """How the run ended. ``test``: its final A/B; ``answer``: what the strategy would have used."""
         low, high = (test.interval if test else None) or (None, None)
         found = test.found if test else None
-        return Outcome(
+        return SearchOutcome(
             assignment=assignment,
             verdict=verdict,
             reason=reason,

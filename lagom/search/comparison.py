@@ -18,7 +18,7 @@ import numpy as np
 
 from lagom.records import Assignment, Sample
 from lagom.search import statistics
-from lagom.search.moves import Move, Outcome, Pairs, WindowRequest, WindowResult
+from lagom.search.moves import Pairs, SearchMove, SearchOutcome, WindowRequest, WindowResult
 
 COMPARED = "compared"
 #: Pairs of one window: one whole round of A B B A.
@@ -69,9 +69,9 @@ class ComparisonSession:
     """Measures ``arms`` against stock in ``cycles`` shuffled cycles, then is over."""
 
     def __init__(self, arms: Sequence[Arm], sites: int, *, cycles: int, seed: int = 0) -> None:
-        self.outcome: Outcome | None = None
+        self.outcome: SearchOutcome | None = None
         self.incumbent = Assignment.stock(sites)
-        self._moves: list[Move] = []
+        self._moves: list[SearchMove] = []
         self._arms = {arm.name: arm for arm in arms}
         self._kept = {arm.name: _Kept() for arm in arms}
         self._iterations, self._lost, self._missing = 0, 0.0, 0
@@ -83,7 +83,7 @@ class ComparisonSession:
         self._next_window()
 
     @property
-    def moves(self) -> tuple[Move, ...]:
+    def moves(self) -> tuple[SearchMove, ...]:
         """One move a window so far."""
         return tuple(self._moves)
 
@@ -91,7 +91,7 @@ class ComparisonSession:
         """The window wanted next; ``None`` = the comparison is over."""
         return self._wanted
 
-    def report(self, result: WindowResult) -> Move:
+    def report(self, result: WindowResult) -> SearchMove:
         """Hand in the wanted window. Raises RuntimeError if none was wanted."""
         if self._wanted is None or self._arm is None:
             raise RuntimeError("no window is wanted: the comparison is over (see its outcome)")
@@ -164,7 +164,7 @@ class ComparisonSession:
             (self._beaten, "not measured any further once another of their sweep was surely faster"),
         ):
             reason += f"; {why}: {', '.join(sorted(names))}" if names else ""
-        self.outcome = Outcome(
+        self.outcome = SearchOutcome(
             assignment=self.incumbent,
             verdict=COMPARED,
             reason=reason,
@@ -188,7 +188,7 @@ class ComparisonSession:
             excess = [candidate.z / incumbent.z - 1.0 for incumbent, candidate in result.pairs]
             self._lost += max(0.0, sum(excess) / len(excess) * ran)
 
-    def _move(self, arm: Arm, kept: _Kept, request: WindowRequest, result: WindowResult) -> Move:
+    def _move(self, arm: Arm, kept: _Kept, request: WindowRequest, result: WindowResult) -> SearchMove:
         ratio = low = high = None
         if kept.logs:
             logs = np.asarray(kept.logs)
@@ -196,7 +196,7 @@ class ComparisonSession:
             ratio = math.exp(statistics.hodges_lehmann(logs))
             low, high = math.exp(ends[0]), math.exp(min(ends[1], 700.0))
         candidates = [candidate for _, candidate in kept.pairs]
-        return Move(
+        return SearchMove(
             number=request.number,
             purpose=request.purpose,
             candidate=arm.assignment,

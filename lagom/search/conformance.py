@@ -17,7 +17,7 @@ from lagom.errors import LagomError
 from lagom.records import Algorithm, Assignment, Knobs, Problem, Protocol
 from lagom.search.base import Strategy
 from lagom.search.landscape import Communication, Landscape, LandscapeDriver, comm_bound, compute_bound, flat
-from lagom.search.moves import Outcome
+from lagom.search.moves import SearchOutcome
 from lagom.search.replay import replay
 from lagom.search.session import TuningSession
 from lagom.search.stopping_rule import Policy
@@ -197,7 +197,7 @@ def _require(condition: bool, broken: str) -> None:
         raise NonConforming(broken)
 
 
-def _outcome(session: TuningSession, where: str) -> Outcome:
+def _outcome(session: TuningSession, where: str) -> SearchOutcome:
     if session.outcome is None:
         raise NonConforming(f"{where}: the run has no outcome")
     return session.outcome

@@ -51,7 +51,7 @@ class WindowResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class SearchMove:
     """One logged decision: everything needed to replay and to explain it.
 
     ``verdict`` is ``baseline``, ``better``, ``worse``, ``tie``, ``more`` (not decided yet, measured again), ``missing``
@@ -87,7 +87,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SearchOutcome:
     """How a tuning run ended. ``proposed`` is what the strategy itself would have used, before the final A/B.
 
     ``verdict``: *improved*; *stock_is_best* after a search that came to its own end; *cut_short* where a limit ended it
@@ -104,7 +104,7 @@ class Outcome:
     windows: int
     iterations: int
     regret_iterations: float
-    moves: tuple[Move, ...] = field(default=())
+    moves: tuple[SearchMove, ...] = field(default=())
     proposed: Assignment | None = None
     cut_short: bool = False  # whatever the verdict: a limit ended the search, so not everything was looked at
 

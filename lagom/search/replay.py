@@ -10,11 +10,11 @@ from typing import Any
 from lagom.errors import LagomError
 from lagom.records import Assignment, Problem
 from lagom.search.base import Strategy
-from lagom.search.moves import Move, WindowResult
+from lagom.search.moves import SearchMove, WindowResult
 from lagom.search.session import TuningSession
 from lagom.search.stopping_rule import LIVE, Policy
 
-_PLAIN = [field.name for field in fields(Move) if field.name not in ("candidate", "incumbent", "ran", "samples")]
+_PLAIN = [field.name for field in fields(SearchMove) if field.name not in ("candidate", "incumbent", "ran", "samples")]
 
 
 class ReplayMismatch(LagomError):
@@ -22,7 +22,7 @@ class ReplayMismatch(LagomError):
 
 
 def replay(
-    moves: Iterable[Move],
+    moves: Iterable[SearchMove],
     strategy: Strategy,
     problem: Problem,
     policy: Policy = LIVE,
@@ -54,15 +54,15 @@ def replay(
     return session
 
 
-def moves_of(events: Iterable[Any]) -> list[Move]:
+def moves_of(events: Iterable[Any]) -> list[SearchMove]:
     """The moves among the events of a log (``lagom.journal.read``), as values again; other events are passed over."""
     return [_move(event) for event in events if getattr(event, "event", "") == "move"]
 
 
-def _move(event: Any) -> Move:
+def _move(event: Any) -> SearchMove:
     plain = {name: getattr(event, name) for name in _PLAIN}
     samples = tuple((incumbent.sample(), candidate.sample()) for incumbent, candidate in event.samples)
-    return Move(
+    return SearchMove(
         **plain,
         candidate=_assignment(event.candidate),
         incumbent=_assignment(event.incumbent),
@@ -75,5 +75,5 @@ def _assignment(configs: Iterable[Any]) -> Assignment:
     return Assignment(tuple(record.config() for record in configs))
 
 
-def _result(logged: Move) -> WindowResult:
+def _result(logged: SearchMove) -> WindowResult:
     return WindowResult(logged.samples, logged.discarded, logged.ended_early, logged.iterations)

@@ -31,7 +31,7 @@ from lagom.search import statistics
 from lagom.search.accounting import Accounting
 from lagom.search.base import MISSING, Answer, Comparison, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
-from lagom.search.moves import Move, Outcome, WindowRequest, WindowResult, roomier
+from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult, roomier
 from lagom.search.sequential_test import SequentialTest
 from lagom.search.stopping_rule import LIVE, Policy, StoppingRule
 
@@ -61,7 +61,7 @@ class TuningSession:
         self.problem = problem
         self.policy = policy
         self.seed = seed
-        self.outcome: Outcome | None = None
+        self.outcome: SearchOutcome | None = None
         self.measurements = Measurements(Assignment.stock(len(problem.sites)))
         self._known = known
         self._accounting = Accounting(self.measurements, policy)
@@ -78,7 +78,7 @@ class TuningSession:
         return self.measurements.incumbent
 
     @property
-    def moves(self) -> tuple[Move, ...]:
+    def moves(self) -> tuple[SearchMove, ...]:
         """Every move so far."""
         return tuple(self._accounting.moves)
 
@@ -86,7 +86,7 @@ class TuningSession:
         """The window wanted next, the same one until it is reported; ``None`` = the session is over."""
         return self._wanted
 
-    def report(self, result: WindowResult) -> Move:
+    def report(self, result: WindowResult) -> SearchMove:
         """Hand in the wanted window; returns what was made of it. Raises RuntimeError if none was wanted."""
         if self._wanted is None:
             raise RuntimeError("no window is wanted: the session is over (see its outcome)")

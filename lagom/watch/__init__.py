@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lagom.watch.snapshot import GroupSnapshot, JobSnapshot, NodeSnapshot, Phase, SiteSnapshot
+from lagom.watch.snapshot import GroupPhase, GroupSnapshot, JobSnapshot, NodeSnapshot, SiteSnapshot
 from lagom.watch.watcher import Watcher
 
-__all__ = ["GroupSnapshot", "JobSnapshot", "NodeSnapshot", "Phase", "SiteSnapshot", "Watcher"]
+__all__ = ["GroupPhase", "GroupSnapshot", "JobSnapshot", "NodeSnapshot", "SiteSnapshot", "Watcher"]

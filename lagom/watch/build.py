@@ -9,14 +9,14 @@ from lagom.format import format_config, format_site, format_version
 from lagom.journal import CommState, SiteRecord
 from lagom.records import STOCK, CommConfig, printable, readable_name
 from lagom.watch.log_view import LogView
-from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, Phase, SiteSnapshot, Speedup
+from lagom.watch.snapshot import Agreement, GroupPhase, GroupSnapshot, JobSnapshot, SiteSnapshot, Speedup
 from lagom.wire.library import library
 from lagom.wire.peek import GroupView, PlanView, RegionView
 from lagom.wire.plan import format_rule
 
 SHOWN_DECISIONS = 10
-PURPOSES = {"baseline": Phase.BASELINE, "confirm": Phase.CONFIRMING, "final": Phase.PROVING}
-VERDICTS = {"improved": Phase.TUNED, "stock_is_best": Phase.STOCK_IS_BEST, "cut_short": Phase.CUT_SHORT}
+PURPOSES = {"baseline": GroupPhase.BASELINE, "confirm": GroupPhase.CONFIRMING, "final": GroupPhase.PROVING}
+VERDICTS = {"improved": GroupPhase.TUNED, "stock_is_best": GroupPhase.STOCK_IS_BEST, "cut_short": GroupPhase.CUT_SHORT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,30 +158,30 @@ def _agreement(group: GroupView, count: Count | None) -> Agreement:
     return Agreement.COMING if coming else Agreement.AGREED
 
 
-def _phase(shared: RegionView, group: GroupView, comm: CommState, count: Count | None) -> tuple[Phase, str]:
+def _phase(shared: RegionView, group: GroupView, comm: CommState, count: Count | None) -> tuple[GroupPhase, str]:
     """Where it stands, and why where that wants a reason."""
     if len(group.slots) < group.view.rank_count and group.view.node_count == 1:
-        return Phase.JOINING, f"{len(group.slots)} of {group.view.rank_count} ranks"
+        return GroupPhase.JOINING, f"{len(group.slots)} of {group.view.rank_count} ranks"
     if comm.not_tuned:
-        return Phase.PASSTHROUGH, comm.not_tuned[-1]
+        return GroupPhase.PASSTHROUGH, comm.not_tuned[-1]
     if comm.outcome is not None and not comm.drift:
-        return VERDICTS.get(comm.outcome.verdict, Phase.STOPPED), comm.outcome.reason
+        return VERDICTS.get(comm.outcome.verdict, GroupPhase.STOPPED), comm.outcome.reason
     if comm.pinned:
-        return Phase.PINNED, ""
+        return GroupPhase.PINNED, ""
     agreed = count is not None and count.epoch > 0
     if not shared.controller_alive:
         return _without_controller(comm, agreed)
     if comm.program is None or comm.drift:
-        return Phase.LEARNING, comm.drift
+        return GroupPhase.LEARNING, comm.drift
     if not comm.moves:
-        return Phase.BASELINE, ""
-    return PURPOSES.get(comm.moves[-1].purpose, Phase.SEARCHING), ""
+        return GroupPhase.BASELINE, ""
+    return PURPOSES.get(comm.moves[-1].purpose, GroupPhase.SEARCHING), ""
 
 
-def _without_controller(comm: CommState, agreed: bool) -> tuple[Phase, str]:
+def _without_controller(comm: CommState, agreed: bool) -> tuple[GroupPhase, str]:
     if comm.program is not None:
-        return Phase.UNATTENDED, "the controller is gone; what was agreed stays in force"
-    return (Phase.REPLAYING, "") if agreed else (Phase.STOCK, "no controller, no profile")
+        return GroupPhase.UNATTENDED, "the controller is gone; what was agreed stays in force"
+    return (GroupPhase.REPLAYING, "") if agreed else (GroupPhase.STOCK, "no controller, no profile")
 
 
 def _speedup(comm: CommState) -> Speedup | None:

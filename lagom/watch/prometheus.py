@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from lagom.files import write_named
-from lagom.watch.snapshot import GroupSnapshot, JobSnapshot, NodeSnapshot, Phase, SiteSnapshot
+from lagom.watch.snapshot import GroupPhase, GroupSnapshot, JobSnapshot, NodeSnapshot, SiteSnapshot
 
 Labels = tuple[str, ...]
 JOB: Labels = ("lagom_job",)
@@ -92,7 +92,7 @@ def _job_info(node: NodeSnapshot) -> Iterator[tuple[Labels, float | None]]:
 def _phases(node: NodeSnapshot) -> Iterator[tuple[Labels, float | None]]:
     for job in node.running:
         for group in job.groups:
-            for phase in Phase:
+            for phase in GroupPhase:
                 yield (*_group(job, group), phase.value), float(group.phase is phase)
 
 

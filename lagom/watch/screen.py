@@ -14,19 +14,19 @@ from rich.text import Text
 
 from lagom.format import format_clock, format_elapsed, format_percent, format_rate, format_speedup
 from lagom.records import printable
-from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase, SiteSnapshot
+from lagom.watch.snapshot import Agreement, GroupPhase, GroupSnapshot, JobSnapshot, NodeSnapshot, SiteSnapshot
 
 View = Callable[[NodeSnapshot], None]
 
 DECISIONS = 5
 NO_JOB = "no job of yours is running on this node"
 STYLES = {
-    Phase.TUNED: "green",
-    Phase.STOCK_IS_BEST: "green",
-    Phase.PASSTHROUGH: "yellow",
-    Phase.UNATTENDED: "yellow",
-    Phase.CUT_SHORT: "yellow",
-    Phase.STOPPED: "yellow",
+    GroupPhase.TUNED: "green",
+    GroupPhase.STOCK_IS_BEST: "green",
+    GroupPhase.PASSTHROUGH: "yellow",
+    GroupPhase.UNATTENDED: "yellow",
+    GroupPhase.CUT_SHORT: "yellow",
+    GroupPhase.STOPPED: "yellow",
 }
 
 

@@ -15,7 +15,7 @@ from lagom.watch.log_view import Decision
 SCHEMA = 1
 
 
-class Phase(str, Enum):
+class GroupPhase(str, Enum):
     """Where a communicator stands."""
 
     JOINING = "joining"  # not all of its ranks are there
@@ -81,7 +81,7 @@ class GroupSnapshot:
     ranks: int
     here: int  # of its ranks, registered on this node
     nodes: int
-    phase: Phase
+    phase: GroupPhase
     detail: str  # why it is not tuned, or how the search ended
     agreement: Agreement
     epoch: int

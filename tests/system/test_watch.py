@@ -18,7 +18,7 @@ from lagom import journal
 from lagom.demo.stage import Scene
 from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.virtual_job import VirtualJob
-from lagom.watch import GroupSnapshot, JobSnapshot, Phase, Watcher
+from lagom.watch import GroupPhase, GroupSnapshot, JobSnapshot, Watcher
 from tests.system.support import Job
 from tests.waiting import wait_until
 
@@ -57,7 +57,7 @@ def test_a_job_is_found_told_and_left_alone(job: Job, tmp_path: Path, monkeypatc
             controller.kill()
             wait_until(lambda: watcher.look().running[0].controller_pid == 0, "the end of the controller")
             (alone,) = watcher.look().running[0].groups
-            assert alone.phase is Phase.UNATTENDED or has_ended(job)
+            assert alone.phase is GroupPhase.UNATTENDED or has_ended(job)
             assert ranks.running()
             ranks.stop()
             ranks.finish()

@@ -8,14 +8,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from lagom.controller.drift import LEAST, REFERENCE_BLOCKS, VOTES, Drift
+from lagom.controller.drift import LEAST, REFERENCE_BLOCKS, VOTES, DriftDetector
 
 MS = 1e6
 DAY = 8640  # blocks of ten seconds
 
 
-def blocks_until_drift(values: np.ndarray, drift: Drift | None = None) -> int | None:
-    drift = drift or Drift()
+def blocks_until_drift(values: np.ndarray, drift: DriftDetector | None = None) -> int | None:
+    drift = drift or DriftDetector()
     return next((number for number, z in enumerate(values) if drift.add(z)), None)
 
 
@@ -28,7 +28,7 @@ def noisy(count: int, sigma: float, seed: int) -> np.ndarray:
 def test_a_lasting_change_is_noticed_within_minutes(sigma: float, factor: float) -> None:
     values = noisy(200, sigma, 1)
     values[100:] *= factor
-    drift = Drift()
+    drift = DriftDetector()
     found = blocks_until_drift(values, drift)
     assert found is not None
     assert 100 + VOTES - 1 <= found <= 100 + 4 * VOTES
@@ -66,7 +66,7 @@ def test_the_bound_of_the_head_comment_holds() -> None:
     """(p / (1 - p))^h a block, tried where it can be counted: p = 1/4, h = 4."""
     dice = np.random.default_rng(5)
     bound, alarms, blocks = (1 / 3) ** 4, 0, 50_000
-    drift = Drift(4)
+    drift = DriftDetector(4)
     for z in np.where(dice.random(blocks) < 0.25, 300.0, 200.0) * MS:
         if math.isnan(drift.sigma) or len(drift._first) < REFERENCE_BLOCKS:
             drift.add(200.0 * MS)
@@ -77,7 +77,7 @@ def test_the_bound_of_the_head_comment_holds() -> None:
 
 
 def test_a_noisy_reference_widens_what_counts() -> None:
-    drift = Drift()
+    drift = DriftDetector()
     for number in range(REFERENCE_BLOCKS):
         drift.add((200 + 30 * (-1) ** number) * MS)
     assert drift.threshold > 4 * LEAST

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from lagom.cost import Fit, IterationModel, Kernel, fit, judge, model_of, program_of
+from lagom.cost import IterationModel, Kernel, ModelFit, fit, judge, model_of, program_of
 from lagom.records import Assignment, Observation, Problem
 from lagom.search.space import Space
 from lagom.sim import Simulator, machine, workloads
@@ -45,7 +45,7 @@ def observed(simulator: Simulator, assignment: Assignment, random: np.random.Gen
     return Observation(assignment, iteration.z * factor, iteration.y * factor, x, NOISE)
 
 
-def half_and_half(simulator: Simulator, program: IterationModel | None = None) -> tuple[Fit, float]:
+def half_and_half(simulator: Simulator, program: IterationModel | None = None) -> tuple[ModelFit, float]:
     """A fit to the first half of the windows, and the median error of Z of the second."""
     random = np.random.default_rng(7)
     seen = [observed(simulator, window, random) for window in random_windows(simulator.problem(), seed=3)]

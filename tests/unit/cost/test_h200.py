@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lagom.cost import Fit, compare, fit, judge, model_of
+from lagom.cost import ModelFit, compare, fit, judge, model_of
 from lagom.records import Assignment, CommConfig, Function, Observation, Problem, Site
 
 DATA = json.loads((Path(__file__).parent / "data" / "h200_2026-11.json").read_text())
@@ -38,7 +38,7 @@ def from_speedups(stock_ms: float, points: list, sites: int, error: float) -> li
     return seen
 
 
-def left_out(fitted: Fit) -> float:
+def left_out(fitted: ModelFit) -> float:
     """Median of |predicted/measured - 1| of windows that the fit has not seen, stock itself not counted."""
     return float(np.median(np.abs(fitted.left_out[1:])))
 

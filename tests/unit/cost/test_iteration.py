@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lagom.cost.iteration import FREE, DependencyError, Run, Schedule, one_segment, two_queues
+from lagom.cost.iteration import FREE, DependencyError, Schedule, SimulatedTimes, one_segment, two_queues
 
 
-def simulate(schedule: Schedule, x: list[float], quiet: list[float], slow: list[float]) -> Run:
+def simulate(schedule: Schedule, x: list[float], quiet: list[float], slow: list[float]) -> SimulatedTimes:
     return two_queues(schedule, np.array([x]), np.array([quiet]), np.array([slow]))
 
 

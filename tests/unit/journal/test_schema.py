@@ -10,10 +10,10 @@ from lagom.journal import ConfigRecord, SiteRecord
 from lagom.journal.reader import parse
 from lagom.journal.schema import EVENT
 from lagom.records import Algorithm, Assignment, CommConfig, Function, Protocol, Sample, Site
-from lagom.search import moves
+from lagom.search.moves import SearchMove, SearchOutcome
 
 CONFIG = CommConfig(Algorithm.RING, Protocol.SIMPLE, 3, 256, 256 << 10)
-MOVE = moves.Move(
+MOVE = SearchMove(
     7, "trial", Assignment((CONFIG,)), "better", "X fell", 0.957, 0.949, 0.966, 0.12, 0, 45e6, 60e6, 68.6e6, 8
 )
 
@@ -25,7 +25,7 @@ def test_a_config_comes_back_as_it_was() -> None:
 
 def test_a_move_keeps_every_field_of_the_session() -> None:
     event = journal.Move.of(MOVE, communicator=2, phase="search", iteration=1240)
-    for name in moves.Move.__dataclass_fields__:
+    for name in SearchMove.__dataclass_fields__:
         if name not in ("candidate", "incumbent", "samples"):
             assert getattr(event, name) == getattr(MOVE, name), name
     assert event.candidate[0].config() == CONFIG
@@ -34,15 +34,15 @@ def test_a_move_keeps_every_field_of_the_session() -> None:
 
 def test_the_pairs_of_a_window_come_back_as_they_were() -> None:
     pair = (Sample(2.0, 1.0, 1.5, (1.0,)), Sample(1.9))
-    source = SimpleNamespace(**{n: getattr(MOVE, n) for n in moves.Move.__dataclass_fields__} | {"samples": (pair,)})
+    source = SimpleNamespace(**{n: getattr(MOVE, n) for n in SearchMove.__dataclass_fields__} | {"samples": (pair,)})
     event = journal.Move.of(source, communicator=0, phase="search", iteration=0)  # type: ignore[arg-type]
     assert [tuple(record.sample() for record in pair) for pair in event.samples] == [pair]
 
 
 def test_an_outcome_keeps_every_figure() -> None:
-    outcome = moves.Outcome(Assignment((CONFIG,)), "improved", "confirmed", 1.25, 1.2, 1.3, 0.01, 12, 14, 480, 3.5)
+    outcome = SearchOutcome(Assignment((CONFIG,)), "improved", "confirmed", 1.25, 1.2, 1.3, 0.01, 12, 14, 480, 3.5)
     event = journal.Outcome.of(outcome, communicator=0)
-    for name in moves.Outcome.__dataclass_fields__:
+    for name in SearchOutcome.__dataclass_fields__:
         if name not in ("assignment", "proposed", "moves"):
             assert getattr(event, name) == getattr(outcome, name), name
     assert parse(event.model_dump_json(by_alias=True)) == event

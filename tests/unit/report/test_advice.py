@@ -24,7 +24,7 @@ from lagom.report import advice_text as output
 from lagom.report.advice import Advice, Advices, Standing, join_advice
 from lagom.report.advice_from_bench import advise_from_record, compare_paired, count_rounds
 from lagom.report.advice_from_log import advise_from_log
-from lagom.search.moves import Move
+from lagom.search.moves import SearchMove
 
 SITES = (Site(0, Function.ALL_GATHER, 416 << 20, 12, "hidden"), Site(1, Function.ALL_GATHER, 2 << 30, 1, "exposed"))
 STOCK = CommConfig()
@@ -39,7 +39,7 @@ def channels(*counts: int | None) -> Assignment:
 
 
 def move(number: int, candidate: Assignment, verdict: str, reason: str = "because") -> journal.Move:
-    event = Move(number=number, purpose="trial", candidate=candidate, verdict=verdict, reason=reason, ratio=1.1,
+    event = SearchMove(number=number, purpose="trial", candidate=candidate, verdict=verdict, reason=reason, ratio=1.1,
                  ratio_low=1.05, ratio_high=1.15, pairs=4, z=1e8)  # fmt: skip
     return journal.Move.of(event, communicator=0, phase="tuning", iteration=number)
 

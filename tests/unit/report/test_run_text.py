@@ -23,7 +23,7 @@ from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Pr
 from lagom.report import from_log as log
 from lagom.report import run_text as show
 from lagom.report.run_model import RunReport
-from lagom.search.moves import Move
+from lagom.search.moves import SearchMove
 from lagom.wire.plan import NO_LIMIT, Rule
 
 RING = CommConfig(Algorithm.RING, Protocol.SIMPLE, 24, 512)
@@ -40,7 +40,7 @@ def explained(events: Iterable[Any], source: str) -> RunReport:
 def move(number: int, purpose: str, candidate: Assignment, verdict: str, reason: str, **more: Any) -> journal.Move:
     numbers = {"ratio": 0.95, "ratio_low": 0.94, "ratio_high": 0.96, "pairs": 4, "z": 95e6, **more}
     event = journal.Move.of(
-        Move(number=number, purpose=purpose, candidate=candidate, verdict=verdict, reason=reason, **numbers),
+        SearchMove(number=number, purpose=purpose, candidate=candidate, verdict=verdict, reason=reason, **numbers),
         communicator=0, phase="tuning", iteration=10 * number,
     )  # fmt: skip
     return event.model_copy(update={"incumbent": records_of(Assignment.stock(2))})

@@ -19,7 +19,7 @@ from lagom.journal import RunState
 from lagom.journal.schema import records_of
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.report.tuning_kernels import read_kernels
-from lagom.search.moves import Move
+from lagom.search.moves import SearchMove
 from lagom.timeline.ring_records import find_trace_samples, load_trace_sample
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
 from lagom.wire.views import SlotView
@@ -66,7 +66,9 @@ ABBA = [False, False, True, True, True, True, False, False]
 
 
 def move(number: int, purpose: str, candidate: Assignment, verdict: str, **more: Any) -> journal.Move:
-    event = Move(number=number, purpose=purpose, candidate=candidate, verdict=verdict, reason="because", z=1e6, **more)
+    event = SearchMove(
+        number=number, purpose=purpose, candidate=candidate, verdict=verdict, reason="because", z=1e6, **more
+    )
     return journal.Move.of(event, communicator=0, phase="tuning", iteration=number)
 
 

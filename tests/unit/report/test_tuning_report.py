@@ -19,7 +19,7 @@ from lagom.journal import RunState
 from lagom.journal.schema import SampleRecord, records_of
 from lagom.records import Assignment, CommConfig, Function, Sample, Site
 from lagom.report import tuning_figures, tuning_report
-from lagom.search.moves import Move, Outcome
+from lagom.search.moves import SearchMove, SearchOutcome
 from lagom.wire.layout import CALL_RECORD, KERNEL_SPAN, NO_CALL
 
 STOCK = Assignment.stock(2)
@@ -35,12 +35,14 @@ def recorded(sample: Sample) -> SampleRecord:
 def trial(
     number: int, purpose: str, candidate: Assignment, verdict: str, ratio: float | None, x: float, y: float, z: float,
     **more: Any,
-) -> Move:  # fmt: skip
+) -> SearchMove:  # fmt: skip
     """A move with an interval of 0.01 either side of its ratio; times in ms."""
     interval = {} if ratio is None else {"ratio": ratio, "ratio_low": ratio - 0.01, "ratio_high": ratio + 0.01}
     times = {"x": x * 1e6, "y": y * 1e6, "z": z * 1e6}
     rest = {"reason": "because", "lost_iterations": 0.5 if number > 1 else 0.0, "pairs": 3, **more}
-    return Move(number=number, purpose=purpose, candidate=candidate, verdict=verdict, **{**interval, **times, **rest})
+    return SearchMove(
+        number=number, purpose=purpose, candidate=candidate, verdict=verdict, **{**interval, **times, **rest}
+    )
 
 
 def events(finished: bool = True) -> list:
@@ -66,7 +68,7 @@ def events(finished: bool = True) -> list:
         records = tuple(tuple(map(recorded, pair)) for pair in samples)
         log.append(event.model_copy(update={"incumbent": records_of(incumbent), "samples": records}))
     if finished:
-        outcome = Outcome(
+        outcome = SearchOutcome(
             BEST, "improved", "1.099x stock", speedup=1.099, speedup_low=1.087, speedup_high=1.111, resolvable=0.01,
             configs=4, windows=6, iterations=200, regret_iterations=0.5,
         )  # fmt: skip
@@ -136,7 +138,7 @@ def test_an_unfinished_search_says_so(tmp_path: Path) -> None:
 
 def said_where_stock_was_kept(verdict: str) -> str:
     search = RunState(events()).comm(0)
-    outcome = Outcome(
+    outcome = SearchOutcome(
         STOCK, verdict, "", speedup=None, speedup_low=None, speedup_high=None, resolvable=0.012,
         configs=40, windows=60, iterations=500, regret_iterations=2.0,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from lagom.watch import screen
 from lagom.watch.build import build_ended, build_job, read_counters
 from lagom.watch.log_view import LogView
 from lagom.watch.screen import Lines, page
-from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase
+from lagom.watch.snapshot import Agreement, GroupPhase, GroupSnapshot, JobSnapshot, NodeSnapshot
 from lagom.wire.peek import RegionView
 from tests.unit.watch.pictures import (
     BASELINE,
@@ -50,41 +50,45 @@ AT_EPOCH_7 = (slot(0, calls=60, epoch=7, iterations=3), slot(1, calls=61, epoch=
 @pytest.mark.parametrize(
     ("seen", "events", "phase"),
     [
-        (region(group(slot(0))), (START,), Phase.JOINING),
-        (region(group(*BOTH)), (START,), Phase.LEARNING),
-        (region(group(*BOTH)), (START, PROGRAM), Phase.BASELINE),
-        (region(group(*BOTH)), (START, PROGRAM, BASELINE), Phase.BASELINE),
-        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("trial")), Phase.SEARCHING),
-        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("confirm")), Phase.CONFIRMING),
-        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("final")), Phase.PROVING),
-        (region(group(*BOTH)), SEARCH, Phase.TUNED),
+        (region(group(slot(0))), (START,), GroupPhase.JOINING),
+        (region(group(*BOTH)), (START,), GroupPhase.LEARNING),
+        (region(group(*BOTH)), (START, PROGRAM), GroupPhase.BASELINE),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE), GroupPhase.BASELINE),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("trial")), GroupPhase.SEARCHING),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("confirm")), GroupPhase.CONFIRMING),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("final")), GroupPhase.PROVING),
+        (region(group(*BOTH)), SEARCH, GroupPhase.TUNED),
         (
             region(group(*BOTH)),
             (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "stock_is_best"})),
-            Phase.STOCK_IS_BEST,
+            GroupPhase.STOCK_IS_BEST,
         ),
-        (region(group(*BOTH)), (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "cut_short"})), Phase.CUT_SHORT),
-        (region(group(*BOTH)), (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "stopped"})), Phase.STOPPED),
-        (region(group(*BOTH)), (*SEARCH, PROGRAM), Phase.BASELINE),
-        (region(group(*BOTH)), (*SEARCH, DRIFT), Phase.LEARNING),
-        (region(group(*BOTH)), (*SEARCH, DRIFT, PROGRAM), Phase.BASELINE),
-        (region(group(*BOTH)), (START, journal.Passthrough(communicator=0, reason="graphs")), Phase.PASSTHROUGH),
-        (region(group(*BOTH), controller=False), SEARCH[:-1], Phase.UNATTENDED),
-        (region(group(*BOTH), controller=False), (), Phase.STOCK),
-        (region(group(*AT_EPOCH_7), controller=False), (), Phase.REPLAYING),
-        (region(group(*BOTH, nodes=2, ranks=4)), (START,), Phase.LEARNING),
+        (
+            region(group(*BOTH)),
+            (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "cut_short"})),
+            GroupPhase.CUT_SHORT,
+        ),
+        (region(group(*BOTH)), (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "stopped"})), GroupPhase.STOPPED),
+        (region(group(*BOTH)), (*SEARCH, PROGRAM), GroupPhase.BASELINE),
+        (region(group(*BOTH)), (*SEARCH, DRIFT), GroupPhase.LEARNING),
+        (region(group(*BOTH)), (*SEARCH, DRIFT, PROGRAM), GroupPhase.BASELINE),
+        (region(group(*BOTH)), (START, journal.Passthrough(communicator=0, reason="graphs")), GroupPhase.PASSTHROUGH),
+        (region(group(*BOTH), controller=False), SEARCH[:-1], GroupPhase.UNATTENDED),
+        (region(group(*BOTH), controller=False), (), GroupPhase.STOCK),
+        (region(group(*AT_EPOCH_7), controller=False), (), GroupPhase.REPLAYING),
+        (region(group(*BOTH, nodes=2, ranks=4)), (START,), GroupPhase.LEARNING),
     ],
 )
-def test_every_phase_is_told_from_the_others(seen: RegionView, events: tuple[Base, ...], phase: Phase) -> None:
+def test_every_phase_is_told_from_the_others(seen: RegionView, events: tuple[Base, ...], phase: GroupPhase) -> None:
     assert built(seen, *events).phase is phase
 
 
 def test_pinned_rules_are_a_phase_once_they_are_agreed() -> None:
     published = journal.PlanPublished(communicator=0, epoch=7, start_call=9, purpose="pin", rules=("any: nc=3",))
     committed = journal.PlanCommitted(communicator=0, epoch=7, start_call=9)
-    assert built(region(group(*BOTH)), START, published).phase is Phase.LEARNING
+    assert built(region(group(*BOTH)), START, published).phase is GroupPhase.LEARNING
     pinned = built(region(group(*AT_EPOCH_7)), START, published, committed)
-    assert (pinned.phase, pinned.rules) == (Phase.PINNED, ("any: nc=3",))
+    assert (pinned.phase, pinned.rules) == (GroupPhase.PINNED, ("any: nc=3",))
 
 
 def test_what_is_in_force_is_what_the_ranks_say_they_run() -> None:

@@ -15,7 +15,7 @@ from lagom.watch import prometheus as metrics
 from lagom.watch.build import build_job, read_counters
 from lagom.watch.log_view import LogView
 from lagom.watch.prometheus import Family
-from lagom.watch.snapshot import Agreement, GroupSnapshot, JobSnapshot, NodeSnapshot, Phase, SiteSnapshot, Speedup
+from lagom.watch.snapshot import Agreement, GroupPhase, GroupSnapshot, JobSnapshot, NodeSnapshot, SiteSnapshot, Speedup
 from tests.unit.watch.pictures import SEARCH, group, plan, region, slot
 
 UNITS = ("_seconds", "_bytes", "_ratio", "_info", "_total", "_per_second", "_per_iteration")
@@ -51,7 +51,7 @@ def test_prometheus_reads_every_number(node: NodeSnapshot) -> None:
     assert series["lagom_site_channels"] == {tuple(sorted(site)): 3.0}
     phases = {dict(labels)["phase"]: value for labels, value in series["lagom_phase"].items()}
     assert {phase for phase, value in phases.items() if value} == {"tuned"}
-    assert set(phases) == {phase.value for phase in Phase}
+    assert set(phases) == {phase.value for phase in GroupPhase}
 
 
 def test_sites_of_one_name_are_two_series(node: NodeSnapshot) -> None:
@@ -75,7 +75,7 @@ GROUP = GroupSnapshot(
     ranks=8,
     here=4,
     nodes=2,
-    phase=Phase.TUNED,
+    phase=GroupPhase.TUNED,
     detail="",
     agreement=Agreement.AGREED,
     epoch=9,
@@ -110,7 +110,7 @@ SAID: dict[str, float | dict[str, float]] = {
     "lagom_job_start_timestamp_seconds": 67.5,
     "lagom_ranks": 4,
     "lagom_controller_up": 1,
-    "lagom_phase": {phase.value: float(phase is Phase.TUNED) for phase in Phase},
+    "lagom_phase": {phase.value: float(phase is GroupPhase.TUNED) for phase in GroupPhase},
     "lagom_calls_total": 3,
     "lagom_calls_changed_total": 7,
     "lagom_iterations_per_second": 5.5,
