@@ -16,10 +16,10 @@ import signal
 import socket
 import time
 from types import FrameType
-from typing import Any
 
 from lagom import __version__, journal
 from lagom.controller.call_history_check import CallHistoryCheck
+from lagom.controller.config_writer import ConfigWriter
 from lagom.controller.counters import Counters
 from lagom.controller.event_log import EventLog, SearchEvent
 from lagom.controller.options import Options
@@ -30,9 +30,7 @@ from lagom.controller.timeline_control import TimelineControl
 from lagom.controller.trace_samples import TraceSamples
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.environment import read_process_environment, select_known
-from lagom.journal.evidence import evidence_of
 from lagom.journal.log_status import is_unfinished, pid_namespace
-from lagom.profile_file import Fingerprint, write_profile
 from lagom.wire.region import Region
 from lagom.wire.views import ProcessView
 
@@ -48,7 +46,8 @@ class Controller:
 
     def __init__(self, region: Region, options: Options, log: journal.Journal) -> None:
         self.region, self.options = region, options
-        self.events = EventLog(log, self._write_profile)
+        self.events = EventLog(log, self._write_config)
+        self._config = ConfigWriter(options, self.events)
         self.timeline = TimelineControl(region, self.events)
         self.tuners: dict[int, CommunicatorTuner] = {}
         self._scheduler = Scheduler(options.search_seconds)
@@ -63,7 +62,6 @@ class Controller:
         self._profiled = False
         self._looked_at = 0.0
         self._alone_since: float | None = None
-        self._wrote_profile = False
         self._stop_reason = ""
         self._began = time.monotonic()
 
@@ -84,7 +82,7 @@ class Controller:
         for tuner in self.tuners.values():
             tuner.shut()
         self.timeline.want(False, time.monotonic())
-        self._write_profile()
+        self._write_config()
         self._write_records()
         self._emit_end()
 
@@ -134,7 +132,7 @@ class Controller:
             tuner.shut()
         self.tuners.clear()
         self._known.clear()
-        self._wrote_profile = False
+        self._config.begin_anew()
 
     def _meet_communicators(self) -> None:
         for view in self.region.communicators():
@@ -207,47 +205,8 @@ class Controller:
 
     # -- what is written
 
-    def _write_profile(self) -> None:
-        sections = [section for tuner in self.tuners.values() if (section := tuner.section()) is not None]
-        if not sections:
-            if self._wrote_profile:
-                self.options.profile.unlink(missing_ok=True)  # what it held is no longer in force
-            return
-        process = next(iter(self._known.values()))
-        fingerprint = Fingerprint(
-            nccl_version=process.nccl_version,
-            ranks=max(len(self._known), *(tuner.view.rank_count for tuner in self.tuners.values())),
-            nodes=max(section.nodes for section in sections),
-            gpu=process.gpu,
-            p2p=process.peer_access,
-        )
-        try:
-            write_profile(
-                self.options.profile,
-                fingerprint,
-                sections,
-                f"written by lagom {__version__}",
-                environment=self._environment,
-                evidence=self._evidence(process.gpu),
-            )
-            self._wrote_profile = True
-        except OSError as error:
-            self.events.warn(f"the profile {self.options.profile} cannot be written: {error}")
-
-    def _evidence(self, gpu: str) -> list[dict[str, Any]]:
-        kept = [tuner.view for tuner in self.tuners.values() if tuner.section() is not None]
-        found = (
-            evidence_of(
-                self.events.run.comm(view.index),
-                ranks=view.rank_count,
-                ordinal=view.ordinal,
-                name=view.name,
-                job=self.options.job,
-                gpu=gpu,
-            )
-            for view in kept
-        )
-        return [proof for proof in found if proof is not None]
+    def _write_config(self) -> None:
+        self._config.write(list(self.tuners.values()), list(self._known.values()), self._environment)
 
     def _keep_kernels(self, event: SearchEvent) -> None:
         try:
@@ -294,7 +253,7 @@ class Controller:
                 seconds=time.monotonic() - self._began,
                 calls=self._counters.calls,
                 calls_dropped=self._counters.dropped,
-                profile=str(self.options.profile) if self._wrote_profile and self.options.profile.exists() else "",
+                profile=str(self.options.profile) if self._config.is_written else "",
                 not_asked=self._counters.not_asked(),
             )
         )

@@ -28,7 +28,7 @@ class EventLog:
         self.profile_changed = on_profile
         self._said: set[str] = set()
         self.run = journal.RunState(keep_samples=False)
-        self.listeners: list[Callable[[SearchEvent], None]] = [self.run.apply]  # what a search tells, they on_event too
+        self.listeners: list[Callable[[SearchEvent], None]] = [self.run.apply]  # those that get what a search does
 
     def note(self, text: str, *, level: journal.Level = "info") -> None:
         """Anything a reader should know; the same sentence is written once."""
@@ -45,7 +45,7 @@ class EventLog:
         for on_event in self.listeners:
             on_event(event)
 
-    def standing_aside(self, reason: str, view: CommunicatorView | None = None) -> None:
+    def passthrough(self, reason: str, view: CommunicatorView | None = None) -> None:
         """Something is not tuned, and why."""
         self.log.write(journal.Passthrough(reason=reason, communicator=None if view is None else view.index))
 

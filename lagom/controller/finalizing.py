@@ -33,7 +33,7 @@ class Finalizing(Phase):
         if progress is Progress.PENDING:
             return None
         if progress is Progress.FAILED:
-            state.events.standing_aside(f"the final plan could not be agreed: {self._offer.failure}", state.view)
+            state.events.passthrough(f"the final plan could not be agreed: {self._offer.failure}", state.view)
         state.best = outcome.assignment
         state.events.outcome(state.view, outcome)
         state.events.profile_changed()

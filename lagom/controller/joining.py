@@ -44,5 +44,5 @@ class Joining(Phase):
         return Pinning(state) if state.rules else Learning(state)
 
     def _pass_through(self, reason: str) -> Phase:
-        self._state.events.standing_aside(reason, self._state.view)
+        self._state.events.passthrough(reason, self._state.view)
         return Stopped(self._state, "passthrough")

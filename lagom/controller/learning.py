@@ -80,7 +80,7 @@ class Learning(Phase):
             self._say_if_late(now)
             return None
         if state.captured():
-            state.events.standing_aside("a CUDA graph was captured here: NCCL no longer asks per call", state.view)
+            state.events.passthrough("a CUDA graph was captured here: NCCL no longer asks per call", state.view)
             return Stopped(state, "passthrough")
         if state.options.profile_iterations:
             return self._profiling(program, now)

@@ -31,7 +31,7 @@ class Pinning(Phase):
             return None
         state = self._state
         if progress is Progress.FAILED:
-            state.events.standing_aside(f"the pinned rules could not be agreed: {self._offer.failure}", state.view)
+            state.events.passthrough(f"the pinned rules could not be agreed: {self._offer.failure}", state.view)
         elif self._offer.plan is not None:
             state.agreed_rules = self._offer.plan.rules
             state.events.profile_changed()

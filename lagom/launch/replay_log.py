@@ -76,7 +76,7 @@ class ReplayLog:
 
     def _write_end(self, how: str) -> None:
         if not self._remarks:
-            self._story.standing_aside(UNSEEN)
+            self._story.passthrough(UNSEEN)
         elif not any(self._remarks.values()):
             for (communicator, _), agreed in self._agreed.items():
                 if not agreed:
@@ -139,7 +139,7 @@ class ReplayLog:
                 known = {} if self._remarks else environment.select_known(os.environ)
                 self._story.rank_joined(replace(process, remark=""), None, known)
             if process.remark and process.remark not in self._remarks.values():
-                self._story.standing_aside(process.remark)
+                self._story.passthrough(process.remark)
             self._remarks[key] = process.remark
 
     def _write_group(self, group: GroupView) -> None:

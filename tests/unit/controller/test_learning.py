@@ -39,7 +39,7 @@ def state_on(history: CallHistory, said: list[str], stable_iterations: int = 20)
         slots={0: 0},
         view=SimpleNamespace(index=3),
         options=SimpleNamespace(stable_iterations=stable_iterations),
-        events=SimpleNamespace(warn=said.append, standing_aside=lambda *_: None),
+        events=SimpleNamespace(warn=said.append, passthrough=lambda *_: None),
         captured=lambda: True,
         record_everything=lambda: None,
         records=RecordFeed(),
