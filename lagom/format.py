@@ -44,6 +44,11 @@ def format_exact_bytes(count: int) -> str:
     return str(count)
 
 
+def format_count(count: int, what: str, plural: str = "") -> str:
+    """``1 rank``, ``8 ranks``."""
+    return f"{count} {what if count == 1 else plural or what + 's'}"
+
+
 def format_number(value: float, digits: int = 2) -> str:
     """With that many decimals; ``-`` for NaN."""
     return UNKNOWN if math.isnan(value) else f"{value:.{digits}f}"

@@ -28,11 +28,19 @@ from lagom.wire.plan import NO_LIMIT, Rule, read_config, read_rule
 FORMAT, WITH_ENVIRONMENT = 1, 2  # a profile that asks for no environment stays readable for an older lagom
 #: How a comment begins that holds evidence: one JSON object. The plugin passes over it like over any comment.
 EVIDENCE = "#: "
+#: The file of a log folder, and how it was called before.
+FILE_NAME, OLD_FILE_NAME = "config.lagom", "profile.lagom"
 NAME_BYTES = 64  # LAGOM_NAME_BYTES, with the zero at the end
 
 
 class BadProfile(LagomError):
     """A profile that cannot be read."""
+
+
+def saved_in(folder: Path) -> Path:
+    """Where a log folder holds its saved config; under the old name where only that is there."""
+    file, old = folder / FILE_NAME, folder / OLD_FILE_NAME
+    return old if old.exists() and not file.exists() else file
 
 
 @dataclass(frozen=True, slots=True)

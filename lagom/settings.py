@@ -46,26 +46,34 @@ SETTINGS = (
         "auto",
         ("plugin", "controller", "launcher"),
         "`off`: the plugin does nothing at all. `tune`: search for better configs while the job runs. `replay`: use "
-        "those of LAGOM_PROFILE, without a controller (on NCCL 2.21 to 2.26 its size rules, or those of LAGOM_SET; "
-        "nothing else can be done there). `auto`: replay if LAGOM_PROFILE names a profile that fits this job, else "
-        "tune (what must fit are NCCL, GPU and ranks: a job that makes other calls than the profile's runs stock, and "
-        "the log says so).",
-        choices=("auto", "tune", "replay", "off"),
+        "those of LAGOM_CONFIG, without a search and without a controller (on NCCL 2.21 to 2.26 its size rules, or "
+        "those of LAGOM_SET; nothing else can be done there). `replay-or-tune`: the same, and tune if the saved config "
+        "does not fit. `auto`: `replay` if LAGOM_CONFIG is set, else `tune`.",
+        choices=("auto", "tune", "replay", "replay-or-tune", "off"),
+    ),
+    Setting(
+        "LAGOM_CONFIG",
+        "file",
+        "",
+        ("plugin", "launcher"),
+        "The saved config of an earlier tuning run (`config.lagom` in its log folder). Refused, with the reason in "
+        "the log, when its fingerprint (NCCL version, ranks, nodes, GPU, peer access) does not fit; where the job "
+        "makes other calls than the saved config's, NCCL chooses, and the log says so.",
     ),
     Setting(
         "LAGOM_PROFILE",
         "file",
         "",
         ("plugin", "launcher"),
-        "A profile written by an earlier tuning run (`profile.lagom` in its log folder). Refused, with the reason in "
-        "the log, when its fingerprint (NCCL version, ranks, nodes, GPU, peer access) does not fit.",
+        "The old name of LAGOM_CONFIG: still read where that is not set, with a note.",
+        internal=True,
     ),
     Setting(
         "LAGOM_DIR",
         "folder",
         "./lagom-<job>",
         ("plugin", "controller", "launcher"),
-        "Where the log goes: decisions.jsonl, controller.log, profile.lagom, pins. Named in the first and last line "
+        "Where the log goes: decisions.jsonl, controller.log, config.lagom, pins. Named in the first and last line "
         "of the job.",
     ),
     Setting(
@@ -155,6 +163,16 @@ SETTINGS = (
         choices=("warn", "info"),
     ),
     Setting(
+        "LAGOM_LAUNCHER",
+        "0 or 1",
+        "0",
+        ("plugin",),
+        "`1`: `lagom run` prints what it reads from the ranks' shared memory, so that they do not write it to stderr "
+        "themselves. Set by `lagom run`.",
+        choices=("0", "1"),
+        internal=True,
+    ),
+    Setting(
         "LAGOM_CLOCK",
         "word",
         "real",
@@ -170,6 +188,12 @@ BY_NAME = {setting.name: setting for setting in SETTINGS}
 def read(name: str, environ: Mapping[str, str] | None = None) -> str:
     """The value of a variable of the table in ``environ`` (default: this process's); raises :class:`SettingError`."""
     return BY_NAME[name].read(os.environ if environ is None else environ)
+
+
+def config_named(environ: Mapping[str, str] | None = None) -> Path | None:
+    """The saved config that LAGOM_CONFIG names, else LAGOM_PROFILE, its old name; None if neither is set."""
+    named = read("LAGOM_CONFIG", environ) or read("LAGOM_PROFILE", environ)
+    return Path(named) if named else None
 
 
 def split_rules(text: str) -> list[str]:

@@ -126,7 +126,7 @@ struct lagom_comm_context *lagom_comm_create(const struct lagom_comm_options *op
     if (options->profile != NULL && plan == NULL) {
         lagom_slot_release(options->mapping, comm->slot_index);
         free(comm);
-        return refuse(reason, reason_bytes, "the profile has no section for this communicator; it runs stock.");
+        return refuse(reason, reason_bytes, "the saved config has no section for this communicator; it runs stock.");
     }
     comm->ranks = info->ranks;
     comm->nodes = info->nodes;
@@ -157,10 +157,10 @@ struct lagom_comm_context *lagom_comm_create(const struct lagom_comm_options *op
 static void tell_outcome(const struct lagom_comm_context *comm)
 {
     if (comm->replay.state == LAGOM_REPLAY_REFUSED) {
-        lagom_log(NCCL_LOG_WARN, "the profile was not applied here: %s",
+        lagom_log(NCCL_LOG_WARN, "the saved config was not applied here: %s",
                   lagom_plan_fault_text((enum lagom_plan_fault)comm->replay.refused_fault));
     } else if (comm->replay.state != LAGOM_REPLAY_OFF) {
-        lagom_log(NCCL_LOG_INFO, "the profile %s here, %llu calls in all",
+        lagom_log(NCCL_LOG_INFO, "the saved config %s here, %llu calls in all",
                   comm->agreement.active ? "was applied" : "was not applied",
                   (unsigned long long)comm->agreement.calls);
     }

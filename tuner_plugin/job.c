@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,10 +19,14 @@
 
 /* ---- Saying things ---------------------------------------------------------------------------------------------- */
 
-/* One process a node speaks on stderr: the first that is registered; without a region, the one with local rank 0. */
+/* One process a node speaks on stderr: the first that is registered; without a region, the one with local rank 0. What
+ * `lagom run` reads from the region it prints itself. */
 static bool speaks(const struct lagom_job *job)
 {
-    return job->mapping.region != NULL ? job->mapping.process == 0 : lagom_local_rank() == 0;
+    if (job->mapping.region == NULL) {
+        return lagom_local_rank() == 0;
+    }
+    return job->mapping.process == 0 && !job->settings.launcher_tells;
 }
 
 void lagom_job_remark(struct lagom_job *job, const char *format, ...)
@@ -114,7 +119,10 @@ static void fingerprint_here(const struct lagom_job *job, const struct lagom_ini
 static const char *load_profile(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     struct lagom_fingerprint here;
-    if (lagom_profile_load(job->settings.profile, &job->profile, reason, room) != 0) {
+    if (job->settings.config_by_old_name && speaks(job)) {
+        lagom_say("LAGOM_PROFILE is the old name of LAGOM_CONFIG; it is still read, and starts no search any more.");
+    }
+    if (lagom_profile_load(job->settings.config, &job->profile, reason, room) != 0) {
         return reason;
     }
     fingerprint_here(job, info, &here);
@@ -128,33 +136,39 @@ static const char *load_profile(struct lagom_job *job, const struct lagom_init_i
     return why;
 }
 
-/* What becomes of a job whose profile is not replayed. It is not tuned where no rank may start a controller and none
+/* What becomes of a job whose saved config is refused. It is not tuned where no rank may start a controller and none
  * runs already, nor without ids: then nothing is ever agreed. */
 static const char *instead_of_replay(const struct lagom_job *job, const struct lagom_init_info *info, bool must)
 {
-    if (must) {
-        return "runs stock";
+    if (must || !info->comm_id_known) {
+        return "NCCL chooses";
     }
     bool has_controller = job->settings.spawn || lagom_region_controller_alive(&job->mapping);
-    if (!has_controller) {
-        return "runs stock; LAGOM_CONTROLLER=none: no controller will start, so nothing is tuned";
-    }
-    return info->comm_id_known ? "starts stock and is tuned" : "runs stock";
+    return has_controller ? "the job is tuned instead"
+                          : "LAGOM_CONTROLLER=none: no controller will start, so nothing is tuned";
 }
 
-/* false = LAGOM_MODE=replay without a profile that fits: stock. */
+/* Before the remark about it: who finds the remark must find this. */
+static void note_saved_config(struct lagom_job *job, enum lagom_saved_config what)
+{
+    __atomic_store_n(&job->mapping.region->processes[job->mapping.process].saved_config, (uint32_t)what,
+                     __ATOMIC_SEQ_CST);
+}
+
+/* false = mode replay without a saved config that fits: NCCL chooses. */
 static bool choose_between_replay_and_tune(struct lagom_job *job, const struct lagom_init_info *info)
 {
     char reason[LAGOM_PATH_BYTES];
     bool must = job->settings.mode == LAGOM_MODE_REPLAY;
-    if (job->settings.mode == LAGOM_MODE_TUNE || (!must && job->settings.profile[0] == '\0')) {
+    if (job->settings.mode == LAGOM_MODE_TUNE || (!must && job->settings.config[0] == '\0')) {
         return true;
     }
-    const char *why = job->settings.profile[0] == '\0' ? "LAGOM_MODE=replay, but LAGOM_PROFILE names no file."
-                                                       : load_profile(job, info, reason, sizeof(reason));
+    const char *why = job->settings.config[0] == '\0' ? "LAGOM_MODE=replay, but LAGOM_CONFIG names no file"
+                                                      : load_profile(job, info, reason, sizeof(reason));
     job->replaying = why == NULL;
+    note_saved_config(job, why == NULL ? LAGOM_SAVED_CONFIG_FITS : LAGOM_SAVED_CONFIG_REFUSED);
     if (why != NULL) {
-        lagom_job_remark(job, "profile not replayed, NCCL %s: %s", instead_of_replay(job, info, must), why);
+        lagom_job_remark(job, "saved config refused: %s; %s", why, instead_of_replay(job, info, must));
     }
     return job->replaying || !must;
 }
@@ -168,11 +182,13 @@ static bool read_rules(struct lagom_job *job, const struct lagom_init_info *info
     if (job->settings.mode != LAGOM_MODE_REPLAY) {
         snprintf(reason, room, "%s",
                  "NCCL before 2.27 does not tell communicators apart, so nothing can be tuned here; size rules can "
-                 "be replayed: LAGOM_MODE=replay with LAGOM_PROFILE or LAGOM_SET.");
+                 "be replayed: LAGOM_MODE=replay with LAGOM_CONFIG or LAGOM_SET.");
         return false;
     }
-    bool has_profile = job->settings.profile[0] != '\0';
-    if (has_profile && load_profile(job, info, reason, room) != NULL) {
+    bool has_profile = job->settings.config[0] != '\0';
+    char why[LAGOM_PATH_BYTES];
+    if (has_profile && load_profile(job, info, why, sizeof(why)) != NULL) {
+        snprintf(reason, room, "saved config refused: %s", why);
         return false;
     }
     return lagom_static_rules_read(has_profile ? &job->profile : NULL, &job->static_rules, reason, room);
@@ -189,7 +205,7 @@ static void say_what_holds(struct lagom_job *job, enum lagom_node_rules_result r
         lagom_job_remark(job, "the size rules could not be compared with those of the other ranks of this node.");
         break;
     case LAGOM_NODE_RULES_MADE:
-        lagom_say("replaying %u size rules from the first call on", job->static_rules.rule_count);
+        lagom_say("in force: %u size rules from the first call on", job->static_rules.rule_count);
         break;
     case LAGOM_NODE_RULES_SAME: break;
     }
@@ -254,7 +270,12 @@ static void start_controller(struct lagom_job *job)
     }
     job->started_controller = failure == 0 && lagom_spawn_controller(&spawn, reason, sizeof(reason));
     if (job->started_controller) {
-        lagom_say("tuning this job's collectives; decisions in %s (read them with `lagom log`)", job->folder);
+        const char *rules = getenv("LAGOM_SET");
+        const char *plan = rules != NULL && rules[0] != '\0' ? "pin the rules of LAGOM_SET, no search" : "tune while it runs";
+        lagom_log(NCCL_LOG_INFO, "plan: %s; log %s", plan, job->folder);
+        if (!job->settings.launcher_tells) {
+            lagom_say("plan: %s; log %s", plan, job->folder);
+        }
     } else {
         lagom_job_remark(job, "this job is not tuned, NCCL runs stock: %s", reason);
     }
@@ -265,7 +286,7 @@ enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_ini
 {
     lagom_log_open(log, job->settings.log_level);
     if (!job->settings.mode_understood) {
-        lagom_job_remark(job, "LAGOM_MODE must be auto, tune, replay or off; Lagom falls back to NCCL.");
+        lagom_job_remark(job, "LAGOM_MODE must be auto, tune, replay, replay-or-tune or off; Lagom falls back to NCCL.");
     }
     if (!job->settings.headroom_understood) {
         lagom_job_remark(
@@ -285,7 +306,7 @@ enum lagom_standing lagom_job_join(struct lagom_job *job, const struct lagom_ini
     if (controller_is_mine_to_start(job, info)) {
         start_controller(job);
     } else if (job->replaying && speaks(job)) {
-        lagom_say("replaying %s", job->settings.profile);
+        lagom_say("plan: replay saved config %s, no search; in force once every rank has agreed", job->settings.config);
     }
     return LAGOM_JOINED;
 }

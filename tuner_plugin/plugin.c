@@ -284,9 +284,9 @@ __attribute__((destructor)) static void at_exit(void)
     if (lagom_plugin_inert || mapping.region == NULL) {
         return;
     }
-    if (plugin.job.started_controller) {
+    if (plugin.job.started_controller && !plugin.job.settings.launcher_tells) {
         lagom_log_open(NULL, 0); /* NCCL's may be gone */
-        lagom_say("job over; decisions in %s", plugin.job.folder);
+        lagom_say("ended; log %s", plugin.job.folder);
         lagom_log_flush();
     }
     if (lagom_region_inspect(&reference, mapping.path) == LAGOM_REGION_OK) {

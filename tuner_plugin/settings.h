@@ -5,7 +5,8 @@
 #include <limits.h>
 #include <stdbool.h>
 
-enum lagom_mode { LAGOM_MODE_AUTO, LAGOM_MODE_TUNE, LAGOM_MODE_REPLAY, LAGOM_MODE_OFF };
+/* LAGOM_MODE. `auto` is not among them: it stands for replay where LAGOM_CONFIG names a file, else for tune. */
+enum lagom_mode { LAGOM_MODE_TUNE, LAGOM_MODE_REPLAY, LAGOM_MODE_REPLAY_OR_TUNE, LAGOM_MODE_OFF };
 
 struct lagom_settings {
     enum lagom_mode mode; /* LAGOM_MODE; a word we do not know is off */
@@ -13,10 +14,12 @@ struct lagom_settings {
     bool threads;           /* LAGOM_NT=1 */
     bool spawn;             /* LAGOM_CONTROLLER is not none */
     bool simulated_clock;   /* LAGOM_CLOCK=simulated */
+    bool launcher_tells;    /* LAGOM_LAUNCHER=1: `lagom run` prints what it reads from the region */
     bool timeline;          /* LAGOM_TIMELINE is 1 */
     bool headroom_understood; /* LAGOM_HEADROOM: what it says is in lagom_headroom */
     int log_level;          /* LAGOM_LOG_LEVEL: enum nccl_log_level; debug counts as info */
-    char profile[PATH_MAX]; /* LAGOM_PROFILE; empty = none */
+    char config[PATH_MAX];  /* the saved config: LAGOM_CONFIG, else LAGOM_PROFILE; empty = none */
+    bool config_by_old_name; /* LAGOM_PROFILE named it */
     char python[PATH_MAX];  /* LAGOM_PYTHON; empty = the one baked in beside the library */
     char folder[PATH_MAX];  /* LAGOM_DIR; empty = derived from the job */
     char job[NAME_MAX];     /* LAGOM_JOB_ID; empty = none */

@@ -62,16 +62,16 @@ bool lagom_static_rules_from_profile(const struct lagom_profile *profile, struct
         }
         if (twin != NULL && !same_rules(&twin->content, &section->content)) {
             return refuse(out, reason, room,
-                          "the profile has different rules for two communicators of one size, and NCCL before 2.27 "
+                          "the saved config has different rules for two communicators of one size, and NCCL before 2.27 "
                           "does not tell them apart; give both the same rules.");
         }
         if (twin == NULL && !add_section(out, section)) {
-            return refuse(out, reason, room, "the profile has more than 32 size rules in all; leave some out.");
+            return refuse(out, reason, room, "the saved config has more than 32 size rules in all; leave some out.");
         }
     }
     return out->rule_count > 0 ||
            refuse(out, reason, room,
-                  "the profile has no size rules for one node, and NCCL before 2.27 cannot follow a program; write "
+                  "the saved config has no size rules for one node, and NCCL before 2.27 cannot follow a program; write "
                   "`rule` lines, or take NCCL >= 2.27.");
 }
 
@@ -137,7 +137,7 @@ bool lagom_static_rules_read(const struct lagom_profile *profile, struct lagom_n
     }
     return pins != NULL
                ? lagom_static_rules_from_text(pins, out, reason, room)
-               : refuse(out, reason, room, "LAGOM_MODE=replay, but neither LAGOM_PROFILE nor LAGOM_SET is set.");
+               : refuse(out, reason, room, "LAGOM_MODE=replay, but neither LAGOM_CONFIG nor LAGOM_SET is set.");
 }
 
 /* ---- What can be done with them --------------------------------------------------------------------------------- */

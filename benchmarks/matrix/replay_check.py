@@ -51,7 +51,7 @@ def _tuned(row: Row, place: Place, earlier: dict[str, Any], budget: float, attem
         folder=folder, cycles=2, budget=budget,
     )  # fmt: skip
     found = compared.measured(request, earlier, print)
-    profiles = sorted(folder.glob("*/profile.lagom"))
+    profiles = sorted(folder.glob("*/config.lagom"))
     return found, profiles[0].read_text() if profiles else ""
 
 

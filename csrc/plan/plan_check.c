@@ -168,7 +168,7 @@ const char *lagom_plan_fault_text(enum lagom_plan_fault fault)
         return "the plan's calls are out of order: they must be history < start < end, and a candidate needs an end.";
     case LAGOM_PLAN_BAD_COMMUNICATOR: return "the plan is for another communicator.";
     case LAGOM_PLAN_NOT_MINE:
-        return "the plan differs from the profile this rank has read; give every rank the same file.";
+        return "the plan differs from the saved config that this rank has read; give every rank the same file.";
     case LAGOM_PLAN_LATE_HISTORY: return "the plan came too many calls after its history; publish it again.";
     case LAGOM_PLAN_BAD_TRANSPARENT:
         return "the program names a call under 64 KiB, a Broadcast or a Reduce; those do not advance it.";

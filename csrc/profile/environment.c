@@ -82,7 +82,7 @@ const char *lagom_environment_add(struct lagom_environment *list, uint32_t *coun
 {
     value = unquoted(value);
     if (!lagom_environment_is_known(name)) {
-        return "is no variable that a profile may ask for";
+        return "is no variable that a saved config may ask for";
     }
     if (is_there(list, *count, name)) {
         return "is asked for twice";
@@ -105,12 +105,12 @@ const char *lagom_environment_mismatch(const struct lagom_environment *wanted, u
     for (uint32_t i = 0; i < count; i++) {
         const char *here = getenv(wanted[i].name);
         if (here == NULL) {
-            snprintf(reason, reason_bytes, "the profile was made with %s=%s, which is not set here; export it.",
+            snprintf(reason, reason_bytes, "made with %s=%s, which is not set here",
                      wanted[i].name, wanted[i].value);
             return reason;
         }
         if (strcmp(here, wanted[i].value) != 0) {
-            snprintf(reason, reason_bytes, "the profile was made with %s=%s and here it is %.60s; tune again here.",
+            snprintf(reason, reason_bytes, "made with %s=%s, here it is %.60s",
                      wanted[i].name, wanted[i].value, here);
             return reason;
         }

@@ -24,7 +24,7 @@ static char *read_whole(int fd, size_t length, const char *path, char *error, si
         }
     }
     if (text == NULL) {
-        snprintf(error, error_bytes, "the profile %s could not be read whole.", path);
+        snprintf(error, error_bytes, "the saved config %s could not be read whole.", path);
     }
     return text;
 }
@@ -35,7 +35,7 @@ int lagom_profile_load(const char *path, struct lagom_profile *out, char *error,
     *out = (struct lagom_profile){.fingerprint = {.p2p = -1}};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size > (off_t)MAX_FILE_BYTES) {
-        snprintf(error, error_bytes, "the profile %s is not a readable file of at most %u MiB.", path,
+        snprintf(error, error_bytes, "the saved config %s is not a readable file of at most %u MiB.", path,
                  MAX_FILE_BYTES >> 20);
         if (fd >= 0) {
             close(fd);

@@ -1,15 +1,27 @@
 /* profile_match.c - does a profile fit this job, and which of its sections is this communicator's? */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "profile/profile_text.h"
 
-static const char *differs(char *reason, size_t room, const char *what, uint32_t wanted, uint32_t here)
+static const char *other_count(char *reason, size_t room, const char *what, uint32_t wanted, uint32_t here)
 {
     if (wanted == 0 || wanted == here) {
         return NULL;
     }
-    snprintf(reason, room, "the profile was made for %s %u and this is %u; tune again here.", what, wanted, here);
+    snprintf(reason, room, "made for %" PRIu32 " %s%s, this job has %" PRIu32, wanted, what, wanted == 1 ? "" : "s", here);
+    return reason;
+}
+
+static const char *other_nccl(char *reason, size_t room, uint32_t wanted, uint32_t here)
+{
+    if (wanted == 0 || wanted == here) {
+        return NULL;
+    }
+    snprintf(reason, room,
+             "made for NCCL %" PRIu32 ".%" PRIu32 ".%" PRIu32 ", this job runs NCCL %" PRIu32 ".%" PRIu32 ".%" PRIu32,
+             wanted / 10000, wanted / 100 % 100, wanted % 100, here / 10000, here / 100 % 100, here % 100);
     return reason;
 }
 
@@ -18,8 +30,8 @@ static const char *other_gpu(char *reason, size_t room, const char *wanted, cons
     if (wanted[0] == '\0' || strcmp(wanted, here) == 0) {
         return NULL;
     }
-    snprintf(reason, room, "the profile was made on %s and this is %s; tune again here.", wanted,
-             here[0] != '\0' ? here : "an unknown GPU");
+    snprintf(reason, room, "made on %s, this GPU is %s", wanted,
+             here[0] != '\0' ? here : "not known");
     return reason;
 }
 
@@ -28,19 +40,20 @@ static const char *other_p2p(char *reason, size_t room, int32_t wanted, int32_t 
     if (wanted < 0 || here < 0 || wanted == here) {
         return NULL;
     }
-    snprintf(reason, room, "the profile was made %s GPU peer access; tune again here.", wanted ? "with" : "without");
+    snprintf(reason, room, "made %s GPU peer access, this job runs %s it", wanted ? "with" : "without",
+             here ? "with" : "without");
     return reason;
 }
 
 const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
                                        char *reason, size_t reason_bytes)
 {
-    const char *why = differs(reason, reason_bytes, "NCCL", wanted->nccl_version, here->nccl_version);
+    const char *why = other_count(reason, reason_bytes, "rank", wanted->ranks, here->ranks);
     if (why == NULL) {
-        why = differs(reason, reason_bytes, "a number of ranks of", wanted->ranks, here->ranks);
+        why = other_count(reason, reason_bytes, "node", wanted->nodes, here->nodes);
     }
     if (why == NULL) {
-        why = differs(reason, reason_bytes, "a number of nodes of", wanted->nodes, here->nodes);
+        why = other_nccl(reason, reason_bytes, wanted->nccl_version, here->nccl_version);
     }
     if (why == NULL) {
         why = other_gpu(reason, reason_bytes, wanted->gpu, here->gpu);

@@ -55,7 +55,7 @@ int lagom_profile_parse(const char *text, size_t length, struct lagom_profile *o
 int lagom_profile_load(const char *path, struct lagom_profile *out, char *error, size_t error_bytes);
 void lagom_profile_free(struct lagom_profile *profile);
 
-/* NULL = it fits; else one sentence why not (static buffer of the caller). */
+/* NULL = it fits; else `reason`: one clause, for example "made for 16 ranks, this job has 8". */
 const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
                                        char *reason, size_t reason_bytes);
 

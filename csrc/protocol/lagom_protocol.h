@@ -197,8 +197,8 @@ struct lagom_process {
     uint64_t timeline_lost;    /* R; records that CUPTI dropped, or that were not ours to read */
     uint64_t kernel_head;   /* R; producer index of the kernel ring */
     uint64_t kernel_drops;  /* R */
-    uint32_t traits;        /* R; enum lagom_traits: what its profile's fingerprint says */
-    uint32_t reserved;
+    uint32_t traits;        /* R; enum lagom_traits: what the fingerprint of a saved config says */
+    uint32_t saved_config;  /* R; enum lagom_saved_config */
     uint64_t pad1[5];
     uint64_t kernel_tail;   /* C; consumer index */
     uint64_t pad2[7];
@@ -206,6 +206,9 @@ struct lagom_process {
 _Static_assert(offsetof(struct lagom_process, gpu) == 32, "");
 _Static_assert(offsetof(struct lagom_process, kernel_head) == 640, "producer and consumer index on lines of their own");
 _Static_assert(sizeof(struct lagom_process) == 12 * 64, "");
+
+/* What became of the saved config that the job was given. Refused: process.remark says why. */
+enum lagom_saved_config { LAGOM_SAVED_CONFIG_NONE = 0, LAGOM_SAVED_CONFIG_FITS = 1, LAGOM_SAVED_CONFIG_REFUSED = 2 };
 
 enum lagom_timeline_state {
     LAGOM_TIMELINE_ABSENT = 0,  /* no CUPTI here, or not asked yet; process.remark says why */

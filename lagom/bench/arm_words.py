@@ -175,7 +175,7 @@ def _pinned(word: str, wish: ArmWish) -> tuple[str, ...]:
     if wish.cap is not None:
         return "--set", f"any:any:nc={wish.cap}"
     if wish.profile is not None:
-        return "--mode", "replay", "--profile", str(wish.profile)
+        return "--mode", "replay", "--config", str(wish.profile)
     raise BadArm(f"'own:{word}' would be many processes; name one setting, like own:static=4.")
 
 

@@ -45,7 +45,10 @@ TORCHS_REMARK = re.compile(r"^\[\w+\]:\[[IW]\d{4} ")
 #: How `lagom run` begins what it says between the job's own lines.
 OUR_LINE = "lagom: "
 #: Variables of the caller that would be the job's: each process is given its own.
-OURS = ("LAGOM_MODE", "LAGOM_PROFILE", "LAGOM_DIR", "LAGOM_JOB_ID", "LAGOM_SET", "LAGOM_STRATEGY", "LAGOM_CONTROLLER")
+OURS = (
+    "LAGOM_MODE", "LAGOM_CONFIG", "LAGOM_PROFILE", "LAGOM_DIR", "LAGOM_JOB_ID", "LAGOM_SET", "LAGOM_STRATEGY",
+    "LAGOM_CONTROLLER", "LAGOM_LAUNCHER",
+)  # fmt: skip
 PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")
 
 

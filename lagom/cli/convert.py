@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lagom.records import CommConfig
 
 REFUSED = 2
-PROFILE_NAME = "profile.lagom"
 PROFILE_SUFFIX = ".lagom"
 PROFILE_TITLE = b"lagom-profile "  # how such a file begins
 LARGEST_MIB = 4  # of a CSV file: tuners' files have some hundred lines
@@ -31,8 +30,8 @@ def convert(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A CSV file of NVIDIA's example tuner; or a profile, a log folder, or rules in quotes. Default: the "
-            "newest ./lagom-*.",
+            help="A CSV file of NVIDIA's example tuner; or a saved config, a log folder, or rules in quotes. Default: "
+            "the newest ./lagom-*.",
             show_default=False,
             autocompletion=log_folders,
         ),
@@ -43,14 +42,14 @@ def convert(
     ranks: Annotated[
         int,
         typer.Option(
-            help="Ranks of the communicators that the rules are for; a profile knows its own.",
+            help="Ranks of the communicators that the rules are for; a saved config knows its own.",
             min=0,
             show_default=False,
         ),
     ] = 0,
     nodes: Annotated[int, typer.Option(help="Nodes they span.", min=1)] = 1,
     communicators: Annotated[
-        int, typer.Option(help="To a profile: how many communicators of that size the job has.", min=1, max=16)
+        int, typer.Option(help="To a saved config: how many communicators of that size the job has.", min=1, max=16)
     ] = 1,
     fill: Annotated[
         str,
@@ -71,7 +70,7 @@ def convert(
         bool, typer.Option("--partial", help="Convert what can be converted, and list the rest.")
     ] = False,
 ) -> None:
-    """Convert a CSV file of NVIDIA's example tuner to Lagom's rules or a profile, or one of these to such a file.
+    """Convert a CSV file of NVIDIA's example tuner to Lagom's rules or a saved config, or one of these to such a file.
 
     SOURCE decides the direction. A line or rule that the other form cannot express is refused by name, and then nothing
     is written unless --partial is given.
@@ -99,7 +98,7 @@ def convert(
 
 
 def _is_csv(source: str) -> bool:
-    """Whether it names a file that is neither a profile nor a log; any other file is read as CSV."""
+    """Whether it names a file that is neither a saved config nor a log; any other file is read as CSV."""
     from lagom.journal import LOG_NAME
 
     path = Path(source)
@@ -153,7 +152,7 @@ def _read_csv(path: Path, topology: Topology | None) -> Taken:
         raise UsageError(f"{path} is larger than {LARGEST_MIB} MiB, and no tuner's rules are; check the path.")
     text = data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     if not nccl_csv.looks_right(text):
-        raise UsageError(f"{path} is neither a CSV file of NVIDIA's example tuner nor a profile; check the path.")
+        raise UsageError(f"{path} is neither a CSV file of NVIDIA's example tuner nor a saved config; check the path.")
     return convert_csv(text, topology)
 
 
@@ -161,7 +160,7 @@ def _print_rules(taken: Taken, ranks: int) -> None:
     from lagom.wire.plan import format_rule
 
     if ranks and taken.rules:
-        _say(f"these rules will hold for every communicator of a job; a profile binds them to those of {ranks} ranks")
+        _say(f"these rules hold for every communicator of a job; a saved config binds them to those of {ranks} ranks")
     for rule in taken.rules:
         typer.echo(format_rule(rule))
     if not taken.rules:
@@ -172,13 +171,13 @@ def _write_profile(path: Path, taken: Taken, origin: str, topology: Topology | N
     from lagom.profile_file import Fingerprint, Section, write_profile
 
     if topology is None:
-        raise UsageError("a profile is for communicators of one size; name it with --ranks and --nodes.")
+        raise UsageError("a saved config is for communicators of one size; name it with --ranks and --nodes.")
     sections = [Section(topology.ranks, topology.nodes, ordinal, rules=taken.rules) for ordinal in range(communicators)]
     try:
         write_profile(path, Fingerprint(), sections, f"converted from {origin}")
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}); name another file.") from error
-    _say(f"{path}: {len(taken.rules)} rule(s); replay it with `lagom run --profile {path} -- ...`")
+    _say(f"{path}: {len(taken.rules)} rule(s); replay it with `lagom run --config {path} -- ...`")
 
 
 # -- to a CSV file
@@ -204,27 +203,30 @@ def _from_profile(path: Path) -> tuple[list[Entry], Picks]:
 
     saved = load_config(path)
     for name, value in saved.environment.items():
-        _say(f"note: the profile was measured with {name}={value}; set it yourself where the file is used")
+        _say(f"note: the saved config was measured with {name}={value}; set it yourself where the file is used")
     return of_sections(saved.sections), picks_beside(path)
 
 
 def _find_profile(named: str) -> Path:
-    """The profile meant by a file, a log folder, its log, or nothing; it may lie in a folder without a log."""
+    """The saved config meant by a file, a log folder, its log, or nothing; it may lie in a folder without a log."""
     from lagom.journal import LOG_NAME, find_log
+    from lagom.profile_file import saved_in
 
     source = Path(named) if named else None
     if source is not None and not source.exists():
-        raise UsageError(f"there is no {source}; name a CSV file, a profile or a log folder, or write rules in quotes.")
+        raise UsageError(
+            f"there is no {source}; name a CSV file, a saved config or a log folder, or write rules in quotes."
+        )
     if source is not None and not source.is_dir() and source.name != LOG_NAME:
         return source
-    if source is not None and (source / PROFILE_NAME).exists() and not (source / LOG_NAME).exists():
-        return source / PROFILE_NAME
+    if source is not None and saved_in(source).exists() and not (source / LOG_NAME).exists():
+        return saved_in(source)
     log = find_log(source)
-    path = log.parent / PROFILE_NAME
+    path = saved_in(log.parent)
     if _is_stale(path, log):
         _say(f"note: {path} is of an earlier job than the newest one in its log")
     if not path.exists():
-        raise UsageError(f"there is no {path}: nothing was found there that is better than stock; name a profile.")
+        raise UsageError(f"there is no {path}: nothing was found there that is better than stock; name a saved config.")
     return path
 
 
@@ -235,7 +237,7 @@ def _is_stale(path: Path, log: Path) -> bool:
     try:
         return is_of_an_earlier_job(path, log)
     except JournalError:
-        return False  # the profile is what is wanted
+        return False  # the saved config is what is wanted
 
 
 def _ready(entries: list[Entry], picks: Picks, given: CommConfig, without: Sequence[str]) -> list[Entry]:
@@ -255,7 +257,9 @@ def _write_csv(target: Path | None, entries: Sequence[Entry], *, partial: bool) 
     from lagom.convert import convert_rules
 
     if target is not None and target.suffix == PROFILE_SUFFIX:
-        raise UsageError(f"a profile becomes a CSV file, and {target} is named like a profile; name it like rules.csv.")
+        raise UsageError(
+            f"a saved config becomes a CSV file, and {target} is named like a saved config; name it like rules.csv."
+        )
     written = convert_rules(entries)
     _report(written.remarks, written.refused, partial=partial)
     if not written.lines:

@@ -26,7 +26,7 @@ _PIPE_COLUMNS = 120
 #: Iterations that must look alike before a live job is recorded.
 _SETTLED = 5
 #: What would tune the job that is looked at.
-_AS_IT_IS = {"LAGOM_SET": "", "LAGOM_PROFILE": "", "LAGOM_STRATEGY": ""}
+_AS_IT_IS = {"LAGOM_SET": "", "LAGOM_CONFIG": "", "LAGOM_PROFILE": "", "LAGOM_STRATEGY": ""}
 
 
 def profile(
@@ -156,7 +156,9 @@ def _live(command: list[str], iterations: int, out: Path) -> tuple[int, list[Ker
     check_command(command[0])
     check_settings({**os.environ, **_AS_IT_IS})
     options = ("--profile-iterations", str(iterations), "--stable-iterations", str(_SETTLED))
-    job_options = JobOptions(mode="tune", directory=out / "log", controller_options=options, timeline=True)
+    job_options = JobOptions(
+        mode="tune", directory=out / "log", controller_options=options, recorded=iterations, timeline=True
+    )
     left_out = [f"{name} is left out: NCCL is looked at as it is" for name in _AS_IT_IS if os.environ.get(name)]
     plan = plan_job(job_options, {**os.environ, **_AS_IT_IS}, plugin_path()).with_variables(_AS_IT_IS, tuple(left_out))
     if not plan.tunes:

@@ -60,10 +60,13 @@ def report(
         Path | None,
         typer.Option(help="Write a file for Megatron's --nccl-communicator-config-path.", show_default=False),
     ] = None,
-    profile: Annotated[
+    config: Annotated[
         Path | None,
-        typer.Option(help="Write the log's profile with the measured environment to this file.", show_default=False),
+        typer.Option(
+            help="Write the log's saved config with the measured environment to this file.", show_default=False
+        ),
     ] = None,
+    profile: Annotated[Path | None, typer.Option("--profile", hidden=True)] = None,
 ) -> None:
     """Report on a tuned job: the verdict, then every site, what could not be tuned, and what the next start can change.
 
@@ -71,11 +74,13 @@ def report(
     with their measurement, or with the command that would measure them. Of a saved config: what it does, what speaks
     for it, whether it would be replayed on this machine; exit code 1 if not.
     """
+    if profile is not None:
+        raise UsageError(f"--profile is called --config now: lagom report --config {profile}.")
     if what is not None and is_profile(what):
-        if html or bench or export or megatron or profile:
+        if html or bench or export or megatron or config:
             raise UsageError(f"{what} is a saved config; this option needs the log of a job.")
         _report_config(what, as_json=as_json, everything=everything)
-    for file in filter(None, (megatron, profile)):
+    for file in filter(None, (megatron, config)):
         check_named(file)
     from lagom.report import advice_text
     from lagom.report.read_run import read_run
@@ -86,8 +91,8 @@ def report(
         _write_page(run, html)
     if megatron is not None:
         write_named(megatron, advice_text.format_megatron(advices) or "# lagom report: no process group to cap.\n")
-    if profile is not None:
-        _write_profile(advices, log, profile)
+    if config is not None:
+        _write_profile(advices, log, config)
     if export:
         typer.echo("\n".join(advice_text.format_exports(advices)) or "# nothing was measured to be worth it")
     else:
@@ -126,9 +131,10 @@ def _write_page(run: Run, html: Path) -> None:
 
 def _write_profile(advices: Advices, log: Path, out: Path) -> None:
     from lagom.journal.log_status import is_of_an_earlier_job
+    from lagom.profile_file import saved_in
     from lagom.report.advice_text import write_into_profile
 
-    mine = log.parent / "profile.lagom"
+    mine = saved_in(log.parent)
     if is_of_an_earlier_job(mine, log):
         print(f"lagom: note: {mine} is of an earlier job than the newest one in its log", file=sys.stderr)
     asked = write_into_profile(advices, mine, out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,9 +13,10 @@ from lagom.cli import complete
 from lagom.errors import UsageError
 from lagom.headroom import parse as parse_headroom
 from lagom.launch.supervise import signals_left_to_us
-from lagom.settings import SETTINGS, read
+from lagom.settings import SETTINGS, config_named, read
 
-REPLAYING_MODES = ("auto", "replay")
+if TYPE_CHECKING:
+    from lagom.launch.job_plan import JobPlan
 
 
 def run(
@@ -25,7 +26,8 @@ def run(
     mode: Annotated[
         str,
         typer.Option(
-            help="auto, tune, replay or off: LAGOM_MODE in `lagom env --settings`.", autocompletion=complete.modes
+            help="auto, tune, replay, replay-or-tune or off: LAGOM_MODE in `lagom env --settings`.",
+            autocompletion=complete.modes,
         ),
     ] = "",
     strategy: Annotated[
@@ -43,10 +45,17 @@ def run(
             autocompletion=complete.rules,
         ),
     ] = None,
-    profile: Annotated[
+    config: Annotated[
         Path | None,
-        typer.Option(help="Replay this profile if it fits the job.", exists=True, dir_okay=False, show_default=False),
+        typer.Option(
+            help="Replay this saved config if it fits the job; never search, unless --or-tune is given.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
     ] = None,
+    or_tune: Annotated[bool, typer.Option("--or-tune", help="With a saved config: search if it does not fit.")] = False,
+    profile: Annotated[Path | None, typer.Option("--profile", hidden=True)] = None,
     directory: Annotated[
         Path | None,
         typer.Option("--dir", help="Log folder; default: LAGOM_DIR, else ./lagom-<job>.", show_default=False),
@@ -110,7 +119,12 @@ def run(
         from lagom.wire.library import plugin_path
         from lagom.wire.plan import choose_rules
 
-    _check_start(mode, strategy, profile)
+    if profile is not None:
+        raise UsageError(
+            f"--profile is called --config now: lagom run --config {profile} -- CMD; with --or-tune the job is tuned "
+            "if the saved config does not fit."
+        )
+    _check_start(mode, strategy, config)
     pinned = choose_rules(rules, read("LAGOM_SET"))
     for_controller = _controller_options(
         compare or [], record, seed=seed, stable_iterations=stable_iterations, search_seconds=search_seconds
@@ -120,29 +134,41 @@ def run(
     if compare and pinned:
         raise UsageError("--compare measures rules in turn, --set and LAGOM_SET pin them; leave one of the two out.")
     job_options = JobOptions(
-        mode, strategy, pinned, profile, directory, not no_profiler, replace_plugin, for_controller
+        mode=mode,
+        strategy=strategy,
+        rules=pinned,
+        config=config,
+        or_tune=or_tune,
+        directory=directory,
+        use_profiler=not no_profiler,
+        replace_plugin=replace_plugin,
+        controller_options=for_controller,
+        compared=len(compare or []),
+        search_seconds=search_seconds,
     )
-    given = profile or (Path(read("LAGOM_PROFILE")) if read("LAGOM_PROFILE") else None)
-    named = given if (mode or read("LAGOM_MODE")) in REPLAYING_MODES else None
-    start = choose_start(headroom, headroom_from, named, os.environ, command)
-    remarks = (*start.remarks, *_left_out(given, named, search_seconds, stable_iterations, record=record, seed=seed))
-    plan = plan_job(job_options, os.environ, plugin_path()).with_variables(start.variables, remarks)
+    plan = plan_job(job_options, os.environ, plugin_path())
     if compare and not plan.tunes:
-        raise UsageError("--compare measures while the job runs; leave out --profile and any mode but tune.")
+        raise UsageError("--compare measures while the job runs; leave out --config and any mode but tune.")
+    if plan.config is not None and pinned:
+        raise UsageError("--set and LAGOM_SET pin rules, a saved config brings its own; leave one of the two out.")
+    start = choose_start(headroom, headroom_from, plan.config, os.environ, command)
+    given = config or config_named()
+    remarks = (*start.remarks, *_left_out(plan, given, search_seconds, stable_iterations, record=record, seed=seed))
+    plan = plan.with_variables(start.variables, remarks)
     check_command(command[0])
     raise typer.Exit(run_job(command, plan, quiet=quiet))
 
 
-def _left_out(
-    given: Path | None, replayed: Path | None, *numbers: float | None, record: bool, seed: int
-) -> Iterator[str]:
+def _left_out(plan: JobPlan, given: Path | None, *numbers: float | None, record: bool, seed: int) -> Iterator[str]:
     """A sentence for each option that has no effect in this mode."""
-    if given is not None and replayed is None:
-        yield f"this mode replays no profile: {given} is not used."
-    if replayed is not None and (record or seed or any(number is not None for number in numbers)):
+    if given is not None and plan.config is None:
+        yield f"mode {plan.mode} replays no saved config: {given} is not used."
+    if plan.config is not None and (record or seed or any(number is not None for number in numbers)):
         yield (
-            "if the profile does not fit, the ranks start the controller themselves, without --record, --seed, "
-            "--search-seconds and --stable-iterations; --mode tune searches with them."
+            "nothing is searched here, so --record, --seed, --search-seconds and --stable-iterations have no effect."
+            if plan.mode == "replay"
+            else "if the saved config does not fit, the ranks start the controller themselves, without --record, "
+            "--seed, --search-seconds and --stable-iterations; --mode tune searches with them."
         )
 
 
@@ -166,15 +192,15 @@ def check_settings(environ: Mapping[str, str]) -> None:
     parse_headroom(read("LAGOM_HEADROOM", environ))
 
 
-def _check_start(mode: str, strategy: str, profile: Path | None) -> None:
+def _check_start(mode: str, strategy: str, config: Path | None) -> None:
     """Check the environment together with the options, the files and the strategy they name."""
     environ = {**os.environ, **({"LAGOM_MODE": mode} if mode else {})}
     check_settings(environ)
-    named = profile or read("LAGOM_PROFILE", environ)
-    if named and read("LAGOM_MODE", environ) != "off":
+    named = config or config_named(environ)
+    if named is not None and read("LAGOM_MODE", environ) != "off":
         from lagom.profile_file import check_profile
 
-        check_profile(Path(named))
+        check_profile(named)
     from lagom.search import STRATEGIES
 
     name = strategy or read("LAGOM_STRATEGY")

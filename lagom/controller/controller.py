@@ -118,9 +118,16 @@ class Controller:
                 first = not self._environment  # while it lives: /proc forgets with the process
                 self._environment = self._environment or select_known(read_process_environment(process.pid))
                 self.events.rank_joined(process, ranks.get(process.index), self._environment if first else {})
+                self._note_refused_config(process)
             elif process.remark and process.remark != known.remark:
                 self._known[process.index] = process
                 self.events.note(f"process {process.pid}: {process.remark}")
+                self._note_refused_config(process)
+
+    def _note_refused_config(self, process: ProcessView) -> None:
+        """The job is tuned instead: whoever watches it is told at once, and once for all ranks."""
+        if process.has_refused_config:
+            self.events.note(f"not in force: {process.remark}", level="notice")
 
     def _notice_a_restart(self, processes: list[ProcessView]) -> None:
         """Every rank is another one: the job came again under its name, perhaps with fewer. What those before have

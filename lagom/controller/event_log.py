@@ -45,9 +45,10 @@ class EventLog:
         for on_event in self.listeners:
             on_event(event)
 
-    def passthrough(self, reason: str, view: CommunicatorView | None = None) -> None:
+    def passthrough(self, reason: str, view: CommunicatorView | None = None, cause: journal.Cause = "") -> None:
         """Something is not tuned, and why."""
-        self.log.write(journal.Passthrough(reason=reason, communicator=None if view is None else view.index))
+        where = None if view is None else view.index
+        self.log.write(journal.Passthrough(reason=reason, communicator=where, cause=cause))
 
     def rank_joined(self, process: ProcessView, rank: int | None, environment: Mapping[str, str]) -> None:
         """A rank process has registered. ``environment``: what of it bears on NCCL, told of the first rank only."""

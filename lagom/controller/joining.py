@@ -5,6 +5,7 @@ from __future__ import annotations
 from lagom.controller.learning import Learning
 from lagom.controller.phase import Phase, Stopped
 from lagom.controller.pinning import Pinning
+from lagom.journal import Cause
 from lagom.wire.layout import MAX_CALL_RINGS, MAX_PLANS
 from lagom.wire.library import library
 
@@ -20,7 +21,8 @@ class Joining(Phase):
     def step(self, now: float) -> Phase | None:
         state = self._state
         if state.view.node_count != 1:
-            return self._pass_through(f"the communicator spans {state.view.node_count} nodes, which is not tuned yet")
+            reason = f"the communicator spans {state.view.node_count} nodes, which is not tuned yet"
+            return self._pass_through(reason, "several_nodes")
         if not state.view.has_plan:
             return self._pass_through(
                 f"the shared region has room to tune {MAX_PLANS} communicators a node, and this is one more"
@@ -43,6 +45,6 @@ class Joining(Phase):
         state.slots = {slot.index: slot.process for slot in slots}
         return Pinning(state) if state.rules else Learning(state)
 
-    def _pass_through(self, reason: str) -> Phase:
-        self._state.events.passthrough(reason, self._state.view)
+    def _pass_through(self, reason: str, cause: Cause = "") -> Phase:
+        self._state.events.passthrough(reason, self._state.view, cause=cause)
         return Stopped(self._state, "passthrough")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.headroom import Headroom
+from lagom.profile_file import FILE_NAME
 
 #: Iterations that must have repeated before the first trial.
 STABLE_ITERATIONS = 20
@@ -44,4 +45,4 @@ class Options:
     @property
     def profile(self) -> Path:
         """Where a confirmed improvement is kept."""
-        return self.directory / "profile.lagom"
+        return self.directory / FILE_NAME

@@ -44,7 +44,7 @@ def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int |
         settable = [name for name in asked if not environ.get(name)]
         unknown += [f"{name}={asked.pop(name)}, which `lagom run` sets" for name in settable]
     if not refusal and (different := describe_differences(asked, environ)):
-        refusal = f"the profile asks for an environment that is another here: {'; '.join(different)}."
+        refusal = f"made in an environment that is another here: {'; '.join(different)}."
     return ConfigFit(refusal, tuple(unknown))
 
 

@@ -196,6 +196,7 @@ def interpreter_fault(program: Path) -> str:
 CHECKS: dict[str, Callable[[str], None]] = {
     "LAGOM_STRATEGY": _strategy,
     "LAGOM_SET": _rules,
+    "LAGOM_CONFIG": _profile,
     "LAGOM_PROFILE": _profile,
     "LAGOM_DIR": _folder,
     "LAGOM_PYTHON": _python,

@@ -7,6 +7,7 @@ from lagom.journal.reader import find_log, find_own_logs, find_written, is_torn,
 from lagom.journal.run_state import RunState
 from lagom.journal.schema import (
     SCHEMA,
+    Cause,
     Communicator,
     ConfigRecord,
     Drift,
@@ -29,12 +30,14 @@ from lagom.journal.schema import (
     json_schema,
 )
 from lagom.journal.text import Formatter
+from lagom.journal.verdict import Verdict, verdict_of
 from lagom.journal.writer import DEFAULT_MAX_BYTES, LOG_NAME, Journal
 
 __all__ = [
     "DEFAULT_MAX_BYTES",
     "LOG_NAME",
     "SCHEMA",
+    "Cause",
     "CommState",
     "Communicator",
     "ConfigRecord",
@@ -60,10 +63,12 @@ __all__ = [
     "SiteChange",
     "SiteRecord",
     "Step",
+    "Verdict",
     "find_log",
     "find_own_logs",
     "find_written",
     "is_torn",
     "json_schema",
     "read",
+    "verdict_of",
 ]

@@ -101,6 +101,7 @@ class CommState:
     drifts: int = 0
     drift: str = ""  # why it is being learnt again; empty once a program is found
     not_tuned: list[str] = field(default_factory=list)  # why it was left to NCCL
+    causes: set[schema.Cause] = field(default_factory=set)  # the same, as far as a reader decides by it
     plans: dict[int, schema.PlanPublished] = field(default_factory=dict)
     in_force: schema.PlanPublished | None = None  # the last open-ended plan that every rank agreed to
     plans_committed: int = 0
@@ -132,6 +133,12 @@ class CommState:
     def was_searched(self) -> bool:
         """Whether there is anything to show."""
         return bool(self.moves) or self.outcome is not None
+
+    @property
+    def replayed(self) -> schema.PlanPublished | None:
+        """What a saved config put in force here; None where there was none, or none of its iterations came up."""
+        plan = self.in_force
+        return plan if plan is not None and plan.purpose == "replay" and "other_program" not in self.causes else None
 
     @property
     def pinned(self) -> tuple[str, ...]:

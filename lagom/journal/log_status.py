@@ -16,8 +16,9 @@ from lagom.journal.run_state import RunState
 from lagom.journal.schema import Base, JobEnd, Passthrough
 from lagom.journal.writer import Journal
 
-#: Of a job beside which a controller waited in vain. Not certain: a rank may have come and gone between two looks.
-NO_RANK_JOINED = "no rank registered with lagom: most likely nothing called NCCL"
+#: Of a job beside which a controller waited in vain: NCCL was not used, or by one rank only. Not certain: a rank may
+#: have come and gone between two looks.
+NO_RANK_JOINED = "no NCCL communicator of 2 or more ranks was seen"
 DEATH = "the controller "  # how that note begins
 LAST_BYTES = 64 << 10  # more than any line but a long move's; a job_end is far shorter
 

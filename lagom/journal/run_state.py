@@ -36,6 +36,7 @@ class RunState:
         self.ranks: list[schema.RankJoined] = []
         self.comms: dict[int, CommState] = {}
         self.not_tuned: list[str] = []  # why nothing is tuned, or a rank is not
+        self.causes: set[schema.Cause] = set()  # the same, as far as a reader decides by it
         self.remarks: list[str] = []  # each sentence once
 
     @property
@@ -125,9 +126,10 @@ class RunState:
         self.comm(event.communicator).plans_aborted += 1
 
     def _standing_aside(self, event: schema.Passthrough) -> None:
-        reasons = self.not_tuned if event.communicator is None else self.comm(event.communicator).not_tuned
-        if event.reason not in reasons:
-            reasons.append(event.reason)
+        where = self if event.communicator is None else self.comm(event.communicator)
+        if event.reason not in where.not_tuned:
+            where.not_tuned.append(event.reason)
+        where.causes.add(event.cause)
         self._remark(f"not tuned: {event.reason}")
 
     def _note(self, event: schema.Note) -> None:

@@ -17,6 +17,11 @@ from lagom.records import Algorithm, Assignment, CommConfig, Protocol, Sample, S
 SCHEMA = 1
 #: How much a note asks for.
 Level = Literal["info", "notice", "warning"]
+#: Why something is not tuned, as far as a reader decides by it; empty: any other reason.
+#: ``config_refused``: the saved config is for another job, NCCL or GPU. ``other_program``: it fits, and the job makes
+#: other calls. ``not_agreed``: no rank, or not every rank, put it in force. ``several_nodes``: the communicator spans
+#: them. ``no_rank``: none registered.
+Cause = Literal["", "config_refused", "other_program", "not_agreed", "several_nodes", "no_rank"]
 
 
 class Record(BaseModel):
@@ -115,6 +120,7 @@ class JobStart(Base):
     folder: str = ""
     region: str = ""
     rules: tuple[str, ...] = ()
+    config: str = ""  # the saved config to be replayed
     headroom: str = ""  # channels built : those of stock
     pid: int = 0  # of the controller; 0 = there is none, or a lagom wrote this that did not say
     pid_namespace: int = 0  # where that is its number: an inode; 0 = not said
@@ -286,6 +292,7 @@ class Passthrough(Base):
     reason: str
     communicator: int | None = None
     rank: int | None = None
+    cause: Cause = ""
 
 
 class Note(Base):

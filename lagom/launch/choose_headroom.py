@@ -1,4 +1,4 @@
-"""How many channels head-room adds and which number stock NCCL builds: known from a profile, a log, or the user.
+"""How many channels head-room adds and which number stock NCCL builds: known from a saved config, a log, or the user.
 
 Stock's number must be known before the job starts, because nothing in a job with head-room shows it any more.
 """
@@ -59,16 +59,16 @@ def _torchrun_nodes(command: list[str]) -> str:
 
 
 def headroom_of_profile(asked: str, room: Headroom, profile: Path | None) -> Headroom:
-    """From a profile, which knows the channels of the machine it was made on only."""
+    """From a saved config, which knows the channels of the machine it was made on only."""
     from lagom.profile_file import read_profile
 
     assert profile is not None
     if asked.split(":")[0] != str(room.built) or (":" in asked and asked != str(room)):
-        raise NoHeadroom(f"the profile {profile} was made with head-room {room}; ask for --headroom {room.built}.")
+        raise NoHeadroom(f"the saved config {profile} was made with head-room {room}; ask for --headroom {room.built}.")
     made_on = read_profile(profile)[0].gpu
     if made_on != find_gpu():
         here = find_gpu() or "no GPU that is known"
-        raise NoHeadroom(f"the profile {profile} was made on {made_on or 'an unknown GPU'} and here is {here}.")
+        raise NoHeadroom(f"the saved config {profile} was made on {made_on or 'an unknown GPU'} and here is {here}.")
     return room
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lagom.errors import UsageError
-from lagom.settings import interpreter, log_folder, new_job_id
+from lagom.settings import config_named, interpreter, log_folder, new_job_id, read
 
 TUNER = "NCCL_TUNER_PLUGIN"
 PROFILER = "NCCL_PROFILER_PLUGIN"
@@ -23,6 +23,8 @@ RANK_VARIABLES = (
     ("MPI_LOCALNRANKS", "MPI_LOCALRANKID"),
     ("WORLD_SIZE", "LOCAL_RANK"),
 )
+#: Modes in which a saved config is put in force.
+REPLAYING_MODES = ("replay", "replay-or-tune")
 #: Variables in which an outer launcher names the job; the first that is set also names the log folder.
 JOB_VARIABLES = ("LAGOM_JOB_ID", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "PMI_JOBID", "MASTER_PORT")
 
@@ -34,11 +36,15 @@ class JobOptions:
     mode: str = ""
     strategy: str = ""
     rules: tuple[str, ...] = ()
-    profile: Path | None = None
+    config: Path | None = None  # the saved config to replay
+    or_tune: bool = False  # search if the saved config does not fit
     directory: Path | None = None
     use_profiler: bool = True
     replace_plugin: bool = False
     controller_options: tuple[str, ...] = ()  # as they stand on the controller's command line
+    compared: int = 0  # configs to measure instead of a search
+    search_seconds: float | None = None
+    recorded: int = 0  # iterations to record instead of a search
     timeline: bool = False  # record kernels through CUPTI
 
 
@@ -49,8 +55,15 @@ class JobPlan:
     job: str
     folder: Path
     variables: dict[str, str]
+    mode: str  # tune, replay, replay-or-tune or off
     starts_controller: bool
     tunes: bool  # whether the controller is started here, or by the launcher of this node's first rank
+    config: Path | None = None  # to be replayed
+    rules: tuple[str, ...] = ()  # pinned by hand
+    strategy: str = ""
+    search_seconds: float | None = None
+    compared: int = 0
+    recorded: int = 0
     remarks: tuple[str, ...] = ()
     controller_options: tuple[str, ...] = ()
     insists: bool = False  # the log folder was named with --dir: it is an error if it cannot be written
@@ -65,10 +78,10 @@ class JobPlan:
     def _what_is_left(self) -> str:
         if self.tunes:
             return "The job runs without a controller: nothing is tuned."
-        if self.variables["LAGOM_CONTROLLER"] == "auto":  # the ranks would have started one for a profile that misfits
+        if self.mode == "replay-or-tune":  # the ranks would have started one if the saved config did not fit
             return (
-                "The job runs without a log and without a controller: the profile is replayed if it fits, and if not, "
-                "nothing is tuned."
+                "The job runs without a log and without a controller: the saved config is replayed if it fits, and if "
+                "not, nothing is tuned."
             )
         return "The job runs without a log."
 
@@ -95,23 +108,50 @@ def plan_job(job_options: JobOptions, environ: Mapping[str, str], plugin: Path) 
         raise UsageError("this rank's launcher does not name the job; set LAGOM_JOB_ID to the same word on every rank.")
     asked = {"LAGOM_DIR": str(job_options.directory)} if job_options.directory else environ
     folder = log_folder(job, asked)
-    mode = job_options.mode or environ.get("LAGOM_MODE", "") or "auto"
-    profile = job_options.profile or (Path(environ["LAGOM_PROFILE"]) if environ.get("LAGOM_PROFILE") else None)
-    if mode == "replay" and profile is None and not job_options.rules:
-        raise UsageError("mode replay needs a profile; name one with --profile or LAGOM_PROFILE.")
+    config = job_options.config or config_named(environ)
+    mode = choose_mode(job_options, environ, config)
     forbidden = environ.get("LAGOM_CONTROLLER") == "none"
-    tunes = not forbidden and (mode == "tune" or (mode == "auto" and profile is None))
+    tunes = not forbidden and mode == "tune"
     variables = _variables(job_options, environ, plugin, folder)
-    # In auto mode with a profile the ranks find out whether it fits; if not, the first of them starts the controller.
-    by_ranks = mode == "auto" and profile is not None and not forbidden
-    variables["LAGOM_CONTROLLER"] = "auto" if by_ranks else "none"
+    if config is not None:
+        variables["LAGOM_CONFIG"] = str(config.absolute())
+    # The ranks find out whether the saved config fits; if not, the first of them starts the controller.
+    variables["LAGOM_CONTROLLER"] = "auto" if mode == "replay-or-tune" and not forbidden else "none"
     if rank is None:
         variables["LAGOM_JOB_ID"] = job
     variables["LAGOM_MODE"] = mode
-    remarks = _remarks(environ, variables, mode)
-    starts = tunes and rank in (None, 0)
-    insists = job_options.directory is not None
-    return JobPlan(job, folder, variables, starts, tunes, remarks, job_options.controller_options, insists)
+    return JobPlan(
+        job=job,
+        folder=folder,
+        variables=variables,
+        mode=mode,
+        starts_controller=tunes and rank in (None, 0),
+        tunes=tunes,
+        config=config if mode in REPLAYING_MODES else None,
+        rules=job_options.rules,
+        strategy=job_options.strategy or read("LAGOM_STRATEGY", environ),
+        search_seconds=job_options.search_seconds,
+        compared=job_options.compared,
+        recorded=job_options.recorded,
+        remarks=_remarks(environ, variables, mode),
+        controller_options=job_options.controller_options,
+        insists=job_options.directory is not None,
+    )
+
+
+def choose_mode(job_options: JobOptions, environ: Mapping[str, str], config: Path | None) -> str:
+    """LAGOM_MODE for the job: the option's, else the environment's; ``auto`` stands for replay where there is a saved
+    config, else for tune. Raises :class:`UsageError` where that needs a saved config and there is none."""
+    mode = job_options.mode or read("LAGOM_MODE", environ)
+    if job_options.or_tune:
+        if mode not in ("auto", "replay", "replay-or-tune"):
+            raise UsageError(f"--or-tune replays a saved config first, mode {mode} does not; leave one of them out.")
+        mode = "replay-or-tune"
+    if mode == "auto":
+        return "tune" if config is None else "replay"
+    if mode in REPLAYING_MODES and config is None and not (mode == "replay" and job_options.rules):
+        raise UsageError(f"mode {mode} needs a saved config; name one with --config or LAGOM_CONFIG.")
+    return mode
 
 
 def check_tuner_slot(environ: Mapping[str, str], plugin: Path, *, replace: bool) -> None:
@@ -138,8 +178,6 @@ def _variables(job_options: JobOptions, environ: Mapping[str, str], plugin: Path
         variables["LD_LIBRARY_PATH"] = ":".join([*paths, str(plugin.parent)])
     if job_options.timeline:
         variables["LAGOM_TIMELINE"] = "1"
-    if job_options.profile:
-        variables["LAGOM_PROFILE"] = str(job_options.profile.absolute())
     if job_options.strategy:
         variables["LAGOM_STRATEGY"] = job_options.strategy
     if job_options.rules:
@@ -152,14 +190,16 @@ def _remarks(environ: Mapping[str, str], variables: Mapping[str, str], mode: str
     profiler = environ.get(PROFILER, "")
     if profiler and not _is_ours(profiler, Path(variables[TUNER])):
         remarks.append(f"{PROFILER}={profiler} keeps NCCL's one profiler slot: no process-group names, no exact joins.")
-    if environ.get("LAGOM_CONTROLLER") == "none" and mode in ("auto", "tune"):
+    if environ.get("LAGOM_PROFILE") and not environ.get("LAGOM_CONFIG"):
+        remarks.append(
+            "LAGOM_PROFILE is the old name of LAGOM_CONFIG; it is still read, and starts no search any more."
+        )
+    if environ.get("LAGOM_CONTROLLER") == "none" and mode in ("replay-or-tune", "tune"):
         remarks.append("LAGOM_CONTROLLER=none: no controller is started, so nothing is tuned or pinned.")
     if "nt=" in variables.get("LAGOM_SET", "") and environ.get("LAGOM_NT") != "1":
         remarks.append("threads (nt=) are left out of the rules: LAGOM_NT=1 allows them.")
-    if mode == "replay" and "LAGOM_PROFILE" not in {**environ, **variables}:
-        remarks.append("rules without a profile are replayed on NCCL 2.21 to 2.26 only; a later one runs stock.")
-    if mode == "off":
-        remarks.append("mode off: the plugin is loaded and does nothing.")
+    if mode == "replay" and "LAGOM_CONFIG" not in variables:
+        remarks.append("rules without a saved config are replayed on NCCL 2.21 to 2.26 only; later ones choose alone.")
     return tuple(remarks)
 
 

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lagom.errors import LagomError
-from lagom.format import format_percent
+from lagom.format import format_count, format_percent, format_speedup
 from lagom.journal import Formatter, RunState, schema
 from lagom.journal.reader import Tail
 from lagom.journal.schema import Base
+from lagom.launch.status_text import describe_in_force, shorten
 
 LOOK_SECONDS = 0.5
 #: Between two lines that only say that the search goes on: on a terminal, and where lines are kept.
@@ -142,36 +143,35 @@ class ProgressText:
         """The line for an event, if it gets one. ``now``: monotonic clock, s."""
         self._state.apply(event)
         say: Callable[[Any], str | None] | None = getattr(self, f"_{event.kind}", None)
-        text = None if say is None else say(event)
+        said = None if say is None else say(event)
+        text = describe_in_force(self._state, event) or (None if said is None else shorten(said))
         if text is None and isinstance(event, schema.Move) and now - self._said_at >= self._seconds:
-            text = self._progress(event)
+            text = shorten(self._progress(event))
         if text is not None:
             self._said_at = now
         return text
 
     # -- one method for each kind of event that gets a line at once
 
-    def _program(self, e: schema.Program) -> str:
+    def _program(self, e: schema.Program) -> None:
         self.status = f"searching on {self._formatter.name(e.communicator)}"
-        return f"{self._log_line(e)}; measured by {e.tier or 'what can be seen'}; searching"
 
     def _move(self, e: schema.Move) -> str | None:
         self.status = f"{e.purpose} {e.number}, {self._figures(e)}"
         if e.purpose == "baseline" and e.verdict == "baseline":
             return e.reason
         if e.verdict == "confirmed" and e.purpose == "confirm":
-            return f"in force now: {self._formatter.configs(e.communicator, e.candidate)}; {_after_colon(e.reason)}"
+            comm = self._state.comm(e.communicator)
+            gain = comm.steps()[-1]
+            speedup = "" if gain.speedup is None else f"{format_speedup(gain.speedup, gain.low, gain.high)}: "
+            return shorten(f"in force: {speedup}{self._formatter.configs(e.communicator, e.candidate)}")
         return None
 
-    def _outcome(self, e: schema.Outcome) -> str:
+    def _outcome(self, e: schema.Outcome) -> None:
         self.status = e.verdict.replace("_", " ")
-        return self._log_line(e)
 
     def _drift(self, e: schema.Drift) -> str:
         self.status = "learning again"
-        return self._log_line(e)
-
-    def _standing_aside(self, e: schema.Passthrough) -> str:
         return self._log_line(e)
 
     def _log_line(self, e: Base) -> str:
@@ -186,20 +186,15 @@ class ProgressText:
     # -- during a search
 
     def _progress(self, e: schema.Move) -> str:
-        z = "" if e.z is None else f", Z {e.z / 1e6:.1f} ms"
-        return f"{e.purpose} {e.number}{z} {e.verdict}: {self._figures(e)}"
+        return f"{e.purpose} {e.number}: {e.verdict}; {self._figures(e)}"
 
     def _figures(self, e: schema.Move) -> str:
         comm = self._state.comm(e.communicator)
         best = "" if comm.best_speedup is None else f", {_best_text(comm.best_speedup)}"
-        smallest = "" if e.resolvable is None else f", smallest detectable effect {format_percent(e.resolvable)}"
-        return f"{comm.configs_tried} configs{best}{smallest}, {e.lost_iterations:.1f} iterations lost"
+        smallest = "" if e.resolvable is None else f", detectable {format_percent(e.resolvable)}"
+        return f"{format_count(comm.configs_tried, 'config')}{best}{smallest}, {e.lost_iterations:.1f} iterations lost"
 
 
 def _best_text(speedup: float) -> str:
     """Of the best trial so far; stock is one of them."""
     return f"best so far {speedup:.3f}x stock" if speedup > 1.0 else "nothing faster than stock so far"
-
-
-def _after_colon(reason: str) -> str:
-    return reason.partition(": ")[2] or reason

@@ -1,6 +1,6 @@
-"""Writes the log of a job that replays a profile. Such a job has no controller, so the launcher reads from the ranks'
-shared memory what they did with the profile: agreed on it, or refused it and why. It takes no lock and writes nothing
-to shared memory.
+"""Writes the log of a job that replays a saved config. Such a job has no controller, so the launcher reads from the
+ranks' shared memory what they did with it: agreed on it, or refused it and why. It takes no lock and writes nothing to
+shared memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from lagom import __version__, environment, journal
 from lagom.controller.event_log import EventLog
 from lagom.format import describe_rule, format_bytes
-from lagom.launch.job_plan import JobPlan, local_rank, say
+from lagom.launch.job_plan import REPLAYING_MODES, JobPlan, local_rank
 from lagom.settings import read
 from lagom.wire.job_key import job_key, region_path
 from lagom.wire.library import library
@@ -26,36 +26,35 @@ SETTLED = 10.0
 PURPOSE = "replay"
 UNSEEN = (
     f"no rank of this job registered with lagom, or only for less than the {SOON * 1e3:.0f} ms between two looks, so "
-    "only the job's own stderr says what became of the profile"
+    "only the job's own stderr says what became of the saved config"
 )
-#: The profile is for another job if none of its iterations is seen in the calls of this many iterations, and in at
+#: The saved config is for another job if none of its iterations is seen in the calls of this many iterations, and in at
 #: least this many calls (a job may broadcast its weights before its first iteration).
 UNMATCHED_ITERATIONS, UNMATCHED_CALLS = 5, 200
 NOT_AGREED = (
-    "nothing of the profile came into force here: it has no section for this communicator, or the job ended before all "
-    "ranks had agreed"
+    "nothing of the saved config came into force here: it has no section for this communicator, or the job ended "
+    "before all ranks had agreed"
 )
 
 
 def replay_log(plan: JobPlan) -> ReplayLog | None:
-    """The log of a planned job that may replay a profile; None if another process writes the log, or none is wanted."""
-    mode = plan.variables["LAGOM_MODE"]
-    may_replay = mode == "replay" or (mode == "auto" and read("LAGOM_PROFILE"))
-    key = job_key() if may_replay else None
+    """The log of a planned job that may replay a saved config; None if another process writes the log, or none is
+    wanted."""
+    key = job_key() if plan.mode in REPLAYING_MODES else None
     first = local_rank(os.environ) in (None, 0)
     return ReplayLog(plan, key) if key is not None and first and plan.logs and not plan.starts_controller else None
 
 
 class ReplayLog:
-    """Reads shared memory in a thread until :meth:`end`. In mode auto the ranks start a controller if the profile does
-    not fit, and it writes the log; so this one begins only when something is replayed."""
+    """Reads shared memory in a thread until :meth:`end`. In mode replay-or-tune the ranks start a controller if the
+    saved config does not fit, and it writes the log; so this one begins only when something is replayed."""
 
     def __init__(self, plan: JobPlan, key: str) -> None:
         self._plan, self._region = plan, region_path(key)
         self._began = time.monotonic()
         self._log = journal.Journal(plan.folder)
         self._story = EventLog(self._log, lambda: None)
-        self._replay_only = plan.variables["LAGOM_MODE"] == "replay"
+        self._replay_only = plan.mode == "replay"
         self._started = False
         self._remarks: dict[tuple[int, int], str] = {}  # by entry and pid
         self._agreed: dict[tuple[int, int], bool] = {}  # by communicator and its id
@@ -76,11 +75,13 @@ class ReplayLog:
 
     def _write_end(self, how: str) -> None:
         if not self._remarks:
-            self._story.passthrough(UNSEEN)
+            self._story.passthrough(UNSEEN, cause="no_rank")
         elif not any(self._remarks.values()):
             for (communicator, _), agreed in self._agreed.items():
                 if not agreed:
-                    self._log.write(journal.Passthrough(reason=NOT_AGREED, communicator=communicator))
+                    self._log.write(
+                        journal.Passthrough(reason=NOT_AGREED, communicator=communicator, cause="not_agreed")
+                    )
         self._log.write(journal.JobEnd(reason=f"the job's command {how}", seconds=time.monotonic() - self._began))
 
     # -- reading shared memory
@@ -122,12 +123,11 @@ class ReplayLog:
         self._started = True
         self._log.write(
             journal.JobStart(
-                job=self._plan.job, mode=self._plan.variables["LAGOM_MODE"], lagom=__version__,
-                host=socket.gethostname(), folder=str(self._plan.folder.resolve()), region=str(self._region),
-                headroom=read("LAGOM_HEADROOM"),
+                job=self._plan.job, mode=self._plan.mode, lagom=__version__, host=socket.gethostname(),
+                folder=str(self._plan.folder.resolve()), region=str(self._region), headroom=read("LAGOM_HEADROOM"),
+                config="" if self._plan.config is None else str(self._plan.config.absolute()),
             )
         )  # fmt: skip
-        self._story.note(f"profile {read('LAGOM_PROFILE')}")
 
     # -- writing the log
 
@@ -139,7 +139,7 @@ class ReplayLog:
                 known = {} if self._remarks else environment.select_known(os.environ)
                 self._story.rank_joined(replace(process, remark=""), None, known)
             if process.remark and process.remark not in self._remarks.values():
-                self._story.passthrough(process.remark)
+                self._story.passthrough(process.remark, cause="config_refused" if process.has_refused_config else "")
             self._remarks[key] = process.remark
 
     def _write_group(self, group: GroupView) -> None:
@@ -154,19 +154,17 @@ class ReplayLog:
             self._write_mismatch(key, group, group.plan)
 
     def _write_mismatch(self, key: tuple[int, int], group: GroupView, plan: PlanView) -> None:
-        """GPU, NCCL and ranks are those of the profile, but the job may make other calls. Then all of them run as NCCL
-        chooses, and nothing else reports that."""
+        """GPU, NCCL and ranks are those of the saved config, but the job may make other calls. Then all of them run as
+        NCCL chooses, and nothing else reports that."""
         calls = min((slot.calls for slot in group.slots), default=0) - plan.start_call
         enough = max(UNMATCHED_CALLS, UNMATCHED_ITERATIONS * plan.calls_per_iteration)
         if plan.calls_per_iteration == 0 or group.has_begun or calls < enough:
             return
         self._unmatched.add(key)
         reason = (
-            f"the profile is for another job: not one iteration of its program ({plan.calls_per_iteration} calls) came "
-            f"up in {calls} calls, and its sites run as NCCL chooses; search anew with `lagom run --mode tune`"
+            f"saved config of another program: no iteration of its {plan.calls_per_iteration} calls in {calls} calls"
         )
-        self._log.write(journal.Passthrough(reason=reason, communicator=group.view.index))
-        say(reason)
+        self._log.write(journal.Passthrough(reason=reason, communicator=group.view.index, cause="other_program"))
 
     def _write_plan(self, group: GroupView, plan: PlanView) -> None:
         rules = (*map(_site_text, plan.sites), *map(describe_rule, plan.rules))

@@ -12,29 +12,32 @@ from typing import BinaryIO
 from lagom import journal
 from lagom.errors import JournalError, UsageError
 from lagom.journal import RunState
-from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.launch.controller_process import ControllerProcess, prepare_log
-from lagom.launch.job_plan import JobPlan, say
+from lagom.launch.job_plan import JobPlan, local_rank, say
 from lagom.launch.progress_text import show_progress
 from lagom.launch.replay_log import replay_log
+from lagom.launch.status_text import describe_end, describe_next, describe_plan
 from lagom.launch.supervise import run_command, signals_held
 
 
 def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     """Run a planned job to its end with its controller and log; returns its exit code. ``quiet``: no progress lines."""
     plan, log = prepare_log(plan)
+    if plan.logs:
+        plan = plan.with_variables({"LAGOM_LAUNCHER": "1"}, ())
     os.environ.update(plan.variables)
-    for remark in plan.remarks:
-        say(remark)
-    where = f"; log in {plan.folder}" if plan.logs else ""
-    say(f"job {plan.job}, mode {plan.variables['LAGOM_MODE']}{where}")
+    speaks = local_rank(os.environ) in (None, 0)  # one `lagom run` of a node
+    for line in (*plan.remarks, *describe_plan(plan)) if speaks else ():
+        say(line)
     started = time.time()
-    code = _run_with_controller(command, plan, log, None if quiet else started)
-    took = f"after {time.time() - started:.0f} s"
-    events = state_since(plan.folder, started) if plan.logs else RunState()
-    if plan.starts_controller and (missing := describe_broken_log(plan.folder, events)):
-        say(missing)
-    say(f"job {plan.job} ended with {code} {took}{run_summary(events)}{where}")
+    code = _run_with_controller(command, plan, log, None if quiet or not speaks else started)
+    if speaks:
+        run = state_since(plan.folder, started) if plan.logs else RunState()
+        if plan.starts_controller and (missing := describe_broken_log(plan.folder, run)):
+            say(missing)
+        say(describe_end(plan, run, code, time.time() - started))
+        if not plan.recorded:
+            say(describe_next(plan, run, command))
     return code
 
 
@@ -43,7 +46,7 @@ def _run_with_controller(command: list[str], plan: JobPlan, log: BinaryIO | None
     with signals_held() as mask:
         controller = ControllerProcess(plan, mask, log) if log else None
         progress = (
-            show_progress(plan.folder, progress_since) if controller and progress_since else contextlib.nullcontext()
+            show_progress(plan.folder, progress_since) if plan.logs and progress_since else contextlib.nullcontext()
         )
         replay = replay_log(plan) if plan.logs else None
         code = None
@@ -78,17 +81,6 @@ def state_since(folder: Path, since: float) -> RunState:
         return RunState(event for event in journal.read(journal.find_log(folder)) if event.t >= since)
     except JournalError:
         return RunState()
-
-
-def run_summary(run: RunState) -> str:
-    """The result of the search for the last line, empty if there is none."""
-    outcomes = [comm.outcome for comm in run.comms.values() if comm.outcome is not None]
-    gains = [f"{outcome.speedup:.3f}x" for outcome in outcomes if outcome.verdict == "improved" and outcome.speedup]
-    if gains:
-        return f"; tuned: {', '.join(gains)} stock"
-    if outcomes:
-        return f"; search: {outcomes[-1].verdict.replace('_', ' ')}"
-    return f"; {NO_RANK_JOINED}" if run.no_rank_joined else ""
 
 
 def describe_broken_log(folder: Path, run: RunState) -> str:

@@ -1,5 +1,5 @@
-"""Which variables a job is started with besides the plugin's: for head-room, and those that a profile asks for. What is
-refused is refused before anything starts."""
+"""Which variables a job is started with besides the plugin's: for head-room, and those that a saved config asks for.
+What is refused is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Start:
 def choose_start(
     asked: str, source: Path | None, profile: Path | None, environ: Mapping[str, str], command: list[str]
 ) -> Start:
-    """Choose the variables for head-room and for a profile; raises :class:`LagomError` if they cannot be set.
+    """Choose the variables for head-room and for a saved config; raises :class:`LagomError` if they cannot be set.
 
     ``asked``: value of --headroom; ``source``: value of --headroom-from; ``command``: the job's command.
     """
@@ -37,7 +37,7 @@ def choose_start(
     if not asked:
         if room is not None and environ.get(headroom.VARIABLE, "") != str(room):
             raise UsageError(
-                f"the profile {profile} was made with head-room {room} and replays only with it; "
+                f"the saved config {profile} was made with head-room {room} and replays only with it; "
                 f"add --headroom {room.built}, which costs {_memory(room)}."
             )
         return _as_wanted(wanted, environ)
@@ -69,9 +69,9 @@ def _memory(room: Headroom) -> str:
 
 
 def _as_wanted(wanted: Mapping[str, str], environ: Mapping[str, str]) -> Start:
-    """Set what is not set. A variable that the user set otherwise stays, and then the plugin refuses the profile."""
+    """Set what is not set. A variable that the user set otherwise stays; then the plugin refuses the saved config."""
     settable = {name: value for name, value in wanted.items() if not environ.get(name)}
-    remarks = [f"the profile asks for {name}={value}, so it is set" for name, value in settable.items()]
+    remarks = [f"the saved config asks for {name}={value}, so it is set" for name, value in settable.items()]
     other = describe_differences({name: value for name, value in wanted.items() if name not in settable}, environ)
-    remarks += [f"the profile asks for {clause}; yours wins, so it will not be replayed" for clause in other]
+    remarks += [f"the saved config asks for {clause}; yours wins, so it will not be replayed" for clause in other]
     return Start(settable, tuple(remarks))

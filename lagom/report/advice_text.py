@@ -121,7 +121,7 @@ def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, 
         raise UsageError(f"{profile} asks for another {', '.join(clash)}; its configs were not measured with this one.")
     wanted = environment.select_known({**before, **gained})
     evidence = "nothing" if advices.exported is None else advices.exported.evidence
-    remark = f"environment by lagom report, measured without this profile's configs: {evidence}"
+    remark = f"environment by lagom report, measured without these configs: {evidence}"
     try:
         save_config(replace(saved, environment=wanted), out, remark=remark.replace("\n", " "))
     except OSError as error:

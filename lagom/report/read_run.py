@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from lagom import journal
 from lagom.errors import UsageError
-from lagom.journal import RunState
+from lagom.journal import RunState, Verdict, verdict_of
 from lagom.journal.log_status import describe_earlier_jobs, describe_log_status
 from lagom.report.from_log import build_report
 from lagom.report.run_model import CommReport, RunReport, SiteReport
 
 if TYPE_CHECKING:
     import pandas
-
-#: Of several communicators the first of these that one of them has is the run's.
-VERDICTS = ("improved", "running", "stopped", "cut_short", "stock_is_best")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +26,13 @@ class Run:
     log : Path
         The log that was read.
     verdict : str
-        ``improved``: a config that the final A/B confirmed is in force. ``stock_is_best``: nothing was faster than
-        stock NCCL. ``cut_short``: a limit ended the search with nothing faster found. ``stopped``: the job ended
-        before the search. ``running``: the log has no end of the search yet. ``not_tuned``: nothing was searched.
-        Of several communicators: the first in :data:`VERDICTS` that one of them has.
+        One of :data:`lagom.journal.Verdict`. ``improved``: a config that the final A/B confirmed is in force.
+        ``stock_is_best``: nothing was faster than stock NCCL. ``cut_short``: a limit ended the search with nothing
+        faster found. ``stopped``: the job ended before the search. ``running``: the log has no end of the search yet.
+        ``pinned``: rules given by hand were in force. ``replayed``: a saved config was in force. ``refused``: the saved
+        config does not fit this job. ``other_program``: it fits, and the job makes other calls. ``nothing_to_tune``:
+        there was no communicator that could be tuned. ``not_tuned``: nothing was searched. Of several communicators:
+        the first of improved, running, stopped, cut_short, stock_is_best that one of them has.
     speedup, speedup_low, speedup_high : float or None
         Stock's iteration time over ours and its 95 % interval, from the final A/B, of the communicator that gained
         most; None where no final A/B was made.
@@ -43,7 +43,7 @@ class Run:
     """
 
     log: Path
-    verdict: str
+    verdict: Verdict
     speedup: float | None
     speedup_low: float | None
     speedup_high: float | None
@@ -125,9 +125,4 @@ def read_run(folder: Path | str | None = None) -> Run:
     outcomes = [comm.outcome for comm in state.comms.values() if comm.outcome is not None and comm.outcome.speedup]
     best = max(outcomes, key=lambda outcome: outcome.speedup or 0.0, default=None)
     gain = (None, None, None) if best is None else (best.speedup, best.speedup_low, best.speedup_high)
-    return Run(log, _verdict(state), *gain, build_report(state, str(log)), state)
-
-
-def _verdict(state: RunState) -> str:
-    found = {comm.outcome.verdict if comm.outcome is not None else "running" for comm in state.searched}
-    return next((verdict for verdict in VERDICTS if verdict in found), "not_tuned")
+    return Run(log, verdict_of(state), *gain, build_report(state, str(log)), state)

@@ -71,7 +71,7 @@ struct lagom_process {
     uint32_t timeline_wanted; uint32_t timeline_state; uint64_t timeline_first_enable_ns; uint64_t timeline_records;
     uint64_t timeline_lost;
     uint64_t kernel_head; uint64_t kernel_drops; uint32_t traits;
-    uint32_t reserved; uint64_t pad1[5]; uint64_t kernel_tail; uint64_t pad2[7];
+    uint32_t saved_config; uint64_t pad1[5]; uint64_t kernel_tail; uint64_t pad2[7];
 };
 struct lagom_communicator {
     uint64_t comm_id; uint32_t state; uint32_t rank_count; uint32_t node_count; uint32_t ordinal; char name[64];
@@ -130,6 +130,9 @@ enum lagom_knobs {
     LAGOM_KNOB_ONLINE = 16
 };
 enum lagom_traits { LAGOM_TRAIT_PEER_ACCESS = 1 };
+enum lagom_saved_config {
+    LAGOM_SAVED_CONFIG_NONE = 0, LAGOM_SAVED_CONFIG_FITS = 1, LAGOM_SAVED_CONFIG_REFUSED = 2
+};
 enum lagom_capture { LAGOM_CAPTURE_CALLS = 1, LAGOM_CAPTURE_ITERATION = 2, LAGOM_CAPTURE_KERNELS = 4 };
 enum lagom_call_flags {
     LAGOM_CALL_PROGRAM = 1, LAGOM_CALL_CANDIDATE = 2, LAGOM_CALL_APPLIED = 4, LAGOM_CALL_TRANSPARENT = 8,

@@ -39,6 +39,12 @@ class ProcessView:
     timeline_records: int
     timeline_lost: int
     peer_access: bool = True  # GPUs may talk directly
+    saved_config: int = 0  # enum lagom_saved_config
+
+    @property
+    def has_refused_config(self) -> bool:
+        """Whether the saved config that the job was given does not fit it; ``remark`` says why."""
+        return self.saved_config == int(library().LAGOM_SAVED_CONFIG_REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +164,7 @@ def _process_view(index: int, entry: Any) -> ProcessView:
         entry.timeline_records,
         entry.timeline_lost,
         bool(entry.traits & library().LAGOM_TRAIT_PEER_ACCESS),
+        entry.saved_config,
     )
 
 

@@ -113,11 +113,11 @@ def test_a_profile_replays_without_a_controller(
     spot: Place, stock: dict[str, list[Kernel]], gpus: int, evidence: Callable[..., None]
 ) -> None:
     """The ranks agree among themselves: one switch, the same call on every rank, and never back."""
-    channels, profile = fewer(stock), spot.folder / "profile.lagom"
+    channels, profile = fewer(stock), spot.folder / "config.lagom"
     rule = parse_rule(f"allgather:>=1M:nc={channels}")
     write_profile(profile, Fingerprint(ranks=gpus, nodes=1), [Section(gpus, 1, 0, rules=(rule,))])
     command = torchrun("mixed.py", gpus, "--iterations", "60", "--trace", str(spot.traces))
-    replay = {"LAGOM_MODE": "replay", "LAGOM_PROFILE": str(profile), "LAGOM_CONTROLLER": "none"}
+    replay = {"LAGOM_MODE": "replay", "LAGOM_CONFIG": str(profile), "LAGOM_CONTROLLER": "none"}
     ran = run(command, spot.with_plugin(**replay), spot.folder)
     assert ran.code == 0, ran.tail()
     assert not (spot.log / "decisions.jsonl").exists(), "there was a controller"

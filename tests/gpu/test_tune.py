@@ -46,7 +46,7 @@ def assert_not_below_stock(outcome: dict[str, Any], spot: Place, ran: Ran) -> No
     finals = [event for event in spot.events("move") if event["purpose"] == "final"]
     assert finals, f"a config was kept without a final A/B: {outcome}"
     assert finals[-1]["verdict"] == "confirmed", f"the final A/B did not confirm it: {shortened(finals[-1])}"
-    assert (spot.log / "profile.lagom").exists(), "an improvement was confirmed and no profile was written"
+    assert (spot.log / "config.lagom").exists(), "an improvement was confirmed and no profile was written"
 
 
 def assert_log_is_sound(spot: Place) -> None:

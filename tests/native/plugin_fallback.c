@@ -67,7 +67,7 @@ static void an_unknown_mode(void)
 static void no_controller_comes(void)
 {
     expect_stock();
-    CHECK(strstr(logged, "loaded v") != NULL && strstr(logged, "mode auto") != NULL);
+    CHECK(strstr(logged, "loaded v") != NULL && strstr(logged, "mode tune") != NULL);
 }
 
 static void no_folder_for_the_region(void)

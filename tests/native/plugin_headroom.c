@@ -137,7 +137,7 @@ static void a_profile_that_does_not_fit(void)
 {
     setenv("LAGOM_HEADROOM", "32:24", 1);
     setenv("LAGOM_MODE", "replay", 1);
-    setenv("LAGOM_PROFILE", "/nonexistent", 1);
+    setenv("LAGOM_CONFIG", "/nonexistent", 1);
     pinned(6, 512);
 }
 

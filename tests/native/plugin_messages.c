@@ -172,7 +172,7 @@ static void what_was_dropped_is_counted(void)
     CHECK(waitpid(child, &status, 0) == child);
     CHECK_EQUAL(status, 0);
     const char *text = read_line(ends[0]);
-    CHECK(strstr(text, "stderr could not take them: 1\n") != NULL && strstr(text, "lagom: job over;") != NULL);
+    CHECK(strstr(text, "stderr could not take them: 1\n") != NULL && strstr(text, "lagom: ended;") != NULL);
 }
 
 /* ---- NCCL's log ------------------------------------------------------------------------------------------------- */
@@ -232,7 +232,7 @@ static void nccls_log_gets_what_stderr_does_not(void)
     CHECK(plugin.v6->init(&context, 9, 2, 1, slow_log, NULL, NULL) == 0);
     dup2(before, STDERR_FILENO);
     hold(NULL, context);
-    CHECK(strstr(logged, "not written to stderr: tuning this job's collectives") != NULL);
+    CHECK(strstr(logged, "not written to stderr: plan: tune while it runs") != NULL);
 }
 
 /* ---- Files ------------------------------------------------------------------------------------------------------ */

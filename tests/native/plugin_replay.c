@@ -36,7 +36,7 @@ static void write_profile(const char *text)
     FILE *file = fopen(profile_path, "w");
     CHECK(file != NULL && fputs(text, file) >= 0);
     fclose(file);
-    setenv("LAGOM_PROFILE", profile_path, 1);
+    setenv("LAGOM_CONFIG", profile_path, 1);
 }
 
 static int function_at(int step)
@@ -177,13 +177,13 @@ static void refused(const char *mode, const char *reason, bool context_left)
 
 static void no_profile_named(void)
 {
-    refused("replay", "LAGOM_PROFILE", false);
+    refused("replay", "LAGOM_CONFIG", false);
 }
 
 static void no_such_file(void)
 {
-    setenv("LAGOM_PROFILE", "/nonexistent/profile.lagom", 1);
-    refused("replay", "profile not replayed", false);
+    setenv("LAGOM_CONFIG", "/nonexistent/profile.lagom", 1);
+    refused("replay", "saved config refused", false);
 }
 
 static void a_line_that_is_not_understood(void)
@@ -196,14 +196,14 @@ static void another_nccl(void)
 {
     write_profile("lagom-profile 1\nfingerprint nccl 22809\ncommunicator ranks=2 nodes=1 ordinal=0\n"
                   "rule allgather 0 - nc=3\nend\n");
-    refused("replay", "22809", false);
+    refused("replay", "made for NCCL 2.28.9, this job runs NCCL 2.30.7; NCCL chooses", false);
 }
 
 static void another_number_of_ranks(void)
 {
     setenv("WORLD_SIZE", "16", 1);
     write_profile(good_profile);
-    refused("replay", "ranks", false);
+    refused("replay", "made for 2 ranks, this job has 16", false);
 }
 
 static void another_gpu(void)
@@ -221,23 +221,23 @@ static void without_peer_access(void)
     refused("replay", "peer access", false);
 }
 
-/* auto goes on to tune: it keeps its place for a controller, stock until then. */
-static void auto_with_a_profile_that_does_not_fit(void)
+/* It goes on to tune: it keeps its place for a controller, stock until then. */
+static void replay_or_tune_with_a_profile_that_does_not_fit(void)
 {
     setenv("WORLD_SIZE", "16", 1);
     setenv("LAGOM_CONTROLLER", "auto", 1);
     setenv("LAGOM_PYTHON", "/usr/bin/true", 1);
     write_profile(good_profile);
-    refused("auto", "starts stock and is tuned", true);
+    refused("replay-or-tune", "the job is tuned instead", true);
 }
 
 /* The same where no rank may start a controller and none runs: it is not said to be tuned. */
-static void auto_without_a_controller(void)
+static void replay_or_tune_without_a_controller(void)
 {
     setenv("WORLD_SIZE", "16", 1);
     setenv("LAGOM_CONTROLLER", "none", 1);
     write_profile(good_profile);
-    refused("auto", "LAGOM_CONTROLLER=none: no controller will start", true);
+    refused("replay-or-tune", "LAGOM_CONTROLLER=none: no controller will start", true);
 }
 
 static void no_section_for_this_communicator(void)
@@ -248,6 +248,26 @@ static void no_section_for_this_communicator(void)
     void *context = &context;
     CHECK(plugin.v6->init(&context, COMM, 2, 1, NULL, NULL, NULL) == 0);
     CHECK(context == NULL);
+}
+
+/* LAGOM_CONFIG alone never starts a search, and LAGOM_PROFILE, its old name, neither. */
+static void auto_never_tunes_instead(void)
+{
+    setenv("WORLD_SIZE", "16", 1);
+    setenv("LAGOM_CONTROLLER", "auto", 1);
+    setenv("LAGOM_PYTHON", "/usr/bin/true", 1);
+    write_profile(good_profile);
+    refused("auto", "this job has 16; NCCL chooses", false);
+    CHECK_EQUAL(map_region()->processes[0].saved_config, LAGOM_SAVED_CONFIG_REFUSED);
+}
+
+static void the_old_name_is_read(void)
+{
+    write_profile(good_profile);
+    unsetenv("LAGOM_CONFIG");
+    setenv("LAGOM_PROFILE", profile_path, 1);
+    setenv("WORLD_SIZE", "16", 1);
+    refused("auto", "made for 2 ranks, this job has 16", false);
 }
 
 /* Ranks with different profiles: the plan of one is not the other's, nobody starts. */
@@ -286,8 +306,9 @@ int main(void)
     failures += RUN(another_number_of_ranks);
     failures += RUN(another_gpu);
     failures += RUN(without_peer_access);
-    failures += RUN(auto_with_a_profile_that_does_not_fit);
-    failures += RUN(auto_without_a_controller);
+    failures += RUN(replay_or_tune_with_a_profile_that_does_not_fit) + RUN(auto_never_tunes_instead);
+    failures += RUN(the_old_name_is_read);
+    failures += RUN(replay_or_tune_without_a_controller);
     failures += RUN(no_section_for_this_communicator);
     failures += RUN(profiles_that_differ);
     return failures != 0;

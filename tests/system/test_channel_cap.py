@@ -61,7 +61,7 @@ def test_a_profile_that_asks_for_more_does_not_get_it(job: Job, tmp_path: Path) 
     profile.write_text(f"lagom-profile 1\ncommunicator ranks={RANKS} nodes=1 ordinal=0\nrule any 64K - nc=20\nend\n")
     spec = replace(SPEC, iterations=60)
     for name, most in (("free", 20), ("capped", CAP)):
-        environ = job.with_(LAGOM_MODE="replay", LAGOM_PROFILE=str(profile))
+        environ = job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(profile))
         with VirtualJob(spec, tmp_path / name, environ | ({"NCCL_MAX_CTAS": str(CAP)} if most == CAP else {})) as ranks:
             assert not any(summary.was_stock for summary in ranks.finish())
         assert most in channels_used(tmp_path / name)

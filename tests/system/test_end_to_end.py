@@ -195,10 +195,10 @@ def expected(tuned: Tuned, program: list[int], stock: list[CommConfig]) -> list[
 
 def test_profile_is_replayed_without_a_controller(tuned: Tuned, job: Job, tmp_path: Path) -> None:
     """From the first agreed call on, every rank runs what was found; before it, stock."""
-    profile = tuned.log / "profile.lagom"
+    profile = tuned.log / "config.lagom"
     assert profile.exists()
     spec = SCENE.spec(iterations=400)
-    environ = job.with_(LAGOM_MODE="replay", LAGOM_PROFILE=str(profile))
+    environ = job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(profile))
     with VirtualJob(spec, tmp_path, environ) as ranks:
         summaries = ranks.finish()
         assert ranks.differences() == []
@@ -222,11 +222,11 @@ def test_profile_is_replayed_without_a_controller(tuned: Tuned, job: Job, tmp_pa
 def test_profile_of_another_job_is_refused(tuned: Tuned, job: Job, tmp_path: Path) -> None:
     """Five ranks are not four: the profile does not fit, and everything is stock."""
     spec = replace(SCENE, ranks=5).spec(iterations=8)
-    environ = job.with_(LAGOM_MODE="replay", LAGOM_PROFILE=str(tuned.log / "profile.lagom"))
+    environ = job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(tuned.log / "config.lagom"))
     with VirtualJob(spec, tmp_path, environ) as ranks:
         for summary in ranks.finish():
             assert summary.was_stock
-            assert any("profile" in line for line in summary.log), summary.log
+            assert any("saved config refused: made for 4 ranks, this job has 5" in line for line in summary.log), summary.log
 
 
 # -- Ctrl-C

@@ -107,15 +107,15 @@ def test_nc_is_searched_above_stock_and_the_profile_asks_for_the_same_start(job:
     assert 24 < chosen.channels <= 32
     start = next(e for e in events(job.folder) if isinstance(e, journal.JobStart))
     assert start.headroom == "32:24"
-    profile = job.folder / "profile.lagom"
+    profile = job.folder / "config.lagom"
     assert load_config(profile).environment == ROOM
     (section,) = read_profile(profile)[1]
     assert section.assignment is not None
     replayed = ran(job, tmp_path / "replay", replace(spec, iterations=80), **ROOM, LAGOM_MODE="replay",
-                   LAGOM_PROFILE=str(profile))  # fmt: skip
+                   LAGOM_CONFIG=str(profile))  # fmt: skip
     assert {config.channels for config in replayed[BIG, 0]} == {24, chosen.channels}
     refused = ran(
-        job, tmp_path / "refused", replace(spec, iterations=80), LAGOM_MODE="replay", LAGOM_PROFILE=str(profile)
+        job, tmp_path / "refused", replace(spec, iterations=80), LAGOM_MODE="replay", LAGOM_CONFIG=str(profile)
     )
     assert {config.channels for config in refused[BIG, 0]} == {24}
     said = json.loads((tmp_path / "refused" / "rank0.json").read_text())["log"]

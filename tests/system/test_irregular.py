@@ -62,7 +62,7 @@ def iterations_run(folder: Path, comm_id: int, calls: int) -> tuple[list[CommCon
 
 def configs_in(folder: Path) -> list[CommConfig]:
     """What each call of an iteration should run, by the profile."""
-    _, sections = read_profile(folder / "profile.lagom")
+    _, sections = read_profile(folder / "config.lagom")
     assert sections[0].assignment is not None
     assert sections[0].program is not None
     return [sections[0].assignment[site] for site in sections[0].program.positions]

@@ -141,7 +141,7 @@ def test_a_restart_under_one_name_keeps_region_and_controller(job: Job, tmp_path
         controller.check()
         wait_until(lambda: not peek_region(job.region).processes, "the ranks to be gone")
     assert len(log.all(journal.RankJoined)) == 8
-    fingerprint, sections = read_profile(job.folder / "profile.lagom")
+    fingerprint, sections = read_profile(job.folder / "config.lagom")
     assert fingerprint.ranks == 2, "those of the last life"
     assert [section.ranks for section in sections] == [2]
 

@@ -41,7 +41,7 @@ def tune(spec: JobSpec, job: Job, folder: Path, strategy: str) -> Tuned:
     (program,) = played.of(journal.Program)
     (outcome,) = played.of(journal.Outcome)
     words = load_configs(folder, spec.communicators[0].comm_id, 0)
-    _, sections = read_profile(job.folder / "profile.lagom")
+    _, sections = read_profile(job.folder / "config.lagom")
     assert sections[0].program is not None
     return Tuned(
         program,

@@ -69,7 +69,7 @@ class State:
 
 def replayed(spec: JobSpec, job: Job, folder: Path, profile: Path) -> tuple[State, list[str]]:
     """The state of a job that replays, and what NCCL's log says."""
-    environ = job.with_(LAGOM_MODE="replay", LAGOM_PROFILE=str(profile))
+    environ = job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(profile))
     with VirtualJob(spec, folder, environ) as ranks:
         assert ranks.wait_iteration(100)
         state = State.of(job.region)
@@ -97,7 +97,7 @@ def test_a_tuned_job_is_in_the_state_of_a_replay(job: Job, tmp_path: Path) -> No
     assert seen.of(journal.Outcome)[0].verdict == "improved", seen.of(journal.Outcome)[0].reason
     first, second = looks
     assert first == second, "something was recorded, or changed, in 200 quiet iterations"
-    replay, _ = replayed(spec, job, tmp_path / "replayed", job.folder / "profile.lagom")
+    replay, _ = replayed(spec, job, tmp_path / "replayed", job.folder / "config.lagom")
     assert (second.capture, second.timelines_wanted) == (replay.capture, replay.timelines_wanted) == (0, (0, 0))
     assert second.open_ended == replay.open_ended is True
     assert replay.heads == ([0, 0], [0, 0])

@@ -38,7 +38,7 @@ def play(programs: Path, plugin: Path, job: Job, folder: Path, profiles: list[Pa
     for rank, profile in enumerate(profiles):
         environ = {**os.environ, **job.with_(LAGOM_MODE="replay", LAGOM_JOB_ID=f"{job.key[6:18]}-{seed}")}
         if profile is not None:
-            environ["LAGOM_PROFILE"] = str(profile)
+            environ["LAGOM_CONFIG"] = str(profile)
         line = [str(programs / "storm_rank"), str(plugin), str(control_path), str(rank)]
         ranks.append(subprocess.Popen(line, env=environ, stderr=subprocess.DEVNULL))
         time.sleep(dice.random() * 0.02)

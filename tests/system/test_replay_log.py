@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lagom import journal
+from lagom.journal import RunState, verdict_of
 from lagom.report import from_log
-from tests.waiting import wait_until
+from tests.system.launched import launch
 
-REFUSAL = "the profile was made for a number of ranks of 3 and this is 2"
+REFUSAL = "saved config refused: made for 3 ranks, this job has 2; NCCL chooses"
 
 
 def profile(place: Path, ranks: int) -> Path:
@@ -27,48 +23,14 @@ def profile(place: Path, ranks: int) -> Path:
     return path
 
 
-def events_in(folder: Path) -> list[Any]:
-    """What the log says so far."""
-    log = folder / journal.LOG_NAME
-    return list(journal.read(log)) if log.exists() else []
-
-
-def run(place: Path, *options: str, until: type) -> tuple[list[Any], subprocess.CompletedProcess[str]]:
-    """The demo's job of two ranks until an event of that kind is in its log; (events of its log, what it said)."""
-    (place / "shm").mkdir()
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
-    environ = {**clean, "LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated"}
-    job = [sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "4"]
-    command = [sys.executable, "-m", "lagom", "run", *options, "--dir", str(place / "log"), "--", *job]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=place, env=environ, stdout=pipe, stderr=pipe, text=True) as process:
-        threading.Thread(target=tell_to_end, args=(process, place / "log", until)).start()
-        said = process.communicate()
-    done = subprocess.CompletedProcess(command, process.returncode, *said)
-    return list(journal.read(journal.find_log(place / "log"))), done
-
-
-def tell_to_end(process: subprocess.Popen[str], folder: Path, until: type) -> None:
-    """SIGTERM once there is such an event: it is passed on to the job, which ends in order."""
-    wait_until(
-        lambda: process.poll() is not None or any(isinstance(event, until) for event in events_in(folder)),
-        f"{until.__name__} in {folder}",
-    )
-    process.terminate()
-
-
-def announced(done: subprocess.CompletedProcess[str]) -> str:
-    """The job's name, as `lagom run` says it first."""
-    return done.stderr.split("lagom: job ", 1)[1].split(",", 1)[0]
-
-
 def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> None:
-    events, done = run(
-        tmp_path, "--mode", "replay", "--profile", str(profile(tmp_path, 2)), until=journal.PlanCommitted
+    events, done = launch(
+        tmp_path, "--mode", "replay", "--config", str(profile(tmp_path, 2)), until=journal.PlanCommitted
     )
     assert done.returncode == 0
     assert isinstance(events[0], journal.JobStart)
-    assert (events[0].mode, events[0].job) == ("replay", announced(done))
+    assert events[0].mode == "replay"
+    assert events[0].config == str(tmp_path / "wanted.lagom")
     assert sum(isinstance(event, journal.RankJoined) for event in events) == 2
     (plan,) = [event for event in events if isinstance(event, journal.PlanPublished)]
     assert plan.purpose == "replay"
@@ -83,11 +45,15 @@ def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> Non
 
 
 def test_a_refused_replay_is_in_the_log_with_the_plugins_reason(tmp_path: Path) -> None:
-    events, done = run(tmp_path, "--mode", "replay", "--profile", str(profile(tmp_path, 3)), until=journal.Passthrough)
+    events, done = launch(
+        tmp_path, "--mode", "replay", "--config", str(profile(tmp_path, 3)), until=journal.Passthrough
+    )
     assert done.returncode == 0
-    assert REFUSAL in done.stderr, "the demo's ranks are heard"
+    assert done.stderr.count(f"lagom: not in force: {REFUSAL}\n") == 1
+    assert done.stderr.count(REFUSAL) == 2, "and in the line on how it ended; the ranks leave it to the launcher"
     (aside,) = [event for event in events if isinstance(event, journal.Passthrough)]
-    assert REFUSAL in aside.reason
+    assert (aside.reason, aside.cause) == (REFUSAL, "config_refused")
+    assert verdict_of(RunState(events)) == "refused"
     assert not [event for event in events if isinstance(event, journal.PlanCommitted)]
     assert isinstance(events[-1], journal.JobEnd)
     assert "ended with 0" in events[-1].reason
@@ -100,23 +66,26 @@ def test_a_profile_of_another_job_is_not_said_to_be_in_force(tmp_path: Path) -> 
         "lagom-profile 2\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n"
         "site 0 allgather 123M nc=2\nprogram 3x0\nend\n"
     )
-    events, done = run(tmp_path, "--mode", "replay", "--profile", str(path), until=journal.Passthrough)
+    events, done = launch(tmp_path, "--mode", "replay", "--config", str(path), until=journal.Passthrough)
     assert done.returncode == 0, done.stderr
     (aside,) = [event for event in events if isinstance(event, journal.Passthrough)]
-    assert "not one iteration of its program (3 calls)" in aside.reason
-    assert aside.reason in done.stderr
+    assert "saved config of another program: no iteration of its 3 calls" in aside.reason
+    assert aside.cause == "other_program"
+    assert f"lagom: not in force: {aside.reason}" in done.stderr
+    assert verdict_of(RunState(events)) == "other_program"
     (part,) = from_log.build_report(journal.RunState(events), "here").communicators
     assert not part.rules
     assert "NCCL decides" in part.answer
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_auto_has_one_job_of_the_announced_name(tmp_path: Path, ranks: int) -> None:
+def test_replay_or_tune_has_one_job_in_its_log(tmp_path: Path, ranks: int) -> None:
     """Replayed: told by the launcher. Refused: tuned, and told by the controller that the ranks start."""
-    until = journal.PlanCommitted if ranks == 2 else journal.RankJoined
-    events, done = run(tmp_path, "--mode", "auto", "--profile", str(profile(tmp_path, ranks)), until=until)
-    starts = [event for event in events if isinstance(event, journal.JobStart)]
-    assert [start.job for start in starts] == [announced(done)]
-    assert starts[0].mode == ("auto" if ranks == 2 else "tune")
+    until = journal.PlanCommitted if ranks == 2 else journal.Program
+    events, done = launch(tmp_path, "--or-tune", "--config", str(profile(tmp_path, ranks)), until=until)
+    (start,) = [event for event in events if isinstance(event, journal.JobStart)]
+    assert start.mode == ("replay-or-tune" if ranks == 2 else "tune")
+    refused = "not in force: saved config refused: made for 3 ranks, this job has 2; the job is"
+    assert (refused in done.stderr) == (ranks == 3)
     committed = {event.purpose for event in events if isinstance(event, journal.PlanPublished)}
     assert ("replay" in committed) == (ranks == 2)

@@ -176,7 +176,7 @@ def test_ranks_in_containers_of_their_own_agree(programs: Path, plugin: Path, jo
     profile = f"lagom-profile 1\ncommunicator ranks={weather.ranks} nodes=1 ordinal=0\nrule any 64K - nc=5\nend\n"
     (tmp_path / "profile").write_text(profile)
     control, dice, ranks = Control(tmp_path / "control", weather), random.Random(weather.seed), []
-    environ = {**os.environ, **job.with_(LAGOM_MODE="replay", LAGOM_PROFILE=str(tmp_path / "profile"))}
+    environ = {**os.environ, **job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(tmp_path / "profile"))}
     for rank in range(weather.ranks):
         line = ["unshare", "-p", "-f", "--kill-child", str(programs / "storm_rank"), str(plugin)]
         ranks.append(

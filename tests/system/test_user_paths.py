@@ -94,8 +94,8 @@ def test_lagom_run_pins_and_lagom_set_changes_it_on_every_rank_at_once(tmp_path:
     assert len(events(tmp_path, journal.RankJoined)) == 2
     assert compare_folder(tmp_path / "ranks", 2) == []
     assert {2, 3} <= channels_used(tmp_path)
-    assert err.splitlines()[0].endswith(f"log in {folder}")
-    assert err.splitlines()[-1].endswith(f"log in {folder}")
+    assert err.splitlines()[0].endswith(f"; log {folder.name}")
+    assert err.count("lagom: in force: 1 rule on 2 ranks") == 2, "that of --set, then that of `lagom set`"
     assert list((tmp_path / "shm").iterdir()) == []
 
 
@@ -123,8 +123,8 @@ def test_the_controller_can_be_forbidden(tmp_path: Path) -> None:
 def test_a_profile_says_what_it_is_good_for_and_goes_when_its_pins_go(tmp_path: Path) -> None:
     lagom = (sys.executable, "-m", "lagom", "run", "--set", "allgather:any:nc=2", "--")
     process = start(tmp_path, *lagom, NCCL_P2P_DISABLE="1")
-    until(lambda: any(tmp_path.glob("lagom-*/profile.lagom")), "the profile", process)
-    (profile,) = tmp_path.glob("lagom-*/profile.lagom")
+    until(lambda: any(tmp_path.glob("lagom-*/config.lagom")), "the profile", process)
+    (profile,) = tmp_path.glob("lagom-*/config.lagom")
     told = profile.read_text()
     assert "fingerprint p2p 0" in told, "a profile of the host-memory path must not be replayed on NVLink"
     assert "fingerprint ranks 2" in told

@@ -91,7 +91,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
         Section(16, 2, 0, "fsdp", tuned, Assignment(CONFIGS)),
         Section(8, 1, 1, "", rules=RULES),
     ]
-    file = tmp_path / "profile.lagom"
+    file = tmp_path / "config.lagom"
     write_profile(file, FINGERPRINT, sections, "a remark")
     fingerprint, (first, second) = read_profile(file)
     assert fingerprint == FINGERPRINT
@@ -107,7 +107,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_damaged_profile_is_refused_with_its_line_and_nothing_leaks(tmp_path: Path) -> None:
-    file = tmp_path / "profile.lagom"
+    file = tmp_path / "config.lagom"
     file.write_text("lagom-profile 1\ncommunicator ranks=8 nodes=1 ordinal=0\nrule allgather 0 - nc=999\nend\n")
     for read in (read_profile, check_profile):
         with pytest.raises(BadProfile, match="line 3"):

@@ -75,7 +75,7 @@ def test_an_own_arm_is_started_as_a_user_would(tmp_path: Path) -> None:
     profile.write_text("lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 1048576 - nc=4\nend\n")
     own = {arm.name: arm for arm in parse_arms([f"own:static=4,own:replay={profile},own:guided,headroom=32"])}
     assert own["own:static=4"].options == ("--set", "any:any:nc=4")
-    assert own[f"own:replay={profile}"].options[:3] == ("--mode", "replay", "--profile")
+    assert own[f"own:replay={profile}"].options[:3] == ("--mode", "replay", "--config")
     assert own["own:guided"].tunes
     assert own["headroom=32"].options == ("--headroom", "32")
     with pytest.raises(BadArm):

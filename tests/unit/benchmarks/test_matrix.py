@@ -345,7 +345,7 @@ def test_steady_replays_what_tuning_found(
     def measured(request: Any, earlier: dict[str, Any], say: Any) -> dict[str, Any]:
         asked.append([arm.name for arm in request.arms])
         if verdict == "improved":
-            profile = request.folder / "00-tuning-lagom-00" / "profile.lagom"
+            profile = request.folder / "00-tuning-lagom-00" / "config.lagom"
             profile.parent.mkdir(parents=True, exist_ok=True)
             profile.write_text(
                 "lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule any 1048576 - nc=2\nend\n"

@@ -134,7 +134,7 @@ def test_a_job_that_called_no_nccl_and_one_before_it_are_told(job: Path) -> None
         log.write(journal.JobStart(job="job", mode="tune"))
         log.write(journal.JobEnd(reason="over", calls=0))
     out = " ".join(lagom("report", str(job)).stdout.split())
-    assert "no rank registered with lagom: most likely nothing called NCCL." in out
+    assert "no NCCL communicator of 2 or more ranks was seen." in out
     assert "This log also holds an earlier job, which is not part of this report; `lagom log` prints all of it." in out
 
 

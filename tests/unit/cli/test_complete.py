@@ -75,7 +75,7 @@ def test_rules_are_offered_part_by_part(typed: str, offered: list[str]) -> None:
 def test_presets_and_modes_are_offered() -> None:
     assert complete.machines("h200") == ["h200-nvlink", "h200-host"]
     assert "fsdp-llama3-8b" in complete.workloads("fsdp_ll")
-    assert complete.modes("r") == ["replay"]
+    assert complete.modes("r") == ["replay", "replay-or-tune"]
 
 
 def test_a_line_that_asks_for_nothing_known_is_answered_with_nothing(

@@ -85,7 +85,7 @@ def tuned(folder: Path, configs: tuple[CommConfig, ...], calls: tuple[tuple[Func
         sites = tuple(journal.SiteRecord.of(site, pick) for site in program.sites)
         log.write(journal.Program(communicator=0, period=len(calls), sites=sites))
     section = Section(8, 1, 0, "fsdp", program, Assignment(configs))
-    write_profile(folder / "profile.lagom", Fingerprint(), [section])
+    write_profile(folder / "config.lagom", Fingerprint(), [section])
     return folder
 
 
@@ -216,7 +216,7 @@ def test_lines_may_end_as_another_system_ends_them(tmp_path: Path) -> None:
         (("any:any:nc=1", "--fill", "ring"), "--fill wants ALGO/PROTO"),
         (("any:any:nc=1", "--without", "nc"), "--without wants chunk or nt"),
         (("any:any",), "a rule is written function:sizes:knobs"),
-        (("any:any:nc=1", "rules.lagom"), "a profile is for communicators of one size"),
+        (("any:any:nc=1", "rules.lagom"), "a saved config is for communicators of one size"),
         (("nothing.csv",), "there is no nothing.csv"),
         ((), "there is no lagom-*/decisions.jsonl"),
         (("tuner.csv", "--ranks", "2", "--nodes", "3"), "2 ranks cannot span 3 nodes"),
@@ -237,7 +237,7 @@ def test_a_file_that_is_no_tuners_is_called_that(tmp_path: Path) -> None:
     file.write_text('{"rules": []}')
     done = lagom("convert", file)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is neither a CSV file of NVIDIA's example tuner nor a profile" in done.stderr
+    assert "is neither a CSV file of NVIDIA's example tuner nor a saved config" in done.stderr
 
 
 def test_a_profile_does_not_become_a_profile(tmp_path: Path) -> None:

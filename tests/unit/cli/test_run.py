@@ -74,11 +74,11 @@ def test_the_job_runs_as_always_with_the_plugin_in_its_environment(place: Path) 
     word, plugin, job = done.stdout.split()
     assert word == "hello"
     assert Path(plugin).name == "libnccl-tuner-lagom.so"
-    first, *_, last = done.stderr.splitlines()
+    first, *_, ending, last = done.stderr.splitlines()
     folder = place / f"lagom-{job}"
-    assert first.endswith(f"log in {folder}")
-    assert last.startswith(f"lagom: job {job} ended with 3 after")
-    assert last.endswith(f"log in {folder}")
+    assert first == f"lagom: plan: tune while it runs; strategy lagom, no time limit; log {folder.name}"
+    assert ending.startswith("lagom: ended: exit 3 after")
+    assert last == "lagom: next: lagom doctor", "nothing called NCCL"
     assert_nothing_left(place)
 
 
@@ -96,7 +96,7 @@ def test_options_end_where_the_command_begins(place: Path) -> None:
 def test_death_by_signal_is_told_and_cleaned_up_after(place: Path) -> None:
     code, _, err = finish(start(place, "--", "sh", "-c", "kill -KILL $$"))
     assert code == 137
-    assert "ended with 137" in err
+    assert "ended: exit 137" in err
     assert_nothing_left(place)
 
 
@@ -135,7 +135,9 @@ def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: 
     folder = place / "lagom-stopped"
     folder.mkdir()
     controller = controller_process.ControllerProcess(
-        JobPlan("stopped", folder, {}, starts_controller=True, tunes=True), set(), controller_process.open_log(folder)
+        JobPlan("stopped", folder, {}, "tune", starts_controller=True, tunes=True),
+        set(),
+        controller_process.open_log(folder),
     )
     pid = controller_pid(place)
     os.kill(pid, signal.SIGSTOP)
@@ -159,9 +161,9 @@ def test_a_stopped_controller_is_killed_after_a_while(place: Path, monkeypatch: 
         (["--compare", "any:any:nc=2", "--mode", "off", "--", "true"], {}, "--compare measures while the job runs"),
         (["--dir", "/proc/nowhere", "--", "true"], {}, "cannot be made"),
         (["--dir", "/proc", "--", "true"], {}, "cannot be written to"),
-        (["--mode", "replay", "--", "true"], {}, "mode replay needs a profile"),
-        (["--profile", "/etc/hostname", "--", "true"], {}, "the profile /etc/hostname cannot be used"),
-        (["--", "true"], {"LAGOM_PROFILE": "/nonexistent"}, "the profile /nonexistent cannot be used"),
+        (["--mode", "replay", "--", "true"], {}, "mode replay needs a saved config"),
+        (["--config", "/etc/hostname", "--", "true"], {}, "the profile /etc/hostname cannot be used"),
+        (["--", "true"], {"LAGOM_CONFIG": "/nonexistent"}, "the profile /nonexistent cannot be used"),
         (["--", "true"], {"LAGOM_CONTROLLER": "foo"}, "LAGOM_CONTROLLER=foo is not understood"),
         (["--", "true"], {"LAGOM_NT": "7"}, "LAGOM_NT=7 is not understood"),
         (["--", "true"], {"LAGOM_CLOCK": "foo"}, "LAGOM_CLOCK=foo is not understood"),
@@ -182,7 +184,7 @@ def test_bad_input_is_refused_before_anything_is_changed(
 def test_mode_off_starts_no_controller(place: Path) -> None:
     code, out, err = finish(start(place, "--mode", "off", "--", "sh", "-c", "echo $LAGOM_MODE $LAGOM_CONTROLLER"))
     assert (code, out) == (0, "off none\n")
-    assert "the plugin is loaded and does nothing" in err
+    assert "plan: off: the plugin does nothing" in err
     assert list(place.glob("lagom-*/controller.log")) == []
 
 
@@ -332,7 +334,7 @@ def test_a_log_that_broke_off_is_told_at_the_end(place: Path) -> None:
 def test_a_log_with_its_end_is_not_called_broken_off(place: Path) -> None:
     _, _, err = finish(start(place, "--", "sh", "-c", "while [ ! -s $LAGOM_DIR/decisions.jsonl ]; do sleep 0.05; done"))
     assert "not whole" not in err
-    assert "; no rank registered with lagom: most likely nothing called NCCL; log in" in err.splitlines()[-1]
+    assert "; nothing to tune: no NCCL communicator of 2 or more ranks was seen" in err.splitlines()[-2]
 
 
 def cannot_be_made(place: Path) -> dict[str, str]:
@@ -363,7 +365,7 @@ def test_a_log_that_cannot_be_written_costs_the_job_nothing(
     code, out, err = finish(start(place, "--", "sh", "-c", "echo ran $LAGOM_CONTROLLER", **hinder(place)))
     assert (code, out) == (0, "ran none\n")
     assert "The job runs without a controller: nothing is tuned." in err
-    assert "log in" not in err
+    assert "; log" not in err
     assert not (place / "elsewhere").exists()
     assert list(place.glob("*/controller.log")) == []
     assert_nothing_left(place)
@@ -395,22 +397,23 @@ def test_a_command_without_permission_is_not_called_missing(place: Path) -> None
 def test_a_replay_without_a_log_folder_runs(place: Path) -> None:
     profile = place / "p.lagom"
     profile.write_text("lagom-profile 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
-    options = ["--profile", str(profile), "--mode", "replay"]
+    options = ["--config", str(profile), "--mode", "replay"]
     code, out, err = finish(start(place, *options, "--", "echo", "ran", LAGOM_DIR="/proc/nowhere"))
     assert (code, out) == (0, "ran\n")
     assert err.count("cannot be made") == 1
     assert "The job runs without a log." in err
-    assert err.count("\n") == 3
+    assert err.count("\n") == 4
 
 
 def test_a_profile_without_a_log_folder_is_not_said_to_be_followed_by_a_search(place: Path) -> None:
     profile = place / "p.lagom"
     profile.write_text("lagom-profile 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
-    code, _, err = finish(start(place, "--profile", str(profile), "--", "true", LAGOM_DIR="/proc/nowhere"))
+    options = ["--config", str(profile), "--or-tune"]
+    code, _, err = finish(start(place, *options, "--", "true", LAGOM_DIR="/proc/nowhere"))
     assert code == 0
     assert (
-        "The job runs without a log and without a controller: the profile is replayed if it fits, and if not, nothing "
-        "is tuned." in err
+        "The job runs without a log and without a controller: the saved config is replayed if it fits, and if not, "
+        "nothing is tuned." in err
     )
 
 
@@ -432,7 +435,7 @@ def test_the_mode_in_force_says_whether_a_profile_counts(place: Path) -> None:
         ("off", {}, "[]\n"),
         ("tune", {}, "[]\n"),
     ):
-        code, out, err = finish(start(place, "--mode", mode, "--profile", str(profile), *job, **environ))
+        code, out, err = finish(start(place, "--mode", mode, "--config", str(profile), *job, **environ))
         assert (code, out) == (0, wanted), err
         assert ("is not used" in err) == (wanted == "[]\n")
 
@@ -440,7 +443,9 @@ def test_the_mode_in_force_says_whether_a_profile_counts(place: Path) -> None:
 def test_options_that_a_rank_would_not_pass_on_are_told(place: Path) -> None:
     profile = place / "p.lagom"
     profile.write_text("lagom-profile 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
-    _, _, err = finish(start(place, "--profile", str(profile), "--record", "--", "true"))
+    _, _, err = finish(start(place, "--config", str(profile), "--or-tune", "--record", "--", "true"))
     assert "without --record" in err
-    _, _, err = finish(start(place, "--profile", str(profile), "--", "true"))
-    assert "without --record" not in err
+    _, _, err = finish(start(place, "--config", str(profile), "--record", "--", "true"))
+    assert "have no effect" in err
+    _, _, err = finish(start(place, "--config", str(profile), "--", "true"))
+    assert "--record" not in err

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 #: Adding a setting is a decision: it needs a line in the changelog, and here.
 FROZEN = {
     "LAGOM_MODE": "auto",
+    "LAGOM_CONFIG": "",
     "LAGOM_PROFILE": "",
     "LAGOM_DIR": "./lagom-<job>",
     "LAGOM_JOB_ID": "",
@@ -27,6 +28,7 @@ FROZEN = {
     "LAGOM_TIMELINE": "0",
     "LAGOM_HEADROOM": "",
     "LAGOM_LOG_LEVEL": "info",
+    "LAGOM_LAUNCHER": "0",
     "LAGOM_CLOCK": "real",
 }
 
@@ -78,5 +80,5 @@ def test_the_log_folder_is_a_safe_name() -> None:
 
 def test_the_table_lists_what_people_set() -> None:
     table = settings.table()
-    assert "| `LAGOM_MODE` | `auto` `tune` `replay` `off` | `auto` |" in table
+    assert "| `LAGOM_MODE` | `auto` `tune` `replay` `replay-or-tune` `off` | `auto` |" in table
     assert "LAGOM_CLOCK" not in table

@@ -22,7 +22,7 @@ class EventLog:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def passthrough(self, reason: str, view: CommunicatorView) -> None:
+    def passthrough(self, reason: str, view: CommunicatorView, cause: str) -> None:
         """One more reason."""
         self.reasons.append(reason)
 

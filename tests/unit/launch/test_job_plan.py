@@ -39,24 +39,25 @@ def test_another_profiler_keeps_its_slot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "profile", "starts", "controller"),
+    ("mode", "config", "starts", "controller"),
     [
         ("", None, True, "none"),
         ("tune", None, True, "none"),
         ("tune", Path("p.lagom"), True, "none"),
-        ("auto", Path("p.lagom"), False, "auto"),
+        ("auto", Path("p.lagom"), False, "none"),
+        ("replay-or-tune", Path("p.lagom"), False, "auto"),
         ("replay", Path("p.lagom"), False, "none"),
         ("off", None, False, "none"),
     ],
 )
 def test_a_controller_is_started_where_one_is_needed(
-    mode: str, profile: Path | None, starts: bool, controller: str
+    mode: str, config: Path | None, starts: bool, controller: str
 ) -> None:
-    plan = plan_job(JobOptions(mode=mode, profile=profile), {}, PLUGIN)
+    plan = plan_job(JobOptions(mode=mode, config=config), {}, PLUGIN)
     assert plan.starts_controller is starts
     assert plan.variables["LAGOM_CONTROLLER"] == controller
-    if profile:
-        assert plan.variables["LAGOM_PROFILE"] == str(profile.absolute())
+    if config:
+        assert plan.variables["LAGOM_CONFIG"] == str(config.absolute())
 
 
 def test_under_srun_all_ranks_share_one_job_and_the_first_of_a_node_starts_the_controller() -> None:
@@ -84,7 +85,7 @@ def test_rules_alone_can_be_replayed_and_where_is_said() -> None:
     assert plan.variables["LAGOM_SET"] == "any:any:nc=2"
     assert not plan.tunes
     assert any("NCCL 2.21 to 2.26 only" in remark for remark in plan.remarks)
-    with pytest.raises(UsageError, match="needs a profile"):
+    with pytest.raises(UsageError, match="needs a saved config"):
         plan_job(JobOptions(mode="replay"), {}, PLUGIN)
 
 
@@ -94,3 +95,23 @@ def test_pinned_rules_and_strategy_reach_the_job(tmp_path: Path) -> None:
     assert found["LAGOM_SET"] == "any:any:nc=2;allgather:any:nc=3"
     assert found["LAGOM_STRATEGY"] == "static"
     assert found["LAGOM_DIR"] == str(tmp_path)
+
+
+def test_a_saved_config_never_starts_a_search_unless_that_is_asked_for() -> None:
+    named = {"LAGOM_CONFIG": "/a/config.lagom"}
+    for environ in (named, {"LAGOM_PROFILE": "/a/config.lagom"}):
+        plan = plan_job(JobOptions(), environ, PLUGIN)
+        assert (plan.mode, plan.tunes, str(plan.config)) == ("replay", False, "/a/config.lagom")
+        assert plan.variables["LAGOM_CONFIG"] == "/a/config.lagom", "so that no rank notes the old name again"
+        assert any("old name" in remark for remark in plan.remarks) == ("LAGOM_PROFILE" in environ)
+    assert plan_job(JobOptions(or_tune=True), named, PLUGIN).mode == "replay-or-tune"
+    assert plan_job(JobOptions(), {**named, "LAGOM_MODE": "replay-or-tune"}, PLUGIN).mode == "replay-or-tune"
+    with pytest.raises(UsageError, match="needs a saved config"):
+        plan_job(JobOptions(or_tune=True), {}, PLUGIN)
+    with pytest.raises(UsageError, match="mode tune does not"):
+        plan_job(JobOptions(mode="tune", or_tune=True), named, PLUGIN)
+
+
+def test_the_new_name_of_the_variable_wins() -> None:
+    plan = plan_job(JobOptions(), {"LAGOM_CONFIG": "/new", "LAGOM_PROFILE": "/old"}, PLUGIN)
+    assert plan.variables["LAGOM_CONFIG"] == "/new"

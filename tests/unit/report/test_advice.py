@@ -391,7 +391,7 @@ def test_the_command_finds_what_was_measured_beside_the_log(tmp_path: Path) -> N
     assert value["advice"]["advice"][0]["standing"] == "measured gain"
 
 
-@pytest.mark.parametrize("option", ["--profile", "--megatron"])
+@pytest.mark.parametrize("option", ["--config", "--megatron"])
 def test_a_file_that_cannot_be_written_is_one_sentence(option: str, tmp_path: Path) -> None:
     job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
     ran = run(str(job), option, str(tmp_path / "none" / "p"))
@@ -402,8 +402,8 @@ def test_a_file_that_cannot_be_written_is_one_sentence(option: str, tmp_path: Pa
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
 def test_a_profile_onto_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
-    write_profile(job / "profile.lagom", Fingerprint(), [Section(8, 1, 0)])
-    ran = run(str(job), "--profile", "/dev/full")
+    write_profile(job / "config.lagom", Fingerprint(), [Section(8, 1, 0)])
+    ran = run(str(job), "--config", "/dev/full")
     assert isinstance(ran.exception, UsageError), ran.exception
     assert str(ran.exception).startswith("/dev/full cannot be written (No space left on device)")
 

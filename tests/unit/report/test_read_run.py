@@ -36,7 +36,11 @@ def test_a_run_has_its_verdict_sites_and_moves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kept", "verdict"),
-    [(lambda event: not isinstance(event, journal.Outcome), "running"), (lambda event: event.t < 0, "not_tuned")],
+    [
+        (lambda event: not isinstance(event, journal.Outcome | journal.JobEnd), "running"),
+        (lambda event: not isinstance(event, journal.Outcome), "stopped"),
+        (lambda event: event.t < 0, "not_tuned"),
+    ],
 )
 def test_a_search_without_an_end_is_running_and_none_is_not_tuned(
     tmp_path: Path, kept: Callable[[Any], bool], verdict: str

@@ -1,0 +1,43 @@
+"""How the newest job of a log ended, as one word: what ``lagom run`` prints last and :func:`lagom.read_run` returns."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lagom.journal.run_state import RunState
+
+#: ``improved``: a config that the final A/B confirmed is in force. ``running``: the log has no end of the search yet.
+#: ``stopped``: the job ended before the search. ``cut_short``: a limit ended the search with nothing faster found.
+#: ``stock_is_best``: nothing was faster than NCCL's own choice. ``pinned``: rules given by hand. ``replayed``: a saved
+#: config is in force. ``refused``: the saved config does not fit this job. ``other_program``: it fits, and the job
+#: makes other calls. ``nothing_to_tune``: no communicator that could be tuned. ``not_tuned``: nothing was searched.
+Verdict = Literal[
+    "improved", "running", "stopped", "cut_short", "stock_is_best", "pinned", "replayed", "refused", "other_program",
+    "nothing_to_tune", "not_tuned",
+]  # fmt: skip
+#: Of several communicators the first of these that one of them has is the run's.
+_OF_A_SEARCH: tuple[Verdict, ...] = ("improved", "running", "stopped", "cut_short", "stock_is_best")
+
+
+def verdict_of(run: RunState) -> Verdict:
+    """The verdict on a job, from the fields of its log."""
+    unended = "running" if run.end is None else "stopped"
+    found = {unended if comm.outcome is None else comm.outcome.verdict for comm in run.searched}
+    if found:
+        return next((verdict for verdict in _OF_A_SEARCH if verdict in found), "not_tuned")
+    return _without_a_search(run)
+
+
+def _without_a_search(run: RunState) -> Verdict:
+    comms = run.comms.values()
+    if any(comm.pinned for comm in comms):
+        return "pinned"
+    if "config_refused" in run.causes:
+        return "refused"
+    if any(comm.replayed for comm in comms):
+        return "replayed"
+    if any("other_program" in comm.causes for comm in comms):
+        return "other_program"
+    if run.end is not None and all(comm.not_tuned and "not_agreed" not in comm.causes for comm in comms):
+        return "nothing_to_tune"
+    return "not_tuned"

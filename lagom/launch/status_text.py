@@ -1,0 +1,209 @@
+"""The lines of ``lagom run`` about its job: what is planned, what is in force, how it ended, and the next command.
+
+Each is made from fields: the plan, and the state that the log gives. A line has at most :data:`COLUMNS` columns where
+the paths in it allow that; a path is never cut, because it is to be pasted.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from lagom.format import format_count, format_speedup
+from lagom.journal import RunState, Verdict, schema, verdict_of
+from lagom.journal.log_status import NO_RANK_JOINED
+from lagom.launch.job_plan import JobPlan
+
+COLUMNS = 100
+PREFIX = "lagom: "
+ROOM = COLUMNS - len(PREFIX)
+CHOOSES = "NCCL chooses"
+
+
+# -- the first line
+
+
+def describe_plan(plan: JobPlan) -> list[str]:
+    """What will be done, and where the log goes: one line, or two where the folder's path is long."""
+    text = f"plan: {_planned(plan)}"
+    if not plan.logs:
+        return [shorten(text)]
+    log = f"log {paste(plan.folder)}"
+    whole = f"{text}; {log}"
+    return [whole] if len(whole) <= ROOM else [shorten(text), log]
+
+
+def _planned(plan: JobPlan) -> str:
+    if plan.mode == "off":
+        return f"off: the plugin does nothing; {CHOOSES}"
+    if plan.mode == "replay" and plan.config is None:
+        return f"replay {_pins(plan)} on NCCL 2.21 to 2.26, no search"
+    if plan.config is not None:
+        search = "no search" if plan.mode == "replay" else "tune if it does not fit"
+        return f"replay saved config {paste(plan.config)}, {search}"
+    if not plan.tunes:
+        return f"count calls only (LAGOM_CONTROLLER=none); {CHOOSES}"
+    if plan.recorded:
+        return f"record {format_count(plan.recorded, 'iteration')} as they are, tune nothing"
+    if plan.compared:
+        return f"compare {format_count(plan.compared, 'config')} with plain NCCL while the job runs"
+    if plan.rules:
+        return f"pin {_pins(plan)}, no search"
+    limit = "no time limit" if plan.search_seconds is None else f"limit {plan.search_seconds:g} s"
+    return f"tune while it runs; strategy {plan.strategy}, {limit}"
+
+
+def _pins(plan: JobPlan) -> str:
+    return f"{format_count(len(plan.rules), 'rule')} of --set"
+
+
+# -- the second line
+
+
+def describe_in_force(run: RunState, event: schema.Base) -> str | None:
+    """What an event of the log changes about what is in force; None where it changes nothing."""
+    if isinstance(event, schema.PlanCommitted):
+        return _agreed(run, event)
+    if isinstance(event, schema.Program):
+        comm = run.comm(event.communicator)
+        where = f"{format_count(len(event.sites), 'site')} of {comm.name}, {event.period} calls an iteration"
+        return shorten(f"in force: NCCL's choice on {format_count(comm.ranks, 'rank')}; searching {where}")
+    if isinstance(event, schema.Outcome):
+        return _searched(event)
+    if isinstance(event, schema.Passthrough):
+        return shorten(f"not in force: {event.reason}" if event.cause in _OF_A_CONFIG else _not_tuned(run, event))
+    return None
+
+
+_OF_A_CONFIG = ("config_refused", "other_program", "not_agreed")
+
+
+def _agreed(run: RunState, event: schema.PlanCommitted) -> str | None:
+    """A saved config, or rules given by hand: each rank of the communicator uses them from one call on."""
+    comm = run.comm(event.communicator)
+    plan = comm.in_force
+    if plan is None or plan.epoch != event.epoch or plan.purpose not in ("replay", "pin"):
+        return None
+    what = format_count(len(plan.rules), "rule")
+    if plan.purpose == "replay":
+        what = f"saved config ({format_count(len(plan.rules), 'site or rule', 'sites and rules')})"
+    ranks = f"{format_count(comm.ranks, 'rank')} of {comm.name} from call {plan.start_call} on"
+    return shorten(f"in force: {what} on {ranks}" + (f": {'; '.join(plan.rules)}" if plan.purpose == "pin" else ""))
+
+
+def _searched(event: schema.Outcome) -> str | None:
+    """A search is over; that of a job that has ended is told in the last line."""
+    if event.verdict == "stopped":
+        return None
+    won = event.verdict == "improved" and event.speedup is not None
+    what = format_speedup(event.speedup or 1.0, event.speedup_low, event.speedup_high) if won else "NCCL's choice"
+    cost = f"{format_count(event.configs, 'config')}, {event.regret_iterations:.1f} iterations lost"
+    return shorten(f"in force: {what}; search over: {event.verdict.replace('_', ' ')}, {cost}")
+
+
+def _not_tuned(run: RunState, event: schema.Passthrough) -> str:
+    where = "" if event.communicator is None else f" {run.comm(event.communicator).name}"
+    return f"not tuned{where}: {event.reason}"
+
+
+# -- the last lines
+
+
+def describe_end(plan: JobPlan, run: RunState, code: int, seconds: float) -> str:
+    """How it ended: the job's exit code, and what became of the plan."""
+    return shorten(f"ended: exit {code} after {seconds:.0f} s; {_became(plan, run)}")
+
+
+def _became(plan: JobPlan, run: RunState) -> str:
+    if plan.mode == "off":
+        return f"off: {CHOOSES}"
+    if not has_log(plan, run):
+        return "there is no log to say more"
+    return _of_verdict(verdict_of(run), run)
+
+
+def _of_verdict(verdict: Verdict, run: RunState) -> str:
+    comms = list(run.comms.values())
+    outcomes = [comm.outcome for comm in comms if comm.outcome is not None and comm.outcome.verdict == verdict]
+    if verdict == "improved":
+        gains = (format_speedup(o.speedup, o.speedup_low, o.speedup_high) for o in outcomes if o.speedup)
+        return f"in force: {', '.join(gains)}"
+    if verdict == "stock_is_best":
+        return f"NCCL's choice is best here: {format_count(sum(o.configs for o in outcomes), 'config')} tried"
+    if verdict == "cut_short":
+        return f"search cut short by its limit, nothing faster: {sum(o.configs for o in outcomes)} configs tried"
+    if verdict == "replayed":
+        return f"saved config was in force on {_ranks(run, [comm for comm in comms if comm.replayed])}"
+    if verdict == "pinned":
+        rules = dict.fromkeys(rule for comm in comms for rule in comm.pinned)
+        return f"{format_count(len(rules), 'pinned rule')} in force on {_ranks(run, [c for c in comms if c.pinned])}"
+    if verdict == "refused":
+        return run.not_tuned[0]
+    if verdict == "other_program":
+        return f"saved config of another program was not in force; {CHOOSES}"
+    if verdict == "nothing_to_tune":
+        return f"nothing to tune: {_why_nothing(run)}"
+    if verdict == "not_tuned":
+        reasons = [*run.not_tuned, *(reason for comm in comms for reason in comm.not_tuned)]
+        return reasons[0] if reasons else "nothing was tuned: the job ended before its iteration was known"
+    return f"stopped before the search ended: {sum(comm.configs_tried for comm in comms)} configs tried"
+
+
+def _ranks(run: RunState, comms: Sequence[object]) -> str:
+    part = "" if len(comms) == len(run.comms) else f", {len(comms)} of {len(run.comms)} communicators"
+    return f"{format_count(len(run.ranks), 'rank')}{part}"
+
+
+def _why_nothing(run: RunState) -> str:
+    if not run.ranks:
+        return NO_RANK_JOINED
+    return next((reason for comm in run.comms.values() for reason in comm.not_tuned), "no communicator of 2 ranks")
+
+
+def describe_next(plan: JobPlan, run: RunState, command: Sequence[str]) -> str:
+    """The command that a user would run next, with paths that can be pasted; CMD where the job's own is too long."""
+    rest = f" -- {shlex.join(command)}"
+    text = f"next: {_next(plan, run)}"
+    return text.replace(" -- CMD", rest) if len(text) + len(rest) - len(" -- CMD") <= ROOM else text
+
+
+def _next(plan: JobPlan, run: RunState) -> str:
+    if plan.mode == "off":
+        return "lagom run --mode tune -- CMD"
+    if not has_log(plan, run):
+        return "lagom run --dir FOLDER -- CMD"
+    verdict = verdict_of(run)
+    saved = run.end.profile if run.end is not None else ""
+    if verdict in ("refused", "other_program"):
+        return "lagom run --mode tune -- CMD"
+    if verdict == "pinned" and plan.rules:
+        return f"lagom run --compare {shlex.quote(';'.join(plan.rules))} -- CMD"
+    if verdict == "replayed" and plan.config is not None:
+        return f"lagom bench --arms replay={paste(plan.config)} -- CMD"
+    if verdict == "nothing_to_tune":
+        return "lagom doctor"
+    if saved:
+        return f"lagom run --config {paste(Path(saved))} -- CMD"
+    return f"lagom report {paste(plan.folder)}"
+
+
+def has_log(plan: JobPlan, run: RunState) -> bool:
+    return plan.logs and run.start is not None
+
+
+# -- how they are written
+
+
+def paste(path: Path) -> str:
+    """A path as a shell takes it: relative where it lies below the working folder."""
+    here = Path.cwd()
+    whole = path.absolute()
+    return shlex.quote(str(whole.relative_to(here)) if whole.is_relative_to(here) else os.fspath(whole))
+
+
+def shorten(text: str, room: int = ROOM) -> str:
+    """At most ``room`` columns, with an ellipsis where words were left out; the log has all of them."""
+    return textwrap.shorten(text, room, placeholder=" …")

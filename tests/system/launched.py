@@ -1,0 +1,57 @@
+"""`lagom run` with the demo's job of virtual ranks, as a user would start it, ended when its log says something."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lagom import journal
+from tests.waiting import wait_until
+
+JOB = (sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "4")
+
+
+def launch(
+    place: Path,
+    *options: str,
+    until: type | None = None,
+    job: Sequence[str] = JOB,
+    ending: int = signal.SIGTERM,
+    **environ: str,
+) -> tuple[list[Any], subprocess.CompletedProcess[str]]:
+    """Run it in ``place`` until an event of that kind is in its log (None: to its own end); the log's events, and what
+    it printed."""
+    (place / "shm").mkdir(exist_ok=True)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
+    ours = {"LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated", "COLUMNS": "80"}
+    command = [sys.executable, "-m", "lagom", "run", *options, "--dir", str(place / "log"), "--", *job]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=place, env={**clean, **ours, **environ}, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        if until is not None:
+            threading.Thread(target=_end_after, args=(process, place / "log", until, ending)).start()
+        said = process.communicate()
+    done = subprocess.CompletedProcess(command, process.returncode, *said)
+    return events_in(place / "log"), done
+
+
+def _end_after(process: subprocess.Popen[str], folder: Path, until: type, ending: int) -> None:
+    """The signal is passed on to the job, which ends in order."""
+    wait_until(
+        lambda: process.poll() is not None or any(isinstance(event, until) for event in events_in(folder)),
+        f"{until.__name__} in {folder}",
+    )
+    process.send_signal(ending)
+
+
+def events_in(folder: Path) -> list[Any]:
+    """What the log says so far."""
+    log = folder / journal.LOG_NAME
+    return list(journal.read(log)) if log.exists() else []
