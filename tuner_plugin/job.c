@@ -188,7 +188,7 @@ static bool read_rules(struct lagom_job *job, const struct lagom_init_info *info
     bool has_profile = job->settings.config[0] != '\0';
     char why[LAGOM_PATH_BYTES];
     if (has_profile && load_profile(job, info, why, sizeof(why)) != NULL) {
-        snprintf(reason, room, "saved config refused: %s", why);
+        snprintf(reason, room, "saved config refused: %.200s", why);
         return false;
     }
     return lagom_static_rules_read(has_profile ? &job->profile : NULL, &job->static_rules, reason, room);
