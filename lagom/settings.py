@@ -116,8 +116,8 @@ SETTINGS = (
         "file",
         "",
         ("plugin",),
-        "The Python that a rank starts the controller with. Default: the one lagom was installed with (`python_path` "
-        "beside the plugin). `lagom run` sets it to its own.",
+        "The Python that a rank starts the controller with, an absolute path. `lagom run` and `lagom env` set it to "
+        "their own. Default: the one in the first line of the installed `lagom` script.",
     ),
     Setting(
         "LAGOM_SHM_DIR",

@@ -17,7 +17,7 @@ struct lagom_settings {
     bool headroom_understood; /* LAGOM_HEADROOM: what it says is in lagom_headroom */
     int log_level;          /* LAGOM_LOG_LEVEL: enum nccl_log_level; debug counts as info */
     char profile[PATH_MAX]; /* LAGOM_PROFILE; empty = none */
-    char python[PATH_MAX];  /* LAGOM_PYTHON; empty = the one baked in beside the library */
+    char python[PATH_MAX];  /* LAGOM_PYTHON; empty = that of the installed `lagom` script */
     char folder[PATH_MAX];  /* LAGOM_DIR; empty = derived from the job */
     char job[NAME_MAX];     /* LAGOM_JOB_ID; empty = none */
 };

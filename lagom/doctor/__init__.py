@@ -40,7 +40,7 @@ def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) ->
 
     here = os.environ if environ is None else environ
     return [
-        *plugin.examine(),
+        *plugin.examine(here),
         *libraries.examine(here),
         *variables.examine(here),
         *plugin.examine_cupti(here),

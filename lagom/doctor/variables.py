@@ -173,24 +173,11 @@ def _is_proc(folder: Path) -> bool:
 
 
 def _python(name: str) -> None:
-    if fault := interpreter_fault(Path(name)):
+    from lagom.wire.library import python_of_ranks
+
+    _, fault = python_of_ranks(name)
+    if fault:
         raise UsageError(f"a rank would not start the controller with {name}: {fault}.")
-
-
-def interpreter_fault(program: Path) -> str:
-    """Why a rank would refuse to start a controller with this program; one clause, empty if it would not. The rules are
-    those of ``csrc/shm/ownership.h``."""
-    from lagom.wire.layout import ffi
-    from lagom.wire.library import library
-
-    if not program.is_absolute():
-        return "an absolute path is wanted"
-    if not os.access(program, os.X_OK):
-        return "it cannot be run"
-    reason = ffi.new("char[256]")
-    if library().lagom_path_is_guarded(os.fsencode(program), ffi.NULL, reason, 256):
-        return ""
-    return ffi.string(reason).decode(errors="replace")
 
 
 CHECKS: dict[str, Callable[[str], None]] = {
