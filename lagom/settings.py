@@ -7,6 +7,7 @@ freezes the list and compares it with what ``tuner_plugin/settings.c`` reads. No
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import time
@@ -165,11 +166,41 @@ SETTINGS = (
     ),
 )
 BY_NAME = {setting.name: setting for setting in SETTINGS}
+#: Beginnings of the variables that only our tests and benchmarks read; a developer's shell may hold them.
+OF_TESTS = tuple(f"LAGOM_{word}" for word in ("TEST_", "ABI_", "AGREEMENT_", "FUZZ_", "MODEL_", "SANITIZE", "COMMIT"))
 
 
 def read(name: str, environ: Mapping[str, str] | None = None) -> str:
     """The value of a variable of the table in ``environ`` (default: this process's); raises :class:`SettingError`."""
     return BY_NAME[name].read(os.environ if environ is None else environ)
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownVariable:
+    """A ``LAGOM_`` variable that nothing reads. ``nearest``: the one that may be meant; empty = none is like it."""
+
+    name: str
+    nearest: str
+
+    @property
+    def sentence(self) -> str:
+        """For a warning."""
+        return f"{self.name} is not a variable of lagom; " + (
+            f"did you mean {self.nearest}?" if self.nearest else "`lagom env --settings` lists them."
+        )
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[UnknownVariable]:
+    """Those of ``environ``, by name: a misspelt variable has no effect."""
+    unknown = (name for name in sorted(environ) if name.startswith("LAGOM_") and name not in BY_NAME)
+    return [UnknownVariable(name, _nearest(name)) for name in unknown if not name.startswith(OF_TESTS)]
+
+
+def _nearest(name: str) -> str:
+    """Compared without the prefix, which is the same in all of them."""
+    known = {setting.name.removeprefix("LAGOM_"): setting.name for setting in SETTINGS if not setting.internal}
+    close = difflib.get_close_matches(name.removeprefix("LAGOM_"), known, n=1)
+    return known[close[0]] if close else ""
 
 
 def split_rules(text: str) -> list[str]:

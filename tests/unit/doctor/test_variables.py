@@ -61,7 +61,7 @@ def test_what_excludes_is_not_said_to_fix() -> None:
 
 def test_misspelt_and_wrong_settings_of_ours_are_problems() -> None:
     misspelt, wrong = texts({"LAGOM_MOED": "off", "LAGOM_NT": "yes", "LAGOM_JOB_ID": "fine"})
-    assert misspelt == "problem: LAGOM_MOED is no setting of lagom"
+    assert misspelt == "problem: LAGOM_MOED is not a variable of lagom; did you mean LAGOM_MODE?"
     assert "LAGOM_NT=yes is not understood" in wrong
 
 
