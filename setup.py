@@ -149,11 +149,6 @@ def build_libraries(out: Path) -> None:
             link_library(name, objects, map_file, extra, out)
 
 
-def bake_interpreter(out: Path) -> None:
-    """Says which Python the plugin starts the controller with. Not resolved: a venv's python must stay the venv's."""
-    (out / "python_path").write_text(sys.executable + "\n")
-
-
 class Native(Command):
     """``python setup.py native``: the libraries, in place."""
 
@@ -168,17 +163,15 @@ class Native(Command):
 
     def run(self) -> None:
         build_libraries(IN_PLACE)
-        bake_interpreter(IN_PLACE)
 
 
 class BuildWithNative(build_py):
-    """The libraries travel with the Python files. A wheel names no interpreter: it may be installed elsewhere."""
+    """The libraries travel with the Python files."""
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
             build_libraries(IN_PLACE)
-            bake_interpreter(IN_PLACE)
         else:
             build_libraries(Path(self.build_lib) / "lagom" / "_lib")
 

@@ -7,6 +7,7 @@ freezes the list and compares it with what ``tuner_plugin/settings.c`` reads. No
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import time
@@ -124,8 +125,8 @@ SETTINGS = (
         "file",
         "",
         ("plugin",),
-        "The Python that a rank starts the controller with. Default: the one lagom was installed with (`python_path` "
-        "beside the plugin). `lagom run` sets it to its own.",
+        "The Python that a rank starts the controller with, an absolute path. `lagom run` and `lagom env` set it to "
+        "their own. Default: the one in the first line of the installed `lagom` script.",
     ),
     Setting(
         "LAGOM_SHM_DIR",
@@ -183,6 +184,8 @@ SETTINGS = (
     ),
 )
 BY_NAME = {setting.name: setting for setting in SETTINGS}
+#: Beginnings of the variables that only our tests and benchmarks read; a developer's shell may hold them.
+OF_TESTS = tuple(f"LAGOM_{word}" for word in ("TEST_", "ABI_", "AGREEMENT_", "FUZZ_", "MODEL_", "SANITIZE", "COMMIT"))
 
 
 def read(name: str, environ: Mapping[str, str] | None = None) -> str:
@@ -194,6 +197,34 @@ def config_named(environ: Mapping[str, str] | None = None) -> Path | None:
     """The saved config that LAGOM_CONFIG names, else LAGOM_PROFILE, its old name; None if neither is set."""
     named = read("LAGOM_CONFIG", environ) or read("LAGOM_PROFILE", environ)
     return Path(named) if named else None
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownVariable:
+    """A ``LAGOM_`` variable that nothing reads. ``nearest``: the one that may be meant; empty = none is like it."""
+
+    name: str
+    nearest: str
+
+    @property
+    def sentence(self) -> str:
+        """For a warning."""
+        return f"{self.name} is not a variable of lagom; " + (
+            f"did you mean {self.nearest}?" if self.nearest else "`lagom env --settings` lists them."
+        )
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[UnknownVariable]:
+    """Those of ``environ``, by name: a misspelt variable has no effect."""
+    unknown = (name for name in sorted(environ) if name.startswith("LAGOM_") and name not in BY_NAME)
+    return [UnknownVariable(name, _nearest(name)) for name in unknown if not name.startswith(OF_TESTS)]
+
+
+def _nearest(name: str) -> str:
+    """Compared without the prefix, which is the same in all of them."""
+    known = {setting.name.removeprefix("LAGOM_"): setting.name for setting in SETTINGS if not setting.internal}
+    close = difflib.get_close_matches(name.removeprefix("LAGOM_"), known, n=1)
+    return known[close[0]] if close else ""
 
 
 def split_rules(text: str) -> list[str]:

@@ -20,7 +20,7 @@ struct lagom_settings {
     int log_level;          /* LAGOM_LOG_LEVEL: enum nccl_log_level; debug counts as info */
     char config[PATH_MAX];  /* the saved config: LAGOM_CONFIG, else LAGOM_PROFILE; empty = none */
     bool config_by_old_name; /* LAGOM_PROFILE named it */
-    char python[PATH_MAX];  /* LAGOM_PYTHON; empty = the one baked in beside the library */
+    char python[PATH_MAX];  /* LAGOM_PYTHON; empty = that of the installed `lagom` script */
     char folder[PATH_MAX];  /* LAGOM_DIR; empty = derived from the job */
     char job[NAME_MAX];     /* LAGOM_JOB_ID; empty = none */
 };

@@ -18,6 +18,7 @@
 
 #include "protocol/lagom_protocol.h"
 #include "shm/controller_process.h"
+#include "shm/controller_python.h"
 #include "shm/ownership.h"
 
 #define STACK_BYTES (64u << 10)
@@ -31,27 +32,6 @@ extern char **environ;
 
 /* ---- What to run ------------------------------------------------------------------------------------------------ */
 
-static bool read_first_line(const char *path, char *out, size_t room)
-{
-    FILE *file = fopen(path, "re");
-    bool good = file != NULL && fgets(out, (int)room, file) != NULL;
-    if (file != NULL) {
-        fclose(file);
-    }
-    out[good ? strcspn(out, "\r\n") : 0] = '\0';
-    return good && out[0] != '\0';
-}
-
-static bool baked_python(char out[PATH_MAX], char why[LAGOM_PATH_BYTES])
-{
-    char path[PATH_MAX];
-    if (!lagom_guarded_beside("python_path", path, why, LAGOM_PATH_BYTES)) {
-        return false;
-    }
-    snprintf(why, LAGOM_PATH_BYTES, "python_path beside the plugin is empty");
-    return read_first_line(path, out, PATH_MAX);
-}
-
 /* For a checkout that is not installed: then the package is found through this library. Empty = it is not there. */
 static void package_folder(char out[PATH_MAX])
 {
@@ -61,29 +41,14 @@ static void package_folder(char out[PATH_MAX])
     out[found ? strlen(out) - strlen(entry) : 0] = '\0';
 }
 
-static bool refuse(char *reason, size_t room, const char *why, const char *path)
-{
-    snprintf(reason, room, "the controller's Python is not started: %s%.120s; set LAGOM_PYTHON, or use `lagom run`.",
-             why, path);
-    return false;
-}
-
-/* Absolute: what a relative name means, the job's working folder and PATH decide. */
-static bool find_python(const char *wanted, char out[PATH_MAX], char *reason, size_t room)
+static bool find_python(const char *wanted, char python[PATH_MAX], char *reason, size_t room)
 {
     char why[LAGOM_PATH_BYTES];
-    out[0] = '\0';
-    if (wanted[0] != '\0') {
-        snprintf(out, PATH_MAX, "%s", wanted);
-    } else if (!baked_python(out, why)) {
-        snprintf(reason, room,
-                 "no Python is known to start the controller with (%.120s); set LAGOM_PYTHON, or use `lagom run`.", why);
-        return false;
+    bool found = lagom_controller_python(wanted, python, why, sizeof(why));
+    if (!found) {
+        snprintf(reason, room, "the controller is not started: %.140s; set LAGOM_PYTHON, or use `lagom run`.", why);
     }
-    if (out[0] != '/' || access(out, X_OK) != 0) {
-        return refuse(reason, room, out[0] == '/' ? "it cannot be run: " : "it must be an absolute path, not ", out);
-    }
-    return lagom_path_is_guarded(out, NULL, why, sizeof(why)) || refuse(reason, room, "", why);
+    return found;
 }
 
 /* ---- Its descriptors, signals and processors -------------------------------------------------------------------- */

@@ -15,16 +15,21 @@ def doctor(
 ) -> None:
     """Check this machine and environment: plugin, NCCL and what it lets us tune, settings, CUPTI, shared memory.
 
-    Run it with the Python of the training job. Exit code 1 if a problem was found.
+    Run it with the Python of the training job. The last line says whether this machine can be tuned. Exit code 1 if a
+    problem was found or nothing can be tuned.
     """
-    from lagom.doctor import Level, examine
+    from lagom.doctor import examine
 
-    findings = examine(clean=clean)
-    problems = sum(finding.level is Level.PROBLEM for finding in findings)
+    findings, verdict = examine(clean=clean)
     if as_json:
         import json
 
-        report = {"schema": 1, "problems": problems, "findings": [finding.as_dict() for finding in findings]}
+        report = {
+            "schema": 1,
+            "problems": verdict.problems,
+            "findings": [finding.as_dict() for finding in findings],
+            "verdict": verdict.as_dict(),
+        }
         typer.echo(json.dumps(report, indent=2))
     else:
         for finding in findings:
@@ -32,5 +37,5 @@ def doctor(
             typer.echo(f"{level}{finding.area}: {finding.text}")
             if finding.remedy:
                 typer.echo(f"{'':8}-> {finding.remedy}")
-        typer.echo(f"{problems} problem(s)" if problems else "no problems")
-    raise typer.Exit(1 if problems else 0)
+        typer.echo(verdict.sentence)
+    raise typer.Exit(verdict.exit_code)

@@ -10,10 +10,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lagom.doctor.verdict import Verdict
 
 
 class Level(Enum):
-    """How bad it is. Only a PROBLEM makes ``lagom doctor`` exit with 1."""
+    """How bad it is. A PROBLEM makes ``lagom doctor`` exit with 1, as a verdict does that nothing can be tuned."""
 
     OK = "ok"
     NOTE = "note"  # works, but with less than could be had
@@ -34,15 +38,26 @@ class Finding:
         return {"level": self.level.value, "area": self.area, "text": self.text, "remedy": self.remedy}
 
 
-def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) -> list[Finding]:
-    """Every finding of this machine and environment; ``clean`` also removes stale regions."""
+def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) -> tuple[list[Finding], Verdict]:
+    """Every finding of this machine and environment, and what they amount to; ``clean`` also removes stale regions."""
     from lagom.doctor import libraries, memory, plugin, variables
+    from lagom.doctor.verdict import judge
+    from lagom.environment import find_gpu
 
     here = os.environ if environ is None else environ
-    return [
-        *plugin.examine(),
-        *libraries.examine(here),
+    ours, nccl = plugin.examine(here), libraries.find_installed(here)
+    findings = [
+        *ours,
+        *libraries.examine(nccl),
         *variables.examine(here),
         *plugin.examine_cupti(here),
         *memory.examine(here, clean=clean),
     ]
+    verdict = judge(
+        plugin_loads=all(finding.level is not Level.PROBLEM for finding in ours),
+        nccl_found=bool(nccl.candidates),
+        nccl=nccl.code,
+        gpu=find_gpu(),
+        problems=sum(finding.level is Level.PROBLEM for finding in findings),
+    )
+    return findings, verdict

@@ -24,9 +24,7 @@ from lagom.doctor.nccl_versions import (
     threads_known,
     version_from_code,
 )
-from lagom.errors import LagomError
 from lagom.format import format_version
-from lagom.settings import read
 
 LIBRARY = "libnccl.so.2"
 AREA = "nccl"
@@ -44,11 +42,10 @@ class Candidate:
     source: str
 
 
-def examine(environ: Mapping[str, str], path: list[str] | None = None) -> list[Finding]:
+def examine(installed: Installed) -> list[Finding]:
     """Which NCCL, from where, how many of them, and what it can do."""
-    torch, wheels = find_torch(path), nccl_wheels(path)
-    candidates = loadable(environ, wheels, torch)
-    findings = [*check_wheels(wheels, torch), *check_several(candidates)]
+    torch, candidates = installed.torch, installed.candidates
+    findings = [*check_wheels(installed.wheels, torch), *check_several(candidates)]
     if torch is None:
         text = "torch is not installed in this environment"
         findings.append(Finding(Level.NOTE, AREA, text, "run lagom with the Python of the training job."))
@@ -56,12 +53,11 @@ def examine(environ: Mapping[str, str], path: list[str] | None = None) -> list[F
         text = "no libnccl.so.2 is found, so there is nothing to tune here"
         remedy = "none needed for `lagom demo`; for a job, install torch with CUDA in this environment."
         return [*findings, Finding(Level.NOTE, AREA, text, remedy)]
-    return [*findings, describe(candidates[0], environ)]
+    return [*findings, describe(candidates[0], installed.version)]
 
 
-def describe(candidate: Candidate, environ: Mapping[str, str]) -> Finding:
+def describe(candidate: Candidate, version: Version | None) -> Finding:
     """The NCCL a job would load and what a plugin can do in it."""
-    version = library_version(candidate.path)
     if version is None:
         text = f"{candidate.path} ({candidate.source}) does not load or does not say its version"
         return Finding(
@@ -76,8 +72,7 @@ def describe(candidate: Candidate, environ: Mapping[str, str]) -> Finding:
         remedy = (
             "take NCCL >= 2.28 (2.27 with both variables): a newer torch, or a newer nvidia-nccl wheel of its CUDA."
         )
-        asked = able.replay != "" and _replay_is_asked(environ)
-        return Finding(Level.NOTE if asked else Level.PROBLEM, AREA, text, f"to tune, {remedy}")
+        return Finding(Level.NOTE if able.replay else Level.PROBLEM, AREA, text, f"to tune, {remedy}")
     if beyond_what_is_known(version):
         remedy = "if the plugin is not loaded, run `make test-abi` in a clone and report what it says."
         return Finding(Level.NOTE, AREA, f"{text}; {beyond_what_is_known(version)}", remedy)
@@ -85,13 +80,6 @@ def describe(candidate: Candidate, environ: Mapping[str, str]) -> Finding:
         remedy = "for chunk size too, take NCCL >= 2.30.3: the nvidia-nccl wheel of the same CUDA major, over torch's."
         return Finding(Level.NOTE, AREA, text, remedy)
     return Finding(Level.OK, AREA, text)
-
-
-def _replay_is_asked(environ: Mapping[str, str]) -> bool:
-    try:
-        return read("LAGOM_MODE", environ) == "replay"
-    except LagomError:  # a wrong word is a finding of its own
-        return False
 
 
 def _about_the_build(library: Path, version: Version) -> str:
@@ -205,12 +193,7 @@ def library_version(path: Path) -> Version | None:
 
 def find_nccl(environ: Mapping[str, str]) -> int:
     """Version code of the NCCL that a torch job would load in this environment; 0 where there is none."""
-    found = loadable(environ, nccl_wheels(), find_torch())
-    version = library_version(found[0].path) if found else None
-    if version is None:
-        return 0
-    major, minor, patch = version
-    return major * 10000 + minor * 100 + patch
+    return find_installed(environ).code
 
 
 # -- NCCL as pip sees it. nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2; the
@@ -252,6 +235,29 @@ class Torch:
     def pinned_version(self) -> str:
         """``2.27.5`` of the same."""
         return self.pin.split(";")[0].partition("==")[2].strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What is there of torch and NCCL. ``version``: of the first candidate; None = none, or it does not say."""
+
+    torch: Torch | None
+    wheels: list[Wheel]
+    candidates: list[Candidate]
+    version: Version | None
+
+    @property
+    def code(self) -> int:
+        """The version as ``ncclGetVersion`` says it; 0 = not known."""
+        major, minor, patch = self.version or (0, 0, 0)
+        return major * 10000 + minor * 100 + patch
+
+
+def find_installed(environ: Mapping[str, str], path: list[str] | None = None) -> Installed:
+    """``path`` as sys.path, for tests."""
+    torch, wheels = find_torch(path), nccl_wheels(path)
+    candidates = loadable(environ, wheels, torch)
+    return Installed(torch, wheels, candidates, library_version(candidates[0].path) if candidates else None)
 
 
 def nccl_wheels(path: list[str] | None = None) -> list[Wheel]:

@@ -9,9 +9,8 @@ from importlib import metadata
 from pathlib import Path
 
 from lagom.doctor import Finding, Level
-from lagom.doctor.variables import interpreter_fault
 from lagom.errors import LagomError
-from lagom.settings import interpreter
+from lagom.settings import interpreter, read
 
 AREA, CUPTI_AREA = "plugin", "cupti"
 TUNER_VERSIONS = range(2, 7)
@@ -25,7 +24,7 @@ TIMELINE_SYMBOLS = ("lagom_timeline_attach", "lagom_timeline_detach", "Initializ
 REBUILD = "build it again: `make native` in a clone, or `pip install --force-reinstall lagom`."
 
 
-def examine() -> list[Finding]:
+def examine(environ: Mapping[str, str]) -> list[Finding]:
     """The plugin, liblagom, the kernel timeline, and the Python that a rank would start the controller with."""
     from lagom.wire.library import library, plugin_path
 
@@ -34,7 +33,9 @@ def examine() -> list[Finding]:
         library()
     except LagomError as error:
         return [Finding(Level.PROBLEM, AREA, str(error), REBUILD)]
-    return [check_plugin(path), check_timeline(path.parent / TIMELINE), check_interpreter(path.parent)]
+    findings = [check_plugin(path), check_timeline(path.parent / TIMELINE)]
+    # `variables` checks a LAGOM_PYTHON that is set
+    return findings if read("LAGOM_PYTHON", environ) else [*findings, check_interpreter()]
 
 
 def check_plugin(path: Path) -> Finding:
@@ -63,20 +64,16 @@ def library_fault(path: Path, symbols: tuple[str, ...]) -> str:
     return f"{path} lacks {', '.join(missing)}" if missing else ""
 
 
-def check_interpreter(folder: Path) -> Finding:
-    """The interpreter noted beside the plugin, for use without ``lagom run``."""
-    file = folder / "python_path"
-    noted = Path(file.read_text().strip()) if file.exists() else None
-    if noted is None:
-        text = "no Python is noted beside the plugin, so a rank cannot start the controller by itself"
-        return Finding(Level.NOTE, AREA, text, f"run `lagom env` once, or export LAGOM_PYTHON={interpreter()}.")
-    if not noted.exists():
-        text = f"{noted}, noted beside the plugin for the controller, is gone"
-        return Finding(Level.PROBLEM, AREA, text, f"run `lagom env` once, or export LAGOM_PYTHON={interpreter()}.")
-    if fault := interpreter_fault(noted):
-        text = f"a rank would not start the controller with {noted}, noted beside the plugin: {fault}"
-        return Finding(Level.PROBLEM, AREA, text, "use `lagom run`, or export LAGOM_PYTHON=PATH of one that is safe.")
-    return Finding(Level.OK, AREA, f"without `lagom run`, a rank starts the controller with {noted}")
+def check_interpreter() -> Finding:
+    """What a rank finds by itself, where neither `lagom run` nor `lagom env` names the interpreter."""
+    from lagom.wire.library import python_of_ranks
+
+    python, fault = python_of_ranks()
+    if fault:
+        text = f"where LAGOM_PYTHON is not set, a rank cannot start the controller: {fault}"
+        remedy = f"use `lagom run` or `lagom env`, or export LAGOM_PYTHON={interpreter()}."
+        return Finding(Level.NOTE, AREA, text, remedy)
+    return Finding(Level.OK, AREA, f"where LAGOM_PYTHON is not set, a rank starts the controller with {python}")
 
 
 # -- CUPTI, for kernel timelines

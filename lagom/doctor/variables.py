@@ -14,7 +14,7 @@ from lagom.environment import conf_files, read_conf
 from lagom.errors import LagomError, SettingError, UsageError
 from lagom.files import not_ours
 from lagom.headroom import parse
-from lagom.settings import SETTINGS
+from lagom.settings import SETTINGS, unknown_variables
 
 AREA = "environment"
 
@@ -103,21 +103,16 @@ def check_headroom(environ: Mapping[str, str], found: Mapping[str, tuple[str, st
 
 
 def check_own_settings(environ: Mapping[str, str]) -> list[Finding]:
-    """LAGOM_* variables with a wrong value, and ones that do not exist (a misspelt one does nothing, silently)."""
-    findings = []
-    known = {setting.name: setting for setting in SETTINGS}
-    for name in sorted(environ):
-        if not name.startswith("LAGOM_") or name.startswith("LAGOM_TEST_"):
-            continue
-        if name not in known:
-            findings.append(
-                Finding(Level.PROBLEM, AREA, f"{name} is no setting of lagom", "`lagom env --help` lists them.")
-            )
-            continue
+    """LAGOM_* variables that do not exist (a misspelt one does nothing), and ones with a wrong value."""
+    findings = [
+        Finding(Level.PROBLEM, AREA, unknown.sentence, f"correct or unset {unknown.name}.")
+        for unknown in unknown_variables(environ)
+    ]
+    for setting in SETTINGS:
         try:
-            known[name].read(environ)
+            setting.read(environ)
         except LagomError as error:
-            findings.append(Finding(Level.PROBLEM, AREA, str(error), f"correct or unset {name}."))
+            findings.append(Finding(Level.PROBLEM, AREA, str(error), f"correct or unset {setting.name}."))
     return findings
 
 
@@ -173,24 +168,11 @@ def _is_proc(folder: Path) -> bool:
 
 
 def _python(name: str) -> None:
-    if fault := interpreter_fault(Path(name)):
+    from lagom.wire.library import python_of_ranks
+
+    _, fault = python_of_ranks(name)
+    if fault:
         raise UsageError(f"a rank would not start the controller with {name}: {fault}.")
-
-
-def interpreter_fault(program: Path) -> str:
-    """Why a rank would refuse to start a controller with this program; one clause, empty if it would not. The rules are
-    those of ``csrc/shm/ownership.h``."""
-    from lagom.wire.layout import ffi
-    from lagom.wire.library import library
-
-    if not program.is_absolute():
-        return "an absolute path is wanted"
-    if not os.access(program, os.X_OK):
-        return "it cannot be run"
-    reason = ffi.new("char[256]")
-    if library().lagom_path_is_guarded(os.fsencode(program), ffi.NULL, reason, 256):
-        return ""
-    return ffi.string(reason).decode(errors="replace")
 
 
 CHECKS: dict[str, Callable[[str], None]] = {

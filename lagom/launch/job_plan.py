@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lagom.errors import UsageError
-from lagom.settings import config_named, interpreter, log_folder, new_job_id, read
+from lagom.settings import config_named, interpreter, log_folder, new_job_id, read, unknown_variables
 
 TUNER = "NCCL_TUNER_PLUGIN"
 PROFILER = "NCCL_PROFILER_PLUGIN"
@@ -186,7 +186,7 @@ def _variables(job_options: JobOptions, environ: Mapping[str, str], plugin: Path
 
 
 def _remarks(environ: Mapping[str, str], variables: Mapping[str, str], mode: str) -> tuple[str, ...]:
-    remarks = []
+    remarks = [unknown.sentence for unknown in unknown_variables(environ)]
     profiler = environ.get(PROFILER, "")
     if profiler and not _is_ours(profiler, Path(variables[TUNER])):
         remarks.append(f"{PROFILER}={profiler} keeps NCCL's one profiler slot: no process-group names, no exact joins.")

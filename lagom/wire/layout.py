@@ -210,7 +210,7 @@ const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, c
 const char *lagom_controller_program(void);
 char **lagom_controller_environment(char *const environment[]);
 void lagom_controller_environment_free(char **environment);
-bool lagom_path_is_guarded(const char *path, const char *beside, char *reason, size_t reason_bytes);
+bool lagom_controller_python(const char *wanted, char *python, char *reason, size_t reason_bytes);
 int lagom_profile_load(const char *path, struct lagom_profile *out, char *error, size_t error_bytes);
 void lagom_profile_free(struct lagom_profile *profile);
 int lagom_rule_parse(const char *text, struct lagom_rule *out, char *error, size_t error_bytes);

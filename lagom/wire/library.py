@@ -47,6 +47,14 @@ def controller_program() -> list[str]:
     return [interpreter(), "-c", words, str(Path(__file__).resolve().parent.parent.parent)]
 
 
+def python_of_ranks(wanted: str = "") -> tuple[Path, str]:
+    """The Python that a rank starts the controller with where LAGOM_PYTHON is ``wanted``, and one clause that says why
+    it would not; empty if it would (``csrc/shm/controller_python.h``)."""
+    python, reason = ffi.new("char[4096]"), ffi.new("char[256]")
+    found = library().lagom_controller_python(os.fsencode(wanted), python, reason, 256)
+    return Path(os.fsdecode(ffi.string(python))), "" if found else ffi.string(reason).decode(errors="replace")
+
+
 def controller_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Of ``environ`` what a controller needs, and what is set for it."""
     given = [ffi.new("char[]", os.fsencode(f"{name}={value}")) for name, value in environ.items()]

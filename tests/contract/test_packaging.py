@@ -6,45 +6,109 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("liblagom.so", "libnccl-tuner-lagom.so", "liblagom_timeline.so")
 PARTS = ("lagom", "csrc", "tuner_plugin", "setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
+#: One rank that only its environment tells about lagom.
+RANK = """
+import os, sys
+from pathlib import Path
+from lagom.sim.virtual.nccl import VirtualNccl
+from lagom.sim.virtual.selection import nccl_version
+nccl = VirtualNccl(Path(os.environ["NCCL_TUNER_PLUGIN"]), nccl_version("2.30"))
+one = nccl.communicator(0xE11, 2)
+print("ready", flush=True)
+sys.stdin.read()
+one.destroy()
+"""
+
+
+def copy_source(target: Path) -> Path:
     """The parts of the repository that a build needs, without anything built."""
     unbuilt = shutil.ignore_patterns("_lib", "__pycache__", "*.so", "*.o")
+    target.mkdir()
     for part in PARTS:
-        origin, target = ROOT / part, tmp_path / "source" / part
-        target.parent.mkdir(exist_ok=True)
-        if origin.is_dir():
-            shutil.copytree(origin, target, ignore=unbuilt)
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, target / part, ignore=unbuilt)
         else:
-            shutil.copy(origin, target)
-    return tmp_path / "source"
+            shutil.copy(ROOT / part, target / part)
+    return target
 
 
-def test_a_wheel_holds_every_library_and_every_file_of_the_package(source: Path, tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(tmp_path)], cwd=source, check=True
-    )
-    (packed,) = tmp_path.glob("*.tar.gz")  # by way of the source distribution: that has to be complete as well
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return copy_source(tmp_path / "source")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By way of the source distribution: that has to be complete as well."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = copy_source(folder / "source")
+    subprocess.run([sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(folder)], cwd=source, check=True)
+    (packed,) = folder.glob("*.tar.gz")
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*build, "--wheel-dir", str(tmp_path), str(packed)], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
+    subprocess.run([*build, "--wheel-dir", str(folder), str(packed)], check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_a_wheel_holds_every_library_and_every_file_of_the_package(wheel: Path) -> None:
     assert "-py3-none-linux_" in wheel.name, "one wheel for every Python 3"
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {*(f"lagom/_lib/{library}" for library in LIBRARIES), "lagom/py.typed"} <= names
-    assert "lagom/_lib/python_path" not in names, "a wheel may be installed beside another Python"
+    libraries = {name for name in names if name.startswith("lagom/_lib/")}
+    assert libraries == {f"lagom/_lib/{library}" for library in LIBRARIES}, "nothing there names an interpreter"
+    source = wheel.parent / "source"
     files = {str(file.relative_to(source)) for file in (source / "lagom").rglob("*") if file.is_file()}
     left_out = {file for file in files - names if not file.endswith(".md")}
     assert not left_out, "add them to package-data in pyproject.toml"
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> Path:
+    """A fresh environment, in a folder with a blank in its name, with the wheel in it. numpy and the like are those of
+    this Python; lagom is not, because a .pth file adds a folder without reading the .pth files in it."""
+    prefix = tmp_path / "an environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(prefix)], check=True)
+    python = prefix / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install", "--no-deps", "--no-index"]
+    subprocess.run([*pip, str(wheel)], check=True)
+    (packages,) = (prefix / "lib").glob("python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return prefix
+
+
+def test_a_rank_starts_the_controller_of_an_installed_wheel_from_the_environment_alone(
+    installed: Path, tmp_path: Path
+) -> None:
+    python = installed / "bin" / "python"
+    (plugin,) = installed.glob("lib/python*/site-packages/lagom/_lib/libnccl-tuner-lagom.so")
+    before = sorted(file.name for file in plugin.parent.iterdir())
+    environ = {
+        "PATH": "/usr/bin:/bin",
+        "NCCL_TUNER_PLUGIN": str(plugin),
+        "LAGOM_JOB_ID": "wheel",
+        "LAGOM_SHM_DIR": str(tmp_path),
+    }
+    with subprocess.Popen(
+        [str(python), "-c", RANK], cwd=tmp_path, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as rank:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == "ready\n"
+        log = tmp_path / "lagom-wheel" / "controller.log"
+        wait_until(lambda: log.exists() and "lagom controller" in log.read_text(), "the controller")
+    assert sorted(file.name for file in plugin.parent.iterdir()) == before, "no file is made on first use"
 
 
 def test_without_a_compiler_one_sentence_says_what_to_install(source: Path) -> None:

@@ -226,7 +226,9 @@ def test_profile_of_another_job_is_refused(tuned: Tuned, job: Job, tmp_path: Pat
     with VirtualJob(spec, tmp_path, environ) as ranks:
         for summary in ranks.finish():
             assert summary.was_stock
-            assert any("saved config refused: made for 4 ranks, this job has 5" in line for line in summary.log), summary.log
+            assert any("saved config refused: made for 4 ranks, this job has 5" in line for line in summary.log), (
+                summary.log
+            )
 
 
 # -- Ctrl-C

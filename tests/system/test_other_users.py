@@ -284,16 +284,39 @@ def test_no_interpreter_by_a_name_that_path_or_folder_decide(start: Callable[...
     assert never(trace)
 
 
-def test_no_interpreter_that_another_user_wrote_down(start: Callable[..., Rank], tmp_path: Path) -> None:
-    installed = tmp_path / "lib"
-    shutil.copytree(LIBRARY_FOLDER, installed)
+@pytest.mark.parametrize("where", ["in the installation", "on PATH"])
+@pytest.mark.parametrize("how", ["another user's", "open to all", "in a folder of another user"])
+def test_no_interpreter_that_another_users_script_names(
+    where: str, how: str, start: Callable[..., Rank], tmp_path: Path
+) -> None:
+    """Where LAGOM_PYTHON is not set, the first line of the installed `lagom` script names it."""
+    libraries = tmp_path / "prefix" / "lib" / "python3" / "site-packages" / "lagom" / "_lib"
+    shutil.copytree(LIBRARY_FOLDER, libraries)
+    script = tmp_path / ("prefix" if where == "in the installation" else "elsewhere") / "bin" / "lagom"
+    script.parent.mkdir(parents=True)
     trace = trap(tmp_path / "python")
-    (installed / "python_path").write_text(f"{tmp_path}/python\n")
-    os.chown(installed / "python_path", OTHER, OTHER)
-    rank = start(installed / "libnccl-tuner-lagom.so", LAGOM_PYTHON="")
-    assert "no Python is known" in rank.remark
-    assert f"another user ({OTHER}) owns" in rank.remark
+    script.write_text(f"#!{tmp_path}/python\n")
+    script.chmod(0o777 if how == "open to all" else 0o755)
+    if how != "open to all":
+        theirs = script if how == "another user's" else script.parent
+        os.chown(theirs, OTHER, OTHER)
+    path = f"{script.parent}:{os.environ['PATH']}" if where == "on PATH" else os.environ["PATH"]
+    rank = start(libraries / "libnccl-tuner-lagom.so", LAGOM_PYTHON="", PATH=path)
+    assert "the controller is not started: " in rank.remark
+    assert ("every user may write" if how == "open to all" else f"another user ({OTHER}) owns") in rank.remark
     assert never(trace)
+
+
+def test_our_own_script_names_the_interpreter(start: Callable[..., Rank], tmp_path: Path) -> None:
+    """What the refusals above are compared with: the same places, and nobody else's."""
+    (tmp_path / "bin").mkdir()
+    trace = trap(tmp_path / "python")
+    script = tmp_path / "bin" / "lagom"
+    script.write_text(f"#!{tmp_path}/python\n")
+    script.chmod(0o755)
+    rank = start(LAGOM_PYTHON="", PATH=f"relative:{tmp_path}/bin:{os.environ['PATH']}")
+    assert rank.remark == ""
+    wait_until(trace.exists, "the program that the script names")
 
 
 def test_no_module_from_the_folder_the_job_runs_in(start: Callable[..., Rank], tmp_path: Path) -> None:

@@ -103,7 +103,9 @@ def test_a_profiles_rules_are_replayed_and_its_fingerprint_is_asked(job: Job, tm
     assert {column[0] for column in channels(tmp_path / "fits")} == {2}
     summaries = play(job, tmp_path / "other", libnccl, "2.22", **environ)
     assert all(summary.was_stock for summary in summaries)
-    assert "saved config refused: made for NCCL 2.24.3, this job runs NCCL 2.22.3" in every_word([summary.log for summary in summaries])
+    assert "saved config refused: made for NCCL 2.24.3, this job runs NCCL 2.22.3" in every_word(
+        [summary.log for summary in summaries]
+    )
 
 
 def test_every_row_has_a_virtual_release() -> None:

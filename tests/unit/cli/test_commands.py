@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -170,20 +172,42 @@ def test_log_schema_is_json_schema() -> None:
     assert "oneOf" in json.loads(lagom("log", "--schema").stdout)
 
 
-def test_env_can_be_evaluated_by_a_shell() -> None:
-    exports = lagom("env").stdout
-    done = subprocess.run(["sh", "-c", f"{exports}\nenv"], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("shell", ["sh", "bash", "dash", "zsh"])
+@pytest.mark.parametrize("line", ["eval $(LAGOM env)", 'eval "$(LAGOM env)"', "eval $(LAGOM env --shell)"])
+def test_env_can_be_evaluated_by_a_shell(shell: str, line: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell} here")
+    script = line.replace("LAGOM", shlex.join([sys.executable, "-m", "lagom"]))
+    set_here = run_in_shell(shell, script)
     path = lagom("env", "--path").stdout.strip()
-    assert f"NCCL_TUNER_PLUGIN={path}" in done.stdout.splitlines()
-    assert f"NCCL_PROFILER_PLUGIN={path}" in done.stdout.splitlines()
-    assert [line for line in exports.splitlines() if not line.startswith("#")] == lagom(
-        "env", "--shell"
-    ).stdout.splitlines()
+    assert set_here == {"NCCL_TUNER_PLUGIN": path, "NCCL_PROFILER_PLUGIN": path, "LAGOM_PYTHON": sys.executable}
 
 
-def test_plugin_path_notes_this_interpreter_beside_the_plugin() -> None:
+def run_in_shell(shell: str, script: str) -> dict[str, str]:
+    """What a script leaves of the variables that `lagom env` is about."""
+    names = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "LAGOM_PYTHON")
+    environ = {name: value for name, value in os.environ.items() if name not in names}
+    command = [shell, "-c", f"{script}\nenv"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
+    lines = (line.partition("=") for line in done.stdout.splitlines())
+    return {name: value for name, _, value in lines if name in names}
+
+
+@pytest.mark.parametrize("line", ["eval $(cat exports)", 'eval "$(cat exports)"'])
+def test_env_keeps_a_path_with_a_blank(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = tmp_path / "an $HOME; install" / "it's.so"
+    monkeypatch.setattr("lagom.wire.library.plugin_path", lambda: plugin)
+    (tmp_path / "exports").write_text(RUNNER.invoke(app, ["env"]).output)
+    assert run_in_shell("sh", f"cd '{tmp_path}'\n{line}")["NCCL_TUNER_PLUGIN"] == str(plugin)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--shell",), ("--path",)])
+def test_env_prints_one_line_and_writes_no_file(arguments: tuple[str, ...]) -> None:
     folder = Path(lagom("env", "--path").stdout.strip()).parent
-    assert (folder / "python_path").read_text().strip() == sys.executable
+    before = {file: file.stat().st_mtime_ns for file in (folder, *folder.iterdir())}
+    done = lagom("env", *arguments)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+    assert {file: file.stat().st_mtime_ns for file in (folder, *folder.iterdir())} == before
 
 
 def test_watch_prints_a_dashboard_and_one_look_for_prometheus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,14 @@ def assert_nothing_left(place: Path) -> None:
     assert list((place / "shm").iterdir()) == []
 
 
+def test_a_misspelt_variable_is_told_before_the_job_and_does_not_stop_it(place: Path) -> None:
+    process = start(place, "--mode", "off", "--", "echo", "hello", LAGOM_STRATGY="guided", LAGOM_TEST_FULL="0")
+    code, out, err = finish(process)
+    assert (code, out) == (0, "hello\n")
+    assert err.splitlines()[0] == "lagom: LAGOM_STRATGY is not a variable of lagom; did you mean LAGOM_STRATEGY?"
+    assert "LAGOM_TEST_FULL" not in err
+
+
 def test_the_job_runs_as_always_with_the_plugin_in_its_environment(place: Path) -> None:
     wait = "while [ ! -s $LAGOM_DIR/decisions.jsonl ]; do sleep 0.05; done"
     script = f'read line; echo "$line $NCCL_TUNER_PLUGIN $LAGOM_JOB_ID"; {wait}; exit 3'

@@ -68,6 +68,33 @@ def test_a_wrong_value_is_refused_with_the_right_ones() -> None:
     assert settings.read("LAGOM_MODE", {"LAGOM_MODE": ""}) == "auto"
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("LAGOM_STRATGY", "LAGOM_STRATEGY"),
+        ("LAGOM_MOED", "LAGOM_MODE"),
+        ("LAGOM_SHMDIR", "LAGOM_SHM_DIR"),
+        ("LAGOM_mode", ""),  # names are case-sensitive, and letters in another case are not alike
+        ("LAGOM_X", ""),
+        ("LAGOM_CLOK", ""),  # like an internal one, which nobody is told to set
+    ],
+)
+def test_an_unknown_variable_is_told_with_the_nearest_known_one(name: str, nearest: str) -> None:
+    (unknown,) = settings.unknown_variables({name: "1", "LAGOM_MODE": "off", "PATH": "/bin", "LAGOMX": "1"})
+    assert (unknown.name, unknown.nearest) == (name, nearest)
+    hint = f"did you mean {nearest}?" if nearest else "`lagom env --settings` lists them."
+    assert unknown.sentence == f"{name} is not a variable of lagom; {hint}"
+
+
+def test_variables_of_our_own_tests_are_not_unknown() -> None:
+    """Those that a developer's shell or `make` may hold while the tests start jobs."""
+    files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("tests/**/*.c*"), *ROOT.glob("benchmarks/**/*.py")]
+    reads = variables_in(files, r"(?:getenv\(|environ\.get\(|environ\[)\s*[\"'](LAGOM_[A-Z_]+)[\"'](?!\] = )")
+    reads |= variables_in([ROOT / "Makefile"], r"\b(LAGOM_[A-Z_]+)=")
+    assert {"LAGOM_TEST_FULL", "LAGOM_SANITIZE", "LAGOM_COMMIT", "LAGOM_ABI_KEEP"} <= reads
+    assert settings.unknown_variables(dict.fromkeys(reads, "1")) == []
+
+
 def test_rules_are_split_at_semicolons_and_lines() -> None:
     text = "allgather:>=1M:nc=4; any:<=64K:nc=1\n# a comment\nreducescatter:any:nc=2 # why\n"
     assert settings.split_rules(text) == ["allgather:>=1M:nc=4", "any:<=64K:nc=1", "reducescatter:any:nc=2"]

@@ -119,12 +119,22 @@ def test_the_plugin_is_judged_by_loading_it(tmp_path: Path) -> None:
     assert "lacks ncclTunerPlugin_v2" in plugin.check_plugin(other).text
     missing = plugin.check_timeline(tmp_path / "nowhere.so")
     assert (missing.level, "no kernel timelines" in missing.text) == (Level.NOTE, True)
-    assert [finding.level for finding in plugin.examine()[:2]] == [Level.OK, Level.OK]
+    assert [finding.level for finding in plugin.examine({})[:2]] == [Level.OK, Level.OK]
 
 
-def test_the_interpreter_noted_beside_the_plugin_is_checked(tmp_path: Path) -> None:
-    assert plugin.check_interpreter(tmp_path).level is Level.NOTE
-    (tmp_path / "python_path").write_text("/gone/python\n")
-    assert plugin.check_interpreter(tmp_path).level is Level.PROBLEM
-    (tmp_path / "python_path").write_text(f"{sys.executable}\n")
-    assert plugin.check_interpreter(tmp_path).level is Level.OK
+def test_the_interpreter_of_the_installed_script_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    absent = plugin.check_interpreter()
+    assert absent.level is Level.NOTE
+    assert "no `lagom` script" in absent.text
+    script = tmp_path / "lagom"
+    script.write_text("#!/gone/python\n")
+    script.chmod(0o755)
+    gone = plugin.check_interpreter()
+    assert gone.level is Level.NOTE
+    assert "it cannot be run: /gone/python" in gone.text
+    script.write_text(f"#!{sys.executable}\n")
+    found = plugin.check_interpreter()
+    assert found.level is Level.OK
+    assert found.text.endswith(f"a rank starts the controller with {sys.executable}")
+    assert len(plugin.examine({"LAGOM_PYTHON": sys.executable})) < len(plugin.examine({}))

@@ -61,7 +61,7 @@ def test_what_excludes_is_not_said_to_fix() -> None:
 
 def test_misspelt_and_wrong_settings_of_ours_are_problems() -> None:
     misspelt, wrong = texts({"LAGOM_MOED": "off", "LAGOM_NT": "yes", "LAGOM_JOB_ID": "fine"})
-    assert misspelt == "problem: LAGOM_MOED is no setting of lagom"
+    assert misspelt == "problem: LAGOM_MOED is not a variable of lagom; did you mean LAGOM_MODE?"
     assert "LAGOM_NT=yes is not understood" in wrong
 
 
@@ -137,8 +137,8 @@ def test_head_room_by_hand_must_be_of_one_mind() -> None:
         ("LAGOM_STRATEGY", "foo", "there is no strategy 'foo'; choose one of: "),
         ("LAGOM_DIR", "/proc/x", "/proc cannot be written to"),
         ("LAGOM_DIR", "/etc/hostname/log", "/etc/hostname is no folder"),
-        ("LAGOM_PYTHON", "python3", "an absolute path is wanted"),
-        ("LAGOM_PYTHON", "/nowhere/python", "it cannot be run"),
+        ("LAGOM_PYTHON", "python3", "an absolute path is needed, not python3"),
+        ("LAGOM_PYTHON", "/nowhere/python", "it cannot be run: /nowhere/python"),
     ],
 )
 def test_values_that_lead_nowhere_are_problems(name: str, value: str, clause: str) -> None:
