@@ -148,6 +148,13 @@ static const char *instead_of_replay(const struct lagom_job *job, const struct l
                           : "LAGOM_CONTROLLER=none: no controller will start, so nothing is tuned";
 }
 
+/* Length of a sentence without its full stop: it becomes a clause. */
+static int clause_length(const char *sentence)
+{
+    size_t length = strlen(sentence);
+    return (int)(length > 0 && sentence[length - 1] == '.' ? length - 1 : length);
+}
+
 /* Before the remark about it: who finds the remark must find this. */
 static void note_saved_config(struct lagom_job *job, enum lagom_saved_config what)
 {
@@ -168,7 +175,8 @@ static bool choose_between_replay_and_tune(struct lagom_job *job, const struct l
     job->replaying = why == NULL;
     note_saved_config(job, why == NULL ? LAGOM_SAVED_CONFIG_FITS : LAGOM_SAVED_CONFIG_REFUSED);
     if (why != NULL) {
-        lagom_job_remark(job, "saved config refused: %s; %s", why, instead_of_replay(job, info, must));
+        lagom_job_remark(job, "saved config refused: %.*s; %s", clause_length(why), why,
+                         instead_of_replay(job, info, must));
     }
     return job->replaying || !must;
 }

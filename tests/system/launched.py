@@ -28,18 +28,22 @@ def launch(
     """Run it in ``place`` until an event of that kind is in its log (None: to its own end); the log's events, and what
     it printed."""
     (place / "shm").mkdir(exist_ok=True)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
     ours = {"LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated", "COLUMNS": "80"}
     command = [sys.executable, "-m", "lagom", "run", *options, "--dir", str(place / "log"), "--", *job]
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, cwd=place, env={**clean, **ours, **environ}, stdout=pipe, stderr=pipe, text=True
+        command, cwd=place, env={**bare_environment(), **ours, **environ}, stdout=pipe, stderr=pipe, text=True
     ) as process:
         if until is not None:
             threading.Thread(target=_end_after, args=(process, place / "log", until, ending)).start()
         said = process.communicate()
     done = subprocess.CompletedProcess(command, process.returncode, *said)
     return events_in(place / "log"), done
+
+
+def bare_environment() -> dict[str, str]:
+    """That of this process without what names another job."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
 
 
 def _end_after(process: subprocess.Popen[str], folder: Path, until: type, ending: int) -> None:

@@ -4,6 +4,7 @@ or refused, how it ended, and the next command. `python -m tests.system.test_fir
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
-from tests.system.launched import JOB, launch
+from lagom.wire.library import plugin_path
+from tests.system.launched import JOB, bare_environment, launch
 
 HEAD = "lagom-profile 2\nfingerprint ranks {ranks}\ncommunicator ranks=2 nodes=1 ordinal=0\n"
 RULE, PROGRAM = "rule allgather 1M - nc=4\nend\n", "site 0 allgather 123M nc=2\nprogram 3x0\nend\n"
@@ -142,6 +144,42 @@ def test_no_two_cases_can_be_mistaken_for_each_other() -> None:
     """By the lines that the cases must hold: the plan and the end together differ everywhere."""
     ends = {name: (case.lines[0], *case.lines[-2:]) for name, case in CASES.items()}
     assert len(set(ends.values())) == len(CASES)
+
+
+#: Without `lagom run` the plugin says what is planned, or refused: variables, and its lines in order.
+ALONE = {
+    "tuning": ({}, ("plan: tune while it runs; log ", "ended; log ")),
+    "pinned": (
+        {"LAGOM_SET": "allgather:>=1M:nc=4"},
+        ("plan: pin the rules of LAGOM_SET, no search; log ", "ended; log "),
+    ),
+    "in force": ({"LAGOM_CONFIG": "fits"}, ("plan: replay saved config fits, no search; in force once every rank",)),
+    "refused": ({"LAGOM_CONFIG": "not"}, ("saved config refused: made for 16 ranks, this job has 2; NCCL chooses",)),
+    "no file": ({"LAGOM_CONFIG": "gone"}, ("saved config refused: the saved config gone is not a readable file",)),
+    "old name": ({"LAGOM_PROFILE": "fits"}, ("LAGOM_PROFILE is the old name of LAGOM_CONFIG", "plan: replay saved")),
+    "off": ({"LAGOM_MODE": "off"}, ()),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_with_variables_alone_the_plugin_says_it(name: str, tmp_path: Path) -> None:
+    variables, lines = ALONE[name]
+    (tmp_path / "fits").write_text(HEAD.format(ranks=2) + RULE)
+    (tmp_path / "not").write_text(HEAD.format(ranks=16) + RULE)
+    (tmp_path / "shm").mkdir()
+    ours = {"LAGOM_SHM_DIR": str(tmp_path / "shm"), "LAGOM_CLOCK": "simulated", "LAGOM_JOB_ID": "alone"}
+    plugin = {"NCCL_TUNER_PLUGIN": str(plugin_path()), "LAGOM_PYTHON": sys.executable}
+    done = subprocess.run(
+        SHORT,
+        cwd=tmp_path,
+        env=bare_environment() | ours | plugin | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = [line.removeprefix("lagom: ") for line in done.stderr.splitlines() if line.startswith("lagom")]
+    assert len(said) == len(lines), said
+    assert all(line.startswith(part) for line, part in zip(said, lines, strict=True)), said
 
 
 if __name__ == "__main__":
