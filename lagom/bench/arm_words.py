@@ -1,23 +1,4 @@
-"""The words of ``--arms``: what each means, and how it can be compared.
-
-======================  =========  ================================================================================
-word                    kind       what runs
-======================  =========  ================================================================================
-``stock``               in job     NCCL as it is; always there, and stock against stock beside it
-``set=RULES``           in job     rules as ``lagom run --set`` takes them, ``;`` between them
-``static=NC``           in job     one cap of channels for everything
-``static``              in job     every cap below what NCCL built: the best static setting
-``grid``                in job     every cap with every chunk: an oracle over settings shared by all calls
-``dhelix``, ``liger``   in job     their published caps: 2 channels and 256 threads; 3 channels
-``replay=PROFILE``      in job     what an earlier tuning run found
-``lagom``, ``guided``,  tuning     that strategy tunes the job in a process of its own; what it would use is then an
-``autoccl``, ...                   in-job arm
-``off``                 process    without the plugin
-``env=A=1,B=2``         process    stock with these variables
-``headroom=NC``, NC:NC  process    ``lagom run --headroom NC`` tuning live
-``own:WORD``            process    any of the above, each in a process of its own
-======================  =========  ================================================================================
-"""
+"""The words of ``--arms``: what each means, and how it can be compared. `lagom bench --help` explains each."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def _without_samples(request: Request, seen: Seen, rate: CallRate | None) -> str
     if request.measure == "metric" and not seen.metric:
         what = "gave a number above 0 by" if seen.matched else "matched"
         return f"no line of its output {what} --metric '{request.metric}'"
-    if rate is not None and not rate.samples():
+    if request.measure == "calls" and rate is not None and not rate.samples():
         return "it made too few NCCL calls to measure their rate" if rate.saw_calls else NO_CALLS
     return ""
 

@@ -90,7 +90,8 @@ def value_of(measure: str, ended: Ended, rate: CallRate | None, arm: BenchArm) -
     if measure == "wall":
         whole = ended.exit == 0 and ended.ended == "itself" and not arm.tunes
         agreed = not arm.pins or rules_agreed_at(ended.seen) is not None
-        return (ended.seconds, [ended.seconds]) if whole and agreed else (None, [])
+        seconds = ended.command_seconds if whole and agreed else None
+        return (None, []) if seconds is None else (seconds, [seconds])
     counted = _counted(_samples(measure, ended.seen, rate), ended.seen, arm)
     return (statistics.median(counted), counted) if counted else (None, [])
 

@@ -1,8 +1,8 @@
 """One process of the job from start to end: what it prints, what the log says, how fast it calls; ended when enough is
 known, or when its time is up.
 
-The job is started behind ``lagom run`` (or bare, for the arm ``off``) in a session of its own. To end it, SIGTERM goes
-to ``lagom run``, which passes it on: a launcher such as torchrun then ends its ranks in order.
+The job is started behind ``lagom run`` (``--bare`` for the arm ``off``) in a session of its own. To end it, SIGTERM
+goes to ``lagom run``, which passes it on: a launcher such as torchrun then ends its ranks in order.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")
 
 @dataclass(frozen=True, slots=True)
 class ProcessStart:
-    """How the job is started. ``lagom``: options of ``lagom run``, or None for the job alone."""
+    """How the job is started. ``lagom``: options of ``lagom run``, or None for the job without the plugin."""
 
     command: Sequence[str]
     folder: Path
@@ -71,11 +71,16 @@ class ProcessStart:
         """The log folder."""
         return self.folder / self.name
 
+    @property
+    def seconds_file(self) -> Path:
+        """Where the launcher writes how long the command itself ran."""
+        return self.folder / f"{self.name}.seconds"
+
     def line(self) -> list[str]:
-        """The whole command line."""
-        if self.lagom is None:
-            return list(self.command)
-        return [sys.executable, "-m", "lagom", "run", "--dir", str(self.log), *self.lagom, "--", *self.command]
+        """The whole command line. Every arm has the same launcher, so that what it takes is in none of their times."""
+        options = ["--bare"] if self.lagom is None else ["--dir", str(self.log), *self.lagom]
+        timed = ["--seconds-file", str(self.seconds_file)]
+        return [sys.executable, "-m", "lagom", "run", *timed, *options, "--", *self.command]
 
     def environment(self) -> dict[str, str]:
         """The caller's, without what names another tuning run; the job gets a name of its own."""
@@ -126,6 +131,9 @@ class Ended:
     began: float
     ended: str
     seen: Seen
+    command_seconds: float | None = (
+        None  # of the command itself, without its launcher; None: it did not come to its end
+    )
 
 
 def leave_in_order() -> None:
@@ -142,6 +150,7 @@ def run_process(start: ProcessStart) -> Ended:
     """Run it; returns when it has ended and everything it said was read. Ctrl-C ends it too, and is passed on."""
     began, clock = time.time(), time.monotonic()
     start.folder.mkdir(parents=True, exist_ok=True)
+    start.seconds_file.unlink(missing_ok=True)
     seen, tail = Seen(), Tail(start.log)
     process = subprocess.Popen(
         start.line(), env=start.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -155,7 +164,14 @@ def run_process(start: ProcessStart) -> Ended:
         _end(process)
         reader.join(GRACE_SECONDS)
     seen.events += tail.unread()
-    return Ended(process.returncode, time.monotonic() - clock, began, ended, seen)
+    return Ended(process.returncode, time.monotonic() - clock, began, ended, seen, _read_seconds(start.seconds_file))
+
+
+def _read_seconds(file: Path) -> float | None:
+    try:
+        return float(file.read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def _watch(process: subprocess.Popen[str], start: ProcessStart, seen: Seen, tail: Tail, clock: float) -> str:

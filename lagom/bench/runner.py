@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lagom import journal
 from lagom.bench.arm_words import BenchArm, Kind
-from lagom.bench.diagnosis import diagnose
+from lagom.bench.diagnosis import NO_CALLS, diagnose
 from lagom.bench.iteration_time import CallRate, is_enough, region_of, value_of
 from lagom.bench.log_extract import arms_of_search, fill_record
 from lagom.bench.process import ProcessStart, Seen, run_process
+from lagom.bench.region_watch import RegionWatch
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task, left
 from lagom.bench.store import RunRecord, Store, cannot_be_written
@@ -33,15 +35,28 @@ def run_bench(request: Request, say: Say = lambda text: None, store: Store | Non
     store, clock = store or Store(request), time.monotonic()
     while waiting := left(request, store.record):
         task = waiting[0]
+        if any(run.is_without_nccl for run in store.record.runs):
+            say(f"{NO_CALLS}: there is nothing to compare, and no more processes are started.")
+            break
         store.check_room()
-        if (time_left := _time_left(request, clock)) is not None and time_left < _needs(task, store):
-            say(f"time limit reached, processes left: {len(waiting)}; run the same command again to continue.")
+        if (time_left := _time_left(request, clock)) is not None and time_left < (needs := _needs(task, store)):
+            say(_out_of_time(request, task, needs, len(waiting)))
             break
         say(f"{_task_text(task)} (processes left: {len(waiting)})")
         run = _run(request, task, store, time_left)
         store.add(run)
         say(f"  {_result_text(run)}")
     return store
+
+
+def _out_of_time(request: Request, task: Task, needs: float, waiting: int) -> str:
+    """Going on with the same command helps only where its time is enough for one more process."""
+    what = f"time limit reached, processes left: {waiting}"
+    if request.budget is not None and request.budget < needs:
+        return (
+            f"{what}; the next one ({_task_text(task)}) needs at least {needs:.0f} s: use --budget {needs:.0f} or more."
+        )
+    return f"{what}; run the same command again to continue."
 
 
 def _time_left(request: Request, clock: float) -> float | None:
@@ -59,6 +74,7 @@ def _run(request: Request, task: Task, store: Store, time_left: float | None) ->
     limits = [limit for limit in (time_left, request.run_limit, search_limit) if limit is not None]
     number = len(store.record.runs)
     start, rate = _start(request, task, store, number, min(limits, default=None))
+    watch = RegionWatch(region_of(start.environment())) if start.lagom is not None else None
     ended = run_process(start)
     run = RunRecord(
         kind=task.kind.value,
@@ -73,15 +89,30 @@ def _run(request: Request, task: Task, store: Store, time_left: float | None) ->
     )
     fill_record(run, ended.seen.events)
     run.notes += ended.seen.notes
+    run.called_nccl = _called_nccl(ended.seen, None if watch is None else watch.was_made())
     if task.kind is Kind.PROCESS:
         assert task.arm is not None
         run.measure = request.measure
-        run.value, run.samples = value_of(request.measure, ended, rate, task.arm)
-    if run.gave_nothing and not run.broke_down:
+        if not run.is_without_nccl:
+            run.value, run.samples = value_of(request.measure, ended, rate, task.arm)
+    if run.is_without_nccl:
+        run.reason = NO_CALLS
+    elif run.gave_nothing and not run.broke_down:
         run.reason = diagnose(request, task, ended.seen, rate)
     if run.failed or not run.is_useful:
         run.output = ended.seen.last_lines()
     return run
+
+
+def _called_nccl(seen: Seen, region_was_made: bool | None) -> bool | None:
+    """Whether a rank called NCCL through the plugin; None where nobody could see that. Shared memory is made by the
+    first rank, or by the controller: then its log says whether a rank came, or that it ran too late to see one."""
+    if not region_was_made:
+        return region_was_made
+    if any(isinstance(event, journal.RankJoined) for event in seen.events):
+        return True
+    has_controller = any(isinstance(event, journal.JobStart) for event in seen.events)
+    return not has_controller
 
 
 def _start(

@@ -62,6 +62,7 @@ class RunRecord(BaseModel):
     notes: list[str] = Field(default_factory=list)
     output: list[str] = Field(default_factory=list)
     reason: str = ""  # why it gave nothing though it did not break down
+    called_nccl: bool | None = None  # whether a rank was seen to, through the plugin; None: nobody could see
     log: str = ""
 
     @property
@@ -73,6 +74,12 @@ class RunRecord(BaseModel):
     def broke_down(self) -> bool:
         """Whether the job ended badly by itself."""
         return self.exit != 0 and self.ended == "itself"
+
+    @property
+    def is_without_nccl(self) -> bool:
+        """Whether plain NCCL, or what is compared with it within one job, ran to its end and nobody called it."""
+        is_stock = self.kind != "process" or self.arm == "own:stock"
+        return is_stock and self.called_nccl is False and self.exit == 0 and self.ended == "itself"
 
     @property
     def gave_nothing(self) -> bool:

@@ -29,8 +29,7 @@ def bench(
     arms: Annotated[
         list[str] | None,
         typer.Option(
-            help="What to compare, commas between: stock, set=RULES, static=NC, static (a sweep), grid, dhelix, liger, "
-            "replay=PROFILE, lagom, guided, autoccl, off, env=A=1, headroom=NC, own:ARM. May be repeated. "
+            help="What to compare, commas between; ARMS below says what each is. May be repeated. "
             f"Default: {DEFAULT_ARMS}.",
             show_default=False,
         ),

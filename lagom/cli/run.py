@@ -107,6 +107,12 @@ def run(
     arms: Annotated[
         Path | None, typer.Option("--arms", help="Compare the arms of this file (lagom bench).", hidden=True)
     ] = None,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Nothing but the command, timed (lagom bench).", hidden=True)
+    ] = False,
+    seconds_file: Annotated[
+        Path | None, typer.Option(help="Write how long the command ran (lagom bench).", hidden=True)
+    ] = None,
 ) -> None:
     """Run a training job under the tuner. Script, terminal, signals and exit code stay as they are.
 
@@ -114,11 +120,13 @@ def run(
     """
     with signals_left_to_us():  # numpy's BLAS starts a thread
         from lagom.launch.job_plan import JobOptions, plan_job
-        from lagom.launch.run_job import check_command, run_job
+        from lagom.launch.run_job import check_command, run_bare, run_job
         from lagom.launch.start_variables import choose_start
         from lagom.wire.library import plugin_path
         from lagom.wire.plan import choose_rules
 
+    if bare:
+        raise typer.Exit(run_bare(command, seconds_file))
     if profile is not None:
         raise UsageError(
             f"--profile is called --config now: lagom run --config {profile} -- CMD; with --or-tune the job is tuned "
@@ -156,7 +164,7 @@ def run(
     remarks = (*start.remarks, *_left_out(plan, given, search_seconds, stable_iterations, record=record, seed=seed))
     plan = plan.with_variables(start.variables, remarks)
     check_command(command[0])
-    raise typer.Exit(run_job(command, plan, quiet=quiet))
+    raise typer.Exit(run_job(command, plan, quiet=quiet, seconds_file=seconds_file))
 
 
 def _left_out(plan: JobPlan, given: Path | None, *numbers: float | None, record: bool, seed: int) -> Iterator[str]:

@@ -6,22 +6,25 @@ import contextlib
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from lagom import journal
 from lagom.errors import JournalError, UsageError
+from lagom.files import write_named
 from lagom.journal import RunState
 from lagom.launch.controller_process import ControllerProcess, prepare_log
 from lagom.launch.job_plan import JobPlan, local_rank, say
 from lagom.launch.progress_text import show_progress
 from lagom.launch.replay_log import replay_log
 from lagom.launch.status_text import describe_end, describe_next, describe_plan
-from lagom.launch.supervise import run_command, signals_held
+from lagom.launch.supervise import Mask, run_command, signals_held
 
 
-def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
-    """Run a planned job to its end with its controller and log; returns its exit code. ``quiet``: no progress lines."""
+def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False, seconds_file: Path | None = None) -> int:
+    """Run a planned job to its end with its controller and log; returns its exit code. ``quiet``: no progress lines.
+    ``seconds_file``: how long the command itself ran, without anything of ours before and after it."""
     plan, log = prepare_log(plan)
     if plan.logs:
         plan = plan.with_variables({"LAGOM_LAUNCHER": "1"}, ())
@@ -30,7 +33,7 @@ def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     for line in (*plan.remarks, *describe_plan(plan)) if speaks else ():
         say(line)
     started = time.time()
-    code = _run_with_controller(command, plan, log, None if quiet or not speaks else started)
+    code = _run_with_controller(command, plan, log, None if quiet or not speaks else started, seconds_file)
     if speaks:
         run = state_since(plan.folder, started) if plan.logs else RunState()
         if plan.starts_controller and (missing := describe_broken_log(plan.folder, run)):
@@ -41,7 +44,30 @@ def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False) -> int:
     return code
 
 
-def _run_with_controller(command: list[str], plan: JobPlan, log: BinaryIO | None, progress_since: float | None) -> int:
+def run_bare(command: list[str], seconds_file: Path | None) -> int:
+    """Run a command as :func:`run_job` does, without plugin, controller and log: nothing of it is ours but the time."""
+    with signals_held() as mask:
+        return _run_timed(command, mask, lambda: None, seconds_file)
+
+
+def _run_timed(command: list[str], mask: Mask, on_other_child: Callable[[], None], seconds_file: Path | None) -> int:
+    began = time.monotonic()
+    try:
+        code = run_command(command, os.environ, mask, on_other_child)
+    except OSError as error:
+        raise UsageError(f"'{command[0]}' cannot be started: {error.strerror}.") from error
+    if seconds_file is not None:
+        write_named(seconds_file, f"{time.monotonic() - began:.6f}\n")
+    return code
+
+
+def _run_with_controller(
+    command: list[str],
+    plan: JobPlan,
+    log: BinaryIO | None,
+    progress_since: float | None,
+    seconds_file: Path | None,
+) -> int:
     """``progress_since``: print what the log gains from then on (wall clock, s); None = print nothing."""
     with signals_held() as mask:
         controller = ControllerProcess(plan, mask, log) if log else None
@@ -52,10 +78,8 @@ def _run_with_controller(command: list[str], plan: JobPlan, log: BinaryIO | None
         code = None
         try:
             with progress:
-                code = run_command(command, os.environ, mask, controller.check if controller else lambda: None)
+                code = _run_timed(command, mask, controller.check if controller else lambda: None, seconds_file)
                 return code
-        except OSError as error:
-            raise UsageError(f"'{command[0]}' cannot be started: {error.strerror}.") from error
         finally:
             if controller:
                 controller.end(code)

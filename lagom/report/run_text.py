@@ -10,7 +10,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from lagom.format import describe_config, format_bytes, format_factor, format_interval, format_time, nccl_name
+from lagom.format import (
+    describe_config,
+    format_bytes,
+    format_count,
+    format_factor,
+    format_interval,
+    format_time,
+    nccl_name,
+)
 from lagom.records import Algorithm, CommConfig, Protocol
 from lagom.report.advice import Advices
 from lagom.report.advice_text import advice_to_json, format_advice
@@ -139,8 +147,9 @@ def _why(site: SiteReport, everything: bool) -> Iterator[Line]:
         return
     kept = [trial for trial in settled if trial.kept]
     rejected = [trial for trial in settled if not trial.kept]
-    configs = len({trial.config for trial in settled})
-    yield 4, Text(f"tried: {configs} config{'s' if configs != 1 else ''}; {len(kept)} kept, {len(rejected)} not")
+    configs, good = {trial.config for trial in settled}, {trial.config for trial in kept}
+    counts = f"{len(good)} kept, {len(configs - good)} not"  # of configs, each once however often it was measured
+    yield 4, Text(f"tried: {format_count(len(configs), 'config')}: {counts}")
     shown = settled if everything else [*kept, *rejected[-FEW:]]
     for trial in sorted(shown, key=lambda one: one.number):
         yield 6, Text(_trial(trial), style=_STYLES.get(trial.verdict, ""))

@@ -111,7 +111,31 @@ def test_a_budget_ends_it_cleanly_and_a_job_that_fails_is_quoted(tmp_path: Path)
     assert any("no such data set" in text for text in json.loads(done.stdout)["remarks"])
     (tmp_path / "out" / "bench.json").unlink()
     short = bench(tmp_path, "--arms", "stock,static=2", "--budget", "5", code=1)
-    assert "time limit reached" in short.stderr
+    assert "needs at least 20 s: use --budget 20 or more." in short.stderr
+    assert "run the same command again" not in short.stderr
+
+
+@pytest.mark.parametrize("arms", ["off", "stock,static=2", "lagom"])
+def test_a_command_that_never_calls_nccl_is_refused_after_one_process(tmp_path: Path, arms: str) -> None:
+    """`-- true` was 268 times as fast without us: what was compared were our own processes."""
+    for job in (("true",), ("sleep", "0.5")):
+        done = bench(tmp_path, "--arms", arms, "--fresh", job=job, code=1)
+        assert "no rank was seen to call NCCL through the plugin" in done.stderr
+        assert all(one["speedup"] is None for one in results(done).values())
+        raw = json.loads((tmp_path / "out" / "bench.json").read_text())
+        assert sum(run["arm"] != "off" for run in raw["runs"]) == 1
+
+
+@pytest.mark.slow
+def test_wall_time_is_that_of_the_job_and_holds_nothing_of_our_launcher(tmp_path: Path) -> None:
+    """Two processes of two seconds, with the plugin and without: they take equally long."""
+    job = (*JOB, "--iterations", "400")
+    done = bench(tmp_path, "--arms", "off", "--rounds", "6", job=job)
+    off = results(done)["off"]
+    assert float(str(off["low"])) <= 1.0 <= float(str(off["high"])), off
+    raw = json.loads((tmp_path / "out" / "bench.json").read_text())
+    for run in raw["runs"]:
+        assert run["value"] < run["seconds"], "the launcher's own time is not in it"
 
 
 def test_a_process_that_failed_is_not_scored_and_one_that_gave_nothing_says_why(tmp_path: Path) -> None:
@@ -120,7 +144,8 @@ def test_a_process_that_failed_is_not_scored_and_one_that_gave_nothing_says_why(
     broken = bench(tmp_path, *asked, "step ([0-9]+)", job=failing, code=1)
     assert results(broken) == {}
     assert any("ended with 3" in text for text in json.loads(broken.stdout)["remarks"])
-    silent = bench(tmp_path, *asked, "stp ([0-9]+)", "--fresh", job=(sys.executable, "-c", "print('step 7')"), code=1)
+    job = (*JOB, "--iterations", "300")
+    silent = bench(tmp_path, *asked, "stp ([0-9]+)", "--fresh", job=job, code=1)
     assert results(silent) == {}
     reason = "nothing could be measured: no line of its output matched --metric 'stp ([0-9]+)'."
     assert json.loads(silent.stdout)["remarks"] == [f"own:stock: {reason}", f"off: {reason}"]

@@ -31,7 +31,8 @@ SAMPLES = [(1.0, 5.0), (2.0, 5.0)]
 def why(name: str, seen: Seen, *, metric: str = METRIC, rate: CallRate | None = None) -> str:
     """Of a process of an arm, or of the comparison within one job ("")."""
     arm = ARMS.get(name)
-    request = Request(("train",), tuple(ARMS.values()), Path(), metric=metric)
+    arms = [one for one in ARMS.values() if one.plugin or rate is None]  # calls are counted where all have the plugin
+    request = Request(("train",), tuple(arms), Path(), metric=metric)
     return diagnose(request, Task(Kind.IN_JOB if arm is None else arm.kind, arm), seen, rate)
 
 

@@ -20,7 +20,7 @@ WARMING = [(float(at), 500.0 if at < 10 else 100.0 + at % 3) for at in range(30)
 
 
 def ended(seen: Seen, exit_code: int = 0, by: str = "itself") -> Ended:
-    return Ended(exit_code, 42.0, 0.0, by, seen)
+    return Ended(exit_code, 42.5, 0.0, by, seen, command_seconds=42.0)
 
 
 def settled(at: float) -> journal.Outcome:

@@ -13,14 +13,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from lagom.bench.arm_words import BARE, TUNERS, VALUED
 from lagom.cli.main import MOVED, PAGES, PANELS, app
 from lagom.settings import BY_NAME
 
 RUNNER = CliRunner(env={"COLUMNS": "160"})
 GROUP: Any = typer.main.get_command(app)
 COMMANDS = {name: command for name, command in GROUP.commands.items() if not command.hidden}
-HEADINGS = ("RULES", "EXAMPLES", "FILES", "EXIT CODES", "ENVIRONMENT", "SEE ALSO")
-OPTIONAL = {"RULES", "ENVIRONMENT"}
+HEADINGS = ("RULES", "ARMS", "EXAMPLES", "FILES", "EXIT CODES", "ENVIRONMENT", "SEE ALSO")
+OPTIONAL = {"RULES", "ARMS", "ENVIRONMENT"}
 OPERATORS = {"|", ">", ">>", "&&", ";"}
 
 
@@ -134,3 +135,11 @@ def test_a_command_that_moved_says_where_in_one_sentence(name: str, arguments: t
     assert done.stderr == f"lagom: there is no `lagom {name}` any more: {MOVED[name]}.\n"
     for command in re.findall(r"`lagom ([a-z]+)", MOVED[name]):
         assert command in COMMANDS
+
+
+def test_each_arm_of_a_benchmark_is_explained_on_a_line_that_80_columns_hold() -> None:
+    lines = sections_of("bench")["ARMS"]
+    named = {word.partition("=")[0] for line in lines for word in re.split(r",? +", line)}
+    assert {*BARE, *VALUED, *TUNERS, "own:ARM"} <= named
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["bench", "--help"]).output
+    assert all(line in shown for line in lines)

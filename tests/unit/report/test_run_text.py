@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -273,3 +274,14 @@ def test_what_is_neither_log_nor_profile_is_one_sentence(tmp_path: Path) -> None
 def test_a_fifo_is_no_profile_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     assert not is_profile(tmp_path / "fifo")
+
+
+def test_the_counts_of_configs_add_up_however_often_one_was_measured() -> None:
+    again = [
+        move(10 + n, "trial", ONE_UP.with_config(0, CommConfig(channels=7)), "worse", f"site 0: try {n}")
+        for n in range(3)
+    ]
+    text = text_of(explained([*events()[:-2], *again, *events()[-2:]], "here"))
+    counts = re.findall(r"tried: (\d+) configs?: (\d+) kept, (\d+) not", text)
+    assert counts
+    assert all(int(configs) == int(kept) + int(rest) for configs, kept, rest in counts), text

@@ -1,0 +1,58 @@
+"""Whether a job's shared memory was ever made, by the kernel's word (inotify): a job of a second may come and go
+between two looks, and must not be taken for one that never called NCCL."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from pathlib import Path
+
+IN_MOVED_TO, IN_CREATE, IN_Q_OVERFLOW = 0x80, 0x100, 0x4000
+_HEAD = struct.Struct("iIII")  # struct inotify_event: watch, mask, cookie, length of the name
+_MOST_BYTES = 1 << 20
+
+
+class RegionWatch:
+    """Watches the folder of ``region`` from now on."""
+
+    def __init__(self, region: Path) -> None:
+        self._name = os.fsencode(region.name)
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        folder = os.fsencode(region.parent)
+        if self._descriptor >= 0 and libc.inotify_add_watch(self._descriptor, folder, IN_CREATE | IN_MOVED_TO) < 0:
+            self.close()
+
+    def close(self) -> None:
+        """No more events."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+    def was_made(self) -> bool | None:
+        """Whether the region's file has appeared since; None where the kernel could not tell. May be asked once."""
+        if self._descriptor < 0:
+            return None
+        events = bytearray()
+        try:
+            while more := os.read(self._descriptor, _MOST_BYTES):
+                events += more
+        except BlockingIOError:
+            pass  # that was all
+        except OSError:
+            return None
+        finally:
+            self.close()
+        return self._find(bytes(events))
+
+    def _find(self, events: bytes) -> bool | None:
+        at = 0
+        while at < len(events):
+            _, mask, _, length = _HEAD.unpack_from(events, at)
+            at += _HEAD.size + length
+            if mask & IN_Q_OVERFLOW:
+                return None
+            if events[at - length : at].rstrip(b"\0") == self._name:
+                return True
+        return False

@@ -1,0 +1,26 @@
+"""Whether shared memory was made, though it is gone again when we ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lagom.bench.region_watch import RegionWatch
+
+
+def test_a_file_that_came_and_went_is_known(tmp_path: Path) -> None:
+    watch = RegionWatch(tmp_path / "lagom-0-1")
+    (tmp_path / "other").touch()
+    (tmp_path / "temporary").touch()
+    (tmp_path / "temporary").rename(tmp_path / "lagom-0-1")
+    (tmp_path / "lagom-0-1").unlink()
+    assert watch.was_made() is True
+
+
+def test_other_files_are_not_it(tmp_path: Path) -> None:
+    watch = RegionWatch(tmp_path / "lagom-0-1")
+    (tmp_path / "lagom-0-11").touch()
+    assert watch.was_made() is False
+
+
+def test_where_the_folder_cannot_be_watched_nothing_is_claimed(tmp_path: Path) -> None:
+    assert RegionWatch(tmp_path / "gone" / "lagom-0-1").was_made() is None
