@@ -10,6 +10,7 @@ from benchmarks.matrix.rows import Row
 from benchmarks.matrix.single_runs import SingleRun, run_arms, summarize_log
 from lagom.journal import LOG_NAME, read
 from lagom.journal.schema import Base
+from lagom.settings import interpreter
 from lagom.wire.library import plugin_path
 
 
@@ -17,8 +18,8 @@ def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[
     """Without us; and by variables alone, as on two machines, where each node's first rank starts its controller."""
     folder, plugin = place.folder / row.name, str(plugin_path())
     log = folder / "variables"
-    ours = {"NCCL_TUNER_PLUGIN": plugin, "NCCL_PROFILER_PLUGIN": plugin, "LAGOM_MODE": "tune"}
-    named = {"LAGOM_JOB_ID": f"matrix-{row.name}", "LAGOM_DIR": str(log)}
+    ours = {"NCCL_TUNER_PLUGIN": plugin, "NCCL_PROFILER_PLUGIN": plugin, "LAGOM_PYTHON": interpreter()}
+    named = {"LAGOM_MODE": "tune", "LAGOM_JOB_ID": f"matrix-{row.name}", "LAGOM_DIR": str(log)}
     runs = {"off": SingleRun(None), "variables": SingleRun(None, {**ours, **named})}
     arms = run_arms(place.command(row), folder, runs, place.environ(row), earlier, budget)
     if "variables" in arms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +60,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
         "LAGOM_DIR": str(tmp_path / "log"),
         "LAGOM_MODE": "tune",
         "LAGOM_CONTROLLER": "none",
+        "LAGOM_PYTHON": sys.executable,  # where a test lets a rank start it: a checkout has no `lagom` script beside it
     }
     key, region = key_and_region(environ)
     yield Job(environ, tmp_path / "log", region, key)
