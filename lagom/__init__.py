@@ -8,13 +8,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from lagom.version import __version__
+
 if TYPE_CHECKING:
     from lagom.profile_file import SavedConfig, load_config, save_config
     from lagom.report.read_run import Run, read_run
     from lagom.search.base import Strategy
     from lagom.timeline.overlap import Overlap, overlap
 
-__version__ = "0.1.0"
 __all__ = [
     "Overlap",
     "Run",

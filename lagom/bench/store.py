@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lagom import __version__
 from lagom.bench.process import LAUNCHERS_ACCOUNT, LAUNCHERS_LINE, OUR_LINE, TORCHS_REMARK
 from lagom.bench.request import Request, fingerprint_differences
 from lagom.errors import LagomError
+from lagom.version import __version__
 
 FILE = "bench.json"
 FORMAT = 1

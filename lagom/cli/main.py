@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from lagom import __version__
 from lagom.cli import (
     bench,
     convert,
@@ -29,6 +28,7 @@ from lagom.cli import (
 )
 from lagom.cli.common import flush, is_unwritten
 from lagom.errors import LagomError, UsageError
+from lagom.version import __version__
 
 EXIT_REFUSED = 2
 PAGES = Path(__file__).parent / "pages"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lagom import __version__
 from lagom.controller.event_log import EventLog
 from lagom.controller.options import Options
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.journal.evidence import evidence_of
 from lagom.profile_file import Fingerprint, write_profile
+from lagom.version import __version__
 from lagom.wire.views import ProcessView
 
 

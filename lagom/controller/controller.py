@@ -17,7 +17,7 @@ import socket
 import time
 from types import FrameType
 
-from lagom import __version__, journal
+from lagom import journal
 from lagom.controller.call_history_check import CallHistoryCheck
 from lagom.controller.config_writer import ConfigWriter
 from lagom.controller.counters import Counters
@@ -31,6 +31,7 @@ from lagom.controller.trace_samples import TraceSamples
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.environment import read_process_environment, select_known
 from lagom.journal.log_status import is_unfinished, pid_namespace
+from lagom.version import __version__
 from lagom.wire.region import Region
 from lagom.wire.views import ProcessView
 

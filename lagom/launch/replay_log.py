@@ -11,11 +11,12 @@ import threading
 import time
 from dataclasses import replace
 
-from lagom import __version__, environment, journal
+from lagom import environment, journal
 from lagom.controller.event_log import EventLog
 from lagom.format import describe_rule, format_bytes
 from lagom.launch.job_plan import REPLAYING_MODES, JobPlan, local_rank
 from lagom.settings import read
+from lagom.version import __version__
 from lagom.wire.job_key import job_key, region_path
 from lagom.wire.library import library
 from lagom.wire.peek import GroupView, PlanView, RegionView, SitePlan, peek_region

@@ -7,10 +7,10 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from lagom import __version__
 from lagom.errors import LagomError
 from lagom.files import write_named
 from lagom.format import format_factor, format_number, format_percent, format_time
+from lagom.version import __version__
 
 
 class ReportError(LagomError):

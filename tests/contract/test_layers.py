@@ -55,6 +55,15 @@ def test_an_import_that_goes_up_inside_a_function_is_seen(copy: Path, lower: str
     assert f"lagom.{package} is not allowed to import {upper}" in done.stdout
 
 
+@pytest.mark.parametrize("planted", ["from lagom import read_run", "from lagom import __version__", "import lagom"])
+def test_an_import_of_the_public_names_is_seen(copy: Path, planted: str) -> None:
+    with (copy / "lagom" / "wire" / "plan.py").open("a") as file:
+        file.write(f"\n\ndef planted():\n    {planted}\n")
+    done = lint_imports(copy)
+    assert done.returncode == 1
+    assert "lagom.wire.plan -> lagom" in done.stdout
+
+
 def test_a_module_outside_the_layers_is_seen(copy: Path) -> None:
     (copy / "lagom" / "unlisted.py").write_text("")
     done = lint_imports(copy)

@@ -195,7 +195,7 @@ def installation(place: Path, *, protocol: str = "", version: str = "") -> Path:
     """A copy of this package as another release would be: another protocol in its library, or another version."""
     shutil.copytree(ROOT / "lagom", place / "lagom", ignore=shutil.ignore_patterns("__pycache__"))
     if version:
-        path = place / "lagom" / "__init__.py"
+        path = place / "lagom" / "version.py"
         path.write_text(path.read_text().replace(lagom.__version__, version))
     if protocol:
         shutil.copytree(ROOT / "csrc", place / "csrc")
