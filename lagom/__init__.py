@@ -11,16 +11,30 @@ from typing import TYPE_CHECKING, Any
 from lagom.version import __version__
 
 if TYPE_CHECKING:
-    from lagom.profile_file import SavedConfig, load_config, save_config
+    from lagom.errors import JournalError, LagomError, SettingError, UsageError
+    from lagom.profile_file import BadProfile, SavedConfig, load_config, save_config
     from lagom.report.read_run import Run, read_run
-    from lagom.search.base import Strategy
+    from lagom.search.base import Answer, Comparison, NonConforming, Proposal, Strategy
+    from lagom.search.session import IllegalProposal
+    from lagom.search.strategies import UnknownStrategy
     from lagom.timeline.overlap import Overlap, overlap
 
 __all__ = [
+    "Answer",
+    "BadProfile",
+    "Comparison",
+    "IllegalProposal",
+    "JournalError",
+    "LagomError",
+    "NonConforming",
     "Overlap",
+    "Proposal",
     "Run",
     "SavedConfig",
+    "SettingError",
     "Strategy",
+    "UnknownStrategy",
+    "UsageError",
     "__version__",
     "load_config",
     "overlap",
@@ -30,10 +44,21 @@ __all__ = [
 
 #: Public name -> the module that defines it.
 _MODULES = {
+    "Answer": "lagom.search.base",
+    "BadProfile": "lagom.profile_file",
+    "Comparison": "lagom.search.base",
+    "IllegalProposal": "lagom.search.session",
+    "JournalError": "lagom.errors",
+    "LagomError": "lagom.errors",
+    "NonConforming": "lagom.search.base",
     "Overlap": "lagom.timeline.overlap",
+    "Proposal": "lagom.search.base",
     "Run": "lagom.report.read_run",
     "SavedConfig": "lagom.profile_file",
+    "SettingError": "lagom.errors",
     "Strategy": "lagom.search.base",
+    "UnknownStrategy": "lagom.search.strategies",
+    "UsageError": "lagom.errors",
     "load_config": "lagom.profile_file",
     "overlap": "lagom.timeline.overlap",
     "read_run": "lagom.report.read_run",

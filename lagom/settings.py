@@ -91,7 +91,8 @@ SETTINGS = (
         "word",
         "lagom",
         ("controller", "launcher"),
-        "The search strategy; `lagom` is the paper's algorithm. A name that does not exist is answered with the list.",
+        "The search strategy; `lagom` is the paper's algorithm. `package.module:Class` names your own, installed "
+        "or on PYTHONPATH. A name that does not exist is answered with the list.",
     ),
     Setting(
         "LAGOM_SET",

@@ -33,7 +33,8 @@ def run(
     strategy: Annotated[
         str,
         typer.Option(
-            help="Search strategy; default: LAGOM_STRATEGY, else the paper's.", autocompletion=complete.strategies
+            help="Search strategy, or your own as package.module:Class; default: LAGOM_STRATEGY, else the paper's.",
+            autocompletion=complete.strategies,
         ),
     ] = "",
     rules: Annotated[
@@ -209,8 +210,6 @@ def _check_start(mode: str, strategy: str, config: Path | None) -> None:
         from lagom.profile_file import check_profile
 
         check_profile(named)
-    from lagom.search import STRATEGIES
+    from lagom.search import find_strategy
 
-    name = strategy or read("LAGOM_STRATEGY")
-    if name not in STRATEGIES:
-        raise UsageError(f"there is no strategy '{name}'; choose one of: {', '.join(STRATEGIES)}.")
+    find_strategy(strategy or read("LAGOM_STRATEGY"))

@@ -11,7 +11,7 @@ from lagom.controller.options import Options
 from lagom.controller.pinned_rules import by_first_rule, left_out, settable_rules
 from lagom.controller.tuner_state import Learned
 from lagom.records import Assignment, CommConfig, Site
-from lagom.search import BLOCKS, LIVE, STRATEGIES, Strategy, TuningSession, UnknownStrategy, make_strategy
+from lagom.search import BLOCKS, LIVE, Strategy, TuningSession, find_strategy, make_strategy
 from lagom.search.comparison import ComparisonSession
 from lagom.settings import split_rules
 from lagom.wire.plan import Rule, parse_rule
@@ -23,8 +23,7 @@ def refuse_what_cannot_be_read(options: Options) -> None:
         parse_rule(rule)
     if options.arms is not None:
         read_arms(options.arms)
-    if options.strategy not in STRATEGIES:
-        raise UnknownStrategy(f"no strategy named {options.strategy!r}: choose one of {', '.join(STRATEGIES)}")
+    find_strategy(options.strategy)
 
 
 def chosen_session(
@@ -65,7 +64,7 @@ def chosen_strategy(options: Options, learned: Learned) -> Strategy:
 
 def wants_trace(options: Options) -> bool:
     """Whether the strategy can use the kernels of an iteration."""
-    return options.strategy == "guided" and not options.only_compares
+    return find_strategy(options.strategy)[0].uses_model and not options.only_compares
 
 
 def given_by_hand(options: Options) -> list[CommConfig]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lagom.doctor import Finding, Level
 from lagom.environment import conf_files, read_conf
-from lagom.errors import LagomError, SettingError, UsageError
+from lagom.errors import LagomError, UsageError
 from lagom.files import not_ours
 from lagom.headroom import parse
 from lagom.settings import SETTINGS, unknown_variables
@@ -132,10 +132,9 @@ def check_values(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def _strategy(name: str) -> None:
-    from lagom.search import STRATEGIES
+    from lagom.search import find_strategy
 
-    if name not in STRATEGIES:
-        raise SettingError(f"there is no strategy '{name}'; choose one of: {', '.join(STRATEGIES)}.")
+    find_strategy(name)
 
 
 def _rules(text: str) -> None:

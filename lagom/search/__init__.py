@@ -1,13 +1,13 @@
 """Search: what to try next, and what the measurements show. Start with session.py, then base.py and strategies/."""
 
-from lagom.search.base import Answer, Comparison, Moves, Proposal, Strategy
+from lagom.search.base import Answer, Comparison, Moves, NonConforming, Proposal, Strategy
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult
 from lagom.search.replay import ReplayMismatch, moves_of, replay
 from lagom.search.session import IllegalProposal, TuningSession
 from lagom.search.space import Space
 from lagom.search.stopping_rule import BLOCKS, LIVE, Policy
-from lagom.search.strategies import STRATEGIES, UnknownStrategy, make_strategy
+from lagom.search.strategies import STRATEGIES, UnknownStrategy, find_strategy, make_strategy
 
 __all__ = [
     "BLOCKS",
@@ -18,6 +18,7 @@ __all__ = [
     "IllegalProposal",
     "Measurements",
     "Moves",
+    "NonConforming",
     "Policy",
     "Proposal",
     "ReplayMismatch",
@@ -30,6 +31,7 @@ __all__ = [
     "UnknownStrategy",
     "WindowRequest",
     "WindowResult",
+    "find_strategy",
     "make_strategy",
     "moves_of",
     "replay",

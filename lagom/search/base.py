@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from lagom.errors import LagomError
 from lagom.records import Assignment, Choice, Observation, Problem
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.space import Space
@@ -146,17 +147,38 @@ MakeModel = Callable[[Problem, Sequence[Sequence[Choice]]], Model]
 """Makes a model of a problem and of the alternatives of each unit of its space."""
 
 
+class NonConforming(LagomError):
+    """The strategy breaks the contract of :class:`lagom.Strategy`; the message says which part of it."""
+
+
 class Strategy(ABC):
-    """One way to search. Subclasses implement :meth:`moves`."""
+    """One way to search the configs of one communicator. A subclass sets :attr:`name` and implements :meth:`moves`.
+
+    ``lagom run --strategy package.module:Class`` runs it; ``lagom.search.conformance.check_conformance(Class)`` says
+    beforehand what it breaks. ``examples/own_strategy.py`` is one.
+    """
 
     name: ClassVar[str]
+    """What the log calls it."""
     uses_model: ClassVar[bool] = False
     """Whether ``__init__`` takes ``model``, a :data:`MakeModel`."""
     checked: ClassVar[bool] = True
     """Refuse proposals that are off the ladders. Only configs given by hand may be: the plan format is their limit."""
 
     def __init__(self, problem: Problem, seed: int = 0, *, shared: bool = False) -> None:
-        """``shared``: one config for all sites instead of one a site."""
+        """Called by the controller once for each search of a communicator, before anything is measured. A subclass that
+        has an ``__init__`` of its own takes the same arguments and calls this one first.
+
+        Parameters
+        ----------
+        problem : Problem
+            The sites of the communicator's iteration (sizes in bytes), NCCL's own pick at each as far as it is known,
+            and what may be set there.
+        seed : int
+            Of ``self.random``, the only source of chance that a strategy may use.
+        shared : bool
+            One config for all sites instead of one a site.
+        """
         self.problem = problem
         self.space = Space(problem, shared=shared)
         self.random = random.Random(seed)
@@ -164,14 +186,48 @@ class Strategy(ABC):
 
     @abstractmethod
     def moves(self, measurements: Measurements) -> Moves:
-        """Called once, when stock has been measured. ``measurements`` may be read at any time and never written."""
+        """The search itself, as a generator. Called by the session once, when plain NCCL has been measured.
+
+        Parameters
+        ----------
+        measurements : Measurements
+            Everything measured so far; it grows with each window. To be read at any time and never written.
+
+        Yields
+        ------
+        Proposal
+            What to measure next. The session measures it against the incumbent in as many windows as the question
+            needs, and sends back a :class:`Comparison`: ``comparison = yield Proposal(...)``.
+
+        Returns
+        -------
+        Answer
+            What the strategy would use. The session alone decides by a final A/B against plain NCCL whether it is.
+
+        Raises
+        ------
+        lagom.LagomError
+            Ends the search; the job goes on with what was confirmed. Any other exception does the same and is a fault
+            of the strategy (:class:`NonConforming`).
+        """
 
     def explain(self, reason: str, *, verdict: str | None = None, h: float | None = None) -> None:
-        """Called by the strategy once after each comparison: one sentence for the log."""
+        """Called by the strategy, in :meth:`moves`, once after each comparison: what it made of it, for the log.
+
+        Parameters
+        ----------
+        reason : str
+            One sentence without a line break.
+        verdict : str, optional
+            ``better``, ``worse`` or ``tie`` where the strategy judges otherwise than the comparison did.
+        h : float, optional
+            The strategy's own measure of priority, for example the paper's H.
+        """
         self._explanation = MoveNote(reason, verdict, h)
 
     def take_explanation(self) -> MoveNote | None:
-        """Called by the session after each comparison; empties the slot."""
+        """Called by the session after each comparison, to write the move: what :meth:`explain` was given since the last
+        call, or None. A strategy neither calls nor overrides it."""
         taken, self._explanation = self._explanation, None
         return taken
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lagom.errors import LagomError
 from lagom.records import Algorithm, Assignment, Knobs, Problem, Protocol
-from lagom.search.base import Strategy
+from lagom.search.base import NonConforming, Strategy
 from lagom.search.landscape import Communication, Landscape, LandscapeDriver, comm_bound, compute_bound, flat
 from lagom.search.moves import SearchOutcome
 from lagom.search.replay import replay
@@ -27,10 +26,6 @@ Make = Callable[[Problem, int], Strategy]
 EPSILON = 0.01
 MANY = Policy(max_configs=100_000, max_iterations=None)
 VERDICTS = {"baseline", "better", "worse", "tie", "more", "missing", "confirmed", "rejected"}
-
-
-class NonConforming(LagomError):
-    """The strategy breaks the contract of :class:`lagom.Strategy`; the message says which part of it."""
 
 
 def check_conformance(make: Make) -> None:
@@ -70,7 +65,18 @@ def run(make: Make, landscape: Landscape, seed: int = 0, **disturbance: float) -
     """One whole tuning run."""
     problem = landscape.problem()
     driver = LandscapeDriver(landscape, seed=seed, **disturbance)  # type: ignore[arg-type]
-    return driver.drive(TuningSession(make(problem, seed), problem, MANY, seed)), driver
+    return driver.drive(TuningSession(made(make, problem, seed), problem, MANY, seed)), driver
+
+
+def made(make: Make, problem: Problem, seed: int) -> Strategy:
+    """The strategy that ``make`` gives; raises :class:`NonConforming` where it cannot be called so, or gives another
+    thing."""
+    try:
+        strategy = make(problem, seed)
+    except TypeError as error:
+        raise NonConforming(f"it cannot be made from a problem and a seed: {error}") from error
+    _require(isinstance(strategy, Strategy), f"{type(strategy).__name__} is no subclass of lagom.Strategy")
+    return strategy
 
 
 def check_finishes(make: Make) -> None:
@@ -113,7 +119,7 @@ def check_replays_from_its_log(make: Make) -> None:
     """A new session fed with the logged windows takes the same decisions and ends the same way."""
     landscape = comm_bound()
     session, _ = run(make, landscape, 3, noise=0.03, lose=0.1)
-    again = replay(session.moves, make(landscape.problem(), 3), landscape.problem(), MANY)
+    again = replay(session.moves, made(make, landscape.problem(), 3), landscape.problem(), MANY)
     _require(again.outcome == session.outcome, "a replay of the moves ends differently")
 
 
@@ -153,7 +159,7 @@ def check_stops_when_told(make: Make) -> None:
     landscape = comm_bound()
     problem = landscape.problem()
     for windows in range(0, 12, 3):
-        driver, session = LandscapeDriver(landscape, noise=0.01), TuningSession(make(problem, 0), problem)
+        driver, session = LandscapeDriver(landscape, noise=0.01), TuningSession(made(make, problem, 0), problem)
         for _ in range(windows):
             if (request := session.request()) is None:
                 break

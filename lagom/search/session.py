@@ -29,7 +29,7 @@ from lagom.format import format_percent
 from lagom.records import Assignment, Problem, Sample
 from lagom.search import statistics
 from lagom.search.accounting import Accounting
-from lagom.search.base import MISSING, Answer, Comparison, Proposal, Strategy, percent
+from lagom.search.base import MISSING, Answer, Comparison, NonConforming, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult, roomier
 from lagom.search.sequential_test import SequentialTest
@@ -146,6 +146,8 @@ class TuningSession:
         """Drive the strategy until it answers or the budget is spent."""
         yield from self._try_known()
         course = self.strategy.moves(self.measurements)
+        if not isinstance(course, Generator):
+            raise NonConforming(f"moves() of strategy {self.strategy.name} is no generator: it yields its proposals")
         given_up = 0
         step = _advance(course, None)
         while isinstance(step, Proposal):
@@ -288,8 +290,15 @@ def _ending(answer: Answer) -> str:
 
 
 def _advance(course: Generator[Proposal, Comparison, Answer], comparison: Comparison | None) -> Proposal | Answer:
-    """The strategy's next proposal, or its answer."""
+    """The strategy's next proposal, or its answer. What else it does is a fault of the strategy; it ends the search."""
     try:
-        return course.send(comparison)  # type: ignore[arg-type]  # None starts a generator
+        step = course.send(comparison)  # type: ignore[arg-type]  # None starts a generator
     except StopIteration as stopped:
-        return stopped.value
+        step = stopped.value
+    except LagomError:
+        raise
+    except Exception as error:
+        raise NonConforming(f"the strategy's moves() raised {type(error).__name__}: {error}") from error
+    if not isinstance(step, Proposal | Answer):
+        raise NonConforming(f"moves() gave {step!r}; it yields Proposal and returns Answer")
+    return step

@@ -15,8 +15,10 @@ from lagom import journal
 from lagom.cli.pin import write_pins
 from lagom.records import Function
 from lagom.sim.virtual.call_log import compare_folder, load_configs
+from tests.system.launched import launch
 from tests.waiting import wait_until
 
+ROOT = Path(__file__).resolve().parents[2]
 COMM_ID = 0x1A60D
 #: The job: two virtual ranks that know nothing of lagom but the environment they were given; ends when `stop` appears.
 JOB = """
@@ -134,3 +136,23 @@ def test_a_profile_says_what_it_is_good_for_and_goes_when_its_pins_go(tmp_path: 
     (end,) = events(tmp_path, journal.JobEnd)
     assert isinstance(end, journal.JobEnd)
     assert end.profile == ""
+
+
+def test_a_strategy_of_ones_own_tunes_a_job(tmp_path: Path) -> None:
+    """`examples/own_strategy.py`, by its module and class, from the command line to the outcome in the log."""
+    strategy = ("--strategy", "own_strategy:FewerChannels")
+    folders = os.pathsep.join([str(ROOT / "examples"), str(ROOT)])
+    events, done = launch(tmp_path, *strategy, until=journal.Outcome, PYTHONPATH=folders)
+    assert "strategy own_strategy:FewerChannels" in done.stderr.splitlines()[0]
+    tried = [event.reason for event in events if isinstance(event, journal.Move) and event.purpose == "trial"]
+    assert any("kept" in reason and " at " in reason for reason in tried), tried
+    (outcome,) = [event for event in events if isinstance(event, journal.Outcome)]
+    assert outcome.verdict in ("improved", "stock_is_best")
+    assert "fewer channels were tried at every site" in outcome.reason
+
+
+def test_a_strategy_that_nobody_has_is_refused_before_the_job_starts(tmp_path: Path) -> None:
+    events, done = launch(tmp_path, "--strategy", "own_strategy:NoSuchClass", PYTHONPATH=str(ROOT))
+    assert (done.returncode, events) == (2, [])
+    assert done.stderr.count("\n") == 1
+    assert "the strategy own_strategy:NoSuchClass cannot be imported" in done.stderr
