@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lagom import journal
-from lagom.format import format_config, format_percent, format_site, format_speedup
+from lagom.format import format_config, format_payback, format_percent, format_site, format_speedup
 from lagom.journal import CommState, RunState, SiteChange
 from lagom.journal.comm_state import median_of
 
@@ -134,7 +134,8 @@ def verdict(run: RunState) -> str:
         return f"The search had not ended when the time was up: {the_comm(run).configs_tried} configs tried."
     spent = (
         f"{outcome.configs} configs tried in {outcome.windows} windows, {outcome.iterations} iterations; regret "
-        f"{outcome.regret_iterations:.1f} iterations (time lost against stock while searching)."
+        f"{outcome.regret_iterations:.1f} iterations (time lost against stock while searching)"
+        f"{format_payback(outcome.payback_iterations)}."
     )
     if outcome.verdict != "improved":
         seen = format_percent(outcome.resolvable, 2)

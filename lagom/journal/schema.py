@@ -241,7 +241,9 @@ class Move(Base):
 
 class Outcome(Base):
     """How the search of one communicator ended, and on what. ``verdict``: improved, stock_is_best, cut_short or
-    stopped; ``cut_short``: a limit ended the search, whatever came of it."""
+    stopped; ``cut_short``: a limit ended the search, whatever came of it. ``payback_iterations``: of the
+    tuned job, until they have saved what the search lost; null where nothing is left to make up for, or nothing was
+    gained."""
 
     event: Literal["outcome"] = "outcome"
     communicator: int
@@ -258,6 +260,7 @@ class Outcome(Base):
     windows: int = 0
     iterations: int = 0
     regret_iterations: float = 0.0
+    payback_iterations: float | None = None
 
     @classmethod
     def of(cls, outcome: object, *, communicator: int) -> Outcome:

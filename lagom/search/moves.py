@@ -104,6 +104,7 @@ class SearchOutcome:
     windows: int
     iterations: int
     regret_iterations: float
+    payback_iterations: float | None = None  # of the tuned job, until what the search lost is made up for
     moves: tuple[SearchMove, ...] = field(default=())
     proposed: Assignment | None = None
     cut_short: bool = False  # whatever the verdict: a limit ended the search, so not everything was looked at
