@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lagom import journal
 from lagom.format import format_config, format_payback, format_percent, format_site, format_speedup
-from lagom.journal import CommState, RunState, SiteChange
+from lagom.journal import CommState, RunState, SiteChange, describe_stopped
 from lagom.journal.comm_state import median_of
 
 #: Whose windows decide: the final A/B against stock, else the last confirmation, else stock against itself.
@@ -140,7 +140,8 @@ def verdict(run: RunState) -> str:
     if outcome.verdict != "improved":
         seen = format_percent(outcome.resolvable, 2)
         resolvable = "" if outcome.resolvable is None else f" Smallest detectable effect: {seen}."
-        return f"{outcome.verdict.replace('_', ' ')}: {outcome.reason}. {spent}{resolvable}"
+        how = describe_stopped(the_comm(run)) or outcome.verdict.replace("_", " ")
+        return f"{how}: {outcome.reason}. {spent}{resolvable}"
     gain = "unknown"
     if outcome.speedup is not None:
         gain = format_speedup(outcome.speedup, outcome.speedup_low, outcome.speedup_high)

@@ -28,6 +28,7 @@ from lagom.journal.schema import (
     SiteRecord,
     json_schema,
 )
+from lagom.journal.stopped_search import describe_stopped
 from lagom.journal.text import Formatter
 from lagom.journal.writer import DEFAULT_MAX_BYTES, LOG_NAME, Journal
 
@@ -60,6 +61,7 @@ __all__ = [
     "SiteChange",
     "SiteRecord",
     "Step",
+    "describe_stopped",
     "find_log",
     "find_own_logs",
     "find_written",

@@ -86,6 +86,9 @@ def run_summary(run: RunState) -> str:
     gains = [f"{outcome.speedup:.3f}x" for outcome in outcomes if outcome.verdict == "improved" and outcome.speedup]
     if gains:
         return f"; tuned: {', '.join(gains)} stock"
+    stopped = [text for comm in run.comms.values() if (text := journal.describe_stopped(comm))]
+    if stopped:
+        return f"; search {stopped[-1]}"
     if outcomes:
         return f"; search: {outcomes[-1].verdict.replace('_', ' ')}"
     return f"; {NO_RANK_JOINED}" if run.no_rank_joined else ""

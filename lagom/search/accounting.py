@@ -9,6 +9,7 @@ from lagom.format import format_percent
 from lagom.records import Assignment
 from lagom.search import statistics
 from lagom.search.base import Answer
+from lagom.search.best_so_far import best_so_far
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult
 from lagom.search.sequential_test import SequentialTest
@@ -146,6 +147,21 @@ class Accounting:
         )
         sigma = format_percent(self._measurements.noise.sigma)
         return f"stock: {text} an iteration; standard deviation of a pair: {sigma}"
+
+    def stopped(self, reason: str, final: SequentialTest | None) -> SearchOutcome:
+        """The run ended before its final A/B, or in the midst of it: with the best so far."""
+        best = best_so_far(self._measurements, self._policy, final)
+        outcome = self.outcome("stopped", self._measurements.incumbent, reason)
+        if best is None:
+            return outcome
+        return replace(
+            outcome,
+            best=best.assignment,
+            best_speedup=best.speedup,
+            best_low=best.low,
+            best_high=best.high,
+            missing_pairs=best.missing_pairs,
+        )
 
     def outcome(
         self,
