@@ -118,6 +118,16 @@ def format_speedup(ratio: float, low: float | None = None, high: float | None = 
     return " ".join(part for part in (f"{ratio:.3f}x stock", format_interval(low, high)) if part)
 
 
+def format_payback(iterations: float | None) -> str:
+    """``, paid back after 5,300 iterations``, two digits: of the tuned job, until they have saved what the search lost.
+    Empty for ``None``: there is nothing to pay back, or nothing that does."""
+    if iterations is None or not math.isfinite(iterations):
+        return ""
+    count = max(1, math.ceil(iterations))
+    rounded = round(count, 2 - len(str(count)))
+    return f", paid back after {rounded:,} iteration{'s' if rounded != 1 else ''}"
+
+
 # -- NCCL's things
 
 

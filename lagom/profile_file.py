@@ -258,13 +258,13 @@ def _loaded(path: Path) -> Iterator[Any]:
 
 
 def _bad_profile(path: Path, error: Any) -> BadProfile:
-    """The C half's reason, with the profile named once: some reasons begin with its name."""
+    """The C half's reason, with the file named once: some reasons begin with its name."""
     said = ffi.string(error)
-    named = b"the profile " + os.fsencode(path) + b" "
+    named = b"the saved config " + os.fsencode(path) + b" "
     reason = b"it " + said[len(named) :] if said.startswith(named) else said
     if named.startswith(said):  # a long path, and the reason cut off
         reason = b"it cannot be read."
-    return BadProfile(f"the profile {path} cannot be used: {reason.decode(errors='replace')}")
+    return BadProfile(f"the saved config {path} cannot be used: {reason.decode(errors='replace')}")
 
 
 def _read_fingerprint(print_: Any) -> Fingerprint:

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lagom import journal
-from lagom.format import format_config, format_percent, format_site, format_speedup
-from lagom.journal import CommState, RunState, SiteChange
+from lagom.format import format_config, format_payback, format_percent, format_site, format_speedup
+from lagom.journal import CommState, RunState, SiteChange, describe_stopped
 from lagom.journal.comm_state import median_of
 
 #: Whose windows decide: the final A/B against stock, else the last confirmation, else stock against itself.
@@ -134,12 +134,14 @@ def verdict(run: RunState) -> str:
         return f"The search had not ended when the time was up: {the_comm(run).configs_tried} configs tried."
     spent = (
         f"{outcome.configs} configs tried in {outcome.windows} windows, {outcome.iterations} iterations; regret "
-        f"{outcome.regret_iterations:.1f} iterations (time lost against stock while searching)."
+        f"{outcome.regret_iterations:.1f} iterations (time lost against stock while searching)"
+        f"{format_payback(outcome.payback_iterations)}."
     )
     if outcome.verdict != "improved":
         seen = format_percent(outcome.resolvable, 2)
         resolvable = "" if outcome.resolvable is None else f" Smallest detectable effect: {seen}."
-        return f"{outcome.verdict.replace('_', ' ')}: {outcome.reason}. {spent}{resolvable}"
+        how = describe_stopped(the_comm(run)) or outcome.verdict.replace("_", " ")
+        return f"{how}: {outcome.reason}. {spent}{resolvable}"
     gain = "unknown"
     if outcome.speedup is not None:
         gain = format_speedup(outcome.speedup, outcome.speedup_low, outcome.speedup_high)

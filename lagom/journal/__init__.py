@@ -29,6 +29,7 @@ from lagom.journal.schema import (
     SiteRecord,
     json_schema,
 )
+from lagom.journal.stopped_search import describe_stopped
 from lagom.journal.text import Formatter
 from lagom.journal.verdict import Verdict, verdict_of
 from lagom.journal.writer import DEFAULT_MAX_BYTES, LOG_NAME, Journal
@@ -64,6 +65,7 @@ __all__ = [
     "SiteRecord",
     "Step",
     "Verdict",
+    "describe_stopped",
     "find_log",
     "find_own_logs",
     "find_written",

@@ -16,6 +16,24 @@ STOCK = ConfigRecord()
 Pairs = list[tuple[SampleRecord, SampleRecord]]
 
 
+def describe_changes(
+    sites: tuple[SiteRecord, ...], configs: tuple[ConfigRecord, ...], before: tuple[ConfigRecord, ...] | None = None
+) -> str:
+    """``allgather 416M: nc=6 c=512K``: the sites that ``configs`` set otherwise than ``before`` (``None``: than stock),
+    those with the same config together; empty where none is."""
+    places: dict[str, list[int]] = {}
+    for place, (old, new) in enumerate(zip(before or (STOCK,) * len(configs), configs, strict=False)):
+        if old != new:
+            places.setdefault(format_config(new), []).append(place)
+
+    def names(changed: list[int]) -> str:
+        if len(changed) == len(configs) > 1:
+            return f"all {len(changed)} sites"
+        return ", ".join(format_site(sites[at]) if at < len(sites) else f"site {at}" for at in changed)
+
+    return "; ".join(f"{names(changed)}: {config}" for config, changed in places.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A move with its speed-up over stock. ``base``: that of the incumbent it was measured against."""
@@ -46,17 +64,7 @@ class Step:
         """Which sites the candidate sets otherwise than the incumbent, and how."""
         if self.move.purpose == "baseline":
             return "stock against itself"
-        before = self.move.incumbent or (STOCK,) * len(self.move.candidate)
-        tried: dict[str, list[int]] = {}
-        for place, (old, new) in enumerate(zip(before, self.move.candidate, strict=False)):
-            if old != new:
-                tried.setdefault(format_config(new), []).append(place)
-        return "; ".join(f"{self._names(places)}: {config}" for config, places in tried.items()) or "the incumbent"
-
-    def _names(self, places: list[int]) -> str:
-        if len(places) == len(self.move.candidate) > 1:
-            return f"all {len(places)} sites"
-        return ", ".join(format_site(self.sites[at]) if at < len(self.sites) else f"site {at}" for at in places)
+        return describe_changes(self.sites, self.move.candidate, self.move.incumbent) or "the incumbent"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,5 +44,5 @@ def _of_outcome(outcome: schema.Outcome) -> dict[str, Any]:
         "verdict": outcome.verdict, "speedup": outcome.speedup, "speedup_low": outcome.speedup_low,
         "speedup_high": outcome.speedup_high, "resolvable": outcome.resolvable, "configs": outcome.configs,
         "windows": outcome.windows, "iterations": outcome.iterations, "regret_iterations": outcome.regret_iterations,
-        "reason": outcome.reason,
+        "payback_iterations": outcome.payback_iterations, "reason": outcome.reason,
     }  # fmt: skip

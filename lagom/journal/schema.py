@@ -247,7 +247,10 @@ class Move(Base):
 
 class Outcome(Base):
     """How the search of one communicator ended, and on what. ``verdict``: improved, stock_is_best, cut_short or
-    stopped; ``cut_short``: a limit ended the search, whatever came of it."""
+    stopped; ``cut_short``: a limit ended the search, whatever came of it. ``payback_iterations``: of the
+    tuned job, until they have saved what the search lost; null where nothing is left to make up for, or nothing was
+    gained. ``best``: what a stopped search measured as the best and has not proven, with its speed-up over stock and
+    the pairs of a final A/B that would have proven it; null where nothing was faster."""
 
     event: Literal["outcome"] = "outcome"
     communicator: int
@@ -264,6 +267,12 @@ class Outcome(Base):
     windows: int = 0
     iterations: int = 0
     regret_iterations: float = 0.0
+    payback_iterations: float | None = None
+    best: tuple[ConfigRecord, ...] | None = None
+    best_speedup: float | None = None
+    best_low: float | None = None
+    best_high: float | None = None
+    missing_pairs: int | None = None
 
     @classmethod
     def of(cls, outcome: object, *, communicator: int) -> Outcome:

@@ -17,6 +17,7 @@ from lagom.format import (
     format_clock,
     format_config,
     format_interval,
+    format_payback,
     format_percent,
     format_site,
     format_speedup,
@@ -24,6 +25,7 @@ from lagom.format import (
 from lagom.journal import schema
 from lagom.journal.run_state import RunState
 from lagom.journal.schema import Base, ConfigRecord, SiteRecord
+from lagom.journal.stopped_search import describe_stopped
 
 
 class Formatter:
@@ -156,7 +158,10 @@ class Formatter:
 
     def _outcome(self, e: schema.Outcome) -> str:
         gain = "" if e.speedup is None else f" {format_speedup(e.speedup, e.speedup_low, e.speedup_high)}"
-        cost = f"{e.configs} configs in {e.windows} windows, {e.iterations} iterations, {e.regret_iterations:.1f} lost"
+        lost = f"{e.regret_iterations:.1f} lost{format_payback(e.payback_iterations)}"
+        cost = f"{e.configs} configs in {e.windows} windows, {e.iterations} iterations, {lost}"
+        if stopped := describe_stopped(self.state.comm(e.communicator)):
+            return f"outcome of {self.name(e.communicator)}: {stopped} ({cost}): {e.reason}"
         chosen = self.configs(e.communicator, e.configs_chosen)
         return f"outcome of {self.name(e.communicator)}: {e.verdict}{gain}: {chosen} ({cost}): {e.reason}"
 

@@ -12,8 +12,8 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from lagom.format import format_count, format_speedup
-from lagom.journal import RunState, Verdict, schema, verdict_of
+from lagom.format import format_count, format_interval, format_payback, format_speedup
+from lagom.journal import CommState, RunState, Verdict, schema, verdict_of
 from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.launch.job_plan import JobPlan
 
@@ -129,7 +129,11 @@ def _of_verdict(verdict: Verdict, run: RunState) -> str:
     comms = list(run.comms.values())
     outcomes = [comm.outcome for comm in comms if comm.outcome is not None and comm.outcome.verdict == verdict]
     if verdict == "improved":
-        gains = (format_speedup(o.speedup, o.speedup_low, o.speedup_high) for o in outcomes if o.speedup)
+        gains = (
+            format_speedup(o.speedup, o.speedup_low, o.speedup_high) + format_payback(o.payback_iterations)
+            for o in outcomes
+            if o.speedup
+        )
         return f"in force: {', '.join(gains)}"
     if verdict == "stock_is_best":
         return f"NCCL's choice is best here: {format_count(sum(o.configs for o in outcomes), 'config')} tried"
@@ -149,10 +153,22 @@ def _of_verdict(verdict: Verdict, run: RunState) -> str:
     if verdict == "not_tuned":
         reasons = [*run.not_tuned, *(reason for comm in comms for reason in comm.not_tuned)]
         return reasons[0] if reasons else "nothing was tuned: the job ended before its iteration was known"
-    return f"stopped before the search ended: {sum(comm.configs_tried for comm in comms)} configs tried"
+    return _stopped(comms)
 
 
-def _ranks(run: RunState, comms: Sequence[object]) -> str:
+def _stopped(comms: Sequence[CommState]) -> str:
+    """Of a search without an end: the best it measured, which nothing has proven, and what is missing."""
+    found = [comm.outcome for comm in comms if comm.outcome is not None and comm.outcome.best_speedup is not None]
+    if not found:
+        tried = format_count(sum(comm.configs_tried for comm in comms), "config")
+        return f"stopped before its proof: nothing faster in {tried}"
+    best = max(found, key=lambda outcome: outcome.best_speedup or 0.0)
+    missing = "" if best.missing_pairs is None else f", missing about {best.missing_pairs} pairs"
+    interval = format_interval(best.best_low, best.best_high)
+    return f"stopped before its proof: best {best.best_speedup:.3f}x {interval}{missing}"
+
+
+def _ranks(run: RunState, comms: Sequence[CommState]) -> str:
     part = "" if len(comms) == len(run.comms) else f", {len(comms)} of {len(run.comms)} communicators"
     return f"{format_count(len(run.ranks), 'rank')}{part}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lagom.doctor.config_fit import fit
-from lagom.format import describe_interval, describe_rule, format_percent, format_version
+from lagom.format import describe_interval, describe_rule, format_payback, format_percent, format_version
 from lagom.profile_file import Fingerprint, Section, load_config
 from lagom.records import STOCK, CommConfig
 from lagom.report.run_model import CommReport, RunReport, SiteReport
@@ -86,7 +86,10 @@ def _cost(outcome: Mapping[str, Any]) -> str:
     text = (
         f"{outcome.get('configs')} configs in {outcome.get('windows')} windows, {outcome.get('iterations')} iterations"
     )
-    text += f", {lost:.1f} of them lost against stock" if isinstance(lost, float) else ""
+    payback = outcome.get("payback_iterations")
+    if isinstance(lost, float):
+        paid = format_payback(payback if isinstance(payback, float) else None)
+        text += f", {lost:.1f} of them lost against stock{paid}"
     return text + (f"; a gain of {format_percent(seen)} would have shown" if isinstance(seen, float) else "")
 
 

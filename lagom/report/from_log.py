@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from lagom import environment, journal
-from lagom.format import format_percent
+from lagom.format import format_payback, format_percent
 from lagom.journal import CommState, RunState
 from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.records import STOCK, CommConfig
@@ -83,7 +83,8 @@ def _cost(search: CommState) -> str:
     if outcome.resolvable is not None and not outcome.cut_short:
         seen = f"; a gain of {format_percent(outcome.resolvable)} would have shown"
     tried = f"{outcome.configs} configs in {outcome.windows} windows, {outcome.iterations} iterations"
-    return f"{tried}, {outcome.regret_iterations:.1f} of them lost against stock{seen}"
+    lost = f"{outcome.regret_iterations:.1f} of them lost against stock{format_payback(outcome.payback_iterations)}"
+    return f"{tried}, {lost}{seen}"
 
 
 def _sites(search: CommState) -> tuple[SiteReport, ...]:

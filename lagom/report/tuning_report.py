@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lagom.files import own_file
 from lagom.format import describe_interval, format_percent, format_time
-from lagom.journal import CommState, RunState, SiteChange, Step
-from lagom.records import STOCK
+from lagom.journal import CommState, RunState, SiteChange, Step, describe_stopped
 from lagom.report import page, style, tuning_figures, tuning_kernels
 from lagom.report.tuning_kernels import OverlapChange, Patterns
 
@@ -65,9 +64,7 @@ def describe_verdict(search: CommState) -> str:
         return (
             f"The search was cut short with nothing faster than stock NCCL found: {outcome.configs} configs were tried."
         )
-    found = any(record.config() != STOCK for record in outcome.configs_chosen)
-    goes_on = "the job runs on the best confirmed configs" if found else "the job runs as NCCL chooses"
-    return f"The search was stopped after {outcome.windows} windows; {goes_on}."
+    return f"The search was {describe_stopped(search)}."
 
 
 def describe_no_search(run: RunState) -> str:

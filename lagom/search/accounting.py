@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
-
 from lagom.format import format_percent
 from lagom.records import Assignment
 from lagom.search import statistics
 from lagom.search.base import Answer
+from lagom.search.best_so_far import best_so_far
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult
 from lagom.search.sequential_test import SequentialTest
 from lagom.search.stopping_rule import Policy
+from lagom.search.time_lost import TimeLost
 
 
 class Accounting:
@@ -23,7 +23,7 @@ class Accounting:
     def __init__(self, measurements: Measurements, policy: Policy) -> None:
         self.moves: list[SearchMove] = []
         self.iterations = 0
-        self.lost = 0.0  # regret so far, stock iterations
+        self._time_lost = TimeLost()
         self._measurements = measurements
         self._policy = policy
         self._asked: WindowRequest | None = None
@@ -49,8 +49,15 @@ class Accounting:
         """The window came back; :meth:`write` must follow once it is known what it meant."""
         self._taken = result
         self.iterations += 2 * result.candidate_iterations
-        if self._asked is not None and self._asked.purpose != "baseline" and result.pairs:
-            self.lost += self._time_lost(self._asked, result)
+        asked, measurements = self._asked, self._measurements
+        if asked is not None and asked.purpose != "baseline" and result.pairs:
+            self._time_lost.add(
+                asked.candidate,
+                result.pairs,
+                result.candidate_iterations,
+                sigma=measurements.noise.sigma,
+                level=measurements.known(asked.incumbent).z / measurements.known(measurements.stock).z,
+            )
 
     @property
     def unwritten(self) -> bool:
@@ -81,7 +88,7 @@ class Accounting:
             site=site,
             pairs=len(result.pairs),
             discarded=result.discarded,
-            lost_iterations=self.lost,
+            lost_iterations=self._time_lost.lost,
             incumbent=request.incumbent,
             ran=None if request.candidate == self._about else request.candidate,
             samples=result.pairs,
@@ -112,14 +119,6 @@ class Accounting:
         ratio, low, high = measured or (ratio, ratio * math.exp(-1.96 * se), ratio * math.exp(1.96 * se))
         return replace(move, ratio=ratio, ratio_low=low, ratio_high=high)
 
-    def _time_lost(self, request: WindowRequest, result: WindowResult) -> float:
-        """The candidate's iterations of this window against stock's, in stock iterations; a gain does not pay for a
-        loss, and an outlier (a checkpoint in mid-window) is nobody's."""
-        level = self._measurements.known(request.incumbent).z / self._measurements.known(self._measurements.stock).z
-        ratios = np.array([candidate.z / incumbent.z for incumbent, candidate in result.pairs])
-        kept = ratios[~statistics.outlier_mask(np.log(ratios), self._measurements.noise.sigma)]
-        return max(0.0, float(np.mean(level * kept - 1.0)) * result.candidate_iterations)
-
     def limit_reached(self, candidate: Assignment, given_up: int) -> str | None:
         """Why the search must end before ``candidate`` is measured, or ``None``."""
         measurements, configs = self._measurements, self._policy.configs_for(len(self._measurements.stock))
@@ -149,6 +148,21 @@ class Accounting:
         sigma = format_percent(self._measurements.noise.sigma)
         return f"stock: {text} an iteration; standard deviation of a pair: {sigma}"
 
+    def stopped(self, reason: str, final: SequentialTest | None) -> SearchOutcome:
+        """The run ended before its final A/B, or in the midst of it: with the best so far."""
+        best = best_so_far(self._measurements, self._policy, final)
+        outcome = self.outcome("stopped", self._measurements.incumbent, reason)
+        if best is None:
+            return outcome
+        return replace(
+            outcome,
+            best=best.assignment,
+            best_speedup=best.speedup,
+            best_low=best.low,
+            best_high=best.high,
+            missing_pairs=best.missing_pairs,
+        )
+
     def outcome(
         self,
         verdict: str,
@@ -171,7 +185,10 @@ class Accounting:
             configs=self._measurements.tried,
             windows=len(self.moves),
             iterations=self.iterations,
-            regret_iterations=self.lost,
+            regret_iterations=self._time_lost.lost,
+            payback_iterations=self._time_lost.payback(math.exp(-found.value))
+            if found and verdict == "improved"
+            else None,
             moves=tuple(self.moves),
             proposed=answer.assignment if answer else None,
             cut_short=answer is not None and answer.cut_short,

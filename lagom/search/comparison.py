@@ -19,6 +19,7 @@ import numpy as np
 from lagom.records import Assignment, Sample
 from lagom.search import statistics
 from lagom.search.moves import Pairs, SearchMove, SearchOutcome, WindowRequest, WindowResult
+from lagom.search.time_lost import TimeLost
 
 COMPARED = "compared"
 #: Pairs of one window: one whole round of A B B A.
@@ -74,7 +75,8 @@ class ComparisonSession:
         self._moves: list[SearchMove] = []
         self._arms = {arm.name: arm for arm in arms}
         self._kept = {arm.name: _Kept() for arm in arms}
-        self._iterations, self._lost, self._missing = 0, 0.0, 0
+        self._iterations, self._missing = 0, 0
+        self._noise, self._time_lost = statistics.Noise(), TimeLost()
         self._slow, self._beaten = set[str](), set[str]()  # not measured any further, and why
         self._order = self._cycles(cycles, random.Random(seed))
         self._arm: Arm | None = None
@@ -98,7 +100,7 @@ class ComparisonSession:
         kept = self._kept[self._arm.name]
         kept.add(result.pairs)
         self._missing = 0 if result.pairs else self._missing + 1
-        self._count(result)
+        self._count(self._wanted, result)
         move = self._move(self._arm, kept, self._wanted, result)
         self._moves.append(move)
         if self._missing >= MISSING_LIMIT:
@@ -175,18 +177,18 @@ class ComparisonSession:
             configs=sum(bool(kept.pairs) for kept in self._kept.values()),
             windows=len(self._moves),
             iterations=self._iterations,
-            regret_iterations=self._lost,
+            regret_iterations=self._time_lost.lost,
             moves=self.moves,
         )
 
     # -- what a window meant
 
-    def _count(self, result: WindowResult) -> None:
+    def _count(self, request: WindowRequest, result: WindowResult) -> None:
         ran = result.candidate_iterations
         self._iterations += 2 * ran
         if result.pairs:
-            excess = [candidate.z / incumbent.z - 1.0 for incumbent, candidate in result.pairs]
-            self._lost += max(0.0, sum(excess) / len(excess) * ran)
+            self._time_lost.add(request.candidate, result.pairs, ran, sigma=self._noise.sigma)
+            self._noise.add([math.log(candidate.z / incumbent.z) for incumbent, candidate in result.pairs])
 
     def _move(self, arm: Arm, kept: _Kept, request: WindowRequest, result: WindowResult) -> SearchMove:
         ratio = low = high = None
@@ -210,7 +212,7 @@ class ComparisonSession:
             z=_median([sample.z for sample in candidates]),
             pairs=len(result.pairs),
             discarded=result.discarded,
-            lost_iterations=self._lost,
+            lost_iterations=self._time_lost.lost,
             incumbent=request.incumbent,
             samples=result.pairs,
             iterations=result.iterations,

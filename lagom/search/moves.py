@@ -104,9 +104,15 @@ class SearchOutcome:
     windows: int
     iterations: int
     regret_iterations: float
+    payback_iterations: float | None = None  # of the tuned job, until what the search lost is made up for
     moves: tuple[SearchMove, ...] = field(default=())
     proposed: Assignment | None = None
     cut_short: bool = False  # whatever the verdict: a limit ended the search, so not everything was looked at
+    best: Assignment | None = None  # of a search that was stopped: the best it measured, not proven
+    best_speedup: float | None = None  # its speed-up over stock, with a 95 % interval
+    best_low: float | None = None
+    best_high: float | None = None
+    missing_pairs: int | None = None  # of the final A/B, about so many would have proven it
 
 
 def roomier(pairs: int, empty: int) -> int:

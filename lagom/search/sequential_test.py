@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 
@@ -10,6 +11,15 @@ from lagom.records import Assignment
 from lagom.search import statistics
 from lagom.search.moves import WindowResult
 from lagom.search.statistics import Estimate
+
+
+def pairs_to_prove(gain: float, sigma: float, level: float, looks: tuple[int, ...]) -> int:
+    """At which look a true gain of ln(Z / Z) is found four times in five, roughly: of normal differences with standard
+    deviation ``sigma``. The last look where none is enough."""
+    share = level / len(looks)
+    quantile = NormalDist().inv_cdf(1.0 - share) + statistics.POWER_80
+    enough = max((quantile * sigma / gain) ** 2 if gain > 0.0 else math.inf, statistics.fewest_pairs(share))
+    return next((look for look in looks if look >= enough), looks[-1])
 
 
 class SequentialTest:

@@ -68,6 +68,7 @@ class TuningSession:
         self._stopping_rule = StoppingRule(self.measurements, policy)
         self._failed: set[Assignment] = set()  # confirmations that did not hold
         self._confirmations = 0
+        self._final: SequentialTest | None = None  # the final A/B under way
         self._enough = ""  # why the driver wants no more trials
         self._course = self._run()
         self._wanted: WindowRequest | None = next(self._course)
@@ -118,7 +119,7 @@ class TuningSession:
         if self.outcome is None:
             self._course.close()
             self._wanted = None
-            self.outcome = self._accounting.outcome("stopped", self.incumbent, reason)
+            self.outcome = self._accounting.stopped(reason, self._final)
 
     # -- the course of a run
 
@@ -257,7 +258,8 @@ class TuningSession:
         test = None
         for contender in self._contenders(answer.assignment):
             level, looks = statistics.final_level(self.policy.alpha), self.policy.final_looks
-            test = SequentialTest("final", self.measurements.stock, contender, level, looks, self.policy.epsilon)
+            stock, epsilon = self.measurements.stock, self.policy.epsilon
+            self._final = test = SequentialTest("final", stock, contender, level, looks, epsilon)
             yield from self._run_test(test, "final A/B against stock")
             if test.passed:
                 reason = f"{test.sentence}; {_ending(answer)}"

@@ -53,6 +53,16 @@ def samples_ns(run: Played) -> list[float]:
     return [sample.z for move in run.of(journal.Move) for pair in move.samples for sample in pair]
 
 
+def lost_without_pauses(run: Played, longest_ns: float) -> float:
+    """What the candidates have cost against stock, the incumbent throughout, by the pairs that hold no longer one."""
+    lost = 0.0
+    for move in run.of(journal.Move):
+        clean = [after.z / before.z for before, after in move.samples if max(before.z, after.z) < longest_ns]
+        if move.purpose != "baseline" and clean:
+            lost += max(0.0, sum(clean) / len(clean) - 1.0) * (move.iterations or move.pairs + move.discarded)
+    return lost
+
+
 def iterations_run(folder: Path, comm_id: int, calls: int) -> tuple[list[CommConfig], list[CommConfig]]:
     """What the calls of the first iteration ran on rank 0, and those at the end: some iterations, since the last one
     may follow an evaluation, and then it is stock's."""
@@ -103,6 +113,8 @@ def test_pauses_without_calls_prove_nothing(job: Job, tmp_path: Path) -> None:
     assert run.of(journal.Outcome)[0].verdict in STOCK_KEPT, run.of(journal.Outcome)[0].reason
     assert not [move for move in run.of(journal.Move) if move.verdict == "confirmed"]
     assert any(move.stragglers for move in run.of(journal.Move)), "no pause met a window: this test shows nothing"
+    lost, without = run.of(journal.Outcome)[0].regret_iterations, lost_without_pauses(run, longest_ns=5e7)
+    assert lost == pytest.approx(without, rel=0.1, abs=5.0), "the job's pauses are counted as the search's"
 
 
 def test_other_shapes_are_learnt_anew(job: Job, tmp_path: Path) -> None:

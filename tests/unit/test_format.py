@@ -40,6 +40,20 @@ def test_what_is_not_known_is_a_dash_or_nothing() -> None:
     assert formats.format_clock(1e300) == "--:--:--"
 
 
+@pytest.mark.parametrize(
+    ("iterations", "text"),
+    [
+        (None, ""),
+        (5263.2, ", paid back after 5,300 iterations"),
+        (0.3, ", paid back after 1 iteration"),
+        (72.4, ", paid back after 73 iterations"),
+        (math.inf, ""),
+    ],
+)
+def test_when_a_search_is_paid_back(iterations: float | None, text: str) -> None:
+    assert formats.format_payback(iterations) == text
+
+
 def test_a_rule_names_its_bounds() -> None:
     assert formats.describe_rule(Rule(Function.ALL_GATHER, 1 << 20, NO_LIMIT, RING)).startswith("allgather from 1M: ")
     assert formats.describe_rule(Rule(None, 0, 65536, CommConfig(channels=2))) == "any to 64K: nc=2"

@@ -121,7 +121,7 @@ def test_a_profile_that_is_no_file_is_named_once(name: str, tmp_path: Path) -> N
     for read in (read_profile, check_profile):
         with pytest.raises(BadProfile) as refused:
             read(file)
-        assert str(refused.value).startswith(f"the profile {file} cannot be used: it ")
+        assert str(refused.value).startswith(f"the saved config {file} cannot be used: it ")
         assert str(refused.value).endswith(".")
         assert str(refused.value).count("the profile") == 1
 

@@ -130,8 +130,8 @@ def test_head_room_by_hand_must_be_of_one_mind() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "clause"),
     [
-        ("LAGOM_CONFIG", "/nonexistent", "the profile /nonexistent cannot be used"),
-        ("LAGOM_CONFIG", "/etc/hostname", "the profile /etc/hostname cannot be used"),
+        ("LAGOM_CONFIG", "/nonexistent", "the saved config /nonexistent cannot be used"),
+        ("LAGOM_CONFIG", "/etc/hostname", "the saved config /etc/hostname cannot be used"),
         ("LAGOM_SET", "garbage", "garbage"),
         ("LAGOM_SET", " ; ;", "holds no rule"),
         ("LAGOM_STRATEGY", "foo", "there is no strategy 'foo'; choose one of: "),

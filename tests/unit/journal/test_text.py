@@ -81,6 +81,17 @@ STORY: list[tuple[Base, str]] = [
         Outcome(communicator=0, verdict="improved", reason="A/B", configs_chosen=(NC3,), speedup=1.25),
         "improved 1.250x stock",
     ),
+    (
+        Outcome(
+            communicator=0,
+            verdict="improved",
+            reason="A/B",
+            speedup=1.2,
+            regret_iterations=21.3,
+            payback_iterations=5263,
+        ),
+        "0 iterations, 21.3 lost, paid back after 5,300 iterations)",
+    ),
     (Passthrough(reason="a graph capture was seen", communicator=0), "not tuned fsdp: a graph capture was seen"),
     (Note(text="careful", level="warning"), "warning: careful"),
     (Dropped(counts={"move": 3}, limit_bytes=64 << 20), "log full at 64M: left out 3 move"),

@@ -68,6 +68,7 @@ def events() -> list[Any]:
         journal.Outcome(
             communicator=0, verdict="improved", reason="1.05x stock (p = 0.001)", configs_chosen=records_of(ONE_UP),
             speedup=1.05, speedup_low=1.04, speedup_high=1.06, configs=4, windows=7, iterations=90, regret_iterations=2,
+            payback_iterations=42.0,
         ),
         journal.JobEnd(reason="over", not_asked=(journal.NotAsked(communicator=0, name="fsdp", **counts),)),
     ]  # fmt: skip
@@ -242,7 +243,7 @@ def test_evidence_of_a_profile_is_told(tmp_path: Path) -> None:
         "ranks": 8, "ordinal": 0, "job": "llama", "channels_built": 24,
         "outcome": {"verdict": "improved", "speedup": 1.1, "speedup_low": 1.05, "speedup_high": 1.15,
                     "reason": "1.1x in 10 pairs", "configs": 9, "windows": 12, "iterations": 300,
-                    "regret_iterations": 3.0, "resolvable": 0.01},
+                    "regret_iterations": 3.0, "payback_iterations": 33.0, "resolvable": 0.01},
     }  # fmt: skip
     code, text = run(str(profile(tmp_path, Fingerprint(), evidence=[proof])))
     assert code == 0
@@ -250,7 +251,7 @@ def test_evidence_of_a_profile_is_told(tmp_path: Path) -> None:
         "1.100× as fast",
         "proof: 1.1x in 10 pairs",
         "24 channels built",
-        "9 configs in 12 windows",
+        "9 configs in 12 windows, 300 iterations, 3.0 of them lost against stock, paid back after 33 iterations;",
         "llama",
     ):
         assert wanted in text

@@ -7,10 +7,21 @@ import pytest
 
 from lagom.records import STOCK, Assignment, CommConfig, Sample
 from lagom.search import WindowResult, statistics
-from lagom.search.sequential_test import SequentialTest
+from lagom.search.sequential_test import SequentialTest, pairs_to_prove
 
 CANDIDATE, REFERENCE = Assignment((CommConfig(channels=2),)), Assignment((STOCK,))
 SIGMA = 0.01
+
+
+def test_less_gain_needs_more_pairs() -> None:
+    looks = (10, 32, 96)
+    assert [pairs_to_prove(gain, 0.02, 0.0125, looks) for gain in (0.1, 0.015, 0.008, 0.001, 0.0)] == [
+        10,
+        32,
+        96,
+        96,
+        96,
+    ]
 
 
 def sequential_test(level: float, looks: tuple[int, ...]) -> SequentialTest:

@@ -245,6 +245,55 @@ def test_budgets_end_the_search_and_still_settle_it() -> None:
     assert "limit" in session.outcome.reason
 
 
+def measured_until(session: TuningSession, windows: int, z_of: Callable[[Assignment], float]) -> TuningSession:
+    """Stopped after so many windows."""
+    wobble = jitter()
+    for _ in range(windows):
+        request = session.request()
+        assert request is not None
+        arms = request.incumbent, request.candidate
+        pairs = [
+            (Sample(z_of(arms[0]) * next(wobble)), Sample(z_of(arms[1]) * next(wobble))) for _ in range(request.pairs)
+        ]
+        session.report(WindowResult(tuple(pairs)))
+    session.stop("the job ended before the search did")
+    return session
+
+
+def test_a_stopped_search_says_its_best_and_what_is_missing() -> None:
+    """3 % faster: no reason to make it the incumbent at once, and not proven."""
+    session = measured_until(session_of(OTHER, GOOD, answer=GOOD), 3, lambda a: 9.7e7 if a == GOOD else 1e8)
+    outcome = session.outcome
+    assert outcome is not None
+    assert (outcome.verdict, outcome.assignment.is_stock, outcome.best) == ("stopped", True, GOOD)
+    assert outcome.speedup is None, "that is the final A/B's"
+    assert outcome.best_low is not None
+    assert outcome.best_high is not None
+    assert outcome.best_speedup == pytest.approx(1 / 0.97, rel=0.01)
+    assert outcome.best_low < outcome.best_speedup < outcome.best_high
+    assert outcome.missing_pairs == LIVE.final_looks[0], "at so little noise the first look is enough"
+
+
+def test_a_search_stopped_in_its_final_says_how_many_pairs_are_missing() -> None:
+    session = session_of(GOOD, answer=GOOD)
+    while (request := session.request()) is not None and request.purpose != "final":
+        z = 9.8e7 if request.candidate == GOOD else 1e8
+        session.report(WindowResult(((Sample(1e8), Sample(z)), (Sample(1.001e8), Sample(z))) * (request.pairs // 2)))
+    session.report(WindowResult(((Sample(1e8), Sample(9.9e7)),) * 4))
+    session.stop("interrupted")
+    assert session.outcome is not None
+    assert session.outcome.best == GOOD
+    assert session.outcome.best_speedup == pytest.approx(1 / 0.99), "of the fresh samples alone"
+    assert session.outcome.missing_pairs == LIVE.final_looks[0] - 4
+
+
+def test_a_stopped_search_that_found_nothing_names_no_best() -> None:
+    for windows in (0, 1, 2):
+        session = measured_until(session_of(OTHER, GOOD, answer=GOOD), windows, lambda a: 1e8 if a.is_stock else 1.2e8)
+        assert session.outcome is not None
+        assert (session.outcome.verdict, session.outcome.best, session.outcome.missing_pairs) == ("stopped", None, None)
+
+
 def test_illegal_proposals_never_reach_the_job() -> None:
     session = session_of(Assignment((CommConfig(channels=64), STOCK)), answer=GOOD)
     with pytest.raises(IllegalProposal, match="channels=64"):

@@ -1,0 +1,44 @@
+"""What a search that is stopped before its final A/B can say: the best it measured, and what would prove it.
+
+The best of many noisy trials looks better than it is, so this is a candidate for a proof and none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lagom.records import Assignment
+from lagom.search import statistics
+from lagom.search.measurements import Measurements
+from lagom.search.sequential_test import SequentialTest, pairs_to_prove
+from lagom.search.stopping_rule import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class BestSoFar:
+    """``speedup`` over stock with its 95 % interval; ``missing_pairs`` of the final A/B would most likely prove it."""
+
+    assignment: Assignment
+    speedup: float
+    low: float
+    high: float
+    missing_pairs: int
+
+
+def best_so_far(measurements: Measurements, policy: Policy, final: SequentialTest | None) -> BestSoFar | None:
+    """The candidate whose upper bound is lowest, or the one in the final A/B that had begun, with the numbers of that
+    test alone: they are not chosen among many. ``None`` where nothing measured is faster than stock."""
+    if final is not None and final.found is not None:
+        gain, se, assignment, missing = -final.found.value, final.found.se, final.candidate, final.pairs_wanted
+    else:
+        tried = [trial for trial in measurements.trials() if not trial.assignment.is_stock]
+        if not tried:
+            return None
+        best = min(tried, key=lambda trial: trial.z * math.exp(trial.z_se))
+        gain, se, assignment = math.log(measurements.known(measurements.stock).z / best.z), best.z_se, best.assignment
+        level = statistics.final_level(policy.alpha)
+        missing = pairs_to_prove(gain, measurements.noise.sigma, level, policy.final_looks)
+    if gain <= 0.0:
+        return None
+    return BestSoFar(assignment, math.exp(gain), math.exp(gain - 1.96 * se), math.exp(gain + 1.96 * se), missing)

@@ -1,0 +1,73 @@
+"""A search that was stopped: the same clause in the log, the report and the last line of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from lagom import journal
+from lagom.journal import ConfigRecord, RunState, describe_stopped
+from lagom.report.tuning_report import describe_verdict
+
+SITES = tuple(journal.SiteRecord(index=at, function="allgather", bytes=(2 - at) << 30) for at in range(2))
+FOUND, CONFIRMED = ConfigRecord(channels=6, chunk_bytes=512 << 10), ConfigRecord(channels=4)
+STOCK = ConfigRecord()
+
+
+def stopped(*moves: journal.Move, **fields: object) -> RunState:
+    outcome = journal.Outcome(communicator=0, verdict="stopped", reason="the job ended", **fields)  # type: ignore[arg-type]
+    return RunState([journal.Program(communicator=0, period=2, sites=SITES), *moves, outcome])
+
+
+BEST = {"best": (FOUND, STOCK), "best_speedup": 1.0341, "best_low": 1.012, "best_high": 1.056, "missing_pairs": 32}
+MEASURED = (
+    "best measured, not proven: 1.034x [1.012, 1.056] by allgather 2G: nc=6 c=512K; "
+    "missing: the final A/B (about 32 pairs)"
+)
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        (
+            stopped(configs=31, **BEST),
+            f"stopped before its proof: {MEASURED}; the job was left on plain NCCL's choice",
+        ),
+        (
+            stopped(configs=31, configs_chosen=(STOCK, CONFIRMED), **BEST),
+            f"stopped before its proof: {MEASURED}; "
+            "the job was left on what was confirmed while searching: allgather 1G: nc=4",
+        ),
+        (
+            stopped(configs=3),
+            "stopped before its proof: nothing faster than plain NCCL was found in 3 configs; "
+            "the job was left on plain NCCL's choice",
+        ),
+        (
+            stopped(),
+            "stopped before its proof: no config was measured; the job was left on plain NCCL's choice",
+        ),
+        (RunState(), ""),
+    ],
+)
+def test_a_stopped_search_in_one_clause(run: RunState, text: str) -> None:
+    assert describe_stopped(run.comm(0)) == text
+
+
+def test_everybody_says_it_alike() -> None:
+    run = stopped(configs=31, **BEST)
+    text = describe_stopped(run.comm(0))
+    outcome = run.comm(0).outcome
+    assert outcome is not None
+    assert describe_verdict(run.comm(0)) == f"The search was {text}."
+    line = journal.Formatter(state=run).line(outcome)
+    assert line is not None
+    assert f"{text} (31 configs in 0 windows" in line
+
+
+def test_a_log_that_names_no_best_claims_nothing() -> None:
+    """An older lagom's: some trial was faster, and which one the outcome does not say."""
+    faster = journal.Move(
+        communicator=0, phase="tuning", number=2, purpose="trial", candidate=(FOUND, STOCK), verdict="better",
+        reason="", ratio=0.9,
+    )  # fmt: skip
+    assert "nothing was proven in 9 configs;" in describe_stopped(stopped(faster, configs=9).comm(0))
