@@ -123,7 +123,7 @@ def test_a_profile_that_is_no_file_is_named_once(name: str, tmp_path: Path) -> N
             read(file)
         assert str(refused.value).startswith(f"the saved config {file} cannot be used: it ")
         assert str(refused.value).endswith(".")
-        assert str(refused.value).count("the profile") == 1
+        assert str(refused.value).count("the saved config") == 1
 
 
 @pytest.mark.parametrize(
