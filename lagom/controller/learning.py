@@ -22,7 +22,7 @@ from lagom.wire.region import Capture
 LOOK_SECONDS = 0.25
 CALLS_BETWEEN_LOOKS = HISTORY_CALLS // 4
 #: After so long without an iteration whoever watches is told why nothing happens.
-LATE_SECONDS = 25.0  # before others have their turn (turns.py)
+LATE_SECONDS = 25.0  # before others have their turn (scheduler.py)
 
 
 class Learning(Phase):

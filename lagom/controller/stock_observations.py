@@ -111,7 +111,7 @@ class StockObservations:
         """What the search may do here: every knob that all ranks have, up to the channels NCCL was seen to take, or
         with ``headroom`` up to those it has built.
 
-        Algorithms and protocols only as this communicator already uses them: a first use would allocate (S1-15).
+        Algorithms and protocols only as this communicator already uses them: a first use would allocate.
         """
         sites = tuned.sites[: tuned.tuned]
         stock = tuple(_above(self.stock_pick(site), headroom) for site in sites)

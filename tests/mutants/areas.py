@@ -51,14 +51,14 @@ AREAS = (
         "csrc/shm",
         ("csrc/shm/*.c",),
         "shm_ or plugin_life or plugin_many",
-        ("tests/unit/wire", "tests/unit/cli/test_job.py"),
+        ("tests/unit/wire", "tests/unit/launch/test_job_plan.py"),
         (f"{SYSTEM}other_users.py", f"{SYSTEM}dead_controller.py"),
     ),
     Area(
         "csrc/timeline",
         ("csrc/timeline/*.c",),
         "timeline_ or plugin_gpu_times or plugin_spans",
-        ("tests/unit/timeline/test_ring_records.py", "tests/unit/controller/test_timeline.py"),
+        ("tests/unit/timeline/test_ring_records.py", "tests/unit/controller/test_timeline_control.py"),
         ("tests/contract/test_cupti.py", "tests/contract/test_clocks.py"),
     ),
     Area(

@@ -171,7 +171,7 @@ def test_next_controller_takes_over(job: Job, tmp_path: Path) -> None:
 
 
 def test_second_controller_is_refused_while_the_first_lives(job: Job, tmp_path: Path) -> None:
-    """A stopped controller still holds its lock: nobody else may write (S0-4)."""
+    """A stopped controller still holds its lock: nobody else may write."""
     with (
         publisher(job, tmp_path, incumbent=CANDIDATE) as first,
         ranks_of(job, tmp_path / "ranks") as ranks,

@@ -17,16 +17,16 @@
 enum fault {
     NO_FAULT,
     /* the switch */
-    REUSE_AT_ONCE,        /* S0-1: PREPARED again before every rank has passed the committed start */
-    COUNTER_FIRST,        /* S0-2: a rank publishes its counter before it decides, and the counter alone is looked at */
-    WRAPPED_EPOCH,        /* S0-3: one-bit epochs, and an acknowledgement is the epoch alone */
-    TORN_PLAN,            /* S0-4: two writers, and a copied plan is believed without its hash */
+    REUSE_AT_ONCE,        /* PREPARED again before every rank has passed the committed start */
+    COUNTER_FIRST,        /* a rank publishes its counter before it decides, and the counter alone is looked at */
+    WRAPPED_EPOCH,        /* one-bit epochs, and an acknowledgement is the epoch alone */
+    TORN_PLAN,            /* two writers, and a copied plan is believed without its hash */
     NO_HISTORY,           /* ranks are not compared by their calls so far */
-    DECLINE_AFTER_COMMIT, /* S0-5: a rank may stay on what it had when its turn comes */
+    DECLINE_AFTER_COMMIT, /* a rank may stay on what it had when its turn comes */
     NO_ABORT,             /* a rank that arrives at the start under PREPARED goes on without a compare-and-swap */
     LOOK_BEFORE_WRITING,  /* replay: the last acknowledger looks at the others before its own is visible */
     /* restart */
-    PARTIAL_IS_ENOUGH,   /* S0-9: those who are there now are taken for all */
+    PARTIAL_IS_ENOUGH,   /* those who are there now are taken for all */
     EPOCHS_START_AGAIN,  /* a new controller counts epochs from one */
     ACK_LEFT_BEHIND,     /* slots keep acknowledgements, epochs start again with the entry, a hash knows no communicator */
     RECYCLED_TOO_EARLY,  /* an entry is used again while a rank of its former life is still in it */

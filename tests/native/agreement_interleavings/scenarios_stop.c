@@ -13,7 +13,7 @@ const struct scenario stop_scenarios[] = {
      .ranks = 2, .deciders = 2, .calls = 2, .publications = 2, .stops = 2, .slow = true},
     {.name = "stop: and all ranks come again meanwhile",
      .ranks = 2, .deciders = 2, .calls = 2, .publications = 2, .stops = 1, .lives = 2, .one_margin = true, .slow = true},
-    {.name = "stop: S0-4 two writers, no hash",
+    {.name = "stop: two writers, no hash",
      .fault = TORN_PLAN, .ranks = 2, .deciders = 2, .calls = 4, .publications = 2, .stopped_at = D_FIXED},
     {.name = "stop: prepares without looking again",
      .fault = BLIND_PREPARE, .ranks = 2, .deciders = 2, .calls = 4, .publications = 2, .stopped_at = D_FIXED,

@@ -4,7 +4,7 @@
  *
  * Each seed forks three ranks with the real plugin. The parent is their controller: it publishes plans that pin NC and,
  * in between, writes random bytes over rings, header and plans. The switch word, acknowledgements and the counters that
- * stand for them are left alone: nothing survives those turning to noise (design section 5, S0-12).
+ * stand for them are left alone: nothing survives those turning to noise.
  *
  * Checked for every call of every rank: NC is the one of the last plan that was committed and had started, else NCCL's;
  * before the first commit the cost table, nChannels and the chunk are what NCCL had. Prints one line of totals.
