@@ -205,6 +205,11 @@ def read_evidence(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def find_evidence(evidence: Iterable[Mapping[str, Any]], ranks: int, ordinal: int) -> Mapping[str, Any]:
+    """Of :func:`read_evidence`, what is kept of one communicator; empty where that is nothing."""
+    return next((one for one in evidence if (one.get("ranks"), one.get("ordinal")) == (ranks, ordinal)), {})
+
+
 def read_profile(path: Path) -> tuple[Fingerprint, tuple[Section, ...]]:
     """The fingerprint and every communicator's section; raises :class:`BadProfile` with the reason, and the line."""
     config = load_config(path)

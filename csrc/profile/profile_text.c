@@ -305,7 +305,9 @@ static bool parse_title(struct parser *parser, struct lagom_word first)
     uint32_t number;
     if (!lagom_word_is(first, "lagom-profile") || !lagom_scan_word(&parser->scan, &version) ||
         !read_number(version, &number)) {
-        return fail(parser, "this is no profile; its first line is \"lagom-profile %u\"", FORMAT_VERSION);
+        return fail(parser,
+                    "this is no saved config: it does not begin with \"lagom-profile %u\" or \"lagom-profile %u\"",
+                    OLDEST_VERSION, FORMAT_VERSION);
     }
     if (number < OLDEST_VERSION || number > FORMAT_VERSION) {
         return fail(parser, "this is a profile of format %u, and this Lagom reads %u to %u; write it anew", number,
@@ -366,7 +368,7 @@ static bool parse_lines(struct parser *parser)
     if (parser->section != NULL) {
         return fail(parser, "the last communicator has no end");
     }
-    return parser->version != 0 || fail(parser, "this is no profile; it is empty");
+    return parser->version != 0 || fail(parser, "this is no saved config: it is empty");
 }
 
 int lagom_profile_parse(const char *text, size_t length, struct lagom_profile *out, char *error, size_t error_bytes)

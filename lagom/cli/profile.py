@@ -98,7 +98,7 @@ def profile(
     from rich.console import Console
 
     from lagom.report import page, profile_report
-    from lagom.timeline.load import load_trace
+    from lagom.timeline.load import load_trace, trace_files
     from lagom.timeline.overlap import overlap
 
     if reference and simulate:
@@ -112,7 +112,7 @@ def profile(
         alone: list[KernelTable] = []
     else:
         traces = [*(trace or []), *map(Path, words or [])]
-        _check_kept([*traces, *(reference or [])], out, json_file)
+        _check_kept([*trace_files(traces), *trace_files(reference or [])], out, json_file)
         tables, calls, alone, source = _tables(traces, bool(trace), simulate, workload)
     if sms:
         tables = [replace(table, sms=sms) for table in tables]
@@ -132,7 +132,9 @@ def profile(
 
 def _check_kept(inputs: list[Path], out: Path, json_file: Path | None) -> None:
     """Raises UsageError if what is read would be written over."""
-    written = [out / "trace.json.gz", *([json_file] if json_file else [])]
+    from lagom.timeline.load import REFERENCE_NAME, TRACE_NAME
+
+    written = [out / TRACE_NAME, out / REFERENCE_NAME, *([json_file] if json_file else [])]
     for path in written:
         if path.exists() and any(given.exists() and given.samefile(path) for given in inputs):
             raise UsageError(f"{path} is read and would be written over; give another --out or --json.")
@@ -188,10 +190,10 @@ def _tables(
     if paths and not traced:
         raise UsageError(f"put --trace before the traces: lagom profile --trace {paths[0]} ...")
     if paths:
-        from lagom.timeline.load import load_trace
+        from lagom.timeline.load import load_reference, load_trace
 
         named = ", ".join(path.name for path in paths[:3]) + (" ..." if len(paths) > 3 else "")
-        return *load_trace(paths), [], named
+        return *load_trace(paths), load_reference(paths), named
     return _simulated(_machine(simulate), _workload(workload))
 
 

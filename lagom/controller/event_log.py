@@ -82,9 +82,18 @@ class EventLog:
         )
 
     def program(
-        self, view: CommunicatorView, tuned: TunedProgram, problem: Problem, tier: Tier, observations: StockObservations
+        self,
+        view: CommunicatorView,
+        tuned: TunedProgram,
+        problem: Problem,
+        tier: Tier,
+        observations: StockObservations,
+        *,
+        simulated_clock: bool = False,
     ) -> None:
-        """The iteration was found."""
+        """The iteration was found. ``simulated_clock``: the kernels' times are not the host's, by which it was found,
+        so how long it takes is not known yet."""
+        iteration_ns = None if simulated_clock else tuned.program.iteration_ns
         sites = tuple(journal.SiteRecord.of(site, observations.seen(site)) for site in tuned.sites)
         self._emit(
             journal.Program(
@@ -93,13 +102,13 @@ class EventLog:
                 sites=sites,
                 channels_built=observations.channels_built(),
                 tier=tier.value,
-                iteration_ns=tuned.program.iteration_ns,
+                iteration_ns=iteration_ns,
             )
         )
-        program = tuned.program
+        takes = "" if iteration_ns is None else f" and takes {iteration_ns / 1e6:.1f} ms"
         self.note(
             f"communicator {view.index}: an iteration is {len(tuned.positions)} calls "
-            f"({program.calls_per_iteration} with small ones) and takes {program.iteration_ns / 1e6:.1f} ms; "
+            f"({tuned.program.calls_per_iteration} with small ones){takes}; "
             f"{tuned.tuned} of {len(tuned.sites)} sites are worth tuning, channels up to {problem.channels_ceiling}; "
             f"measured by {tier.value}"
         )

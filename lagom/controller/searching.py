@@ -39,7 +39,14 @@ class Searching(Phase):
         self._changed_calls: Subscription | None = None
         self._lost_windows = 0
         self._looked_at = 0.0
-        state.events.program(state.view, state.tuned, state.learned.problem, self._tier, state.observations)
+        state.events.program(
+            state.view,
+            state.tuned,
+            state.learned.problem,
+            self._tier,
+            state.observations,
+            simulated_clock=state.region.has_simulated_clock,
+        )
         if state.learned.traced is not None:
             state.events.note(
                 f"communicator {state.view.index}: the kernels of one iteration tell the cost model who waits for whom"

@@ -10,11 +10,13 @@ import socket
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from lagom import environment, journal
 from lagom.controller.event_log import EventLog
 from lagom.format import describe_rule, format_bytes
 from lagom.launch.job_plan import REPLAYING_MODES, JobPlan, local_rank
+from lagom.profile_file import find_evidence, read_evidence
 from lagom.settings import read
 from lagom.version import __version__
 from lagom.wire.job_key import job_key, region_path
@@ -25,6 +27,7 @@ from lagom.wire.peek import GroupView, PlanView, RegionView, SitePlan, peek_regi
 SOON, LATER = 0.02, 5.0
 SETTLED = 10.0
 PURPOSE = "replay"
+CONTEXTS = ("hidden", "exposed")
 UNSEEN = (
     f"no rank of this job registered with lagom, or only for less than the {SOON * 1e3:.0f} ms between two looks, so "
     "only the job's own stderr says what became of the saved config"
@@ -168,7 +171,9 @@ class ReplayLog:
         self._log.write(journal.Passthrough(reason=reason, communicator=group.view.index, cause="other_program"))
 
     def _write_plan(self, group: GroupView, plan: PlanView) -> None:
-        rules = (*map(_site_text, plan.sites), *map(describe_rule, plan.rules))
+        contexts = _contexts(self._plan.config, group, len(plan.sites))
+        sites = (_site_text(site, context) for site, context in zip(plan.sites, contexts, strict=True))
+        rules = tuple(dict.fromkeys((*sites, *map(describe_rule, plan.rules))))
         where, epoch, start = group.view.index, plan.epoch, plan.start_call
         self._log.write(
             journal.PlanPublished(communicator=where, epoch=epoch, start_call=start, purpose=PURPOSE, rules=rules)
@@ -187,5 +192,18 @@ def is_in_force(group: GroupView) -> bool:
     )
 
 
-def _site_text(site: SitePlan) -> str:
-    return f"{site.function.word} {format_bytes(site.bytes)}: {site.incumbent}"
+def _contexts(config: Path | None, group: GroupView, sites: int) -> list[str]:
+    """Whether compute hides each site, as the saved config says it: shared memory does not. Empty where it says
+    nothing, as one written by hand."""
+    try:
+        evidence = [] if config is None else read_evidence(config)
+    except (OSError, ValueError):
+        evidence = []
+    said = find_evidence(evidence, group.view.rank_count, group.view.ordinal).get("context")
+    known = said if isinstance(said, list) and len(said) == sites else [""] * sites
+    return [context if context in CONTEXTS else "" for context in known]
+
+
+def _site_text(site: SitePlan, context: str) -> str:
+    name = " ".join(part for part in (site.function.word, format_bytes(site.bytes), context) if part)
+    return f"{name}: {site.incumbent}"

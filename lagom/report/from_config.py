@@ -10,7 +10,7 @@ from typing import Any
 
 from lagom.doctor.config_fit import fit
 from lagom.format import describe_interval, describe_rule, format_payback, format_percent, format_version
-from lagom.profile_file import Fingerprint, Section, load_config
+from lagom.profile_file import Fingerprint, Section, find_evidence, load_config
 from lagom.records import STOCK, CommConfig
 from lagom.report.run_model import CommReport, RunReport, SiteReport
 
@@ -18,7 +18,10 @@ from lagom.report.run_model import CommReport, RunReport, SiteReport
 def build_config_report(path: Path, environ: Mapping[str, str] | None = None) -> RunReport:
     """The report on a profile file; raises BadProfile where the plugin could not read it either."""
     saved = load_config(path)
-    parts = [_communicator(section, _evidence_of(section, saved.evidence)) for section in saved.sections]
+    parts = [
+        _communicator(section, find_evidence(saved.evidence, section.ranks, section.ordinal))
+        for section in saved.sections
+    ]
     return RunReport(
         source=str(path),
         kind="profile",
@@ -40,13 +43,6 @@ def _facts(fingerprint: Fingerprint, evidence: Sequence[Mapping[str, Any]]) -> t
         ("by job", str(evidence[0].get("job", "")) if evidence else ""),
     ]
     return tuple((label, value) for label, value in facts if value)
-
-
-def _evidence_of(section: Section, evidence: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    for one in evidence:
-        if (one.get("ranks"), one.get("ordinal")) == (section.ranks, section.ordinal):
-            return one
-    return {}
 
 
 def _communicator(section: Section, proof: Mapping[str, Any]) -> CommReport:

@@ -38,18 +38,12 @@ def _facts(run: RunState) -> tuple[tuple[str, str], ...]:
     return tuple((label, value) for label, value in facts if value)
 
 
-def _applied(comm: CommState) -> journal.PlanPublished | None:
-    """What was put in force by hand or from a profile; not a profile of which it was said that nothing came up."""
-    plan = comm.in_force
-    return None if plan is not None and plan.purpose == "replay" and comm.not_tuned else plan
-
-
 def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | None) -> CommReport:
-    outcome, program, plan = comm.outcome, comm.program, _applied(comm)
+    outcome, program, plan = comm.outcome, comm.program, tuning_report.find_applied(comm)
     return CommReport(
         name=comm.name,
         ranks=comm.ranks,
-        answer=_answer(comm, plan),
+        answer=tuning_report.describe_communicator(comm),
         channels_built=program.channels_built if program is not None else None,
         headroom=run.start is not None and bool(run.start.headroom),
         tier=program.tier if program is not None else "",
@@ -61,18 +55,6 @@ def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | Non
         rules=plan.rules if plan is not None else (),
         not_tuned=_not_tuned(record, dict.fromkeys((*run.not_tuned, *comm.not_tuned))),
     )
-
-
-def _answer(comm: CommState, plan: journal.PlanPublished | None) -> str:
-    if comm.was_searched:
-        return tuning_report.describe_verdict(comm)
-    if plan is not None and plan.purpose == "replay":
-        return "Replayed from a profile, agreed by every rank; nothing was tried here."
-    if plan is not None and plan.rules:
-        return "Pinned by hand: " + "; ".join(plan.rules) + "."
-    if comm.program is None:
-        return "No iteration was found here, so nothing was tried; NCCL decides."
-    return "Nothing was tried here; NCCL decides."
 
 
 def _cost(search: CommState) -> str:

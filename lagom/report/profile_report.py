@@ -18,6 +18,7 @@ from lagom.report import page
 from lagom.timeline import kineto
 from lagom.timeline.groups import describe_pattern
 from lagom.timeline.job_profile import PatternRow, Profile
+from lagom.timeline.load import REFERENCE_NAME, TRACE_NAME
 from lagom.timeline.overlap import measure_ranks
 from lagom.timeline.slowdowns import NOTEWORTHY, FamilySlowdown
 from lagom.timeline.trace_coverage import TIERS
@@ -116,7 +117,8 @@ def how_measured(profile: Profile) -> list[str]:
 
 
 def write_folder(profile: Profile, folder: Path, source: str) -> list[Path]:
-    """``profile.html``, ``timeline.png``, ``groups.png``, ``overhead.png`` and ``trace.json.gz`` in ``folder``."""
+    """``profile.html``, ``timeline.png``, ``groups.png``, ``overhead.png``, ``trace.json.gz`` and, where there is a
+    reference trace, ``reference.json.gz`` in ``folder``: ``lagom.overlap(folder)`` finds the same by both."""
     from lagom.report import profile_figures, style, timeline_figure
 
     page.make_folder(folder)
@@ -136,8 +138,13 @@ def write_folder(profile: Profile, folder: Path, source: str) -> list[Path]:
     ranges = [mark for mark in marks(profile) if low <= mark[1] and mark[2] <= high]
     table = profile.rank.table
     inside = table.only((table.start >= low) & (table.end <= high))
-    kineto.write(inside, folder / "trace.json.gz", ranges, len(profile.ranks))
-    return [folder / "profile.html", *(folder / f"{name}.png" for name in figures), folder / "trace.json.gz"]
+    kineto.write(inside, folder / TRACE_NAME, ranges, len(profile.ranks))
+    written = [folder / "profile.html", *(folder / f"{name}.png" for name in figures), folder / TRACE_NAME]
+    if profile.reference is None:
+        (folder / REFERENCE_NAME).unlink(missing_ok=True)  # of another profile
+        return written
+    kineto.write(profile.reference, folder / REFERENCE_NAME, (), len(profile.ranks))
+    return [*written, folder / REFERENCE_NAME]
 
 
 def excerpt(profile: Profile) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lagom.files import own_file
 from lagom.format import describe_interval, format_percent, format_time
-from lagom.journal import CommState, RunState, SiteChange, Step, describe_stopped
+from lagom.journal import CommState, PlanPublished, RunState, SiteChange, Step, describe_stopped
 from lagom.report import page, style, tuning_figures, tuning_kernels
 from lagom.report.tuning_kernels import OverlapChange, Patterns
 
@@ -67,9 +67,36 @@ def describe_verdict(search: CommState) -> str:
     return f"The search was {describe_stopped(search)}."
 
 
+def find_applied(comm: CommState) -> PlanPublished | None:
+    """What was put in force by hand or from a saved config; not one of which it was said that nothing came up."""
+    plan = comm.in_force
+    return None if plan is not None and plan.purpose == "replay" and comm.not_tuned else plan
+
+
+def describe_communicator(comm: CommState) -> str:
+    """What became of a communicator, in one sentence: the same on a terminal and on the page."""
+    plan = find_applied(comm)
+    if comm.was_searched:
+        return describe_verdict(comm)
+    if plan is not None and plan.purpose == "replay":
+        return "Replayed from a saved config, agreed by every rank; nothing was tried here."
+    if plan is not None and plan.rules:
+        return "Pinned by hand: " + "; ".join(plan.rules) + "."
+    if comm.program is None:
+        return "No iteration was found here, so nothing was tried; NCCL decides."
+    return "Nothing was tried here; NCCL decides."
+
+
 def describe_no_search(run: RunState) -> str:
-    """What to say of a log without a move."""
+    """What to say of a log without a communicator."""
     return f"Nothing was tuned{'' if run.end is not None else ' yet'}: the log has no move."
+
+
+def _answers(run: RunState) -> list[str]:
+    """Of a log in which nothing was searched: what became of each communicator."""
+    named = len(run.comms) > 1
+    found = [(f"{comm.name}: " if named else "") + describe_communicator(comm) for comm in run.comms.values()]
+    return found or [describe_no_search(run)]
 
 
 def write_page(
@@ -91,7 +118,7 @@ def write_page(
         said += [kept.remark] if kept.remark else []
         whole = recorded if recorded is not None and recorded.communicator == search.index else None
         parts.append(_part(search, folder, written, whole or kept.overlap, kept.patterns))
-    values: dict[str, Any] = {"source": _source(run, source), "parts": parts, "nothing": describe_no_search(run)}
+    values: dict[str, Any] = {"source": _source(run, source), "parts": parts, "answers": _answers(run)}
     values |= {"remarks": said}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
     page.write(page_file, text)

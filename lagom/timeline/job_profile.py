@@ -18,7 +18,7 @@ from lagom.timeline.kernel_table import KernelTable
 from lagom.timeline.kineto import TraceError
 from lagom.timeline.ranks import CombinedRanks, RankTimeline, combine_ranks
 from lagom.timeline.reference_kernels import Contention, measure_contention
-from lagom.timeline.reference_trace import fill_references
+from lagom.timeline.reference_trace import MeasuredTrace, fill_references
 from lagom.timeline.slowdowns import (
     ContentionOverhead,
     FamilySlowdown,
@@ -78,7 +78,8 @@ class Profile:
     """The overlap of a job. ``ranks[shown]`` is the rank that pictures and patterns are of: the one with the
     median step. Times in ns; ``z``, ``x``, ``y`` are medians over steps of the ranks together, ``own_x``,
     ``overlap_ratio``, ``exposed`` and ``idle`` of the rank shown; shares are of 1. What cannot be seen is NaN: without
-    compute kernels everything but Z and X."""
+    compute kernels everything but Z and X. ``reference``: the kernels of the reference trace that the rank shown was
+    compared with."""
 
     ranks: tuple[RankTimeline, ...]
     combined: CombinedRanks
@@ -101,6 +102,7 @@ class Profile:
     contention: Contention
     coverage: TraceCoverage
     notes: tuple[str, ...]
+    reference: KernelTable | None = None
 
     @property
     def sees_compute(self) -> bool:
@@ -164,6 +166,7 @@ def profile(
         contention=contention,
         coverage=measure_coverage([rank.table for rank in ranks], calls),
         notes=(*note_limits(ranks, overheads, merged), *note_reference_trace(contention)),
+        reference=_reference_of(rank.table.rank, reference),
     )
     return found if found.sees_compute else _without_compute(found)
 
@@ -188,17 +191,25 @@ def _with_references(
 ) -> list[Contention]:
     """The ranks' contention, missing references filled in from the reference trace of the same rank, else of its
     first."""
-    seen = {}
-    for table in (table for table in reference if len(table)):
-        steps = find_steps(table)
-        seen[table.rank] = (table, steps, measure_contention(table, steps, Busy.of(table)))
-    if not seen:
-        raise TraceError("the reference trace holds no usable kernel record; record at least three iterations of it.")
-    first = next(iter(seen.values()))
-    return [
-        fill_references((rank.table, rank.steps, one), seen.get(rank.table.rank, first))
-        for rank, one in zip(ranks, contentions, strict=True)
-    ]
+    measured: dict[int, MeasuredTrace] = {}
+    filled = []
+    for rank, one in zip(ranks, contentions, strict=True):
+        table = _reference_of(rank.table.rank, reference)
+        if table is None:
+            raise TraceError(
+                "the reference trace holds no usable kernel record; record at least three iterations of it."
+            )
+        if table.rank not in measured:
+            steps = find_steps(table)
+            measured[table.rank] = (table, steps, measure_contention(table, steps, Busy.of(table)))
+        filled.append(fill_references((rank.table, rank.steps, one), measured[table.rank]))
+    return filled
+
+
+def _reference_of(rank: int, reference: Sequence[KernelTable]) -> KernelTable | None:
+    """The reference trace of that rank, else the first."""
+    usable = [table for table in reference if len(table)]
+    return next((table for table in usable if table.rank == rank), usable[0] if usable else None)
 
 
 def _ranks(tables: Sequence[KernelTable]) -> list[RankTimeline]:

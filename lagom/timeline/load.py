@@ -26,6 +26,9 @@ from lagom.timeline.ring_records import Recorded, from_ring, has_records, load_r
 
 __all__ = ["TraceError", "from_ring", "load", "load_all"]
 
+#: What `lagom profile` writes into its folder: the kernels of the rank shown, and those it was compared with.
+TRACE_NAME, REFERENCE_NAME = "trace.json.gz", "reference.json.gz"
+
 _NUMBERS = 6  # columns of a dump before the name
 
 
@@ -48,12 +51,33 @@ def load_all(paths: Iterable[Path]) -> list[KernelTable]:
     return sorted(tables, key=lambda table: table.rank)
 
 
+def trace_files(paths: Sequence[Path]) -> list[Path]:
+    """The same with the trace that ``lagom profile`` wrote where the folder of a profile without a recording is
+    named."""
+    if len(paths) == 1 and (paths[0] / TRACE_NAME).is_file() and not any(map(has_records, _recordings(paths[0]))):
+        return [paths[0] / TRACE_NAME]
+    return list(paths)
+
+
+def load_reference(paths: Sequence[Path]) -> list[KernelTable]:
+    """The reference trace that belongs to what :func:`load_trace` loads: the one that ``lagom profile`` measured by and
+    wrote beside it; none where there is none."""
+    reference = paths[0] / REFERENCE_NAME
+    return load_all([reference]) if len(paths) == 1 and reference.is_file() else []
+
+
+def _recordings(folder: Path) -> tuple[Path, Path]:
+    """Where the folder of a recording, or of a profile of one, has it."""
+    return folder, folder / "log"
+
+
 def load_trace(paths: Sequence[Path]) -> Recorded | tuple[list[KernelTable], None]:
-    """The kernels in trace files, one a rank, or in the folder of a recording; only the latter holds the calls too."""
-    for folder in (paths[0], paths[0] / "log") if len(paths) == 1 else ():
+    """The kernels in trace files, one a rank, or in the folder of a recording or of a profile; only a recording holds
+    the calls too."""
+    for folder in _recordings(paths[0]) if len(paths) == 1 else ():
         if has_records(folder):
             return load_records(folder)
-    return load_all(paths), None
+    return load_all(trace_files(paths)), None
 
 
 def _read(path: Path) -> list[KernelTable]:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from lagom.timeline.job_profile import Profile, profile
 from lagom.timeline.kernel_table import KernelTable
-from lagom.timeline.load import load_trace
+from lagom.timeline.load import load_reference, load_trace
 from lagom.timeline.slowdowns import ContentionOverhead, KernelSlowdown
 from lagom.timeline.trace_coverage import Calls
 
@@ -120,6 +120,7 @@ def overlap(trace: Trace, *, reference: Trace | None = None, calls: Calls | None
         iterations, one file a rank), the folder of an earlier ``lagom profile`` or ``lagom run --record``, or tables.
     reference : same types, optional
         The same job with hardly any communication: durations of kernels that never run without it in ``trace``.
+        Default: where ``trace`` is the folder of a ``lagom profile``, the reference trace that it was measured by.
     calls : mapping of rank to communicator slot to call records, optional
         The collective calls of each rank; read from the folder where ``trace`` is one.
 
@@ -134,7 +135,7 @@ def overlap(trace: Trace, *, reference: Trace | None = None, calls: Calls | None
         A file that cannot be read, or no usable kernel record in it.
     """
     tables, recorded = _tables(trace)
-    quieter = [] if reference is None else _tables(reference)[0]
+    quieter = _own_reference(trace) if reference is None else _tables(reference)[0]
     found = profile(tables, quieter, recorded if calls is None else calls)
     return Overlap(
         x_ns=found.x,
@@ -173,6 +174,11 @@ def measure_ranks(found: Profile) -> tuple[RankOverlap, ...]:
             )
         )
     return tuple(rows)
+
+
+def _own_reference(trace: Trace) -> list[KernelTable]:
+    """The reference trace in the folder of a profile."""
+    return load_reference([Path(trace)]) if isinstance(trace, (str, os.PathLike)) else []
 
 
 def _tables(trace: Trace) -> tuple[list[KernelTable], Calls | None]:

@@ -167,9 +167,14 @@ class Region:
         """Free what dead processes and finalized communicators left; returns how many entries."""
         return int(self._lib.lagom_region_sweep(self._mapping))
 
+    @property
+    def has_simulated_clock(self) -> bool:
+        """Whether the ranks' kernels are simulated, on a clock of their own."""
+        return bool(self._region.header.clock == self._lib.LAGOM_CLOCK_SIMULATED)
+
     def now_ns(self, process: int) -> int:
         """The time on the clock that this process's records carry."""
-        if self._region.header.clock == self._lib.LAGOM_CLOCK_SIMULATED:
+        if self.has_simulated_clock:
             return int(self._region.processes[process].simulated_now_ns)
         return time.monotonic_ns()
 

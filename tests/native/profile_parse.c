@@ -81,8 +81,8 @@ static void the_title(void)
 {
     check_refused(0, "", "empty");
     check_refused(2, "\n# nothing else", "empty");
-    check_refused(1, "fingerprint ranks 8\n", "no profile");
-    check_refused(1, "lagom-profile one\n", "no profile");
+    check_refused(1, "fingerprint ranks 8\n", "no saved config");
+    check_refused(1, "lagom-profile one\n", "no saved config");
     check_refused(1, "lagom-profile 3\n", "format 3");
     check_refused(1, "lagom-profile 0\n", "format 0");
     check_refused(1, "lagom-profile 1 2\n", "too many");

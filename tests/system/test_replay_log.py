@@ -40,7 +40,7 @@ def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> Non
     assert isinstance(events[-1], journal.JobEnd)
     assert "ended with 0" in events[-1].reason
     (part,) = from_log.build_report(journal.RunState(events), "here").communicators
-    assert part.answer.startswith("Replayed from a profile")
+    assert part.answer.startswith("Replayed from a saved config")
     assert not list((tmp_path / "shm").iterdir()), "looking at the region keeps nothing"
 
 
@@ -76,6 +76,19 @@ def test_a_profile_of_another_job_is_not_said_to_be_in_force(tmp_path: Path) -> 
     (part,) = from_log.build_report(journal.RunState(events), "here").communicators
     assert not part.rules
     assert "NCCL decides" in part.answer
+
+
+def test_sites_that_differ_in_context_only_are_told_apart(tmp_path: Path) -> None:
+    """Which of them compute hides is in the saved config alone; what reads alike is one line."""
+    path, sites = tmp_path / "wanted.lagom", "".join(f"site {at} allgather 123M nc=2\n" for at in range(3))
+    path.write_text(
+        f"lagom-profile 2\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n{sites}program 0 1 2\nend\n"
+        '#: {"ranks": 2, "ordinal": 0, "context": ["hidden", "exposed", "hidden"]}\n'
+    )
+    events, done = launch(tmp_path, "--mode", "replay", "--config", str(path), until=journal.PlanCommitted)
+    assert done.returncode == 0, done.stderr
+    (plan,) = [event for event in events if isinstance(event, journal.PlanPublished)]
+    assert plan.rules == ("allgather 123M hidden: nc=2", "allgather 123M exposed: nc=2")
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -114,6 +114,24 @@ def test_a_damaged_profile_is_refused_with_its_line_and_nothing_leaks(tmp_path: 
             read(file)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("junk\n", 'line 1: this is no saved config: it does not begin with "lagom-profile 1" or "lagom-profile 2"'),
+        ("lagom-profile x\n", 'it does not begin with "lagom-profile 1" or "lagom-profile 2"'),
+        ("", "this is no saved config: it is empty"),
+    ],
+)
+def test_what_is_no_saved_config_is_refused_with_what_it_would_begin_with(
+    text: str, reason: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "profile.lagom"
+    file.write_text(text)
+    with pytest.raises(BadProfile) as refused:
+        read_profile(file)
+    assert reason in str(refused.value)
+
+
 @pytest.mark.parametrize("name", ["nowhere", "folder", "x" * 250])
 def test_a_profile_that_is_no_file_is_named_once(name: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()

@@ -21,6 +21,7 @@ from lagom.report import profile_report
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.simulated_trace import build_kernel_table, throttled
 from lagom.timeline import Profile, kineto
+from lagom.timeline.overlap import overlap
 from lagom.timeline.trace_coverage import TraceCoverage
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL
 
@@ -93,6 +94,29 @@ def test_the_written_trace_says_the_same_again(simulated: Profile, tmp_path: Pat
     assert again.combined.samples == shown.combined.samples
     assert again.overhead == shown.overhead
     assert repr(again.patterns) == repr(shown.patterns)
+
+
+def test_the_folder_of_a_profile_says_the_same_from_python(tmp_path: Path) -> None:
+    """Both have the reference trace: given to `lagom profile` or simulated by it, written beside the trace."""
+    out, numbers = tmp_path / "out", tmp_path / "numbers.json"
+    simulated = ("--simulate", "h200-host", "--workload", "fsdp-phi2-2b", "--out", str(out), "--json", str(numbers))
+    assert run("profile", *simulated).exit_code == 0
+    printed = json.loads(numbers.read_text())["overhead"]
+    for found in (overlap(out), overlap(out / "trace.json.gz", reference=out / "reference.json.gz")):
+        assert found.overhead.share == pytest.approx(printed["share"])
+        assert found.overhead.unmatched == pytest.approx(printed["unmatched"])
+    without = overlap(out / "trace.json.gz").overhead
+    assert without.unmatched > printed["unmatched"], "the reference trace tells nothing here: this test shows nothing"
+    again = tmp_path / "again.json"
+    assert run("profile", "--trace", str(out), "--out", str(tmp_path / "b"), "--json", str(again)).exit_code == 0
+    assert json.loads(again.read_text())["overhead"] == pytest.approx(printed)
+
+
+def test_a_reference_trace_of_another_profile_is_not_kept(simulated: Profile, tmp_path: Path) -> None:
+    with_reference = replace(simulated, reference=simulated.rank.table)
+    assert tmp_path / "reference.json.gz" in profile_report.write_folder(with_reference, tmp_path, "x")
+    assert tmp_path / "reference.json.gz" not in profile_report.write_folder(simulated, tmp_path, "x")
+    assert not (tmp_path / "reference.json.gz").exists()
 
 
 def test_equal_input_gives_equal_files(simulated: Profile, tmp_path: Path) -> None:

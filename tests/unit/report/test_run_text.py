@@ -160,7 +160,7 @@ def test_a_replay_is_told_as_one() -> None:
     put = journal.PlanPublished(communicator=0, epoch=1, start_call=9, purpose="replay", rules=("allgather: nc=4",))
     agreed = journal.PlanCommitted(communicator=0, epoch=1, start_call=9)
     (part,) = explained([*events()[:3], put, agreed], "here").communicators
-    assert part.answer.startswith("Replayed from a profile")
+    assert part.answer.startswith("Replayed from a saved config")
     assert part.rules == ("allgather: nc=4",)
     by_hand = put.model_copy(update={"purpose": "pin"})
     assert explained([*events()[:3], by_hand, agreed], "here").communicators[0].answer.startswith("Pinned by hand")

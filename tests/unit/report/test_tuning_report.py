@@ -207,6 +207,18 @@ def test_command_on_a_log_with_nothing_in_it(tmp_path: Path) -> None:
     assert (tmp_path / "o" / "report.html").is_file()
 
 
+def test_the_page_of_a_replayed_job_says_what_the_terminal_says(tmp_path: Path) -> None:
+    put = journal.PlanPublished(communicator=0, epoch=1, start_call=9, purpose="replay", rules=("allgather: nc=4",))
+    agreed = journal.PlanCommitted(communicator=0, epoch=1, start_call=9)
+    folder = write(tmp_path / "lagom-x", [*events()[:3], put, agreed, journal.JobEnd(reason="over")])
+    ran = CliRunner().invoke(app, ["report", str(folder), "--html", str(tmp_path / "o")])
+    answer = "Replayed from a saved config, agreed by every rank; nothing was tried here."
+    page = (tmp_path / "o" / "report.html").read_text()
+    assert answer in page
+    assert answer in " ".join(CliRunner().invoke(app, ["report", str(folder)]).output.split())
+    assert "Nothing was tuned" not in page + ran.output
+
+
 def test_command_without_a_log_is_one_sentence(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["report", str(tmp_path)])
     assert isinstance(ran.exception, LagomError)
