@@ -1,7 +1,7 @@
 """Every environment variable of the product, once: name, type, default, meaning.
 
-``lagom env --help`` and the table in the README are made from :data:`SETTINGS`; ``tests/unit/cli/test_settings.py``
-freezes the list and compares it with what ``tuner_plugin/settings.c`` reads. Nothing else in Python reads a
+``lagom env --help`` and the table in docs/settings.md are made from :data:`SETTINGS`;
+``tests/unit/cli/test_settings.py`` freezes the list and compares it with what ``tuner_plugin/settings.c`` reads. Nothing else in Python reads a
 ``LAGOM_*`` variable.
 """
 
@@ -253,7 +253,7 @@ def interpreter() -> str:
 
 
 def table(*, internal: bool = False) -> str:
-    """The settings as a Markdown table, for the README."""
+    """The settings as a Markdown table, for docs/settings.md."""
     rows = ["| variable | value | default | meaning |", "|---|---|---|---|"]
     for setting in SETTINGS:
         if setting.internal and not internal:
