@@ -1,8 +1,8 @@
 """Every environment variable of the product, once: name, type, default, meaning.
 
 ``lagom env --help`` and the table in docs/settings.md are made from :data:`SETTINGS`;
-``tests/unit/cli/test_settings.py`` freezes the list and compares it with what ``tuner_plugin/settings.c`` reads. Nothing else in Python reads a
-``LAGOM_*`` variable.
+``tests/unit/cli/test_settings.py`` freezes the list and compares it with what ``tuner_plugin/settings.c`` reads.
+Nothing else in Python reads a ``LAGOM_*`` variable.
 """
 
 from __future__ import annotations
