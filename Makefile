@@ -111,7 +111,7 @@ mutants: dev ## plants MUTANTS=100 faults in copies of the code, one at a time, 
 test-abi: dev ## NCCL's real wheels, from pip (200 to 350 MB each, one at a time): symbols, structs, offsets, recognition
 	LAGOM_TEST_ABI=1 $(PYTEST) tests/abi
 
-readme: dev ## write anew the parts of the README that are made from the code
+readme: dev ## write again the tables of docs/ that are made from the code
 	$(PY) -m tests.contract.readme_blocks
 
 fresh-clone: ## clone HEAD into a temporary folder and run `make test` and `make demo` there

@@ -16,10 +16,8 @@ from benchmarks.matrix import summary
 from benchmarks.matrix.page_values import Data, headline, page
 from benchmarks.matrix.results_file import FORMAT, written
 
-#: Said wherever results are listed in the README.
-INDEX = (
-    "All results, with their commits and what has changed since: [benchmarks/results](benchmarks/results/README.md)."
-)
+#: Where the results lie, seen from docs/.
+RESULTS_LINK = "../benchmarks/results"
 
 
 def merge(parts: list[Path]) -> Data:
@@ -39,12 +37,15 @@ def merge(parts: list[Path]) -> Data:
     return whole
 
 
-def readme_table() -> str:
-    """Everything measured so far, for the README's block ``matrix``."""
+def measured_table() -> str:
+    """Everything measured so far, for the block ``matrix`` of docs/measured.md."""
     found = sorted((Path(__file__).parent / "results").glob("matrix_*.json"))
-    pages = ", ".join(f"[{path.stem}](benchmarks/results/{path.stem}.md)" for path in found)
+    pages = ", ".join(f"[{path.stem}]({RESULTS_LINK}/{path.stem}.md)" for path in found)
     table = summary.table([json.loads(path.read_text()) for path in found])
-    return f"{table}\n\nRaw, commands, missing rows: {pages}. {INDEX}"
+    index = (
+        f"All results, with their commits and what has changed since: [benchmarks/results]({RESULTS_LINK}/README.md)."
+    )
+    return f"{table}\n\nRaw, commands, missing rows: {pages}. {index}"
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.safety_page            # writes benchmarks/results/safety_202611.md
 
-The README's safety section holds the same rows (``make readme``). A row is here only if its evidence file is, and its
+docs/safety.md holds the same rows (``make readme``). A row is here only if its evidence file is, and its
 numbers are those of the file.
 """
 
@@ -208,7 +208,7 @@ def rows() -> list[SafetyRow]:
 
 
 def table() -> str:
-    """The table alone, for the front page."""
+    """The table alone, for docs/safety.md."""
     return render("safety_table", rows=rows()).rstrip()
 
 

@@ -1,8 +1,8 @@
 """Every environment variable of the product, once: name, type, default, meaning.
 
-``lagom env --help`` and the table in the README are made from :data:`SETTINGS`; ``tests/unit/cli/test_settings.py``
-freezes the list and compares it with what ``tuner_plugin/settings.c`` reads. Nothing else in Python reads a
-``LAGOM_*`` variable.
+``lagom env --help`` and the table in docs/settings.md are made from :data:`SETTINGS`;
+``tests/unit/cli/test_settings.py`` freezes the list and compares it with what ``tuner_plugin/settings.c`` reads.
+Nothing else in Python reads a ``LAGOM_*`` variable.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def interpreter() -> str:
 
 
 def table(*, internal: bool = False) -> str:
-    """The settings as a Markdown table, for the README."""
+    """The settings as a Markdown table, for docs/settings.md."""
     rows = ["| variable | value | default | meaning |", "|---|---|---|---|"]
     for setting in SETTINGS:
         if setting.internal and not internal:

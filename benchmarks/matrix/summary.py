@@ -1,4 +1,4 @@
-"""The README's table: every row that was measured, on whatever machine, from the files of raw results."""
+"""The table of docs/measured.md: every row that was measured, on whatever machine, from the files of raw results."""
 
 from __future__ import annotations
 

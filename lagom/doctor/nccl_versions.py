@@ -1,4 +1,4 @@
-"""What each NCCL lets a plugin do: one table, for doctor and README, and what the plugin is held to.
+"""What each NCCL lets a plugin do: one table, for doctor and docs/nccl.md, and what the plugin is held to.
 
 Sources: the symbol names that each wheel's libnccl.so.2 looks up (2.19.3 to 2.32.3), and the tuner headers of each
 release. ``tests/system/test_every_nccl.py`` plays every row to the plugin and compares what it says it can do;
@@ -32,7 +32,7 @@ class Capabilities:
     tuner: int
     profiler: int
     online: str  # which variables it takes to change configs in a running job: "tuner", "both"; "" = cannot be done
-    replay: str  # what LAGOM_MODE=replay can put in force: "profile", "size rules"; "" = nothing
+    replay: str  # what LAGOM_MODE=replay can put in force: "saved config", "size rules"; "" = nothing
     knobs: tuple[str, ...]
     torch: str  # torch releases whose wheels bring it
     remark: str = ""  # a limit of its own, as a clause
@@ -66,11 +66,11 @@ TABLE = (
     Capabilities((2, 21, 0), 2, 0, "", "size rules", A_P_NC, "2.5, 2.6", PLAIN),
     Capabilities((2, 22, 0), 3, 0, "", "size rules", A_P_NC, "-"),
     Capabilities((2, 24, 0), 4, 0, "", "size rules", A_P_NC, "2.7"),
-    Capabilities((2, 27, 0), 4, 4, "both", "profile", A_P_NC, "2.8, 2.9, 2.10 (CUDA 12)"),
-    Capabilities((2, 28, 0), 5, 5, "tuner", "profile", A_P_NC, "2.10 (CUDA 13), 2.11"),
-    Capabilities((2, 29, 0), 5, 6, "tuner", "profile", A_P_NC, "2.12, 2.13", BOUNDED),
-    Capabilities((2, 30, 3), 6, 6, "tuner", "profile", ALL, "later ones, or by `LD_PRELOAD`", BOUNDED),
-    Capabilities((2, 31, 0), 6, 7, "tuner", "profile", ALL, "later ones, or by `LD_PRELOAD`", NEVER_RAISED),
+    Capabilities((2, 27, 0), 4, 4, "both", "saved config", A_P_NC, "2.8, 2.9, 2.10 (CUDA 12)"),
+    Capabilities((2, 28, 0), 5, 5, "tuner", "saved config", A_P_NC, "2.10 (CUDA 13), 2.11"),
+    Capabilities((2, 29, 0), 5, 6, "tuner", "saved config", A_P_NC, "2.12, 2.13", BOUNDED),
+    Capabilities((2, 30, 3), 6, 6, "tuner", "saved config", ALL, "later ones, or by `LD_PRELOAD`", BOUNDED),
+    Capabilities((2, 31, 0), 6, 7, "tuner", "saved config", ALL, "later ones, or by `LD_PRELOAD`", NEVER_RAISED),
 )
 
 
@@ -111,7 +111,7 @@ def parse_version(text: str) -> Version | None:
 
 
 def support_table() -> str:
-    """The table as Markdown, for the README."""
+    """The table as Markdown, for docs/nccl.md."""
     columns = "NCCL | comes with torch | tuner / profiler API | while the job runs | replay | NC | A, P | C"
     head = f"| {columns} | NT (`LAGOM_NT=1`) |"
     following = (*(entry.since for entry in TABLE[1:]), None)

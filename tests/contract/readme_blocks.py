@@ -1,4 +1,5 @@
-"""Parts of the README that are made from the code: ``make readme`` writes them, test_readme_commands.py compares them.
+"""Parts of the pages in docs/ that are made from the code: ``make readme`` writes them, and test_readme_commands.py
+compares them.
 
 Each stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
 """
@@ -6,28 +7,41 @@ Each stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks import matrix_page, safety_page
 from lagom import settings
 from lagom.doctor.nccl_versions import support_table
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-BLOCKS = {
-    "settings": settings.table,
-    "nccl": support_table,
-    "safety": safety_page.table,
-    "matrix": matrix_page.readme_table,
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+#: Block -> the page that it stands on, and what makes it.
+BLOCKS: dict[str, tuple[Path, Callable[[], str]]] = {
+    "settings": (DOCS / "settings.md", settings.table),
+    "nccl": (DOCS / "nccl.md", support_table),
+    "safety": (DOCS / "safety.md", safety_page.table),
+    "matrix": (DOCS / "measured.md", matrix_page.measured_table),
 }
 
 
-def filled(text: str) -> str:
-    """The README's text with every block that it has written anew."""
-    for name, make in BLOCKS.items():
-        pattern = rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)"
-        text = re.sub(pattern, lambda match, make=make: f"{match[1]}{make()}\n{match[2]}", text, flags=re.DOTALL)
+def filled() -> Iterator[tuple[Path, str]]:
+    """Each page with blocks, and its text with them written anew. Raises ValueError where a block has no place."""
+    for page in dict.fromkeys(page for page, _ in BLOCKS.values()):
+        text = page.read_text()
+        for name, (place, make) in BLOCKS.items():
+            if place == page:
+                text = _with_block(text, name, make(), page)
+        yield page, text
+
+
+def _with_block(text: str, name: str, block: str, page: Path) -> str:
+    pattern = rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)"
+    text, count = re.subn(pattern, lambda match: f"{match[1]}{block}\n{match[2]}", text, flags=re.DOTALL)
+    if count != 1:
+        raise ValueError(f"{page} has {count} places for the block {name}; it needs one")
     return text
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text()))
+    for page, text in filled():
+        page.write_text(text)

@@ -1,4 +1,4 @@
-"""The README's table of what was measured: nothing left out, nothing called a gain that is none."""
+"""The table of docs/measured.md, what was measured: nothing left out, nothing called a gain that is none."""
 
 from __future__ import annotations
 
