@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Literal
 
 from lagom.format import format_config, format_site
 
@@ -214,3 +215,15 @@ class Observation:
     y: float | None = None
     x_by_site: tuple[float, ...] | None = None
     error: float = 0.005
+
+
+# -- how a search judges
+
+
+MoveVerdict = Literal["baseline", "better", "worse", "tie", "more", "missing", "confirmed", "rejected", "compared"]
+"""What a window came to: ``more``: not decided yet, measured again; ``missing``: it brought nothing; ``confirmed`` and
+``rejected``: a test on fresh samples; ``compared``: a named arm beside stock (`lagom bench`)."""
+Against = Literal["stock", "incumbent", "point"]
+"""What a verdict compares a candidate with: NCCL's choice, the config in force, or a point that a strategy named."""
+OutcomeVerdict = Literal["improved", "stock_is_best", "cut_short", "stopped", "compared"]
+"""How a search ended; ``compared``: named arms were measured, nothing was searched."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lagom import journal
 from lagom.bench.store import ArmWindow, RunRecord
 from lagom.controller.arms import ArmWish, SiteWish
+from lagom.journal import RunState
 from lagom.journal.schema import Base, ConfigRecord
 
 PROPOSED = ":proposed"
@@ -29,49 +30,40 @@ class Search:
 
 
 def fill_record(run: RunRecord, events: Sequence[Base]) -> None:
-    """Everything the log says that belongs to the record."""
-    events = since_last_learning(events)
-    run.windows = list(windows(events))
-    run.sites = [site.model_dump() for event in events if isinstance(event, journal.Program) for site in event.sites]
-    run.measured_by = _tier(events)
-    ranks = [event for event in events if isinstance(event, journal.RankJoined)]
-    first = min(ranks, key=lambda event: (event.rank is None, event.rank or 0), default=None)
+    """Everything the log says that belongs to the record. Of a communicator that was learnt anew in mid-search, what
+    was measured before is of another iteration, or by times that were not its kernels': :class:`RunState` drops it."""
+    state = RunState(first_searches(events))
+    comms = list(state.comms.values())
+    run.windows = list(windows(move for comm in comms for move in comm.moves))
+    run.sites = [site.model_dump() for comm in comms for site in comm.sites]
+    run.measured_by = next((comm.program.tier for comm in comms if comm.program is not None), "")
+    first = min(state.ranks, key=lambda rank: (rank.rank is None, rank.rank or 0), default=None)
     run.nccl, run.gpu = (first.nccl, first.gpu) if first is not None else ("", "")
-    outcomes = [event for event in events if isinstance(event, journal.Outcome)]
-    run.outcome = outcomes[0].model_dump(mode="json") if outcomes else None
-    warnings = [event.text for event in events if isinstance(event, journal.Note) and event.level == "warning"]
-    passthrough = [event.reason for event in events if isinstance(event, journal.Passthrough)]
-    run.notes += dict.fromkeys([*warnings, *(f"not tuned: {reason}" for reason in passthrough)])
+    outcomes = [comm.outcome for comm in comms if comm.outcome is not None]
+    run.outcome = min(outcomes, key=lambda outcome: outcome.t).model_dump(mode="json") if outcomes else None
+    reasons = [*state.not_tuned, *(reason for comm in comms for reason in comm.not_tuned)]
+    run.notes += dict.fromkeys([*state.warnings, *(f"not tuned: {reason}" for reason in reasons)])
 
 
-def since_last_learning(events: Sequence[Base]) -> list[Base]:
-    """The events less what was measured on a communicator before it was learnt anew in mid-search: of another
-    iteration, or by times that were not its kernels'."""
-    stale: set[int] = set()
-    searches: dict[int, list[int]] = {}  # communicator -> its search under way: indices of events
-    for index, event in enumerate(events):
-        if isinstance(event, journal.Program):
-            stale.update(searches.get(event.communicator, ()))
-            searches[event.communicator] = [index]
-        elif isinstance(event, journal.Move):
-            searches.setdefault(event.communicator, []).append(index)
-        elif isinstance(event, journal.Outcome):
-            searches.pop(event.communicator, None)
-    return [event for index, event in enumerate(events) if index not in stale]
-
-
-def windows(events: Sequence[Base]) -> Iterator[ArmWindow]:
-    """The windows of named arms."""
+def first_searches(events: Iterable[Base]) -> Iterator[Base]:
+    """The events without what follows the outcome of a communicator's first search: after a drift it is tuned again."""
+    over: set[int] = set()
     for event in events:
-        if isinstance(event, journal.Move) and event.arm and event.samples:
-            pairs = event.samples
+        where = getattr(event, "communicator", None)
+        if where not in over:
+            yield event
+        if isinstance(event, journal.Outcome):
+            over.add(event.communicator)
+
+
+def windows(moves: Iterable[journal.Move]) -> Iterator[ArmWindow]:
+    """The windows of named arms."""
+    for move in moves:
+        if move.arm and move.samples:
+            pairs = move.samples
             seen = [(a.x, b.x) if a.x is not None and b.x is not None else None for a, b in pairs]
             times = [(float(round(a.z)), float(round(b.z))) for a, b in pairs]
-            yield ArmWindow(arm=event.arm, iteration=event.iteration, z=times, x=seen)
-
-
-def _tier(events: Sequence[Base]) -> str:
-    return next((event.tier for event in events if isinstance(event, journal.Program)), "")
+            yield ArmWindow(arm=move.arm, iteration=move.iteration, z=times, x=seen)
 
 
 def arms_of_search(run: RunRecord) -> Iterator[ArmWish]:

@@ -261,7 +261,7 @@ class Controller:
                 seconds=time.monotonic() - self._began,
                 calls=self._counters.calls,
                 calls_dropped=self._counters.dropped,
-                profile=str(self.options.profile) if self._config.is_written else "",
+                config=str(self.options.profile) if self._config.is_written else "",
                 not_asked=self._counters.not_asked(),
             )
         )

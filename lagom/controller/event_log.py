@@ -124,11 +124,15 @@ class EventLog:
         else:
             self.log.write(journal.PlanAborted(communicator=view.index, epoch=epoch, reason=reason))
 
-    def move(self, view: CommunicatorView, move: SearchMove, phase: str, iteration: int | None, failure: str) -> None:
+    def phase(self, view: CommunicatorView, phase: journal.PhaseName, purpose: str = "", why: str = "") -> None:
+        """The tuner of a communicator is in another phase from now on."""
+        self.log.write(journal.Phase(communicator=view.index, phase=phase, purpose=purpose, why=why))  # type: ignore[arg-type]
+
+    def move(self, view: CommunicatorView, move: SearchMove, iteration: int | None, failure: str) -> None:
         """One step of the search."""
         if failure:
             self.log.write(journal.Note(text=f"window {move.number}: {failure}", level="warning"))
-        self._emit(journal.Move.of(move, communicator=view.index, phase=phase, iteration=iteration))
+        self._emit(journal.Move.of(move, communicator=view.index, iteration=iteration))
 
     def drift(
         self, view: CommunicatorView, reason: str, before: float | None, now: float | None, search: int, most: int

@@ -6,12 +6,13 @@ from typing import ClassVar
 
 from lagom.controller.record_feed import OnCalls, OnSpans, Subscription
 from lagom.controller.tuner_state import TunerState
+from lagom.journal import PhaseName
 
 
 class Phase:
     """One phase, and what most of them have in common."""
 
-    name: ClassVar[str]
+    name: ClassVar[PhaseName]
     #: Whether the controller's loop should come back soon: a plan is offered or a window runs.
     is_busy: ClassVar[bool] = True
     #: Nothing more is published unless rules are pinned or the job drifts.
@@ -51,6 +52,11 @@ class Phase:
 
     def leave(self, reason: str) -> None:
         """The phase is broken off: withdraw what is open, tell how far it came."""
+
+    @property
+    def purpose(self) -> str:
+        """What the window under way is for: baseline, trial, confirm or final; empty where none is."""
+        return ""
 
     @property
     def wants_timeline(self) -> bool:

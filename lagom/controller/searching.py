@@ -37,6 +37,7 @@ class Searching(Phase):
         self._request: WindowRequest | None = None
         self._workload_change: WorkloadChange | None = None
         self._changed_calls: Subscription | None = None
+        self._last_purpose = ""
         self._lost_windows = 0
         self._looked_at = 0.0
         state.events.program(
@@ -56,6 +57,10 @@ class Searching(Phase):
     def wants_timeline(self) -> bool:
         """For every window but those that have the last word, which see the job as it is without anybody looking."""
         return self._tier is Tier.TIMELINE and not self._has_last_word(self._request)
+
+    @property
+    def purpose(self) -> str:
+        return self._last_purpose
 
     @property
     def is_waiting(self) -> bool:
@@ -87,7 +92,7 @@ class Searching(Phase):
         self._lost_windows = 0 if result.pairs else self._lost_windows + 1
         move = self.session.report(result)
         state = self._state
-        state.events.move(state.view, move, "retuning" if state.retunes else "tuning", state.iteration(), failure)
+        state.events.move(state.view, move, state.iteration(), failure)
         if move.verdict == "confirmed":
             state.best = move.candidate
             state.events.profile_changed()
@@ -109,6 +114,7 @@ class Searching(Phase):
             return self._wait_it_out()
         self._end_workload_change()
         self._request = self._request or self._next_request()
+        self._last_purpose = self._last_purpose if self._request is None else self._request.purpose
         if self._request is None:
             assert self.session.outcome is not None
             return Finalizing(self._state, self.session.outcome)

@@ -22,6 +22,7 @@ from lagom.controller.phase import Phase, Stopped
 from lagom.controller.pinning import Pinning
 from lagom.controller.timeline_control import TimelineControl
 from lagom.controller.tuner_state import TunerState
+from lagom.journal import PhaseName
 from lagom.profile_file import Section
 from lagom.wire.plan import Rule
 from lagom.wire.region import Region
@@ -41,6 +42,8 @@ class CommunicatorTuner:
     ) -> None:
         self.state = TunerState(region, view, options, events, timeline, learn=Learning)
         self._phase: Phase = Joining(self.state)
+        self._told = ("", "", "")
+        self._tell_phase()
 
     @property
     def view(self) -> CommunicatorView:
@@ -48,7 +51,7 @@ class CommunicatorTuner:
         return self.state.view
 
     @property
-    def phase(self) -> str:
+    def phase(self) -> PhaseName:
         """The word for the current phase."""
         return self._phase.name
 
@@ -88,10 +91,19 @@ class CommunicatorTuner:
         following = self._phase.step(now)
         if following is not None:
             self._enter(following)
+        self._tell_phase()
 
     def _enter(self, phase: Phase) -> None:
         self._phase.close()
         self._phase = phase
+        self._tell_phase()
+
+    def _tell_phase(self) -> None:
+        """To the log, whenever it is another one, or a search's windows have another purpose."""
+        now = (self._phase.name, self._phase.purpose, self._phase.why)
+        if now != self._told:
+            self._told = now
+            self.state.events.phase(self.view, *now)
 
     # -- what others want to know
 

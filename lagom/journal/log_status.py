@@ -19,7 +19,6 @@ from lagom.journal.writer import Journal
 #: Of a job beside which a controller waited in vain: NCCL was not used, or by one rank only. Not certain: a rank may
 #: have come and gone between two looks.
 NO_RANK_JOINED = "no NCCL communicator of 2 or more ranks was seen"
-DEATH = "the controller "  # how that note begins
 LAST_BYTES = 64 << 10  # more than any line but a long move's; a job_end is far shorter
 
 
@@ -49,13 +48,14 @@ def is_unfinished(path: Path) -> bool:
 
 def is_death_note(event: Base | None) -> bool:
     """Whether an event is the note that the controller was killed."""
-    return isinstance(event, Passthrough) and event.reason.startswith(DEATH) and "was killed" in event.reason
+    return isinstance(event, Passthrough) and event.cause == "controller_died"
 
 
-def write_death(folder: Path, death: str) -> None:
+def write_death(folder: Path, death: str, *, was_killed: bool) -> None:
     """Note in a log that its controller is gone. ``death``: one clause, as in `was killed by SIGKILL`."""
+    reason = f"the controller {death}; the job goes on with what was agreed so far"
     with Journal(folder) as log:
-        log.write(Passthrough(reason=f"{DEATH}{death}; the job goes on with what was agreed so far"))
+        log.write(Passthrough(reason=reason, cause="controller_died" if was_killed else ""))
 
 
 def write_end(folder: Path, reason: str, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """Finds a log and reads it back: whole, or as it grows.
 
-A crash may have torn a line: such lines are skipped and counted. A log of another schema is refused in one sentence
-rather than half understood.
+A crash may have torn a line: such lines are skipped and counted. Schema 1 is read too, line by line, as a folder may
+hold jobs of two releases; a log of any other schema is refused in one sentence rather than half understood.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from lagom.errors import JournalError
 from lagom.files import open_regular, own_file
 from lagom.journal.schema import EVENT, SCHEMA, Base
+from lagom.journal.schema_1 import upgrade
 from lagom.journal.writer import LOG_NAME
 from lagom.records import printable
 
@@ -62,13 +63,14 @@ def parse(line: str, number: int = 0) -> Base | None:
         return None
     if not isinstance(data, dict):
         return None
-    if "schema" in data and data["schema"] != SCHEMA:
+    version = data.get("schema", SCHEMA)
+    if version not in (1, SCHEMA):
         raise JournalError(
-            f"line {number} has schema {data['schema']} and this lagom reads schema {SCHEMA}; "
+            f"line {number} has schema {version} and this lagom reads schemas 1 and {SCHEMA}; "
             "use the version of lagom that wrote the log."
         )
     try:
-        event: Base = EVENT.validate_python(_plain(data))
+        event: Base = EVENT.validate_python(_plain(upgrade(data) if version == 1 else data))
     except ValidationError:
         return None
     return event

@@ -38,6 +38,7 @@ class RunState:
         self.not_tuned: list[str] = []  # why nothing is tuned, or a rank is not
         self.causes: set[schema.Cause] = set()  # the same, as far as a reader decides by it
         self.remarks: list[str] = []  # each sentence once
+        self.warnings: list[str] = []
 
     @property
     def earlier_jobs(self) -> int:
@@ -105,6 +106,9 @@ class RunState:
             )
         comm.begin_search(event)
 
+    def _phase(self, event: schema.Phase) -> None:
+        self.comm(event.communicator).phase = event
+
     def _move(self, event: schema.Move) -> None:
         kept = event if self._keep_samples else event.model_copy(update={"samples": ()})
         self.comm(event.communicator).add_move(kept)
@@ -134,6 +138,7 @@ class RunState:
 
     def _note(self, event: schema.Note) -> None:
         if event.level == "warning":
+            self.warnings.append(event.text)
             self._remark(event.text)
 
     def _job_end(self, event: schema.JobEnd) -> None:
@@ -144,6 +149,7 @@ _TAKERS: dict[type, Any] = {
     schema.RankJoined: RunState._rank_joined,
     schema.Communicator: RunState._communicator,
     schema.Program: RunState._program,
+    schema.Phase: RunState._phase,
     schema.Move: RunState._move,
     schema.Outcome: RunState._outcome,
     schema.Drift: RunState._drift,

@@ -12,16 +12,26 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from lagom.records import Algorithm, Assignment, CommConfig, Protocol, Sample, Site
+from lagom.records import (
+    Against,
+    Algorithm,
+    Assignment,
+    CommConfig,
+    MoveVerdict,
+    OutcomeVerdict,
+    Protocol,
+    Sample,
+    Site,
+)
 
-SCHEMA = 1
+SCHEMA = 2
 #: How much a note asks for.
 Level = Literal["info", "notice", "warning"]
 #: Why something is not tuned, as far as a reader decides by it; empty: any other reason.
 #: ``config_refused``: the saved config is for another job, NCCL or GPU. ``other_program``: it fits, and the job makes
 #: other calls. ``not_agreed``: no rank, or not every rank, put it in force. ``several_nodes``: the communicator spans
-#: them. ``no_rank``: none registered.
-Cause = Literal["", "config_refused", "other_program", "not_agreed", "several_nodes", "no_rank"]
+#: them. ``no_rank``: none registered. ``controller_died``: what was agreed goes on.
+Cause = Literal["", "config_refused", "other_program", "not_agreed", "several_nodes", "no_rank", "controller_died"]
 
 
 class Record(BaseModel):
@@ -99,7 +109,7 @@ class SampleRecord(Record):
 class Base(Record):
     """What every event carries."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: Literal[2] = Field(default=2, alias="schema")
     t: float = Field(default_factory=time.time)
 
     @property
@@ -168,6 +178,21 @@ class Program(Base):
     iteration_ns: float | None = None
 
 
+#: Of a communicator's tuner, in this order.
+PhaseName = Literal["joining", "learning", "pinning", "searching", "finalizing", "monitoring", "stopped"]
+
+
+class Phase(Base):
+    """A communicator's tuner is in another phase from now on. ``purpose``: of the window that a search measures.
+    ``why``: of a tuner that has stopped, passthrough, pinned, profiled or ended."""
+
+    event: Literal["phase"] = "phase"
+    communicator: int
+    phase: PhaseName
+    purpose: Literal["", "baseline", "trial", "confirm", "final"] = ""
+    why: Literal["", "passthrough", "pinned", "profiled", "ended"] = ""
+
+
 class PlanPublished(Base):
     """A plan was offered to the ranks: in force from ``start_call`` if all agree. ``end_call`` None = open-ended."""
 
@@ -205,19 +230,27 @@ class PlanAborted(Base):
 class Move(Base):
     """One step of the search. ``samples`` are the (incumbent, candidate)
     pairs of its window: with them a whole search can be replayed from its log. ``x``, ``y``, ``z`` are the
-    candidate's medians. ``ran`` is what the window measured where that is not the candidate, but what the candidate is
+    candidate's medians. ``verdict`` compares the candidate with ``against``; ``ratio`` is always over the incumbent.
+    ``kept``: the search went on from the candidate. ``phase`` is the strategy's own word for the part of the search,
+    and ``knob`` was moved ``from`` one value ``to`` another (chunk in bytes). ``reason`` is for people: nothing is
+    decided by it. ``ran`` is what the window measured where that is not the candidate, but what the candidate is
     held to, known too little."""
 
     event: Literal["move"] = "move"
     communicator: int
-    phase: str
     iteration: int | None = None
     number: int
     purpose: str
     incumbent: tuple[ConfigRecord, ...] | None = None
     candidate: tuple[ConfigRecord, ...]
     ran: tuple[ConfigRecord, ...] | None = None
-    verdict: str
+    verdict: MoveVerdict
+    against: Against = "incumbent"
+    kept: bool = False
+    phase: str = ""
+    knob: str | None = None
+    before: int | None = Field(default=None, alias="from")
+    after: int | None = Field(default=None, alias="to")
     reason: str
     ratio: float | None = None
     ratio_low: float | None = None
@@ -239,9 +272,9 @@ class Move(Base):
     arm: str = ""  # its name, in a comparison of named arms
 
     @classmethod
-    def of(cls, move: object, *, communicator: int, phase: str, iteration: int | None) -> Move:
+    def of(cls, move: object, *, communicator: int, iteration: int | None) -> Move:
         """The log's form of a decision of the tuning session: the fields of the same names."""
-        place = {"communicator": communicator, "phase": phase, "iteration": iteration}
+        place = {"communicator": communicator, "iteration": iteration}
         return cls(**{**_shared_fields(cls, move), **place})
 
 
@@ -254,7 +287,7 @@ class Outcome(Base):
 
     event: Literal["outcome"] = "outcome"
     communicator: int
-    verdict: str
+    verdict: OutcomeVerdict
     reason: str
     configs_chosen: tuple[ConfigRecord, ...] = ()
     proposed: tuple[ConfigRecord, ...] | None = None
@@ -342,7 +375,7 @@ class JobEnd(Base):
     seconds: float | None = None
     calls: int | None = None
     calls_dropped: int | None = None
-    profile: str = ""
+    config: str = ""  # the saved config that was written
     not_asked: tuple[NotAsked, ...] = ()
 
 
@@ -351,6 +384,7 @@ AnyEvent = (
     | RankJoined
     | Communicator
     | Program
+    | Phase
     | PlanPublished
     | PlanCommitted
     | PlanAborted

@@ -143,8 +143,12 @@ class Formatter:
     def _plan_aborted(self, e: schema.PlanAborted) -> str:
         return f"plan aborted: {self.name(e.communicator)} epoch {e.epoch}: {e.reason}"
 
+    def _phase(self, e: schema.Phase) -> str | None:
+        """Not the purposes of a search's windows, which the moves tell."""
+        return None if e.purpose else f"{self.name(e.communicator)}: {e.phase}{f' ({e.why})' if e.why else ''}"
+
     def _move(self, e: schema.Move) -> str:
-        where = f"{e.phase:<8} it {e.iteration if e.iteration is not None else '?'} {self.name(e.communicator)}"
+        where = f"it {e.iteration if e.iteration is not None else '?'} {self.name(e.communicator)}"
         what = f"{e.purpose} #{e.number} {self._tried(e)}{' (the reference config ran once more)' if e.ran else ''}"
         return f"{where}  {what}  {format_measurements(e)}  {e.verdict}: {e.reason}"
 
@@ -185,8 +189,8 @@ class Formatter:
     def _job_end(self, e: schema.JobEnd) -> str:
         took = f" after {e.seconds:.0f} s" if e.seconds is not None else ""
         calls = "" if e.calls is None else f", {e.calls} calls recorded, {e.calls_dropped or 0} dropped"
-        profile = f", profile {e.profile}" if e.profile else ""
-        return f"job ends{took}: {e.reason}{calls}{profile}"
+        config = f", saved config {e.config}" if e.config else ""
+        return f"job ends{took}: {e.reason}{calls}{config}"
 
 
 def format_measurements(move: schema.Move) -> str:

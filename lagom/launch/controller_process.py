@@ -60,7 +60,8 @@ class ControllerProcess:
             self._complained = True
             reason = read_end_reason(self.folder / LOG)
             if code != REFUSED:  # a controller that refuses to run writes that to the log itself
-                write_death(self.folder, f"(pid {self._process.pid}) {describe_end(code)}{reason}")
+                death = f"(pid {self._process.pid}) {describe_end(code)}{reason}"
+                write_death(self.folder, death, was_killed=code < 0)
             text = f"lagom: the controller ended with {code}{reason}; the job goes on with what was agreed so far."
             print(text, file=sys.stderr, flush=True)
 

@@ -192,7 +192,7 @@ def _next(plan: JobPlan, run: RunState) -> str:
     if not has_log(plan, run):
         return "lagom run --dir FOLDER -- CMD"
     verdict = verdict_of(run)
-    saved = run.end.profile if run.end is not None else ""
+    saved = run.end.config if run.end is not None else ""
     if verdict in ("refused", "other_program"):
         return "lagom run --mode tune -- CMD"
     if verdict == "pinned" and plan.rules:

@@ -104,7 +104,8 @@ def _trials(search: CommState, moved: Mapping[int, frozenset[int]], place: int) 
         sites = moved.get(move.number, frozenset())
         if place in sites:
             yield TriedConfig(
-                move.number, move.iteration, _value(move.candidate[place]), len(sites) > 1, move.verdict, move.reason,
+                move.number, move.iteration, _value(move.candidate[place]), len(sites) > 1, move.verdict, move.kept,
+                move.phase, move.reason,
                 move.ratio, move.ratio_low, move.ratio_high, move.pairs, move.h, move.x, move.y, move.z,
             )  # fmt: skip
 
@@ -167,7 +168,7 @@ def _kept(trial: TriedConfig) -> str:
 
 def _grown_from(trial: TriedConfig) -> str:
     """Where a search begins is put in force without being better: it has to grow from somewhere."""
-    point = "floor" if "floor" in trial.reason else "point"
+    point = "floor" if trial.phase == "floor" else "point"
     return f"the {point} where this search began (#{trial.number}{_together(trial)}, {trial.verdict} in its own window)"
 
 

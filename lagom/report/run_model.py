@@ -19,6 +19,8 @@ class TriedConfig:
     config: CommConfig
     joint: bool  # other sites were changed in the same move
     verdict: str
+    kept: bool  # the search went on from it: it was faster, or as fast with fewer resources
+    phase: str  # of the search, in the strategy's word
     reason: str
     ratio: float | None = None
     ratio_low: float | None = None
@@ -28,12 +30,6 @@ class TriedConfig:
     x: float | None = None
     y: float | None = None
     z: float | None = None
-
-    @property
-    def kept(self) -> bool:
-        """Whether the search went on from it: because it was faster, or as fast with fewer resources."""
-        spared = self.verdict == "tie" and any(word in self.reason for word in (": kept", ": taken"))
-        return self.verdict in ("better", "confirmed") or spared
 
     @property
     def settled(self) -> bool:

@@ -188,4 +188,4 @@ def _patterns(search: CommState, files: dict[int, Path], stock: Recorded, cut: P
 def _went_on(search: CommState, number: int) -> bool:
     """Whether the search went on from that candidate: faster, or as fast with fewer resources."""
     move = next(move for move in search.moves if move.number == number)
-    return move.verdict == "better" or ": kept" in move.reason or ": taken" in move.reason
+    return move.kept

@@ -6,15 +6,17 @@ import math
 from dataclasses import replace
 
 from lagom.format import format_percent
-from lagom.records import Assignment
+from lagom.records import Against, Assignment, MoveVerdict, OutcomeVerdict
 from lagom.search import statistics
-from lagom.search.base import Answer
+from lagom.search.base import Answer, MoveNote
 from lagom.search.best_so_far import best_so_far
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult
 from lagom.search.sequential_test import SequentialTest
 from lagom.search.stopping_rule import Policy
 from lagom.search.time_lost import TimeLost
+
+KEPT = ("better", "confirmed")  # verdicts, where the strategy does not say
 
 
 class Accounting:
@@ -66,10 +68,10 @@ class Accounting:
 
     def write(
         self,
-        verdict: str,
-        reason: str,
+        verdict: MoveVerdict,
+        note: MoveNote,
         *,
-        h: float | None = None,
+        against: Against = "incumbent",
         site: int | None = None,
         measured: tuple[float, float, float] | None = None,
     ) -> None:
@@ -83,8 +85,14 @@ class Accounting:
             purpose=request.purpose,
             candidate=self._about,
             verdict=verdict,
-            reason=reason,
-            h=h,
+            reason=note.reason,
+            kept=verdict in KEPT if note.kept is None else note.kept,
+            phase=note.phase,
+            against=against,
+            knob=None if note.change is None else note.change.knob,
+            before=None if note.change is None else note.change.before,
+            after=None if note.change is None else note.change.after,
+            h=note.h,
             site=site,
             pairs=len(result.pairs),
             discarded=result.discarded,
@@ -165,7 +173,7 @@ class Accounting:
 
     def outcome(
         self,
-        verdict: str,
+        verdict: OutcomeVerdict,
         assignment: Assignment,
         reason: str,
         test: SequentialTest | None = None,

@@ -28,6 +28,8 @@ from lagom.search.measurements import Measurements, Trial
 from lagom.search.space import Space
 
 BETTER, WORSE, TIE, MISSING = "better", "worse", "tie", "missing"
+JUDGED = (BETTER, WORSE, TIE, MISSING)
+"""What a strategy may say of a comparison."""
 NOT_WORSE = "not worse"  # a question only, never a verdict
 
 
@@ -98,12 +100,30 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class KnobChange:
+    """One knob's move at one communication: NC, C in bytes or NT, from one value to another."""
+
+    knob: str
+    before: int
+    after: int
+
+    def __str__(self) -> str:
+        return f"{self.knob} {self._size(self.before)} to {self._size(self.after)}"
+
+    def _size(self, value: int) -> str:
+        return f"{value >> 10}K" if self.knob == "chunk" else str(value)
+
+
+@dataclass(frozen=True, slots=True)
 class MoveNote:
     """What a strategy made of one comparison; becomes part of the logged move."""
 
     reason: str
     verdict: str | None = None  # only if it differs from the comparison's own
     h: float | None = None
+    kept: bool | None = None  # None: as the verdict says
+    phase: str = ""
+    change: KnobChange | None = None
 
 
 Moves = Generator[Proposal, Comparison, Answer]
@@ -211,19 +231,34 @@ class Strategy(ABC):
             of the strategy (:class:`NonConforming`).
         """
 
-    def explain(self, reason: str, *, verdict: str | None = None, h: float | None = None) -> None:
+    def explain(
+        self,
+        reason: str,
+        *,
+        verdict: str | None = None,
+        h: float | None = None,
+        kept: bool | None = None,
+        phase: str = "",
+        change: KnobChange | None = None,
+    ) -> None:
         """Called by the strategy, in :meth:`moves`, once after each comparison: what it made of it, for the log.
 
         Parameters
         ----------
         reason : str
-            One sentence without a line break.
+            One sentence without a line break. It is printed and nothing is decided by it.
         verdict : str, optional
             ``better``, ``worse`` or ``tie`` where the strategy judges otherwise than the comparison did.
         h : float, optional
             The strategy's own measure of priority, for example the paper's H.
+        kept : bool, optional
+            Whether the search goes on from this candidate. Default: whether the verdict is ``better``.
+        phase : str, optional
+            The part of the search this is, in one word (``floor``, ``grow``).
+        change : KnobChange, optional
+            The knob that was moved, where it was one.
         """
-        self._explanation = MoveNote(reason, verdict, h)
+        self._explanation = MoveNote(reason, verdict, h, kept, phase, change)
 
     def take_explanation(self) -> MoveNote | None:
         """Called by the session after each comparison, to write the move: what :meth:`explain` was given since the last

@@ -21,7 +21,6 @@ from lagom.search import statistics
 from lagom.search.moves import Pairs, SearchMove, SearchOutcome, WindowRequest, WindowResult
 from lagom.search.time_lost import TimeLost
 
-COMPARED = "compared"
 #: Pairs of one window: one whole round of A B B A.
 PAIRS = 2
 #: An arm this much slower than stock after ``SLOW_CYCLES`` cycles is not run again: the job pays for every iteration,
@@ -168,7 +167,7 @@ class ComparisonSession:
             reason += f"; {why}: {', '.join(sorted(names))}" if names else ""
         self.outcome = SearchOutcome(
             assignment=self.incumbent,
-            verdict=COMPARED,
+            verdict="compared",
             reason=reason,
             speedup=None,
             speedup_low=None,
@@ -202,7 +201,7 @@ class ComparisonSession:
             number=request.number,
             purpose=request.purpose,
             candidate=arm.assignment,
-            verdict=COMPARED if result.pairs else "missing",
+            verdict="compared" if result.pairs else "missing",
             reason=request.why if result.pairs else f"{request.why}: the window came back empty",
             ratio=ratio,
             ratio_low=low,
@@ -214,6 +213,7 @@ class ComparisonSession:
             discarded=result.discarded,
             lost_iterations=self._time_lost.lost,
             incumbent=request.incumbent,
+            against="stock",
             samples=result.pairs,
             iterations=result.iterations,
             arm=arm.name,

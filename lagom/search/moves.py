@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from lagom.records import Assignment, Sample
+from lagom.records import Against, Assignment, MoveVerdict, OutcomeVerdict, Sample
 
 Pairs = tuple[tuple[Sample, Sample], ...]
 """(incumbent, candidate), in the order measured."""
@@ -54,16 +54,17 @@ class WindowResult:
 class SearchMove:
     """One logged decision: everything needed to replay and to explain it.
 
-    ``verdict`` is ``baseline``, ``better``, ``worse``, ``tie``, ``more`` (not decided yet, measured again), ``missing``
-    (the window brought nothing), ``confirmed`` or ``rejected``. ``x``, ``y`` and ``z`` are medians on the clock of the
+    ``verdict`` is one of :data:`lagom.records.MoveVerdict`. ``against`` is what it compares the candidate with:
+    ``stock``, the ``incumbent``, or a ``point`` that the strategy named; ``ratio`` is always over ``incumbent``. ``x``,
+    ``y`` and ``z`` are medians on the clock of the
     baseline window: drift since then is divided out by the incumbent's iterations beside them.
     """
 
     number: int
     purpose: str
     candidate: Assignment
-    verdict: str
-    reason: str  # one sentence, with what ended it
+    verdict: MoveVerdict
+    reason: str  # one sentence, with what ended it; for people: nothing is decided by it
     ratio: float | None = None  # candidate over incumbent in Z; < 1 is faster
     ratio_low: float | None = None  # 95 % interval
     ratio_high: float | None = None
@@ -84,6 +85,12 @@ class SearchMove:
     ended_early: bool = False
     iterations: int = 0  # with the candidate in force, as the driver counted them
     arm: str = ""  # of a comparison of named arms (`lagom bench`)
+    kept: bool = False  # the search goes on from it, or the job runs with it
+    phase: str = ""  # the strategy's own: floor, grow, polish...
+    against: Against = "incumbent"
+    knob: str | None = None  # channels, chunk or threads, where one of them was moved
+    before: int | None = None  # its value at the first site that moved; chunk in bytes
+    after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,7 @@ class SearchOutcome:
     and nothing found until then is faster than stock, with which the job is left; *stopped* without a final A/B."""
 
     assignment: Assignment
-    verdict: str  # improved | stock_is_best | cut_short | stopped
+    verdict: OutcomeVerdict
     reason: str
     speedup: float | None  # of the final A/B, stock over tuned
     speedup_low: float | None

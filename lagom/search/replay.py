@@ -17,6 +17,12 @@ from lagom.search.stopping_rule import LIVE, Policy
 _PLAIN = [field.name for field in fields(SearchMove) if field.name not in ("candidate", "incumbent", "ran", "samples")]
 
 
+#: What a move decided. Its sentence is not compared: another release may word it otherwise. A log of schema 1 does not
+#: say all of it; a move without a phase may be one of those.
+DECIDED = ("verdict", "kept", "site", "phase", "knob", "before", "after")
+ALWAYS_KNOWN = ("verdict", "kept", "site")
+
+
 class ReplayMismatch(LagomError):
     """The log asks for another window than the session: another version, policy, strategy, option or seed wrote it."""
 
@@ -49,8 +55,10 @@ def replay(
         if following is not None and following.purpose == "final" and logged.purpose != "final":
             session.wrap_up("stopped where the log stopped")  # of no effect if the strategy had its answer anyway
         again = session.report(_result(logged))
-        if (again.verdict, again.reason) != (logged.verdict, logged.reason):
-            raise ReplayMismatch(f"move {logged.number}: the log says {logged.verdict}, now it is {again.verdict}")
+        for name in DECIDED:
+            then, now = getattr(logged, name), getattr(again, name)
+            if then != now and (logged.phase or name in ALWAYS_KNOWN):
+                raise ReplayMismatch(f"move {logged.number}: the log says {name} {then}, now it is {now}")
     return session
 
 

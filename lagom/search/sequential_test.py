@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class SequentialTest:
         self.sentence = "it could not be measured again: not accepted"
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Literal["more", "confirmed", "rejected"]:
         """For the log: ``confirmed``, ``rejected``, or ``more`` while it is open."""
         return "more" if self.open else "confirmed" if self.passed else "rejected"
 

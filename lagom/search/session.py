@@ -21,15 +21,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from typing import cast
 
 import numpy as np
 
 from lagom.errors import LagomError
 from lagom.format import format_percent
-from lagom.records import Assignment, Problem, Sample
+from lagom.records import Against, Assignment, MoveVerdict, OutcomeVerdict, Problem, Sample
 from lagom.search import statistics
 from lagom.search.accounting import Accounting
-from lagom.search.base import MISSING, Answer, Comparison, NonConforming, Proposal, Strategy, percent
+from lagom.search.base import JUDGED, Answer, Comparison, MoveNote, NonConforming, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult, roomier
 from lagom.search.sequential_test import SequentialTest
@@ -138,9 +139,9 @@ class TuningSession:
             result = yield self._accounting.ask("baseline", stock, stock, roomier(wanted, attempt), why)
             if len(result.pairs) >= (wanted // 2 if attempt < self.policy.retries else 2):
                 level = self.measurements.set_baseline(result.pairs)
-                self._accounting.write("baseline", self._accounting.describe_baseline(level))
+                self._write("baseline", self._accounting.describe_baseline(level), against="stock")
                 return True
-            self._accounting.write(MISSING, f"the window came back with {len(result.pairs)} of {wanted} pairs")
+            self._write("missing", f"the window came back with {len(result.pairs)} of {wanted} pairs", against="stock")
         return False
 
     def _search(self) -> Generator[WindowRequest, WindowResult, Answer]:
@@ -185,7 +186,7 @@ class TuningSession:
             target = self._stopping_rule.less_sure(new, old)
             pairs = self._stopping_rule.pairs_for(target, old, proposal.cautious)
             if self._accounting.unwritten:
-                self._accounting.write("more", f"not decided yet, measured again: {proposal.why}", site=proposal.site)
+                self._write("more", f"not decided yet, measured again: {proposal.why}", site=proposal.site)
             result = yield self._accounting.ask(
                 "trial", self.incumbent, target, roomier(pairs, empty), proposal.why, about=new
             )
@@ -195,9 +196,7 @@ class TuningSession:
             elif (empty := empty + 1) > self.policy.retries:
                 break
             else:
-                self._accounting.write(
-                    MISSING, f"the window came back empty, asked again: {proposal.why}", site=proposal.site
-                )
+                self._write("missing", f"the window came back empty, asked again: {proposal.why}", site=proposal.site)
             if proposal.once or (result.ended_early and target == new):
                 break
         return self._stopping_rule.comparison(new, old)
@@ -212,9 +211,18 @@ class TuningSession:
         note = self.strategy.take_explanation()
         if not self._accounting.unwritten:
             return  # answered from what was known already: no window, no move
-        reason = note.reason if note else f"{proposal.why}: {percent(comparison.delta)}"
-        verdict = note.verdict if note and note.verdict else comparison.verdict
-        self._accounting.write(verdict, reason, h=note.h if note else None, site=proposal.site)
+        note = note or MoveNote(f"{proposal.why}: {percent(comparison.delta)}")
+        verdict = note.verdict or comparison.verdict
+        if verdict not in JUDGED:
+            raise NonConforming(f"the verdict of a comparison is one of {', '.join(JUDGED)}, not {verdict!r}")
+        against: Against = "incumbent" if proposal.against in (None, self.incumbent) else "point"
+        self._accounting.write(cast("MoveVerdict", verdict), note, against=against, site=proposal.site)
+
+    def _write(
+        self, verdict: MoveVerdict, reason: str, *, against: Against = "incumbent", site: int | None = None
+    ) -> None:
+        """A window that decided nothing, or that no strategy asked for."""
+        self._accounting.write(verdict, MoveNote(reason), against=against, site=site)
 
     # -- what becomes the incumbent, and what the job is left with
 
@@ -248,10 +256,10 @@ class TuningSession:
                 test.give_up()
             if test.passed:
                 self.measurements.promote(test.candidate)
-            verdict = test.verdict if result.pairs or not test.open else MISSING
-            self._accounting.write(
-                verdict, f"{why}: {test.sentence or 'the window came back empty'}", measured=test.measured
-            )
+            verdict: MoveVerdict = test.verdict if result.pairs or not test.open else "missing"
+            note = MoveNote(f"{why}: {test.sentence or 'the window came back empty'}")
+            against: Against = "stock" if test.against.is_stock else "incumbent"
+            self._accounting.write(verdict, note, against=against, measured=test.measured)
 
     def _conclude(self, answer: Answer) -> Windows:
         """The final A/B against stock: of the answer, and should it fail, of the incumbent if that is another one."""
@@ -267,7 +275,8 @@ class TuningSession:
                 return
         self.measurements.incumbent = self.measurements.stock
         stock = self.measurements.stock
-        verdict, what = "stock_is_best", "stock is already best here"
+        verdict: OutcomeVerdict = "stock_is_best"
+        what = "stock is already best here"
         if answer.cut_short:
             verdict, what = "cut_short", "cut short with nothing faster than stock found"
         effect = format_percent(self._accounting.resolvable(test))

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from lagom.records import Assignment, Problem
+from lagom.search.base import KnobChange
 from lagom.search.measurements import Trial
 from lagom.search.space import Space, Unit
 
@@ -44,11 +45,10 @@ class SiteGroups:
             return f"{len(unit)} {self.problem.sites[unit[0]].context} sites together".replace("  ", " ")
         return f"site {unit[0]} ({self.problem.sites[unit[0]]})"
 
-    def change(self, before: Assignment, after: Assignment, unit: Unit, knob: str) -> str:
-        """One knob's move in words."""
-        old = self.space.magnitude(before, unit[0], knob)
-        new = self.space.magnitude(after, unit[0], knob)
-        return f"{knob} {_size(knob, old)} to {_size(knob, new)}"
+    def change(self, before: Assignment, after: Assignment, unit: Unit, knob: str) -> KnobChange:
+        """One knob's move, at the first site of a unit."""
+        old, new = (self.space.magnitude(assignment, unit[0], knob) for assignment in (before, after))
+        return KnobChange(knob, old, new)
 
 
 @dataclass
@@ -76,7 +76,3 @@ class GrowthState:
     def shorten(self, knob: str) -> None:
         """After a failure the step shrinks; at 0 the knob does not move any more."""
         self.steps[knob] -= 1
-
-
-def _size(knob: str, value: int) -> str:
-    return f"{value >> 10}K" if knob == "chunk" else str(value)

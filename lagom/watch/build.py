@@ -171,11 +171,9 @@ def _phase(shared: RegionView, group: GroupView, comm: CommState, count: Count |
     agreed = count is not None and count.epoch > 0
     if not shared.controller_alive:
         return _without_controller(comm, agreed)
-    if comm.program is None or comm.drift:
+    if comm.phase is None or comm.phase.phase != "searching":
         return GroupPhase.LEARNING, comm.drift
-    if not comm.moves:
-        return GroupPhase.BASELINE, ""
-    return PURPOSES.get(comm.moves[-1].purpose, GroupPhase.SEARCHING), ""
+    return PURPOSES.get(comm.phase.purpose, GroupPhase.SEARCHING), ""
 
 
 def _without_controller(comm: CommState, agreed: bool) -> tuple[GroupPhase, str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from lagom.errors import LagomError
@@ -88,7 +89,7 @@ class Guided(Strategy):
         for number, candidate in enumerate(self._design(), start=1):
             what = f"designed window {number} of the cost model, {_short(candidate)}"
             answer = yield from self._windows(Proposal(candidate, f"{what}: what NC and C do at each site", once=True))
-            self.explain(f"{what}: {percent(answer.delta)} than the incumbent")
+            self.explain(f"{what}: {percent(answer.delta)} than the incumbent", phase="learn")
 
     def _design(self) -> list[Assignment]:
         levels = LEVELS if "chunk" in self._dims else LEVELS_WITHOUT_CHUNK
@@ -137,7 +138,8 @@ class Guided(Strategy):
             why = f"{what}: {expected}"
             answer = yield from self._windows(Proposal(candidate, why, against=leader, once=True))
             self.explain(
-                f"{what}, {_short(candidate)}: {expected}, measured {percent(answer.delta)} than the best so far"
+                f"{what}, {_short(candidate)}: {expected}, measured {percent(answer.delta)} than the best so far",
+                phase="predict",
             )
             if answer.new is None:
                 return Answer(leader, "stopped: the window of the model's choice came back empty", cut_short=True)
@@ -236,7 +238,7 @@ class Guided(Strategy):
     def _pass_on(self, walker: Strategy) -> None:
         note = walker.take_explanation()
         if note is not None:
-            self.explain(f"{note.reason} (search without a model: {self._doubt})", verdict=note.verdict, h=note.h)
+            self._explanation = replace(note, reason=f"{note.reason} (search without a model: {self._doubt})")
 
 
 def _seen(time: float | None) -> float | None:

@@ -105,9 +105,12 @@ class Lagom(Strategy):
         why = "all communications at their fewest resources"
         answer = yield Proposal(floor, why, cautious=True)
         if answer.new is None:
-            self.explain("the fewest resources could not be measured: the search starts at NCCL's own config")
+            self.explain(
+                "the fewest resources could not be measured: the search starts at NCCL's own config", phase="floor"
+            )
             return stock
-        self.explain(f"{why}: Z {percent(answer.delta, 'the incumbent')}; {where(answer.new)}")
+        made = f"{why}: Z {percent(answer.delta, 'the incumbent')}; {where(answer.new)}"
+        self.explain(made, phase="floor")
         return answer.new
 
     def _raise_together(self, measurements: Measurements, current: Trial) -> Course:
@@ -121,7 +124,7 @@ class Lagom(Strategy):
                 break
             why = "more resources for all communications together, because this is much slower than the incumbent"
             answer = yield Proposal(raised, why, None, current.assignment, cautious=True)
-            self.explain(f"{why}: Z {percent(answer.delta)}")
+            self.explain(f"{why}: Z {percent(answer.delta)}", phase="raise")
             if not answer.better or answer.new is None:
                 break
             current, self._above_floor = answer.new, True
@@ -170,7 +173,8 @@ class Lagom(Strategy):
         move = self._next_move(comm, current)
         assert move is not None
         knob, candidate = move
-        why = f"{self._groups.name(comm.unit)}: {self._groups.change(current.assignment, candidate, comm.unit, knob)}"
+        change = self._groups.change(current.assignment, candidate, comm.unit, knob)
+        why = f"{self._groups.name(comm.unit)}: {change}"
         watch = self._acceptance.awaited(comm.unit, current, growing=True)
         answer = yield Proposal(candidate, why, comm.unit[0], current.assignment, watch=watch)
         kept, because = self._acceptance.kept(answer, watch)
@@ -179,7 +183,8 @@ class Lagom(Strategy):
             comm.h = logged if logged is not None else answer.delta  # only Z known: who gained most goes first
             self._last_growth, self._above_floor = (comm, knob, comm.steps[knob]), True
             comm.alternate(knob)
-            self.explain(f"{why}: kept, {because}", verdict="better", h=logged)
+            made = f"{why}: kept, {because}"
+            self.explain(made, verdict="better", h=logged, kept=True, phase="grow", change=change)
             return answer.new
         if answer.new is None:
             comm.steps[knob] = 0
@@ -187,7 +192,8 @@ class Lagom(Strategy):
             comm.shorten(knob)
         end = "a smaller change next" if comm.steps[knob] else f"no further change of {knob} tried"
         end = "no further change tried" if comm.done else end
-        self.explain(f"{why}: rolled back, {because}; {end}", h=logged)
+        made = f"{why}: rolled back, {because}; {end}"
+        self.explain(made, h=logged, kept=False, phase="grow", change=change)
         return current
 
     # -- 4: the crossing, and the way back
@@ -207,6 +213,9 @@ class Lagom(Strategy):
         self.explain(
             f"{why}: {'taken' if kept else 'left'}, Z {percent(answer.delta)}",
             h=self._acceptance.metric_h(answer, comm.unit),
+            kept=kept,
+            phase="settle",
+            change=change,
         )
         return answer.new if kept and answer.new is not None else current
 
@@ -227,7 +236,7 @@ class Lagom(Strategy):
             for _ in range(ROUNDS):
                 before = current.assignment
                 for knob, rungs in itertools.product(self._grown, (-STEP, -1, STEP, 1)):
-                    current = yield from self._walk(current, unit, knob, rungs)
+                    current = yield from self._walk(current, unit, knob, rungs, "settle")
                 if current.assignment == before:
                     break
         return current
@@ -238,7 +247,7 @@ class Lagom(Strategy):
         """Condition 3's afterthought: least resources at equal Z, which is what "lagom" means."""
         for unit in self._groups.longest_first(self._comms, current):
             for knob in self.space.dims:
-                current = yield from self._walk(current, unit, knob, -1)
+                current = yield from self._walk(current, unit, knob, -1, "polish")
         return current
 
     def _refine(self, current: Trial, units: list[Unit]) -> Course:
@@ -246,10 +255,10 @@ class Lagom(Strategy):
         for way in (1, -1):
             for unit in self._groups.longest_first(units, current):
                 for knob in self._grown:
-                    current = yield from self._walk(current, unit, knob, way)
+                    current = yield from self._walk(current, unit, knob, way, "refine")
         return current
 
-    def _walk(self, current: Trial, unit: Unit, knob: str, rungs: int) -> Course:
+    def _walk(self, current: Trial, unit: Unit, knob: str, rungs: int, phase: str) -> Course:
         """One knob that way, and on as long as it pays. Down, a tie is kept too; it is judged against the last point
         that was better than all before, so that small losses cannot add up."""
         paid = True
@@ -257,13 +266,14 @@ class Lagom(Strategy):
             candidate = self.space.moved(current.assignment, unit, knob, rungs)
             if candidate is None or not self.space.movable(candidate, unit, knob):
                 break
-            why = f"{self._groups.name(unit)}: {self._groups.change(current.assignment, candidate, unit, knob)}"
+            change = self._groups.change(current.assignment, candidate, unit, knob)
+            why = f"{self._groups.name(unit)}: {change}"
             asks, watch = NOT_WORSE if rungs < 0 else BETTER, self._acceptance.awaited(unit, current)
             answer = yield Proposal(candidate, why, unit[0], self._anchor.assignment, asks=asks, watch=watch)
             paid, because = self._acceptance.kept(answer, watch)
             kept = paid or (rungs < 0 and not watch and answer.not_worse(self.epsilon))
-            done = "kept" if kept else "rolled back"
-            self.explain(f"{why}: {done}, {because}", h=self._acceptance.metric_h(answer, unit))
+            made, h = f"{why}: {'kept' if kept else 'rolled back'}, {because}", self._acceptance.metric_h(answer, unit)
+            self.explain(made, h=h, kept=kept, phase=phase, change=change)
             if kept and answer.new is not None:
                 current = answer.new
                 self._anchor = current if paid else self._anchor
@@ -290,7 +300,8 @@ class Lagom(Strategy):
             if candidate is None or self.space.why_illegal(candidate):
                 break
             answer = yield Proposal(candidate, what + more, unit[0], current.assignment, cautious=True)
-            self.explain(f"{what}{more}: {'taken' if answer.better else 'left'}, Z {percent(answer.delta)}")
+            made = f"{what}{more}: {'taken' if answer.better else 'left'}, Z {percent(answer.delta)}"
+            self.explain(made, kept=answer.better, phase="screen")
             if answer.better and answer.new is not None:
                 return answer.new
             if answer.new is None or answer.delta > KILL or "channels" not in self.space.dims:

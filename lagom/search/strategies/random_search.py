@@ -29,7 +29,8 @@ class RandomSearch(Strategy):
             why = f"draw {number} of {self.draws}"
             answer = yield Proposal(candidate, why, against=best.assignment, cautious=True)
             taken = answer.better and answer.new is not None
-            self.explain(f"{why}: Z {percent(answer.delta, 'the best before')}; {'taken' if taken else 'left'}")
+            made = f"{why}: Z {percent(answer.delta, 'the best before')}; {'taken' if taken else 'left'}"
+            self.explain(made, kept=taken)
             if taken and answer.new is not None:
                 best = answer.new
         return Answer(best.assignment, f"best of {self.draws} draws")

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from lagom import journal
-from lagom.bench.log_extract import since_last_learning
+from lagom.bench.log_extract import fill_record
 from lagom.bench.results import OWN_STOCK, Result, ratio_between, ratio_of, results_of
 from lagom.bench.store import ArmWindow, BenchRecord, RunRecord
 from lagom.bench.table import as_json, cells, remarks
-from lagom.journal.schema import ConfigRecord
+from lagom.journal.schema import ConfigRecord, SampleRecord
 
 NOISE = 0.02
 
@@ -245,22 +245,36 @@ def test_a_search_that_left_stock_in_place_is_told() -> None:
 def test_what_was_measured_before_a_job_was_learnt_anew_counts_for_nothing() -> None:
     """Another iteration, or times that were other kernels'. What a search that ended has shown stands."""
 
-    def move(communicator: int) -> journal.Move:
+    def move(communicator: int, arm: str) -> journal.Move:
         return journal.Move(
             communicator=communicator,
-            phase="tuning",
             number=1,
             purpose="trial",
             candidate=(),
-            verdict="better",
+            verdict="compared",
             reason="",
+            arm=arm,
+            samples=((SampleRecord(z=2.0), SampleRecord(z=1.0)),),
         )
 
     def program(communicator: int, tier: str) -> journal.Program:
         return journal.Program(communicator=communicator, period=3, sites=(), tier=tier)
 
-    other = [program(1, "nccl kernels"), move(1)]
-    events = [program(0, "nccl kernels"), move(0), *other, move(0), program(0, "host"), move(0)]
-    assert since_last_learning(events) == [*other, *events[-2:]]
-    after = [*events[-2:], journal.Outcome(communicator=0, verdict="stock_is_best", reason=""), program(0, "host")]
-    assert since_last_learning(after) == after
+    def measured(*events: journal.schema.Base) -> tuple[list[str], str]:
+        run = RunRecord(kind="in job")
+        fill_record(run, events)
+        return sorted(window.arm for window in run.windows), "" if run.outcome is None else run.outcome["verdict"]
+
+    other = [program(1, "nccl kernels"), move(1, "other")]
+    events = [
+        program(0, "nccl kernels"),
+        move(0, "stale"),
+        *other,
+        move(0, "stale"),
+        program(0, "host"),
+        move(0, "new"),
+    ]
+    assert measured(*events) == (["new", "other"], "")
+    ended = journal.Outcome(communicator=0, verdict="stock_is_best", reason="")
+    again = [program(0, "host"), move(0, "after drift")]
+    assert measured(*events, ended, *again) == (["new", "other"], "stock_is_best")

@@ -17,8 +17,8 @@ from lagom.journal.reader import Tail
 
 def test_a_log_of_another_schema_is_refused_in_one_sentence(tmp_path: Path) -> None:
     log = tmp_path / "decisions.jsonl"
-    log.write_text('{"schema": 2, "t": 0, "event": "note", "text": "from the future"}\n')
-    with pytest.raises(JournalError, match="schema 2 and this lagom reads schema 1"):
+    log.write_text('{"schema": 3, "t": 0, "event": "note", "text": "from the future"}\n')
+    with pytest.raises(JournalError, match="schema 3 and this lagom reads schemas 1 and 2"):
         list(read(log))
 
 

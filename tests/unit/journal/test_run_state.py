@@ -20,7 +20,7 @@ def comm(name: str = "fsdp", comm_id: str = "0x1") -> journal.Communicator:
 
 
 def move(number: int, purpose: str, candidate: tuple[ConfigRecord, ...], **fields: object) -> journal.Move:
-    known: dict[str, object] = {"verdict": "tie", "reason": "", "phase": "tuning", "z": 1e8}
+    known: dict[str, object] = {"verdict": "tie", "reason": "", "z": 1e8}
     return journal.Move(  # type: ignore[arg-type]
         communicator=0, number=number, purpose=purpose, candidate=candidate, **{**known, **fields}
     )

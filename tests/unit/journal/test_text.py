@@ -15,6 +15,7 @@ from lagom.journal import (
     Note,
     Outcome,
     Passthrough,
+    Phase,
     PlanAborted,
     PlanCommitted,
     PlanPublished,
@@ -47,12 +48,12 @@ STORY: list[tuple[Base, str]] = [
         PlanPublished(communicator=0, epoch=1, start_call=960, end_call=1920, candidate=(NC3,)),
         "from call 960 until call 1920",
     ),
+    (Phase(communicator=0, phase="learning"), "fsdp: learning"),
     (PlanCommitted(communicator=0, epoch=1, start_call=960, waited_ms=3), "from call 960 on every rank after 3 ms"),
     (PlanAborted(communicator=0, epoch=2, reason="a rank was late"), "plan aborted: fsdp epoch 2: a rank was late"),
     (
         Move(
             communicator=0,
-            phase="search",
             iteration=1240,
             number=7,
             purpose="trial",
@@ -73,7 +74,7 @@ STORY: list[tuple[Base, str]] = [
             resolvable=0.0125,
             lost_iterations=3.41,
         ),
-        "search   it 1240 fsdp  trial #7 allgather 416M: nc=3 c=256K  H 0.12 X 45.00 Y 60.00 Z 68.60 ±0.30 ms "
+        "it 1240 fsdp  trial #7 allgather 416M: nc=3 c=256K  H 0.12 X 45.00 Y 60.00 Z 68.60 ±0.30 ms "
         "ratio 0.9570 [0.949, 0.966] 8 pairs (-1) "
         "smallest detectable effect 1.2 % lost 3.4  better: X fell more than Y rose",
     ),
@@ -129,7 +130,6 @@ def test_site_keeps_what_touches_it(site: str, kinds: set[str] | int) -> None:
 def test_a_config_with_a_name_unknown_to_nccl_is_shown_as_recorded() -> None:
     move = Move(
         communicator=5,
-        phase="search",
         number=1,
         purpose="trial",
         verdict="tie",
@@ -153,7 +153,6 @@ def test_plans_of_trials_are_lines_only_on_request_and_a_lasting_one_says_what_i
 def test_a_move_names_the_site_that_was_moved_and_counts_the_others() -> None:
     move = Move(
         communicator=5,
-        phase="search",
         number=1,
         purpose="trial",
         verdict="tie",

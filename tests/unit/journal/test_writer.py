@@ -20,7 +20,7 @@ def test_every_event_is_in_the_file_when_write_returns(tmp_path: Path) -> None:
     journal.write(JobStart(job="job", mode="tune"))
     lines = journal.path.read_text().splitlines()
     assert len(lines) == 1
-    assert json.loads(lines[0])["schema"] == 1
+    assert json.loads(lines[0])["schema"] == 2
     assert json.loads(lines[0])["event"] == "job_start"
 
 

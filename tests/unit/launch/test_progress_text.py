@@ -20,7 +20,7 @@ SITE = SiteRecord(index=0, function="allgather", bytes=436207616, calls_per_iter
 
 
 def move(number: int, **fields: Any) -> journal.Move:
-    usual = {"communicator": 0, "phase": "tuning", "purpose": "trial", "candidate": TUNED, "verdict": "better"}
+    usual = {"communicator": 0, "purpose": "trial", "candidate": TUNED, "verdict": "better"}
     more = {"reason": "site 0: channels 4 to 3: kept", "ratio": 0.9, "z": 1.8e8, "lost_iterations": 3.4}
     return journal.Move(number=number, **{**usual, **more, "resolvable": 0.012, **fields})  # type: ignore[arg-type]
 

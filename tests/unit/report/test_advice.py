@@ -41,7 +41,7 @@ def channels(*counts: int | None) -> Assignment:
 def move(number: int, candidate: Assignment, verdict: str, reason: str = "because") -> journal.Move:
     event = SearchMove(number=number, purpose="trial", candidate=candidate, verdict=verdict, reason=reason, ratio=1.1,
                  ratio_low=1.05, ratio_high=1.15, pairs=4, z=1e8)  # fmt: skip
-    return journal.Move.of(event, communicator=0, phase="tuning", iteration=number)
+    return journal.Move.of(event, communicator=0, iteration=number)
 
 
 def log(

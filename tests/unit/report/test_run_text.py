@@ -39,10 +39,11 @@ def explained(events: Iterable[Any], source: str) -> RunReport:
 
 
 def move(number: int, purpose: str, candidate: Assignment, verdict: str, reason: str, **more: Any) -> journal.Move:
-    numbers = {"ratio": 0.95, "ratio_low": 0.94, "ratio_high": 0.96, "pairs": 4, "z": 95e6, **more}
+    numbers = {"ratio": 0.95, "ratio_low": 0.94, "ratio_high": 0.96, "pairs": 4, "z": 95e6}
+    numbers |= {"kept": verdict in ("better", "confirmed"), **more}
     event = journal.Move.of(
         SearchMove(number=number, purpose=purpose, candidate=candidate, verdict=verdict, reason=reason, **numbers),
-        communicator=0, phase="tuning", iteration=10 * number,
+        communicator=0, iteration=10 * number,
     )  # fmt: skip
     return event.model_copy(update={"incumbent": records_of(Assignment.stock(2))})
 
@@ -59,11 +60,11 @@ def events() -> list[Any]:
         journal.Passthrough(communicator=1, reason="the communicator spans 2 nodes, which is not tuned yet"),
         journal.Program(communicator=0, period=18, sites=sites, channels_built=24, tier="timeline"),
         move(1, "baseline", Assignment.stock(2), "baseline", "stock"),
-        move(2, "trial", FLOOR, "worse", "all at their floor"),
+        move(2, "trial", FLOOR, "worse", "all at their floor", phase="floor"),
         move(3, "trial", ONE_UP, "better", "site 0: channels 2 to 6: kept", h=0.5),
         move(4, "trial", OTHER_UP, "more", "measured again: site 1"),
         move(5, "trial", OTHER_UP, "tie", "site 1: channels 2 to 4: rolled back"),
-        move(6, "trial", ONE_UP.with_config(0, CommConfig(channels=4)), "tie", "site 0: channels 6 to 4: kept"),
+        move(6, "trial", ONE_UP.with_config(0, CommConfig(channels=4)), "tie", "site 0: NC 6 to 4: kept", kept=True),
         move(7, "confirm", ONE_UP, "confirmed", "fresh samples"),
         journal.Outcome(
             communicator=0, verdict="improved", reason="1.05x stock (p = 0.001)", configs_chosen=records_of(ONE_UP),

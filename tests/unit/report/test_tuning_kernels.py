@@ -67,9 +67,16 @@ ABBA = [False, False, True, True, True, True, False, False]
 
 def move(number: int, purpose: str, candidate: Assignment, verdict: str, **more: Any) -> journal.Move:
     event = SearchMove(
-        number=number, purpose=purpose, candidate=candidate, verdict=verdict, reason="because", z=1e6, **more
+        number=number,
+        purpose=purpose,
+        candidate=candidate,
+        verdict=verdict,
+        reason="because",
+        z=1e6,
+        kept=verdict == "better",
+        **more,
     )
-    return journal.Move.of(event, communicator=0, phase="tuning", iteration=number)
+    return journal.Move.of(event, communicator=0, iteration=number)
 
 
 def program(tier: str = "timeline") -> journal.Program:

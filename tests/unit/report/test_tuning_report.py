@@ -64,7 +64,7 @@ def events(finished: bool = True) -> list:
         journal.Program(communicator=0, period=18, sites=tuple(journal.SiteRecord.of(site) for site in SITES)),
     ]
     for number, (move, incumbent, samples) in enumerate(moves[: None if finished else 3]):
-        event = journal.Move.of(move, communicator=0, phase="tuning", iteration=20 * number)
+        event = journal.Move.of(move, communicator=0, iteration=20 * number)
         records = tuple(tuple(map(recorded, pair)) for pair in samples)
         log.append(event.model_copy(update={"incumbent": records_of(incumbent), "samples": records}))
     if finished:

@@ -20,10 +20,7 @@ def tuned(seed: int = 5) -> TuningSession:
 
 def test_the_log_file_replays_to_the_same_end(tmp_path: Path) -> None:
     session = tuned()
-    lines = [
-        journal.Move.of(m, communicator=0, phase="tuning", iteration=None).model_dump_json(by_alias=True)
-        for m in session.moves
-    ]
+    lines = [journal.Move.of(m, communicator=0, iteration=None).model_dump_json(by_alias=True) for m in session.moves]
     path = tmp_path / "decisions.jsonl"
     path.write_text("\n".join(lines) + "\n")
     moves = moves_of(journal.read(path))
@@ -52,7 +49,7 @@ def test_another_strategy_does_not_fit_the_log() -> None:
 def test_a_log_that_was_tampered_with_is_noticed() -> None:
     session = tuned()
     forged = [replace(move, verdict="better") if move.verdict == "worse" else move for move in session.moves]
-    with pytest.raises(ReplayMismatch, match="the log says better"):
+    with pytest.raises(ReplayMismatch, match="the log says verdict better, now it is worse"):
         replay(forged, make_strategy("lagom", comm_bound().problem(), 5), comm_bound().problem())
 
 

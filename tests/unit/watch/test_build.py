@@ -47,16 +47,20 @@ BOTH = (slot(0, calls=60), slot(1, calls=61))
 AT_EPOCH_7 = (slot(0, calls=60, epoch=7, iterations=3), slot(1, calls=61, epoch=7, iterations=3))
 
 
+def in_phase(name: journal.PhaseName, purpose: str = "") -> journal.Phase:
+    return journal.Phase(communicator=0, phase=name, purpose=purpose)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("seen", "events", "phase"),
     [
         (region(group(slot(0))), (START,), GroupPhase.JOINING),
         (region(group(*BOTH)), (START,), GroupPhase.LEARNING),
-        (region(group(*BOTH)), (START, PROGRAM), GroupPhase.BASELINE),
-        (region(group(*BOTH)), (START, PROGRAM, BASELINE), GroupPhase.BASELINE),
-        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("trial")), GroupPhase.SEARCHING),
-        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("confirm")), GroupPhase.CONFIRMING),
-        (region(group(*BOTH)), (START, PROGRAM, BASELINE, move("final")), GroupPhase.PROVING),
+        (region(group(*BOTH)), (START, in_phase("joining")), GroupPhase.LEARNING),
+        (region(group(*BOTH)), (START, PROGRAM, in_phase("searching", "baseline")), GroupPhase.BASELINE),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE, in_phase("searching", "trial")), GroupPhase.SEARCHING),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE, in_phase("searching", "confirm")), GroupPhase.CONFIRMING),
+        (region(group(*BOTH)), (START, PROGRAM, BASELINE, in_phase("searching", "final")), GroupPhase.PROVING),
         (region(group(*BOTH)), SEARCH, GroupPhase.TUNED),
         (
             region(group(*BOTH)),
@@ -69,9 +73,9 @@ AT_EPOCH_7 = (slot(0, calls=60, epoch=7, iterations=3), slot(1, calls=61, epoch=
             GroupPhase.CUT_SHORT,
         ),
         (region(group(*BOTH)), (*SEARCH[:-1], OUTCOME.model_copy(update={"verdict": "stopped"})), GroupPhase.STOPPED),
-        (region(group(*BOTH)), (*SEARCH, PROGRAM), GroupPhase.BASELINE),
+        (region(group(*BOTH)), (*SEARCH, PROGRAM, in_phase("searching", "baseline")), GroupPhase.BASELINE),
         (region(group(*BOTH)), (*SEARCH, DRIFT), GroupPhase.LEARNING),
-        (region(group(*BOTH)), (*SEARCH, DRIFT, PROGRAM), GroupPhase.BASELINE),
+        (region(group(*BOTH)), (*SEARCH, DRIFT, PROGRAM, in_phase("searching", "baseline")), GroupPhase.BASELINE),
         (region(group(*BOTH)), (START, journal.Passthrough(communicator=0, reason="graphs")), GroupPhase.PASSTHROUGH),
         (region(group(*BOTH), controller=False), SEARCH[:-1], GroupPhase.UNATTENDED),
         (region(group(*BOTH), controller=False), (), GroupPhase.STOCK),

@@ -1,0 +1,208 @@
+"""Nothing is decided by a sentence: a log in which every one is worded otherwise gives the same reports, the same watch
+and the same replay. And logs and files of the last release that decided by sentences are read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lagom import journal
+from lagom.journal import RunState, verdict_of
+from lagom.journal.log_status import describe_log_status, is_death_note
+from lagom.journal.reader import parse
+from lagom.journal.schema import Base
+from lagom.report import run_text
+from lagom.report.from_log import build_report
+from lagom.search import TuningSession, make_strategy, moves_of, replay
+from lagom.search.landscape import LandscapeDriver, comm_bound
+from lagom.watch.build import build_job, read_counters
+from lagom.watch.log_view import LogView
+from tests.unit.watch.pictures import group, region, slot
+
+#: The last log of schema 1, of 23 November 2026 (commit 792720d): two virtual ranks, a search of three seconds.
+SCHEMA_1 = Path(__file__).resolve().parents[2] / "data" / "schema_1"
+SENTENCES = {"reason", "text", "remark"}
+
+
+def lines_of_schema_1() -> list[str]:
+    return gzip.decompress((SCHEMA_1 / "decisions.jsonl.gz").read_bytes()).decode().splitlines()
+
+
+def events_of(lines: Iterable[str]) -> list[Base]:
+    events = [parse(line) for line in lines]
+    assert None not in events
+    return [event for event in events if event is not None]
+
+
+def reworded(lines: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+    """The same lines with each sentence replaced by a word of its own, and what each word stands for."""
+    words: dict[str, str] = {}
+
+    def change(line: str) -> str:
+        data = json.loads(line)
+        for name in SENTENCES & data.keys():
+            word = f"sentence{len(words)}x"
+            words[word], data[name] = data[name], word
+        return json.dumps(data)
+
+    return [change(line) for line in lines], words
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A log of this release: a whole search with every kind of verdict, and a communicator that was left alone."""
+    landscape, folder = comm_bound(), tmp_path_factory.mktemp("log")
+    problem = landscape.problem()
+    session = TuningSession(make_strategy("lagom", problem, 3), problem, seed=3)
+    LandscapeDriver(landscape, noise=0.03, seed=3, lose=0.1).drive(session)
+    assert session.outcome is not None
+    with journal.Journal(folder) as log:
+        log.write(journal.JobStart(job="j", mode="tune", strategy="lagom"))
+        log.write(journal.RankJoined(process=0, pid=1, remark="NT is off"))
+        log.write(journal.Communicator(communicator=0, comm_id="0x7", ranks=2, nodes=1))
+        log.write(journal.Communicator(communicator=1, comm_id="0x8", ranks=4, nodes=2))
+        log.write(journal.Passthrough(communicator=1, reason="it spans 2 nodes", cause="several_nodes"))
+        sites = tuple(journal.SiteRecord.of(site) for site in problem.sites)
+        log.write(journal.Program(communicator=0, period=4, sites=sites, tier="timeline"))
+        log.write(journal.Phase(communicator=0, phase="searching", purpose="baseline"))
+        for move in session.moves:
+            log.write(journal.Move.of(move, communicator=0, iteration=move.number))
+        log.write(journal.Outcome.of(session.outcome, communicator=0))
+        log.write(journal.Note(text="the log is almost full", level="warning"))
+        log.write(journal.Passthrough(reason="the controller was killed", cause="controller_died"))
+        log.write(journal.JobEnd(reason="over"))
+    return (folder / journal.LOG_NAME).read_text().splitlines()
+
+
+def seen(events: list[Base]) -> dict[str, Any]:
+    """Everything that is made of a log, as text."""
+    state = RunState(events)
+    report = build_report(state, "here")
+    shared = region(group(slot(0, calls=60), slot(1, calls=61)))
+    return {
+        "verdict": verdict_of(state),
+        "report": json.dumps(run_text.as_json(report)),
+        "watch": repr(build_job(shared, LogView(events), "", {}, read_counters(shared, 1.0))),
+        "log": [journal.Formatter(state=RunState()).line(event) for event in events],
+        "status": describe_log_status(RunState(events[:-1])),
+        "died": [is_death_note(event) for event in events],
+    }
+
+
+def restored(value: Any, words: dict[str, str]) -> Any:
+    if isinstance(value, str):
+        for word, sentence in sorted(words.items(), key=lambda pair: -len(pair[0])):
+            value = value.replace(word, json.dumps(sentence)[1:-1] if value.startswith("{") else sentence)
+        return value
+    return [restored(one, words) for one in value] if isinstance(value, list) else value
+
+
+def test_reports_watch_and_log_are_the_same_however_the_sentences_are_worded(written: list[str]) -> None:
+    lines, words = reworded(written)
+    before, after = seen(events_of(written)), seen(events_of(lines))
+    assert words
+    for what, value in before.items():
+        assert restored(after[what], words) == value, what
+    assert '"kept": true' in before["report"] or "kept by" in before["report"]
+
+
+def test_a_replay_is_the_same_however_the_sentences_are_worded(written: list[str]) -> None:
+    problem = comm_bound().problem()
+    lines, _ = reworded(written)
+    session = replay(moves_of(events_of(lines)), make_strategy("lagom", problem, 3), problem)
+    outcome = next(event for event in events_of(written) if isinstance(event, journal.Outcome))
+    assert session.outcome is not None
+    assert session.outcome.verdict == outcome.verdict
+    forged = [line.replace('"kept": true', '"kept": false') for line in lines]
+    assert forged != lines
+    from lagom.search import ReplayMismatch
+
+    with pytest.raises(ReplayMismatch, match="kept"):
+        replay(moves_of(events_of(forged)), make_strategy("lagom", problem, 3), problem)
+
+
+# -- schema 1
+
+
+def test_the_last_log_of_schema_1_is_read_and_its_sentences_become_fields() -> None:
+    events = events_of(lines_of_schema_1())
+    moves = [event for event in events if isinstance(event, journal.Move)]
+    by_number = {move.number: move for move in moves}
+    assert len(moves) == 34
+    assert (by_number[2].phase, by_number[2].kept, by_number[2].verdict) == ("floor", False, "worse")
+    grown = by_number[3]
+    assert (grown.kept, grown.knob, grown.before, grown.after) == (True, "channels", 1, 3)
+    chunk = by_number[8]
+    assert (chunk.kept, chunk.knob, chunk.before, chunk.after) == (False, "chunk", 128 << 10, 512 << 10)
+    assert {move.number for move in moves if move.kept} == {3, 10, 11, 15, 29, 34}
+    assert by_number[34].against == "stock"
+    assert verdict_of(RunState(events)) == "improved"
+    end = events[-1]
+    assert isinstance(end, journal.JobEnd)
+    assert end.config.endswith("profile.lagom")
+    report = build_report(RunState(events), "here")
+    assert any("kept by #29" in site.evidence for comm in report.communicators for site in comm.sites)
+
+
+def test_a_folder_may_hold_jobs_of_both(written: list[str], tmp_path: Path) -> None:
+    log = tmp_path / journal.LOG_NAME
+    log.write_text("\n".join([*lines_of_schema_1(), *written]) + "\n")
+    state = RunState(journal.read(log))
+    assert state.jobs == 2
+    assert verdict_of(state) == verdict_of(RunState(events_of(written)))
+    log.write_text("\n".join([*written, *lines_of_schema_1()]) + "\n")
+    assert verdict_of(RunState(journal.read(log))) == "improved"
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        (
+            "the controller (pid 7) was killed by SIGKILL; the job goes on with what was agreed so far",
+            "controller_died",
+        ),
+        ("the controller (pid 7) ended with 1: no room; the job goes on with what was agreed so far", ""),
+        ("the communicator spans 2 nodes, which is not tuned yet", "several_nodes"),
+        (
+            "profile not replayed, NCCL runs stock: the profile was made for NCCL 22809 and this is 23007",
+            "config_refused",
+        ),
+        ("the profile is for another job: not one iteration of its program (3 calls) came up", "other_program"),
+        ("one of its ranks is registered twice", ""),
+    ],
+)
+def test_why_something_was_not_tuned_by_schema_1(reason: str, cause: str) -> None:
+    event = parse(json.dumps({"schema": 1, "t": 0, "event": "standing_aside", "reason": reason}))
+    assert isinstance(event, journal.Passthrough)
+    assert event.cause == cause
+    assert is_death_note(event) == (cause == "controller_died")
+
+
+def test_only_schema_1_is_read_by_its_sentences() -> None:
+    said = {
+        "t": 0,
+        "event": "move",
+        "communicator": 0,
+        "number": 1,
+        "purpose": "trial",
+        "candidate": [],
+        "verdict": "tie",
+    }
+    said["reason"] = "site 0: channels 1 to 2: kept, Z ties"
+    assert [getattr(parse(json.dumps({"schema": version, **said})), "kept", None) for version in (1, 2)] == [
+        True,
+        False,
+    ]
+
+
+def test_a_saved_config_of_the_last_release_is_read() -> None:
+    from lagom import load_config
+
+    saved = load_config(SCHEMA_1 / "profile.lagom")
+    assert saved.fingerprint.ranks == 2
+    assert len(saved.sections) == 1
