@@ -73,7 +73,8 @@ def arms_of_search(run: RunRecord) -> Iterator[ArmWish]:
     """
     if run.outcome is None:
         return
-    outcome = journal.Outcome.model_validate(run.outcome)
+    # records of an earlier lagom hold an outcome of log schema 1, which says the same by the same names
+    outcome = journal.Outcome.model_validate({**run.outcome, "schema_version": journal.SCHEMA})
     chosen, proposed = outcome.configs_chosen, outcome.proposed
     if _changes(chosen):
         yield ArmWish(name=run.arm, sites=tuple(_wishes(run.sites, chosen)))
