@@ -15,7 +15,8 @@ DHELIX = {"NCCL_MAX_NCHANNELS": "2", "NCCL_NTHREADS": "256"}
 LIGER = {"NCCL_MAX_NCHANNELS": "3", "CUDA_DEVICE_MAX_CONNECTIONS": "2"}
 NO_SEARCH = ("static", "liger", "dhelix", "given")  # strategies that are arms by another name
 TUNERS = tuple(name for name in STRATEGIES if name not in NO_SEARCH)
-BARE = ("stock", "static", "grid", "dhelix", "liger", "off")
+OFF = "off"
+BARE = ("stock", "static", "grid", "dhelix", "liger", OFF)
 VALUED = ("set", "static", "replay", "env", "headroom")
 LISTS = ("set", "replay", "env")  # whose values may hold commas
 
@@ -103,7 +104,7 @@ def _arm(word: str) -> BenchArm:
         raise BadArm(f"the arm '{word}' has no value; write {head}=SOMETHING.")
     if head in TUNERS and not equals:
         return BenchArm(word, Kind.TUNING, strategy=head)
-    if head == "off" or head in ("env", "headroom"):
+    if word == OFF or head in ("env", "headroom"):
         return _process(word, head, value)
     return BenchArm(word, Kind.IN_JOB, wish=_wish(word, head, value))
 
@@ -129,7 +130,7 @@ def _wish(word: str, head: str, value: str) -> ArmWish:
 
 
 def _process(word: str, head: str, value: str) -> BenchArm:
-    if head == "off":
+    if word == OFF:
         return BenchArm(word, Kind.PROCESS, plugin=False)
     if head == "headroom":
         return BenchArm(word, Kind.PROCESS, strategy="lagom", options=("--headroom", _headroom(word, value)))

@@ -90,9 +90,9 @@ ENDS = {
     "metric": "each is ended after {samples} steady samples of the metric",
     "calls": "each is ended after {samples} steady samples of its NCCL call rate (with --metric, of the job's own "
     "number)",
-    "wall": "each runs to its own end and is compared by its wall time, start-up included, since an arm runs without "
-    "the plugin and there is no --metric. With --metric 'step time: ([0-9.]+)', or whatever the job prints, each would "
-    "end after {samples} steady samples",
+    "wall": "each runs to its own end and is compared by the wall time of the job's command, its start-up included and "
+    "lagom's not, since an arm runs without the plugin and there is no --metric. With --metric 'step time: ([0-9.]+)', "
+    "or whatever the job prints, each would end after {samples} steady samples",
 }
 
 

@@ -16,7 +16,7 @@ from lagom.errors import LagomError
 from lagom.version import __version__
 
 FILE = "bench.json"
-FORMAT = 1
+FORMAT = 2  # in 1, wall times were those of the whole process: what lagom does before and after the job was included
 
 
 class BadBench(LagomError):
@@ -164,7 +164,9 @@ class Store:
             differing += fingerprint_differences(found.environ, self.record.environ)
         if differing:
             raise self._another(f"holds another benchmark ({'; '.join(differing)})")
-        return found
+        if found.format < FORMAT and any(run.measure == "wall" for run in found.runs):
+            raise self._another("holds wall times of an earlier lagom, which include lagom's own start and end")
+        return found.model_copy(update={"format": FORMAT})
 
     def _another(self, what: str) -> BadBench:
         return BadBench(f"{self.path} {what}; use another folder with --out, or use --fresh to start over.")

@@ -116,5 +116,9 @@ def _json_of(result: Result) -> dict[str, Any]:
 
 
 def _by(measure: str) -> str:
-    words = {"calls": "the plugin's call counts", "wall": "wall time of the process", "metric": "the job's own metric"}
+    words = {
+        "calls": "the plugin's call counts",
+        "wall": "wall time of the job's command",
+        "metric": "the job's own metric",
+    }
     return words.get(measure, f"by {measure}" if measure else "")

@@ -52,7 +52,8 @@ def _spec(wanted: argparse.Namespace) -> JobSpec:
     scene = Scene(wanted.model, wanted.machine, wanted.ranks, wanted.tokens, wanted.layers, wanted.noise, wanted.nccl)
     spec = scene.spec(wanted.iterations or ENDLESS)
     plugin = bool(os.environ.get("NCCL_TUNER_PLUGIN"))
-    return replace(spec, plugin=plugin, profiler=plugin and bool(os.environ.get("NCCL_PROFILER_PLUGIN")))
+    profiler = plugin and bool(os.environ.get("NCCL_PROFILER_PLUGIN"))
+    return replace(spec, real_ms=wanted.real_ms, plugin=plugin, profiler=profiler)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--iterations", type=int, default=0, help="0 = until SIGTERM")
+    parser.add_argument("--real-ms", type=float, default=0.0, help="the least real time of an iteration, milliseconds")
     parser.add_argument("--model", default=scene.model)
     parser.add_argument("--machine", default=scene.machine)
     parser.add_argument("--tokens", type=int, default=scene.tokens)

@@ -74,7 +74,7 @@ class Rank:
 
     def run(self) -> None:
         """Every iteration until the spec's last, the parent's wish, or the parent's death."""
-        number = 0
+        number, began = 0, time.monotonic()
         while number < self._end():
             if not self.meeting.wait_for(number - self.spec.run_ahead, self.parent_alive):
                 return
@@ -84,6 +84,8 @@ class Rank:
             self._save()
             number += 1
             self.meeting.arrive(self.rank, number)
+            if self.spec.real_ms:
+                time.sleep(max(0.0, began + number * self.spec.real_ms * 1e-3 - time.monotonic()))
         self.trace.write(self.host.finished(all_of_them=True))
 
     def _end(self) -> int:

@@ -50,6 +50,7 @@ class JobSpec:
     late: float = 0.0  # a rank's host is late with an iteration by up to this share of it, drawn anew for each
     logging_every: int = 0  # a small AllReduce every so many iterations, as a trainer's loss logging makes
     pace: bool = True  # wait (real time) while the controller has not read the rings
+    real_ms: float = 0.0  # the least real time of an iteration
     skew_us: float = 0.0  # random real delay of a rank within an iteration
     events: tuple[WorkloadEvent, ...] = ()  # what interrupts the iterations
     keep_plans: bool = False  # every rank keeps which plan was in force from which call on, and what it said

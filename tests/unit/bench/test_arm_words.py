@@ -62,7 +62,7 @@ def test_others_caps_are_theirs_to_the_letter() -> None:
 @pytest.mark.parametrize(
     "word",
     ["nonsense", "static=0", "static=many", "set=", "env=A", "replay=/no/such/profile", "set=allgather", "own:static",
-     "own:grid", "headroom=1000"],
+     "own:grid", "headroom=1000", "off=1"],
 )  # fmt: skip
 def test_what_cannot_be_understood_is_refused_with_a_sentence(word: str) -> None:
     with pytest.raises(LagomError) as refused:

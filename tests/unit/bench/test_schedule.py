@@ -108,6 +108,21 @@ def test_samples_of_another_environment_are_refused(tmp_path: Path, monkeypatch:
         Store(Request(("train",), asked.arms, tmp_path, environ={"LAGOM_NT": "1"}))
 
 
+@pytest.mark.parametrize("measure", ["wall", "calls"])
+def test_wall_times_of_an_earlier_lagom_are_not_mixed_with_those_of_this_one(tmp_path: Path, measure: str) -> None:
+    """Format 1 held lagom's own start and end in them; what it measured otherwise is gone on with."""
+    asked = Request(("train",), parse_arms(["off"]), tmp_path)
+    record = Store(asked).record
+    record.format = 1
+    record.runs.append(RunRecord(kind="process", arm="off", value=1.0, measure=measure))
+    (tmp_path / "bench.json").write_text(record.model_dump_json())
+    if measure == "wall":
+        with pytest.raises(BadBench, match="wall times of an earlier lagom"):
+            Store(asked)
+    else:
+        assert Store(asked).record.format == 2
+
+
 def test_samples_of_another_nccl_or_gpu_are_refused(tmp_path: Path) -> None:
     store = Store(Request(("train",), parse_arms(["static=2,env=LD_PRELOAD=libnccl.so"]), tmp_path))
     store.add(comparison(8, "us", nccl="2.28.9", gpu="H200"))
