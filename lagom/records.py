@@ -180,7 +180,8 @@ class Assignment:
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One iteration as measured. Over ranks: ``x`` is the minimum (the last to arrive waits least, so its communication
-    time is the true one), ``y`` the maximum, ``z`` the mean (all ranks of a job take equally long).
+    time is the true one), ``y`` the maximum, ``z`` the mean (all ranks of a job take equally long,
+    and a mean has less noise than the maximum that :class:`lagom.timeline.ranks.StepTimes` calls ``z_max``).
 
     ``z`` iteration time; ``x`` communication busy time; ``y`` compute busy time; ``x_by_site`` communication time of
     each site's calls together. Nanoseconds; ``None`` where this tier of measurement cannot see it.

@@ -23,7 +23,7 @@ from lagom.timeline.overlap import measure_ranks
 from lagom.timeline.slowdowns import NOTEWORTHY, FamilySlowdown
 from lagom.timeline.trace_coverage import TIERS
 
-SCHEMA = 2
+SCHEMA = 3
 #: Below this share of compute time the contention overhead is called none.
 _NEGLIGIBLE = 0.005
 _TERMINAL_ROWS = 8
@@ -51,7 +51,7 @@ def describe_verdict(profile: Profile) -> str:
         share = f"{format_percent(overhead.share)} of compute time"
         return f"Perhaps: overlap costs {share} in the one step seen; record more."
     share = f"{format_percent(overhead.share)} of compute time"
-    cost = f"{format_time(overhead.ns)} of each {format_time(profile.z)} step, {share}"
+    cost = f"{format_time(overhead.ns)} of each {format_time(profile.z_max)} step, {share}"
     interval = f"95 % interval {100 * overhead.low:.1f} to {format_percent(overhead.high)}"
     if overhead.high < _NEGLIGIBLE or overhead.low <= 0:
         return f"No, not measurably: overlap costs your compute {cost} ({interval})."
@@ -67,11 +67,11 @@ def more(profile: Profile) -> list[str]:
     if not profile.own_x:
         return []
     if not profile.sees_compute:
-        return [f"In the median step {format_time(profile.own_x)} of {format_time(profile.z)} are communication."]
+        return [f"In the median step {format_time(profile.own_x)} of {format_time(profile.z_max)} are communication."]
     lines = [
         f"In the median step overlap hides {format_percent(profile.overlap_ratio, 0)} of {format_time(profile.own_x)} "
-        f"communication; {format_time(profile.exposed)} ({format_percent(profile.exposed / profile.z)} of the step) "
-        "stays exposed."
+        f"communication; {format_time(profile.exposed)} ({format_percent(profile.exposed / profile.z_max)} of the step)"
+        " stays exposed."
     ]
     if profile.y > profile.x:
         lines.append("The step is compute-bound (Y > X): communication has time to spare, so fewer channels may do.")
@@ -215,7 +215,7 @@ def _pattern_cells(row: PatternRow) -> tuple[str, ...]:
 def _step_cells(profile: Profile) -> tuple[str, ...]:
     overhead = profile.overhead
     return (
-        "the step", str(sum(row.groups for row in profile.patterns)), format_time(profile.z),
+        "the step (Z max)", str(sum(row.groups for row in profile.patterns)), format_time(profile.z_max),
         format_time(profile.own_x), format_time(profile.y), format_percent(profile.overlap_ratio, 0),
         format_time(profile.exposed), "", format_time(overhead.ns), format_percent(overhead.share),
     )  # fmt: skip
@@ -243,7 +243,7 @@ def _kernel_table(profile: Profile) -> Table:
 
 def to_json(profile: Profile, source: str) -> dict[str, Any]:
     """Everything as plain values; times in ns, shares of 1, unknown numbers null."""
-    numbers = ("steps", "irregular", "z", "x", "y", "own_x", "overlap_ratio", "exposed", "idle")
+    numbers = ("steps", "irregular", "z_max", "x", "y", "own_x", "overlap_ratio", "exposed", "idle")
     document = {
         "schema": SCHEMA,
         "source": source,

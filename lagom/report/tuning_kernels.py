@@ -38,7 +38,7 @@ class OverlapChange:
         """(what, before, after) in words."""
         both = (self.before, self.after)
         columns = [
-            ("iteration (Z)", [format_time(one.z) for one in both]),
+            ("iteration (Z max)", [format_time(one.z_max) for one in both]),
             ("communication busy (X)", [format_time(one.x) for one in both]),
             ("compute busy (Y)", [format_time(one.y) for one in both]),
             ("communication hidden", [format_percent(one.overlap_ratio) for one in both]),

@@ -76,17 +76,17 @@ class SiteRow:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """The overlap of a job. ``ranks[shown]`` is the rank that pictures and patterns are of: the one with the
-    median step. Times in ns; ``z``, ``x``, ``y`` are medians over steps of the ranks together, ``own_x``,
-    ``overlap_ratio``, ``exposed`` and ``idle`` of the rank shown; shares are of 1. What cannot be seen is NaN: without
-    compute kernels everything but Z and X. ``reference``: the kernels of the reference trace that the rank shown was
-    compared with."""
+    median step. Times in ns; ``z_max``, ``x``, ``y`` are medians over steps of the ranks together
+    (:class:`~lagom.timeline.ranks.StepTimes`), ``own_x``, ``overlap_ratio``, ``exposed``, ``idle`` of the rank shown;
+    shares are of 1. What cannot be seen is NaN: without compute kernels everything but Z max and X. ``reference``: the
+    kernels of the reference trace that the rank shown was compared with."""
 
     ranks: tuple[RankTimeline, ...]
     combined: CombinedRanks
     shown: int
     steps: int
     irregular: int
-    z: float
+    z_max: float
     x: float
     y: float
     own_x: float
@@ -150,9 +150,9 @@ def profile(
         shown=shown,
         steps=len(merged.samples),
         irregular=sum(one.steps.irregular for one in ranks),
-        z=_median([sample.z for sample in merged.samples]),
-        x=_median([sample.x or 0.0 for sample in merged.samples]),
-        y=_median([sample.y or 0.0 for sample in merged.samples]),
+        z_max=_median([sample.z_max for sample in merged.samples]),
+        x=_median([sample.x for sample in merged.samples]),
+        y=_median([sample.y for sample in merged.samples]),
         own_x=_median(times[shown].x),
         overlap_ratio=_median(times[shown].overlap_ratio),
         exposed=_median(times[shown].exposed),

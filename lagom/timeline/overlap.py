@@ -62,7 +62,7 @@ class Overlap:
 
     Let C be the set of times when communication runs on a GPU (kernels named ``nccl...Kernel``), K the set of times
     when compute runs (every other kernel; memory copies are neither), |.| the total length. All values are medians
-    over iterations. What cannot be seen is NaN: without compute kernels in the trace, everything but X and Z.
+    over iterations. What cannot be seen is NaN: without compute kernels in the trace, everything but X and Z max.
 
     Attributes
     ----------
@@ -71,15 +71,16 @@ class Overlap:
         arrives last does not wait.
     y_ns : float
         Y, compute busy time |K| of an iteration, ns: maximum over ranks.
-    z_ns : float
-        Z, length of an iteration, ns: from its first collective to that of the next; maximum over ranks.
+    z_max_ns : float
+        Z max, length of an iteration on the rank where it is longest, ns: from its first collective to that of the
+        next. The decision log of a tuning run gives Z, the mean over ranks.
     overlap_ratio : float
         |C n K| / |C|, 0 to 1 (HolisticTraceAnalysis), in an iteration of the rank with the median length of an
         iteration.
     exposed_ns : float
         Exposed communication |C| - |C n K| of an iteration, ns; same rank.
     idle_ns : float
-        Time without communication and compute, Z - |C u K|, ns; same rank.
+        Time without communication and compute, Z - |C u K| with the Z of that rank, ns.
     overhead : ContentionOverhead
         Extra time of compute kernels compared with the same kernels running without communication, with a 95 %
         interval; same rank.
@@ -98,7 +99,7 @@ class Overlap:
 
     x_ns: float
     y_ns: float
-    z_ns: float
+    z_max_ns: float
     overlap_ratio: float
     exposed_ns: float
     idle_ns: float
@@ -140,7 +141,7 @@ def overlap(trace: Trace, *, reference: Trace | None = None, calls: Calls | None
     return Overlap(
         x_ns=found.x,
         y_ns=found.y,
-        z_ns=found.z,
+        z_max_ns=found.z_max,
         overlap_ratio=found.overlap_ratio,
         exposed_ns=found.exposed,
         idle_ns=found.idle,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lagom.records import Sample
 from lagom.timeline.busy_times import Busy, Floats, OverlapTimes
 from lagom.timeline.groups import Groups
 from lagom.timeline.kernel_table import KernelTable
@@ -49,12 +48,27 @@ class RankTimeline:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTimes:
+    """One step over all ranks, ns.
+
+    ``z_max``: the length on the rank where it is longest. (A search judges by the mean over ranks,
+    :class:`lagom.records.Sample`, which has less noise.) ``x``: minimum over ranks of communication busy time; ``y``:
+    maximum of compute busy time; ``x_by_site``: time of each site's calls.
+    """
+
+    z_max: float
+    x: float
+    y: float
+    x_by_site: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CombinedRanks:
     """All ranks' steps as one: ``samples`` one a step; ``x`` steps x communication kernels of the first rank, minima
     over ranks; ``wait_ns`` for each rank what it waits in communication a step (median; NaN for one that runs other
     collectives); ``straggler`` a rank or None."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[StepTimes, ...]
     x: Floats
     wait_ns: tuple[float, ...]
     straggler: int | None
@@ -116,11 +130,12 @@ def combine_ranks(ranks: Sequence[RankTimeline]) -> CombinedRanks:
     least = np.nanmin(collective, axis=0)
     wait = np.median((collective - least).sum(axis=2), axis=1)
     by_site = _by_site(ranks[0].groups, least)
+    z_max = z.max(axis=0)
     samples = tuple(
-        Sample(float(z[:, step].max()), float(x[:, step].min()), float(y[:, step].max()), tuple(by_site[step].tolist()))
+        StepTimes(float(z_max[step]), float(x[:, step].min()), float(y[:, step].max()), tuple(by_site[step].tolist()))
         for step in range(z.shape[1])
     )
-    straggler = _straggler(wait, float(np.median(z.max(axis=0)))) if z.size else None
+    straggler = _straggler(wait, float(np.median(z_max))) if z.size else None
     named = None if straggler is None else ranks[straggler].table.rank
     return CombinedRanks(samples, least, tuple(wait.tolist()), named, how)
 

@@ -48,14 +48,22 @@ def test_a_group_s_numbers_by_hand() -> None:
 def test_a_step_s_numbers_by_hand() -> None:
     """X = 400 + 100, Y = 140 + 50 + 240, overlap 190: exposed 310, idle 800 - (500 + 430 - 190) = 60."""
     found = document(STEP)
-    wanted = {"steps": 4, "irregular": 0, "z": 800_000, "x": 500_000, "y": 430_000, "exposed": 310_000, "idle": 60_000}
+    wanted = {
+        "steps": 4,
+        "irregular": 0,
+        "z_max": 800_000,
+        "x": 500_000,
+        "y": 430_000,
+        "exposed": 310_000,
+        "idle": 60_000,
+    }
     assert {name: found[name] for name in wanted} == wanted
     assert found["overlap_ratio"] == pytest.approx(190 / 500)
     (row,) = found["by_rank"]
     assert row == {
         "rank": 0, "steps": 4, "z": 800_000, "x": 500_000, "y": 430_000, "exposed": 310_000, "wait": 0, "overhead": 0,
     }  # fmt: skip
-    assert [sample["z"] for sample in found["step_samples"]] == [800_000] * 4
+    assert [sample["z_max"] for sample in found["step_samples"]] == [800_000] * 4
 
 
 def test_patterns_and_sites_say_the_same_as_the_groups() -> None:

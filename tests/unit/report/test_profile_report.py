@@ -130,8 +130,8 @@ def test_json_has_plain_finite_numbers(real: Profile) -> None:
     document = profile_report.to_json(real, "x")
     text = json.dumps(document, allow_nan=False)
     back = json.loads(text)
-    assert back["schema"] == 2
-    assert back["z"] == real.z
+    assert back["schema"] == 3
+    assert back["z_max"] == real.z_max
     assert len(back["step_samples"]) == real.steps == 7
     assert len(back["patterns"]) == len(real.patterns)
     assert len(back["groups"]) == real.rank.groups.count == 17

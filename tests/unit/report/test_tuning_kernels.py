@@ -187,7 +187,7 @@ def test_each_patterns_times_are_those_of_its_groups(tmp_path: Path) -> None:
 def test_the_overlap_before_and_after_comes_from_them(tmp_path: Path) -> None:
     found = read_kernels(RunState(search(tmp_path)).comm(0), tmp_path)
     assert found.overlap is not None
-    assert (found.overlap.before.z, found.overlap.after.z) == (300 * US, 260 * US)
+    assert (found.overlap.before.z_max, found.overlap.after.z_max) == (300 * US, 260 * US)
     assert (found.overlap.before.y, found.overlap.after.y) == (240 * US, 200 * US)
 
 
@@ -197,7 +197,7 @@ def test_kernels_of_another_communicator_are_no_trouble(tmp_path: Path) -> None:
     found = read_kernels(RunState(events).comm(0), tmp_path)
     assert found.remark == ""
     assert found.overlap is not None
-    assert (found.overlap.before.z, found.overlap.after.z) == (300 * US, 260 * US)
+    assert (found.overlap.before.z_max, found.overlap.after.z_max) == (300 * US, 260 * US)
 
 
 def test_a_further_search_tells_only_itself(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_the_page_shows_both(tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.output
     text = (folder / "report" / "report.html").read_text()
     assert "Overlap, before and after" in text
-    assert "<td>iteration (Z)</td><td>300 µs</td><td>260 µs</td>" in text
+    assert "<td>iteration (Z max)</td><td>300 µs</td><td>260 µs</td>" in text
     assert "Overlap patterns, config by config" in text
     assert "<th>stock</th><th>#3</th>" in text
     for picture in ("patterns", "timeline-stock", "timeline-tuned"):

@@ -46,7 +46,7 @@ def test_iterations_are_those_that_ran_so(wanted: tuple[CommConfig, ...], x: flo
     (part,) = select_iterations([kernels], {0: {SLOT: records}}, wanted)
     assert len(part) == 2 * count  # the first after a change, and the last of a window, are left out
     found = profile([part])
-    assert (found.x, found.y, found.z) == (x, y, 200_000)
+    assert (found.x, found.y, found.z_max) == (x, y, 200_000)
     assert (np.diff(part.start) >= 0).all()
 
 

@@ -30,8 +30,8 @@ def obeys_arithmetic(table: KernelTable) -> None:
     for sample in found.combined.samples:
         assert sample.x is not None
         assert sample.y is not None
-        assert 0 <= sample.x <= sample.z
-        assert 0 <= sample.y <= sample.z
+        assert 0 <= sample.x <= sample.z_max
+        assert 0 <= sample.y <= sample.z_max
     rank = found.rank
     steps = rank.step_times()
     assert (steps.overlap <= np.minimum(steps.x, steps.y)).all()

@@ -31,7 +31,7 @@ def test_x_is_the_minimum_y_and_z_the_maximum() -> None:
     merged = profile([late(0, 0), late(1, 120), late(2, 40)]).combined
     assert {sample.x for sample in merged.samples} == {180_000.0}
     assert {sample.y for sample in merged.samples} == {720_000.0}
-    assert {sample.z for sample in merged.samples} == {1_000_000.0}
+    assert {sample.z_max for sample in merged.samples} == {1_000_000.0}
     assert {sample.x_by_site for sample in merged.samples} == {(180_000.0,)}
     assert merged.wait_ns == (120_000.0, 0.0, 80_000.0)
 
@@ -52,7 +52,12 @@ def test_the_order_of_the_ranks_does_not_matter() -> None:
         found = profile(mixed)
         assert found.combined.samples == expected.combined.samples
         assert found.combined.straggler == expected.combined.straggler
-        assert (found.z, found.x, found.y, found.exposed) == (expected.z, expected.x, expected.y, expected.exposed)
+        assert (found.z_max, found.x, found.y, found.exposed) == (
+            expected.z_max,
+            expected.x,
+            expected.y,
+            expected.exposed,
+        )
         assert found.rank.table.rank == expected.rank.table.rank
 
 
