@@ -163,33 +163,13 @@ def save_config(config: SavedConfig, path: str | os.PathLike[str], *, remark: st
     OSError
         The file cannot be written.
     """
-    write_profile(
-        Path(path), config.fingerprint, config.sections, remark,
-        environment=config.environment, evidence=config.evidence,
-    )  # fmt: skip
-
-
-def write_profile(
-    path: Path,
-    fingerprint: Fingerprint,
-    sections: Iterable[Section],
-    remark: str = "",
-    *,
-    environment: Mapping[str, str] | None = None,
-    evidence: Iterable[Mapping[str, Any]] = (),
-) -> None:
-    """Write the whole file, then put it in place in one step: no reader sees an incomplete profile.
-
-    ``environment``: what the job must be started with; raises BadEnvironment for what no profile may ask for.
-    ``evidence``: what `lagom report` tells of how the configs were found, one JSON object a line.
-    """
-    needs = list(_environment_lines(environment or {}))
+    needs = list(_environment_lines(config.environment))
     comments = [f"# {printable(line)}" for line in remark.splitlines()]
-    body = itertools.chain.from_iterable(section.lines() for section in sections)
-    evidence_lines = [EVIDENCE + json.dumps(one, separators=(",", ":")) for one in evidence]
+    body = itertools.chain.from_iterable(section.lines() for section in config.sections)
+    evidence = [EVIDENCE + json.dumps(one, separators=(",", ":")) for one in config.evidence]
     title = f"lagom-profile {WITH_ENVIRONMENT if needs else FORMAT}"
-    text = "\n".join([title, *comments, *fingerprint.lines(), *needs, *body, *evidence_lines]) + "\n"
-    write_whole(path, text)
+    lines = [title, *comments, *config.fingerprint.lines(), *needs, *body, *evidence]
+    write_whole(Path(path), "\n".join(lines) + "\n")
 
 
 def read_evidence(path: Path) -> list[dict[str, Any]]:
@@ -208,12 +188,6 @@ def read_evidence(path: Path) -> list[dict[str, Any]]:
 def find_evidence(evidence: Iterable[Mapping[str, Any]], ranks: int, ordinal: int) -> Mapping[str, Any]:
     """Of :func:`read_evidence`, what is kept of one communicator; empty where that is nothing."""
     return next((one for one in evidence if (one.get("ranks"), one.get("ordinal")) == (ranks, ordinal)), {})
-
-
-def read_profile(path: Path) -> tuple[Fingerprint, tuple[Section, ...]]:
-    """The fingerprint and every communicator's section; raises :class:`BadProfile` with the reason, and the line."""
-    config = load_config(path)
-    return config.fingerprint, config.sections
 
 
 def check_profile(path: Path) -> None:

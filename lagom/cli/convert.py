@@ -168,13 +168,13 @@ def _print_rules(taken: Taken, ranks: int) -> None:
 
 
 def _write_profile(path: Path, taken: Taken, origin: str, topology: Topology | None, communicators: int) -> None:
-    from lagom.profile_file import Fingerprint, Section, write_profile
+    from lagom.profile_file import Fingerprint, SavedConfig, Section, save_config
 
     if topology is None:
         raise UsageError("a saved config is for communicators of one size; name it with --ranks and --nodes.")
     sections = [Section(topology.ranks, topology.nodes, ordinal, rules=taken.rules) for ordinal in range(communicators)]
     try:
-        write_profile(path, Fingerprint(), sections, f"converted from {origin}")
+        save_config(SavedConfig(Fingerprint(), tuple(sections)), path, remark=f"converted from {origin}")
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}); name another file.") from error
     _say(f"{path}: {len(taken.rules)} rule(s); replay it with `lagom run --config {path} -- ...`")

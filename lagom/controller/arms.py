@@ -186,13 +186,13 @@ def _of_profile(path: Path, problem: Problem, positions: Sequence[int]) -> list[
 
     Both programs are the same cycle of calls, but may begin it elsewhere: they are turned until they fit.
     """
-    from lagom.profile_file import read_profile
+    from lagom.profile_file import load_config
 
     ours = [
         (problem.sites[site].function, problem.sites[site].bytes) if site < len(problem.sites) else None
         for site in positions
     ]
-    _, sections = read_profile(path)
+    sections = load_config(path).sections
     for section in sections:
         if section.program is None or section.assignment is None:
             continue

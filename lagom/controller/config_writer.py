@@ -9,7 +9,7 @@ from lagom.controller.event_log import EventLog
 from lagom.controller.options import Options
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.journal.evidence import evidence_of
-from lagom.profile_file import Fingerprint, write_profile
+from lagom.profile_file import Fingerprint, SavedConfig, save_config
 from lagom.version import __version__
 from lagom.wire.views import ProcessView
 
@@ -47,14 +47,9 @@ class ConfigWriter:
             p2p=ranks[0].peer_access,
         )
         try:
-            write_profile(
-                self._options.profile,
-                fingerprint,
-                sections,
-                f"written by lagom {__version__}",
-                environment=environment,
-                evidence=self._evidence(tuners, ranks[0].gpu),
-            )
+            evidence = tuple(self._evidence(tuners, ranks[0].gpu))
+            found = SavedConfig(fingerprint, tuple(sections), dict(environment), evidence)
+            save_config(found, self._options.profile, remark=f"written by lagom {__version__}")
             self._wrote = True
         except OSError as error:
             self._events.warn(f"the profile {self._options.profile} cannot be written: {error}")

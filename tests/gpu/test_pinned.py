@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lagom.profile_file import Fingerprint, Section, write_profile
+from lagom.profile_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.wire.plan import parse_rule
 from tests.gpu.jobs.operations import OPERATIONS
 from tests.gpu.support import Kernel, Place, Ran, kernels, run, runs_of, torchrun
@@ -115,7 +115,7 @@ def test_a_profile_replays_without_a_controller(
     """The ranks agree among themselves: one switch, the same call on every rank, and never back."""
     channels, profile = fewer(stock), spot.folder / "config.lagom"
     rule = parse_rule(f"allgather:>=1M:nc={channels}")
-    write_profile(profile, Fingerprint(ranks=gpus, nodes=1), [Section(gpus, 1, 0, rules=(rule,))])
+    save_config(SavedConfig(Fingerprint(ranks=gpus, nodes=1), (Section(gpus, 1, 0, rules=(rule,)),)), profile)
     command = torchrun("mixed.py", gpus, "--iterations", "60", "--trace", str(spot.traces))
     replay = {"LAGOM_MODE": "replay", "LAGOM_CONFIG": str(profile), "LAGOM_CONTROLLER": "none"}
     ran = run(command, spot.with_plugin(**replay), spot.folder)

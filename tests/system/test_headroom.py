@@ -13,7 +13,7 @@ import pytest
 
 from lagom import journal
 from lagom.headroom import Headroom
-from lagom.profile_file import load_config, read_profile
+from lagom.profile_file import load_config
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.call_log import load, load_configs, unpack
 from lagom.sim.virtual.job_controller import JobController
@@ -109,7 +109,7 @@ def test_nc_is_searched_above_stock_and_the_profile_asks_for_the_same_start(job:
     assert start.headroom == "32:24"
     profile = job.folder / "config.lagom"
     assert load_config(profile).environment == ROOM
-    (section,) = read_profile(profile)[1]
+    (section,) = load_config(profile).sections
     assert section.assignment is not None
     replayed = ran(job, tmp_path / "replay", replace(spec, iterations=80), **ROOM, LAGOM_MODE="replay",
                    LAGOM_CONFIG=str(profile))  # fmt: skip

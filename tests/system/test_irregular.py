@@ -12,7 +12,7 @@ import pytest
 
 from lagom import journal
 from lagom.demo.stage import Scene
-from lagom.profile_file import read_profile
+from lagom.profile_file import load_config
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.call_log import load, unpack
@@ -72,7 +72,7 @@ def iterations_run(folder: Path, comm_id: int, calls: int) -> tuple[list[CommCon
 
 def configs_in(folder: Path) -> list[CommConfig]:
     """What each call of an iteration should run, by the profile."""
-    _, sections = read_profile(folder / "config.lagom")
+    sections = load_config(folder / "config.lagom").sections
     assert sections[0].assignment is not None
     assert sections[0].program is not None
     return [sections[0].assignment[site] for site in sections[0].program.positions]

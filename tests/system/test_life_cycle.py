@@ -18,7 +18,7 @@ import pytest
 import lagom
 from lagom import journal
 from lagom.journal.reader import Tail
-from lagom.profile_file import read_profile
+from lagom.profile_file import load_config
 from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls
@@ -141,9 +141,9 @@ def test_a_restart_under_one_name_keeps_region_and_controller(job: Job, tmp_path
         controller.check()
         wait_until(lambda: not peek_region(job.region).processes, "the ranks to be gone")
     assert len(log.all(journal.RankJoined)) == 8
-    fingerprint, sections = read_profile(job.folder / "config.lagom")
-    assert fingerprint.ranks == 2, "those of the last life"
-    assert [section.ranks for section in sections] == [2]
+    saved = load_config(job.folder / "config.lagom")
+    assert saved.fingerprint.ranks == 2, "those of the last life"
+    assert [section.ranks for section in saved.sections] == [2]
 
 
 # -- two jobs on one host

@@ -9,7 +9,7 @@ import pytest
 
 from lagom import journal
 from lagom.demo.stage import Scene
-from lagom.profile_file import read_profile
+from lagom.profile_file import load_config
 from lagom.records import CommConfig
 from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.iteration_timing import build_simulator
@@ -41,7 +41,7 @@ def tune(spec: JobSpec, job: Job, folder: Path, strategy: str) -> Tuned:
     (program,) = played.of(journal.Program)
     (outcome,) = played.of(journal.Outcome)
     words = load_configs(folder, spec.communicators[0].comm_id, 0)
-    _, sections = read_profile(job.folder / "config.lagom")
+    sections = load_config(job.folder / "config.lagom").sections
     assert sections[0].program is not None
     return Tuned(
         program,

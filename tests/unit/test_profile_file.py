@@ -12,11 +12,12 @@ from lagom import environment
 from lagom.profile_file import (
     BadProfile,
     Fingerprint,
+    SavedConfig,
     Section,
     check_profile,
+    load_config,
     read_evidence,
-    read_profile,
-    write_profile,
+    save_config,
 )
 from lagom.program.detect import CallProgram
 from lagom.program.sites import cut_into_sites
@@ -28,15 +29,24 @@ SECTION = Section(8, 1, 0, rules=(Rule(None, 1 << 20, NO_LIMIT, CommConfig(chann
 
 
 def test_a_profile_that_asks_for_nothing_stays_format_1(tmp_path: Path) -> None:
-    write_profile(tmp_path / "p", Fingerprint(ranks=8), [SECTION])
+    save_config(SavedConfig(Fingerprint(ranks=8), (SECTION,)), tmp_path / "p")
     assert (tmp_path / "p").read_text().startswith("lagom-profile 1\n")
 
 
 def test_environment_and_evidence_are_read_back_by_the_plugins_reader(tmp_path: Path) -> None:
     file = tmp_path / "p"
     asked = {"LAGOM_HEADROOM": "32:24", "NCCL_ALGO": "^NVLS, TREE"}
-    write_profile(
-        file, Fingerprint(ranks=8), [SECTION], environment=asked, evidence=[{"speedup": 1.1}, {"text": 'a "b"'}]
+    save_config(
+        SavedConfig(
+            Fingerprint(ranks=8),
+            (SECTION,),
+            environment=asked,
+            evidence=(
+                {"speedup": 1.1},
+                {"text": 'a "b"'},
+            ),
+        ),
+        file,
     )
     assert file.read_text().startswith("lagom-profile 2\n")
     check_profile(file)
@@ -56,7 +66,7 @@ def test_what_no_profile_may_ask_for_is_refused_before_anything_is_written(
     asked: dict[str, str], tmp_path: Path
 ) -> None:
     with pytest.raises(environment.BadEnvironment):
-        write_profile(tmp_path / "p", Fingerprint(), [SECTION], environment=asked)
+        save_config(SavedConfig(Fingerprint(), (SECTION,), environment=asked), tmp_path / "p")
     assert not list(tmp_path.iterdir())
 
 
@@ -92,9 +102,10 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
         Section(8, 1, 1, "", rules=RULES),
     ]
     file = tmp_path / "config.lagom"
-    write_profile(file, FINGERPRINT, sections, "a remark")
-    fingerprint, (first, second) = read_profile(file)
-    assert fingerprint == FINGERPRINT
+    save_config(SavedConfig(FINGERPRINT, tuple(sections)), file, remark="a remark")
+    found = load_config(file)
+    first, second = found.sections
+    assert found.fingerprint == FINGERPRINT
     assert (first.ranks, first.nodes, first.ordinal, first.name, first.rules) == (16, 2, 0, "fsdp", ())
     assert first.assignment == Assignment(CONFIGS)
     assert first.program is not None
@@ -109,7 +120,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 def test_a_damaged_profile_is_refused_with_its_line_and_nothing_leaks(tmp_path: Path) -> None:
     file = tmp_path / "config.lagom"
     file.write_text("lagom-profile 1\ncommunicator ranks=8 nodes=1 ordinal=0\nrule allgather 0 - nc=999\nend\n")
-    for read in (read_profile, check_profile):
+    for read in (load_config, check_profile):
         with pytest.raises(BadProfile, match="line 3"):
             read(file)
 
@@ -128,7 +139,7 @@ def test_what_is_no_saved_config_is_refused_with_what_it_would_begin_with(
     file = tmp_path / "profile.lagom"
     file.write_text(text)
     with pytest.raises(BadProfile) as refused:
-        read_profile(file)
+        load_config(file)
     assert reason in str(refused.value)
 
 
@@ -136,7 +147,7 @@ def test_what_is_no_saved_config_is_refused_with_what_it_would_begin_with(
 def test_a_profile_that_is_no_file_is_named_once(name: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     file = tmp_path / name
-    for read in (read_profile, check_profile):
+    for read in (load_config, check_profile):
         with pytest.raises(BadProfile) as refused:
             read(file)
         assert str(refused.value).startswith(f"the saved config {file} cannot be used: it ")

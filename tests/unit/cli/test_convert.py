@@ -15,7 +15,7 @@ import pytest
 
 from lagom import journal
 from lagom.cli.main import main
-from lagom.profile_file import Fingerprint, Section, read_profile, write_profile
+from lagom.profile_file import Fingerprint, SavedConfig, Section, load_config, save_config
 from lagom.program.detect import CallProgram
 from lagom.program.sites import cut_into_sites
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol
@@ -71,7 +71,7 @@ def test_an_import_can_be_a_profile(csv: Path, tmp_path: Path) -> None:
     assert not out.exists()
     done = lagom("convert", csv, out, "--partial", "--ranks", "8", "--communicators", "2")
     assert (done.returncode, done.stdout) == (0, "")
-    sections = read_profile(out)[1]
+    sections = load_config(out).sections
     assert [(section.ranks, section.nodes, section.ordinal) for section in sections] == [(8, 1, 0), (8, 1, 1)]
     assert sections[0].rules[0] == Rule(Function.ALL_GATHER, 0, 65536, CommConfig(Algorithm.TREE, Protocol.LL, 2))
 
@@ -85,7 +85,7 @@ def tuned(folder: Path, configs: tuple[CommConfig, ...], calls: tuple[tuple[Func
         sites = tuple(journal.SiteRecord.of(site, pick) for site in program.sites)
         log.write(journal.Program(communicator=0, period=len(calls), sites=sites))
     section = Section(8, 1, 0, "fsdp", program, Assignment(configs))
-    write_profile(folder / "config.lagom", Fingerprint(), [section])
+    save_config(SavedConfig(Fingerprint(), (section,)), folder / "config.lagom")
     return folder
 
 
@@ -154,9 +154,14 @@ def test_communicators_of_one_size_must_agree(tmp_path: Path) -> None:
     file = tmp_path / "p.lagom"
     rule = Rule(Function.ALL_GATHER, 0, 9, CommConfig(Algorithm.RING, Protocol.LL, 2))
     other = Rule(Function.ALL_GATHER, 0, 9, CommConfig(Algorithm.RING, Protocol.LL, 4))
-    write_profile(file, Fingerprint(), [Section(8, 1, 0, "dp", rules=(rule,)), Section(8, 1, 1, "tp", rules=(rule,))])
+    save_config(
+        SavedConfig(Fingerprint(), (Section(8, 1, 0, "dp", rules=(rule,)), Section(8, 1, 1, "tp", rules=(rule,)))), file
+    )
     assert lagom("convert", file).stdout.count("\nallgather") == 1
-    write_profile(file, Fingerprint(), [Section(8, 1, 0, "dp", rules=(rule,)), Section(8, 1, 1, "tp", rules=(other,))])
+    save_config(
+        SavedConfig(Fingerprint(), (Section(8, 1, 0, "dp", rules=(rule,)), Section(8, 1, 1, "tp", rules=(other,)))),
+        file,
+    )
     assert "another communicator of the same size as dp" in lagom("convert", file).stderr
 
 
@@ -253,5 +258,5 @@ def test_rules_by_hand_become_a_file_or_a_profile_and_come_back(tmp_path: Path) 
     assert lagom("convert", rules, csv).returncode == 0
     assert lagom("convert", csv).stdout.splitlines() == [rule.strip() for rule in rules.split(";")]
     assert lagom("convert", rules, profile, "--ranks", "8").returncode == 0
-    assert [section.ranks for section in read_profile(profile)[1]] == [8]
+    assert [section.ranks for section in load_config(profile).sections] == [8]
     assert lagom("convert", profile).stdout.count("ring,simple,4,1,8") == 1

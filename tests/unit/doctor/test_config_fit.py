@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from lagom.doctor import config_fit
-from lagom.profile_file import Fingerprint, Section, write_profile
+from lagom.profile_file import Fingerprint, SavedConfig, Section, save_config
 
 
 def test_the_nccl_of_another_version_is_refused(tmp_path: Path) -> None:
     wanted = Fingerprint(nccl_version=23007)
     file = tmp_path / "p.lagom"
-    write_profile(file, wanted, [Section(8, 1, 0)])
+    save_config(SavedConfig(wanted, (Section(8, 1, 0),)), file)
     assert "made for NCCL 2.30.7, this job runs NCCL 2.28.9" in config_fit.fit(file, wanted, {}, nccl=22809).refusal
     assert config_fit.fit(file, wanted, {}, nccl=23007).refusal == ""
     assert config_fit.fit(file, wanted, {}, nccl=0).unknown == ("the NCCL it loads",)

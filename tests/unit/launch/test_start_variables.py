@@ -12,7 +12,7 @@ from lagom.errors import LagomError, UsageError
 from lagom.headroom import Headroom, NoHeadroom
 from lagom.launch import choose_headroom
 from lagom.launch.start_variables import choose_start
-from lagom.profile_file import Fingerprint, Section, write_profile
+from lagom.profile_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.records import Algorithm, CommConfig, Function, Protocol, Site
 
 JOB = ["torchrun", "--nproc-per-node", "8", "train.py"]
@@ -42,7 +42,7 @@ def log(folder: Path, *built: int, threads: int = 512, gpu: str = "", **more: ob
 
 
 def profile(folder: Path, environment: dict[str, str], gpu: str = "") -> Path:
-    write_profile(folder / "p", Fingerprint(gpu=gpu), [Section(8, 1, 0)], environment=environment)
+    save_config(SavedConfig(Fingerprint(gpu=gpu), (Section(8, 1, 0),), environment=environment), folder / "p")
     return folder / "p"
 
 

@@ -18,7 +18,7 @@ from lagom.cli.main import app
 from lagom.errors import UsageError
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
-from lagom.profile_file import Fingerprint, Section, load_config, write_profile
+from lagom.profile_file import Fingerprint, SavedConfig, Section, load_config, save_config
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.report import advice_text as output
 from lagom.report.advice import Advice, Advices, Standing, join_advice
@@ -359,7 +359,10 @@ def test_megatrons_file_has_what_was_not_measured_commented_out() -> None:
 
 def test_a_profile_asks_for_the_measured_environment(tmp_path: Path) -> None:
     profile, out = tmp_path / "p", tmp_path / "q"
-    write_profile(profile, Fingerprint(), [Section(8, 1, 0)], environment={"NCCL_BUFFSIZE": "8"}, evidence=[{"a": 1}])
+    save_config(
+        SavedConfig(Fingerprint(), (Section(8, 1, 0),), environment={"NCCL_BUFFSIZE": "8"}, evidence=({"a": 1},)),
+        profile,
+    )
     output.write_into_profile(Advices("x", (GAIN, HOPE)), profile, out)
     assert load_config(out).environment == {"NCCL_MAX_P2P_NCHANNELS": "16", "NCCL_BUFFSIZE": "8"}
     clash = Advice("a", Standing.GAIN, "1.1×", {"NCCL_BUFFSIZE": "9"})
@@ -402,7 +405,7 @@ def test_a_file_that_cannot_be_written_is_one_sentence(option: str, tmp_path: Pa
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
 def test_a_profile_onto_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
-    write_profile(job / "config.lagom", Fingerprint(), [Section(8, 1, 0)])
+    save_config(SavedConfig(Fingerprint(), (Section(8, 1, 0),)), job / "config.lagom")
     ran = run(str(job), "--config", "/dev/full")
     assert isinstance(ran.exception, UsageError), ran.exception
     assert str(ran.exception).startswith("/dev/full cannot be written (No space left on device)")
@@ -432,5 +435,5 @@ def test_the_printed_command_measures_the_proposals_where_the_next_report_finds_
 
 
 def test_a_saved_config_takes_no_option_that_needs_a_log(tmp_path: Path) -> None:
-    write_profile(tmp_path / "p.lagom", Fingerprint(), [Section(8, 1, 0)])
+    save_config(SavedConfig(Fingerprint(), (Section(8, 1, 0),)), tmp_path / "p.lagom")
     assert isinstance(run(str(tmp_path / "p.lagom"), "--export").exception, UsageError)

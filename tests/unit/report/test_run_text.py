@@ -19,7 +19,7 @@ from lagom.cli.main import app
 from lagom.cli.report import is_profile
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
-from lagom.profile_file import Fingerprint, Section, write_profile
+from lagom.profile_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Site
 from lagom.report import from_log as log
 from lagom.report import run_text as show
@@ -196,7 +196,7 @@ def test_nccls_own_chunk_is_told_only_where_its_rule_says(function: str, config:
 
 def profile(folder: Path, fingerprint: Fingerprint, **more: Any) -> Path:
     rules = (Rule(Function.ALL_GATHER, 1 << 20, NO_LIMIT, CommConfig(channels=4)),)
-    write_profile(folder / "p.lagom", fingerprint, [Section(8, 1, 0, "fsdp", rules=rules)], **more)
+    save_config(SavedConfig(fingerprint, (Section(8, 1, 0, "fsdp", rules=rules),), **more), folder / "p.lagom")
     return folder / "p.lagom"
 
 

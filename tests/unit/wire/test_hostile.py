@@ -16,12 +16,12 @@ from lagom.profile_file import (
     EVIDENCE,
     BadProfile,
     Fingerprint,
+    SavedConfig,
     Section,
     check_profile,
     load_config,
     read_evidence,
-    read_profile,
-    write_profile,
+    save_config,
 )
 from lagom.records import CommConfig, Function
 from lagom.settings import split_rules
@@ -109,18 +109,16 @@ def test_a_profile_is_read_whole_or_refused(tmp_path: Path, text: bytes) -> None
         with pytest.raises(BadProfile):
             check_profile(path)
         return
-    fingerprint, sections = read
     if text.isascii():
         again = tmp_path / "again"
-        write_profile(again, fingerprint, sections, environment=load_config(path).environment)
-        assert read_profile(again) == (fingerprint, sections)
-        assert load_config(again).environment == load_config(path).environment
+        save_config(read, again)
+        assert load_config(again) == read
 
 
-def profile_or_reason(path: Path) -> tuple[Fingerprint, tuple[Section, ...]] | str:
+def profile_or_reason(path: Path) -> SavedConfig | str:
     """As above."""
     try:
-        return read_profile(path)
+        return load_config(path)
     except BadProfile as error:
         return str(error)
 
@@ -134,8 +132,9 @@ def test_a_name_from_elsewhere_never_spoils_a_profile(tmp_path: Path, name: str,
     path = tmp_path / "profile"
     rule = Rule(Function.ALL_GATHER, 0, 1 << 20, CommConfig(channels=4))
     section = Section(ranks=8, nodes=1, ordinal=0, name=name, rules=(rule,))
-    write_profile(path, Fingerprint(ranks=8, gpu=gpu), [section], remark=name)
-    fingerprint, (read,) = read_profile(path)
+    save_config(SavedConfig(Fingerprint(ranks=8, gpu=gpu), (section,)), path, remark=name)
+    found = load_config(path)
+    fingerprint, (read,) = found.fingerprint, found.sections
     assert (fingerprint.ranks, read.rules, read.ranks) == (8, (rule,), 8)
     assert fingerprint.gpu in (gpu, "")
     assert read.name in (name, "")
