@@ -42,7 +42,7 @@ C_FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g1", "-fPIC", "-fvisibility=pro
 INLINE_FLAGS = ["-flto", "-fno-tree-slp-vectorize"]
 LINK_FLAGS = ["-shared", "-pthread", "-Wl,--no-undefined", "-Wl,-z,relro", "-Wl,-z,now"]
 
-CORE = ("csrc/agreement", "csrc/plan", "csrc/profile", "csrc/protocol", "csrc/shm")
+CORE = ("csrc/agreement", "csrc/plan", "csrc/config", "csrc/protocol", "csrc/shm")
 # nodelete: NCCL may dlclose a plugin while its threads still run in it.
 STAYS = ("-Wl,-z,nodelete", "-ldl")
 

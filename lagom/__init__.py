@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from lagom.version import __version__
 
 if TYPE_CHECKING:
+    from lagom.config_file import BadConfig, SavedConfig, load_config, save_config
     from lagom.errors import JournalError, LagomError, SettingError, UsageError
-    from lagom.profile_file import BadProfile, SavedConfig, load_config, save_config
     from lagom.report.read_run import Run, read_run
     from lagom.search.base import Answer, Comparison, NonConforming, Proposal, Strategy
     from lagom.search.session import IllegalProposal
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
-    "BadProfile",
+    "BadConfig",
     "Comparison",
     "IllegalProposal",
     "JournalError",
@@ -45,7 +45,7 @@ __all__ = [
 #: Public name -> the module that defines it.
 _MODULES = {
     "Answer": "lagom.search.base",
-    "BadProfile": "lagom.profile_file",
+    "BadConfig": "lagom.config_file",
     "Comparison": "lagom.search.base",
     "IllegalProposal": "lagom.search.session",
     "JournalError": "lagom.errors",
@@ -54,15 +54,15 @@ _MODULES = {
     "Overlap": "lagom.timeline.overlap",
     "Proposal": "lagom.search.base",
     "Run": "lagom.report.read_run",
-    "SavedConfig": "lagom.profile_file",
+    "SavedConfig": "lagom.config_file",
     "SettingError": "lagom.errors",
     "Strategy": "lagom.search.base",
     "UnknownStrategy": "lagom.search.strategies",
     "UsageError": "lagom.errors",
-    "load_config": "lagom.profile_file",
+    "load_config": "lagom.config_file",
     "overlap": "lagom.timeline.overlap",
     "read_run": "lagom.report.read_run",
-    "save_config": "lagom.profile_file",
+    "save_config": "lagom.config_file",
 }
 
 

@@ -1,8 +1,8 @@
 """What no tuner can change after the start of a job: the variables that NCCL reads when it builds a communicator, its
 configuration files, and the GPU.
 
-A profile may ask for these and no others (``environment`` lines, compared by the plugin and exported by ``lagom run
---profile``); the same list is ``csrc/profile/environment.c``, and ``tests/contract`` compares the two.
+A saved config may ask for these and no others (``environment`` lines, compared by the plugin and exported by
+``lagom run --config``); the same list is ``csrc/config/environment.c``, and ``tests/contract`` compares the two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lagom.errors import LagomError
 
 
 class BadEnvironment(LagomError):
-    """A variable that a profile cannot ask for."""
+    """A variable that a saved config cannot ask for."""
 
 
 #: variable -> what it decides, in the words of NCCL's documentation
@@ -52,14 +52,14 @@ GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def select_known(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of :data:`KNOWN` that are set in ``environ``, in the table's order; what a profile cannot hold
+    """The variables of :data:`KNOWN` that are set in ``environ``, in the table's order; what a saved config cannot hold
     (longer than 63 characters, not printable) is left out."""
     found = {name: environ[name] for name in KNOWN if environ.get(name)}
     return {name: value for name, value in found.items() if fits(value)}
 
 
 def fits(value: str) -> bool:
-    """Whether a profile can hold that value."""
+    """Whether a saved config can hold that value."""
     return 0 < len(value) <= MAX_VALUE and value.isascii() and value.isprintable() and '"' not in value
 
 

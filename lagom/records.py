@@ -35,7 +35,7 @@ class Function(IntEnum):
 
     @property
     def word(self) -> str:
-        """The spelling used in rules, profiles and logs, e.g. ``allgather``."""
+        """The spelling used in rules, saved configs and logs, e.g. ``allgather``."""
         return self.name.lower().replace("_", "")
 
 

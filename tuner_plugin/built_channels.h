@@ -6,7 +6,7 @@
  *
  * So there an AllGather gets at most what is known to be built. On a known build that is a member of the communicator
  * (build.h). Elsewhere it is what the profiler plugin has seen run, one channel until then; and since ranks must not
- * differ, a plan that says more is refused by this rank, hence by all. A profile that fits this NCCL and these ranks by
+ * differ, a plan that says more is refused by this rank, hence by all. A file that fits this NCCL and these ranks by
  * its fingerprint is believed: it comes from a run under the same bound.
  */
 #ifndef LAGOM_BUILT_CHANNELS_H

@@ -39,7 +39,7 @@ struct lagom_comm_context {
     struct lagom_built_channels channels;
     struct lagom_chunk_list chunks;
     struct lagom_launch_order launches;
-    struct lagom_replay replay; /* OFF unless a profile is replayed */
+    struct lagom_replay replay; /* OFF unless a saved config is replayed */
     struct lagom_agreement agreement;
 };
 

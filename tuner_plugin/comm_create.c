@@ -61,8 +61,8 @@ static const struct lagom_plan *own_plan(const struct lagom_comm_context *comm,
                                          const struct lagom_comm_options *options)
 {
     const struct lagom_communicator *shared = comm->shared;
-    const struct lagom_profile_section *section = lagom_profile_section_for(
-        options->profile, shared->rank_count, shared->node_count, shared->ordinal, name_of(comm->profiled));
+    const struct lagom_config_section *section = lagom_config_file_section_for(
+        options->config, shared->rank_count, shared->node_count, shared->ordinal, name_of(comm->profiled));
     return section == NULL ? NULL : &section->content;
 }
 
@@ -92,11 +92,11 @@ static void recognise(struct lagom_comm_context *comm, const struct lagom_comm_o
     }
 }
 
-/* A profile that says for which NCCL and how many ranks it was made, and fits, has had its channels run by a tuner that
+/* A file that says for which NCCL and how many ranks it was made, and fits, has had its channels run by a tuner that
  * was held to the same bound. One that does not say is anybody's word. */
-static bool was_made_here(const struct lagom_profile *profile)
+static bool was_made_here(const struct lagom_config_file *config)
 {
-    return profile != NULL && profile->fingerprint.nccl_version != 0 && profile->fingerprint.ranks != 0;
+    return config != NULL && config->fingerprint.nccl_version != 0 && config->fingerprint.ranks != 0;
 }
 
 /* A controller looks around every 0.1 s; the calls before it sees this communicator are part of the story too. */
@@ -122,8 +122,8 @@ struct lagom_comm_context *lagom_comm_create(const struct lagom_comm_options *op
         return refuse(reason, reason_bytes,
                       "the shared region has no entry left for another communicator; it runs stock.");
     }
-    const struct lagom_plan *plan = options->profile == NULL ? NULL : own_plan(comm, options);
-    if (options->profile != NULL && plan == NULL) {
+    const struct lagom_plan *plan = options->config == NULL ? NULL : own_plan(comm, options);
+    if (options->config != NULL && plan == NULL) {
         lagom_slot_release(options->mapping, comm->slot_index);
         free(comm);
         return refuse(reason, reason_bytes, "the saved config has no section for this communicator; it runs stock.");
@@ -138,7 +138,7 @@ struct lagom_comm_context *lagom_comm_create(const struct lagom_comm_options *op
     lagom_agreement_init(&comm->agreement, comm->region, (uint32_t)(comm->shared - comm->region->communicators),
                          comm->slot, plan);
     recognise(comm, options, info);
-    if (was_made_here(options->profile)) {
+    if (was_made_here(options->config)) {
         comm->channels.most = LAGOM_ANY_CHANNELS;
     }
     comm->agreement.no_threads = !comm->threads.possible;

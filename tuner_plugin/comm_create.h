@@ -2,21 +2,21 @@
 #ifndef LAGOM_COMM_CREATE_H
 #define LAGOM_COMM_CREATE_H
 
-#include "profile/profile_text.h"
+#include "config/config_text.h"
 #include "shm/region.h"
 #include "tuner_plugin/comm_context.h"
 #include "tuner_plugin/profiler.h"
 
 struct lagom_comm_options {
     struct lagom_mapping *mapping;
-    const struct lagom_profile *profile; /* replay; NULL = a controller decides */
+    const struct lagom_config_file *config; /* replay; NULL = a controller decides */
     uint32_t ordinal;                    /* among this process's communicators of that size */
     bool threads_wanted;                 /* LAGOM_NT=1 */
     int nccl_version;
     const struct lagom_nccl_build *build; /* NULL = not one we know */
 };
 
-/* NULL, with one sentence in `reason`, if there is no place in the region, no memory, or no section of the profile. */
+/* NULL, with one sentence in `reason`, if there is no place in the region, no memory, or no section of the file. */
 struct lagom_comm_context *lagom_comm_create(const struct lagom_comm_options *options,
                                              const struct lagom_init_info *info, struct lagom_profiled *profiled,
                                              char *reason, size_t reason_bytes);

@@ -1,4 +1,4 @@
-/* hardware.h - where we run: what a profile's fingerprint is compared with, found without CUDA. */
+/* hardware.h - where we run: what a saved config's fingerprint is compared with, found without CUDA. */
 #ifndef LAGOM_HARDWARE_H
 #define LAGOM_HARDWARE_H
 

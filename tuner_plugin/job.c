@@ -116,22 +116,22 @@ static void fingerprint_here(const struct lagom_job *job, const struct lagom_ini
     lagom_gpu_name(here->gpu);
 }
 
-static const char *load_profile(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
+static const char *load_config(struct lagom_job *job, const struct lagom_init_info *info, char *reason, size_t room)
 {
     struct lagom_fingerprint here;
     if (job->settings.config_by_old_name && speaks(job)) {
         lagom_say("LAGOM_PROFILE is the old name of LAGOM_CONFIG; it is still read, and starts no search any more.");
     }
-    if (lagom_profile_load(job->settings.config, &job->profile, reason, room) != 0) {
+    if (lagom_config_file_load(job->settings.config, &job->config, reason, room) != 0) {
         return reason;
     }
     fingerprint_here(job, info, &here);
-    const char *why = lagom_fingerprint_mismatch(&job->profile.fingerprint, &here, reason, room);
+    const char *why = lagom_fingerprint_mismatch(&job->config.fingerprint, &here, reason, room);
     if (why == NULL) {
-        why = lagom_environment_mismatch(job->profile.environment, job->profile.environment_count, reason, room);
+        why = lagom_environment_mismatch(job->config.environment, job->config.environment_count, reason, room);
     }
     if (why != NULL) {
-        lagom_profile_free(&job->profile);
+        lagom_config_file_free(&job->config);
     }
     return why;
 }
@@ -171,7 +171,7 @@ static bool choose_between_replay_and_tune(struct lagom_job *job, const struct l
         return true;
     }
     const char *why = job->settings.config[0] == '\0' ? "LAGOM_MODE=replay, but LAGOM_CONFIG names no file"
-                                                      : load_profile(job, info, reason, sizeof(reason));
+                                                      : load_config(job, info, reason, sizeof(reason));
     job->replaying = why == NULL;
     note_saved_config(job, why == NULL ? LAGOM_SAVED_CONFIG_FITS : LAGOM_SAVED_CONFIG_REFUSED);
     if (why != NULL) {
@@ -193,13 +193,13 @@ static bool read_rules(struct lagom_job *job, const struct lagom_init_info *info
                  "be replayed: LAGOM_MODE=replay with LAGOM_CONFIG or LAGOM_SET.");
         return false;
     }
-    bool has_profile = job->settings.config[0] != '\0';
+    bool has_config = job->settings.config[0] != '\0';
     char why[LAGOM_PATH_BYTES];
-    if (has_profile && load_profile(job, info, why, sizeof(why)) != NULL) {
+    if (has_config && load_config(job, info, why, sizeof(why)) != NULL) {
         snprintf(reason, room, "saved config refused: %.200s", why);
         return false;
     }
-    return lagom_static_rules_read(has_profile ? &job->profile : NULL, &job->static_rules, reason, room);
+    return lagom_static_rules_read(has_config ? &job->config : NULL, &job->static_rules, reason, room);
 }
 
 static void say_what_holds(struct lagom_job *job, enum lagom_node_rules_result result)

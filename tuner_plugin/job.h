@@ -6,7 +6,7 @@
 #include <limits.h>
 #include <stdbool.h>
 
-#include "profile/profile_text.h"
+#include "config/config_text.h"
 #include "shm/region.h"
 #include "tuner_plugin/caller.h"
 #include "tuner_plugin/nccl_abi.h"
@@ -23,9 +23,9 @@ struct lagom_job {
     struct lagom_settings settings;
     struct lagom_mapping mapping; /* region NULL = not joined */
     struct lagom_caller caller;
-    struct lagom_profile profile;
+    struct lagom_config_file config;
     struct lagom_node_rules static_rules; /* LAGOM_STATIC_RULES: the node's, restricted to what can be done here */
-    bool replaying;          /* the profile fits: it decides, not a controller */
+    bool replaying;          /* the saved config fits: it decides, not a controller */
     bool started_controller; /* by this process */
     char folder[PATH_MAX];   /* of the log */
 };

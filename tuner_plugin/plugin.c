@@ -143,7 +143,7 @@ static struct lagom_comm_context *create_comm(const struct lagom_init_info *info
 {
     char reason[LAGOM_PATH_BYTES];
     const struct lagom_comm_options options = {.mapping = &plugin.job.mapping,
-                                               .profile = plugin.job.replaying ? &plugin.job.profile : NULL,
+                                               .config = plugin.job.replaying ? &plugin.job.config : NULL,
                                                .ordinal = ordinal_of(info),
                                                .threads_wanted = plugin.job.settings.threads,
                                                .nccl_version = plugin.job.caller.version,

@@ -1,4 +1,4 @@
-/* plugin.h - what this process has once: settings, the mapping of the region, a profile. Made at the first
+/* plugin.h - what this process has once: settings, the mapping of the region, a saved config. Made at the first
  * communicator.
  *
  * Nothing happens before that: torchrun's own process, `python -c` helpers and DataLoader workers load or inherit this

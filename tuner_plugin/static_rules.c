@@ -18,7 +18,7 @@ static bool refuse(struct lagom_node_rules *out, char *reason, size_t room, cons
     return false;
 }
 
-/* ---- From a profile --------------------------------------------------------------------------------------------- */
+/* ---- From a saved config ---------------------------------------------------------------------------------------- */
 
 static bool same_rules(const struct lagom_plan *one, const struct lagom_plan *other)
 {
@@ -27,18 +27,18 @@ static bool same_rules(const struct lagom_plan *one, const struct lagom_plan *ot
 }
 
 /* The first section before `index` that is about communicators of its size; NULL = there is none. */
-static const struct lagom_profile_section *twin_of(const struct lagom_profile *profile, uint32_t index)
+static const struct lagom_config_section *twin_of(const struct lagom_config_file *config, uint32_t index)
 {
     for (uint32_t i = 0; i < index; i++) {
-        const struct lagom_profile_section *section = &profile->sections[i];
-        if (section->node_count == 1 && section->rank_count == profile->sections[index].rank_count) {
+        const struct lagom_config_section *section = &config->sections[i];
+        if (section->node_count == 1 && section->rank_count == config->sections[index].rank_count) {
             return section;
         }
     }
     return NULL;
 }
 
-static bool add_section(struct lagom_node_rules *out, const struct lagom_profile_section *section)
+static bool add_section(struct lagom_node_rules *out, const struct lagom_config_section *section)
 {
     if (out->rule_count + section->content.rule_count > LAGOM_MAX_RULES) {
         return false;
@@ -50,13 +50,13 @@ static bool add_section(struct lagom_node_rules *out, const struct lagom_profile
     return true;
 }
 
-bool lagom_static_rules_from_profile(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
+bool lagom_static_rules_from_config(const struct lagom_config_file *config, struct lagom_node_rules *out, char *reason,
                                      size_t room)
 {
     *out = (struct lagom_node_rules){0};
-    for (uint32_t i = 0; i < profile->section_count; i++) {
-        const struct lagom_profile_section *section = &profile->sections[i];
-        const struct lagom_profile_section *twin = twin_of(profile, i);
+    for (uint32_t i = 0; i < config->section_count; i++) {
+        const struct lagom_config_section *section = &config->sections[i];
+        const struct lagom_config_section *twin = twin_of(config, i);
         if (section->node_count != 1) {
             continue;
         }
@@ -128,12 +128,12 @@ static const char *variable(const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-bool lagom_static_rules_read(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
+bool lagom_static_rules_read(const struct lagom_config_file *config, struct lagom_node_rules *out, char *reason,
                              size_t room)
 {
     const char *pins = variable("LAGOM_SET");
-    if (profile != NULL) {
-        return lagom_static_rules_from_profile(profile, out, reason, room);
+    if (config != NULL) {
+        return lagom_static_rules_from_config(config, out, reason, room);
     }
     return pins != NULL
                ? lagom_static_rules_from_text(pins, out, reason, room)

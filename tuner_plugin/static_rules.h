@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "profile/profile_text.h"
+#include "config/config_text.h"
 #include "protocol/lagom_protocol.h"
 #include "tuner_plugin/nccl_abi.h"
 
@@ -24,15 +24,15 @@ static inline bool lagom_has_static_rules_only(int nccl_version)
 
 /* All three: false with one sentence in `reason`, and then *out has no rule.
  *
- * Only the `rule` lines of a profile are used, not its programs: those need to know the communicator. Two sections for
+ * Only the `rule` lines of a saved config are used: its programs need to know the communicator. Two sections for
  * communicators of one size must have the same rules, because such communicators cannot be distinguished here. */
-bool lagom_static_rules_from_profile(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
+bool lagom_static_rules_from_config(const struct lagom_config_file *config, struct lagom_node_rules *out, char *reason,
                                      size_t room);
 /* The text of LAGOM_SET: `;` or a new line between rules, `#` begins a comment. */
 bool lagom_static_rules_from_text(const char *text, struct lagom_node_rules *out, char *reason, size_t room);
 
-/* The rules of this process: of `profile`, or of the text of LAGOM_SET if it is NULL. */
-bool lagom_static_rules_read(const struct lagom_profile *profile, struct lagom_node_rules *out, char *reason,
+/* The rules of this process: of `config`, or of the text of LAGOM_SET if it is NULL. */
+bool lagom_static_rules_read(const struct lagom_config_file *config, struct lagom_node_rules *out, char *reason,
                              size_t room);
 
 enum lagom_withheld {

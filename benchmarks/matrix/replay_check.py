@@ -16,47 +16,47 @@ REPLAY, LIVE = "own:replay=", "own:lagom"
 
 
 def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[str, Any]:
-    """Tune once for a profile; then that profile replayed, tuning live again (what comes after it counts), stock.
+    """Tune once for a saved config; then that one replayed, tuning live again (what comes after it counts), stock.
     Both halves go on where an earlier session ended."""
     clock, folder = time.monotonic(), place.folder / row.name
-    tuned, profile = earlier.get("tuned", {}), earlier.get("profile", "")
-    in_vain = earlier.get("in_vain", [])  # searches that led to no profile: kept, and not gone on with
+    tuned, config = earlier.get("tuned", {}), earlier.get("profile", "")
+    in_vain = earlier.get("in_vain", [])  # searches that led to no saved config: kept, and not gone on with
     kept = {"in_vain": in_vain} if in_vain else {}
-    if not profile:
-        tuned, profile = _tuned(row, place, tuned, budget / 2, attempt=len(in_vain))
-    if not profile:
+    if not config:
+        tuned, config = _tuned(row, place, tuned, budget / 2, attempt=len(in_vain))
+    if not config:
         if any((one["search"] or {}).get("verdict") == "stock_is_best" for one in tuned["results"]):
-            why = "the search left stock as it is: there is no profile"
+            why = "the search left stock as it is: there is no saved config"
             return {**kept, "complete": True, "tuned": tuned, "skipped": why}
-        why = "the search did not end in time: there is no profile yet, and the next session searches anew"
+        why = "the search did not end in time: there is no saved config yet, and the next session searches anew"
         return {"complete": False, "in_vain": [*in_vain, tuned], "skipped": why}
     path = folder / "found.lagom"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(profile)
+    path.write_text(config)
     request = Request(
         command=place.command(row), environ=place.environ(row), samples=SAMPLES, metric=place.metric(),
         arms=parse_arms([f"{REPLAY}{path}", LIVE]), folder=folder / "replayed",
         rounds=1 if place.rehearse else row.rounds, budget=budget - (time.monotonic() - clock),
     )  # fmt: skip
     found = compared.measured(request, renamed(earlier, f"{REPLAY}{path}"), print)
-    return {**found, **kept, "tuned": tuned, "profile": profile}
+    return {**found, **kept, "tuned": tuned, "profile": config}
 
 
 def _tuned(row: Row, place: Place, earlier: dict[str, Any], budget: float, attempt: int) -> tuple[dict[str, Any], str]:
-    """The tuning run's record, and the profile it left; empty if it left none. ``attempt``: in a folder of its own, as
-    what lies in that of the one before counts as done."""
+    """The tuning run's record, and the saved config it left; empty if it left none. ``attempt``: in a folder of its
+    own, as what lies in that of the one before counts as done."""
     folder = place.folder / row.name / (f"tuned-{attempt}" if attempt else "tuned")
     request = Request(
         command=place.command(row), environ=place.environ(row), samples=SAMPLES, arms=parse_arms(["lagom"]),
         folder=folder, cycles=2, budget=budget,
     )  # fmt: skip
     found = compared.measured(request, earlier, print)
-    profiles = sorted(folder.glob("*/config.lagom"))
-    return found, profiles[0].read_text() if profiles else ""
+    configs = sorted(folder.glob("*/config.lagom"))
+    return found, configs[0].read_text() if configs else ""
 
 
 def renamed(earlier: dict[str, Any], replay: str) -> dict[str, Any]:
-    """An earlier record with its replay arm called as it is here: its name holds where the profile lay."""
+    """An earlier record with its replay arm called as it is here: its name holds where the saved config lay."""
     if "record" not in earlier:
         return earlier
     record = copy.deepcopy(earlier["record"])

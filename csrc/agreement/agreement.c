@@ -12,13 +12,13 @@
 #define NO_WORD UINT64_MAX /* LOCKED of the last epoch there is: never seen */
 
 void lagom_agreement_init(struct lagom_agreement *agreement, struct lagom_region *region, uint32_t communicator,
-                          struct lagom_slot *slot, const struct lagom_plan *own_profile)
+                          struct lagom_slot *slot, const struct lagom_plan *own_config)
 {
     memset(agreement, 0, sizeof(*agreement));
     agreement->shared = &region->communicators[communicator];
     agreement->offered = communicator < LAGOM_MAX_PLANS ? &region->plans[communicator] : NULL;
     agreement->slot = slot;
-    agreement->own_profile = own_profile;
+    agreement->own_config = own_config;
     agreement->comm_id = lagom_load_relaxed(&slot->comm_id);
     agreement->seen_word = NO_WORD;
     agreement->wake_call = UINT64_MAX;
@@ -37,7 +37,7 @@ static enum lagom_plan_fault judge(const struct lagom_agreement *agreement, cons
     if (fault != LAGOM_PLAN_SOUND) {
         return fault;
     }
-    const struct lagom_plan *mine = agreement->own_profile;
+    const struct lagom_plan *mine = agreement->own_config;
     if (mine != NULL && lagom_plan_content_hash(plan) != lagom_plan_content_hash(mine)) {
         return LAGOM_PLAN_NOT_MINE;
     }

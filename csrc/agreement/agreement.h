@@ -33,7 +33,7 @@ struct lagom_agreement {
     const struct lagom_plan *offered; /* where the publisher writes; NULL = this communicator has no plan and runs stock */
     struct lagom_slot *slot;
     struct lagom_replay *replay;          /* replay.h; NULL = a controller decides */
-    const struct lagom_plan *own_profile; /* replay: only a plan of equal content is acknowledged; NULL = any */
+    const struct lagom_plan *own_config; /* replay: only a plan of equal content is acknowledged; NULL = any */
     uint64_t comm_id;
     struct lagom_pending pending;
     bool no_threads;  /* this rank cannot set threads: it refuses a plan that does. The plugin may set it after init */
@@ -55,7 +55,7 @@ struct lagom_decision {
 
 /* communicator: its index in the region. */
 void lagom_agreement_init(struct lagom_agreement *agreement, struct lagom_region *region, uint32_t communicator,
-                          struct lagom_slot *slot, const struct lagom_plan *own_profile);
+                          struct lagom_slot *slot, const struct lagom_plan *own_config);
 
 /* The whole of the fast path: handles the word, finds the plan for this call, advances the program, chooses, and then
  * publishes the counter (release, after the decision). Call once for every getCollInfo with a usable entry. */

@@ -21,7 +21,7 @@ bool lagom_replay_start(struct lagom_replay *replay, struct lagom_agreement *agr
     replay->pause = 1;
     replay->state = LAGOM_REPLAY_WAITING;
     agreement->replay = replay;
-    agreement->own_profile = content;
+    agreement->own_config = content;
     agreement->wake_call = agreement->calls;
     return true;
 }

@@ -1,7 +1,7 @@
-/* replay.h - a profile takes effect without a controller: through the same word, agreed by the ranks themselves.
+/* replay.h - a saved config takes effect without a controller: through the same word, agreed by the ranks themselves.
  *
- * One rank, the winner of communicator.publisher, publishes the profile's plan once every rank is there; each
- * acknowledges only a plan equal to its own profile; the last to acknowledge commits. The plan starts searching for its
+ * One rank, the winner of communicator.publisher, publishes the saved config's plan once every rank is there; each
+ * acknowledges only a plan equal to that of its own; the last to acknowledge commits. The plan starts searching for its
  * period, so it takes effect from the first whole iteration after it. On one node only.
  */
 #ifndef LAGOM_REPLAY_H
@@ -37,7 +37,7 @@ struct lagom_replay {
     enum lagom_replay_state state;
 };
 
-/* Before the first call. content: sites, positions and rules of the profile's section, sound by
+/* Before the first call. content: sites, positions and rules of the saved config's section, sound by
  * lagom_plan_check_content, kept alive by the caller. From here on lagom_agreement_decide does the rest while nothing
  * is decided; afterwards its fast path is what it always is. Returns false (and stays off) if the communicator spans
  * nodes or the content is bad. */

@@ -13,7 +13,7 @@ enum lagom_plan_fault {
     LAGOM_PLAN_BAD_CONFIG = 4,   /* a knob outside its range */
     LAGOM_PLAN_BAD_LEASE = 5,    /* candidate without end, or end before start */
     LAGOM_PLAN_BAD_COMMUNICATOR = 6,
-    LAGOM_PLAN_NOT_MINE = 7,        /* replay: differs from the profile this rank has read */
+    LAGOM_PLAN_NOT_MINE = 7,        /* replay: differs from the saved config this rank has read */
     LAGOM_PLAN_LATE_HISTORY = 8,    /* history_call is too far back to be remembered */
     LAGOM_PLAN_BAD_TRANSPARENT = 9, /* a position's site is transparent, so the program could never advance */
     LAGOM_PLAN_NO_THREADS = 10,     /* it sets threads, which this rank cannot (LAGOM_NT, unknown NCCL build) */
@@ -23,13 +23,13 @@ enum lagom_plan_fault {
 /* Over every byte in use except `hash` itself; unused positions, sites and rules do not count. */
 uint64_t lagom_plan_hash(const struct lagom_plan *plan);
 
-/* Over sites, rules and positions only: what a replaying rank compares with its own profile. */
+/* Over sites, rules and positions only: what a replaying rank compares with its own saved config. */
 uint64_t lagom_plan_content_hash(const struct lagom_plan *plan);
 
 /* Bounded: looks at nothing outside the struct whatever the counts say. `comm_id` 0 = any. */
 enum lagom_plan_fault lagom_plan_check(const struct lagom_plan *plan, uint64_t comm_id);
 
-/* The part of the check that a profile's section can be put to: sites, positions and rules, no lease and no hash. */
+/* The part of the check that a section of a file can be put to: sites, positions and rules, no lease and no hash. */
 enum lagom_plan_fault lagom_plan_check_content(const struct lagom_plan *plan);
 
 /* Every knob within what NCCL can do at all. */

@@ -124,7 +124,7 @@ def _wish(word: str, head: str, value: str) -> ArmWish:
     if word == "liger":
         return ArmWish(name=word, cap=3)
     if head == "replay" and value:
-        return ArmWish(name=word, profile=_checked_profile(value))
+        return ArmWish(name=word, config=_checked_config(value))
     known = ", ".join([*BARE, *(f"{name}=..." for name in VALUED), *TUNERS, "own:..."])
     raise BadArm(f"there is no arm '{word}'; choose among: {known}.")
 
@@ -156,8 +156,8 @@ def _pinned(word: str, wish: ArmWish) -> tuple[str, ...]:
         return "--set", wish.rules
     if wish.cap is not None:
         return "--set", f"any:any:nc={wish.cap}"
-    if wish.profile is not None:
-        return "--mode", "replay", "--config", str(wish.profile)
+    if wish.config is not None:
+        return "--mode", "replay", "--config", str(wish.config)
     raise BadArm(f"'own:{word}' would be many processes; name one setting, like own:static=4.")
 
 
@@ -198,9 +198,9 @@ def _checked_rules(value: str) -> str:
     return value
 
 
-def _checked_profile(value: str) -> Path:
-    from lagom.profile_file import check_profile
+def _checked_config(value: str) -> Path:
+    from lagom.config_file import check_config
 
     path = Path(value).absolute()
-    check_profile(path)
+    check_config(path)
     return path

@@ -30,7 +30,7 @@ from lagom.journal.schema import Base
 LOOK_SECONDS = 0.1
 #: From SIGTERM to SIGKILL. Longer than a launcher gives its own ranks (torchrun: 30 s), or they would be left behind.
 GRACE_SECONDS = 60.0
-#: The profile is written just after the outcome: the job is not ended sooner.
+#: The saved config is written just after the outcome: the job is not ended sooner.
 AFTER_OUTCOME_SECONDS = 1.0
 #: Of what the job prints: enough to hold an error of its own and a launcher's account of it (torchrun's: 40 lines).
 OUTPUT_LINES = 200

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lagom.records import CommConfig
 
 REFUSED = 2
-PROFILE_SUFFIX = ".lagom"
-PROFILE_TITLE = b"lagom-profile "  # how such a file begins
+CONFIG_SUFFIX = ".lagom"
+CONFIG_TITLE = b"lagom-profile "  # how such a file begins
 LARGEST_MIB = 4  # of a CSV file: tuners' files have some hundred lines
 EMPTY = "no rule is left to write, so nothing is written: a file without rules is no stand-in for none at all."
 
@@ -82,15 +82,15 @@ def convert(
         if target is None:
             _print_rules(taken, ranks)
         else:
-            _write_profile(target, taken, Path(source).name, topology, communicators)
+            _write_config(target, taken, Path(source).name, topology, communicators)
         return
     rules = _is_rules(source)
-    if rules and target is not None and target.suffix == PROFILE_SUFFIX:
+    if rules and target is not None and target.suffix == CONFIG_SUFFIX:
         taken = _take_rules(source, topology)
         _report(taken.remarks, taken.refused, partial=partial)
-        _write_profile(target, taken, "rules by hand", topology, communicators)
+        _write_config(target, taken, "rules by hand", topology, communicators)
         return
-    entries, picks = _from_rules(source, topology) if rules else _from_profile(_find_profile(source))
+    entries, picks = _from_rules(source, topology) if rules else _from_config(_find_config(source))
     _write_csv(target, _ready(entries, picks, pair, without or []), partial=partial)
 
 
@@ -106,7 +106,7 @@ def _is_csv(source: str) -> bool:
         return False
     try:
         with open_regular(path) as file:
-            return not file.read(len(PROFILE_TITLE)).startswith(PROFILE_TITLE)
+            return not file.read(len(CONFIG_TITLE)).startswith(CONFIG_TITLE)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); check the path and its permissions.") from error
 
@@ -167,8 +167,8 @@ def _print_rules(taken: Taken, ranks: int) -> None:
         _say("no rule is left that could ever match.")
 
 
-def _write_profile(path: Path, taken: Taken, origin: str, topology: Topology | None, communicators: int) -> None:
-    from lagom.profile_file import Fingerprint, SavedConfig, Section, save_config
+def _write_config(path: Path, taken: Taken, origin: str, topology: Topology | None, communicators: int) -> None:
+    from lagom.config_file import Fingerprint, SavedConfig, Section, save_config
 
     if topology is None:
         raise UsageError("a saved config is for communicators of one size; name it with --ranks and --nodes.")
@@ -197,9 +197,9 @@ def _take_rules(source: str, only: Topology | None) -> Taken:
     return settle(Reading(_from_rules(source, only)[0]))
 
 
-def _from_profile(path: Path) -> tuple[list[Entry], Picks]:
+def _from_config(path: Path) -> tuple[list[Entry], Picks]:
+    from lagom.config_file import load_config
     from lagom.convert.source import of_sections, picks_beside
-    from lagom.profile_file import load_config
 
     saved = load_config(path)
     for name, value in saved.environment.items():
@@ -207,10 +207,10 @@ def _from_profile(path: Path) -> tuple[list[Entry], Picks]:
     return of_sections(saved.sections), picks_beside(path)
 
 
-def _find_profile(named: str) -> Path:
+def _find_config(named: str) -> Path:
     """The saved config meant by a file, a log folder, its log, or nothing; it may lie in a folder without a log."""
+    from lagom.config_file import saved_in
     from lagom.journal import LOG_NAME, find_log
-    from lagom.profile_file import saved_in
 
     source = Path(named) if named else None
     if source is not None and not source.exists():
@@ -256,7 +256,7 @@ def _ready(entries: list[Entry], picks: Picks, given: CommConfig, without: Seque
 def _write_csv(target: Path | None, entries: Sequence[Entry], *, partial: bool) -> None:
     from lagom.convert import convert_rules
 
-    if target is not None and target.suffix == PROFILE_SUFFIX:
+    if target is not None and target.suffix == CONFIG_SUFFIX:
         raise UsageError(
             f"a saved config becomes a CSV file, and {target} is named like a saved config; name it like rules.csv."
         )

@@ -62,7 +62,7 @@ MOVED = {
     "metrics": "use `lagom watch --once --prometheus FILE` (- for standard output) or `lagom watch --grafana`",
     "plugin-path": "use `lagom env --path`",
     "import": "use `lagom convert FILE.csv`",
-    "export": "use `lagom convert PROFILE FILE.csv`",
+    "export": "use `lagom convert CONFIG FILE.csv`",
 }
 WITH_JOB_COMMAND = ("run", "bench")  # their options end where the job's command begins, with or without --
 

@@ -67,7 +67,7 @@ def job_folder(directory: Path | None) -> Path:
     if start is None:
         return log.parent
     if start.mode == "replay":
-        raise UsageError(f"the job of {log.parent} replays a profile, and no controller reads pins there.")
+        raise UsageError(f"the job of {log.parent} replays a saved config, and no controller reads pins there.")
     if has_died(run):
         raise UsageError(f"the controller of the job of {log.parent} (pid {start.pid}) is gone: nobody reads its pins.")
     return log.parent

@@ -66,7 +66,7 @@ def report(
             help="Write the log's saved config with the measured environment to this file.", show_default=False
         ),
     ] = None,
-    profile: Annotated[Path | None, typer.Option("--profile", hidden=True)] = None,
+    old_option: Annotated[Path | None, typer.Option("--profile", hidden=True)] = None,
 ) -> None:
     """Report on a tuned job: the verdict, then every site, what could not be tuned, and what the next start can change.
 
@@ -74,9 +74,9 @@ def report(
     with their measurement, or with the command that would measure them. Of a saved config: what it does, what speaks
     for it, whether it would be replayed on this machine; exit code 1 if not.
     """
-    if profile is not None:
-        raise UsageError(f"--profile is called --config now: lagom report --config {profile}.")
-    if what is not None and is_profile(what):
+    if old_option is not None:
+        raise UsageError(f"--profile is called --config now: lagom report --config {old_option}.")
+    if what is not None and is_config(what):
         if html or bench or export or megatron or config:
             raise UsageError(f"{what} is a saved config; this option needs the log of a job.")
         _report_config(what, as_json=as_json, everything=everything)
@@ -92,7 +92,7 @@ def report(
     if megatron is not None:
         write_named(megatron, advice_text.format_megatron(advices) or "# lagom report: no process group to cap.\n")
     if config is not None:
-        _write_profile(advices, log, config)
+        _write_config(advices, log, config)
     if export:
         typer.echo("\n".join(advice_text.format_exports(advices)) or "# nothing was measured to be worth it")
     else:
@@ -129,19 +129,19 @@ def _write_page(run: Run, html: Path) -> None:
     print(f"lagom: written: {', '.join(map(str, written))}", file=sys.stderr)
 
 
-def _write_profile(advices: Advices, log: Path, out: Path) -> None:
+def _write_config(advices: Advices, log: Path, out: Path) -> None:
+    from lagom.config_file import saved_in
     from lagom.journal.log_status import is_of_an_earlier_job
-    from lagom.profile_file import saved_in
-    from lagom.report.advice_text import write_into_profile
+    from lagom.report.advice_text import write_into_config
 
     mine = saved_in(log.parent)
     if is_of_an_earlier_job(mine, log):
         print(f"lagom: note: {mine} is of an earlier job than the newest one in its log", file=sys.stderr)
-    asked = write_into_profile(advices, mine, out)
+    asked = write_into_config(advices, mine, out)
     print(f"lagom: {out} asks for {asked or 'nothing'}", file=sys.stderr)
 
 
-def is_profile(path: Path) -> bool:
+def is_config(path: Path) -> bool:
     """Whether a file is no log: a log's lines are JSON objects."""
     try:
         with open_regular(path) as file:

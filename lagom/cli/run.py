@@ -56,7 +56,7 @@ def run(
         ),
     ] = None,
     or_tune: Annotated[bool, typer.Option("--or-tune", help="With a saved config: search if it does not fit.")] = False,
-    profile: Annotated[Path | None, typer.Option("--profile", hidden=True)] = None,
+    old_option: Annotated[Path | None, typer.Option("--profile", hidden=True)] = None,
     directory: Annotated[
         Path | None,
         typer.Option("--dir", help="Log folder; default: LAGOM_DIR, else ./lagom-<job>.", show_default=False),
@@ -128,10 +128,10 @@ def run(
 
     if bare:
         raise typer.Exit(run_bare(command, seconds_file))
-    if profile is not None:
+    if old_option is not None:
         raise UsageError(
-            f"--profile is called --config now: lagom run --config {profile} -- CMD; with --or-tune the job is tuned "
-            "if the saved config does not fit."
+            f"--profile is called --config now: lagom run --config {old_option} -- CMD; with --or-tune the job is "
+            "tuned if the saved config does not fit."
         )
     _check_start(mode, strategy, config)
     pinned = choose_rules(rules, read("LAGOM_SET"))
@@ -207,9 +207,9 @@ def _check_start(mode: str, strategy: str, config: Path | None) -> None:
     check_settings(environ)
     named = config or config_named(environ)
     if named is not None and read("LAGOM_MODE", environ) != "off":
-        from lagom.profile_file import check_profile
+        from lagom.config_file import check_config
 
-        check_profile(named)
+        check_config(named)
     from lagom.search import find_strategy
 
     find_strategy(strategy or read("LAGOM_STRATEGY"))

@@ -1,6 +1,6 @@
 """Which arms ``lagom bench`` wants compared within this job: from its file to assignments of this run's sites.
 
-The file is written before anything is known of the job, so it says what is meant (a cap, rules, a profile, a sweep);
+The file is written before anything is known of the job, so it says what is meant (a cap, rules, a file, a sweep);
 here it meets the sites that were found, what NCCL picks at them, and the knobs there are.
 """
 
@@ -52,7 +52,7 @@ class ArmWish(BaseModel):
     rules: str = ""
     cap: int | None = None
     threads: int | None = None
-    profile: Path | None = None
+    config: Path | None = None
     sites: tuple[SiteWish, ...] | None = None
     sweep: bool = False
     grid: bool = False
@@ -124,8 +124,8 @@ def _arms_of(wish: ArmWish, problem: Problem, positions: Sequence[int]) -> Itera
 
 
 def _by_site(wish: ArmWish, problem: Problem, positions: Sequence[int]) -> list[CommConfig]:
-    if wish.profile is not None:
-        return _of_profile(wish.profile, problem, positions)
+    if wish.config is not None:
+        return _of_config(wish.config, problem, positions)
     if wish.sites is not None:
         return [_of_wishes(wish.sites, site) for site in problem.sites]
     rules = [parse_rule(text) for text in split_rules(wish.rules)]
@@ -178,15 +178,15 @@ def _grid_name(name: str, cap: int | None, chunk: int | None) -> str:
     return f"{name}:{CommConfig(channels=cap, chunk_bytes=chunk)}".replace(" ", ",")
 
 
-# -- profiles
+# -- saved configs
 
 
-def _of_profile(path: Path, problem: Problem, positions: Sequence[int]) -> list[CommConfig]:
-    """What the profile's program says for each of our sites, position by position; else its rules.
+def _of_config(path: Path, problem: Problem, positions: Sequence[int]) -> list[CommConfig]:
+    """What the saved config's program says for each of our sites, position by position; else its rules.
 
     Both programs are the same cycle of calls, but may begin it elsewhere: they are turned until they fit.
     """
-    from lagom.profile_file import load_config
+    from lagom.config_file import load_config
 
     ours = [
         (problem.sites[site].function, problem.sites[site].bytes) if site < len(problem.sites) else None
@@ -220,9 +220,9 @@ def _turn(theirs: list[tuple[Function, int]], ours: Sequence[tuple[Function, int
 
 
 def _one_each(configs: Sequence[CommConfig], positions: Sequence[int], sites: int) -> list[CommConfig]:
-    """One config for each of our sites; refused where the profile tells calls apart that are one site here."""
+    """One config for each of our sites; refused where the saved config tells calls apart that are one site here."""
     found: dict[int, CommConfig] = {}
     for site, config in zip(positions, configs, strict=True):
         if site < sites and found.setdefault(site, config) != config:
-            raise BadArms("the profile tells calls apart that are one site in this run")
+            raise BadArms("the saved config tells calls apart that are one site in this run")
     return [found.get(site, STOCK) for site in range(sites)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lagom.config_file import Fingerprint, SavedConfig, save_config
 from lagom.controller.event_log import EventLog
 from lagom.controller.options import Options
 from lagom.controller.tuner import CommunicatorTuner
 from lagom.journal.evidence import evidence_of
-from lagom.profile_file import Fingerprint, SavedConfig, save_config
 from lagom.version import __version__
 from lagom.wire.views import ProcessView
 
@@ -24,7 +24,7 @@ class ConfigWriter:
     @property
     def is_written(self) -> bool:
         """Whether the file is there and holds what these ranks found."""
-        return self._wrote and self._options.profile.exists()
+        return self._wrote and self._options.config.exists()
 
     def begin_anew(self) -> None:
         """Other ranks have come: what is in the file stays until they have found something."""
@@ -37,7 +37,7 @@ class ConfigWriter:
         sections = [section for tuner in tuners if (section := tuner.section()) is not None]
         if not sections:
             if self._wrote:
-                self._options.profile.unlink(missing_ok=True)
+                self._options.config.unlink(missing_ok=True)
             return
         fingerprint = Fingerprint(
             nccl_version=ranks[0].nccl_version,
@@ -49,10 +49,10 @@ class ConfigWriter:
         try:
             evidence = tuple(self._evidence(tuners, ranks[0].gpu))
             found = SavedConfig(fingerprint, tuple(sections), dict(environment), evidence)
-            save_config(found, self._options.profile, remark=f"written by lagom {__version__}")
+            save_config(found, self._options.config, remark=f"written by lagom {__version__}")
             self._wrote = True
         except OSError as error:
-            self._events.warn(f"the profile {self._options.profile} cannot be written: {error}")
+            self._events.warn(f"the saved config {self._options.config} cannot be written: {error}")
 
     def _evidence(self, tuners: Sequence[CommunicatorTuner], gpu: str) -> list[dict[str, Any]]:
         views = [tuner.view for tuner in tuners if tuner.section() is not None]

@@ -2,7 +2,7 @@
 
     region ── calls, kernels ──▶ tuner ── requests ──▶ session (search)
        ▲                           │                        │
-       └────────── plans ──────────┴──── events ──▶ log, profile
+       └────────── plans ──────────┴──── events ──▶ log, saved config
 
 It shares memory with the ranks and nothing else. It may die at any moment: a trial is a lease and ends by itself, a
 confirmed plan stays in force.
@@ -132,7 +132,7 @@ class Controller:
 
     def _notice_a_restart(self, processes: list[ProcessView]) -> None:
         """Every rank is another one: the job came again under its name, perhaps with fewer. What those before have
-        found stays in the profile until these have found something."""
+        found stays in the saved config until these have found something."""
         known = {process.pid for process in self._known.values()}
         if not processes or not known or not known.isdisjoint(process.pid for process in processes):
             return
@@ -261,7 +261,7 @@ class Controller:
                 seconds=time.monotonic() - self._began,
                 calls=self._counters.calls,
                 calls_dropped=self._counters.dropped,
-                config=str(self.options.profile) if self._config.is_written else "",
+                config=str(self.options.config) if self._config.is_written else "",
                 not_asked=self._counters.not_asked(),
             )
         )

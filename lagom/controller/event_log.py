@@ -21,11 +21,11 @@ SearchEvent = journal.Program | journal.Move | journal.Outcome
 
 
 class EventLog:
-    """Writes the journal. ``on_profile`` is called when the profile should be written anew."""
+    """Writes the journal. ``on_config`` is called when the saved config should be written anew."""
 
-    def __init__(self, log: journal.Journal, on_profile: Callable[[], None]) -> None:
+    def __init__(self, log: journal.Journal, on_config: Callable[[], None]) -> None:
         self.log = log
-        self.profile_changed = on_profile
+        self.config_changed = on_config
         self._said: set[str] = set()
         self.run = journal.RunState(keep_samples=False)
         self.listeners: list[Callable[[SearchEvent], None]] = [self.run.apply]  # those that get what a search does

@@ -36,7 +36,7 @@ class Finalizing(Phase):
             state.events.passthrough(f"the final plan could not be agreed: {self._offer.failure}", state.view)
         state.best = outcome.assignment
         state.events.outcome(state.view, outcome)
-        state.events.profile_changed()
+        state.events.config_changed()
         state.record(Capture.NOTHING)
         return Monitoring(state)
 

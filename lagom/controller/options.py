@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lagom.config_file import FILE_NAME
 from lagom.headroom import Headroom
-from lagom.profile_file import FILE_NAME
 
 #: Iterations that must have repeated before the first trial.
 STABLE_ITERATIONS = 20
@@ -43,6 +43,6 @@ class Options:
         return self.directory / "pins"
 
     @property
-    def profile(self) -> Path:
+    def config(self) -> Path:
         """Where a confirmed improvement is kept."""
         return self.directory / FILE_NAME

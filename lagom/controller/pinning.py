@@ -34,7 +34,7 @@ class Pinning(Phase):
             state.events.passthrough(f"the pinned rules could not be agreed: {self._offer.failure}", state.view)
         elif self._offer.plan is not None:
             state.agreed_rules = self._offer.plan.rules
-            state.events.profile_changed()
+            state.events.config_changed()
         self._offer = None
         return Stopped(state, "pinned") if state.rules else Learning(state)
 

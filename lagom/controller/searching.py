@@ -95,7 +95,7 @@ class Searching(Phase):
         state.events.move(state.view, move, state.iteration(), failure)
         if move.verdict == "confirmed":
             state.best = move.candidate
-            state.events.profile_changed()
+            state.events.config_changed()
         return None
 
     def leave(self, reason: str) -> None:

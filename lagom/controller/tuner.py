@@ -14,6 +14,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from lagom.config_file import Section
 from lagom.controller.event_log import EventLog
 from lagom.controller.joining import Joining
 from lagom.controller.learning import Learning
@@ -23,7 +24,6 @@ from lagom.controller.pinning import Pinning
 from lagom.controller.timeline_control import TimelineControl
 from lagom.controller.tuner_state import TunerState
 from lagom.journal import PhaseName
-from lagom.profile_file import Section
 from lagom.wire.plan import Rule
 from lagom.wire.region import Region
 from lagom.wire.views import CommunicatorView
@@ -168,7 +168,7 @@ class CommunicatorTuner:
     # -- the end
 
     def section(self) -> Section | None:
-        """This communicator's part of the profile, once something better than stock is confirmed or pinned."""
+        """This communicator's part of the saved config, once something better than stock is confirmed or pinned."""
         state, view = self.state, self.view
         identity = (view.rank_count, view.node_count, view.ordinal, view.name)
         if state.agreed_rules:

@@ -90,7 +90,7 @@ class TunerState:
     def findings_refuted(self) -> bool:
         """Whether what was learnt and found here has just turned out not to be measured: NCCL's times of this
         communicator's kernels are other kernels' (the plugin's gpu_times.h). They count for nothing from then on,
-        whoever watches is told, and nothing that stands on them is kept, nor in the profile."""
+        whoever watches is told, and nothing that stands on them is kept, nor in the saved config."""
         slots = self.region.slots(self.view.index)
         if self.observations.times_refuted or not any(slot.times_refuted for slot in slots):
             return False
@@ -104,7 +104,7 @@ class TunerState:
         had = self.best
         self.best = self.known = self.learned = None
         if had is not None:
-            self.events.profile_changed()
+            self.events.config_changed()
         return True
 
     # -- the iteration

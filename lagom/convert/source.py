@@ -1,6 +1,6 @@
-"""Where an export's rules come from: ``--set`` rules, or a profile with what NCCL itself picked where it was measured.
+"""Where an export's rules come from: ``--set`` rules, or a saved config with what NCCL picked where it was measured.
 
-A profile says what to do at each *position* of a program; the other formats know only function and size. So a site
+A saved config says what to do at each *position* of a program; the other formats know only function and size. So a site
 becomes a rule for exactly its size if no other site of that shape wants something else, and is refused if one does.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lagom.config_file import Section
 from lagom.convert.entries import Entry, Topology
 from lagom.errors import JournalError
 from lagom.journal import Program, RunState, find_log, read
-from lagom.profile_file import Section
 from lagom.records import STOCK, Assignment, CommConfig, Function, Site
 from lagom.wire.plan import Rule, format_rule
 
@@ -28,7 +28,7 @@ def of_rules(rules: Sequence[Rule], only: Topology | None) -> list[Entry]:
 
 
 def of_sections(sections: Sequence[Section]) -> list[Entry]:
-    """The communicators of a profile, one after the other; those that other formats cannot tell apart must agree."""
+    """The communicators of a saved config, one by one; those that other formats cannot tell apart must agree."""
     entries: list[Entry] = []
     first: dict[Topology, tuple[Section, list[Entry]]] = {}
     for section in sections:
@@ -74,7 +74,8 @@ def _of_sites(section: Section, sites: Sequence[Site], assignment: Assignment, o
         if config == STOCK and len(twins) == 1 and not overruled:
             continue
         rule = Rule(site.function, site.bytes, site.bytes, config)
-        why = "" if len(twins) == 1 else "the profile tells calls of this size apart by their place in the iteration"
+        apart = "the saved config tells calls of this size apart by their place in the iteration"
+        why = "" if len(twins) == 1 else apart
         yield Entry(f"{_name(section)}: site {site.index} {site}", rule, why, only)
 
 
@@ -110,11 +111,11 @@ def _filled(rule: Rule, given: CommConfig, pick: CommConfig | None) -> Rule:
     return replace(rule, config=replace(config, algorithm=source.algorithm, protocol=source.protocol))
 
 
-def picks_beside(profile: Path) -> Picks:
-    """What NCCL picked by itself, from the log in the profile's folder; empty without one."""
+def picks_beside(config: Path) -> Picks:
+    """What NCCL picked by itself, from the log in the saved config's folder; empty without one."""
     picks: Picks = {}
     with contextlib.suppress(JournalError):
-        for comm in RunState(read(find_log(profile.parent)), keep_samples=False).comms.values():
+        for comm in RunState(read(find_log(config.parent)), keep_samples=False).comms.values():
             if comm.communicator is not None and comm.program is not None:
                 only = Topology(comm.communicator.ranks, comm.communicator.nodes)
                 picks.update(_picks(comm.program, only))

@@ -1,7 +1,7 @@
 """``lagom demo``: a whole tuning run without a GPU, from the first call to the table, in under a minute.
 
 Real: the plugin in eight rank processes, the shared memory, the agreement, the controller, the search, the log, the
-profile. Simulated: GPUs, wire and clock (:mod:`lagom.sim`).
+saved config. Simulated: GPUs, wire and clock (:mod:`lagom.sim`).
 """
 
 from __future__ import annotations

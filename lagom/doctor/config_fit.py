@@ -1,4 +1,4 @@
-"""Would a profile be replayed on this machine? Asked of the C code that decides it in the plugin."""
+"""Would a saved config be replayed on this machine? Asked of the C code that decides it in the plugin."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lagom.config_file import Fingerprint, load_config
 from lagom.doctor.libraries import find_nccl
 from lagom.environment import describe_differences, find_gpu
 from lagom.headroom import VARIABLE as HEADROOM
 from lagom.headroom import parse as parse_headroom
-from lagom.profile_file import Fingerprint, load_config
 from lagom.wire.layout import ffi
 from lagom.wire.library import library
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFit:
-    """Whether a profile would be replayed on this machine. ``refusal`` is the plugin's own sentence; empty = it fits
-    as far as it could be compared. ``unknown``: what only the job itself can tell."""
+    """Whether a saved config would be replayed on this machine. ``refusal`` is the plugin's own sentence; empty = it
+    fits as far as it could be compared. ``unknown``: what only the job itself can tell."""
 
     refusal: str
     unknown: tuple[str, ...] = ()

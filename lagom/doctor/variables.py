@@ -116,7 +116,7 @@ def check_own_settings(environ: Mapping[str, str]) -> list[Finding]:
     return findings
 
 
-# -- do the values of our own variables work: rules, profile, strategy, log folder, interpreter
+# -- do the values of our own variables work: rules, saved config, strategy, log folder, interpreter
 
 
 def check_values(environ: Mapping[str, str]) -> list[Finding]:
@@ -143,10 +143,10 @@ def _rules(text: str) -> None:
     choose_rules(None, text)
 
 
-def _profile(name: str) -> None:
-    from lagom.profile_file import check_profile
+def _config(name: str) -> None:
+    from lagom.config_file import check_config
 
-    check_profile(Path(name))
+    check_config(Path(name))
 
 
 def _folder(name: str) -> None:
@@ -177,8 +177,8 @@ def _python(name: str) -> None:
 CHECKS: dict[str, Callable[[str], None]] = {
     "LAGOM_STRATEGY": _strategy,
     "LAGOM_SET": _rules,
-    "LAGOM_CONFIG": _profile,
-    "LAGOM_PROFILE": _profile,
+    "LAGOM_CONFIG": _config,
+    "LAGOM_PROFILE": _config,
     "LAGOM_DIR": _folder,
     "LAGOM_PYTHON": _python,
 }

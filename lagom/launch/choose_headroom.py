@@ -58,17 +58,17 @@ def _torchrun_nodes(command: list[str]) -> str:
     return ""
 
 
-def headroom_of_profile(asked: str, room: Headroom, profile: Path | None) -> Headroom:
+def headroom_of_config(asked: str, room: Headroom, config: Path | None) -> Headroom:
     """From a saved config, which knows the channels of the machine it was made on only."""
-    from lagom.profile_file import load_config
+    from lagom.config_file import load_config
 
-    assert profile is not None
+    assert config is not None
     if asked.split(":")[0] != str(room.built) or (":" in asked and asked != str(room)):
-        raise NoHeadroom(f"the saved config {profile} was made with head-room {room}; ask for --headroom {room.built}.")
-    made_on = load_config(profile).fingerprint.gpu
+        raise NoHeadroom(f"the saved config {config} was made with head-room {room}; ask for --headroom {room.built}.")
+    made_on = load_config(config).fingerprint.gpu
     if made_on != find_gpu():
         here = find_gpu() or "no GPU that is known"
-        raise NoHeadroom(f"the saved config {profile} was made on {made_on or 'an unknown GPU'} and here is {here}.")
+        raise NoHeadroom(f"the saved config {config} was made on {made_on or 'an unknown GPU'} and here is {here}.")
     return room
 
 

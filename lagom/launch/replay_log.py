@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from lagom import environment, journal
+from lagom.config_file import find_evidence, read_evidence
 from lagom.controller.event_log import EventLog
 from lagom.format import describe_rule, format_bytes
 from lagom.launch.job_plan import REPLAYING_MODES, JobPlan, local_rank
-from lagom.profile_file import find_evidence, read_evidence
 from lagom.settings import read
 from lagom.version import __version__
 from lagom.wire.job_key import job_key, region_path

@@ -12,7 +12,7 @@ from lagom.doctor.libraries import find_nccl
 from lagom.environment import describe_differences
 from lagom.errors import UsageError
 from lagom.headroom import Headroom, NoHeadroom
-from lagom.launch.choose_headroom import headroom_of_log, headroom_of_profile, refuse_headroom
+from lagom.launch.choose_headroom import headroom_of_config, headroom_of_log, refuse_headroom
 
 FIRST_WITH_TABLE = 22200  # NCCL 2.22: from here on a tuner may set NC and leave the rest
 
@@ -26,18 +26,18 @@ class Start:
 
 
 def choose_start(
-    asked: str, source: Path | None, profile: Path | None, environ: Mapping[str, str], command: list[str]
+    asked: str, source: Path | None, config: Path | None, environ: Mapping[str, str], command: list[str]
 ) -> Start:
     """Choose the variables for head-room and for a saved config; raises :class:`LagomError` if they cannot be set.
 
     ``asked``: value of --headroom; ``source``: value of --headroom-from; ``command``: the job's command.
     """
-    wanted = {} if profile is None else _environment_of(profile)
+    wanted = {} if config is None else _environment_of(config)
     room = headroom.parse(wanted.get(headroom.VARIABLE, ""))
     if not asked:
         if room is not None and environ.get(headroom.VARIABLE, "") != str(room):
             raise UsageError(
-                f"the saved config {profile} was made with head-room {room} and replays only with it; "
+                f"the saved config {config} was made with head-room {room} and replays only with it; "
                 f"add --headroom {room.built}, which costs {_memory(room)}."
             )
         return _as_wanted(wanted, environ)
@@ -46,7 +46,7 @@ def choose_start(
         raise NoHeadroom(
             "NCCL 2.21 takes channels from a tuner only with an algorithm; use 2.22 or later for head-room."
         )
-    found = headroom_of_profile(asked, room, profile) if room is not None else headroom_of_log(asked, source, environ)
+    found = headroom_of_config(asked, room, config) if room is not None else headroom_of_log(asked, source, environ)
     rest = {name: value for name, value in wanted.items() if name not in found.environment()}
     plain = _as_wanted(rest, environ)
     more = found.built - found.stock
@@ -57,10 +57,10 @@ def choose_start(
     return Start({**plain.variables, **found.environment(environ)}, (*plain.remarks, remark))
 
 
-def _environment_of(profile: Path) -> dict[str, str]:
-    from lagom.profile_file import load_config
+def _environment_of(config: Path) -> dict[str, str]:
+    from lagom.config_file import load_config
 
-    return load_config(profile).environment
+    return load_config(config).environment
 
 
 def _memory(room: Headroom) -> str:

@@ -1,4 +1,4 @@
-"""Advice on the next start: as text, export lines, a profile's environment, Megatron's communicator file, JSON."""
+"""Advice on the next start: as text, export lines, a saved config's environment, Megatron's communicator file, JSON."""
 
 from __future__ import annotations
 
@@ -110,15 +110,15 @@ def format_exports(advices: Advices) -> list[str]:
     return [f"export {name}={shlex.quote(value)}" for name, value in advices.environment().items()]
 
 
-def write_into_profile(advices: Advices, profile: Path, out: Path) -> dict[str, str]:
-    """A copy of a profile that also asks for the greatest measured gain; returns what it asks for. Raises UsageError
-    where it contradicts what the profile asks for already, and where the copy cannot be written."""
-    from lagom.profile_file import load_config, save_config
+def write_into_config(advices: Advices, config: Path, out: Path) -> dict[str, str]:
+    """A copy of a saved config that also asks for the greatest measured gain; returns what it asks for. Raises
+    UsageError where it contradicts what the saved config asks for already, and where the copy cannot be written."""
+    from lagom.config_file import load_config, save_config
 
-    saved, gained = load_config(profile), advices.environment()
+    saved, gained = load_config(config), advices.environment()
     before = saved.environment
     if clash := [name for name, value in gained.items() if before.get(name, value) != value]:
-        raise UsageError(f"{profile} asks for another {', '.join(clash)}; its configs were not measured with this one.")
+        raise UsageError(f"{config} asks for another {', '.join(clash)}; its configs were not measured with this one.")
     wanted = environment.select_known({**before, **gained})
     evidence = "nothing" if advices.exported is None else advices.exported.evidence
     remark = f"environment by lagom report, measured without these configs: {evidence}"

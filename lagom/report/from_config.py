@@ -1,5 +1,5 @@
-"""A profile by itself as an explanation: what it would do, what it is for, whether it would be replayed here, and the
-evidence that was written into it."""
+"""A saved config by itself as an explanation: what it would do, what it is for, whether it would be replayed here, and
+the evidence that was written into it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lagom.config_file import Fingerprint, Section, find_evidence, load_config
 from lagom.doctor.config_fit import fit
 from lagom.format import describe_interval, describe_rule, format_payback, format_percent, format_version
-from lagom.profile_file import Fingerprint, Section, find_evidence, load_config
 from lagom.records import STOCK, CommConfig
 from lagom.report.run_model import CommReport, RunReport, SiteReport
 
 
 def build_config_report(path: Path, environ: Mapping[str, str] | None = None) -> RunReport:
-    """The report on a profile file; raises BadProfile where the plugin could not read it either."""
+    """The report on a saved config file; raises BadConfig where the plugin could not read it either."""
     saved = load_config(path)
     parts = [
         _communicator(section, find_evidence(saved.evidence, section.ranks, section.ordinal))
@@ -24,7 +24,7 @@ def build_config_report(path: Path, environ: Mapping[str, str] | None = None) ->
     ]
     return RunReport(
         source=str(path),
-        kind="profile",
+        kind="config",
         facts=_facts(saved.fingerprint, saved.evidence),
         communicators=tuple(parts),
         environment=saved.environment,

@@ -211,7 +211,7 @@ def _counted(record: journal.NotAsked) -> list[NotTuned]:
     ]
     found = [NotTuned(what, count, why, instead) for what, count, why, instead in kinds if count]
     if record.captured:
-        found.append(NotTuned("CUDA graphs", None, _CAPTURED, "replay a profile: it is in force at capture"))
+        found.append(NotTuned("CUDA graphs", None, _CAPTURED, "replay a saved config: it is in force at capture"))
     if record.send_recv is None:
         blind = "only the NCCL profiler plugin (NCCL_PROFILER_PLUGIN) reports it"
         found.append(NotTuned("send/recv, AlltoAll, copy engines", None, blind))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from lagom.doctor.config_fit import ConfigFit
 from lagom.records import CommConfig
@@ -89,7 +90,7 @@ class RunReport:
     """All of it. ``facts`` are label and value, for the head."""
 
     source: str
-    kind: str  # log | profile
+    kind: Literal["log", "config"]
     nothing: str = ""  # what to say of a log in which no communicator was seen
     facts: tuple[tuple[str, str], ...] = ()
     communicators: tuple[CommReport, ...] = ()

@@ -89,7 +89,7 @@ def _verdict(report: RunReport, advices: Advices | None) -> Iterator[Line]:
 def _environment(report: RunReport) -> Iterator[Line]:
     if not report.environment:
         return
-    what = "asks for this start" if report.kind == "profile" else "started with"
+    what = "asks for this start" if report.kind == "config" else "started with"
     yield 0, Text(f"{what}: {' '.join(f'{name}={value}' for name, value in report.environment.items())}")
 
 

@@ -179,7 +179,7 @@ def _phase(shared: RegionView, group: GroupView, comm: CommState, count: Count |
 def _without_controller(comm: CommState, agreed: bool) -> tuple[GroupPhase, str]:
     if comm.program is not None:
         return GroupPhase.UNATTENDED, "the controller is gone; what was agreed stays in force"
-    return (GroupPhase.REPLAYING, "") if agreed else (GroupPhase.STOCK, "no controller, no profile")
+    return (GroupPhase.REPLAYING, "") if agreed else (GroupPhase.STOCK, "no controller, no saved config")
 
 
 def _speedup(comm: CommState) -> Speedup | None:

@@ -31,7 +31,7 @@ class GroupPhase(str, Enum):
     PINNED = "pinned"
     REPLAYING = "replaying"
     PASSTHROUGH = "passthrough"  # not tuned: NCCL decides
-    STOCK = "stock"  # nobody tunes it: no controller, no profile
+    STOCK = "stock"  # nobody tunes it: no controller, no saved config
     UNATTENDED = "unattended"  # its controller is gone, what was agreed stays
 
 

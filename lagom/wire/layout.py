@@ -198,11 +198,11 @@ bool lagom_region_retire(struct lagom_mapping *mapping);
 int lagom_job_key(char *out, uint64_t first_comm_id);
 struct lagom_fingerprint { uint32_t nccl_version; uint32_t ranks; uint32_t nodes; int32_t p2p; char gpu[64]; };
 struct lagom_environment { char name[64]; char value[64]; };
-struct lagom_profile_section {
+struct lagom_config_section {
     uint32_t rank_count; uint32_t node_count; uint32_t ordinal; char name[64]; struct lagom_plan content;
 };
-struct lagom_profile {
-    struct lagom_fingerprint fingerprint; uint32_t section_count; struct lagom_profile_section *sections;
+struct lagom_config_file {
+    struct lagom_fingerprint fingerprint; uint32_t section_count; struct lagom_config_section *sections;
     uint32_t environment_count; struct lagom_environment environment[16];
 };
 const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
@@ -211,8 +211,8 @@ const char *lagom_controller_program(void);
 char **lagom_controller_environment(char *const environment[]);
 void lagom_controller_environment_free(char **environment);
 bool lagom_controller_python(const char *wanted, char *python, char *reason, size_t reason_bytes);
-int lagom_profile_load(const char *path, struct lagom_profile *out, char *error, size_t error_bytes);
-void lagom_profile_free(struct lagom_profile *profile);
+int lagom_config_file_load(const char *path, struct lagom_config_file *out, char *error, size_t error_bytes);
+void lagom_config_file_free(struct lagom_config_file *config);
 int lagom_rule_parse(const char *text, struct lagom_rule *out, char *error, size_t error_bytes);
 """
 

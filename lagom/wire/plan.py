@@ -105,7 +105,7 @@ def format_sizes(smallest: int, largest: int) -> str:
 
 
 def knob_words(config: CommConfig) -> dict[str, str]:
-    """The knobs that a config sets, by their names in rules and profiles."""
+    """The knobs that a config sets, by their names in rules and saved configs."""
     named = {
         "algo": None if config.algorithm is None else config.algorithm.name.lower(),
         "proto": None if config.protocol is None else config.protocol.name.lower(),

@@ -13,10 +13,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 #: Lowest first. A folder includes itself and those before it.
-ORDER = ("csrc/protocol", "csrc/plan", "csrc/shm", "csrc/profile", "csrc/agreement", "csrc/timeline", "tuner_plugin")
+ORDER = ("csrc/protocol", "csrc/plan", "csrc/shm", "csrc/config", "csrc/agreement", "csrc/timeline", "tuner_plugin")
 #: What each library has no use for, although the order would allow it.
-APART = {("csrc/profile", "csrc/shm"), ("csrc/agreement", "csrc/shm"), ("csrc/agreement", "csrc/profile")}
-APART |= {("csrc/timeline", folder) for folder in ("csrc/plan", "csrc/profile", "csrc/agreement")}
+APART = {("csrc/config", "csrc/shm"), ("csrc/agreement", "csrc/shm"), ("csrc/agreement", "csrc/config")}
+APART |= {("csrc/timeline", folder) for folder in ("csrc/plan", "csrc/config", "csrc/agreement")}
 APART |= {("tuner_plugin", "csrc/timeline")}  # a library of its own, found by dlopen
 
 #: Headers that several sources implement, so that none of these is one module with it.

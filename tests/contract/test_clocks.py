@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 WALL = re.compile(r"time\.time\b|datetime\.|CLOCK_REALTIME|gettimeofday|\btime\(NULL\)|\btime\(0\)|\btime\(&")
 #: What runs beside a job and may decide something.
-PACKAGES = ("controller", "search", "program", "cost", "timeline", "wire", "journal", "profile_file.py", "records.py")
+PACKAGES = ("controller", "search", "program", "cost", "timeline", "wire", "journal", "config_file.py", "records.py")
 DECIDING = ("csrc", "tuner_plugin", *(f"lagom/{part}" for part in PACKAGES))
 ALLOWED = {
     "csrc/protocol/lagom_protocol.h": "a comment: when the region was made, for the log folder's name",

@@ -1,6 +1,6 @@
 /* agreement.c - ranks, a publisher and a replay in a region that is written to behind their backs.
  *
- * Input: a first byte that says what may be damaged and whether a profile is replayed, then operations. In `anywhere`
+ * Input: a first byte that says what may be damaged and whether a saved config is replayed, then operations. In `anywhere`
  * mode any byte of the region may change: nothing may be read or written outside, and no config leaves but a sound one.
  * In `guarded` mode the words, acknowledgements and registrations stay as they are (the file's owner and mode alone
  * guard them, csrc/README.md) and all else may change: then no two ranks may ever decide one call differently.

@@ -20,10 +20,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CORPUS = HERE / "corpus"
 
-CORE = ("csrc/agreement", "csrc/plan", "csrc/profile", "csrc/shm")
+CORE = ("csrc/agreement", "csrc/plan", "csrc/config", "csrc/shm")
 #: target -> the library folders it is linked with (the plugin's settings and names come with all of it).
 TARGETS: dict[str, tuple[str, ...]] = {
-    "text": (*CORE, "csrc/timeline", "tuner_plugin", "tests/fuzz/profile.c", "tests/fuzz/environment.c"),
+    "text": (*CORE, "csrc/timeline", "tuner_plugin", "tests/fuzz/config.c", "tests/fuzz/environment.c"),
     "agreement": CORE,
     "region": (*CORE, "csrc/timeline/kernel_name.c"),
     "timeline": (*CORE, "csrc/timeline"),

@@ -1,4 +1,4 @@
-/* text.c - lines NAME=value are an environment, anything else is a profile, and its first line a rule. */
+/* text.c - lines NAME=value are an environment, anything else is a saved config, and its first line a rule. */
 #include "text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -6,7 +6,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 0 && data[0] >= 'A' && data[0] <= 'Z') {
         fuzz_environment(data, size);
     } else {
-        fuzz_profile(data, size);
+        fuzz_config(data, size);
     }
     return 0;
 }

@@ -4,7 +4,7 @@
 
 #include "fuzz.h"
 
-void fuzz_profile(const uint8_t *data, size_t size);
+void fuzz_config(const uint8_t *data, size_t size);
 void fuzz_environment(const uint8_t *data, size_t size);
 
 #endif

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lagom.profile_file import Fingerprint, SavedConfig, Section, save_config
+from lagom.config_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.wire.plan import parse_rule
 from tests.gpu.jobs.operations import OPERATIONS
 from tests.gpu.support import Kernel, Place, Ran, kernels, run, runs_of, torchrun
@@ -109,15 +109,15 @@ def test_threads_pinned_show_as_the_block_from_the_agreed_call_on(
     evidence(block_stock=before.block, block_pinned=BLOCK_SEEN, from_call=start)
 
 
-def test_a_profile_replays_without_a_controller(
+def test_a_saved_config_replays_without_a_controller(
     spot: Place, stock: dict[str, list[Kernel]], gpus: int, evidence: Callable[..., None]
 ) -> None:
     """The ranks agree among themselves: one switch, the same call on every rank, and never back."""
-    channels, profile = fewer(stock), spot.folder / "config.lagom"
+    channels, config = fewer(stock), spot.folder / "config.lagom"
     rule = parse_rule(f"allgather:>=1M:nc={channels}")
-    save_config(SavedConfig(Fingerprint(ranks=gpus, nodes=1), (Section(gpus, 1, 0, rules=(rule,)),)), profile)
+    save_config(SavedConfig(Fingerprint(ranks=gpus, nodes=1), (Section(gpus, 1, 0, rules=(rule,)),)), config)
     command = torchrun("mixed.py", gpus, "--iterations", "60", "--trace", str(spot.traces))
-    replay = {"LAGOM_MODE": "replay", "LAGOM_CONFIG": str(profile), "LAGOM_CONTROLLER": "none"}
+    replay = {"LAGOM_MODE": "replay", "LAGOM_CONFIG": str(config), "LAGOM_CONTROLLER": "none"}
     ran = run(command, spot.with_plugin(**replay), spot.folder)
     assert ran.code == 0, ran.tail()
     assert not (spot.log / "decisions.jsonl").exists(), "there was a controller"
@@ -126,7 +126,7 @@ def test_a_profile_replays_without_a_controller(
     shown = {rank: runs_of(found) for rank, found in launched.items()}
     assert len(set(first.values())) == 1, f"ranks switched at different calls {first}; {shown}"
     start = first["rank0"]
-    assert start is not None, f"the profile never took effect; {ran.tail(15)}; {shown}"
+    assert start is not None, f"the saved config never took effect; {ran.tail(15)}; {shown}"
     stock_kernel = gathers(stock["rank0"])[0][1]
     for rank, found in launched.items():
         grids = [(call, kernel.grid) for call, kernel in gathers(found)]

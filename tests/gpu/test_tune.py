@@ -37,7 +37,7 @@ def test_a_search_ends_and_never_below_stock(spot: Place, gpus: int, evidence: C
 
 
 def assert_not_below_stock(outcome: dict[str, Any], spot: Place, ran: Ran) -> None:
-    """Stock to the end, or better than stock by the final A/B, and then it is in the profile."""
+    """Stock to the end, or better than stock by the final A/B, and then it is in the saved config."""
     changed = [config for config in outcome["configs_chosen"] if any(value is not None for value in config.values())]
     if not changed:
         return
@@ -46,7 +46,7 @@ def assert_not_below_stock(outcome: dict[str, Any], spot: Place, ran: Ran) -> No
     finals = [event for event in spot.events("move") if event["purpose"] == "final"]
     assert finals, f"a config was kept without a final A/B: {outcome}"
     assert finals[-1]["verdict"] == "confirmed", f"the final A/B did not confirm it: {shortened(finals[-1])}"
-    assert (spot.log / "config.lagom").exists(), "an improvement was confirmed and no profile was written"
+    assert (spot.log / "config.lagom").exists(), "an improvement was confirmed and no saved config was written"
 
 
 def assert_log_is_sound(spot: Place) -> None:

@@ -1,4 +1,4 @@
-/* agreement_replay.c - a profile takes effect without a controller: all or none, and none who waits. */
+/* agreement_replay.c - a saved config takes effect without a controller: all or none, and none who waits. */
 #include <pthread.h>
 #include <sched.h>
 
@@ -10,7 +10,7 @@
 static struct group group;
 
 /* Two AllGathers, then a ReduceScatter. */
-static struct lagom_plan profile(uint16_t incumbent)
+static struct lagom_plan config(uint16_t incumbent)
 {
     struct lagom_plan plan = {0};
     add_site(&plan, LAGOM_ALL_GATHER, MIB, incumbent);
@@ -21,7 +21,7 @@ static struct lagom_plan profile(uint16_t incumbent)
     return plan;
 }
 
-static struct lagom_plan shared_profile, other_profile;
+static struct lagom_plan shared_config, other_config;
 
 static void fresh(uint32_t ranks)
 {
@@ -29,10 +29,10 @@ static void fresh(uint32_t ranks)
         free_group(&group);
     }
     group = make_group(ranks);
-    shared_profile = profile(4);
-    other_profile = profile(5);
+    shared_config = config(4);
+    other_config = config(5);
     for (uint32_t i = 0; i < ranks; i++) {
-        CHECK(lagom_replay_start(&group.replay[i], group.rank[i], group.region, &shared_profile));
+        CHECK(lagom_replay_start(&group.replay[i], group.rank[i], group.region, &shared_config));
     }
 }
 
@@ -70,12 +70,12 @@ static void from_the_first_whole_period_after_the_start(void)
     CHECK(group.replay[0].state == LAGOM_REPLAY_FOLLOWING || group.replay[1].state == LAGOM_REPLAY_FOLLOWING);
 }
 
-/* There is no candidate to alternate with, whatever stands in the profile. */
-static void a_profile_is_published_without_end_and_alternation(void)
+/* There is no candidate to alternate with, whatever stands in the saved config. */
+static void a_config_is_published_without_end_and_alternation(void)
 {
     fresh(2);
-    shared_profile.end_call = 77;
-    shared_profile.alternate_iterations = 3;
+    shared_config.end_call = 77;
+    shared_config.alternate_iterations = 3;
     for (uint64_t n = 0; n < 200; n++) {
         nth(0, n);
         nth(1, n);
@@ -85,10 +85,10 @@ static void a_profile_is_published_without_end_and_alternation(void)
     CHECK_EQUAL(group.region->plans[0].alternate_iterations, 0);
 }
 
-static void one_rank_with_another_profile_keeps_all_on_stock(void)
+static void one_rank_with_another_config_keeps_all_on_stock(void)
 {
     fresh(3);
-    lagom_replay_start(&group.replay[2], group.rank[2], group.region, &other_profile);
+    lagom_replay_start(&group.replay[2], group.rank[2], group.region, &other_config);
     for (uint64_t n = 0; n < 5000; n++) {
         check_nth(n, false);
     }
@@ -100,7 +100,7 @@ static void one_rank_with_another_profile_keeps_all_on_stock(void)
     CHECK_EQUAL(refused, 1);
 }
 
-static void a_rank_without_a_profile_keeps_all_on_stock(void)
+static void a_rank_without_a_config_keeps_all_on_stock(void)
 {
     fresh(2);
     group.region->slots[1].state = LAGOM_FREE; /* it never registered */
@@ -171,14 +171,14 @@ static void a_controllers_plan_is_not_accepted(void)
     CHECK_EQUAL(group.region->slots[0].refused_fault, LAGOM_PLAN_NOT_MINE);
 }
 
-static void a_bad_profile_is_not_started(void)
+static void a_bad_config_is_not_started(void)
 {
     struct lagom_replay replay;
     fresh(2);
-    other_profile.positions[0] = 99;
-    CHECK(!lagom_replay_start(&replay, group.rank[0], group.region, &other_profile));
+    other_config.positions[0] = 99;
+    CHECK(!lagom_replay_start(&replay, group.rank[0], group.region, &other_config));
     group.region->communicators[0].node_count = 2;
-    CHECK(!lagom_replay_start(&replay, group.rank[0], group.region, &shared_profile));
+    CHECK(!lagom_replay_start(&replay, group.rank[0], group.region, &shared_config));
     CHECK_EQUAL(replay.state, LAGOM_REPLAY_OFF);
 }
 
@@ -221,14 +221,14 @@ static void threads_agree_or_stay(void)
 int main(void)
 {
     RUN(from_the_first_whole_period_after_the_start);
-    RUN(a_profile_is_published_without_end_and_alternation);
-    RUN(one_rank_with_another_profile_keeps_all_on_stock);
-    RUN(a_rank_without_a_profile_keeps_all_on_stock);
+    RUN(a_config_is_published_without_end_and_alternation);
+    RUN(one_rank_with_another_config_keeps_all_on_stock);
+    RUN(a_rank_without_a_config_keeps_all_on_stock);
     RUN(a_rank_that_comes_late_is_waited_for_and_not_by_waiting);
     RUN(the_margin_doubles_until_it_fits);
     RUN(the_tries_end);
     RUN(a_controllers_plan_is_not_accepted);
-    RUN(a_bad_profile_is_not_started);
+    RUN(a_bad_config_is_not_started);
     RUN(threads_agree_or_stay);
     free_group(&group);
     return 0;

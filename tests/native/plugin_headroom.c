@@ -133,7 +133,7 @@ static void no_id(void)
     pinned(4, 512);
 }
 
-static void a_profile_that_does_not_fit(void)
+static void a_config_that_does_not_fit(void)
 {
     setenv("LAGOM_HEADROOM", "32:24", 1);
     setenv("LAGOM_MODE", "replay", 1);
@@ -279,7 +279,7 @@ int main(void)
     failures += RUN(mode_off);
     failures += RUN(no_region);
     failures += RUN(no_id);
-    failures += RUN(a_profile_that_does_not_fit);
+    failures += RUN(a_config_that_does_not_fit);
     failures += RUN(no_place_in_the_region);
     failures += RUN(a_plan_may_go_above_stock);
     failures += RUN(written_from_the_threshold_on);

@@ -1,4 +1,4 @@
-/* plugin_replay.c - LAGOM_MODE=replay and auto: a profile takes effect on all ranks at one call, without a controller;
+/* plugin_replay.c - LAGOM_MODE=replay and auto: a saved config takes effect on all ranks at one call, without a controller;
  * and every reason not to replay it leaves NCCL stock, says why, and says it where doctor looks. */
 #include <pthread.h>
 
@@ -17,10 +17,10 @@ __attribute__((visibility("default"))) int ncclGetVersion(int *out)
 }
 
 static struct plugin plugin;
-static char profile_path[128];
+static char config_path[128];
 
 /* One iteration: AG, AG, AG, RS. The first AG keeps every channel, the others are tuned. */
-static const char *const good_profile = "lagom-profile 1\n"
+static const char *const good_config = "lagom-profile 1\n"
                                         "fingerprint nccl 23007\n"
                                         "fingerprint ranks 2\n"
                                         "communicator ranks=2 nodes=1 ordinal=0\n"
@@ -30,13 +30,13 @@ static const char *const good_profile = "lagom-profile 1\n"
                                         "program 0 1 1 2\n"
                                         "end\n";
 
-static void write_profile(const char *text)
+static void write_config(const char *text)
 {
-    snprintf(profile_path, sizeof(profile_path), "%s/profile.%d", case_folder, (int)getpid());
-    FILE *file = fopen(profile_path, "w");
+    snprintf(config_path, sizeof(config_path), "%s/config.%d", case_folder, (int)getpid());
+    FILE *file = fopen(config_path, "w");
     CHECK(file != NULL && fputs(text, file) >= 0);
     fclose(file);
-    setenv("LAGOM_CONFIG", profile_path, 1);
+    setenv("LAGOM_CONFIG", config_path, 1);
 }
 
 static int function_at(int step)
@@ -116,7 +116,7 @@ static void two_workers(struct worker workers[2])
 static void replayed_from_one_call_on(void)
 {
     struct worker workers[2];
-    write_profile(good_profile);
+    write_config(good_config);
     setenv("LAGOM_MODE", "replay", 1);
     two_workers(workers);
     CHECK(workers[0].first_tuned >= 0);
@@ -129,20 +129,20 @@ static void replayed_from_one_call_on(void)
     }
 }
 
-static void auto_replays_a_profile_that_fits(void)
+static void auto_replays_a_config_that_fits(void)
 {
     struct worker workers[2];
-    write_profile(good_profile);
+    write_config(good_config);
     two_workers(workers); /* LAGOM_MODE unset */
     CHECK(workers[0].first_tuned >= 0);
     CHECK_EQUAL(workers[0].first_tuned, workers[1].first_tuned);
 }
 
 /* NCCL 2.30 would take an AllGather's channels unchecked, and this build tells nobody how many there are. */
-static void nobodys_profile_is_held_to_what_is_known_to_be_built(void)
+static void nobodys_config_is_held_to_what_is_known_to_be_built(void)
 {
     struct worker workers[2];
-    write_profile("lagom-profile 1\n"
+    write_config("lagom-profile 1\n"
                   "communicator ranks=2 nodes=1 ordinal=0\n"
                   "rule allgather 1M - nc=3\n"
                   "end\n");
@@ -175,26 +175,26 @@ static void refused(const char *mode, const char *reason, bool context_left)
     }
 }
 
-static void no_profile_named(void)
+static void no_config_named(void)
 {
     refused("replay", "LAGOM_CONFIG", false);
 }
 
 static void no_such_file(void)
 {
-    setenv("LAGOM_CONFIG", "/nonexistent/profile.lagom", 1);
+    setenv("LAGOM_CONFIG", "/nonexistent/config.lagom", 1);
     refused("replay", "saved config refused", false);
 }
 
 static void a_line_that_is_not_understood(void)
 {
-    write_profile("lagom-profile 1\nfingerprint nccl 23007\ncommunicator ranks=2 nodes=1 ordinal=0\nsite zero\nend\n");
+    write_config("lagom-profile 1\nfingerprint nccl 23007\ncommunicator ranks=2 nodes=1 ordinal=0\nsite zero\nend\n");
     refused("replay", "line 4", false);
 }
 
 static void another_nccl(void)
 {
-    write_profile("lagom-profile 1\nfingerprint nccl 22809\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+    write_config("lagom-profile 1\nfingerprint nccl 22809\ncommunicator ranks=2 nodes=1 ordinal=0\n"
                   "rule allgather 0 - nc=3\nend\n");
     refused("replay", "made for NCCL 2.28.9, this job runs NCCL 2.30.7; NCCL chooses", false);
 }
@@ -202,13 +202,13 @@ static void another_nccl(void)
 static void another_number_of_ranks(void)
 {
     setenv("WORLD_SIZE", "16", 1);
-    write_profile(good_profile);
+    write_config(good_config);
     refused("replay", "made for 2 ranks, this job has 16", false);
 }
 
 static void another_gpu(void)
 {
-    write_profile("lagom-profile 1\nfingerprint gpu \"NVIDIA B999\"\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+    write_config("lagom-profile 1\nfingerprint gpu \"NVIDIA B999\"\ncommunicator ranks=2 nodes=1 ordinal=0\n"
                   "rule allgather 0 - nc=3\nend\n");
     refused("replay", "B999", false);
 }
@@ -216,18 +216,18 @@ static void another_gpu(void)
 static void without_peer_access(void)
 {
     setenv("NCCL_P2P_DISABLE", "1", 1);
-    write_profile("lagom-profile 1\nfingerprint p2p 1\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+    write_config("lagom-profile 1\nfingerprint p2p 1\ncommunicator ranks=2 nodes=1 ordinal=0\n"
                   "rule allgather 0 - nc=3\nend\n");
     refused("replay", "peer access", false);
 }
 
 /* It goes on to tune: it keeps its place for a controller, stock until then. */
-static void replay_or_tune_with_a_profile_that_does_not_fit(void)
+static void replay_or_tune_with_a_config_that_does_not_fit(void)
 {
     setenv("WORLD_SIZE", "16", 1);
     setenv("LAGOM_CONTROLLER", "auto", 1);
     setenv("LAGOM_PYTHON", "/usr/bin/true", 1);
-    write_profile(good_profile);
+    write_config(good_config);
     refused("replay-or-tune", "the job is tuned instead", true);
 }
 
@@ -236,13 +236,13 @@ static void replay_or_tune_without_a_controller(void)
 {
     setenv("WORLD_SIZE", "16", 1);
     setenv("LAGOM_CONTROLLER", "none", 1);
-    write_profile(good_profile);
+    write_config(good_config);
     refused("replay-or-tune", "LAGOM_CONTROLLER=none: no controller will start", true);
 }
 
 static void no_section_for_this_communicator(void)
 {
-    write_profile("lagom-profile 1\ncommunicator ranks=4 nodes=1 ordinal=0\nrule allgather 0 - nc=3\nend\n");
+    write_config("lagom-profile 1\ncommunicator ranks=4 nodes=1 ordinal=0\nrule allgather 0 - nc=3\nend\n");
     setenv("LAGOM_MODE", "replay", 1);
     plugin = load_plugin();
     void *context = &context;
@@ -256,28 +256,28 @@ static void auto_never_tunes_instead(void)
     setenv("WORLD_SIZE", "16", 1);
     setenv("LAGOM_CONTROLLER", "auto", 1);
     setenv("LAGOM_PYTHON", "/usr/bin/true", 1);
-    write_profile(good_profile);
+    write_config(good_config);
     refused("auto", "this job has 16; NCCL chooses", false);
     CHECK_EQUAL(map_region()->processes[0].saved_config, LAGOM_SAVED_CONFIG_REFUSED);
 }
 
 static void the_old_name_is_read(void)
 {
-    write_profile(good_profile);
+    write_config(good_config);
     unsetenv("LAGOM_CONFIG");
-    setenv("LAGOM_PROFILE", profile_path, 1);
+    setenv("LAGOM_PROFILE", config_path, 1);
     setenv("WORLD_SIZE", "16", 1);
     refused("auto", "made for 2 ranks, this job has 16", false);
 }
 
-/* Ranks with different profiles: the plan of one is not the other's, nobody starts. */
-static void profiles_that_differ(void)
+/* Ranks with different saved configs: the plan of one is not the other's, nobody starts. */
+static void configs_that_differ(void)
 {
-    write_profile(good_profile);
+    write_config(good_config);
     setenv("LAGOM_MODE", "replay", 1);
     pid_t other = fork();
     if (other == 0) {
-        write_profile("lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 0 - nc=9\nend\n");
+        write_config("lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 0 - nc=9\nend\n");
     }
     plugin = load_plugin();
     struct rank rank = make_rank(&plugin, 6, COMM, 2, 1);
@@ -298,18 +298,18 @@ int main(void)
 {
     int failures = 0;
     failures += RUN(replayed_from_one_call_on);
-    failures += RUN(auto_replays_a_profile_that_fits) + RUN(nobodys_profile_is_held_to_what_is_known_to_be_built);
-    failures += RUN(no_profile_named);
+    failures += RUN(auto_replays_a_config_that_fits) + RUN(nobodys_config_is_held_to_what_is_known_to_be_built);
+    failures += RUN(no_config_named);
     failures += RUN(no_such_file);
     failures += RUN(a_line_that_is_not_understood);
     failures += RUN(another_nccl);
     failures += RUN(another_number_of_ranks);
     failures += RUN(another_gpu);
     failures += RUN(without_peer_access);
-    failures += RUN(replay_or_tune_with_a_profile_that_does_not_fit) + RUN(auto_never_tunes_instead);
+    failures += RUN(replay_or_tune_with_a_config_that_does_not_fit) + RUN(auto_never_tunes_instead);
     failures += RUN(the_old_name_is_read);
     failures += RUN(replay_or_tune_without_a_controller);
     failures += RUN(no_section_for_this_communicator);
-    failures += RUN(profiles_that_differ);
+    failures += RUN(configs_that_differ);
     return failures != 0;
 }

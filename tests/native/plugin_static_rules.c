@@ -335,22 +335,22 @@ static void garbage_in_the_region_is_not_followed(void)
     CHECK(!lagom_node_rules_are_sound(&garbage));
 }
 
-/* ---- Profiles --------------------------------------------------------------------------------------------------- */
+/* ---- Saved configs --------------------------------------------------------------------------------------------------- */
 
-static bool of_profile(const char *text, struct lagom_node_rules *out, char *reason, size_t room)
+static bool of_config(const char *text, struct lagom_node_rules *out, char *reason, size_t room)
 {
-    struct lagom_profile profile;
-    CHECK(lagom_profile_parse(text, strlen(text), &profile, reason, room) == 0);
-    bool good = lagom_static_rules_from_profile(&profile, out, reason, room);
-    lagom_profile_free(&profile);
+    struct lagom_config_file config;
+    CHECK(lagom_config_file_parse(text, strlen(text), &config, reason, room) == 0);
+    bool good = lagom_static_rules_from_config(&config, out, reason, room);
+    lagom_config_file_free(&config);
     return good;
 }
 
-static void rules_of_a_profile_go_by_communicator_size(void)
+static void rules_of_a_config_go_by_communicator_size(void)
 {
     struct lagom_node_rules rules;
     char reason[256];
-    CHECK(of_profile("lagom-profile 1\n"
+    CHECK(of_config("lagom-profile 1\n"
                      "communicator ranks=8 nodes=1 ordinal=0\nrule allgather 1M - nc=4\nend\n"
                      "communicator ranks=8 nodes=1 ordinal=1\nrule allgather 1M - nc=4\nend\n"
                      "communicator ranks=2 nodes=1 ordinal=0\nrule allgather 0 - nc=2\nend\n"
@@ -366,12 +366,12 @@ static void what_cannot_be_told_apart_is_refused(void)
 {
     struct lagom_node_rules rules;
     char reason[256];
-    CHECK(!of_profile("lagom-profile 1\n"
+    CHECK(!of_config("lagom-profile 1\n"
                       "communicator ranks=8 nodes=1 ordinal=0\nrule allgather 1M - nc=4\nend\n"
                       "communicator ranks=8 nodes=1 ordinal=1\nrule allgather 1M - nc=2\nend\n",
                       &rules, reason, sizeof(reason)));
     CHECK(rules.rule_count == 0 && strstr(reason, "one size") != NULL);
-    CHECK(!of_profile("lagom-profile 1\ncommunicator ranks=8 nodes=1 ordinal=0\n"
+    CHECK(!of_config("lagom-profile 1\ncommunicator ranks=8 nodes=1 ordinal=0\n"
                       "site 0 allgather 4194304 nc=3\nprogram 0\nend\n",
                       &rules, reason, sizeof(reason)));
     CHECK(strstr(reason, "no size rules") != NULL);
@@ -458,7 +458,7 @@ int main(void)
     failures += RUN(wrong_rules_are_none) + RUN(without_a_region_the_own_reading_holds);
     failures += RUN(the_first_reading_is_everybodys) + RUN(also_when_it_is_none) + RUN(also_for_one_that_did_not_ask);
     failures += RUN(an_equal_reading_is_no_news) + RUN(garbage_in_the_region_is_not_followed);
-    failures += RUN(rules_of_a_profile_go_by_communicator_size) + RUN(what_cannot_be_told_apart_is_refused);
+    failures += RUN(rules_of_a_config_go_by_communicator_size) + RUN(what_cannot_be_told_apart_is_refused);
     failures += RUN(chunk_and_threads_are_left_out) + RUN(who_withholds_an_algorithm_is_told) +
                 RUN(what_the_user_withholds_is_remarked) + RUN(long_texts_are_refused) + RUN(any_text_is_survived);
     return failures != 0;

@@ -1,5 +1,5 @@
-"""A user's NCCL_MAX_CTAS (or NCCL_MAX_NCHANNELS) wins: NCCL builds no more channels, and a rule, a profile or head-room
-that asks for more does not get them. The search does not even try.
+"""A user's NCCL_MAX_CTAS (or NCCL_MAX_NCHANNELS) wins: NCCL builds no more channels, and a rule, a saved config or
+head-room that asks for more does not get them. The search does not even try.
 
 Where a build of NCCL takes the tuner's number unchecked, the plugin bounds it: ``native/plugin_built_channels.c``.
 """
@@ -56,12 +56,12 @@ def test_a_rule_that_asks_for_more_does_not_get_it(cap: str, room: bool, job: Jo
     assert max(channels_used(tmp_path / "ranks")) == CAP
 
 
-def test_a_profile_that_asks_for_more_does_not_get_it(job: Job, tmp_path: Path) -> None:
-    profile = tmp_path / "profile"
-    profile.write_text(f"lagom-profile 1\ncommunicator ranks={RANKS} nodes=1 ordinal=0\nrule any 64K - nc=20\nend\n")
+def test_a_saved_config_that_asks_for_more_does_not_get_it(job: Job, tmp_path: Path) -> None:
+    config = tmp_path / "profile"
+    config.write_text(f"lagom-profile 1\ncommunicator ranks={RANKS} nodes=1 ordinal=0\nrule any 64K - nc=20\nend\n")
     spec = replace(SPEC, iterations=60)
     for name, most in (("free", 20), ("capped", CAP)):
-        environ = job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(profile))
+        environ = job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(config))
         with VirtualJob(spec, tmp_path / name, environ | ({"NCCL_MAX_CTAS": str(CAP)} if most == CAP else {})) as ranks:
             assert not any(summary.was_stock for summary in ranks.finish())
         assert most in channels_used(tmp_path / name)

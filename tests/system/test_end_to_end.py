@@ -1,4 +1,4 @@
-"""The whole path, once: virtual ranks tuned live by the real controller, the log, the profile, and its replay."""
+"""The whole path, once: virtual ranks tuned live by the real controller, the log, the saved config, and its replay."""
 
 from __future__ import annotations
 
@@ -176,9 +176,9 @@ def test_nothing_is_left_running(tuned: Tuned) -> None:
 # -- replay
 
 
-def positions(profile: Path) -> list[int]:
-    """Position -> site, from the profile's ``program`` line, whose runs are written ``33x0``."""
-    line = next(line for line in profile.read_text().splitlines() if line.startswith("program "))
+def positions(config: Path) -> list[int]:
+    """Position -> site, from the saved config's ``program`` line, whose runs are written ``33x0``."""
+    line = next(line for line in config.read_text().splitlines() if line.startswith("program "))
     runs = [word.rpartition("x") for word in line.split()[1:]]
     return [int(site) for count, _, site in runs for _ in range(int(count or 1))]
 
@@ -193,12 +193,12 @@ def expected(tuned: Tuned, program: list[int], stock: list[CommConfig]) -> list[
     return [chosen.get(site, CommConfig()).over(base) for site, base in zip(program, stock, strict=True)]
 
 
-def test_profile_is_replayed_without_a_controller(tuned: Tuned, job: Job, tmp_path: Path) -> None:
+def test_saved_config_is_replayed_without_a_controller(tuned: Tuned, job: Job, tmp_path: Path) -> None:
     """From the first agreed call on, every rank runs what was found; before it, stock."""
-    profile = tuned.log / "config.lagom"
-    assert profile.exists()
+    config = tuned.log / "config.lagom"
+    assert config.exists()
     spec = SCENE.spec(iterations=400)
-    environ = job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(profile))
+    environ = job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(config))
     with VirtualJob(spec, tmp_path, environ) as ranks:
         summaries = ranks.finish()
         assert ranks.differences() == []
@@ -207,8 +207,8 @@ def test_profile_is_replayed_without_a_controller(tuned: Tuned, job: Job, tmp_pa
     calls = [config for n, config in enumerate(ran) if n not in logging]
     period = len(calls) // spec.iterations
     assert period == len(build_simulator(spec).comm_ops)
-    wanted = expected(tuned, positions(profile), calls[:period])
-    assert wanted != calls[:period], "the first iteration was not stock, or the profile changes nothing"
+    wanted = expected(tuned, positions(config), calls[:period])
+    assert wanted != calls[:period], "the first iteration was not stock, or the saved config changes nothing"
     iterations = [calls[n : n + period] for n in range(0, len(calls), period)]
     agreed = iterations.index(wanted)
     latest = FIRST_MARGIN + 8 * period  # ranks that enqueue ahead, the plan's own period, one to find the phase
@@ -219,8 +219,8 @@ def test_profile_is_replayed_without_a_controller(tuned: Tuned, job: Job, tmp_pa
     assert agreed * period <= latest, f"replay began only at iteration {agreed}: {summaries[0].log}"
 
 
-def test_profile_of_another_job_is_refused(tuned: Tuned, job: Job, tmp_path: Path) -> None:
-    """Five ranks are not four: the profile does not fit, and everything is stock."""
+def test_saved_config_of_another_job_is_refused(tuned: Tuned, job: Job, tmp_path: Path) -> None:
+    """Five ranks are not four: the saved config does not fit, and everything is stock."""
     spec = replace(SCENE, ranks=5).spec(iterations=8)
     environ = job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(tuned.log / "config.lagom"))
     with VirtualJob(spec, tmp_path, environ) as ranks:

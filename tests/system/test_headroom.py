@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
+from lagom.config_file import load_config
 from lagom.headroom import Headroom
-from lagom.profile_file import load_config
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.call_log import load, load_configs, unpack
 from lagom.sim.virtual.job_controller import JobController
@@ -82,7 +82,7 @@ def test_a_controller_killed_in_the_first_second_leaves_stock(job: Job, tmp_path
 
 
 @pytest.mark.slow
-def test_nc_is_searched_above_stock_and_the_profile_asks_for_the_same_start(job: Job, tmp_path: Path) -> None:
+def test_nc_is_searched_above_stock_and_the_saved_config_asks_for_the_same_start(job: Job, tmp_path: Path) -> None:
     """Nothing computes here and a collective's time goes with its channels, so more than stock's is best."""
     calls = ((int(Function.ALL_GATHER), 256 << 20),) * 6
     spec = replace(SPEC, communicators=(CommunicatorSpec(BIG, "big", calls),), iterations=1 << 30, noise=0.003)
@@ -107,15 +107,15 @@ def test_nc_is_searched_above_stock_and_the_profile_asks_for_the_same_start(job:
     assert 24 < chosen.channels <= 32
     start = next(e for e in events(job.folder) if isinstance(e, journal.JobStart))
     assert start.headroom == "32:24"
-    profile = job.folder / "config.lagom"
-    assert load_config(profile).environment == ROOM
-    (section,) = load_config(profile).sections
+    config = job.folder / "config.lagom"
+    assert load_config(config).environment == ROOM
+    (section,) = load_config(config).sections
     assert section.assignment is not None
     replayed = ran(job, tmp_path / "replay", replace(spec, iterations=80), **ROOM, LAGOM_MODE="replay",
-                   LAGOM_CONFIG=str(profile))  # fmt: skip
+                   LAGOM_CONFIG=str(config))  # fmt: skip
     assert {config.channels for config in replayed[BIG, 0]} == {24, chosen.channels}
     refused = ran(
-        job, tmp_path / "refused", replace(spec, iterations=80), LAGOM_MODE="replay", LAGOM_CONFIG=str(profile)
+        job, tmp_path / "refused", replace(spec, iterations=80), LAGOM_MODE="replay", LAGOM_CONFIG=str(config)
     )
     assert {config.channels for config in refused[BIG, 0]} == {24}
     said = json.loads((tmp_path / "refused" / "rank0.json").read_text())["log"]

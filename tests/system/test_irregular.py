@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
+from lagom.config_file import load_config
 from lagom.demo.stage import Scene
-from lagom.profile_file import load_config
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.call_log import load, unpack
@@ -71,7 +71,7 @@ def iterations_run(folder: Path, comm_id: int, calls: int) -> tuple[list[CommCon
 
 
 def configs_in(folder: Path) -> list[CommConfig]:
-    """What each call of an iteration should run, by the profile."""
+    """What each call of an iteration should run, by the saved config."""
     sections = load_config(folder / "config.lagom").sections
     assert sections[0].assignment is not None
     assert sections[0].program is not None

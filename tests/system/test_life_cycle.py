@@ -17,8 +17,8 @@ import pytest
 
 import lagom
 from lagom import journal
+from lagom.config_file import load_config
 from lagom.journal.reader import Tail
-from lagom.profile_file import load_config
 from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.job_controller import JobController
 from lagom.sim.virtual.spec import CommunicatorSpec, JobSpec, fsdp_like_calls

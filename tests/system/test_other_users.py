@@ -438,7 +438,7 @@ def test_our_own_folder_is_never_open_to_all(start: Callable[..., Rank]) -> None
 # ---- What a rank reads -----------------------------------------------------------------------------------------------
 
 
-def test_another_users_profile_can_choose_and_nothing_else(tmp_path: Path) -> None:
+def test_another_users_saved_config_can_choose_and_nothing_else(tmp_path: Path) -> None:
     """At worst it names legal configs. It names no file, and no variable but those NCCL is sized by."""
     from lagom.environment import KNOWN
 

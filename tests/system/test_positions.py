@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
+from lagom.config_file import load_config
 from lagom.demo.stage import Scene
-from lagom.profile_file import load_config
 from lagom.records import CommConfig
 from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.iteration_timing import build_simulator

@@ -67,9 +67,9 @@ class State:
         )
 
 
-def replayed(spec: JobSpec, job: Job, folder: Path, profile: Path) -> tuple[State, list[str]]:
+def replayed(spec: JobSpec, job: Job, folder: Path, config: Path) -> tuple[State, list[str]]:
     """The state of a job that replays, and what NCCL's log says."""
-    environ = job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(profile))
+    environ = job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(config))
     with VirtualJob(spec, folder, environ) as ranks:
         assert ranks.wait_iteration(100)
         state = State.of(job.region)

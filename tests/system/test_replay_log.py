@@ -1,4 +1,4 @@
-"""``lagom run`` with a profile leaves a log that says what the ranks did with it, though no controller runs."""
+"""``lagom run`` with a saved config leaves a log that says what the ranks did with it, though no controller runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.system.launched import launch
 REFUSAL = "saved config refused: made for 3 ranks, this job has 2; NCCL chooses"
 
 
-def profile(place: Path, ranks: int) -> Path:
+def config(place: Path, ranks: int) -> Path:
     path = place / "wanted.lagom"
     path.write_text(
         f"lagom-profile 1\nfingerprint ranks {ranks}\ncommunicator ranks={ranks} nodes=1 ordinal=0\n"
@@ -25,7 +25,7 @@ def profile(place: Path, ranks: int) -> Path:
 
 def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> None:
     events, done = launch(
-        tmp_path, "--mode", "replay", "--config", str(profile(tmp_path, 2)), until=journal.PlanCommitted
+        tmp_path, "--mode", "replay", "--config", str(config(tmp_path, 2)), until=journal.PlanCommitted
     )
     assert done.returncode == 0
     assert isinstance(events[0], journal.JobStart)
@@ -45,9 +45,7 @@ def test_a_replay_is_in_the_log_from_its_start_to_its_end(tmp_path: Path) -> Non
 
 
 def test_a_refused_replay_is_in_the_log_with_the_plugins_reason(tmp_path: Path) -> None:
-    events, done = launch(
-        tmp_path, "--mode", "replay", "--config", str(profile(tmp_path, 3)), until=journal.Passthrough
-    )
+    events, done = launch(tmp_path, "--mode", "replay", "--config", str(config(tmp_path, 3)), until=journal.Passthrough)
     assert done.returncode == 0
     assert done.stderr.count(f"lagom: not in force: {REFUSAL}\n") == 1
     assert done.stderr.count(REFUSAL) == 2, "and in the line on how it ended; the ranks leave it to the launcher"
@@ -59,7 +57,7 @@ def test_a_refused_replay_is_in_the_log_with_the_plugins_reason(tmp_path: Path) 
     assert "ended with 0" in events[-1].reason
 
 
-def test_a_profile_of_another_job_is_not_said_to_be_in_force(tmp_path: Path) -> None:
+def test_a_saved_config_of_another_job_is_not_said_to_be_in_force(tmp_path: Path) -> None:
     """Made with this NCCL, on this GPU, with as many ranks: agreed, and not one call of it comes up."""
     path = tmp_path / "wanted.lagom"
     path.write_text(
@@ -95,7 +93,7 @@ def test_sites_that_differ_in_context_only_are_told_apart(tmp_path: Path) -> Non
 def test_replay_or_tune_has_one_job_in_its_log(tmp_path: Path, ranks: int) -> None:
     """Replayed: told by the launcher. Refused: tuned, and told by the controller that the ranks start."""
     until = journal.PlanCommitted if ranks == 2 else journal.Program
-    events, done = launch(tmp_path, "--or-tune", "--config", str(profile(tmp_path, ranks)), until=until)
+    events, done = launch(tmp_path, "--or-tune", "--config", str(config(tmp_path, ranks)), until=until)
     (start,) = [event for event in events if isinstance(event, journal.JobStart)]
     assert start.mode == ("replay-or-tune" if ranks == 2 else "tune")
     refused = "not in force: saved config refused: made for 3 ranks, this job has 2; the job is"

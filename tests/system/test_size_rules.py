@@ -92,13 +92,15 @@ def test_rules_are_not_for_an_nccl_that_tells_ids(version: str, job: Job, tmp_pa
     assert all(summary.was_stock for summary in summaries)
 
 
-def test_a_profiles_rules_are_replayed_and_its_fingerprint_is_asked(job: Job, tmp_path: Path, libnccl: Path) -> None:
-    profile = tmp_path / "config.lagom"
+def test_rules_of_a_saved_config_are_replayed_and_its_fingerprint_is_asked(
+    job: Job, tmp_path: Path, libnccl: Path
+) -> None:
+    config = tmp_path / "config.lagom"
     text = (
         "lagom-profile 1\nfingerprint nccl {}\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 1M - nc=2\nend\n"
     )
-    profile.write_text(text.format(22403))
-    environ = {"LAGOM_MODE": "replay", "LAGOM_CONFIG": str(profile)}
+    config.write_text(text.format(22403))
+    environ = {"LAGOM_MODE": "replay", "LAGOM_CONFIG": str(config)}
     play(job, tmp_path / "fits", libnccl, "2.24", **environ)
     assert {column[0] for column in channels(tmp_path / "fits")} == {2}
     summaries = play(job, tmp_path / "other", libnccl, "2.22", **environ)

@@ -168,13 +168,13 @@ def test_nothing_is_decided_by_the_wall_clock(job: Job, tmp_path: Path, monkeypa
 
 def test_ranks_in_containers_of_their_own_agree(programs: Path, plugin: Path, job: Job, tmp_path: Path) -> None:
     """Eight ranks, each process 1 of a PID namespace, as in a container a rank with shared /dev/shm: they find each
-    other, nobody is taken for dead, and all follow the profile from one call on."""
+    other, nobody is taken for dead, and all follow the saved config from one call on."""
     probe = subprocess.run(["unshare", "-p", "-f", "true"], capture_output=True, check=False)
     if probe.returncode != 0:
         pytest.skip("a PID namespace is not allowed here")
     weather = Weather(plans=0, seconds=40, ranks=8, communicators=1, seed=5)
-    profile = f"lagom-profile 1\ncommunicator ranks={weather.ranks} nodes=1 ordinal=0\nrule any 64K - nc=5\nend\n"
-    (tmp_path / "profile").write_text(profile)
+    config = f"lagom-profile 1\ncommunicator ranks={weather.ranks} nodes=1 ordinal=0\nrule any 64K - nc=5\nend\n"
+    (tmp_path / "profile").write_text(config)
     control, dice, ranks = Control(tmp_path / "control", weather), random.Random(weather.seed), []
     environ = {**os.environ, **job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(tmp_path / "profile"))}
     for rank in range(weather.ranks):

@@ -124,16 +124,16 @@ def test_the_controller_can_be_forbidden(tmp_path: Path) -> None:
     assert 2 not in channels_used(tmp_path)
 
 
-def test_a_profile_says_what_it_is_good_for_and_goes_when_its_pins_go(tmp_path: Path) -> None:
+def test_a_saved_config_says_what_it_is_good_for_and_goes_when_its_pins_go(tmp_path: Path) -> None:
     lagom = (sys.executable, "-m", "lagom", "run", "--set", "allgather:any:nc=2", "--")
     process = start(tmp_path, *lagom, NCCL_P2P_DISABLE="1")
-    until(lambda: any(tmp_path.glob("lagom-*/config.lagom")), "the profile", process)
-    (profile,) = tmp_path.glob("lagom-*/config.lagom")
-    told = profile.read_text()
+    until(lambda: any(tmp_path.glob("lagom-*/config.lagom")), "the saved config", process)
+    (config,) = tmp_path.glob("lagom-*/config.lagom")
+    told = config.read_text()
     assert "fingerprint p2p 0" in told, "a profile of the host-memory path must not be replayed on NVLink"
     assert "fingerprint ranks 2" in told
-    write_pins(profile.parent, [])
-    until(lambda: not profile.exists(), "the profile to go", process)
+    write_pins(config.parent, [])
+    until(lambda: not config.exists(), "the saved config to go", process)
     finish(process, tmp_path)
     (end,) = events(tmp_path, journal.JobEnd)
     assert isinstance(end, journal.JobEnd)

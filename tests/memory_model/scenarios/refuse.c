@@ -20,7 +20,7 @@ void scenario_setup(void)
     replays[0].published_epoch = plan->epoch;
     replays[0].tries = 1;
     replays[0].state = LAGOM_REPLAY_OPEN;
-    ranks[1].own_profile = content;
+    ranks[1].own_config = content;
 }
 
 void scenario_thread(unsigned thread)

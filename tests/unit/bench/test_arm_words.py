@@ -61,7 +61,7 @@ def test_others_caps_are_theirs_to_the_letter() -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["nonsense", "static=0", "static=many", "set=", "env=A", "replay=/no/such/profile", "set=allgather", "own:static",
+    ["nonsense", "static=0", "static=many", "set=", "env=A", "replay=/no/such/config", "set=allgather", "own:static",
      "own:grid", "headroom=1000", "off=1"],
 )  # fmt: skip
 def test_what_cannot_be_understood_is_refused_with_a_sentence(word: str) -> None:
@@ -71,11 +71,11 @@ def test_what_cannot_be_understood_is_refused_with_a_sentence(word: str) -> None
 
 
 def test_an_own_arm_is_started_as_a_user_would(tmp_path: Path) -> None:
-    profile = tmp_path / "p.lagom"
-    profile.write_text("lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 1048576 - nc=4\nend\n")
-    own = {arm.name: arm for arm in parse_arms([f"own:static=4,own:replay={profile},own:guided,headroom=32"])}
+    config = tmp_path / "p.lagom"
+    config.write_text("lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 1048576 - nc=4\nend\n")
+    own = {arm.name: arm for arm in parse_arms([f"own:static=4,own:replay={config},own:guided,headroom=32"])}
     assert own["own:static=4"].options == ("--set", "any:any:nc=4")
-    assert own[f"own:replay={profile}"].options[:3] == ("--mode", "replay", "--config")
+    assert own[f"own:replay={config}"].options[:3] == ("--mode", "replay", "--config")
     assert own["own:guided"].tunes
     assert own["headroom=32"].options == ("--headroom", "32")
     with pytest.raises(BadArm):

@@ -277,7 +277,7 @@ def test_a_sweep_goes_on_with_the_settings_it_has_not_seen() -> None:
     assert sweep.waiting(told, {"visits": [{**seen[0], "samples": []}]}) == whole, "no iteration fell into it"
 
 
-def test_steady_goes_on_by_the_profile_and_the_processes_of_an_earlier_session(
+def test_steady_goes_on_by_the_saved_config_and_the_processes_of_an_earlier_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[dict[str, Any]] = []
@@ -345,11 +345,9 @@ def test_steady_replays_what_tuning_found(
     def measured(request: Any, earlier: dict[str, Any], say: Any) -> dict[str, Any]:
         asked.append([arm.name for arm in request.arms])
         if verdict == "improved":
-            profile = request.folder / "00-tuning-lagom-00" / "config.lagom"
-            profile.parent.mkdir(parents=True, exist_ok=True)
-            profile.write_text(
-                "lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule any 1048576 - nc=2\nend\n"
-            )
+            config = request.folder / "00-tuning-lagom-00" / "config.lagom"
+            config.parent.mkdir(parents=True, exist_ok=True)
+            config.write_text("lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule any 1048576 - nc=2\nend\n")
         return {"complete": True, "results": [{"arm": "lagom", "search": {"verdict": verdict}}]}
 
     monkeypatch.setattr(compared, "measured", measured)

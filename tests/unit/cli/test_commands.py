@@ -257,7 +257,7 @@ def test_set_refuses_a_job_whose_controller_reads_no_pins(tmp_path: Path) -> Non
         pin.set_rules(["any:any:nc=2"], dead_job(tmp_path / "lagom-dead"), False)
     with journal.Journal(tmp_path / "lagom-replay") as log:
         log.write(journal.JobStart(job="job", mode="replay"))
-    with pytest.raises(UsageError, match="replays a profile"):
+    with pytest.raises(UsageError, match="replays a saved config"):
         pin.set_rules(["any:any:nc=2"], tmp_path / "lagom-replay", False)
 
 

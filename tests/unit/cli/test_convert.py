@@ -15,7 +15,7 @@ import pytest
 
 from lagom import journal
 from lagom.cli.main import main
-from lagom.profile_file import Fingerprint, SavedConfig, Section, load_config, save_config
+from lagom.config_file import Fingerprint, SavedConfig, Section, load_config, save_config
 from lagom.program.detect import CallProgram
 from lagom.program.sites import cut_into_sites
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol
@@ -65,7 +65,7 @@ def test_a_refused_line_stops_everything_unless_a_part_is_wanted(csv: Path) -> N
     assert "line 2" in part.stderr
 
 
-def test_an_import_can_be_a_profile(csv: Path, tmp_path: Path) -> None:
+def test_an_import_can_be_a_saved_config(csv: Path, tmp_path: Path) -> None:
     out = tmp_path / "imported.lagom"
     assert lagom("convert", csv, out, "--partial").returncode == 2  # for whom?
     assert not out.exists()
@@ -77,7 +77,7 @@ def test_an_import_can_be_a_profile(csv: Path, tmp_path: Path) -> None:
 
 
 def tuned(folder: Path, configs: tuple[CommConfig, ...], calls: tuple[tuple[Function, int], ...]) -> Path:
-    """A log folder with a profile, and the log that says what NCCL itself picked."""
+    """A log folder with a saved config, and the log that says what NCCL itself picked."""
     program = cut_into_sites(CallProgram(calls, 0, len(calls), True, 9, 1e6), [0.9, 0.1, 0.9][: len(calls)])
     with journal.Journal(folder) as log:
         log.write(journal.Communicator(communicator=0, comm_id="0x1", name="fsdp", ranks=8, nodes=1))
@@ -89,7 +89,7 @@ def tuned(folder: Path, configs: tuple[CommConfig, ...], calls: tuple[tuple[Func
     return folder
 
 
-def test_a_profile_is_exported_with_the_pair_that_nccl_itself_chose(tmp_path: Path) -> None:
+def test_a_saved_config_is_exported_with_the_pair_that_nccl_itself_chose(tmp_path: Path) -> None:
     calls = ((Function.ALL_GATHER, 2 << 20), (Function.REDUCE_SCATTER, 1 << 20))
     folder = tuned(tmp_path / "lagom-a", (CommConfig(channels=3), STOCK), calls)
     done = lagom("convert", folder)
@@ -128,7 +128,7 @@ def test_a_file_without_a_single_rule_is_not_written(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_a_profile_of_stock_alone_makes_no_file(tmp_path: Path) -> None:
+def test_a_saved_config_of_stock_alone_makes_no_file(tmp_path: Path) -> None:
     folder = tuned(tmp_path / "lagom-d", (STOCK,), ((Function.ALL_GATHER, 2 << 20),))
     done = lagom("convert", folder)
     assert (done.returncode, done.stdout) == (2, "")
@@ -178,13 +178,13 @@ def test_a_folder_that_is_no_log_folder_is_refused_as_such(tmp_path: Path) -> No
         assert "nothing was found there that is better than stock" in lagom("convert", source).stderr
 
 
-def test_the_log_of_a_folder_stands_for_its_profile(tmp_path: Path) -> None:
+def test_the_log_of_a_folder_stands_for_its_saved_config(tmp_path: Path) -> None:
     folder = tuned(tmp_path / "lagom-f", (CommConfig(channels=3),), ((Function.ALL_GATHER, 2 << 20),))
     done = lagom("convert", folder / journal.LOG_NAME)
     assert (done.returncode, done.stdout) == (0, lagom("convert", folder).stdout)
 
 
-def test_a_profile_of_an_earlier_job_in_the_folder_is_exported_with_a_word(tmp_path: Path) -> None:
+def test_a_saved_config_of_an_earlier_job_in_the_folder_is_exported_with_a_word(tmp_path: Path) -> None:
     folder = tuned(tmp_path / "lagom-g", (CommConfig(channels=3),), ((Function.ALL_GATHER, 2 << 20),))
     assert "earlier job" not in lagom("convert", folder).stderr
     with journal.Journal(folder) as log:
@@ -245,18 +245,18 @@ def test_a_file_that_is_no_tuners_is_called_that(tmp_path: Path) -> None:
     assert "is neither a CSV file of NVIDIA's example tuner nor a saved config" in done.stderr
 
 
-def test_a_profile_does_not_become_a_profile(tmp_path: Path) -> None:
+def test_a_saved_config_does_not_become_a_saved_config(tmp_path: Path) -> None:
     folder = tuned(tmp_path / "lagom-h", (CommConfig(channels=3),), ((Function.ALL_GATHER, 2 << 20),))
     done = lagom("convert", folder, tmp_path / "other.lagom")
     assert (done.returncode, (tmp_path / "other.lagom").exists()) == (2, False)
     assert "name it like rules.csv" in done.stderr
 
 
-def test_rules_by_hand_become_a_file_or_a_profile_and_come_back(tmp_path: Path) -> None:
+def test_rules_by_hand_become_a_file_or_a_saved_config_and_come_back(tmp_path: Path) -> None:
     rules = "allgather:>=1M:algo=ring,proto=simple,nc=4; reduce:any:algo=tree,proto=ll"
-    csv, profile = tmp_path / "rules.csv", tmp_path / "rules.lagom"
+    csv, config = tmp_path / "rules.csv", tmp_path / "rules.lagom"
     assert lagom("convert", rules, csv).returncode == 0
     assert lagom("convert", csv).stdout.splitlines() == [rule.strip() for rule in rules.split(";")]
-    assert lagom("convert", rules, profile, "--ranks", "8").returncode == 0
-    assert [section.ranks for section in load_config(profile).sections] == [8]
-    assert lagom("convert", profile).stdout.count("ring,simple,4,1,8") == 1
+    assert lagom("convert", rules, config, "--ranks", "8").returncode == 0
+    assert [section.ranks for section in load_config(config).sections] == [8]
+    assert lagom("convert", config).stdout.count("ring,simple,4,1,8") == 1

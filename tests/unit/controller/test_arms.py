@@ -98,7 +98,7 @@ def test_rules_and_sites_of_a_search_meet_the_sites_they_fit() -> None:
     assert arm.assignment.configs == (CommConfig(), CommConfig(channels=3))
 
 
-def profile(folder: Path, program: str, second: str = "") -> Path:
+def config(folder: Path, program: str, second: str = "") -> Path:
     path = folder / "p.lagom"
     path.write_text(
         "lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\n"
@@ -108,18 +108,18 @@ def profile(folder: Path, program: str, second: str = "") -> Path:
     return path
 
 
-def test_a_profile_fits_where_its_program_is_the_same_cycle(tmp_path: Path) -> None:
-    wish = ArmWish(name="replay", profile=profile(tmp_path, "1 0 0 2"))  # begins elsewhere
+def test_a_saved_config_fits_where_its_program_is_the_same_cycle(tmp_path: Path) -> None:
+    wish = ArmWish(name="replay", config=config(tmp_path, "1 0 0 2"))  # begins elsewhere
     (arm,), _ = only(wish)
     assert arm.assignment.configs == (CommConfig(channels=2), CommConfig(channels=3))
-    other, remarks = only(ArmWish(name="replay", profile=profile(tmp_path, "0 0 1")))
+    other, remarks = only(ArmWish(name="replay", config=config(tmp_path, "0 0 1")))
     assert other == []
     assert "left out" in remarks[0]
 
 
-def test_a_profile_that_tells_more_apart_is_refused(tmp_path: Path) -> None:
-    path = profile(tmp_path, "0 3 2 1", f"site 3 allgather {400 << 20} nc=1\n")
-    arms, remarks = only(ArmWish(name="replay", profile=path))
+def test_a_saved_config_that_tells_more_apart_is_refused(tmp_path: Path) -> None:
+    path = config(tmp_path, "0 3 2 1", f"site 3 allgather {400 << 20} nc=1\n")
+    arms, remarks = only(ArmWish(name="replay", config=path))
     assert arms == []
     assert "apart" in remarks[0]
 

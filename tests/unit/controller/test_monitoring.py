@@ -71,7 +71,7 @@ class Job:
 
 
 def monitoring_of(job: Job, retunes: int = 0, compare: tuple[str, ...] = ()) -> tuple[Monitoring, TunerState]:
-    events = SimpleNamespace(drift=lambda *facts: job.drifts.append(facts), warn=lambda text: None, profile_changed=int)
+    events = SimpleNamespace(drift=lambda *facts: job.drifts.append(facts), warn=lambda text: None, config_changed=int)
     view: Any = SimpleNamespace(index=0)
     options = Options(Path(), compare=compare)
     state = TunerState(job, view, options, events, retunes=retunes, learn=lambda _: Learning.__new__(Learning))  # type: ignore[arg-type]

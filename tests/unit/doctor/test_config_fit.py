@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lagom.config_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.doctor import config_fit
-from lagom.profile_file import Fingerprint, SavedConfig, Section, save_config
 
 
 def test_the_nccl_of_another_version_is_refused(tmp_path: Path) -> None:

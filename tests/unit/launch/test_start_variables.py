@@ -1,5 +1,5 @@
-"""What a job is started with: head-room only where stock's channels are known, a profile's environment, the user's own
-settings first."""
+"""What a job is started with: head-room only where stock's channels are known, a saved config's environment, the user's
+own settings first."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lagom import headroom, journal
+from lagom.config_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.errors import LagomError, UsageError
 from lagom.headroom import Headroom, NoHeadroom
 from lagom.launch import choose_headroom
 from lagom.launch.start_variables import choose_start
-from lagom.profile_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.records import Algorithm, CommConfig, Function, Protocol, Site
 
 JOB = ["torchrun", "--nproc-per-node", "8", "train.py"]
@@ -41,7 +41,7 @@ def log(folder: Path, *built: int, threads: int = 512, gpu: str = "", **more: ob
     return folder
 
 
-def profile(folder: Path, environment: dict[str, str], gpu: str = "") -> Path:
+def config(folder: Path, environment: dict[str, str], gpu: str = "") -> Path:
     save_config(SavedConfig(Fingerprint(gpu=gpu), (Section(8, 1, 0),), environment=environment), folder / "p")
     return folder / "p"
 
@@ -128,23 +128,23 @@ def test_head_room_is_read_back_as_written() -> None:
     assert headroom.parse("") is None
 
 
-# -- profiles
+# -- saved configs
 
 
-def test_what_a_profile_asks_for_is_set_and_said(tmp_path: Path) -> None:
-    start = choose_start("", None, profile(tmp_path, {"NCCL_BUFFSIZE": "1"}), {}, JOB)
+def test_what_a_saved_config_asks_for_is_set_and_said(tmp_path: Path) -> None:
+    start = choose_start("", None, config(tmp_path, {"NCCL_BUFFSIZE": "1"}), {}, JOB)
     assert start.variables == {"NCCL_BUFFSIZE": "1"}
     assert "NCCL_BUFFSIZE=1" in start.remarks[0]
 
 
-def test_the_users_value_wins_over_a_profiles(tmp_path: Path) -> None:
-    start = choose_start("", None, profile(tmp_path, {"NCCL_BUFFSIZE": "1"}), {"NCCL_BUFFSIZE": "2"}, JOB)
+def test_the_users_value_wins_over_a_saved_configs(tmp_path: Path) -> None:
+    start = choose_start("", None, config(tmp_path, {"NCCL_BUFFSIZE": "1"}), {"NCCL_BUFFSIZE": "2"}, JOB)
     assert start.variables == {}
     assert "will not be replayed" in start.remarks[0]
 
 
-def test_head_room_of_a_profile_must_be_asked_for(tmp_path: Path) -> None:
-    file = profile(tmp_path, ROOM)
+def test_head_room_of_a_saved_config_must_be_asked_for(tmp_path: Path) -> None:
+    file = config(tmp_path, ROOM)
     with pytest.raises(UsageError, match="add --headroom 32"):
         choose_start("", None, file, {}, JOB)
     assert choose_start("32", None, file, {}, JOB).variables == ROOM
@@ -153,11 +153,11 @@ def test_head_room_of_a_profile_must_be_asked_for(tmp_path: Path) -> None:
     refused("ask for --headroom 32", "32:20", None, file)
 
 
-def test_the_rest_of_a_profiles_environment_is_set_beside_head_room(tmp_path: Path) -> None:
-    file = profile(tmp_path, {**ROOM, "NCCL_BUFFSIZE": "1"})
+def test_the_rest_of_a_saved_configs_environment_is_set_beside_head_room(tmp_path: Path) -> None:
+    file = config(tmp_path, {**ROOM, "NCCL_BUFFSIZE": "1"})
     assert choose_start("32", None, file, {}, JOB).variables == {**ROOM, "NCCL_BUFFSIZE": "1"}
     assert choose_start("", None, file, ROOM, JOB).variables == {"NCCL_BUFFSIZE": "1"}
 
 
-def test_head_room_of_a_profile_of_another_gpu_is_refused(tmp_path: Path) -> None:
-    refused("made on NVIDIA B900", "32", None, profile(tmp_path, ROOM, gpu="NVIDIA B900"))
+def test_head_room_of_a_saved_config_of_another_gpu_is_refused(tmp_path: Path) -> None:
+    refused("made on NVIDIA B900", "32", None, config(tmp_path, ROOM, gpu="NVIDIA B900"))

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from lagom import journal
 from lagom.bench.store import ArmWindow, BenchRecord, RunRecord
 from lagom.cli.main import app
+from lagom.config_file import Fingerprint, SavedConfig, Section, load_config, save_config
 from lagom.errors import UsageError
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
-from lagom.profile_file import Fingerprint, SavedConfig, Section, load_config, save_config
 from lagom.records import Assignment, CommConfig, Function, Site
 from lagom.report import advice_text as output
 from lagom.report.advice import Advice, Advices, Standing, join_advice
@@ -357,17 +357,17 @@ def test_megatrons_file_has_what_was_not_measured_commented_out() -> None:
     assert output.format_megatron(Advices("x", (GAIN,))) == ""
 
 
-def test_a_profile_asks_for_the_measured_environment(tmp_path: Path) -> None:
-    profile, out = tmp_path / "p", tmp_path / "q"
+def test_a_saved_config_asks_for_the_measured_environment(tmp_path: Path) -> None:
+    config, out = tmp_path / "p", tmp_path / "q"
     save_config(
         SavedConfig(Fingerprint(), (Section(8, 1, 0),), environment={"NCCL_BUFFSIZE": "8"}, evidence=({"a": 1},)),
-        profile,
+        config,
     )
-    output.write_into_profile(Advices("x", (GAIN, HOPE)), profile, out)
+    output.write_into_config(Advices("x", (GAIN, HOPE)), config, out)
     assert load_config(out).environment == {"NCCL_MAX_P2P_NCHANNELS": "16", "NCCL_BUFFSIZE": "8"}
     clash = Advice("a", Standing.GAIN, "1.1×", {"NCCL_BUFFSIZE": "9"})
     with pytest.raises(UsageError, match="another NCCL_BUFFSIZE"):
-        output.write_into_profile(Advices("x", (clash,)), profile, tmp_path / "r")
+        output.write_into_config(Advices("x", (clash,)), config, tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
 
@@ -403,7 +403,7 @@ def test_a_file_that_cannot_be_written_is_one_sentence(option: str, tmp_path: Pa
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
-def test_a_profile_onto_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+def test_a_saved_config_onto_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     job = folder(tmp_path / "lagom-a", log([], channels(4, 8), send_recv=480))
     save_config(SavedConfig(Fingerprint(), (Section(8, 1, 0),)), job / "config.lagom")
     ran = run(str(job), "--config", "/dev/full")

@@ -1,4 +1,4 @@
-"""``lagom report``: what a log and a profile say at each site, in NCCL's words, and what they cannot say."""
+"""``lagom report``: what a log and a saved config say at each site, in NCCL's words, and what they cannot say."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from lagom import journal
 from lagom.cli.main import app
-from lagom.cli.report import is_profile
+from lagom.cli.report import is_config
+from lagom.config_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
-from lagom.profile_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Site
 from lagom.report import from_log as log
 from lagom.report import run_text as show
@@ -191,10 +191,10 @@ def test_nccls_own_chunk_is_told_only_where_its_rule_says(function: str, config:
     assert show.default_chunk(function, config) == chunk
 
 
-# -- profiles
+# -- saved configs
 
 
-def profile(folder: Path, fingerprint: Fingerprint, **more: Any) -> Path:
+def config(folder: Path, fingerprint: Fingerprint, **more: Any) -> Path:
     rules = (Rule(Function.ALL_GATHER, 1 << 20, NO_LIMIT, CommConfig(channels=4)),)
     save_config(SavedConfig(fingerprint, (Section(8, 1, 0, "fsdp", rules=rules),), **more), folder / "p.lagom")
     return folder / "p.lagom"
@@ -205,8 +205,8 @@ def run(*words_: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_profile_that_fits_says_what_was_not_compared(tmp_path: Path) -> None:
-    code, text = run(str(profile(tmp_path, Fingerprint(ranks=8))))
+def test_a_saved_config_that_fits_says_what_was_not_compared(tmp_path: Path) -> None:
+    code, text = run(str(config(tmp_path, Fingerprint(ranks=8))))
     assert code == 0
     assert "It fits this machine" in text
     assert "not compared: 8 ranks" in text
@@ -214,14 +214,14 @@ def test_a_profile_that_fits_says_what_was_not_compared(tmp_path: Path) -> None:
     assert "no evidence" in text
 
 
-def test_a_profile_of_another_gpu_is_refused_in_the_plugins_words(tmp_path: Path) -> None:
-    code, text = run(str(profile(tmp_path, Fingerprint(gpu="NVIDIA B900"))))
+def test_a_saved_config_of_another_gpu_is_refused_in_the_plugins_words(tmp_path: Path) -> None:
+    code, text = run(str(config(tmp_path, Fingerprint(gpu="NVIDIA B900"))))
     assert code == 1
     assert "made on NVIDIA B900, this GPU is" in text
 
 
-def test_a_profile_of_another_environment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = profile(tmp_path, Fingerprint(), environment={"NCCL_MIN_NCHANNELS": "32"})
+def test_a_saved_config_of_another_environment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = config(tmp_path, Fingerprint(), environment={"NCCL_MIN_NCHANNELS": "32"})
     monkeypatch.setenv("NCCL_MIN_NCHANNELS", "16")
     code, text = run(str(file))
     assert code == 1
@@ -232,21 +232,21 @@ def test_a_profile_of_another_environment_is_refused(tmp_path: Path, monkeypatch
 
 def test_what_lagom_run_sets_is_no_reason_to_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NCCL_MIN_NCHANNELS", raising=False)
-    code, text = run(str(profile(tmp_path, Fingerprint(), environment={"NCCL_MIN_NCHANNELS": "32"})))
+    code, text = run(str(config(tmp_path, Fingerprint(), environment={"NCCL_MIN_NCHANNELS": "32"})))
     assert code == 0
     assert "NCCL_MIN_NCHANNELS=32, which `lagom run` sets" in " ".join(text.split())
     asked = {"LAGOM_HEADROOM": "32:24", "NCCL_MIN_NCHANNELS": "32"}
-    assert run(str(profile(tmp_path, Fingerprint(), environment=asked)))[0] == 1, "it wants --headroom"
+    assert run(str(config(tmp_path, Fingerprint(), environment=asked)))[0] == 1, "it wants --headroom"
 
 
-def test_evidence_of_a_profile_is_told(tmp_path: Path) -> None:
+def test_evidence_of_a_saved_config_is_told(tmp_path: Path) -> None:
     proof = {
         "ranks": 8, "ordinal": 0, "job": "llama", "channels_built": 24,
         "outcome": {"verdict": "improved", "speedup": 1.1, "speedup_low": 1.05, "speedup_high": 1.15,
                     "reason": "1.1x in 10 pairs", "configs": 9, "windows": 12, "iterations": 300,
                     "regret_iterations": 3.0, "payback_iterations": 33.0, "resolvable": 0.01},
     }  # fmt: skip
-    code, text = run(str(profile(tmp_path, Fingerprint(), evidence=[proof])))
+    code, text = run(str(config(tmp_path, Fingerprint(), evidence=[proof])))
     assert code == 0
     for wanted in (
         "1.100× as fast",
@@ -262,10 +262,10 @@ def test_evidence_of_a_profile_is_told(tmp_path: Path) -> None:
     "proof", [{"ranks": 8, "ordinal": 0, "outcome": 3, "stock": "x", "z_ns": "y"}, {"ranks": None}]
 )
 def test_evidence_that_makes_no_sense_is_passed_over(tmp_path: Path, proof: dict[str, Any]) -> None:
-    assert run(str(profile(tmp_path, Fingerprint(), evidence=[proof])))[0] == 0
+    assert run(str(config(tmp_path, Fingerprint(), evidence=[proof])))[0] == 0
 
 
-def test_what_is_neither_log_nor_profile_is_one_sentence(tmp_path: Path) -> None:
+def test_what_is_neither_log_nor_saved_config_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("hello\n")
     result = CliRunner().invoke(app, ["report", str(tmp_path / "x")])
     assert result.exit_code != 0
@@ -273,9 +273,9 @@ def test_what_is_neither_log_nor_profile_is_one_sentence(tmp_path: Path) -> None
     assert "there is no log" in str(CliRunner().invoke(app, ["report", str(tmp_path / "nothing")]).exception)
 
 
-def test_a_fifo_is_no_profile_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_fifo_is_no_saved_config_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    assert not is_profile(tmp_path / "fifo")
+    assert not is_config(tmp_path / "fifo")
 
 
 def test_the_counts_of_configs_add_up_however_often_one_was_measured() -> None:

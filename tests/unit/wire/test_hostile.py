@@ -1,5 +1,5 @@
-"""Any bytes where the Python side reads what others wrote: rules, profiles, regions, rings. What comes out is right or
-refused with one sentence; nothing else ever leaves."""
+"""Any bytes where the Python side reads what others wrote: rules, saved configs, regions, rings. What comes out is
+right or refused with one sentence; nothing else ever leaves."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from lagom.profile_file import (
+from lagom.config_file import (
     EVIDENCE,
-    BadProfile,
+    BadConfig,
     Fingerprint,
     SavedConfig,
     Section,
-    check_profile,
+    check_config,
     load_config,
     read_evidence,
     save_config,
@@ -67,7 +67,7 @@ def test_rules_are_told_apart_whatever_is_between_them(text: str) -> None:
     assert all(rule and rule == rule.strip() and ";" not in rule and "#" not in rule for rule in split_rules(text))
 
 
-# ---- Profiles --------------------------------------------------------------------------------------------------------
+# ---- Saved configs ---------------------------------------------------------------------------------------------------
 
 WHOLE = b"""lagom-profile 2
 fingerprint nccl 23007
@@ -84,8 +84,8 @@ end
 
 
 @st.composite
-def damaged_profiles(draw: st.DrawFn) -> bytes:
-    """A sound profile with some pieces replaced."""
+def damaged_configs(draw: st.DrawFn) -> bytes:
+    """A sound saved config with some pieces replaced."""
     text = bytearray(WHOLE)
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(text)))
@@ -96,18 +96,18 @@ def damaged_profiles(draw: st.DrawFn) -> bytes:
 
 
 @quick
-@given(st.one_of(st.binary(), damaged_profiles()))
+@given(st.one_of(st.binary(), damaged_configs()))
 @example(WHOLE)
 @example(b"lagom-profile 1\n" + "ä".encode() * 300)
-def test_a_profile_is_read_whole_or_refused(tmp_path: Path, text: bytes) -> None:
+def test_a_saved_config_is_read_whole_or_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "profile"
     path.write_bytes(text)
     assert all(isinstance(proof, dict) for proof in read_evidence(path))
-    read = profile_or_reason(path)
+    read = config_or_reason(path)
     if isinstance(read, str):
         assert "cannot be used" in read
-        with pytest.raises(BadProfile):
-            check_profile(path)
+        with pytest.raises(BadConfig):
+            check_config(path)
         return
     if text.isascii():
         again = tmp_path / "again"
@@ -115,11 +115,11 @@ def test_a_profile_is_read_whole_or_refused(tmp_path: Path, text: bytes) -> None
         assert load_config(again) == read
 
 
-def profile_or_reason(path: Path) -> SavedConfig | str:
+def config_or_reason(path: Path) -> SavedConfig | str:
     """As above."""
     try:
         return load_config(path)
-    except BadProfile as error:
+    except BadConfig as error:
         return str(error)
 
 
@@ -127,7 +127,7 @@ def profile_or_reason(path: Path) -> SavedConfig | str:
 @given(st.text(max_size=80), st.text(max_size=80))
 @example('tp "inner"', "NVIDIA H200")
 @example("x\nrule any - - nc=1", 'H200"\nfingerprint ranks 1')
-def test_a_name_from_elsewhere_never_spoils_a_profile(tmp_path: Path, name: str, gpu: str) -> None:
+def test_a_name_from_elsewhere_never_spoils_a_saved_config(tmp_path: Path, name: str, gpu: str) -> None:
     """Process groups are named by the job, GPUs by the driver, and both reach us through shared memory."""
     path = tmp_path / "profile"
     rule = Rule(Function.ALL_GATHER, 0, 1 << 20, CommConfig(channels=4))

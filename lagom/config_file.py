@@ -1,6 +1,6 @@
-"""Writes and reads the profile: the one text file that replays a tuning run without a controller.
+"""Writes and reads the saved config: the one text file that replays a tuning run without a controller.
 
-The format is defined by ``csrc/profile/profile_text.h``. Replay happens inside the plugin, so reading is done by the
+The format is defined by ``csrc/config/config_text.h``. Replay happens inside the plugin, so reading is done by the
 plugin's own C code.
 """
 
@@ -25,7 +25,7 @@ from lagom.wire.layout import ffi
 from lagom.wire.library import library
 from lagom.wire.plan import NO_LIMIT, Rule, read_config, read_rule
 
-FORMAT, WITH_ENVIRONMENT = 1, 2  # a profile that asks for no environment stays readable for an older lagom
+FORMAT, WITH_ENVIRONMENT = 1, 2  # a saved config that asks for no environment stays readable for an older lagom
 #: How a comment begins that holds evidence: one JSON object. The plugin passes over it like over any comment.
 EVIDENCE = "#: "
 #: The file of a log folder, and how it was called before.
@@ -33,8 +33,8 @@ FILE_NAME, OLD_FILE_NAME = "config.lagom", "profile.lagom"
 NAME_BYTES = 64  # LAGOM_NAME_BYTES, with the zero at the end
 
 
-class BadProfile(LagomError):
-    """A profile that cannot be read."""
+class BadConfig(LagomError):
+    """A saved config that cannot be read."""
 
 
 def saved_in(folder: Path) -> Path:
@@ -45,7 +45,7 @@ def saved_in(folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """The jobs that a profile is valid for; a zero or empty field is not compared."""
+    """The jobs that a saved config is valid for; a zero or empty field is not compared."""
 
     nccl_version: int = 0
     ranks: int = 0
@@ -69,7 +69,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One communicator of a profile."""
+    """One communicator of a saved config."""
 
     ranks: int
     nodes: int
@@ -131,14 +131,14 @@ def load_config(path: str | os.PathLike[str]) -> SavedConfig:
 
     Raises
     ------
-    BadProfile
+    BadConfig
         The plugin could not read the file; the message has the reason and the line.
     """
-    with _loaded(Path(path)) as profile:
-        needs = (profile.environment[index] for index in range(profile.environment_count))
+    with _loaded(Path(path)) as config:
+        needs = (config.environment[index] for index in range(config.environment_count))
         return SavedConfig(
-            _read_fingerprint(profile.fingerprint),
-            tuple(_read_section(profile.sections[index]) for index in range(profile.section_count)),
+            _read_fingerprint(config.fingerprint),
+            tuple(_read_section(config.sections[index]) for index in range(config.section_count)),
             {_text(entry.name): _text(entry.value) for entry in needs},
             tuple(read_evidence(Path(path))),
         )
@@ -173,7 +173,7 @@ def save_config(config: SavedConfig, path: str | os.PathLike[str], *, remark: st
 
 
 def read_evidence(path: Path) -> list[dict[str, Any]]:
-    """The evidence of a profile, in order; empty where it holds none. Lines that are damaged are left out."""
+    """The evidence of a saved config, in order; empty where it holds none. Lines that are damaged are left out."""
     found = []
     for line in path.read_text(errors="replace").splitlines():
         if line.startswith(EVIDENCE):
@@ -190,8 +190,8 @@ def find_evidence(evidence: Iterable[Mapping[str, Any]], ranks: int, ordinal: in
     return next((one for one in evidence if (one.get("ranks"), one.get("ordinal")) == (ranks, ordinal)), {})
 
 
-def check_profile(path: Path) -> None:
-    """Raises :class:`BadProfile` with the reason, and the line, if the plugin could not read that profile."""
+def check_config(path: Path) -> None:
+    """Raises :class:`BadConfig` with the reason, and the line, if the plugin could not read that saved config."""
     with _loaded(path):
         pass
 
@@ -205,7 +205,7 @@ def _writable(text: str) -> bool:
 def _environment_lines(environment: Mapping[str, str]) -> Iterable[str]:
     for name, value in environment.items():
         if name not in environment_variables.KNOWN or not environment_variables.fits(value):
-            raise environment_variables.BadEnvironment(f"a profile cannot ask for {name}={value!r}; leave it out.")
+            raise environment_variables.BadEnvironment(f"a saved config cannot ask for {name}={value!r}; leave it out.")
         yield f'environment {name} "{value}"'
 
 
@@ -227,23 +227,23 @@ def _positions(positions: tuple[int, ...]) -> str:
 
 @contextmanager
 def _loaded(path: Path) -> Iterator[Any]:
-    profile, error = ffi.new("struct lagom_profile *"), ffi.new("char[256]")
-    if library().lagom_profile_load(os.fsencode(path), profile, error, 256) != 0:
-        raise _bad_profile(path, error)
+    config, error = ffi.new("struct lagom_config_file *"), ffi.new("char[256]")
+    if library().lagom_config_file_load(os.fsencode(path), config, error, 256) != 0:
+        raise _bad_config(path, error)
     try:
-        yield profile
+        yield config
     finally:
-        library().lagom_profile_free(profile)
+        library().lagom_config_file_free(config)
 
 
-def _bad_profile(path: Path, error: Any) -> BadProfile:
+def _bad_config(path: Path, error: Any) -> BadConfig:
     """The C half's reason, with the file named once: some reasons begin with its name."""
     said = ffi.string(error)
     named = b"the saved config " + os.fsencode(path) + b" "
     reason = b"it " + said[len(named) :] if said.startswith(named) else said
     if named.startswith(said):  # a long path, and the reason cut off
         reason = b"it cannot be read."
-    return BadProfile(f"the saved config {path} cannot be used: {reason.decode(errors='replace')}")
+    return BadConfig(f"the saved config {path} cannot be used: {reason.decode(errors='replace')}")
 
 
 def _read_fingerprint(print_: Any) -> Fingerprint:

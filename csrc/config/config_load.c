@@ -1,11 +1,11 @@
-/* profile_load.c - the profile's file into memory, whole or not at all. */
+/* config_load.c - the saved config's file into memory, whole or not at all. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "profile/profile_text.h"
+#include "config/config_text.h"
 
 #define MAX_FILE_BYTES (4u << 20)
 
@@ -29,10 +29,10 @@ static char *read_whole(int fd, size_t length, const char *path, char *error, si
     return text;
 }
 
-int lagom_profile_load(const char *path, struct lagom_profile *out, char *error, size_t error_bytes)
+int lagom_config_file_load(const char *path, struct lagom_config_file *out, char *error, size_t error_bytes)
 {
     struct stat file;
-    *out = (struct lagom_profile){.fingerprint = {.p2p = -1}};
+    *out = (struct lagom_config_file){.fingerprint = {.p2p = -1}};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_size > (off_t)MAX_FILE_BYTES) {
         snprintf(error, error_bytes, "the saved config %s is not a readable file of at most %u MiB.", path,
@@ -44,7 +44,7 @@ int lagom_profile_load(const char *path, struct lagom_profile *out, char *error,
     }
     char *text = read_whole(fd, (size_t)file.st_size, path, error, error_bytes);
     close(fd);
-    int result = text == NULL ? -1 : lagom_profile_parse(text, (size_t)file.st_size, out, error, error_bytes);
+    int result = text == NULL ? -1 : lagom_config_file_parse(text, (size_t)file.st_size, out, error, error_bytes);
     free(text);
     return result;
 }

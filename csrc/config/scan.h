@@ -1,8 +1,8 @@
-/* scan.h - a text line by line and word by word, without copying it. Internal to csrc/profile. */
+/* scan.h - a text line by line and word by word, without copying it. Internal to csrc/config. */
 #ifndef LAGOM_SCAN_H
 #define LAGOM_SCAN_H
 
-#include "profile/words.h"
+#include "config/words.h"
 
 struct lagom_scan {
     const char *at; /* the next line */

@@ -1,4 +1,4 @@
-/* words.h - the small words of profiles and --set rules: numbers, sizes, functions, knobs. Internal to csrc/profile.
+/* words.h - the small words of saved configs and --set rules: numbers, sizes, functions, knobs. Internal to csrc/config.
  *
  * A word is a piece of somebody else's text and has no terminating zero. Every reader checks the whole of it.
  */

@@ -1,9 +1,9 @@
-/* profile_match.c - does a profile fit this job, and which of its sections is this communicator's? */
+/* config_match.c - does a saved config fit this job, and which of its sections is this communicator's? */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "profile/profile_text.h"
+#include "config/config_text.h"
 
 static const char *other_count(char *reason, size_t room, const char *what, uint32_t wanted, uint32_t here)
 {
@@ -67,11 +67,12 @@ static int same_name(const char *wanted, const char *here)
     return wanted[0] == '\0' || here == NULL || here[0] == '\0' || strcmp(wanted, here) == 0;
 }
 
-const struct lagom_profile_section *lagom_profile_section_for(const struct lagom_profile *profile, uint32_t rank_count,
-                                                              uint32_t node_count, uint32_t ordinal, const char *name)
+const struct lagom_config_section *lagom_config_file_section_for(const struct lagom_config_file *config,
+                                                                 uint32_t rank_count, uint32_t node_count,
+                                                                 uint32_t ordinal, const char *name)
 {
-    for (uint32_t i = 0; i < profile->section_count; i++) {
-        const struct lagom_profile_section *section = &profile->sections[i];
+    for (uint32_t i = 0; i < config->section_count; i++) {
+        const struct lagom_config_section *section = &config->sections[i];
         if (section->rank_count == rank_count && section->node_count == node_count && section->ordinal == ordinal &&
             same_name(section->name, name)) {
             return section;

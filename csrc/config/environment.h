@@ -1,32 +1,32 @@
-/* environment.h - what a job must have been started with for a profile's configs to mean what was measured: variables
+/* environment.h - what a job must have been started with for a saved config to mean what was measured: variables
  * that NCCL (or our plugin) reads once, when it builds a communicator, and that no plan can change afterwards.
  *
  *   environment NCCL_MIN_NCHANNELS 32
  *
- * A profile can only ask for names of a short list: it is a file that somebody may have sent, and `lagom run --profile`
- * exports these lines.
+ * A saved config can only ask for names of a short list: it is a file that somebody may have sent, and
+ * `lagom run --config` exports these lines.
  */
-#ifndef LAGOM_PROFILE_ENVIRONMENT_H
-#define LAGOM_PROFILE_ENVIRONMENT_H
+#ifndef LAGOM_CONFIG_ENVIRONMENT_H
+#define LAGOM_CONFIG_ENVIRONMENT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "profile/words.h"
+#include "config/words.h"
 #include "protocol/lagom_protocol.h"
 
-#define LAGOM_PROFILE_MAX_ENVIRONMENT 16u
+#define LAGOM_CONFIG_MAX_ENVIRONMENT 16u
 
 struct lagom_environment {
     char name[LAGOM_NAME_BYTES];
     char value[LAGOM_NAME_BYTES];
 };
 
-/* Whether a profile may name that variable. */
+/* Whether a saved config may name that variable. */
 bool lagom_environment_is_known(struct lagom_word name);
 
-/* One more line, with or without quotes around the value; room for LAGOM_PROFILE_MAX_ENVIRONMENT. NULL, or one clause
+/* One more line, with or without quotes around the value; room for LAGOM_CONFIG_MAX_ENVIRONMENT. NULL, or one clause
  * about the variable that says what is wrong. */
 const char *lagom_environment_add(struct lagom_environment *list, uint32_t *count, struct lagom_word name,
                                   struct lagom_word value);

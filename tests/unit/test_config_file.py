@@ -1,4 +1,4 @@
-"""A profile that was written is read back as it was, by the code that replays it; what it cannot hold is refused."""
+"""A saved config is read back as it was written, by the code that replays it; what it cannot hold is refused."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 import lagom
 from lagom import environment
-from lagom.profile_file import (
-    BadProfile,
+from lagom.config_file import (
+    BadConfig,
     Fingerprint,
     SavedConfig,
     Section,
-    check_profile,
+    check_config,
     load_config,
     read_evidence,
     save_config,
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECTION = Section(8, 1, 0, rules=(Rule(None, 1 << 20, NO_LIMIT, CommConfig(channels=28)),))
 
 
-def test_a_profile_that_asks_for_nothing_stays_format_1(tmp_path: Path) -> None:
+def test_a_saved_config_that_asks_for_nothing_stays_format_1(tmp_path: Path) -> None:
     save_config(SavedConfig(Fingerprint(ranks=8), (SECTION,)), tmp_path / "p")
     assert (tmp_path / "p").read_text().startswith("lagom-profile 1\n")
 
@@ -49,7 +49,7 @@ def test_environment_and_evidence_are_read_back_by_the_plugins_reader(tmp_path: 
         file,
     )
     assert file.read_text().startswith("lagom-profile 2\n")
-    check_profile(file)
+    check_config(file)
     assert read_evidence(file) == [{"speedup": 1.1}, {"text": 'a "b"'}]
 
 
@@ -62,7 +62,7 @@ def test_damaged_evidence_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "asked", [{"LD_PRELOAD": "x"}, {"NCCL_ALGO": ""}, {"NCCL_ALGO": "a\nb"}, {"NCCL_ALGO": "x" * 64}]
 )
-def test_what_no_profile_may_ask_for_is_refused_before_anything_is_written(
+def test_what_no_saved_config_may_ask_for_is_refused_before_anything_is_written(
     asked: dict[str, str], tmp_path: Path
 ) -> None:
     with pytest.raises(environment.BadEnvironment):
@@ -71,7 +71,7 @@ def test_what_no_profile_may_ask_for_is_refused_before_anything_is_written(
 
 
 def test_c_and_python_know_the_same_variables() -> None:
-    source = (ROOT / "csrc/profile/environment.c").read_text()
+    source = (ROOT / "csrc/config/environment.c").read_text()
     table = source[source.index("known[]") : source.index("};")]
     assert re.findall(r'"(\w+)"', table) == list(environment.KNOWN)
 
@@ -117,11 +117,11 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert (second.program, second.assignment, second.rules) == (None, None, RULES)
 
 
-def test_a_damaged_profile_is_refused_with_its_line_and_nothing_leaks(tmp_path: Path) -> None:
+def test_a_damaged_saved_config_is_refused_with_its_line_and_nothing_leaks(tmp_path: Path) -> None:
     file = tmp_path / "config.lagom"
     file.write_text("lagom-profile 1\ncommunicator ranks=8 nodes=1 ordinal=0\nrule allgather 0 - nc=999\nend\n")
-    for read in (load_config, check_profile):
-        with pytest.raises(BadProfile, match="line 3"):
+    for read in (load_config, check_config):
+        with pytest.raises(BadConfig, match="line 3"):
             read(file)
 
 
@@ -138,17 +138,17 @@ def test_what_is_no_saved_config_is_refused_with_what_it_would_begin_with(
 ) -> None:
     file = tmp_path / "profile.lagom"
     file.write_text(text)
-    with pytest.raises(BadProfile) as refused:
+    with pytest.raises(BadConfig) as refused:
         load_config(file)
     assert reason in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["nowhere", "folder", "x" * 250])
-def test_a_profile_that_is_no_file_is_named_once(name: str, tmp_path: Path) -> None:
+def test_a_saved_config_that_is_no_file_is_named_once(name: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     file = tmp_path / name
-    for read in (load_config, check_profile):
-        with pytest.raises(BadProfile) as refused:
+    for read in (load_config, check_config):
+        with pytest.raises(BadConfig) as refused:
             read(file)
         assert str(refused.value).startswith(f"the saved config {file} cannot be used: it ")
         assert str(refused.value).endswith(".")
@@ -171,5 +171,5 @@ def test_a_saved_config_is_loaded_and_saved_whole(tmp_path: Path) -> None:
     assert (loaded.fingerprint, loaded.environment, loaded.evidence) == (FINGERPRINT, made.environment, made.evidence)
     lagom.save_config(loaded, str(tmp_path / "two"), remark="a remark")
     assert (tmp_path / "two").read_text() == (tmp_path / "one").read_text()
-    with pytest.raises(BadProfile):
+    with pytest.raises(BadConfig):
         lagom.load_config(tmp_path / "nothing")

@@ -1,7 +1,7 @@
-/* profile_parse.c - the profile and the rules of --set: what is read, what is refused and in which line, and noise. */
+/* config_parse.c - the saved config and the rules of --set: what is read, what is refused and in which line, and noise. */
 #include <stdlib.h>
 
-#include "profile/profile_text.h"
+#include "config/config_text.h"
 #include "tests/native/check.h"
 
 static const char *const whole = "# made by hand\n"
@@ -26,23 +26,23 @@ static const char *const whole = "# made by hand\n"
                                  "rule any - - nc=2\n"
                                  "end";
 
-static struct lagom_profile profile;
+static struct lagom_config_file config;
 static char error[256];
 
 static int parse(const char *text)
 {
     error[0] = '\0';
-    return lagom_profile_parse(text, strlen(text), &profile, error, sizeof(error));
+    return lagom_config_file_parse(text, strlen(text), &config, error, sizeof(error));
 }
 
 static void the_whole_format_is_read(void)
 {
     CHECK_EQUAL(parse(whole), 0);
-    const struct lagom_fingerprint *print = &profile.fingerprint;
+    const struct lagom_fingerprint *print = &config.fingerprint;
     CHECK(print->nccl_version == 23007 && print->ranks == 8 && print->nodes == 1 && print->p2p == 0);
     CHECK(strcmp(print->gpu, "NVIDIA H200") == 0);
-    CHECK_EQUAL(profile.section_count, 2);
-    const struct lagom_profile_section *section = &profile.sections[0];
+    CHECK_EQUAL(config.section_count, 2);
+    const struct lagom_config_section *section = &config.sections[0];
     CHECK(section->rank_count == 8 && section->node_count == 1 && strcmp(section->name, "default pg") == 0);
     const struct lagom_plan *plan = &section->content;
     CHECK(plan->site_count == 3 && plan->position_count == 5 && plan->rule_count == 2);
@@ -57,9 +57,9 @@ static void the_whole_format_is_read(void)
           plan->rules[0].incumbent.channels == 4);
     CHECK(plan->rules[1].function == LAGOM_ANY_FUNCTION && plan->rules[1].bytes_min == 0 &&
           plan->rules[1].bytes_max == 65536);
-    CHECK(profile.sections[1].ordinal == 5 && profile.sections[1].name[0] == '\0');
-    lagom_profile_free(&profile);
-    CHECK(profile.section_count == 0 && profile.sections == NULL);
+    CHECK(config.sections[1].ordinal == 5 && config.sections[1].name[0] == '\0');
+    lagom_config_file_free(&config);
+    CHECK(config.section_count == 0 && config.sections == NULL);
 }
 
 static void check_refused(uint32_t line, const char *text, const char *because)
@@ -71,7 +71,7 @@ static void check_refused(uint32_t line, const char *text, const char *because)
         fprintf(stderr, "\"%s\" is not \"%s... %s ...\"\n", error, beginning, because);
         exit(1);
     }
-    CHECK(error[strlen(error) - 1] == '.' && profile.sections == NULL && profile.section_count == 0);
+    CHECK(error[strlen(error) - 1] == '.' && config.sections == NULL && config.section_count == 0);
 }
 
 #define TITLE "lagom-profile 1\n"
@@ -97,8 +97,8 @@ static void the_fingerprint(void)
     check_refused(2, TITLE "fingerprint ranks 8 9\n", "too many");
     check_refused(2, TITLE "fingerprint gpu \"a\"b\"\n", "no value");
     check_refused(3, COMM "fingerprint ranks 8\n", "before the first");
-    check_refused(2, TITLE "colour blue\n", "no word of a profile");
-    check_refused(2, TITLE "site 0 allgather 1M\n", "no word of a profile");
+    check_refused(2, TITLE "colour blue\n", "no word of a saved config");
+    check_refused(2, TITLE "site 0 allgather 1M\n", "no word of a saved config");
 }
 
 #define TITLE_2 "lagom-profile 2\n"
@@ -106,11 +106,11 @@ static void the_fingerprint(void)
 static void the_environment(void)
 {
     CHECK_EQUAL(parse(TITLE_2 "environment NCCL_MIN_NCHANNELS 32\nenvironment NCCL_ALGO \"^NVLS, TREE\" # why\n"), 0);
-    CHECK_EQUAL(profile.environment_count, 2);
-    CHECK(strcmp(profile.environment[0].name, "NCCL_MIN_NCHANNELS") == 0);
-    CHECK(strcmp(profile.environment[0].value, "32") == 0 && strcmp(profile.environment[1].value, "^NVLS, TREE") == 0);
-    lagom_profile_free(&profile);
-    check_refused(2, TITLE "environment NCCL_MIN_NCHANNELS 32\n", "no word of a profile"); /* format 1 has none */
+    CHECK_EQUAL(config.environment_count, 2);
+    CHECK(strcmp(config.environment[0].name, "NCCL_MIN_NCHANNELS") == 0);
+    CHECK(strcmp(config.environment[0].value, "32") == 0 && strcmp(config.environment[1].value, "^NVLS, TREE") == 0);
+    lagom_config_file_free(&config);
+    check_refused(2, TITLE "environment NCCL_MIN_NCHANNELS 32\n", "no word of a saved config"); /* format 1 has none */
     check_refused(2, TITLE_2 "environment LD_PRELOAD /tmp/evil.so\n", "no variable that a saved config may ask for");
     check_refused(2, TITLE_2 "environment NCCL_TUNER_PLUGIN /tmp/evil.so\n", "no variable");
     check_refused(2, TITLE_2 "environment NCCL_MIN_NCHANNELS\n", "a variable and its value");
@@ -183,7 +183,7 @@ static void the_program(void)
     check_refused(5, COMM "site 0 allgather 1M\nprogram 4096x0\nprogram 0\n", "more than 4096");
     check_refused(5, COMM "site 0 allgather 1K\nprogram 0\nend\n", "do not advance");
     CHECK_EQUAL(parse(COMM "site 0 allgather 1M\nprogram 4096x0\nend\n"), 0);
-    lagom_profile_free(&profile);
+    lagom_config_file_free(&config);
 }
 
 static void the_rules(void)
@@ -198,11 +198,11 @@ static void a_zero_byte_is_refused(void)
 {
     char text[] = TITLE "fingerprint ranks 8?\n";
     text[strlen(text) - 2] = '\0';
-    CHECK_EQUAL(lagom_profile_parse(text, sizeof(text) - 1, &profile, error, sizeof(error)), -1);
+    CHECK_EQUAL(lagom_config_file_parse(text, sizeof(text) - 1, &config, error, sizeof(error)), -1);
     CHECK(strstr(error, "line 2: ") == error && strstr(error, "zero byte") != NULL);
 }
 
-/* Every beginning of a good profile, and every good profile with bytes changed: never a crash, never half a result. */
+/* Every beginning of a good saved config, and every good saved config with bytes changed: never a crash, never half a result. */
 static void noise_is_survived(void)
 {
     size_t length = strlen(whole);
@@ -210,9 +210,9 @@ static void noise_is_survived(void)
     for (size_t cut = 0; cut < length; cut++) {
         char *copy = malloc(cut + 1); /* exactly as long, so that the sanitizer sees one byte too far */
         memcpy(copy, whole, cut);
-        int parsed = lagom_profile_parse(copy, cut, &profile, error, sizeof(error));
-        CHECK((parsed == 0) || profile.sections == NULL);
-        lagom_profile_free(&profile);
+        int parsed = lagom_config_file_parse(copy, cut, &config, error, sizeof(error));
+        CHECK((parsed == 0) || config.sections == NULL);
+        lagom_config_file_free(&config);
         free(copy);
     }
     for (int round = 0; round < 20000; round++) {
@@ -221,14 +221,14 @@ static void noise_is_survived(void)
         for (uint64_t changes = 1 + next_random(&seed) % 6; changes > 0; changes--) {
             copy[next_random(&seed) % length] = (char)next_random(&seed);
         }
-        if (lagom_profile_parse(copy, length, &profile, error, 8) == 0) {
-            for (uint32_t i = 0; i < profile.section_count; i++) {
-                CHECK_EQUAL(lagom_plan_check_content(&profile.sections[i].content), LAGOM_PLAN_SOUND);
+        if (lagom_config_file_parse(copy, length, &config, error, 8) == 0) {
+            for (uint32_t i = 0; i < config.section_count; i++) {
+                CHECK_EQUAL(lagom_plan_check_content(&config.sections[i].content), LAGOM_PLAN_SOUND);
             }
         } else {
-            CHECK(profile.sections == NULL && memchr(error, '\0', 8) != NULL);
+            CHECK(config.sections == NULL && memchr(error, '\0', 8) != NULL);
         }
-        lagom_profile_free(&profile);
+        lagom_config_file_free(&config);
         free(copy);
     }
 }
@@ -236,21 +236,21 @@ static void noise_is_survived(void)
 static void files(void)
 {
     char path[512];
-    snprintf(path, sizeof(path), "%s/profile.%d", getenv("LAGOM_SHM_DIR") != NULL ? getenv("LAGOM_SHM_DIR") : "/tmp",
+    snprintf(path, sizeof(path), "%s/config.%d", getenv("LAGOM_SHM_DIR") != NULL ? getenv("LAGOM_SHM_DIR") : "/tmp",
              getpid());
     FILE *file = fopen(path, "w");
     CHECK(file != NULL && fputs(whole, file) >= 0 && fclose(file) == 0);
-    CHECK_EQUAL(lagom_profile_load(path, &profile, error, sizeof(error)), 0);
-    CHECK_EQUAL(profile.section_count, 2);
-    lagom_profile_free(&profile);
+    CHECK_EQUAL(lagom_config_file_load(path, &config, error, sizeof(error)), 0);
+    CHECK_EQUAL(config.section_count, 2);
+    lagom_config_file_free(&config);
     CHECK(truncate(path, (4 << 20) + 1) == 0);
-    CHECK_EQUAL(lagom_profile_load(path, &profile, error, sizeof(error)), -1);
+    CHECK_EQUAL(lagom_config_file_load(path, &config, error, sizeof(error)), -1);
     CHECK(strstr(error, "at most 4 MiB") != NULL);
     CHECK(truncate(path, 0) == 0);
-    CHECK_EQUAL(lagom_profile_load(path, &profile, error, sizeof(error)), -1);
+    CHECK_EQUAL(lagom_config_file_load(path, &config, error, sizeof(error)), -1);
     unlink(path);
-    CHECK_EQUAL(lagom_profile_load(path, &profile, error, sizeof(error)), -1);
-    CHECK_EQUAL(lagom_profile_load("/", &profile, error, sizeof(error)), -1);
+    CHECK_EQUAL(lagom_config_file_load(path, &config, error, sizeof(error)), -1);
+    CHECK_EQUAL(lagom_config_file_load("/", &config, error, sizeof(error)), -1);
     CHECK(strstr(error, "not a readable file") != NULL);
 }
 
@@ -259,7 +259,7 @@ static void what_does_not_fit_is_said(void)
     char reason[200];
     struct lagom_fingerprint here = {.nccl_version = 23007, .ranks = 8, .nodes = 1, .p2p = 0, .gpu = "NVIDIA H200"};
     CHECK_EQUAL(parse(whole), 0);
-    struct lagom_fingerprint *wanted = &profile.fingerprint;
+    struct lagom_fingerprint *wanted = &config.fingerprint;
     CHECK(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)) == NULL);
     here.p2p = -1; /* not known here: not compared */
     CHECK(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)) == NULL);
@@ -275,21 +275,21 @@ static void what_does_not_fit_is_said(void)
     here.nccl_version = 23007;
     strcpy(here.gpu, "NVIDIA A40");
     CHECK(strstr(lagom_fingerprint_mismatch(wanted, &here, reason, sizeof(reason)), "NVIDIA A40") != NULL);
-    lagom_profile_free(&profile);
+    lagom_config_file_free(&config);
 }
 
 static void the_section_of_a_communicator(void)
 {
     CHECK_EQUAL(parse(whole), 0);
-    const struct lagom_profile_section *first = &profile.sections[0];
-    CHECK(lagom_profile_section_for(&profile, 8, 1, 0, "default pg") == first);
-    CHECK(lagom_profile_section_for(&profile, 8, 1, 0, "") == first &&
-          lagom_profile_section_for(&profile, 8, 1, 0, NULL) == first);
-    CHECK(lagom_profile_section_for(&profile, 8, 1, 0, "other") == NULL);
-    CHECK(lagom_profile_section_for(&profile, 8, 1, 1, "default pg") == NULL);
-    CHECK(lagom_profile_section_for(&profile, 2, 1, 5, "whatever") == &profile.sections[1]);
-    CHECK(lagom_profile_section_for(&profile, 2, 2, 5, NULL) == NULL);
-    lagom_profile_free(&profile);
+    const struct lagom_config_section *first = &config.sections[0];
+    CHECK(lagom_config_file_section_for(&config, 8, 1, 0, "default pg") == first);
+    CHECK(lagom_config_file_section_for(&config, 8, 1, 0, "") == first &&
+          lagom_config_file_section_for(&config, 8, 1, 0, NULL) == first);
+    CHECK(lagom_config_file_section_for(&config, 8, 1, 0, "other") == NULL);
+    CHECK(lagom_config_file_section_for(&config, 8, 1, 1, "default pg") == NULL);
+    CHECK(lagom_config_file_section_for(&config, 2, 1, 5, "whatever") == &config.sections[1]);
+    CHECK(lagom_config_file_section_for(&config, 2, 2, 5, NULL) == NULL);
+    lagom_config_file_free(&config);
 }
 
 static struct lagom_rule rule(const char *text)

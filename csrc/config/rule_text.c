@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "plan/choose.h"
-#include "profile/profile_text.h"
-#include "profile/words.h"
+#include "config/config_text.h"
+#include "config/words.h"
 
 static bool read_interval(struct lagom_word word, struct lagom_rule *rule)
 {

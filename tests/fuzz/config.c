@@ -1,11 +1,11 @@
-/* profile.c - any bytes as a profile, and as a rule of --set: read to the last word or refused with one sentence.
+/* config.c - any bytes as a saved config, and as a rule of --set: read to the last word or refused with one sentence.
  *
  * Input: the text. Its first line is also read as a rule.
  */
 #include "text.h"
 
 #include "plan/plan.h"
-#include "profile/profile_text.h"
+#include "config/config_text.h"
 #include "shm/node_rules.h"
 #include "tuner_plugin/static_rules.h"
 
@@ -19,15 +19,15 @@ static void expect_sentence(const char *text)
 }
 
 /* What was read can be replayed: nothing that a rank would refuse later on. */
-static void expect_sound(const struct lagom_profile *profile)
+static void expect_sound(const struct lagom_config_file *config)
 {
-    EXPECT(profile->section_count <= LAGOM_PROFILE_MAX_SECTIONS);
-    for (uint32_t i = 0; i < profile->section_count; i++) {
-        const struct lagom_profile_section *section = &profile->sections[i];
+    EXPECT(config->section_count <= LAGOM_CONFIG_MAX_SECTIONS);
+    for (uint32_t i = 0; i < config->section_count; i++) {
+        const struct lagom_config_section *section = &config->sections[i];
         EXPECT(strnlen(section->name, LAGOM_NAME_BYTES) < LAGOM_NAME_BYTES);
         EXPECT(lagom_plan_check_content(&section->content) == LAGOM_PLAN_SOUND);
-        const struct lagom_profile_section *found = lagom_profile_section_for(
-            profile, section->rank_count, section->node_count, section->ordinal, section->name);
+        const struct lagom_config_section *found = lagom_config_file_section_for(
+            config, section->rank_count, section->node_count, section->ordinal, section->name);
         EXPECT(found != NULL && found <= section);
     }
 }
@@ -56,21 +56,21 @@ static void expect_sound_sizes(struct lagom_node_rules *rules, bool read, const 
     EXPECT(lagom_config_is_sound(&config) && config.threads == 0 && config.chunk_bytes == 0);
 }
 
-static void read_profile(const uint8_t *data, size_t size)
+static void read_config(const uint8_t *data, size_t size)
 {
     char error[ROOM] = "";
-    struct lagom_profile profile;
-    if (lagom_profile_parse((const char *)data, size, &profile, error, sizeof(error)) == 0) {
+    struct lagom_config_file config;
+    if (lagom_config_file_parse((const char *)data, size, &config, error, sizeof(error)) == 0) {
         struct lagom_node_rules sizes;
-        expect_sound(&profile);
-        compare(&profile.fingerprint);
-        bool read = lagom_static_rules_from_profile(&profile, &sizes, error, sizeof(error));
+        expect_sound(&config);
+        compare(&config.fingerprint);
+        bool read = lagom_static_rules_from_config(&config, &sizes, error, sizeof(error));
         expect_sound_sizes(&sizes, read, error);
     } else {
         expect_sentence(error);
-        EXPECT(profile.sections == NULL && profile.section_count == 0);
+        EXPECT(config.sections == NULL && config.section_count == 0);
     }
-    lagom_profile_free(&profile);
+    lagom_config_file_free(&config);
 }
 
 static void read_rule(const uint8_t *data, size_t size)
@@ -96,8 +96,8 @@ static void read_rule(const uint8_t *data, size_t size)
     free(line);
 }
 
-void fuzz_profile(const uint8_t *data, size_t size)
+void fuzz_config(const uint8_t *data, size_t size)
 {
-    read_profile(data, size);
+    read_config(data, size);
     read_rule(data, size);
 }

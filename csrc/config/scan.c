@@ -1,4 +1,4 @@
-#include "profile/scan.h"
+#include "config/scan.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* profile_text.c - the profile's document: header, fingerprint, sections. Its words are read by words.c. */
-#include "profile/profile_text.h"
+/* config_text.c - the saved config's document: header, fingerprint, sections. Its words are read by words.c. */
+#include "config/config_text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,8 +8,8 @@
 
 #include "plan/choose.h"
 #include "plan/plan.h"
-#include "profile/scan.h"
-#include "profile/words.h"
+#include "config/scan.h"
+#include "config/words.h"
 
 #define OLDEST_VERSION 1u /* no environment lines */
 #define FORMAT_VERSION 2u
@@ -17,8 +17,8 @@
 struct parser {
     struct lagom_scan scan;
     uint32_t version; /* of the first line; 0 = not there yet */
-    struct lagom_profile_section *section; /* NULL = between sections */
-    struct lagom_profile *profile;
+    struct lagom_config_section *section; /* NULL = between sections */
+    struct lagom_config_file *config;
     char *error;
     size_t error_bytes;
 };
@@ -107,7 +107,7 @@ static bool parse_fingerprint(struct parser *parser)
     if (!lagom_scan_word(&parser->scan, &key) || !lagom_scan_word(&parser->scan, &value)) {
         return fail(parser, "a fingerprint is a key and a value");
     }
-    if (!store_fingerprint(&parser->profile->fingerprint, key, value)) {
+    if (!store_fingerprint(&parser->config->fingerprint, key, value)) {
         return fail(parser, "\"%.*s\" is no value for the fingerprint %.*s", (int)value.length, value.text,
                     (int)key.length, key.text);
     }
@@ -118,7 +118,7 @@ static bool parse_fingerprint(struct parser *parser)
 
 static bool parse_environment(struct parser *parser)
 {
-    struct lagom_profile *profile = parser->profile;
+    struct lagom_config_file *config = parser->config;
     struct lagom_word name, value;
     if (parser->section != NULL) {
         return fail(parser, "an environment line stands before the first communicator, not inside one");
@@ -126,7 +126,7 @@ static bool parse_environment(struct parser *parser)
     if (!lagom_scan_word(&parser->scan, &name) || !lagom_scan_word(&parser->scan, &value)) {
         return fail(parser, "an environment line is a variable and its value");
     }
-    const char *wrong = lagom_environment_add(profile->environment, &profile->environment_count, name, value);
+    const char *wrong = lagom_environment_add(config->environment, &config->environment_count, name, value);
     if (wrong != NULL) {
         return fail(parser, "\"%.*s\" %s", (int)name.length, name.text, wrong);
     }
@@ -135,20 +135,20 @@ static bool parse_environment(struct parser *parser)
 
 /* ---- communicator ... end --------------------------------------------------------------------------------------- */
 
-static struct lagom_profile_section *add_section(struct lagom_profile *profile)
+static struct lagom_config_section *add_section(struct lagom_config_file *config)
 {
-    size_t bytes = (profile->section_count + 1) * sizeof(*profile->sections);
-    struct lagom_profile_section *sections = realloc(profile->sections, bytes);
+    size_t bytes = (config->section_count + 1) * sizeof(*config->sections);
+    struct lagom_config_section *sections = realloc(config->sections, bytes);
     if (sections == NULL) {
         return NULL;
     }
-    profile->sections = sections;
-    memset(&sections[profile->section_count], 0, sizeof(*sections));
-    return &sections[profile->section_count++];
+    config->sections = sections;
+    memset(&sections[config->section_count], 0, sizeof(*sections));
+    return &sections[config->section_count++];
 }
 
 /* Bits: ranks 1, nodes 2, ordinal 4, name 8. 0 = no such field, or no such value. */
-static uint32_t store_field(struct lagom_profile_section *section, struct lagom_word key, struct lagom_word value)
+static uint32_t store_field(struct lagom_config_section *section, struct lagom_word key, struct lagom_word value)
 {
     if (lagom_word_is(key, "ranks")) {
         return read_number(value, &section->rank_count) ? 1 : 0;
@@ -169,10 +169,10 @@ static bool parse_communicator(struct parser *parser)
     if (parser->section != NULL) {
         return fail(parser, "the communicator before this one has no end");
     }
-    if (parser->profile->section_count == LAGOM_PROFILE_MAX_SECTIONS) {
-        return fail(parser, "there are more than %u communicators", LAGOM_PROFILE_MAX_SECTIONS);
+    if (parser->config->section_count == LAGOM_CONFIG_MAX_SECTIONS) {
+        return fail(parser, "there are more than %u communicators", LAGOM_CONFIG_MAX_SECTIONS);
     }
-    if ((parser->section = add_section(parser->profile)) == NULL) {
+    if ((parser->section = add_section(parser->config)) == NULL) {
         return fail(parser, "there is no memory for another communicator");
     }
     while (lagom_scan_word(&parser->scan, &word)) {
@@ -355,7 +355,7 @@ static bool parse_line(struct parser *parser)
         return parse_communicator(parser);
     }
     return parser->section != NULL ? parse_inside(parser, first)
-                                   : fail(parser, "\"%.*s\" is no word of a profile", (int)first.length, first.text);
+                                   : fail(parser, "\"%.*s\" is no word of a saved config", (int)first.length, first.text);
 }
 
 static bool parse_lines(struct parser *parser)
@@ -371,22 +371,23 @@ static bool parse_lines(struct parser *parser)
     return parser->version != 0 || fail(parser, "this is no saved config: it is empty");
 }
 
-int lagom_profile_parse(const char *text, size_t length, struct lagom_profile *out, char *error, size_t error_bytes)
+int lagom_config_file_parse(const char *text, size_t length, struct lagom_config_file *out, char *error,
+                            size_t error_bytes)
 {
-    struct lagom_profile profile = {.fingerprint = {.p2p = -1}};
+    struct lagom_config_file config = {.fingerprint = {.p2p = -1}};
     struct parser parser = {
-        .scan = {.at = text, .end = text + length}, .profile = &profile, .error = error, .error_bytes = error_bytes};
+        .scan = {.at = text, .end = text + length}, .config = &config, .error = error, .error_bytes = error_bytes};
     if (!parse_lines(&parser)) {
-        lagom_profile_free(&profile);
-        *out = profile;
+        lagom_config_file_free(&config);
+        *out = config;
         return -1;
     }
-    *out = profile;
+    *out = config;
     return 0;
 }
 
-void lagom_profile_free(struct lagom_profile *profile)
+void lagom_config_file_free(struct lagom_config_file *config)
 {
-    free(profile->sections);
-    *profile = (struct lagom_profile){.fingerprint = {.p2p = -1}};
+    free(config->sections);
+    *config = (struct lagom_config_file){.fingerprint = {.p2p = -1}};
 }

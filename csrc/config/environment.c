@@ -1,4 +1,4 @@
-#include "profile/environment.h"
+#include "config/environment.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ const char *lagom_environment_add(struct lagom_environment *list, uint32_t *coun
     if (is_there(list, *count, name)) {
         return "is asked for twice";
     }
-    if (*count == LAGOM_PROFILE_MAX_ENVIRONMENT) {
+    if (*count == LAGOM_CONFIG_MAX_ENVIRONMENT) {
         return "is one variable too many";
     }
     if (!is_value(value)) {

@@ -1,4 +1,4 @@
-/* profile_text.h - the profile file, read without Python: replay needs no controller.
+/* config_text.h - the saved config file, read without Python: replay needs no controller.
  *
  * Line based, '#' comments, every line checked; an unknown word refuses the whole file with its line number.
  *
@@ -14,19 +14,19 @@
  *
  * Omitted knobs are left to NCCL; so is nc=0, nt=0 and chunk=0. Sizes are bytes and take K, M, G suffixes (powers of
  * 1024). Sites come in order, before the program that names them. A section needs `end`. Format 1 is format 2 without
- * environment lines, and still read; a profile that needs none is still written as 1.
+ * environment lines, and still read; a saved config that needs none is still written as 1.
  */
-#ifndef LAGOM_PROFILE_TEXT_H
-#define LAGOM_PROFILE_TEXT_H
+#ifndef LAGOM_CONFIG_TEXT_H
+#define LAGOM_CONFIG_TEXT_H
 
 #include <stddef.h>
 
-#include "profile/environment.h"
+#include "config/environment.h"
 #include "protocol/lagom_protocol.h"
 
-#define LAGOM_PROFILE_MAX_SECTIONS 16u
+#define LAGOM_CONFIG_MAX_SECTIONS 16u
 
-struct lagom_profile_section {
+struct lagom_config_section {
     uint32_t rank_count;
     uint32_t node_count;
     uint32_t ordinal;
@@ -42,25 +42,27 @@ struct lagom_fingerprint {
     char gpu[LAGOM_NAME_BYTES];
 };
 
-struct lagom_profile {
+struct lagom_config_file {
     struct lagom_fingerprint fingerprint;
     uint32_t section_count;
-    struct lagom_profile_section *sections; /* malloc'ed */
+    struct lagom_config_section *sections; /* malloc'ed */
     uint32_t environment_count;
-    struct lagom_environment environment[LAGOM_PROFILE_MAX_ENVIRONMENT];
+    struct lagom_environment environment[LAGOM_CONFIG_MAX_ENVIRONMENT];
 };
 
 /* 0 on success; else `error` holds one sentence with the line number, and nothing was kept. */
-int lagom_profile_parse(const char *text, size_t length, struct lagom_profile *out, char *error, size_t error_bytes);
-int lagom_profile_load(const char *path, struct lagom_profile *out, char *error, size_t error_bytes);
-void lagom_profile_free(struct lagom_profile *profile);
+int lagom_config_file_parse(const char *text, size_t length, struct lagom_config_file *out, char *error,
+                            size_t error_bytes);
+int lagom_config_file_load(const char *path, struct lagom_config_file *out, char *error, size_t error_bytes);
+void lagom_config_file_free(struct lagom_config_file *config);
 
 /* NULL = it fits; else `reason`: one clause, for example "made for 16 ranks, this job has 8". */
 const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
                                        char *reason, size_t reason_bytes);
 
-const struct lagom_profile_section *lagom_profile_section_for(const struct lagom_profile *profile, uint32_t rank_count,
-                                                              uint32_t node_count, uint32_t ordinal, const char *name);
+const struct lagom_config_section *lagom_config_file_section_for(const struct lagom_config_file *config,
+                                                                 uint32_t rank_count, uint32_t node_count,
+                                                                 uint32_t ordinal, const char *name);
 
 /* One rule of `--set "allgather:>=1M:nc=4,chunk=512K,nt=256"`; function `any` and ranges `1M-16M`, `<=64K`,
  * `=436207616` too. 0 on success. Shared by LAGOM_SET and the command line. */

@@ -1,4 +1,4 @@
-#include "profile/words.h"
+#include "config/words.h"
 
 #include <string.h>
 
