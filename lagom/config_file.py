@@ -25,7 +25,7 @@ from lagom.wire.layout import ffi
 from lagom.wire.library import library
 from lagom.wire.plan import NO_LIMIT, Rule, read_config, read_rule
 
-FORMAT, WITH_ENVIRONMENT = 1, 2  # a saved config that asks for no environment stays readable for an older lagom
+TITLE = "lagom-config 1"  # the first line
 #: How a comment begins that holds evidence: one JSON object. The plugin passes over it like over any comment.
 EVIDENCE = "#: "
 #: The file of a log folder, and how it was called before.
@@ -167,8 +167,7 @@ def save_config(config: SavedConfig, path: str | os.PathLike[str], *, remark: st
     comments = [f"# {printable(line)}" for line in remark.splitlines()]
     body = itertools.chain.from_iterable(section.lines() for section in config.sections)
     evidence = [EVIDENCE + json.dumps(one, separators=(",", ":")) for one in config.evidence]
-    title = f"lagom-profile {WITH_ENVIRONMENT if needs else FORMAT}"
-    lines = [title, *comments, *config.fingerprint.lines(), *needs, *body, *evidence]
+    lines = [TITLE, *comments, *config.fingerprint.lines(), *needs, *body, *evidence]
     write_whole(Path(path), "\n".join(lines) + "\n")
 
 
@@ -194,6 +193,15 @@ def check_config(path: Path) -> None:
     """Raises :class:`BadConfig` with the reason, and the line, if the plugin could not read that saved config."""
     with _loaded(path):
         pass
+
+
+def note_of_age(path: Path) -> str:
+    """One sentence for who uses a file that an earlier lagom wrote; empty for any other."""
+    try:
+        with _loaded(path) as config:
+            return f"{path} is a saved config of an earlier lagom; it is still read." if config.has_old_title else ""
+    except BadConfig:
+        return ""
 
 
 def _writable(text: str) -> bool:

@@ -125,6 +125,9 @@ static const char *load_config(struct lagom_job *job, const struct lagom_init_in
     if (lagom_config_file_load(job->settings.config, &job->config, reason, room) != 0) {
         return reason;
     }
+    if (job->config.has_old_title && speaks(job)) {
+        lagom_say("%s is a saved config of an earlier Lagom; it is still read.", job->settings.config);
+    }
     fingerprint_here(job, info, &here);
     const char *why = lagom_fingerprint_mismatch(&job->config.fingerprint, &here, reason, room);
     if (why == NULL) {

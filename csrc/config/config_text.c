@@ -11,12 +11,16 @@
 #include "config/scan.h"
 #include "config/words.h"
 
-#define OLDEST_VERSION 1u /* no environment lines */
-#define FORMAT_VERSION 2u
+#define TITLE "lagom-config"
+#define VERSION 1u
+/* How files of earlier releases begin; of these, version 1 has no environment lines. */
+#define OLD_TITLE "lagom-profile"
+#define NEWEST_OLD_VERSION 2u
 
 struct parser {
     struct lagom_scan scan;
-    uint32_t version; /* of the first line; 0 = not there yet */
+    bool titled; /* the first line was read */
+    bool has_environment; /* this format knows environment lines */
     struct lagom_config_section *section; /* NULL = between sections */
     struct lagom_config_file *config;
     char *error;
@@ -303,17 +307,17 @@ static bool parse_title(struct parser *parser, struct lagom_word first)
 {
     struct lagom_word version;
     uint32_t number;
-    if (!lagom_word_is(first, "lagom-profile") || !lagom_scan_word(&parser->scan, &version) ||
+    bool is_old = lagom_word_is(first, OLD_TITLE);
+    if ((!is_old && !lagom_word_is(first, TITLE)) || !lagom_scan_word(&parser->scan, &version) ||
         !read_number(version, &number)) {
-        return fail(parser,
-                    "this is no saved config: it does not begin with \"lagom-profile %u\" or \"lagom-profile %u\"",
-                    OLDEST_VERSION, FORMAT_VERSION);
+        return fail(parser, "this is no saved config: it does not begin with \"%s %u\"", TITLE, VERSION);
     }
-    if (number < OLDEST_VERSION || number > FORMAT_VERSION) {
-        return fail(parser, "this is a profile of format %u, and this Lagom reads %u to %u; write it anew", number,
-                    OLDEST_VERSION, FORMAT_VERSION);
+    if (number == 0 || number > (is_old ? NEWEST_OLD_VERSION : VERSION)) {
+        return fail(parser, "this is a saved config of format %u, and this Lagom reads %u; write it anew", number, VERSION);
     }
-    parser->version = number;
+    parser->titled = true;
+    parser->has_environment = !is_old || number == NEWEST_OLD_VERSION;
+    parser->config->has_old_title = is_old;
     return no_more_words(parser);
 }
 
@@ -342,13 +346,13 @@ static bool parse_line(struct parser *parser)
     if (!lagom_scan_word(&parser->scan, &first)) {
         return true;
     }
-    if (parser->version == 0) {
+    if (!parser->titled) {
         return parse_title(parser, first);
     }
     if (lagom_word_is(first, "fingerprint")) {
         return parse_fingerprint(parser);
     }
-    if (lagom_word_is(first, "environment") && parser->version >= 2) {
+    if (lagom_word_is(first, "environment") && parser->has_environment) {
         return parse_environment(parser);
     }
     if (lagom_word_is(first, "communicator")) {
@@ -368,7 +372,7 @@ static bool parse_lines(struct parser *parser)
     if (parser->section != NULL) {
         return fail(parser, "the last communicator has no end");
     }
-    return parser->version != 0 || fail(parser, "this is no saved config: it is empty");
+    return parser->titled || fail(parser, "this is no saved config: it is empty");
 }
 
 int lagom_config_file_parse(const char *text, size_t length, struct lagom_config_file *out, char *error,

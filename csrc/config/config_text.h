@@ -2,10 +2,10 @@
  *
  * Line based, '#' comments, every line checked; an unknown word refuses the whole file with its line number.
  *
- *   lagom-profile 2
+ *   lagom-config 1
  *   fingerprint nccl 23007
  *   fingerprint ranks 8                      (world size; other keys: nodes, gpu "NVIDIA H200", p2p 0|1, torch …)
- *   environment NCCL_MIN_NCHANNELS 32        (what the job must be started with: environment.h; format 2 only)
+ *   environment NCCL_MIN_NCHANNELS 32        (what the job must be started with: environment.h)
  *   communicator ranks=8 nodes=1 ordinal=0 name="default_pg"     (starts a section; name optional)
  *   site 0 allgather 436207616 algo=ring proto=simple nc=3 chunk=262144 nt=0
  *   program 0 0 1 0 1                        (site indices, may be repeated: lines are joined; `3x0` = 0 0 0)
@@ -13,12 +13,13 @@
  *   end
  *
  * Omitted knobs are left to NCCL; so is nc=0, nt=0 and chunk=0. Sizes are bytes and take K, M, G suffixes (powers of
- * 1024). Sites come in order, before the program that names them. A section needs `end`. Format 1 is format 2 without
- * environment lines, and still read; a saved config that needs none is still written as 1.
+ * 1024). Sites come in order, before the program that names them. A section needs `end`. Files of earlier releases begin
+ * with `lagom-profile 2`, or with `lagom-profile 1` where they have no environment lines; they are still read.
  */
 #ifndef LAGOM_CONFIG_TEXT_H
 #define LAGOM_CONFIG_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "config/environment.h"
@@ -43,6 +44,7 @@ struct lagom_fingerprint {
 };
 
 struct lagom_config_file {
+    bool has_old_title; /* written by an earlier release */
     struct lagom_fingerprint fingerprint;
     uint32_t section_count;
     struct lagom_config_section *sections; /* malloc'ed */

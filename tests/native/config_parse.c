@@ -5,7 +5,7 @@
 #include "tests/native/check.h"
 
 static const char *const whole = "# made by hand\n"
-                                 "lagom-profile 1\n"
+                                 "lagom-config 1\n"
                                  "fingerprint nccl 23007\n"
                                  "fingerprint ranks 8   # a remark\n"
                                  "fingerprint nodes 1\n"
@@ -74,7 +74,7 @@ static void check_refused(uint32_t line, const char *text, const char *because)
     CHECK(error[strlen(error) - 1] == '.' && config.sections == NULL && config.section_count == 0);
 }
 
-#define TITLE "lagom-profile 1\n"
+#define TITLE "lagom-config 1\n"
 #define COMM TITLE "communicator ranks=2 nodes=1 ordinal=0\n"
 
 static void the_title(void)
@@ -82,10 +82,26 @@ static void the_title(void)
     check_refused(0, "", "empty");
     check_refused(2, "\n# nothing else", "empty");
     check_refused(1, "fingerprint ranks 8\n", "no saved config");
+    check_refused(1, "lagom-config one\n", "no saved config");
+    check_refused(1, "lagom-config 2\n", "format 2");
+    check_refused(1, "lagom-config 0\n", "format 0");
+    check_refused(1, "lagom-config 1 2\n", "too many");
+    CHECK(parse(TITLE) == 0 && !config.has_old_title);
+}
+
+#define OLD_TITLE "lagom-profile 1\n"
+#define OLD_TITLE_2 "lagom-profile 2\n"
+
+/* Files of earlier releases: version 1 had no environment lines. */
+static void the_old_title(void)
+{
+    CHECK(parse(OLD_TITLE) == 0 && config.has_old_title);
+    CHECK(parse(OLD_TITLE_2 "environment NCCL_MIN_NCHANNELS 32\n") == 0 && config.has_old_title);
+    CHECK_EQUAL(config.environment_count, 1);
+    check_refused(2, OLD_TITLE "environment NCCL_MIN_NCHANNELS 32\n", "no word of a saved config");
     check_refused(1, "lagom-profile one\n", "no saved config");
     check_refused(1, "lagom-profile 3\n", "format 3");
     check_refused(1, "lagom-profile 0\n", "format 0");
-    check_refused(1, "lagom-profile 1 2\n", "too many");
 }
 
 static void the_fingerprint(void)
@@ -101,24 +117,21 @@ static void the_fingerprint(void)
     check_refused(2, TITLE "site 0 allgather 1M\n", "no word of a saved config");
 }
 
-#define TITLE_2 "lagom-profile 2\n"
-
 static void the_environment(void)
 {
-    CHECK_EQUAL(parse(TITLE_2 "environment NCCL_MIN_NCHANNELS 32\nenvironment NCCL_ALGO \"^NVLS, TREE\" # why\n"), 0);
+    CHECK_EQUAL(parse(TITLE "environment NCCL_MIN_NCHANNELS 32\nenvironment NCCL_ALGO \"^NVLS, TREE\" # why\n"), 0);
     CHECK_EQUAL(config.environment_count, 2);
     CHECK(strcmp(config.environment[0].name, "NCCL_MIN_NCHANNELS") == 0);
     CHECK(strcmp(config.environment[0].value, "32") == 0 && strcmp(config.environment[1].value, "^NVLS, TREE") == 0);
     lagom_config_file_free(&config);
-    check_refused(2, TITLE "environment NCCL_MIN_NCHANNELS 32\n", "no word of a saved config"); /* format 1 has none */
-    check_refused(2, TITLE_2 "environment LD_PRELOAD /tmp/evil.so\n", "no variable that a saved config may ask for");
-    check_refused(2, TITLE_2 "environment NCCL_TUNER_PLUGIN /tmp/evil.so\n", "no variable");
-    check_refused(2, TITLE_2 "environment NCCL_MIN_NCHANNELS\n", "a variable and its value");
-    check_refused(2, TITLE_2 "environment NCCL_MIN_NCHANNELS \"\"\n", "no value");
-    check_refused(2, TITLE_2 "environment NCCL_MIN_NCHANNELS \x1b[2J\n", "no value");
-    check_refused(2, TITLE_2 "environment NCCL_MIN_NCHANNELS 1 2\n", "too many");
-    check_refused(3, TITLE_2 "environment NCCL_PROTO LL\nenvironment NCCL_PROTO LL\n", "twice");
-    check_refused(3, TITLE_2 "communicator ranks=2 nodes=1 ordinal=0\nenvironment NCCL_PROTO LL\n", "before the first");
+    check_refused(2, TITLE "environment LD_PRELOAD /tmp/evil.so\n", "no variable that a saved config may ask for");
+    check_refused(2, TITLE "environment NCCL_TUNER_PLUGIN /tmp/evil.so\n", "no variable");
+    check_refused(2, TITLE "environment NCCL_MIN_NCHANNELS\n", "a variable and its value");
+    check_refused(2, TITLE "environment NCCL_MIN_NCHANNELS \"\"\n", "no value");
+    check_refused(2, TITLE "environment NCCL_MIN_NCHANNELS \x1b[2J\n", "no value");
+    check_refused(2, TITLE "environment NCCL_MIN_NCHANNELS 1 2\n", "too many");
+    check_refused(3, TITLE "environment NCCL_PROTO LL\nenvironment NCCL_PROTO LL\n", "twice");
+    check_refused(3, TITLE "communicator ranks=2 nodes=1 ordinal=0\nenvironment NCCL_PROTO LL\n", "before the first");
 }
 
 static void the_environment_is_compared(void)
@@ -352,6 +365,7 @@ int main(void)
 {
     RUN(the_whole_format_is_read);
     RUN(the_title);
+    RUN(the_old_title);
     RUN(the_fingerprint);
     RUN(the_environment);
     RUN(the_environment_is_compared);

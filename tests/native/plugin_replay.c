@@ -20,7 +20,7 @@ static struct plugin plugin;
 static char config_path[128];
 
 /* One iteration: AG, AG, AG, RS. The first AG keeps every channel, the others are tuned. */
-static const char *const good_config = "lagom-profile 1\n"
+static const char *const good_config = "lagom-config 1\n"
                                         "fingerprint nccl 23007\n"
                                         "fingerprint ranks 2\n"
                                         "communicator ranks=2 nodes=1 ordinal=0\n"
@@ -142,7 +142,7 @@ static void auto_replays_a_config_that_fits(void)
 static void nobodys_config_is_held_to_what_is_known_to_be_built(void)
 {
     struct worker workers[2];
-    write_config("lagom-profile 1\n"
+    write_config("lagom-config 1\n"
                   "communicator ranks=2 nodes=1 ordinal=0\n"
                   "rule allgather 1M - nc=3\n"
                   "end\n");
@@ -188,13 +188,13 @@ static void no_such_file(void)
 
 static void a_line_that_is_not_understood(void)
 {
-    write_config("lagom-profile 1\nfingerprint nccl 23007\ncommunicator ranks=2 nodes=1 ordinal=0\nsite zero\nend\n");
+    write_config("lagom-config 1\nfingerprint nccl 23007\ncommunicator ranks=2 nodes=1 ordinal=0\nsite zero\nend\n");
     refused("replay", "line 4", false);
 }
 
 static void another_nccl(void)
 {
-    write_config("lagom-profile 1\nfingerprint nccl 22809\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+    write_config("lagom-config 1\nfingerprint nccl 22809\ncommunicator ranks=2 nodes=1 ordinal=0\n"
                   "rule allgather 0 - nc=3\nend\n");
     refused("replay", "made for NCCL 2.28.9, this job runs NCCL 2.30.7; NCCL chooses", false);
 }
@@ -208,7 +208,7 @@ static void another_number_of_ranks(void)
 
 static void another_gpu(void)
 {
-    write_config("lagom-profile 1\nfingerprint gpu \"NVIDIA B999\"\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+    write_config("lagom-config 1\nfingerprint gpu \"NVIDIA B999\"\ncommunicator ranks=2 nodes=1 ordinal=0\n"
                   "rule allgather 0 - nc=3\nend\n");
     refused("replay", "B999", false);
 }
@@ -216,7 +216,7 @@ static void another_gpu(void)
 static void without_peer_access(void)
 {
     setenv("NCCL_P2P_DISABLE", "1", 1);
-    write_config("lagom-profile 1\nfingerprint p2p 1\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+    write_config("lagom-config 1\nfingerprint p2p 1\ncommunicator ranks=2 nodes=1 ordinal=0\n"
                   "rule allgather 0 - nc=3\nend\n");
     refused("replay", "peer access", false);
 }
@@ -242,7 +242,7 @@ static void replay_or_tune_without_a_controller(void)
 
 static void no_section_for_this_communicator(void)
 {
-    write_config("lagom-profile 1\ncommunicator ranks=4 nodes=1 ordinal=0\nrule allgather 0 - nc=3\nend\n");
+    write_config("lagom-config 1\ncommunicator ranks=4 nodes=1 ordinal=0\nrule allgather 0 - nc=3\nend\n");
     setenv("LAGOM_MODE", "replay", 1);
     plugin = load_plugin();
     void *context = &context;
@@ -277,7 +277,7 @@ static void configs_that_differ(void)
     setenv("LAGOM_MODE", "replay", 1);
     pid_t other = fork();
     if (other == 0) {
-        write_config("lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 0 - nc=9\nend\n");
+        write_config("lagom-config 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 0 - nc=9\nend\n");
     }
     plugin = load_plugin();
     struct rank rank = make_rank(&plugin, 6, COMM, 2, 1);

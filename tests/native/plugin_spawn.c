@@ -339,7 +339,7 @@ static void replay_needs_none(void)
     allow_spawning();
     path_in_folder(path, "profile");
     FILE *file = fopen(path, "w");
-    fputs("lagom-profile 1\ncommunicator ranks=8 nodes=1 ordinal=0\nrule allgather 0 - nc=3\nend\n", file);
+    fputs("lagom-config 1\ncommunicator ranks=8 nodes=1 ordinal=0\nrule allgather 0 - nc=3\nend\n", file);
     fclose(file);
     setenv("LAGOM_CONFIG", path, 1);
     first_communicator();

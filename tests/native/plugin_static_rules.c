@@ -350,7 +350,7 @@ static void rules_of_a_config_go_by_communicator_size(void)
 {
     struct lagom_node_rules rules;
     char reason[256];
-    CHECK(of_config("lagom-profile 1\n"
+    CHECK(of_config("lagom-config 1\n"
                      "communicator ranks=8 nodes=1 ordinal=0\nrule allgather 1M - nc=4\nend\n"
                      "communicator ranks=8 nodes=1 ordinal=1\nrule allgather 1M - nc=4\nend\n"
                      "communicator ranks=2 nodes=1 ordinal=0\nrule allgather 0 - nc=2\nend\n"
@@ -366,12 +366,12 @@ static void what_cannot_be_told_apart_is_refused(void)
 {
     struct lagom_node_rules rules;
     char reason[256];
-    CHECK(!of_config("lagom-profile 1\n"
+    CHECK(!of_config("lagom-config 1\n"
                       "communicator ranks=8 nodes=1 ordinal=0\nrule allgather 1M - nc=4\nend\n"
                       "communicator ranks=8 nodes=1 ordinal=1\nrule allgather 1M - nc=2\nend\n",
                       &rules, reason, sizeof(reason)));
     CHECK(rules.rule_count == 0 && strstr(reason, "one size") != NULL);
-    CHECK(!of_config("lagom-profile 1\ncommunicator ranks=8 nodes=1 ordinal=0\n"
+    CHECK(!of_config("lagom-config 1\ncommunicator ranks=8 nodes=1 ordinal=0\n"
                       "site 0 allgather 4194304 nc=3\nprogram 0\nend\n",
                       &rules, reason, sizeof(reason)));
     CHECK(strstr(reason, "no size rules") != NULL);

@@ -16,7 +16,7 @@ from lagom import journal
 from lagom.wire.library import plugin_path
 from tests.system.launched import JOB, bare_environment, launch
 
-HEAD = "lagom-profile 2\nfingerprint ranks {ranks}\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+HEAD = "lagom-config 1\nfingerprint ranks {ranks}\ncommunicator ranks=2 nodes=1 ordinal=0\n"
 RULE, PROGRAM = "rule allgather 1M - nc=4\nend\n", "site 0 allgather 123M nc=2\nprogram 3x0\nend\n"
 
 

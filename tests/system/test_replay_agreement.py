@@ -22,7 +22,7 @@ CALLS = 3 * CELLS  # of every rank on every communicator
 
 def config_text(channels: int) -> str:
     """A saved config for each of the storm's communicators: size rules, for the programs need not be known here."""
-    lines = ["lagom-profile 1", f"fingerprint ranks {RANKS}"]
+    lines = ["lagom-config 1", f"fingerprint ranks {RANKS}"]
     for ordinal in range(COMMUNICATORS):
         lines.append(f"communicator ranks={RANKS} nodes=1 ordinal={ordinal}")
         lines.append(f"rule allgather 1M - nc={channels + ordinal} chunk={64 << 10}")

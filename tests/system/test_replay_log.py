@@ -17,7 +17,7 @@ REFUSAL = "saved config refused: made for 3 ranks, this job has 2; NCCL chooses"
 def config(place: Path, ranks: int) -> Path:
     path = place / "wanted.lagom"
     path.write_text(
-        f"lagom-profile 1\nfingerprint ranks {ranks}\ncommunicator ranks={ranks} nodes=1 ordinal=0\n"
+        f"lagom-config 1\nfingerprint ranks {ranks}\ncommunicator ranks={ranks} nodes=1 ordinal=0\n"
         "rule allgather 1M - nc=4\nend\n"
     )
     return path
@@ -61,7 +61,7 @@ def test_a_saved_config_of_another_job_is_not_said_to_be_in_force(tmp_path: Path
     """Made with this NCCL, on this GPU, with as many ranks: agreed, and not one call of it comes up."""
     path = tmp_path / "wanted.lagom"
     path.write_text(
-        "lagom-profile 2\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+        "lagom-config 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n"
         "site 0 allgather 123M nc=2\nprogram 3x0\nend\n"
     )
     events, done = launch(tmp_path, "--mode", "replay", "--config", str(path), until=journal.Passthrough)
@@ -80,7 +80,7 @@ def test_sites_that_differ_in_context_only_are_told_apart(tmp_path: Path) -> Non
     """Which of them compute hides is in the saved config alone; what reads alike is one line."""
     path, sites = tmp_path / "wanted.lagom", "".join(f"site {at} allgather 123M nc=2\n" for at in range(3))
     path.write_text(
-        f"lagom-profile 2\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n{sites}program 0 1 2\nend\n"
+        f"lagom-config 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n{sites}program 0 1 2\nend\n"
         '#: {"ranks": 2, "ordinal": 0, "context": ["hidden", "exposed", "hidden"]}\n'
     )
     events, done = launch(tmp_path, "--mode", "replay", "--config", str(path), until=journal.PlanCommitted)

@@ -97,7 +97,7 @@ def test_rules_of_a_saved_config_are_replayed_and_its_fingerprint_is_asked(
 ) -> None:
     config = tmp_path / "config.lagom"
     text = (
-        "lagom-profile 1\nfingerprint nccl {}\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 1M - nc=2\nend\n"
+        "lagom-config 1\nfingerprint nccl {}\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 1M - nc=2\nend\n"
     )
     config.write_text(text.format(22403))
     environ = {"LAGOM_MODE": "replay", "LAGOM_CONFIG": str(config)}

@@ -10,12 +10,14 @@ import pytest
 import lagom
 from lagom import environment
 from lagom.config_file import (
+    TITLE,
     BadConfig,
     Fingerprint,
     SavedConfig,
     Section,
     check_config,
     load_config,
+    note_of_age,
     read_evidence,
     save_config,
 )
@@ -28,34 +30,33 @@ ROOT = Path(__file__).resolve().parents[2]
 SECTION = Section(8, 1, 0, rules=(Rule(None, 1 << 20, NO_LIMIT, CommConfig(channels=28)),))
 
 
-def test_a_saved_config_that_asks_for_nothing_stays_format_1(tmp_path: Path) -> None:
-    save_config(SavedConfig(Fingerprint(ranks=8), (SECTION,)), tmp_path / "p")
-    assert (tmp_path / "p").read_text().startswith("lagom-profile 1\n")
+@pytest.mark.parametrize(
+    ("title", "environment_line"), [("lagom-profile 1", ""), ("lagom-profile 2", 'environment NCCL_ALGO "RING"\n')]
+)
+def test_a_file_of_an_earlier_lagom_is_read_with_a_note_and_written_as_one_of_this(
+    title: str, environment_line: str, tmp_path: Path
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text(f"{title}\nfingerprint ranks 8\n{environment_line}communicator ranks=8 nodes=1 ordinal=0\nend\n")
+    assert note_of_age(old) == f"{old} is a saved config of an earlier lagom; it is still read."
+    save_config(load_config(old), new)
+    assert new.read_text() == old.read_text().replace(title, TITLE)
+    assert note_of_age(new) == note_of_age(tmp_path / "none") == ""
 
 
 def test_environment_and_evidence_are_read_back_by_the_plugins_reader(tmp_path: Path) -> None:
     file = tmp_path / "p"
     asked = {"LAGOM_HEADROOM": "32:24", "NCCL_ALGO": "^NVLS, TREE"}
-    save_config(
-        SavedConfig(
-            Fingerprint(ranks=8),
-            (SECTION,),
-            environment=asked,
-            evidence=(
-                {"speedup": 1.1},
-                {"text": 'a "b"'},
-            ),
-        ),
-        file,
-    )
-    assert file.read_text().startswith("lagom-profile 2\n")
+    evidence: tuple[dict[str, object], ...] = ({"speedup": 1.1}, {"text": 'a "b"'})
+    save_config(SavedConfig(Fingerprint(ranks=8), (SECTION,), asked, evidence), file)
+    assert file.read_text().startswith("lagom-config 1\n")
     check_config(file)
     assert read_evidence(file) == [{"speedup": 1.1}, {"text": 'a "b"'}]
 
 
 def test_damaged_evidence_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "p"
-    file.write_text('lagom-profile 1\n#: {"a":1}\n#: {"a":\n#: [1]\n# note\n')
+    file.write_text('lagom-config 1\n#: {"a":1}\n#: {"a":\n#: [1]\n# note\n')
     assert read_evidence(file) == [{"a": 1}]
 
 
@@ -119,7 +120,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 
 def test_a_damaged_saved_config_is_refused_with_its_line_and_nothing_leaks(tmp_path: Path) -> None:
     file = tmp_path / "config.lagom"
-    file.write_text("lagom-profile 1\ncommunicator ranks=8 nodes=1 ordinal=0\nrule allgather 0 - nc=999\nend\n")
+    file.write_text("lagom-config 1\ncommunicator ranks=8 nodes=1 ordinal=0\nrule allgather 0 - nc=999\nend\n")
     for read in (load_config, check_config):
         with pytest.raises(BadConfig, match="line 3"):
             read(file)
@@ -128,15 +129,16 @@ def test_a_damaged_saved_config_is_refused_with_its_line_and_nothing_leaks(tmp_p
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("junk\n", 'line 1: this is no saved config: it does not begin with "lagom-profile 1" or "lagom-profile 2"'),
-        ("lagom-profile x\n", 'it does not begin with "lagom-profile 1" or "lagom-profile 2"'),
+        ("junk\n", 'line 1: this is no saved config: it does not begin with "lagom-config 1".'),
+        ("lagom-profile x\n", 'it does not begin with "lagom-config 1".'),
+        ("lagom-config 2\n", "line 1: this is a saved config of format 2, and this Lagom reads 1; write it anew."),
         ("", "this is no saved config: it is empty"),
     ],
 )
 def test_what_is_no_saved_config_is_refused_with_what_it_would_begin_with(
     text: str, reason: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "profile.lagom"
+    file = tmp_path / "config.lagom"
     file.write_text(text)
     with pytest.raises(BadConfig) as refused:
         load_config(file)

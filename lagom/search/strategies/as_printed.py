@@ -7,8 +7,8 @@ leave the legal range are clamped. ``repaired`` names lines to mend, so that eac
 ``lr``      lines 8-11 of Alg. 2: lr = (x - x') / x, and each knob moves by lr of its remaining rungs, at least one
 ``h``       Eq. 7 with x - x' in the denominator
 ``append``  line 7 of Alg. 1: the configuration just found, not the one before it
-``floor``   lines 1-3 of Alg. 2 for all communications before the first profile
-``first``   line 5 of Alg. 2: the first profile of a communication has nothing to be compared with
+``floor``   lines 1-3 of Alg. 2 for all communications before the first window
+``first``   line 5 of Alg. 2: the first window of a communication has nothing to be compared with
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REPAIRS = frozenset({"lr", "h", "append", "floor", "first"})
 
 @dataclass
 class State:
-    """s_j: what was profiled last, and what was measured there."""
+    """s_j: the config that was measured last, and its times."""
 
     unit: Unit
     config: Assignment  # s_j; only this unit's sites matter
@@ -51,14 +51,14 @@ class AsPrinted(Strategy):
         *,
         shared: bool = False,
         repaired: frozenset[str] | set[str] = frozenset(),
-        profiles: int = 60,
+        windows: int = 60,
     ) -> None:
-        """``profiles``: where to give up; as printed the loop need not end. ``repaired``: see the head of this file."""
+        """``windows``: where to give up; as printed the loop need not end. ``repaired``: see the head of this file."""
         super().__init__(problem, seed, shared=shared)
         if unknown := set(repaired) - REPAIRS:
             raise ValueError(f"no repair named {sorted(unknown)}: there are {sorted(REPAIRS)}")
         self.repaired = frozenset(repaired)
-        self.profiles = profiles
+        self.windows = windows
         self.result = self.space.stock  # S'
         self.priorities: list[int] = []  # the order in which line 4 chose, for the tests
 
@@ -71,7 +71,7 @@ class AsPrinted(Strategy):
         current, before = self.space.stock, stock
         if "floor" in self.repaired:
             current = self._minimum_of_all()
-        for _ in range(self.profiles):
+        for _ in range(self.windows):
             waiting = [state for state in states if not state.done]
             if not waiting:  # line 3
                 break
@@ -82,19 +82,19 @@ class AsPrinted(Strategy):
                 self._append(chosen, current if "append" in self.repaired else chosen.config)  # line 7
             before = trial or before
         left = sum(not state.done for state in states)
-        end = f"given up after {self.profiles} profiles" if left else "all communications are done"
+        end = f"given up after {self.windows} windows" if left else "all communications are done"
         yield from self._measure_result()
         return Answer(self.result, f"{end} ({left} not done)", cut_short=left > 0)
 
     def _resource_efficient_tuning(
         self, state: State, current: Assignment, before: Trial
     ) -> Generator[Proposal, Comparison, tuple[Assignment, Trial | None]]:
-        """Algorithm 2: profile s'_j, then either done or the next configuration."""
+        """Algorithm 2: measure s'_j ("ProfileTime"), then either done or the next configuration."""
         known = state.started or "first" not in self.repaired
         if not state.started:  # line 1
             current = self._minimum(current, state.unit)  # line 2
             state.started = True
-        why = f"profile {self.problem.sites[state.unit[0]]}"
+        why = f"measure {self.problem.sites[state.unit[0]]}"
         answer = yield Proposal(current, why, state.unit[0], self.space.stock, cautious=True, once=True)  # line 4
         trial = answer.new
         x = trial.x_of(state.unit) if trial else None

@@ -1,6 +1,6 @@
 """AutoCCL's objective and descent: minimise each x_j by itself, blind to what that costs compute (NSDI'25).
 
-From its code, on our ladders: each communication is a job of its own, and all jobs move in every profile. A job
+From its code, on our ladders: each communication is a job of its own, and all jobs move in every window. A job
 stands at a point and looks along one knob in one direction: of the k = max(3, lr * count) nearest untried rungs it
 tries the three farthest, farthest first. If one lowers x_j it moves there and lr becomes 0.8 times the relative gain;
 if none does, it turns round, then takes the next knob. Once every knob has failed both ways the point is a local
@@ -78,22 +78,22 @@ class AutoCCL(Strategy):
 
     name: ClassVar[str] = "autoccl"
 
-    def __init__(self, problem: Problem, seed: int = 0, *, shared: bool = False, profiles: int = 64) -> None:
-        """``profiles``: the most that are taken."""
+    def __init__(self, problem: Problem, seed: int = 0, *, shared: bool = False, windows: int = 64) -> None:
+        """``windows``: the most that are taken."""
         super().__init__(problem, seed, shared=shared)
-        self.profiles = profiles
+        self.windows = windows
 
     def moves(self, measurements: Measurements) -> Moves:
-        """One profile a round, every unfinished job at its next point."""
+        """One window a round, every unfinished job at its next point."""
         stock = measurements.known(self.space.stock)
         jobs = [self._job(unit, stock) for unit in self.space.units]
         seen = "x_j" if stock.x_by_site else "X" if stock.x else "Z"
-        for number in range(1, self.profiles + 1):
+        for number in range(1, self.windows + 1):
             moving = [job for job in jobs if job.next() is not None]
             if not moving:
                 break
             moving = moving if seen == "x_j" else moving[:1]  # one number cannot judge two moves
-            why = f"profile {number}: lower {seen}"
+            why = f"window {number}: lower {seen}"
             answer = yield Proposal(self._joint(jobs, moving), why, moving[0].unit[0], cautious=True, once=True)
             self.explain(f"{why}; {self._learn(moving, answer.new)} (Z {percent(answer.delta)}, not used)")
         chosen = self._joint(jobs, [])
@@ -101,7 +101,7 @@ class AutoCCL(Strategy):
         answer = yield Proposal(chosen, why, cautious=True)
         self.explain(f"{why}: Z {percent(answer.delta)}")
         if any(job.next() is not None for job in jobs):
-            return Answer(chosen, f"{why}, after {self.profiles} profiles (the limit)", cut_short=True)
+            return Answer(chosen, f"{why}, after {self.windows} windows (the limit)", cut_short=True)
         return Answer(chosen, why)
 
     def _job(self, unit: Unit, stock: Trial) -> Descent:

@@ -72,7 +72,7 @@ def test_what_cannot_be_understood_is_refused_with_a_sentence(word: str) -> None
 
 def test_an_own_arm_is_started_as_a_user_would(tmp_path: Path) -> None:
     config = tmp_path / "p.lagom"
-    config.write_text("lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 1048576 - nc=4\nend\n")
+    config.write_text("lagom-config 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 1048576 - nc=4\nend\n")
     own = {arm.name: arm for arm in parse_arms([f"own:static=4,own:replay={config},own:guided,headroom=32"])}
     assert own["own:static=4"].options == ("--set", "any:any:nc=4")
     assert own[f"own:replay={config}"].options[:3] == ("--mode", "replay", "--config")

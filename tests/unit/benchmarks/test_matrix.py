@@ -287,7 +287,7 @@ def test_steady_goes_on_by_the_saved_config_and_the_processes_of_an_earlier_sess
         return {"complete": True, "results": []}
 
     monkeypatch.setattr(compared, "measured", measured)
-    text = "lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule any 1048576 - nc=2\nend\n"
+    text = "lagom-config 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule any 1048576 - nc=2\nend\n"
     record = {"arms": ["stock", "own:replay=a/found.lagom"], "runs": [{"arm": "own:replay=a/found.lagom"}, {}]}
     earlier = {"tuned": {"results": []}, "profile": text, "record": record}
     told = next(row for row in ROWS if row.name == "steady")
@@ -347,7 +347,7 @@ def test_steady_replays_what_tuning_found(
         if verdict == "improved":
             config = request.folder / "00-tuning-lagom-00" / "config.lagom"
             config.parent.mkdir(parents=True, exist_ok=True)
-            config.write_text("lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule any 1048576 - nc=2\nend\n")
+            config.write_text("lagom-config 1\ncommunicator ranks=2 nodes=1 ordinal=0\nrule any 1048576 - nc=2\nend\n")
         return {"complete": True, "results": [{"arm": "lagom", "search": {"verdict": verdict}}]}
 
     monkeypatch.setattr(compared, "measured", measured)

@@ -404,7 +404,7 @@ def test_a_command_without_permission_is_not_called_missing(place: Path) -> None
 
 def test_a_replay_without_a_log_folder_runs(place: Path) -> None:
     config = place / "p.lagom"
-    config.write_text("lagom-profile 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
+    config.write_text("lagom-config 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
     options = ["--config", str(config), "--mode", "replay"]
     code, out, err = finish(start(place, *options, "--", "echo", "ran", LAGOM_DIR="/proc/nowhere"))
     assert (code, out) == (0, "ran\n")
@@ -415,7 +415,7 @@ def test_a_replay_without_a_log_folder_runs(place: Path) -> None:
 
 def test_a_saved_config_without_a_log_folder_is_not_said_to_be_followed_by_a_search(place: Path) -> None:
     config = place / "p.lagom"
-    config.write_text("lagom-profile 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
+    config.write_text("lagom-config 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
     options = ["--config", str(config), "--or-tune"]
     code, _, err = finish(start(place, *options, "--", "true", LAGOM_DIR="/proc/nowhere"))
     assert code == 0
@@ -436,7 +436,7 @@ def test_what_cannot_go_together_is_refused(place: Path) -> None:
 def test_the_mode_in_force_says_whether_a_saved_config_counts(place: Path) -> None:
     """--mode wins over LAGOM_MODE, here too."""
     config = place / "p.lagom"
-    config.write_text('lagom-profile 2\nenvironment NCCL_MAX_CTAS "16"\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n')
+    config.write_text('lagom-config 1\nenvironment NCCL_MAX_CTAS "16"\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n')
     job = ["--", "sh", "-c", 'echo "[$NCCL_MAX_CTAS]"']
     for mode, environ, wanted in (
         ("replay", {"LAGOM_MODE": "off"}, "[16]\n"),
@@ -450,7 +450,7 @@ def test_the_mode_in_force_says_whether_a_saved_config_counts(place: Path) -> No
 
 def test_options_that_a_rank_would_not_pass_on_are_told(place: Path) -> None:
     config = place / "p.lagom"
-    config.write_text("lagom-profile 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
+    config.write_text("lagom-config 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nend\n")
     _, _, err = finish(start(place, "--config", str(config), "--or-tune", "--record", "--", "true"))
     assert "without --record" in err
     _, _, err = finish(start(place, "--config", str(config), "--record", "--", "true"))

@@ -101,7 +101,7 @@ def test_rules_and_sites_of_a_search_meet_the_sites_they_fit() -> None:
 def config(folder: Path, program: str, second: str = "") -> Path:
     path = folder / "p.lagom"
     path.write_text(
-        "lagom-profile 1\ncommunicator ranks=2 nodes=1 ordinal=0\n"
+        "lagom-config 1\ncommunicator ranks=2 nodes=1 ordinal=0\n"
         f"site 0 allgather {400 << 20} nc=2\nsite 1 reducescatter {400 << 20} nc=3\nsite 2 allreduce 100000\n{second}"
         f"program {program}\nend\n"
     )

@@ -51,7 +51,7 @@ def test_1_the_learning_rate_is_negative_exactly_when_growth_helped() -> None:
 
 
 def test_2_adding_a_fraction_to_integers_moves_nothing() -> None:
-    """Profile after profile of the same configuration, until noise ends it; then that is the result."""
+    """Window after window of the same configuration, until noise ends it; then that is the result."""
     space = strategy_of().space
     at = space.floor(space.stock)
     assert all(strategy_of().grown(at, (0,), lr) == at for lr in (0.3, 0.0))
@@ -86,7 +86,7 @@ def test_4_appending_the_configuration_before_the_crossing() -> None:
     assert ours(CROSSING)[1] >= 0.98 * driver.gain(mended.result)
 
 
-def test_5_the_first_profile_has_nothing_to_be_compared_with() -> None:
+def test_5_the_first_window_has_nothing_to_be_compared_with() -> None:
     """Against NCCL's own time the minimum is slower: every communication is done at once, the input comes back."""
     strategy, _, session = printed(DEEP)
     assert [move.reason.split(": ")[1] for move in session.moves[1:3]] == ["done, x_j did not fall"] * 2
@@ -94,11 +94,11 @@ def test_5_the_first_profile_has_nothing_to_be_compared_with() -> None:
     assert ours(DEEP)[1] > 1.3
 
 
-def test_8_others_still_run_the_default_while_the_first_is_profiled() -> None:
+def test_8_others_still_run_the_default_while_the_first_is_measured() -> None:
     _, _, session = printed(DEEP)
     first = session.moves[1].candidate
     assert not first[0].is_stock
-    assert first[1].is_stock  # X' and Y' of this profile are of a mixture that is never used
+    assert first[1].is_stock  # X' and Y' of this window are of a mixture that is never used
     mine, _ = ours(DEEP)
     assert not any(config.is_stock for config in mine.moves[1].candidate.configs)
 
@@ -140,11 +140,11 @@ def test_a_communication_that_was_not_seen_is_done() -> None:
 
 
 def test_10_crossing_does_not_stop_the_others() -> None:
-    """X' < Y' is true for all at once, but each other communication takes one profile more to notice."""
+    """X' < Y' is true for all at once, but each other communication takes one window more to notice."""
     _, _, session = printed(EARLY, "first", "lr", "floor")
     crossings = [move for move in session.moves if "X' < Y'" in move.reason]
     assert len(crossings) == 2
-    assert len({move.candidate for move in crossings}) == 1  # the same configuration, profiled twice
+    assert len({move.candidate for move in crossings}) == 1  # the same configuration, measured twice
     mine, _ = ours(EARLY)
     assert mine.outcome is not None
     assert "communication is hidden" in mine.outcome.reason

@@ -56,7 +56,7 @@ def test_a_search_that_a_limit_ends_does_not_call_stock_the_best() -> None:
     assert whole.outcome.reason.startswith("stock is already best here: ")
 
 
-@pytest.mark.parametrize(("strategy", "options"), [("autoccl", {"profiles": 1}), ("as_printed", {"profiles": 1})])
+@pytest.mark.parametrize(("strategy", "options"), [("autoccl", {"windows": 1}), ("as_printed", {"windows": 1})])
 def test_a_strategys_own_limit_cuts_it_short_too(strategy: str, options: dict[str, int]) -> None:
     landscape = comm_bound(late_chunk=0.0)
     problem = landscape.problem()

@@ -69,7 +69,7 @@ def test_rules_are_told_apart_whatever_is_between_them(text: str) -> None:
 
 # ---- Saved configs ---------------------------------------------------------------------------------------------------
 
-WHOLE = b"""lagom-profile 2
+WHOLE = b"""lagom-config 1
 fingerprint nccl 23007
 fingerprint gpu "NVIDIA H200"
 environment NCCL_MAX_CTAS "16"
@@ -98,7 +98,7 @@ def damaged_configs(draw: st.DrawFn) -> bytes:
 @quick
 @given(st.one_of(st.binary(), damaged_configs()))
 @example(WHOLE)
-@example(b"lagom-profile 1\n" + "ä".encode() * 300)
+@example(b"lagom-config 1\n" + "ä".encode() * 300)
 def test_a_saved_config_is_read_whole_or_refused(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "profile"
     path.write_bytes(text)
