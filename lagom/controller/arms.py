@@ -44,7 +44,7 @@ class SiteWish(BaseModel):
 
 
 class ArmWish(BaseModel):
-    """One arm. Exactly one of the ways to say it: nothing (stock), ``rules``, ``cap`` (with ``threads``), ``profile``,
+    """One arm. Exactly one of the ways to say it: nothing (stock), ``rules``, ``cap`` (with ``threads``), ``config``,
     ``sites``, ``sweep`` (every cap below what NCCL built) or ``grid`` (every cap with every chunk)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -337,7 +337,7 @@ static void replay_needs_none(void)
 {
     char path[256];
     allow_spawning();
-    path_in_folder(path, "profile");
+    path_in_folder(path, "config");
     FILE *file = fopen(path, "w");
     fputs("lagom-config 1\ncommunicator ranks=8 nodes=1 ordinal=0\nrule allgather 0 - nc=3\nend\n", file);
     fclose(file);

@@ -57,7 +57,7 @@ def test_a_rule_that_asks_for_more_does_not_get_it(cap: str, room: bool, job: Jo
 
 
 def test_a_saved_config_that_asks_for_more_does_not_get_it(job: Job, tmp_path: Path) -> None:
-    config = tmp_path / "profile"
+    config = tmp_path / "config"
     config.write_text(f"lagom-config 1\ncommunicator ranks={RANKS} nodes=1 ordinal=0\nrule any 64K - nc=20\nend\n")
     spec = replace(SPEC, iterations=60)
     for name, most in (("free", 20), ("capped", CAP)):

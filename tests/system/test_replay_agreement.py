@@ -55,7 +55,7 @@ def play(programs: Path, plugin: Path, job: Job, folder: Path, configs: list[Pat
 
 def test_agreement_of_a_replayed_saved_config(programs: Path, plugin: Path, job: Job, tmp_path: Path) -> None:
     """One saved config for all: in force on every communicator, from the same call on every rank."""
-    config = tmp_path / "profile"
+    config = tmp_path / "config"
     config.write_text(config_text(4))
     for seed in range(ROUNDS):
         control = play(programs, plugin, job, tmp_path, [config] * RANKS, seed)
@@ -66,7 +66,7 @@ def test_agreement_of_a_replayed_saved_config(programs: Path, plugin: Path, job:
 @pytest.mark.parametrize("odd_one", ["another saved config", "no saved config", "a damaged saved config"])
 def test_agreement_where_one_rank_differs(odd_one: str, programs: Path, plugin: Path, job: Job, tmp_path: Path) -> None:
     """One rank has another saved config, none, or half of one: then nobody replays."""
-    config, other = tmp_path / "profile", tmp_path / "other"
+    config, other = tmp_path / "config", tmp_path / "other"
     config.write_text(config_text(4))
     other.write_text(config_text(5) if odd_one == "another saved config" else config_text(4)[:-40])
     dice = random.Random(odd_one)

@@ -174,9 +174,9 @@ def test_ranks_in_containers_of_their_own_agree(programs: Path, plugin: Path, jo
         pytest.skip("a PID namespace is not allowed here")
     weather = Weather(plans=0, seconds=40, ranks=8, communicators=1, seed=5)
     config = f"lagom-config 1\ncommunicator ranks={weather.ranks} nodes=1 ordinal=0\nrule any 64K - nc=5\nend\n"
-    (tmp_path / "profile").write_text(config)
+    (tmp_path / "config").write_text(config)
     control, dice, ranks = Control(tmp_path / "control", weather), random.Random(weather.seed), []
-    environ = {**os.environ, **job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(tmp_path / "profile"))}
+    environ = {**os.environ, **job.with_(LAGOM_MODE="replay", LAGOM_CONFIG=str(tmp_path / "config"))}
     for rank in range(weather.ranks):
         line = ["unshare", "-p", "-f", "--kill-child", str(programs / "storm_rank"), str(plugin)]
         ranks.append(

@@ -130,7 +130,7 @@ def test_a_saved_config_says_what_it_is_good_for_and_goes_when_its_pins_go(tmp_p
     until(lambda: any(tmp_path.glob("lagom-*/config.lagom")), "the saved config", process)
     (config,) = tmp_path.glob("lagom-*/config.lagom")
     told = config.read_text()
-    assert "fingerprint p2p 0" in told, "a profile of the host-memory path must not be replayed on NVLink"
+    assert "fingerprint p2p 0" in told, "a saved config of the host-memory path must not be replayed on NVLink"
     assert "fingerprint ranks 2" in told
     write_pins(config.parent, [])
     until(lambda: not config.exists(), "the saved config to go", process)

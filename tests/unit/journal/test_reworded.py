@@ -169,7 +169,7 @@ def test_a_folder_may_hold_jobs_of_both(written: list[str], tmp_path: Path) -> N
         ("the controller (pid 7) ended with 1: no room; the job goes on with what was agreed so far", ""),
         ("the communicator spans 2 nodes, which is not tuned yet", "several_nodes"),
         (
-            "profile not replayed, NCCL runs stock: the saved config was made for NCCL 22809 and this is 23007",
+            "profile not replayed, NCCL runs stock: the profile was made for NCCL 22809 and this is 23007",
             "config_refused",
         ),
         ("the profile is for another job: not one iteration of its program (3 calls) came up", "other_program"),

@@ -100,7 +100,7 @@ def damaged_configs(draw: st.DrawFn) -> bytes:
 @example(WHOLE)
 @example(b"lagom-config 1\n" + "ä".encode() * 300)
 def test_a_saved_config_is_read_whole_or_refused(tmp_path: Path, text: bytes) -> None:
-    path = tmp_path / "profile"
+    path = tmp_path / "config"
     path.write_bytes(text)
     assert all(isinstance(proof, dict) for proof in read_evidence(path))
     read = config_or_reason(path)
@@ -129,7 +129,7 @@ def config_or_reason(path: Path) -> SavedConfig | str:
 @example("x\nrule any - - nc=1", 'H200"\nfingerprint ranks 1')
 def test_a_name_from_elsewhere_never_spoils_a_saved_config(tmp_path: Path, name: str, gpu: str) -> None:
     """Process groups are named by the job, GPUs by the driver, and both reach us through shared memory."""
-    path = tmp_path / "profile"
+    path = tmp_path / "config"
     rule = Rule(Function.ALL_GATHER, 0, 1 << 20, CommConfig(channels=4))
     section = Section(ranks=8, nodes=1, ordinal=0, name=name, rules=(rule,))
     save_config(SavedConfig(Fingerprint(ranks=8, gpu=gpu), (section,)), path, remark=name)
@@ -143,7 +143,7 @@ def test_a_name_from_elsewhere_never_spoils_a_saved_config(tmp_path: Path, name:
 @quick
 @given(st.one_of(st.text(), st.just("[" * 100_000), st.just("9" * 5000)))
 def test_evidence_is_an_object_or_left_out(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "profile"
+    path = tmp_path / "config"
     path.write_bytes(WHOLE + (EVIDENCE + text + "\n").encode(errors="replace"))
     assert {"step": 1} in read_evidence(path)
 
