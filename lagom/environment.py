@@ -2,7 +2,7 @@
 configuration files, and the GPU.
 
 A saved config may ask for these and no others (``environment`` lines, compared by the plugin and exported by
-``lagom run --config``); the same list is ``csrc/config/environment.c``, and ``tests/contract`` compares the two.
+``lagom run --config``).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lagom.errors import LagomError
+from lagom.start.space import VARIABLES
 
 
 class BadEnvironment(LagomError):
@@ -19,34 +20,7 @@ class BadEnvironment(LagomError):
 
 
 #: variable -> what it decides, in the words of NCCL's documentation
-KNOWN: Mapping[str, str] = {
-    "LAGOM_HEADROOM": "channels NCCL builds beyond its own, and its own number, which untuned calls keep",
-    "NCCL_MIN_NCHANNELS": "channels NCCL builds at least",
-    "NCCL_MAX_NCHANNELS": "channels NCCL builds at most",
-    "NCCL_MIN_CTAS": "CTAs a communicator has at least",
-    "NCCL_MAX_CTAS": "CTAs a communicator has at most",
-    "NCCL_MIN_P2P_NCHANNELS": "channels of send/recv and AlltoAll at least",
-    "NCCL_MAX_P2P_NCHANNELS": "channels of send/recv and AlltoAll at most",
-    "NCCL_NCHANNELS_PER_NET_PEER": "channels of send/recv to a peer over the network",
-    "NCCL_P2P_NVL_CHUNKSIZE": "chunk of send/recv over NVLink",
-    "NCCL_P2P_PCI_CHUNKSIZE": "chunk of send/recv over PCIe",
-    "NCCL_P2P_NET_CHUNKSIZE": "chunk of send/recv over the network",
-    "NCCL_P2P_DISABLE": "GPUs do not use peer access",
-    "NCCL_P2P_LEVEL": "the greatest distance of GPUs that use peer access",
-    "NCCL_SHM_DISABLE": "no transport through host memory",
-    "NCCL_NVLS_ENABLE": "NVLink SHARP",
-    "NCCL_ALGO": "algorithms",
-    "NCCL_PROTO": "protocols",
-    "NCCL_NTHREADS": "threads of a CTA",
-    "NCCL_LL128_NTHREADS": "threads of a CTA under LL128",
-    "NCCL_THREAD_THRESHOLDS": "from which sizes on threads and channels are used",
-    "NCCL_BUFFSIZE": "buffer of SIMPLE, and with it the largest chunk",
-    "NCCL_LL_BUFFSIZE": "buffer of LL",
-    "NCCL_LL128_BUFFSIZE": "buffer of LL128",
-    "NCCL_CTA_POLICY": "CTAs or copy engines",
-    "NCCL_CGA_CLUSTER_SIZE": "how CTAs are clustered",
-    "CUDA_DEVICE_MAX_CONNECTIONS": "hardware queues, and with them what can overlap",
-}
+KNOWN: Mapping[str, str] = {variable.name: variable.meaning for variable in VARIABLES}
 MAX_VALUE = 63
 GPUS = Path("/proc/driver/nvidia/gpus")
 

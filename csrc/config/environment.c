@@ -4,35 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The same list, with what each does, is lagom/environment.py; tests/contract compares the two. */
-static const char *const known[] = {
-    "LAGOM_HEADROOM",
-    "NCCL_MIN_NCHANNELS",
-    "NCCL_MAX_NCHANNELS",
-    "NCCL_MIN_CTAS",
-    "NCCL_MAX_CTAS",
-    "NCCL_MIN_P2P_NCHANNELS",
-    "NCCL_MAX_P2P_NCHANNELS",
-    "NCCL_NCHANNELS_PER_NET_PEER",
-    "NCCL_P2P_NVL_CHUNKSIZE",
-    "NCCL_P2P_PCI_CHUNKSIZE",
-    "NCCL_P2P_NET_CHUNKSIZE",
-    "NCCL_P2P_DISABLE",
-    "NCCL_P2P_LEVEL",
-    "NCCL_SHM_DISABLE",
-    "NCCL_NVLS_ENABLE",
-    "NCCL_ALGO",
-    "NCCL_PROTO",
-    "NCCL_NTHREADS",
-    "NCCL_LL128_NTHREADS",
-    "NCCL_THREAD_THRESHOLDS",
-    "NCCL_BUFFSIZE",
-    "NCCL_LL_BUFFSIZE",
-    "NCCL_LL128_BUFFSIZE",
-    "NCCL_CTA_POLICY",
-    "NCCL_CGA_CLUSTER_SIZE",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-};
+#include "config/known_variables.h"
 
 bool lagom_environment_is_known(struct lagom_word name)
 {

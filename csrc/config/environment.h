@@ -16,7 +16,7 @@
 #include "config/words.h"
 #include "protocol/lagom_protocol.h"
 
-#define LAGOM_CONFIG_MAX_ENVIRONMENT 16u
+#define LAGOM_CONFIG_MAX_ENVIRONMENT 48u
 
 struct lagom_environment {
     char name[LAGOM_NAME_BYTES];

@@ -204,7 +204,7 @@ struct lagom_config_section {
 struct lagom_config_file {
     bool has_old_title; struct lagom_fingerprint fingerprint;
     uint32_t section_count; struct lagom_config_section *sections;
-    uint32_t environment_count; struct lagom_environment environment[16];
+    uint32_t environment_count; struct lagom_environment environment[48];
 };
 const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
                                        char *reason, size_t reason_bytes);

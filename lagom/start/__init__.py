@@ -1,0 +1,8 @@
+"""What NCCL and torch read only when a job or a communicator starts, and which of it is worth trying on which wire."""
+
+from __future__ import annotations
+
+from lagom.start.groups import StartGroup, known_groups
+from lagom.start.space import VARIABLES, StartVariable, Transport, find_variable
+
+__all__ = ["VARIABLES", "StartGroup", "StartVariable", "Transport", "find_variable", "known_groups"]

@@ -1,0 +1,51 @@
+"""Start settings that are known to help only together, by transport: what a search tries first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lagom.start.space import Transport
+
+
+@dataclass(frozen=True, slots=True)
+class StartGroup:
+    """``settings`` are exported together. ``rank_threads``: helper threads that busy-poll for each rank of a node."""
+
+    name: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    rank_threads: int = 0
+
+    @property
+    def text(self) -> str:
+        """``A=1 B=2``, as a shell takes it."""
+        return " ".join(f"{name}={value}" for name, value in self.settings.items())
+
+
+def _sockets(threads: int, per_thread: int, channels: int) -> StartGroup:
+    settings = {"NCCL_SOCKET_NTHREADS": str(threads), "NCCL_NSOCKS_PERTHREAD": str(per_thread)}
+    name = f"{threads}x{per_thread} sockets"
+    if channels:
+        settings["NCCL_MIN_NCHANNELS"] = str(channels)
+        name += f", {channels} channels"
+    # a ring enters and leaves a node once: that rank sends on every channel, and receives on every channel
+    return StartGroup(name, settings, 2 * max(channels, 2) * threads)
+
+
+#: Most promising first: sockets alone can lose where sockets with channels are the fastest of all, so that a search
+#: begins with both. More channels without more sockets gain nothing (measured on two nodes and on one).
+SOCKETS = (
+    _sockets(4, 4, 8), _sockets(2, 2, 8), _sockets(4, 4, 4), _sockets(8, 2, 8), _sockets(4, 4, 16), _sockets(2, 2, 4),
+    _sockets(4, 4, 0),
+)  # fmt: skip
+
+
+def known_groups(transport: Transport, cores: int = 0) -> tuple[StartGroup, ...]:
+    """The groups for a transport, most promising first; empty where none is known.
+
+    ``cores``: of this machine, for each rank that it runs; a group whose helper threads are more than four times as
+    many is left out, since they busy-poll. 0 = not known.
+    """
+    if transport is not Transport.SOCKET:
+        return ()
+    return tuple(group for group in SOCKETS if not cores or group.rank_threads <= 4 * cores)
