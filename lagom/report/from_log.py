@@ -104,8 +104,8 @@ def _trials(search: CommState, moved: Mapping[int, frozenset[int]], place: int) 
         sites = moved.get(move.number, frozenset())
         if place in sites:
             yield TriedConfig(
-                move.number, move.iteration, _value(move.candidate[place]), len(sites) > 1, move.verdict, move.kept,
-                move.phase, move.reason,
+                move.number, move.iteration, _value(move.candidate[place]), len(sites) > 1, move.verdict,
+                move.against, move.kept, move.phase, move.reason,
                 move.ratio, move.ratio_low, move.ratio_high, move.pairs, move.h, move.x, move.y, move.z,
             )  # fmt: skip
 

@@ -7,19 +7,21 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lagom.doctor.config_fit import ConfigFit
-from lagom.records import CommConfig
+from lagom.records import Against, CommConfig
 
 
 @dataclass(frozen=True, slots=True)
 class TriedConfig:
-    """A config that was tried at a site, against the incumbent of its time. ``ratio`` is Z of the candidate over Z of
-    the incumbent (below 1 is faster) with its 95 % interval; times in ns."""
+    """A config that was tried at a site. ``ratio`` is Z of the candidate over Z of the config in force then (below 1 is
+    faster) with its 95 % interval; ``verdict`` compares it with ``against``: a search walks away from what is in force,
+    point by point. Times in ns."""
 
     number: int
     iteration: int | None
     config: CommConfig
     joint: bool  # other sites were changed in the same move
     verdict: str
+    against: Against
     kept: bool  # the search went on from it: it was faster, or as fast with fewer resources
     phase: str  # of the search, in the strategy's word
     reason: str

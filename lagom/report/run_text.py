@@ -161,7 +161,8 @@ def _trial(trial: TriedConfig) -> str:
     where = "" if trial.iteration is None else f" it {trial.iteration}"
     together = " (with other sites)" if trial.joint else ""
     tried = describe_config(trial.config) or "as NCCL"
-    return f"#{trial.number}{where} {tried}{together}: {_measured(trial)}{trial.verdict}: {trial.reason}"
+    than = " (than the search's last point)" if trial.against == "point" else ""
+    return f"#{trial.number}{where} {tried}{together}: {_measured(trial)}{trial.verdict}{than}: {trial.reason}"
 
 
 def _measured(trial: TriedConfig) -> str:
@@ -169,7 +170,7 @@ def _measured(trial: TriedConfig) -> str:
     if trial.ratio is not None:
         interval = format_interval(trial.ratio_low, trial.ratio_high)
         ratio = f"Z ×{trial.ratio:.4f} {interval}".rstrip()
-        parts.append(f"{ratio} of the incumbent's in {trial.pairs} pairs")
+        parts.append(f"{ratio} of that in force in {trial.pairs} pairs")
     if trial.h is not None:
         parts.append(f"H {trial.h:.3g}")
     return "".join(f"{part}, " for part in parts)

@@ -98,7 +98,7 @@ def test_the_story_is_told_in_nccls_words() -> None:
         "site 0: AllGather 416M hidden, 12 calls an iteration",
         "NCCL:  Ring/Simple, 24 channels, 512 threads, chunk 2M (NCCL's rule, default buffers)",
         "Lagom: 6 channels; the rest as NCCL", "proof: 1.05x stock (p = 0.001)",
-        "#3 it 30 6 channels: Z ×0.9500 [0.940, 0.960] of the incumbent's in 4 pairs, H 0.5, better",
+        "#3 it 30 6 channels: Z ×0.9500 [0.940, 0.960] of that in force in 4 pairs, H 0.5, better",
         "48 × send/recv and AlltoAll", "NCCL_MAX_P2P_NCHANNELS", "everything here: the communicator spans 2 nodes",
         "No iteration was found here",
     ):  # fmt: skip
