@@ -140,6 +140,13 @@ def start() -> torch.device:
     return device
 
 
+def finish() -> None:
+    """The end of a job. Gloo can abort a rank that leaves while another one is still at work ("terminate called without
+    an active exception", torch 2.13), so all of them leave together."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def run(arguments: argparse.Namespace, build: Callable[[argparse.Namespace, torch.device], nn.Module]) -> None:
     """Train what ``build`` makes."""
     device = start()
@@ -158,4 +165,4 @@ def run(arguments: argparse.Namespace, build: Callable[[argparse.Namespace, torc
         if dist.get_rank() == 0:
             took = (time.perf_counter() - began) * 1e3
             print(json.dumps({"step": step, "ms": round(took, 3), **clocks(), "loss": value}), flush=True)
-    dist.destroy_process_group()
+    finish()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
-from common import clocks, start
+from common import clocks, finish, start
 from gemms import product
 
 Timed = list[tuple["Mark", "Mark"]]
@@ -116,7 +116,7 @@ def main() -> None:
         if dist.get_rank() == 0:
             line = {"step": step, "ms": round(z, 4), "x_ms": [round(v, 4) for v in x], "y_ms": round(y, 4), **clocks()}
             print(json.dumps(line), flush=True)
-    dist.destroy_process_group()
+    finish()
 
 
 if __name__ == "__main__":

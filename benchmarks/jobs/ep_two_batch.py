@@ -17,7 +17,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
-from common import add_options, start
+from common import add_options, finish, start
 from segments import Exchange, GradientSum, Segment, attend, half_batches, train
 from torch import nn
 
@@ -163,7 +163,7 @@ def main() -> None:
     layers = nn.ModuleList(Layer(arguments.shape, ranks) for _ in range(arguments.layers)).to(device, torch.bfloat16)
     batches = half_batches(arguments.tokens, SHAPES[arguments.shape][-1], SHAPES[arguments.shape][0], device)
     train(arguments, device, lambda: step(layers, batches), layers.parameters())
-    dist.destroy_process_group()
+    finish()
 
 
 if __name__ == "__main__":

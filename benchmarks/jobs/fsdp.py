@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric
-from common import Profiles, Turns, add_profiler_options, add_turns_option, clocks, own_device
+from common import Profiles, Turns, add_profiler_options, add_turns_option, clocks, finish, own_device
 from models import SHAPES, build, layers_of
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -210,7 +210,7 @@ def main() -> None:
     if dist.get_rank() == 0:
         steady = sorted(times[len(times) // 3 :])
         print(json.dumps({"median_ms": round(steady[len(steady) // 2], 3), "steps": len(times)}), flush=True)
-    dist.destroy_process_group()
+    finish()
 
 
 if __name__ == "__main__":

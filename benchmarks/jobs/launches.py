@@ -14,7 +14,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from common import Profiles, Turns, add_options, add_turns_option, clocks, start
+from common import Profiles, Turns, add_options, add_turns_option, clocks, finish, start
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
         took = (time.perf_counter() - began) * 1e3
         if dist.get_rank() == 0:
             print(json.dumps({"step": step, "ms": round(took, 4), **clocks(), "loss": value}), flush=True)
-    dist.destroy_process_group()
+    finish()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
-from common import add_options, start
+from common import add_options, finish, start
 from segments import GradientSum, Reduction, Segment, attend, half_batches, train
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -155,7 +155,7 @@ def main() -> None:
     batches = half_batches(arguments.tokens, sequence, hidden, device)
     schedule = Domino(layers, mesh.get_group("tensor"), mesh.get_group("data") if arguments.data > 1 else None)
     train(arguments, device, lambda: schedule.step(batches), layers.parameters())
-    dist.destroy_process_group()
+    finish()
 
 
 if __name__ == "__main__":

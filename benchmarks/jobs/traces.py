@@ -84,7 +84,7 @@ def main() -> None:
             torch.cuda.empty_cache()
         if dist.get_rank() == 0:
             print(f"traced {name}", flush=True)
-    dist.destroy_process_group()
+    common.finish()
 
 
 if __name__ == "__main__":
