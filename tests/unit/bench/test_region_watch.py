@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from lagom.bench.region_watch import RegionWatch
@@ -18,8 +19,15 @@ def test_a_file_that_came_and_went_is_known(tmp_path: Path) -> None:
 
 def test_other_files_are_not_it(tmp_path: Path) -> None:
     watch = RegionWatch(tmp_path / "lagom-0-1")
-    (tmp_path / "lagom-0-11").touch()
+    (tmp_path / "something-else").touch()
     assert watch.was_made() is False
+
+
+def test_of_a_region_of_another_name_nobody_can_tell_whose_it_is(tmp_path: Path) -> None:
+    """Another job's; or this one's, whose ranks were given a NCCL_HOSTID each."""
+    watch = RegionWatch(tmp_path / "lagom-0-1")
+    (tmp_path / f"lagom-{os.getuid()}-11").touch()
+    assert watch.was_made() is None
 
 
 def test_where_the_folder_cannot_be_watched_nothing_is_claimed(tmp_path: Path) -> None:
