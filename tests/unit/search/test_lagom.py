@@ -319,10 +319,9 @@ def test_options_are_checked() -> None:
         Lagom(flat(1).problem(), start="middle")
 
 
-SETTLED_THEN_POLISHED = Landscape(
-    (Communication(5e5, 4.0), Communication(5e5, 1.0), Communication(5e5, 7.0, 1.0), Communication(27717456.0, 11.0, 1.0)),
-    11365094.0, sms=32, tax=0.0, late_chunk=0.0, ceiling=8, see_kernels=False,
-)  # fmt: skip
+SMALL = (Communication(5e5, 4.0), Communication(5e5, 1.0), Communication(5e5, 7.0, 1.0))
+LARGE = Communication(27717456.0, 11.0, 1.0)
+SETTLED_THEN_POLISHED = Landscape((*SMALL, LARGE), 11365094.0, sms=32, tax=0.0, ceiling=8, see_kernels=False)
 
 
 @example(SETTLED_THEN_POLISHED, "floor")
