@@ -72,6 +72,7 @@ static void describe_process(struct lagom_job *job, const struct lagom_init_info
     process->tuner_api = info->tuner_api;
     process->profiler_api = lagom_profiler_api();
     memcpy(process->libnccl, job->caller.path, sizeof(process->libnccl));
+    lagom_environment_digest(process->start_settings);
     lagom_gpu_name(process->gpu);
     process->traits = lagom_peer_access() ? LAGOM_TRAIT_PEER_ACCESS : 0;
     lagom_store_release(&process->knobs, knobs_of(info));

@@ -6,14 +6,38 @@
 
 #include "config/known_variables.h"
 
+#define KNOWN (sizeof(known) / sizeof(known[0]))
+_Static_assert(KNOWN <= LAGOM_START_SETTINGS, "every variable has its place");
+_Static_assert(KNOWN <= LAGOM_CONFIG_MAX_ENVIRONMENT, "a saved config can ask for all of them");
+
 bool lagom_environment_is_known(struct lagom_word name)
 {
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+    for (size_t i = 0; i < KNOWN; i++) {
         if (lagom_word_is(name, known[i])) {
             return true;
         }
     }
     return false;
+}
+
+uint8_t lagom_environment_value_digest(const char *value)
+{
+    if (value == NULL || value[0] == '\0') {
+        return 0;
+    }
+    uint32_t hash = 0x811c9dc5u; /* FNV-1a */
+    for (; *value != '\0'; value++) {
+        hash = (hash ^ (uint8_t)*value) * 0x01000193u;
+    }
+    return (uint8_t)(1 + hash % 255);
+}
+
+void lagom_environment_digest(uint8_t out[LAGOM_START_SETTINGS])
+{
+    memset(out, 0, LAGOM_START_SETTINGS);
+    for (size_t i = 0; i < KNOWN; i++) {
+        out[i] = lagom_environment_value_digest(getenv(known[i]));
+    }
 }
 
 static bool is_there(const struct lagom_environment *list, uint32_t count, struct lagom_word name)

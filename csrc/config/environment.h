@@ -26,6 +26,12 @@ struct lagom_environment {
 /* Whether a saved config may name that variable. */
 bool lagom_environment_is_known(struct lagom_word name);
 
+/* 0 = not set (NCCL takes an empty value for that too); else 1 to 255. Two values can share one, by chance. */
+uint8_t lagom_environment_value_digest(const char *value);
+
+/* Of every known variable of this process, in the table's order; 0 in the places behind it. */
+void lagom_environment_digest(uint8_t out[LAGOM_START_SETTINGS]);
+
 /* One more line, with or without quotes around the value; room for LAGOM_CONFIG_MAX_ENVIRONMENT. NULL, or one clause
  * about the variable that says what is wrong. */
 const char *lagom_environment_add(struct lagom_environment *list, uint32_t *count, struct lagom_word name,

@@ -85,7 +85,7 @@ static void dump_process(void)
     FIELD(T, profiler_api), FIELD(T, knobs), FIELD(T, gpu), FIELD(T, libnccl), FIELD(T, remark);
     FIELD(T, timeline_wanted), FIELD(T, timeline_state), FIELD(T, timeline_first_enable_ns), FIELD(T, timeline_records);
     FIELD(T, timeline_lost);
-    FIELD(T, kernel_head), FIELD(T, kernel_drops), FIELD(T, traits), FIELD(T, saved_config), FIELD(T, pad1), FIELD(T, kernel_tail), FIELD(T, pad2);
+    FIELD(T, kernel_head), FIELD(T, kernel_drops), FIELD(T, traits), FIELD(T, saved_config), FIELD(T, pad1), FIELD(T, kernel_tail), FIELD(T, start_settings);
     END();
 }
 #undef T

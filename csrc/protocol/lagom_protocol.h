@@ -45,6 +45,7 @@
 #define LAGOM_MAX_SITES 256u
 #define LAGOM_MAX_RULES 32u
 #define LAGOM_NAME_BYTES 64u
+#define LAGOM_START_SETTINGS 56u /* variables whose values a process tells, at most */
 #define LAGOM_PATH_BYTES 256u
 
 /* Calls below this size do not advance the program; nor do Broadcast and Reduce. They are "transparent": a logging
@@ -201,7 +202,7 @@ struct lagom_process {
     uint32_t saved_config;  /* R; enum lagom_saved_config */
     uint64_t pad1[5];
     uint64_t kernel_tail;   /* C; consumer index */
-    uint64_t pad2[7];
+    uint8_t start_settings[LAGOM_START_SETTINGS]; /* R, before knobs; config/environment.h */
 };
 _Static_assert(offsetof(struct lagom_process, gpu) == 32, "");
 _Static_assert(offsetof(struct lagom_process, kernel_head) == 640, "producer and consumer index on lines of their own");

@@ -71,7 +71,7 @@ struct lagom_process {
     uint32_t timeline_wanted; uint32_t timeline_state; uint64_t timeline_first_enable_ns; uint64_t timeline_records;
     uint64_t timeline_lost;
     uint64_t kernel_head; uint64_t kernel_drops; uint32_t traits;
-    uint32_t saved_config; uint64_t pad1[5]; uint64_t kernel_tail; uint64_t pad2[7];
+    uint32_t saved_config; uint64_t pad1[5]; uint64_t kernel_tail; uint8_t start_settings[56];
 };
 struct lagom_communicator {
     uint64_t comm_id; uint32_t state; uint32_t rank_count; uint32_t node_count; uint32_t ordinal; char name[64];
@@ -206,6 +206,7 @@ struct lagom_config_file {
     uint32_t section_count; struct lagom_config_section *sections;
     uint32_t environment_count; struct lagom_environment environment[48];
 };
+uint8_t lagom_environment_value_digest(const char *value);
 const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, const struct lagom_fingerprint *here,
                                        char *reason, size_t reason_bytes);
 const char *lagom_controller_program(void);

@@ -40,6 +40,7 @@ class ProcessView:
     timeline_lost: int
     peer_access: bool = True  # GPUs may talk directly
     saved_config: int = 0  # enum lagom_saved_config
+    start_settings: bytes = b""  # digests of the variables of lagom.start.VARIABLES, 0 = not set
 
     @property
     def has_refused_config(self) -> bool:
@@ -165,6 +166,7 @@ def _process_view(index: int, entry: Any) -> ProcessView:
         entry.timeline_lost,
         bool(entry.traits & library().LAGOM_TRAIT_PEER_ACCESS),
         entry.saved_config,
+        bytes(ffi.buffer(entry.start_settings)),
     )
 
 

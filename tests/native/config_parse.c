@@ -89,6 +89,26 @@ static void the_title(void)
     CHECK(parse(TITLE) == 0 && !config.has_old_title);
 }
 
+/* What a process tells of its variables. */
+static void the_digest(void)
+{
+    uint8_t before[LAGOM_START_SETTINGS], after[LAGOM_START_SETTINGS];
+    CHECK(lagom_environment_value_digest(NULL) == 0 && lagom_environment_value_digest("") == 0);
+    CHECK(lagom_environment_value_digest("4") != 0);
+    CHECK(lagom_environment_value_digest("4") != lagom_environment_value_digest("8"));
+    unsetenv("NCCL_SOCKET_NTHREADS");
+    lagom_environment_digest(before);
+    setenv("NCCL_SOCKET_NTHREADS", "4", 1);
+    lagom_environment_digest(after);
+    unsetenv("NCCL_SOCKET_NTHREADS");
+    uint32_t changed = 0;
+    for (uint32_t i = 0; i < LAGOM_START_SETTINGS; i++) {
+        changed += before[i] != after[i];
+        CHECK(before[i] == after[i] || (before[i] == 0 && after[i] == lagom_environment_value_digest("4")));
+    }
+    CHECK_EQUAL(changed, 1);
+}
+
 #define OLD_TITLE "lagom-profile 1\n"
 #define OLD_TITLE_2 "lagom-profile 2\n"
 
@@ -366,6 +386,7 @@ int main(void)
     RUN(the_whole_format_is_read);
     RUN(the_title);
     RUN(the_old_title);
+    RUN(the_digest);
     RUN(the_fingerprint);
     RUN(the_environment);
     RUN(the_environment_is_compared);
