@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from lagom import journal
 from lagom.bench.arm_words import BenchArm, Kind
-from lagom.bench.iteration_time import CallRate, rules_agreed_at, search_ended_at
+from lagom.bench.iteration_time import rules_agreed_at, search_ended_at
+from lagom.bench.job_regions import JobRegions
 from lagom.bench.process import Seen
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task
@@ -18,7 +19,7 @@ NO_CALLS = "no rank was seen to call NCCL through the plugin (it does not use NC
 UNENDED = "its search had not ended when the job did"
 
 
-def diagnose(request: Request, task: Task, seen: Seen, rate: CallRate | None) -> str:
+def diagnose(request: Request, task: Task, seen: Seen, rate: JobRegions | None) -> str:
     """The reason that a process of ``task`` showed no window, no outcome, or no value."""
     if task.kind is Kind.PROCESS:
         assert task.arm is not None
@@ -28,7 +29,7 @@ def diagnose(request: Request, task: Task, seen: Seen, rate: CallRate | None) ->
     return UNENDED if task.kind is Kind.TUNING else "nothing had been compared when the job ended"
 
 
-def _without_samples(request: Request, seen: Seen, rate: CallRate | None) -> str:
+def _without_samples(request: Request, seen: Seen, rate: JobRegions | None) -> str:
     """Where there were none at all."""
     if request.measure == "metric" and not seen.metric:
         what = "gave a number above 0 by" if seen.matched else "matched"

@@ -3,64 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from lagom import journal
 from lagom.bench.arm_words import BenchArm
+from lagom.bench.job_regions import JobRegions
 from lagom.bench.process import Ended, Seen
-from lagom.wire.job_key import JOB_VARIABLES, key_and_region
-from lagom.wire.peek import peek_region
-
-#: Seconds between two looks: an iteration's calls come in bursts, so short spans would only show those.
-SPAN_SECONDS = 2.0
-
-
-class CallRate:
-    """Looks at the region of one job now and then; :meth:`samples` are seconds a call of the busiest communicator."""
-
-    def __init__(self, region: Path) -> None:
-        self._region = region
-        self._looks: list[tuple[float, float, dict[int, int]]] = []  # (monotonic, wall, communicator -> calls)
-
-    def look(self) -> None:
-        """Call it often; it looks once every span."""
-        now = time.monotonic()
-        if self._looks and now - self._looks[-1][0] < SPAN_SECONDS:
-            return
-        calls = self._calls()
-        if calls:
-            self._looks.append((now, time.time(), calls))
-
-    def _calls(self) -> dict[int, int]:
-        """Calls made so far on each communicator, by its slowest rank."""
-        groups = peek_region(self._region).groups if self._region.exists() else ()
-        return {group.view.index: min(slot.calls for slot in group.slots) for group in groups if group.slots}
-
-    @property
-    def saw_calls(self) -> bool:
-        """Whether any call was seen at all."""
-        return bool(self._looks)
-
-    def samples(self) -> list[tuple[float, float]]:
-        """(wall clock at the end, seconds a call) of each span in which calls were made."""
-        if not self._looks:
-            return []
-        last = self._looks[-1][2]
-        busiest = max(last, key=lambda index: last[index])
-        spans = []
-        for (begin, _, before), (end, wall, after) in zip(self._looks, self._looks[1:], strict=False):
-            made = after.get(busiest, 0) - before.get(busiest, 0)
-            if made > 0:
-                spans.append((wall, (end - begin) / made))
-        return spans
-
-
-def region_of(environ: Mapping[str, str]) -> Path:
-    """The region of a job that LAGOM_JOB_ID names in ``environ``."""
-    return key_and_region({name: value for name, value in environ.items() if name.startswith(JOB_VARIABLES)})[1]
-
 
 #: Of a run that does not tune: the first part, in which caches, clocks and the allocator settle.
 SETTLING_SHARE = 1 / 3
@@ -73,7 +21,7 @@ def steady(samples: Sequence[tuple[float, float]], since: float | None) -> list[
     return [value for _, value in samples[int(len(samples) * SETTLING_SHARE) :]]
 
 
-def is_enough(measure: str, seen: Seen, rate: CallRate | None, wanted: int, arm: BenchArm) -> bool:
+def is_enough(measure: str, seen: Seen, rate: JobRegions | None, wanted: int, arm: BenchArm) -> bool:
     """Whether a process has shown ``wanted`` samples that count, or never will, so that it may be ended. Wall time has
     no samples."""
     if (arm.tunes or arm.pins) and seen.is_passthrough():
@@ -81,7 +29,7 @@ def is_enough(measure: str, seen: Seen, rate: CallRate | None, wanted: int, arm:
     return measure != "wall" and len(_counted(_samples(measure, seen, rate), seen, arm)) >= wanted
 
 
-def value_of(measure: str, ended: Ended, rate: CallRate | None, arm: BenchArm) -> tuple[float | None, list[float]]:
+def value_of(measure: str, ended: Ended, rate: JobRegions | None, arm: BenchArm) -> tuple[float | None, list[float]]:
     """(typical iteration, what it was taken from) by ``measure``; None if the process gave none.
 
     A run that tunes counts from the end of its search on, one that pins rules from their agreement on; if that never
@@ -96,7 +44,7 @@ def value_of(measure: str, ended: Ended, rate: CallRate | None, arm: BenchArm) -
     return (statistics.median(counted), counted) if counted else (None, [])
 
 
-def _samples(measure: str, seen: Seen, rate: CallRate | None) -> Sequence[tuple[float, float]]:
+def _samples(measure: str, seen: Seen, rate: JobRegions | None) -> Sequence[tuple[float, float]]:
     if measure == "metric":
         return seen.metric
     return [] if rate is None else rate.samples()

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from lagom import journal
-from lagom.bench.arm_words import BenchArm, Kind
+from lagom.bench.arm_words import Kind
 from lagom.bench.diagnosis import NO_CALLS, diagnose
-from lagom.bench.iteration_time import CallRate, is_enough, region_of, value_of
+from lagom.bench.iteration_time import is_enough, value_of
+from lagom.bench.job_regions import JobRegions
 from lagom.bench.log_extract import arms_of_search, fill_record
 from lagom.bench.process import ProcessStart, Seen, run_process
 from lagom.bench.region_watch import RegionWatch
@@ -19,6 +20,7 @@ from lagom.bench.request import Request
 from lagom.bench.schedule import Task, left
 from lagom.bench.store import RunRecord, Store, cannot_be_written
 from lagom.controller.arms import ArmsFile, ArmWish
+from lagom.format import format_version
 
 Say = Callable[[str], None]
 #: A process is not started with less time than this.
@@ -43,7 +45,7 @@ def run_bench(request: Request, say: Say = lambda text: None, store: Store | Non
             say(_out_of_time(request, task, needs, len(waiting)))
             break
         say(f"{_task_text(task)} (processes left: {len(waiting)})")
-        run = _run(request, task, store, time_left)
+        run = run_task(request, task, store, time_left)
         store.add(run)
         say(f"  {_result_text(run)}")
     return store
@@ -69,12 +71,15 @@ def _needs(task: Task, store: Store) -> float:
     return max(LEAST_SECONDS, CLOSE * statistics.median(like)) if like else LEAST_SECONDS
 
 
-def _run(request: Request, task: Task, store: Store, time_left: float | None) -> RunRecord:
+def run_task(request: Request, task: Task, store: Store, time_left: float | None) -> RunRecord:
+    """One process of the job, and what it showed."""
     search_limit = request.search_limit if task.kind is Kind.TUNING else None
     limits = [limit for limit in (time_left, request.run_limit, search_limit) if limit is not None]
     number = len(store.record.runs)
-    start, rate = _start(request, task, store, number, min(limits, default=None))
-    watch = RegionWatch(region_of(start.environment())) if start.lagom is not None else None
+    start = _start(request, task, store, number, min(limits, default=None))
+    regions = JobRegions(start.environment()) if start.lagom is not None else None
+    start = _until_enough(request, task, start, regions)
+    watch = RegionWatch(regions.region) if regions is not None else None
     ended = run_process(start)
     run = RunRecord(
         kind=task.kind.value,
@@ -89,19 +94,32 @@ def _run(request: Request, task: Task, store: Store, time_left: float | None) ->
     )
     fill_record(run, ended.seen.events)
     run.notes += ended.seen.notes
-    run.called_nccl = _called_nccl(ended.seen, None if watch is None else watch.was_made())
+    if regions is not None:
+        assert watch is not None
+        run.called_nccl = bool(regions.starts) or _called_nccl(ended.seen, watch.was_made())
+        _fill_machine(run, regions)
     if task.kind is Kind.PROCESS:
         assert task.arm is not None
         run.measure = request.measure
         if not run.is_without_nccl:
-            run.value, run.samples = value_of(request.measure, ended, rate, task.arm)
+            run.value, run.samples = value_of(request.measure, ended, regions, task.arm)
     if run.is_without_nccl:
         run.reason = NO_CALLS
     elif run.gave_nothing and not run.broke_down:
-        run.reason = diagnose(request, task, ended.seen, rate)
+        run.reason = diagnose(request, task, ended.seen, regions)
     if run.failed or not run.is_useful:
         run.output = ended.seen.last_lines()
     return run
+
+
+def _fill_machine(run: RunRecord, regions: JobRegions) -> None:
+    """What the regions tell of the job, where no controller has told it."""
+    first = next(iter(regions.starts.values()), None)
+    run.ranks, run.nodes = regions.ranks, regions.nodes
+    if first is not None and not run.nccl:
+        run.nccl, run.gpu = format_version(first.nccl_version), first.gpu
+    if first is not None:
+        run.peer_access = first.peer_access
 
 
 def _called_nccl(seen: Seen, region_was_made: bool | None) -> bool | None:
@@ -115,50 +133,37 @@ def _called_nccl(seen: Seen, region_was_made: bool | None) -> bool | None:
     return not has_controller
 
 
-def _start(
-    request: Request, task: Task, store: Store, number: int, limit: float | None
-) -> tuple[ProcessStart, CallRate | None]:
-    """How the process of a task is started, and who counts its calls."""
+def _start(request: Request, task: Task, store: Store, number: int, limit: float | None) -> ProcessStart:
+    """How the process of a task is started."""
     arm, name = task.arm, f"{number:02d}-{task.name}"
     if task.kind is Kind.IN_JOB:
-        lagom = [
-            "--mode",
-            "tune",
-            "--seed",
-            str(
-                request.seed + len(store.record.runs_of(Kind.IN_JOB.value))
-            ),  # another order than that of an earlier part
-            "--arms",
-            str(_arms_file(request, task.cycles, store, name)),
-        ]
-        return ProcessStart(
-            request.command, request.folder, name, lagom, request.environ, limit, enough=_compared(request)
-        ), None
-    assert arm is not None
-    environ = {**request.environ, **arm.environ}
-    if task.kind is Kind.TUNING:
-        lagom = ["--mode", "tune", "--strategy", arm.strategy, "--seed", str(request.seed), *arm.options]
-        lagom += _search_limit(limit)
-        return ProcessStart(
-            request.command, request.folder, name, lagom, environ, limit, enough=_compared(request)
-        ), None
-    return _process_start(request, arm, environ, name, limit)
+        seed = request.seed + len(store.record.runs_of(Kind.IN_JOB.value))  # another order than that of an earlier part
+        arms = str(_arms_file(request, task.cycles, store, name))
+        lagom: list[str] | None = ["--mode", "tune", "--seed", str(seed), "--arms", arms]
+        environ: Mapping[str, str] = request.environ
+    else:
+        assert arm is not None
+        environ = {**request.environ, **arm.environ}
+        if task.kind is Kind.TUNING:
+            lagom = ["--mode", "tune", "--strategy", arm.strategy, "--seed", str(request.seed), *arm.options]
+            lagom += _search_limit(limit)
+        else:
+            strategy = ["--strategy", arm.strategy] if arm.strategy else []
+            lagom = [*strategy, *arm.options] if arm.plugin else None
+    pattern = request.pattern if task.kind is Kind.PROCESS else None
+    return ProcessStart(request.command, request.folder, name, lagom, environ, limit, pattern)
 
 
-def _process_start(
-    request: Request, arm: BenchArm, environ: Mapping[str, str], name: str, limit: float | None
-) -> tuple[ProcessStart, CallRate | None]:
+def _until_enough(request: Request, task: Task, start: ProcessStart, regions: JobRegions | None) -> ProcessStart:
     """A process arm runs until it has shown enough samples; one that is measured as a whole, to its own end."""
-    options = ["--strategy", arm.strategy, *arm.options] if arm.strategy else [*arm.options]
-    start = ProcessStart(
-        request.command, request.folder, name, options if arm.plugin else None, environ, limit, request.pattern
-    )
-    rate = CallRate(region_of(start.environment())) if request.measure == "calls" else None
+    arm = task.arm
+    if task.kind is not Kind.PROCESS or arm is None:
+        return replace(start, enough=_compared(request))
 
     def enough(seen: Seen) -> bool:
-        return is_enough(request.measure, seen, rate, request.samples, arm)
+        return is_enough(request.measure, seen, regions, request.samples, arm)
 
-    return replace(start, enough=enough, while_it_runs=rate.look if rate else start.while_it_runs), rate
+    return replace(start, enough=enough, while_it_runs=regions.look if regions else start.while_it_runs)
 
 
 def _search_limit(limit: float | None) -> list[str]:

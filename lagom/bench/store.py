@@ -59,6 +59,11 @@ class RunRecord(BaseModel):
     measured_by: str = ""  # the tier: nccl kernels, timeline, host
     nccl: str = ""
     gpu: str = ""
+    ranks: int = 0  # of the largest communicator that was seen, and its nodes; 0 = not seen
+    nodes: int = 0
+    peer_access: bool | None = None
+    settings: dict[str, str] = Field(default_factory=dict)  # of a trial of `lagom tune`: its start settings
+    stage: str = ""  # of a trial: why it was run
     notes: list[str] = Field(default_factory=list)
     output: list[str] = Field(default_factory=list)
     reason: str = ""  # why it gave nothing though it did not break down

@@ -9,7 +9,7 @@ import pytest
 from lagom import journal
 from lagom.bench import BenchRecord, Kind, Request, RunRecord, parse_arms, results_of
 from lagom.bench.diagnosis import NO_CALLS, diagnose
-from lagom.bench.iteration_time import CallRate
+from lagom.bench.job_regions import JobRegions
 from lagom.bench.process import Seen
 from lagom.bench.schedule import Task
 from lagom.bench.table import remarks
@@ -28,7 +28,7 @@ ASIDE = journal.Passthrough(reason="the communicator spans 2 nodes", communicato
 SAMPLES = [(1.0, 5.0), (2.0, 5.0)]
 
 
-def why(name: str, seen: Seen, *, metric: str = METRIC, rate: CallRate | None = None) -> str:
+def why(name: str, seen: Seen, *, metric: str = METRIC, rate: JobRegions | None = None) -> str:
     """Of a process of an arm, or of the comparison within one job ("")."""
     arm = ARMS.get(name)
     arms = [one for one in ARMS.values() if one.plugin or rate is None]  # calls are counted where all have the plugin
@@ -58,11 +58,12 @@ def test_how_far_the_controller_came_is_told() -> None:
 
 
 def test_calls_that_nobody_made_are_told_from_calls_that_were_too_few(tmp_path: Path) -> None:
-    class Called(CallRate):
+    class Called(JobRegions):
         saw_calls = True
 
-    assert why("own:stock", Seen(), metric="", rate=CallRate(tmp_path)) == NO_CALLS
-    assert "too few NCCL calls" in why("own:stock", Seen(), metric="", rate=Called(tmp_path))
+    named = {"LAGOM_JOB_ID": "bench", "LAGOM_SHM_DIR": str(tmp_path)}
+    assert why("own:stock", Seen(), metric="", rate=JobRegions(named)) == NO_CALLS
+    assert "too few NCCL calls" in why("own:stock", Seen(), metric="", rate=Called(named))
 
 
 def test_wall_time_of_an_arm_that_tunes_needs_a_metric() -> None:
