@@ -165,6 +165,14 @@ SETTINGS = (
         choices=("warn", "info"),
     ),
     Setting(
+        "LAGOM_TRIAL",
+        "number",
+        "",
+        (),
+        "The number of the process, set by `lagom tune` for the job: for a folder of its own.",
+        internal=True,
+    ),
+    Setting(
         "LAGOM_LAUNCHER",
         "0 or 1",
         "0",

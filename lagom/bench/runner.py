@@ -103,8 +103,11 @@ def run_task(request: Request, task: Task, store: Store, time_left: float | None
         run.measure = request.measure
         if not run.is_without_nccl:
             run.value, run.samples = value_of(request.measure, ended, regions, task.arm)
+    unlike = "" if regions is None or task.arm is None else regions.unlike(task.arm.environ)
     if run.is_without_nccl:
         run.reason = NO_CALLS
+    elif unlike:
+        run.reason, run.value, run.samples = unlike, None, []
     elif run.gave_nothing and not run.broke_down:
         run.reason = diagnose(request, task, ended.seen, regions)
     if run.failed or not run.is_useful:

@@ -63,7 +63,8 @@ class RunRecord(BaseModel):
     nodes: int = 0
     peer_access: bool | None = None
     settings: dict[str, str] = Field(default_factory=dict)  # of a trial of `lagom tune`: its start settings
-    stage: str = ""  # of a trial: why it was run
+    group: str = ""  # and their name
+    stage: str = ""  # and why it was run
     notes: list[str] = Field(default_factory=list)
     output: list[str] = Field(default_factory=list)
     reason: str = ""  # why it gave nothing though it did not break down
@@ -197,7 +198,10 @@ class Store:
         """The record in a file beside its own; nothing is left of one that could not be written."""
         partial = self.path.with_suffix(f".{os.getpid()}.partial")
         try:
-            partial.write_text(self.record.model_dump_json(indent=1) + "\n")
+            with partial.open("w") as file:
+                file.write(self.record.model_dump_json(indent=1) + "\n")
+                file.flush()
+                os.fsync(file.fileno())  # a machine that dies after this keeps the sample
             yield partial
         except OSError as error:
             with contextlib.suppress(OSError):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lagom.errors import UsageError
+from lagom.cli.measured_job import check_job, told_how_to_go_on
 
 if TYPE_CHECKING:
     from lagom.bench import BenchRecord, Result
@@ -84,7 +81,7 @@ def bench(
     from lagom.bench.schedule import preview
     from lagom.bench.store import Store, discard
 
-    _check(command, metric)
+    check_job(command, metric)
     request = Request(
         command=tuple(command),
         arms=parse_arms(arms or [DEFAULT_ARMS]),
@@ -106,36 +103,11 @@ def bench(
     for sentence in preview(request):
         _say(sentence)
     leave_in_order()
-    with _told_how_to_go_on(out):
+    with told_how_to_go_on(out, _say):
         run_bench(request, _say, store)
     results = results_of(store.record)
     _show(store.record, results, store.path, as_json=json_out)
     raise typer.Exit(DONE if any(result.ratio for result in results) else NOTHING)
-
-
-@contextlib.contextmanager
-def _told_how_to_go_on(out: Path) -> Iterator[None]:
-    """Where Ctrl-C or a signal ends it: the job has ended by then."""
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit):
-        with contextlib.suppress(OSError):  # the terminal may be gone: that was the signal
-            how = f"the same command (--out {out}, without --fresh) goes on from here"
-            _say(f"interrupted: {how}; only the process that was under way begins anew.")
-        raise
-
-
-def _check(command: list[str], metric: str) -> None:
-    import re
-
-    if shutil.which(command[0]) is None:
-        raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
-    try:
-        groups = re.compile(metric).groups
-    except re.error as error:
-        raise UsageError(f"--metric is no regular expression ({error}).") from error
-    if metric and groups != 1:
-        raise UsageError(f"--metric needs one group around the number and has {groups}, like 'step time: ([0-9.]+)'.")
 
 
 def _show(record: BenchRecord, results: list[Result], path: Path, *, as_json: bool) -> None:

@@ -24,6 +24,7 @@ from lagom.cli import (
     profile,
     report,
     run,
+    tune,
     watch,
 )
 from lagom.cli.common import flush, is_unwritten
@@ -44,7 +45,7 @@ app = typer.Typer(
 )
 #: The commands as ``lagom --help`` shows them: by panel, in this order.
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
-    "Tune a job": {"run": run.run, "env": env.env, "set": pin.set_rules, "doctor": doctor.doctor},
+    "Tune a job": {"run": run.run, "tune": tune.tune, "env": env.env, "set": pin.set_rules, "doctor": doctor.doctor},
     "See what happens": {"watch": watch.watch, "log": log.log},
     "Afterwards": {
         "report": report.report,
@@ -64,7 +65,7 @@ MOVED = {
     "import": "use `lagom convert FILE.csv`",
     "export": "use `lagom convert CONFIG FILE.csv`",
 }
-WITH_JOB_COMMAND = ("run", "bench")  # their options end where the job's command begins, with or without --
+WITH_JOB_COMMAND = ("run", "bench", "tune")  # their options end where the job's command begins, with or without --
 
 
 def epilog_of(command: str) -> str:

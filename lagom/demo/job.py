@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import signal
 import tempfile
 import threading
@@ -23,11 +24,15 @@ from functools import partial
 from pathlib import Path
 
 from lagom.demo.stage import ENDLESS, Scene
+from lagom.records import Function
+from lagom.sim.sockets import step_ms_of
+from lagom.sim.virtual.selection import Fabric
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.virtual_job import VirtualJob, spawned
 
+_SOCKET_CALLS, _SOCKET_BYTES, _SOCKET_NOISE = 8, 32 << 20, 0.03
 #: What a job's environment may say to its ranks.
-HEARD = ("LAGOM_", "NCCL_P2P_", "NCCL_MIN_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS")
+HEARD = ("LAGOM_", "NCCL_P2P_", "NCCL_MIN_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS", "NCCL_SOCKET_", "NCCL_NSOCKS_")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,7 +58,21 @@ def _spec(wanted: argparse.Namespace) -> JobSpec:
     spec = scene.spec(wanted.iterations or ENDLESS)
     plugin = bool(os.environ.get("NCCL_TUNER_PLUGIN"))
     profiler = plugin and bool(os.environ.get("NCCL_PROFILER_PLUGIN"))
-    return replace(spec, real_ms=wanted.real_ms, plugin=plugin, profiler=profiler)
+    spec = replace(spec, real_ms=wanted.real_ms, plugin=plugin, profiler=profiler)
+    return _over_sockets(spec) if wanted.sockets else spec
+
+
+def _over_sockets(spec: JobSpec) -> JobSpec:
+    """The same ranks in a job whose step is that of :mod:`lagom.sim.sockets`: one AllGather after the other. Processes
+    differ by some percent, as real ones do; the number of a trial stands for the noise that it had."""
+    noise = random.Random(os.environ.get("LAGOM_TRIAL", "")).gauss(0.0, _SOCKET_NOISE)
+    nanoseconds = step_ms_of(os.environ) * 1e6 * (1.0 + noise)
+    calls = ((Function.ALL_GATHER.value, _SOCKET_BYTES),) * _SOCKET_CALLS
+    sent = _SOCKET_CALLS * _SOCKET_BYTES * (spec.ranks - 1) / spec.ranks
+    one = replace(spec.communicators[0], calls=calls)
+    channels = max(2, int(os.environ.get("NCCL_MIN_NCHANNELS") or 0))
+    fabric = Fabric(channels=channels, bandwidth_gbs=sent / nanoseconds, hop_us=0.0)
+    return replace(spec, communicators=(one,), workload={}, machine="", fabric=fabric, logging_every=0)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--iterations", type=int, default=0, help="0 = until SIGTERM")
+    parser.add_argument("--sockets", action="store_true", help="another job: ranks that a model of sockets joins")
     parser.add_argument("--real-ms", type=float, default=0.0, help="the least real time of an iteration, milliseconds")
     parser.add_argument("--model", default=scene.model)
     parser.add_argument("--machine", default=scene.machine)

@@ -58,7 +58,7 @@ def test_groups_are_of_the_table_and_fit_into_a_saved_config(transport: Transpor
 
 
 def test_a_small_machine_does_not_get_threads_that_it_cannot_run() -> None:
-    everything, few = known_groups(Transport.SOCKET), known_groups(Transport.SOCKET, cores=8)
+    everything, few = known_groups(Transport.SOCKET), known_groups(Transport.SOCKET, cores=4)
     assert 0 < len(few) < len(everything)
     assert max(group.rank_threads for group in few) <= 32
 

@@ -1,0 +1,126 @@
+"""Every region of one job, looked at now and then: its calls, and what its ranks were started with.
+
+A job whose ranks have a NCCL_HOSTID each has one region for each of them; all bear the name of the job.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lagom.start import VARIABLES
+from lagom.wire.job_key import JOB_VARIABLES, key_and_region
+from lagom.wire.layout import ffi
+from lagom.wire.library import library
+from lagom.wire.peek import RegionView, peek_region
+
+#: Seconds between two looks: an iteration's calls come in bursts, so short spans would only show those.
+SPAN_SECONDS = 2.0
+#: Until the first rank was seen: short jobs are over soon.
+FIRST_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class RankStart:
+    """How one rank was started: ``settings`` are digests in the order of :data:`lagom.start.VARIABLES`."""
+
+    rank: int | None
+    pid: int
+    nccl_version: int
+    gpu: str
+    peer_access: bool
+    settings: bytes
+
+    @property
+    def name(self) -> str:
+        """For a sentence."""
+        return f"process {self.pid}" if self.rank is None else f"rank {self.rank}"
+
+
+class JobRegions:
+    """Looks at the regions of the job that LAGOM_JOB_ID names in ``environ``."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        named = {name: value for name, value in environ.items() if name.startswith(JOB_VARIABLES)}
+        key, self.region = key_and_region(named)
+        self._key = key.rpartition(" host=")[0]
+        self._others: set[Path] = set()
+        self._last = 0.0
+        self._looks: list[tuple[float, float, dict[tuple[Path, int], int]]] = []  # (monotonic, wall, calls)
+        self.starts: dict[tuple[Path, int], RankStart] = {}
+        self.ranks = self.nodes = 0  # of the largest communicator
+
+    def look(self) -> None:
+        """Call it often; it looks once every span."""
+        now = time.monotonic()
+        if now - self._last < (SPAN_SECONDS if self._looks else FIRST_SECONDS):
+            return
+        self._last = now
+        calls: dict[tuple[Path, int], int] = {}
+        for view in self._views():
+            self._note_starts(view)
+            for group in view.groups:
+                if group.slots:
+                    calls[view.path, group.view.index] = min(slot.calls for slot in group.slots)
+                if group.view.rank_count > self.ranks:
+                    self.ranks, self.nodes = group.view.rank_count, group.view.node_count
+        if calls:
+            self._looks.append((now, time.time(), calls))
+
+    def _views(self) -> Iterator[RegionView]:
+        for path in sorted(self.region.parent.glob(f"lagom-{os.getuid()}-*")):
+            if path in self._others or ".tmp." in path.name:
+                continue
+            view = peek_region(path)
+            if view.job_key.rpartition(" host=")[0] == self._key:
+                yield view
+            elif view.job_key:
+                self._others.add(path)
+
+    def _note_starts(self, view: RegionView) -> None:
+        ranks = {slot.process: slot.rank for group in view.groups for slot in group.slots if slot.rank is not None}
+        for process in view.processes:
+            if process.knobs:  # described itself
+                self.starts[view.path, process.index] = RankStart(
+                    ranks.get(process.index), process.pid, process.nccl_version, process.gpu, process.peer_access,
+                    process.start_settings,
+                )  # fmt: skip
+
+    @property
+    def saw_calls(self) -> bool:
+        """Whether any call was seen at all."""
+        return bool(self._looks)
+
+    def samples(self) -> list[tuple[float, float]]:
+        """(wall clock at the end, seconds a call of the busiest communicator) of each span in which calls were made."""
+        if not self._looks:
+            return []
+        last = self._looks[-1][2]
+        busiest = max(last, key=lambda place: last[place])
+        spans = []
+        for (begin, _, before), (end, wall, after) in zip(self._looks, self._looks[1:], strict=False):
+            made = after.get(busiest, 0) - before.get(busiest, 0)
+            if made > 0:
+                spans.append((wall, (end - begin) / made))
+        return spans
+
+    def unlike(self, wanted: Mapping[str, str]) -> str:
+        """One sentence on the first rank that was not started with ``wanted``, or not as another rank was where all
+        must be alike; empty where every rank that was seen is right."""
+        starts = list(self.starts.values())
+        for place, variable in enumerate(VARIABLES):
+            name, expected = variable.name, digest(wanted.get(variable.name, ""))
+            for start in starts:
+                if name in wanted and start.settings[place] != expected:
+                    return f"{start.name} was not started with {name}={wanted[name]}: set it for every rank."
+                if variable.equal and start.settings[place] != starts[0].settings[place]:
+                    return f"{start.name} was started with another {name} than {starts[0].name}: make them the same."
+        return ""
+
+
+def digest(value: str) -> int:
+    """As the plugin computes it."""
+    return int(library().lagom_environment_value_digest(ffi.new("char[]", os.fsencode(value))))

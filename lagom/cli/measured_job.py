@@ -1,0 +1,35 @@
+"""What the commands have in common that run the job's own command in order to measure it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from lagom.errors import UsageError
+
+
+@contextlib.contextmanager
+def told_how_to_go_on(out: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Where Ctrl-C or a signal ends it: the job has ended by then."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        with contextlib.suppress(OSError):  # the terminal may be gone: that was the signal
+            how = f"the same command (--out {out}, without --fresh) goes on from here"
+            say(f"interrupted: {how}; only the process that was under way begins anew.")
+        raise
+
+
+def check_job(command: Sequence[str], metric: str) -> None:
+    """Raises :class:`UsageError` for a command that is not there and a metric that is no expression with one group."""
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"the command '{command[0]}' is not found; give the job's command line after `--`.")
+    try:
+        groups = re.compile(metric).groups
+    except re.error as error:
+        raise UsageError(f"--metric is no regular expression ({error}).") from error
+    if metric and groups != 1:
+        raise UsageError(f"--metric needs one group around the number and has {groups}, like 'step time: ([0-9.]+)'.")

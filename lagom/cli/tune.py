@@ -1,0 +1,158 @@
+"""``lagom tune -- CMD``: start settings, measured on the job itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lagom.cli.measured_job import check_job, told_how_to_go_on
+from lagom.errors import UsageError
+
+if TYPE_CHECKING:
+    from lagom.bench.request import Request
+    from lagom.bench.store import Store
+    from lagom.start import Transport
+    from lagom.tune import Plan, TuneResult
+
+DEMO = ("--iterations", "30", "--sockets", "--ranks", "2", "--layers", "2")
+DEMO_METRIC = r"iteration \d+: ([0-9.]+) ms"
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+FOUND, NOTHING = 0, 1
+
+
+def tune(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="The job's command, after `--`.", metavar="-- CMD...", show_default=False),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(help="Time for all processes: 90s, 20m, 2h. The same command goes on where it ended.")
+    ] = "20m",
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="Regular expression with one group: an iteration's time in a line of the job's output. Default: the "
+            "rate of the job's NCCL calls.",
+            show_default=False,
+        ),
+    ] = "",
+    higher_is_better: Annotated[
+        bool, typer.Option("--higher-is-better", help="The metric is a speed, not a time.")
+    ] = False,
+    samples: Annotated[int, typer.Option(help="Steady samples after which a process is ended.", min=3)] = 10,
+    run_limit: Annotated[float, typer.Option(help="Seconds that one process may take.", min=1)] = 300.0,
+    transport: Annotated[
+        str, typer.Option(help="sockets: do not ask NCCL how the ranks reach each other.", show_default=False)
+    ] = "",
+    out: Annotated[Path, typer.Option(help="Folder of the raw samples and of the result.")] = Path("lagom-tune"),
+    seed: Annotated[int, typer.Option(help="Of the order of processes.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what the folder holds.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Tune a simulated job instead; no GPU needed.")] = False,
+    json_out: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Find start settings for a job: NCCL variables that only a start can change, measured on the job itself.
+
+    The job's own command runs in short processes, in shuffled rounds, plain NCCL twice in each. What is faster beyond
+    the noise between processes is confirmed on fresh ones and becomes a saved config for `lagom run --config`.
+
+    Example: lagom tune --metric "step time: ([0-9.]+)" -- torchrun --nproc-per-node 8 train.py
+    """
+    from lagom.bench.process import leave_in_order
+    from lagom.bench.request import Request
+    from lagom.bench.store import Store, discard
+
+    if demo:
+        command = [sys.executable, "-m", "lagom.demo.job", *DEMO]
+        metric, transport = DEMO_METRIC, "sockets"
+        _say("simulated: two virtual ranks on a model of sockets (lagom/sim/sockets.py), no measurement of yours.")
+    if not command:
+        raise UsageError("give the job's command after `--`, or --demo.")
+    check_job(command, metric)
+    request = Request(
+        command=tuple(command), arms=(), folder=out.absolute(), samples=samples, metric=metric,
+        higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed,
+    )  # fmt: skip
+    if fresh:
+        discard(request.folder)
+    store = Store(request)
+    leave_in_order()
+    cores = 0 if demo else len(os.sched_getaffinity(0))
+    with told_how_to_go_on(out, _say):
+        _tune(request, store, _transport_named(transport), cores, as_json=json_out)
+
+
+def _tune(request: Request, store: Store, transport: Transport | None, cores: int, *, as_json: bool) -> None:
+    from lagom.start import known_groups
+    from lagom.tune import run_tune
+    from lagom.tune.course import PLACEHOLDER, leave_out_set, plain_nccl, shortest_text
+    from lagom.tune.transport import find_transport
+
+    plain = plain_nccl(os.environ)
+    _say(f"{plain.text}.")
+    if not store.record.runs and not any(PLACEHOLDER in word for word in request.command):
+        _say("warning: every process runs the whole job, and could overwrite its checkpoints; write {trial} in the "
+             "command, or read LAGOM_TRIAL, for a folder of its own.")  # fmt: skip
+    _say(shortest_text(request))
+    if transport is None:
+        _say("the first process shows how the ranks reach each other; it is not compared.")
+        transport = find_transport(request)
+        reached = "it was not seen how they do" if transport is None else transport.value
+        _say(f"ranks reach each other over: {reached}.")
+    groups, remarks = leave_out_set(() if transport is None else known_groups(transport, cores), plain)
+    for remark in remarks:
+        _say(remark)
+    if not groups:
+        _say("no group of start settings is left to try; `lagom run -- CMD` tunes the job while it runs.")
+        raise typer.Exit(NOTHING)
+    plan, result = run_tune(request, groups, store, _say)
+    _finish(request, store, plan, result, as_json=as_json)
+
+
+def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, as_json: bool) -> None:
+    from lagom.config_file import save_config
+    from lagom.files import write_whole
+    from lagom.tune.result import as_json as to_json
+    from lagom.tune.result import conf_text, saved_config
+    from lagom.tune.table import print_table
+
+    if as_json:
+        print(json.dumps(to_json(plan, store.record, result), indent=1))
+    else:
+        print_table(plan, store.record)
+        print(f"{result.text}.")
+    if result.verdict == "improved" and result.group is not None:
+        config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
+        save_config(saved_config(result, store.record.runs, request.metric), config, remark=f"{result.text}")
+        write_whole(conf, conf_text(result.group.settings, Path.home()))
+        _say(f"written: {config}; {conf}, the same for NCCL_CONF_FILE")
+        _say(f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}")
+    raise typer.Exit(FOUND if result.verdict == "improved" else NOTHING)
+
+
+def _transport_named(word: str) -> Transport | None:
+    from lagom.start import Transport
+
+    known = {"sockets": Transport.SOCKET}
+    if word and word not in known:
+        raise UsageError(f"--transport {word}: groups of start settings are known for: {', '.join(known)}.")
+    return known.get(word)
+
+
+def _seconds(text: str) -> float:
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or float(found[1]) <= 0:
+        raise UsageError(f"--budget {text}: write a time such as 90s, 20m or 2h.")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _say(text: str) -> None:
+    """Progress, on stderr."""
+    print(f"lagom tune: {text}", file=sys.stderr, flush=True)

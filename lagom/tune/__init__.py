@@ -1,0 +1,22 @@
+"""``lagom tune``: start settings measured on the job's own command, in short whole processes; the result is a saved
+config. Pure decisions in ``trials`` and ``estimate``; ``course`` runs them; ``result`` writes what was found."""
+
+from __future__ import annotations
+
+from lagom.tune.course import run_tune
+from lagom.tune.estimate import Speedup, estimate_speedup
+from lagom.tune.result import TuneResult, find_result
+from lagom.tune.trials import PLAIN, Plan, Trial, next_trial, plan_for
+
+__all__ = [
+    "PLAIN",
+    "Plan",
+    "Speedup",
+    "Trial",
+    "TuneResult",
+    "estimate_speedup",
+    "find_result",
+    "next_trial",
+    "plan_for",
+    "run_tune",
+]

@@ -1,0 +1,57 @@
+"""How much faster one start is than another, from the values of whole processes: the ratio of their means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """``value``: mean time of the one over mean time of the other, above 1 is faster, with its 95 % interval;
+    ``detectable``: the smallest effect, as a fraction, that so many processes of such noise could have shown.
+    ``count``: processes of each."""
+
+    value: float
+    low: float
+    high: float
+    detectable: float
+    count: tuple[int, int]
+
+    @property
+    def is_faster(self) -> bool:
+        """Beyond the noise between processes."""
+        return self.low > 1.0
+
+    @property
+    def text(self) -> str:
+        """``2.10x [1.95, 2.26]``."""
+        return f"{self.value:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+
+
+def estimate_speedup(plain: Sequence[float], ours: Sequence[float]) -> Speedup | None:
+    """From iteration times, one a process; None with fewer than two processes of either.
+
+    The interval is Welch's for the difference of means, taken to the ratio by the delta method: the processes of two
+    starts have different noise.
+    """
+    if len(plain) < 2 or len(ours) < 2:
+        return None
+    terms = [(_variance_of_log_mean(times), len(times)) for times in (plain, ours)]
+    variance = sum(term for term, _ in terms)
+    value = float(np.mean(plain) / np.mean(ours))
+    if variance == 0.0:
+        return Speedup(value, value, value, 0.0, (len(plain), len(ours)))
+    freedom = variance**2 / sum(term**2 / (count - 1) for term, count in terms)
+    reach = float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom)) * math.sqrt(variance)
+    return Speedup(value, value * math.exp(-reach), value * math.exp(reach), math.expm1(reach), (len(plain), len(ours)))
+
+
+def _variance_of_log_mean(times: Sequence[float]) -> float:
+    return float(np.var(times, ddof=1)) / len(times) / float(np.mean(times)) ** 2

@@ -1,0 +1,134 @@
+"""What a search over start settings came to, and the files that it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from lagom.bench.store import BenchRecord, RunRecord
+from lagom.config_file import Fingerprint, SavedConfig
+from lagom.environment import read_conf
+from lagom.start import StartGroup
+from lagom.tune.estimate import Speedup, estimate_speedup
+from lagom.tune.trials import PLAIN, Plan, Tried, entrants, next_trial, ranking, times_of
+from lagom.version import __version__
+
+#: improved: the confirmed interval lies above 1. nothing_resolved: it holds 1. plain_is_best: every group was slower,
+#: or the winner turned out to be. unfinished: processes are missing.
+Verdict = Literal["improved", "nothing_resolved", "plain_is_best", "unfinished"]
+
+
+@dataclass(frozen=True, slots=True)
+class TuneResult:
+    """``group``: the winner, as far as there is one; ``speedup`` over plain NCCL, from confirming processes alone."""
+
+    verdict: Verdict
+    group: StartGroup | None = None
+    speedup: Speedup | None = None
+
+    @property
+    def text(self) -> str:
+        """In one sentence."""
+        group = "" if self.group is None else self.group.name
+        if self.verdict == "unfinished":
+            best = f"; best so far, not confirmed: {group}" if group else ""
+            return f"the search is not finished{best}"
+        if self.verdict == "improved" and self.speedup is not None:
+            return f"{group}: {self.speedup.text} over plain NCCL"
+        if self.verdict == "nothing_resolved" and self.speedup is not None:
+            seen = f"smallest detectable effect {self.speedup.detectable:.1%}"
+            return f"nothing resolved: {group} is {self.speedup.text} of plain NCCL, {seen}"
+        return "plain NCCL is best: every group of start settings that was tried is slower"
+
+
+def tried_of(runs: Sequence[RunRecord], higher_is_better: bool) -> list[Tried]:
+    """The processes of a record as the search sees them; a speed becomes a time."""
+    return [Tried(run.group, run.stage, run.round, _time(run, higher_is_better)) for run in runs if run.stage]
+
+
+def _time(run: RunRecord, higher_is_better: bool) -> float | None:
+    value = run.counted
+    return None if not value else 1.0 / value if higher_is_better else value
+
+
+def find_result(plan: Plan, tried: Sequence[Tried]) -> TuneResult:
+    """What the processes so far say."""
+    winner = next(iter(entrants(plan, tried, "confirm")), None)
+    if next_trial(plan, tried) is not None:
+        return TuneResult("unfinished", winner if ranking(plan, tried, "screen") else None)
+    if winner is None:
+        return TuneResult("plain_is_best")
+    speedup = estimate_speedup(times_of(tried, PLAIN, "confirm"), times_of(tried, winner, "confirm"))
+    if speedup is None:
+        return TuneResult("plain_is_best")
+    verdict: Verdict = "improved" if speedup.is_faster else "plain_is_best" if speedup.high < 1 else "nothing_resolved"
+    return TuneResult(verdict, winner, speedup)
+
+
+def saved_config(result: TuneResult, runs: Sequence[RunRecord], metric: str) -> SavedConfig:
+    """The start settings that were found, for jobs like this one."""
+    assert result.group is not None
+    assert result.speedup is not None
+    last = next(run for run in reversed(runs) if run.stage == "confirm")
+    major, minor, patch = (int(part) for part in (last.nccl or "0.0.0").split("."))
+    fingerprint = Fingerprint(
+        nccl_version=major * 10000 + minor * 100 + patch,
+        ranks=last.ranks,
+        nodes=last.nodes,
+        gpu=last.gpu,
+        p2p=last.peer_access,
+    )
+    evidence: dict[str, Any] = {
+        "lagom": __version__, "start": dict(result.group.settings), "speedup": result.speedup.value,
+        "low": result.speedup.low, "high": result.speedup.high, "processes": list(result.speedup.count),
+        "measure": metric or last.measure, "ranks": last.ranks, "ordinal": None,
+    }  # fmt: skip
+    return SavedConfig(fingerprint, (), dict(result.group.settings), (evidence,))
+
+
+@dataclass(frozen=True, slots=True)
+class PlainNccl:
+    """What "plain NCCL" was: an empty environment it often is not. ``variables`` of the caller, ``files`` that NCCL
+    reads."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Everything that is set already; the environment wins."""
+        found: dict[str, str] = {}
+        for values in reversed(list(self.files.values())):
+            found |= values
+        return {**found, **self.variables}
+
+    @property
+    def text(self) -> str:
+        """In one sentence."""
+        parts = [f"{name}={value}" for name, value in self.variables.items()]
+        parts += [f"{name}={value} ({file})" for file, values in self.files.items() for name, value in values.items()]
+        return f"plain NCCL here means: {', '.join(parts)}" if parts else "plain NCCL: no NCCL_ variable is set"
+
+
+def conf_text(settings: Mapping[str, str], home: Path) -> str:
+    """A file for NCCL_CONF_FILE. It hides ``~/.nccl.conf``, whose lines are therefore kept in front."""
+    lines = [f"{name}={value}" for name, value in {**read_conf(home / ".nccl.conf"), **settings}.items()]
+    return "\n".join(["# written by lagom tune; export NCCL_CONF_FILE=this file", *lines]) + "\n"
+
+
+def as_json(plan: Plan, record: BenchRecord, result: TuneResult) -> dict[str, Any]:
+    """The result as plain values; times as the metric gives them, or seconds."""
+    return {
+        "verdict": result.verdict,
+        "text": result.text,
+        "settings": {} if result.group is None else dict(result.group.settings),
+        "speedup": None if result.speedup is None else asdict(result.speedup),
+        "planned": plan.most_processes,
+        "processes": [
+            {"group": run.group, "stage": run.stage, "round": run.round, "value": run.counted, "seconds": run.seconds,
+             "why": run.reason}
+            for run in record.runs if run.stage
+        ],
+    }  # fmt: skip

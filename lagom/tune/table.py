@@ -1,0 +1,62 @@
+"""The results for people: one row a group of start settings, in the order of what they gave."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from lagom.bench.store import BenchRecord
+from lagom.tune.estimate import estimate_speedup
+from lagom.tune.result import tried_of
+from lagom.tune.trials import PLAIN, Plan, Tried
+
+PIPE_COLUMNS = 120
+
+
+def print_table(plan: Plan, record: BenchRecord) -> None:
+    """On standard output."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, PIPE_COLUMNS)
+    console.print(table_of(plan, tried_of(record.runs, record.higher_is_better), measured_by(record)))
+
+
+def measured_by(record: BenchRecord) -> str:
+    """What an iteration's time was taken from."""
+    words = {"metric": "the job's own metric", "calls": "seconds a NCCL call", "wall": "wall time of the job's command"}
+    return ", ".join(dict.fromkeys(words[run.measure] for run in record.runs if run.measure))
+
+
+def table_of(plan: Plan, tried: list[Tried], measured: str) -> Table:
+    """Group, processes, mean, speed-up over plain NCCL of the same stages with its interval."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"by {measured}", title_justify="left")
+    table.add_column("start settings")
+    table.add_column("sets", overflow="fold")
+    for name in ("processes", "mean", "speed-up", "95 % interval"):
+        table.add_column(name, justify="right")
+    means = {group.name: _mean(tried, group.name) for group in (PLAIN, *plan.groups)}
+    for group in sorted((PLAIN, *plan.groups), key=lambda group: means[group.name]):
+        mine = [one for one in tried if one.group == group.name]
+        table.add_row(group.name, group.text, *_cells(tried, mine, means[group.name]))
+    return table
+
+
+def _mean(tried: list[Tried], name: str) -> float:
+    times = [one.time for one in tried if one.group == name and one.time is not None]
+    return statistics.fmean(times) if times else math.inf
+
+
+def _cells(tried: list[Tried], mine: list[Tried], mean: float) -> tuple[str, ...]:
+    """Over plain NCCL of the stages that the group was in: the machine may have changed between stages."""
+    if math.isinf(mean):
+        return (f"{len(mine)}, none usable" if mine else "0", "-", "-", "-")
+    stages = {one.stage for one in mine}
+    plain = [one.time for one in tried if one.group == PLAIN.name and one.stage in stages and one.time is not None]
+    own = [one.time for one in mine if one.time is not None]
+    speedup = None if mine and mine[0].group == PLAIN.name else estimate_speedup(plain, own)
+    told = ("-", "-") if speedup is None else (f"{speedup.value:.2f}x", f"{speedup.low:.2f} to {speedup.high:.2f}")
+    return str(len(own)), f"{mean:.4g}", *told

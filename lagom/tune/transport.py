@@ -1,0 +1,63 @@
+"""How the ranks of a job reach each other, from what NCCL logs when it connects them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+
+from lagom.bench.process import ProcessStart, Seen, run_process
+from lagom.bench.request import Request
+from lagom.start import Transport
+
+#: After the first connection: others come with the first use of their algorithm.
+LOOK_SECONDS = 5.0
+
+#: What a process is given, so that its connections stand in ``nccl-*.log`` of the folder.
+DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM,GRAPH,ENV"}
+#: ``Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0``
+_VIA = re.compile(r"Channel \d+/\d+ : .* via ([A-Za-z0-9]+)(?:/([A-Za-z]+))?")
+_TRANSPORTS = {
+    ("NET", "Socket"): Transport.SOCKET, ("NET", "IB"): Transport.IB, ("P2P", ""): Transport.NVLINK,
+    ("SHM", ""): Transport.PCI,
+}  # fmt: skip
+#: A job that crosses a network is bound by it.
+_SLOWEST_FIRST = (Transport.SOCKET, Transport.IB, Transport.PCI, Transport.NVLINK)
+
+
+def debug_variables(folder: Path) -> dict[str, str]:
+    """Variables by which NCCL logs its connections into ``folder``."""
+    return {**DEBUG, "NCCL_DEBUG_FILE": str(folder / "nccl-%h-%p.log")}
+
+
+def read_transport(folder: Path) -> Transport | None:
+    """The slowest transport that some connection of the job has; None if no log tells of one."""
+    found: Counter[Transport] = Counter()
+    for path in folder.glob("nccl-*.log"):
+        for line in path.read_text(errors="replace").splitlines():
+            if (via := _VIA.search(line)) is not None:
+                kind = (via[1], via[2] or "") if via[1] == "NET" else (via[1], "")
+                found.update(filter(None, [_TRANSPORTS.get(kind)]))
+    return next((transport for transport in _SLOWEST_FIRST if found[transport]), None)
+
+
+def find_transport(request: Request) -> Transport | None:
+    """From one process of the job that is not compared: it logs its connections, and is ended once it has shown them
+    and gone on for a while."""
+    folder = request.folder / "look"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    since: list[float] = []
+
+    def enough(seen: Seen) -> bool:
+        if not since and read_transport(folder) is not None:
+            since.append(time.monotonic())
+        return bool(since) and time.monotonic() - since[0] > LOOK_SECONDS
+
+    command = tuple(word.replace("{trial}", "look") for word in request.command)
+    environ = {**request.environ, **debug_variables(folder), "LAGOM_TRIAL": "look"}
+    lagom = ["--mode", "off"]
+    run_process(ProcessStart(command, request.folder, "look", lagom, environ, request.run_limit, enough=enough))
+    return read_transport(folder)
