@@ -147,13 +147,15 @@ def finish() -> None:
     dist.destroy_process_group()
 
 
-def run(arguments: argparse.Namespace, build: Callable[[argparse.Namespace, torch.device], nn.Module]) -> None:
-    """Train what ``build`` makes."""
+def run(
+    arguments: argparse.Namespace, build: Callable[[argparse.Namespace, torch.device], nn.Module], width: int = 4096
+) -> None:
+    """Train what ``build`` makes; it takes (tokens, width)."""
     device = start()
     model = build(arguments, device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=False)  # TP mixes DTensor and plain tensors
     profiles = Profiles(arguments, device)
-    batch = torch.randn(arguments.tokens, 4096, device=device, dtype=torch.bfloat16)
+    batch = torch.randn(arguments.tokens, width, device=device, dtype=torch.bfloat16)
     for step in range(arguments.steps):
         profiles.step(step)
         began = time.perf_counter()
