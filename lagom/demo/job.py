@@ -25,6 +25,7 @@ from pathlib import Path
 
 from lagom.demo.stage import ENDLESS, Scene
 from lagom.records import Function
+from lagom.settings import read
 from lagom.sim.sockets import step_ms_of
 from lagom.sim.virtual.selection import Fabric
 from lagom.sim.virtual.spec import JobSpec
@@ -65,7 +66,7 @@ def _spec(wanted: argparse.Namespace) -> JobSpec:
 def _over_sockets(spec: JobSpec) -> JobSpec:
     """The same ranks in a job whose step is that of :mod:`lagom.sim.sockets`: one AllGather after the other. Processes
     differ by some percent, as real ones do; the number of a trial stands for the noise that it had."""
-    noise = random.Random(os.environ.get("LAGOM_TRIAL", "")).gauss(0.0, _SOCKET_NOISE)
+    noise = random.Random(read("LAGOM_TRIAL")).gauss(0.0, _SOCKET_NOISE)
     nanoseconds = step_ms_of(os.environ) * 1e6 * (1.0 + noise)
     calls = ((Function.ALL_GATHER.value, _SOCKET_BYTES),) * _SOCKET_CALLS
     sent = _SOCKET_CALLS * _SOCKET_BYTES * (spec.ranks - 1) / spec.ranks

@@ -146,11 +146,10 @@ def test_samples_that_cannot_be_kept_are_refused_with_a_sentence_and_leave_nothi
     store.add(RunRecord(kind="process", arm="off", value=1.0))
     before = store.path.read_bytes()
 
-    def full(path: Path, text: str) -> None:
-        path.open("w").close()
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr("lagom.bench.store.os.fsync", full)
     for attempt in (store.check_room, lambda: store.add(RunRecord(kind="process", arm="off", value=2.0))):
         with pytest.raises(BadBench, match=r"cannot be written \(No space left on device\).*the same command"):
             attempt()
