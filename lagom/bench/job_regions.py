@@ -19,7 +19,7 @@ from lagom.wire.peek import RegionView, peek_region
 
 #: Seconds between two looks: an iteration's calls come in bursts, so short spans would only show those.
 SPAN_SECONDS = 2.0
-#: Until the first rank was seen: short jobs are over soon.
+#: Until every rank was seen: short jobs are over soon.
 FIRST_SECONDS = 0.2
 
 
@@ -56,19 +56,32 @@ class JobRegions:
     def look(self) -> None:
         """Call it often; it looks once every span."""
         now = time.monotonic()
-        if now - self._last < (SPAN_SECONDS if self._looks else FIRST_SECONDS):
+        if now - self._last < (SPAN_SECONDS if self._looks and self.saw_all_ranks else FIRST_SECONDS):
             return
         self._last = now
-        calls: dict[tuple[Path, int], int] = {}
-        for view in self._views():
-            self._note_starts(view)
-            for group in view.groups:
-                if group.slots:
-                    calls[view.path, group.view.index] = min(slot.calls for slot in group.slots)
-                if group.view.rank_count > self.ranks:
-                    self.ranks, self.nodes = group.view.rank_count, group.view.node_count
+        calls = {
+            (view.path, group.view.index): min(slot.calls for slot in group.slots)
+            for view in self.see_ranks()
+            for group in view.groups
+            if group.slots
+        }
         if calls:
             self._looks.append((now, time.time(), calls))
+
+    def see_ranks(self) -> list[RegionView]:
+        """Every region of the job now; what its ranks were started with is kept in ``starts``."""
+        views = list(self._views())
+        for view in views:
+            self._note_starts(view)
+            for group in view.groups:
+                if group.view.rank_count > self.ranks:
+                    self.ranks, self.nodes = group.view.rank_count, group.view.node_count
+        return views
+
+    @property
+    def saw_all_ranks(self) -> bool:
+        """Whether every rank of the largest communicator has said how it was started."""
+        return len(self.starts) >= self.ranks > 0
 
     def _views(self) -> Iterator[RegionView]:
         for path in sorted(self.region.parent.glob(f"lagom-{os.getuid()}-*")):

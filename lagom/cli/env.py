@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +15,15 @@ from lagom.settings import SETTINGS, interpreter
 
 def env(
     path: Annotated[bool, typer.Option("--path", help="Only the path of the plugin.")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also export this saved config and the start settings it asks for.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     settings: Annotated[bool, typer.Option("--settings", help="The table of LAGOM_ variables instead.")] = False,
     shell: Annotated[bool, typer.Option("--shell", hidden=True, help="No effect: for scripts that have it.")] = False,
 ) -> None:
@@ -28,6 +40,13 @@ def env(
         typer.echo(plugin)
         return
     variables = {"NCCL_TUNER_PLUGIN": plugin, "NCCL_PROFILER_PLUGIN": plugin, "LAGOM_PYTHON": interpreter()}
+    if config is not None:
+        from lagom.launch.start_variables import choose_start
+
+        start = choose_start("", None, config, os.environ, [])
+        variables |= {"LAGOM_CONFIG": str(config.absolute()), **start.variables}
+        for remark in start.remarks:
+            print(f"lagom: {remark}", file=sys.stderr)
     # one line: an unquoted `eval $(lagom env)` joins lines with blanks, and a comment would hide what follows it
     typer.echo(f"export {' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}")
 

@@ -28,17 +28,11 @@ class ConfigFit:
 def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int | None = None) -> ConfigFit:
     """What can be compared without the job: GPU, peer access, the NCCL that a job would load, the environment. What it
     does not know of is taken to be as wanted, and named in ``unknown``. ``nccl``: its version code, if known."""
-    here = Fingerprint(
-        nccl_version=nccl if nccl is not None else find_nccl(environ),
-        ranks=wanted.ranks,
-        nodes=wanted.nodes,
-        gpu=find_gpu(),
-        p2p=environ.get("NCCL_P2P_DISABLE", "0") in ("", "0"),
-    )
+    found = nccl if nccl is not None else find_nccl(environ)
     unknown = [f"{wanted.ranks} ranks"] if wanted.ranks else []
-    if wanted.nccl_version and not here.nccl_version:
+    if wanted.nccl_version and not found:
         unknown.append("the NCCL it loads")
-    refusal = _mismatch(wanted, here, replace_unknown=not here.nccl_version)
+    refusal = machine_refusal(wanted, environ, found)
     asked = load_config(path).environment
     if not parse_headroom(asked.get(HEADROOM, "")):  # which is never set unasked: it costs memory
         settable = [name for name in asked if not environ.get(name)]
@@ -46,6 +40,19 @@ def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int |
     if not refusal and (different := describe_differences(asked, environ)):
         refusal = f"made in an environment that is another here: {'; '.join(different)}."
     return ConfigFit(refusal, tuple(unknown))
+
+
+def machine_refusal(wanted: Fingerprint, environ: Mapping[str, str], nccl: int) -> str:
+    """Why a saved config of that fingerprint is for another machine; empty where it is not. ``nccl``: the version code
+    that a job would load; 0 = not known, and not compared."""
+    here = Fingerprint(
+        nccl_version=nccl,
+        ranks=wanted.ranks,
+        nodes=wanted.nodes,
+        gpu=find_gpu(),
+        p2p=environ.get("NCCL_P2P_DISABLE", "0") in ("", "0"),
+    )
+    return _mismatch(wanted, here, replace_unknown=not nccl)
 
 
 def _mismatch(wanted: Fingerprint, here: Fingerprint, *, replace_unknown: bool) -> str:

@@ -29,6 +29,7 @@ from lagom.journal.schema import (
     Program,
     RankJoined,
     SiteRecord,
+    StartSettings,
     json_schema,
 )
 from lagom.journal.stopped_search import describe_stopped
@@ -67,6 +68,7 @@ __all__ = [
     "RunState",
     "SiteChange",
     "SiteRecord",
+    "StartSettings",
     "Step",
     "Verdict",
     "describe_stopped",

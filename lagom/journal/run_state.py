@@ -34,6 +34,7 @@ class RunState:
         self.end: schema.JobEnd | None = None
         self.last: Base | None = None
         self.ranks: list[schema.RankJoined] = []
+        self.start_settings: schema.StartSettings | None = None
         self.comms: dict[int, CommState] = {}
         self.not_tuned: list[str] = []  # why nothing is tuned, or a rank is not
         self.causes: set[schema.Cause] = set()  # the same, as far as a reader decides by it
@@ -92,6 +93,9 @@ class RunState:
         self.ranks.append(event)
         self._remark(event.remark)
 
+    def _start_settings(self, event: schema.StartSettings) -> None:
+        self.start_settings = event
+
     def _communicator(self, event: schema.Communicator) -> None:
         known = self.comms.get(event.communicator)
         if known is None or (known.communicator is not None and known.communicator.comm_id != event.comm_id):
@@ -147,6 +151,7 @@ class RunState:
 
 _TAKERS: dict[type, Any] = {
     schema.RankJoined: RunState._rank_joined,
+    schema.StartSettings: RunState._start_settings,
     schema.Communicator: RunState._communicator,
     schema.Program: RunState._program,
     schema.Phase: RunState._phase,

@@ -153,6 +153,21 @@ class RankJoined(Base):
     environment: dict[str, str] = Field(default_factory=dict)  # lagom.environment.KNOWN; of the first rank only
 
 
+class StartSettings(Base):
+    """The start settings of a saved config, and whether each rank was started with them. ``ranks``: how many were
+    seen. ``reason``: which rank was not, for people; empty where ``in_force``. ``speedup``: as the saved config has it,
+    with its 95 % interval; null where it has none."""
+
+    event: Literal["start_settings"] = "start_settings"
+    settings: dict[str, str]
+    ranks: int
+    in_force: bool
+    reason: str = ""
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+
+
 class Communicator(Base):
     """A communicator is known. ``ranks`` counts all nodes; ``name`` is the process group's (NCCL profiler plugin)."""
 
@@ -382,6 +397,7 @@ class JobEnd(Base):
 AnyEvent = (
     JobStart
     | RankJoined
+    | StartSettings
     | Communicator
     | Program
     | Phase

@@ -116,6 +116,10 @@ class Formatter:
             f"{rank} joined: pid {e.pid}, NCCL {e.nccl or '?'}, tuner v{e.tuner_api}{profiler}, knobs: {knobs}{remark}"
         )
 
+    def _start_settings(self, e: schema.StartSettings) -> str:
+        what = " ".join(f"{name}={value}" for name, value in e.settings.items())
+        return f"start settings {'in force' if e.in_force else 'not in force'} on {e.ranks} ranks: {e.reason or what}"
+
     def _communicator(self, e: schema.Communicator) -> str:
         return f"communicator {self.name(e.communicator)} ({e.comm_id}): {e.ranks} ranks on {e.nodes} node(s)"
 

@@ -9,8 +9,9 @@ from lagom.journal.run_state import RunState
 #: ``improved``: a config that the final A/B confirmed is in force. ``running``: the log has no end of the search yet.
 #: ``stopped``: the job ended before the search. ``cut_short``: a limit ended the search with nothing faster found.
 #: ``stock_is_best``: nothing was faster than NCCL's own choice. ``pinned``: rules given by hand. ``replayed``: a saved
-#: config is in force. ``refused``: the saved config does not fit this job. ``other_program``: it fits, and the job
-#: makes other calls. ``nothing_to_tune``: no communicator that could be tuned. ``not_tuned``: nothing was searched.
+#: config, or its start settings, is in force. ``refused``: it does not fit this job. ``other_program``: it fits, and
+#: the job makes other calls. ``nothing_to_tune``: no communicator that could be tuned. ``not_tuned``: nothing was
+#: searched.
 Verdict = Literal[
     "improved", "running", "stopped", "cut_short", "stock_is_best", "pinned", "replayed", "refused", "other_program",
     "nothing_to_tune", "not_tuned",
@@ -34,8 +35,10 @@ def _without_a_search(run: RunState) -> Verdict:
         return "pinned"
     if "config_refused" in run.causes:
         return "refused"
-    if any(comm.replayed for comm in comms):
+    if any(comm.replayed for comm in comms) or (run.start_settings is not None and run.start_settings.in_force):
         return "replayed"
+    if run.start_settings is not None:
+        return "refused"
     if any("other_program" in comm.causes for comm in comms):
         return "other_program"
     if run.end is not None and all(comm.not_tuned and "not_agreed" not in comm.causes for comm in comms):

@@ -9,11 +9,14 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lagom import environment, journal
-from lagom.config_file import find_evidence, read_evidence
+from lagom.bench.job_regions import JobRegions
+from lagom.config_file import BadConfig, Fingerprint, SavedConfig, find_evidence, load_config, read_evidence
 from lagom.controller.event_log import EventLog
 from lagom.format import describe_rule, format_bytes
 from lagom.launch.job_plan import REPLAYING_MODES, JobPlan, local_rank
@@ -63,6 +66,9 @@ class ReplayLog:
         self._remarks: dict[tuple[int, int], str] = {}  # by entry and pid
         self._agreed: dict[tuple[int, int], bool] = {}  # by communicator and its id
         self._unmatched: set[tuple[int, int]] = set()
+        self._saved = _load(plan.config)
+        self._asks_only_start = not self._saved.sections and bool(self._saved.environment)
+        self._starts = JobRegions(os.environ) if self._saved.environment else None
         self._over = threading.Event()
         if self._replay_only:
             self._start()
@@ -78,9 +84,11 @@ class ReplayLog:
         self._log.close()
 
     def _write_end(self, how: str) -> None:
+        self._write_starts(at_end=True)
         if not self._remarks:
-            self._story.passthrough(UNSEEN, cause="no_rank")
-        elif not any(self._remarks.values()):
+            if self._starts is None or not self._starts.starts:
+                self._story.passthrough(UNSEEN, cause="no_rank")
+        elif not any(self._remarks.values()) and not self._asks_only_start:
             for (communicator, _), agreed in self._agreed.items():
                 if not agreed:
                     self._log.write(
@@ -95,6 +103,7 @@ class ReplayLog:
         while not self._over.is_set():
             before = self._state()
             self._look(peek_region(self._region))
+            self._write_starts()
             if self._state() != before:
                 changed = time.monotonic()
             self._over.wait(LATER if before and time.monotonic() - changed > SETTLED else SOON)
@@ -146,6 +155,27 @@ class ReplayLog:
                 self._story.passthrough(process.remark, cause="config_refused" if process.has_refused_config else "")
             self._remarks[key] = process.remark
 
+    def _write_starts(self, *, at_end: bool = False) -> None:
+        """Once: whether every rank was started with the settings that the saved config asks for. The ranks of a job may
+        be in several regions."""
+        if self._starts is None or not self._started:
+            return
+        if not at_end:
+            self._starts.see_ranks()
+        if not self._starts.starts or not (at_end or self._starts.saw_all_ranks):
+            return
+        regions, self._starts = self._starts, None
+        wanted = self._saved.environment
+        remark = next(filter(None, self._remarks.values()), "") or regions.unlike(wanted)
+        proof = next((one for one in self._saved.evidence if one.get("start")), {})
+        low, high = _number(proof, "low"), _number(proof, "high")
+        self._log.write(
+            journal.StartSettings(
+                settings=wanted, ranks=len(regions.starts), in_force=not remark, reason=remark,
+                speedup=_number(proof, "speedup"), speedup_low=low, speedup_high=high,
+            )
+        )  # fmt: skip
+
     def _write_group(self, group: GroupView) -> None:
         key = group.view.index, group.view.comm_id
         if key not in self._agreed:
@@ -179,6 +209,20 @@ class ReplayLog:
             journal.PlanPublished(communicator=where, epoch=epoch, start_call=start, purpose=PURPOSE, rules=rules)
         )
         self._log.write(journal.PlanCommitted(communicator=where, epoch=epoch, start_call=start))
+
+
+def _number(evidence: Mapping[str, Any], name: str) -> float | None:
+    """Evidence is a comment of the file, so anything may stand there."""
+    value = evidence.get(name)
+    return value if isinstance(value, float) else None
+
+
+def _load(config: Path | None) -> SavedConfig:
+    """The saved config; without content where there is none, or none that can be read: then the ranks say so."""
+    try:
+        return SavedConfig(Fingerprint(), ()) if config is None else load_config(config)
+    except (OSError, BadConfig):
+        return SavedConfig(Fingerprint(), ())
 
 
 def is_in_force(group: GroupView) -> bool:

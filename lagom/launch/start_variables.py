@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lagom import headroom
+from lagom.config_file import load_config
+from lagom.doctor.config_fit import machine_refusal
 from lagom.doctor.libraries import find_nccl
 from lagom.environment import describe_differences
 from lagom.errors import UsageError
@@ -32,7 +34,7 @@ def choose_start(
 
     ``asked``: value of --headroom; ``source``: value of --headroom-from; ``command``: the job's command.
     """
-    wanted = {} if config is None else _environment_of(config)
+    wanted = {} if config is None else load_config(config).environment
     room = headroom.parse(wanted.get(headroom.VARIABLE, ""))
     if not asked:
         if room is not None and environ.get(headroom.VARIABLE, "") != str(room):
@@ -40,7 +42,7 @@ def choose_start(
                 f"the saved config {config} was made with head-room {room} and replays only with it; "
                 f"add --headroom {room.built}, which costs {_memory(room)}."
             )
-        return _as_wanted(wanted, environ)
+        return _as_wanted(wanted, config, environ)
     refuse_headroom(environ, command)
     if 0 < find_nccl(environ) < FIRST_WITH_TABLE:
         raise NoHeadroom(
@@ -48,7 +50,7 @@ def choose_start(
         )
     found = headroom_of_config(asked, room, config) if room is not None else headroom_of_log(asked, source, environ)
     rest = {name: value for name, value in wanted.items() if name not in found.environment()}
-    plain = _as_wanted(rest, environ)
+    plain = _as_wanted(rest, config, environ)
     more = found.built - found.stock
     remark = (
         f"head-room: NCCL builds {found.built} channels, {more} more than by itself; calls that are not tuned keep "
@@ -57,21 +59,24 @@ def choose_start(
     return Start({**plain.variables, **found.environment(environ)}, (*plain.remarks, remark))
 
 
-def _environment_of(config: Path) -> dict[str, str]:
-    from lagom.config_file import load_config
-
-    return load_config(config).environment
-
-
 def _memory(room: Headroom) -> str:
     low = room.memory / (1 << 20)
     return f"about {low:.0f} MiB of GPU memory per rank and communicator, up to {4 * low:.0f} MiB if trees are used"
 
 
-def _as_wanted(wanted: Mapping[str, str], environ: Mapping[str, str]) -> Start:
-    """Set what is not set. A variable that the user set otherwise stays; then the plugin refuses the saved config."""
+def _as_wanted(wanted: Mapping[str, str], config: Path | None, environ: Mapping[str, str]) -> Start:
+    """Set what is not set. A variable that the user set otherwise stays; then the plugin refuses the saved config, as
+    it does one that was made for another machine, of which nothing is set."""
     settable = {name: value for name, value in wanted.items() if not environ.get(name)}
-    remarks = [f"the saved config asks for {name}={value}, so it is set" for name, value in settable.items()]
+    if not settable or config is None:
+        return Start({}, _differing(wanted, settable, environ))
+    what = " ".join(f"{name}={value}" for name, value in settable.items())
+    if refusal := machine_refusal(load_config(config).fingerprint, environ, find_nccl(environ)):
+        return Start({}, (f"start settings of the saved config are not set ({what}): {refusal}",))
+    return Start(settable, (f"set for the saved config: {what}", *_differing(wanted, settable, environ)))
+
+
+def _differing(wanted: Mapping[str, str], settable: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence on each variable that the user has set otherwise."""
     other = describe_differences({name: value for name, value in wanted.items() if name not in settable}, environ)
-    remarks += [f"the saved config asks for {clause}; yours wins, so it will not be replayed" for clause in other]
-    return Start(settable, tuple(remarks))
+    return tuple(f"the saved config asks for {clause}; yours wins, so it will not be replayed" for clause in other)

@@ -67,6 +67,8 @@ def describe_in_force(run: RunState, event: schema.Base) -> str | None:
     """What an event of the log changes about what is in force; None where it changes nothing."""
     if isinstance(event, schema.PlanCommitted):
         return _agreed(run, event)
+    if isinstance(event, schema.StartSettings):
+        return _started(event)
     if isinstance(event, schema.Program):
         comm = run.comm(event.communicator)
         where = f"{format_count(len(event.sites), 'site')} of {comm.name}, {event.period} calls an iteration"
@@ -92,6 +94,19 @@ def _agreed(run: RunState, event: schema.PlanCommitted) -> str | None:
         what = f"saved config ({format_count(len(plan.rules), 'site or rule', 'sites and rules')})"
     ranks = f"{format_count(comm.ranks, 'rank')} of {comm.name} from call {plan.start_call} on"
     return shorten(f"in force: {what} on {ranks}" + (f": {'; '.join(plan.rules)}" if plan.purpose == "pin" else ""))
+
+
+def _started(event: schema.StartSettings) -> str:
+    """The start settings of a saved config: every rank has them, or one has not."""
+    if not event.in_force:
+        return shorten(f"not in force: {event.reason}")
+    gain = f", {_gain(event)} when tuned" if event.speedup is not None else ""
+    what = format_count(len(event.settings), "start setting")
+    return shorten(f"in force: {what} on {format_count(event.ranks, 'rank')}{gain}")
+
+
+def _gain(event: schema.StartSettings) -> str:
+    return format_speedup(event.speedup or 1.0, event.speedup_low, event.speedup_high)
 
 
 def _searched(event: schema.Outcome) -> str | None:
@@ -139,13 +154,16 @@ def _of_verdict(verdict: Verdict, run: RunState) -> str:
         return f"NCCL's choice is best here: {format_count(sum(o.configs for o in outcomes), 'config')} tried"
     if verdict == "cut_short":
         return f"search cut short by its limit, nothing faster: {sum(o.configs for o in outcomes)} configs tried"
+    if verdict == "replayed" and (start := run.start_settings) is not None and start.in_force:
+        more = [f"saved config in force on {_ranks(run, replayed)}"] if (replayed := _replayed(comms)) else []
+        return "; ".join([f"start settings were in force on {format_count(start.ranks, 'rank')}", *more])
     if verdict == "replayed":
-        return f"saved config was in force on {_ranks(run, [comm for comm in comms if comm.replayed])}"
+        return f"saved config was in force on {_ranks(run, _replayed(comms))}"
     if verdict == "pinned":
         rules = dict.fromkeys(rule for comm in comms for rule in comm.pinned)
         return f"{format_count(len(rules), 'pinned rule')} in force on {_ranks(run, [c for c in comms if c.pinned])}"
     if verdict == "refused":
-        return run.not_tuned[0]
+        return run.not_tuned[0] if run.not_tuned or run.start_settings is None else run.start_settings.reason
     if verdict == "other_program":
         return f"saved config of another program was not in force; {CHOOSES}"
     if verdict == "nothing_to_tune":
@@ -166,6 +184,10 @@ def _stopped(comms: Sequence[CommState]) -> str:
     missing = "" if best.missing_pairs is None else f", missing about {best.missing_pairs} pairs"
     interval = format_interval(best.best_low, best.best_high)
     return f"stopped before its proof: best {best.best_speedup:.3f}x {interval}{missing}"
+
+
+def _replayed(comms: Sequence[CommState]) -> list[CommState]:
+    return [comm for comm in comms if comm.replayed]
 
 
 def _ranks(run: RunState, comms: Sequence[CommState]) -> str:
@@ -197,6 +219,9 @@ def _next(plan: JobPlan, run: RunState) -> str:
         return "lagom run --mode tune -- CMD"
     if verdict == "pinned" and plan.rules:
         return f"lagom run --compare {shlex.quote(';'.join(plan.rules))} -- CMD"
+    if verdict == "replayed" and run.start_settings is not None and not _replayed(list(run.comms.values())):
+        asked = ",".join(f"{name}={value}" for name, value in run.start_settings.settings.items())
+        return f"lagom bench --arms {shlex.quote(f'env={asked}')} -- CMD"
     if verdict == "replayed" and plan.config is not None:
         return f"lagom bench --arms replay={paste(plan.config)} -- CMD"
     if verdict == "nothing_to_tune":

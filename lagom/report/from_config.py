@@ -10,7 +10,14 @@ from typing import Any
 
 from lagom.config_file import Fingerprint, Section, find_evidence, load_config
 from lagom.doctor.config_fit import fit
-from lagom.format import describe_interval, describe_rule, format_payback, format_percent, format_version
+from lagom.format import (
+    describe_interval,
+    describe_rule,
+    format_interval,
+    format_payback,
+    format_percent,
+    format_version,
+)
 from lagom.records import STOCK, CommConfig
 from lagom.report.run_model import CommReport, RunReport, SiteReport
 
@@ -25,11 +32,24 @@ def build_config_report(path: Path, environ: Mapping[str, str] | None = None) ->
     return RunReport(
         source=str(path),
         kind="config",
+        start=_started(saved.evidence),
         facts=_facts(saved.fingerprint, saved.evidence),
         communicators=tuple(parts),
         environment=saved.environment,
         fit=fit(path, saved.fingerprint, os.environ if environ is None else environ),
     )
+
+
+def _started(evidence: Sequence[Mapping[str, Any]]) -> str:
+    """What speaks for the start settings, as `lagom tune` wrote it."""
+    proof = next((one for one in evidence if one.get("start")), {})
+    speedup, ends = proof.get("speedup"), [proof.get(name) for name in ("low", "high")]
+    if not isinstance(speedup, float):
+        return ""
+    interval = format_interval(*(end if isinstance(end, float) else None for end in ends))
+    counts = _list(proof.get("processes"))
+    processes = f" ({' and '.join(map(str, counts))} processes)" if counts else ""
+    return f"Its start settings: {speedup:.3f}x {interval} over plain NCCL where they were measured{processes}."
 
 
 def _facts(fingerprint: Fingerprint, evidence: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:

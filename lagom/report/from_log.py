@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from lagom import environment, journal
-from lagom.format import format_payback, format_percent
+from lagom.format import format_count, format_payback, format_percent
 from lagom.journal import CommState, RunState
 from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.records import STOCK, CommConfig
@@ -21,12 +21,23 @@ def build_report(run: RunState, source: str) -> RunReport:
     return RunReport(
         source=source,
         kind="log",
+        start=_started(run),
         nothing="" if run.comms else tuning_report.describe_no_search(run),
         facts=_facts(run),
         communicators=tuple(_communicator(run, comm, not_asked.get(comm.index)) for comm in run.comms.values()),
         environment=environment.select_known(first.environment) if first is not None else {},
         remarks=(*run.remarks, *([f"{NO_RANK_JOINED}."] if run.no_rank_joined else [])),
     )
+
+
+def _started(run: RunState) -> str:
+    start = run.start_settings
+    if start is None:
+        return ""
+    what = " ".join(f"{name}={value}" for name, value in start.settings.items())
+    if not start.in_force:
+        return f"Start settings of the saved config ({what}) are not in force: {start.reason}"
+    return f"Start settings are in force on {format_count(start.ranks, 'rank')}: {what}."
 
 
 def _facts(run: RunState) -> tuple[tuple[str, str], ...]:

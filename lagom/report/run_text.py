@@ -75,6 +75,8 @@ def lines(
 def _verdict(report: RunReport, advices: Advices | None) -> Iterator[Line]:
     """What a reader wants to know first: does it fit here, what came of the search, what to start with next time."""
     yield from _fit(report)
+    if report.start:
+        yield 0, Text(report.start, style="bold")
     for part in report.communicators:
         who = f"{part.name}: " if len(report.communicators) > 1 else ""
         yield 0, Text(who + part.answer, style="bold")

@@ -82,6 +82,7 @@ FROZEN = {
     "drift": {
         *("schema", "t", "event", "communicator", "reason", "z_before", "z_now", "search", "searches_at_most"),
     },
+    "start_settings": {"in_force", "ranks", "reason", "settings", "speedup", "speedup_high", "speedup_low"},
     "standing_aside": {"schema", "t", "event", "reason", "communicator", "rank", "cause"},
     "note": {"schema", "t", "event", "text", "level"},
     "dropped": {"schema", "t", "event", "counts", "limit_bytes"},
