@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lagom import journal
 from lagom.bench.arm_words import BenchArm
@@ -21,12 +21,22 @@ def steady(samples: Sequence[tuple[float, float]], since: float | None) -> list[
     return [value for _, value in samples[int(len(samples) * SETTLING_SHARE) :]]
 
 
-def is_enough(measure: str, seen: Seen, rate: JobRegions | None, wanted: int, arm: BenchArm) -> bool:
-    """Whether a process has shown ``wanted`` samples that count, or never will, so that it may be ended. Wall time has
-    no samples."""
+def is_enough(
+    measure: str,
+    seen: Seen,
+    rate: JobRegions | None,
+    wanted: int,
+    arm: BenchArm,
+    is_lost: Callable[[Sequence[float]], bool] = lambda samples: False,
+) -> bool:
+    """Whether a process has shown ``wanted`` samples that count, or never will, or these are clearly worse than others'
+    (``is_lost``), so that it may be ended. Wall time has no samples."""
     if (arm.tunes or arm.pins) and seen.is_passthrough():
         return True
-    return measure != "wall" and len(_counted(_samples(measure, seen, rate), seen, arm)) >= wanted
+    if measure == "wall":
+        return False
+    counted = _counted(_samples(measure, seen, rate), seen, arm)
+    return len(counted) >= wanted or is_lost(counted)
 
 
 def value_of(measure: str, ended: Ended, rate: JobRegions | None, arm: BenchArm) -> tuple[float | None, list[float]]:

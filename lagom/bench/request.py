@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,7 +55,9 @@ class Request:
     ``rounds``: processes of each process arm, each ended after ``samples`` steady samples. ``metric``: one group that
     matches a number in a line of the job's output, an iteration's time or (``higher_is_better``) its speed.
     ``search_limit``: of a process that tunes, whose search then ends early enough for its final A/B.
-    ``environ``: variables of every process. Times in seconds.
+    ``environ``: variables of every process. ``by``: the measure, where it is not to be chosen from the arms.
+    ``is_lost``: given the steady samples so far, whether a process may be ended because it is clearly worse than
+    others. Times in seconds.
     """
 
     command: tuple[str, ...]
@@ -73,6 +75,8 @@ class Request:
     communicators: int = 1
     seed: int = 0
     environ: Mapping[str, str] = field(default_factory=dict)
+    by: str = ""
+    is_lost: Callable[[Sequence[float]], bool] = lambda samples: False
 
     def of(self, kind: Kind) -> tuple[BenchArm, ...]:
         """The arms of one kind."""
@@ -95,8 +99,8 @@ class Request:
         ``metric``: what the job prints. ``calls``: how fast it makes NCCL calls, as the plugin counts them. ``wall``:
         the whole process, for want of anything better where an arm runs without the plugin.
         """
-        if self.metric:
-            return "metric"
+        if self.by or self.metric:
+            return self.by or "metric"
         return "calls" if all(arm.plugin for arm in self.of(Kind.PROCESS)) else "wall"
 
     def key(self) -> dict[str, object]:

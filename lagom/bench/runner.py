@@ -118,7 +118,7 @@ def run_task(request: Request, task: Task, store: Store, time_left: float | None
 def _fill_machine(run: RunRecord, regions: JobRegions) -> None:
     """What the regions tell of the job, where no controller has told it."""
     first = next(iter(regions.starts.values()), None)
-    run.ranks, run.nodes = regions.ranks, regions.nodes
+    run.ranks, run.nodes, run.ranks_seen = regions.ranks, regions.nodes, len(regions.starts)
     if first is not None and not run.nccl:
         run.nccl, run.gpu = format_version(first.nccl_version), first.gpu
     if first is not None:
@@ -164,7 +164,7 @@ def _until_enough(request: Request, task: Task, start: ProcessStart, regions: Jo
         return replace(start, enough=_compared(request))
 
     def enough(seen: Seen) -> bool:
-        return is_enough(request.measure, seen, regions, request.samples, arm)
+        return is_enough(request.measure, seen, regions, request.samples, arm, request.is_lost)
 
     return replace(start, enough=enough, while_it_runs=regions.look if regions else start.while_it_runs)
 

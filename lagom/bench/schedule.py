@@ -24,11 +24,13 @@ class Task:
     arm: BenchArm | None = None
     round: int = 0
     cycles: int = 0
+    label: str = ""  # instead of the arm's name
 
     @property
     def name(self) -> str:
         """For the log folder's name."""
-        arm = "" if self.arm is None else "".join(c if c.isalnum() else "-" for c in self.arm.name)[:40]
+        words = self.label or ("" if self.arm is None else self.arm.name)
+        arm = "".join(c if c.isalnum() else "-" for c in words.replace(", ", " "))[:40]
         return "-".join(filter(None, (self.kind.value.replace(" ", "-"), arm, f"{self.round:02d}")))
 
 

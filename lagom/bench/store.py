@@ -61,6 +61,7 @@ class RunRecord(BaseModel):
     gpu: str = ""
     ranks: int = 0  # of the largest communicator that was seen, and its nodes; 0 = not seen
     nodes: int = 0
+    ranks_seen: int = 0  # those whose start settings were compared
     peer_access: bool | None = None
     settings: dict[str, str] = Field(default_factory=dict)  # of a trial of `lagom tune`: its start settings
     group: str = ""  # and their name
@@ -128,6 +129,24 @@ class RunRecord(BaseModel):
         return bool(self.windows) or self.value is not None or self.outcome is not None
 
 
+class GroupRecord(BaseModel):
+    """A group of start settings that ``lagom tune`` tries."""
+
+    name: str
+    settings: dict[str, str]
+
+
+class TuneRecord(BaseModel):
+    """What ``lagom tune`` set out to do: ``transport`` as NCCL connected the ranks, ``groups`` most promising first,
+    and the rounds of each stage."""
+
+    transport: str
+    groups: list[GroupRecord]
+    count: int = 0  # of the groups, those that the time is enough for
+    rounds: dict[str, int] = Field(default_factory=dict)
+    seed: int = 0
+
+
 class BenchRecord(BaseModel):
     """The whole file."""
 
@@ -141,6 +160,7 @@ class BenchRecord(BaseModel):
     communicators: int = 1
     environ: dict[str, str] | None = None  # of what makes another job of the command; None: not known, of an older file
     runs: list[RunRecord] = Field(default_factory=list)
+    tune: TuneRecord | None = None  # of `lagom tune` alone
 
     def runs_of(self, kind: str, arm: str | None = None) -> list[RunRecord]:
         """The runs of one kind, in order, of one arm if named."""

@@ -14,6 +14,7 @@ from lagom.errors import UsageError
 from lagom.files import check_named, open_regular, write_named
 
 if TYPE_CHECKING:
+    from lagom.bench.store import BenchRecord
     from lagom.report.advice import Advices
     from lagom.report.read_run import Run
     from lagom.report.run_model import RunReport
@@ -25,7 +26,8 @@ def report(
     what: Annotated[
         Path | None,
         typer.Argument(
-            help="A log folder, its decisions.jsonl, or a saved config; default: the newest ./lagom-*.",
+            help="A log folder, its decisions.jsonl, a saved config, or a folder of `lagom tune`; default: the newest "
+            "./lagom-*.",
             metavar="[LOG|CONFIG]",
             show_default=False,
             autocompletion=complete.log_folders,
@@ -80,6 +82,11 @@ def report(
         if html or bench or export or megatron or config:
             raise UsageError(f"{what} is a saved config; this option needs the log of a job.")
         _report_config(what, as_json=as_json, everything=everything)
+    if what is not None and (tuning := _tuning_in(what)) is not None:
+        if html or bench or export or megatron or config:
+            raise UsageError(f"{what} holds results of lagom tune; this option needs the log of a job.")
+        _report_tuning(tuning, as_json=as_json)
+        return
     for file in filter(None, (megatron, config)):
         check_named(file)
     from lagom.report import advice_text
@@ -97,6 +104,30 @@ def report(
         typer.echo("\n".join(advice_text.format_exports(advices)) or "# nothing was measured to be worth it")
     else:
         _show(run.report, advices, log.parent, as_json=as_json, everything=everything)
+
+
+def _tuning_in(what: Path) -> BenchRecord | None:
+    """What `lagom tune` has in a folder of results."""
+    from lagom.bench.store import FILE, read_record
+
+    file = what / FILE
+    record = read_record(file) if file.is_file() else None
+    return record if record is not None and record.tune is not None else None
+
+
+def _report_tuning(record: BenchRecord, *, as_json: bool) -> None:
+    from lagom.tune.course import plan_of
+    from lagom.tune.result import as_json as to_json
+    from lagom.tune.result import find_result, tried_of
+    from lagom.tune.table import print_result
+
+    assert record.tune is not None
+    plan = plan_of(record.tune)
+    result = find_result(plan, tried_of(record.runs, record.higher_is_better))
+    if as_json:
+        typer.echo(json.dumps(to_json(plan, record, result), indent=1))
+    else:
+        print_result(plan, record, result)
 
 
 def _report_config(what: Path, *, as_json: bool, everything: bool) -> None:

@@ -17,11 +17,12 @@ from lagom.errors import UsageError
 
 if TYPE_CHECKING:
     from lagom.bench.request import Request
-    from lagom.bench.store import Store
+    from lagom.bench.store import Store, TuneRecord
     from lagom.start import Transport
     from lagom.tune import Plan, TuneResult
+    from lagom.tune.result import PlainNccl
 
-DEMO = ("--iterations", "30", "--sockets", "--ranks", "2", "--layers", "2")
+DEMO = ("--iterations", "8", "--sockets", "--ranks", "2", "--layers", "2")
 DEMO_METRIC = r"iteration \d+: ([0-9.]+) ms"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -72,6 +73,7 @@ def tune(
     if demo:
         command = [sys.executable, "-m", "lagom.demo.job", *DEMO]
         metric, transport = DEMO_METRIC, "sockets"
+        samples = 3
         _say("simulated: two virtual ranks on a model of sockets (lagom/sim/sockets.py), no measurement of yours.")
     if not command:
         raise UsageError("give the job's command after `--`, or --demo.")
@@ -90,30 +92,44 @@ def tune(
 
 
 def _tune(request: Request, store: Store, transport: Transport | None, cores: int, *, as_json: bool) -> None:
-    from lagom.start import known_groups
     from lagom.tune import run_tune
-    from lagom.tune.course import PLACEHOLDER, leave_out_set, plain_nccl, shortest_text
-    from lagom.tune.transport import find_transport
+    from lagom.tune.course import PLACEHOLDER, groups_of, plain_nccl, shortest_text
 
     plain = plain_nccl(os.environ)
     _say(f"{plain.text}.")
-    if not store.record.runs and not any(PLACEHOLDER in word for word in request.command):
-        _say("warning: every process runs the whole job, and could overwrite its checkpoints; write {trial} in the "
-             "command, or read LAGOM_TRIAL, for a folder of its own.")  # fmt: skip
+    if store.record.tune is None:
+        if transport is None and not any(PLACEHOLDER in word for word in request.command):
+            _say("warning: every process runs the whole job, and could overwrite its checkpoints; write {trial} in the "
+                 "command, or read LAGOM_TRIAL, for a folder of its own.")  # fmt: skip
+        store.record.tune = _choose_groups(request, transport, cores, plain)
+    groups = groups_of(store.record.tune)
+    if not groups:
+        _say(
+            f"nothing to try: no group of start settings is known for {store.record.tune.transport or 'this job'} that "
+            "you have not set yourself; `lagom run -- CMD` tunes the job while it runs."
+        )
+        raise typer.Exit(NOTHING)
     _say(shortest_text(request))
+    plan, result = run_tune(request, groups, store, _say)
+    _finish(request, store, plan, result, as_json=as_json)
+
+
+def _choose_groups(request: Request, transport: Transport | None, cores: int, plain: PlainNccl) -> TuneRecord:
+    """What a search that begins will try."""
+    from lagom.bench.store import GroupRecord, TuneRecord
+    from lagom.start import known_groups
+    from lagom.tune.course import leave_out_set
+    from lagom.tune.transport import find_transport
+
     if transport is None:
-        _say("the first process shows how the ranks reach each other; it is not compared.")
+        _say("the first process shows how NCCL connects the ranks; it is not compared.")
         transport = find_transport(request)
-        reached = "it was not seen how they do" if transport is None else transport.value
-        _say(f"ranks reach each other over: {reached}.")
+        _say(f"transport: {'not seen' if transport is None else transport.value}.")
     groups, remarks = leave_out_set(() if transport is None else known_groups(transport, cores), plain)
     for remark in remarks:
         _say(remark)
-    if not groups:
-        _say("no group of start settings is left to try; `lagom run -- CMD` tunes the job while it runs.")
-        raise typer.Exit(NOTHING)
-    plan, result = run_tune(request, groups, store, _say)
-    _finish(request, store, plan, result, as_json=as_json)
+    records = [GroupRecord(name=group.name, settings=dict(group.settings)) for group in groups]
+    return TuneRecord(transport=transport.value if transport else "", groups=records, seed=request.seed)
 
 
 def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, as_json: bool) -> None:
@@ -121,17 +137,19 @@ def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, a
     from lagom.files import write_whole
     from lagom.tune.result import as_json as to_json
     from lagom.tune.result import conf_text, saved_config
-    from lagom.tune.table import print_table
+    from lagom.tune.table import print_result
 
     if as_json:
         print(json.dumps(to_json(plan, store.record, result), indent=1))
     else:
-        print_table(plan, store.record)
-        print(f"{result.text}.")
+        print_result(plan, store.record, result)
     if result.verdict == "improved" and result.group is not None:
         config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
-        save_config(saved_config(result, store.record.runs, request.metric), config, remark=f"{result.text}")
+        saved = saved_config(result, store.record.runs, request.metric)
+        save_config(saved, config, remark=f"{result.text}")
         write_whole(conf, conf_text(result.group.settings, Path.home()))
+        for remark in result.group.remarks(saved.fingerprint.ranks):
+            _say(f"note: {remark}")
         _say(f"written: {config}; {conf}, the same for NCCL_CONF_FILE")
         _say(f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}")
     raise typer.Exit(FOUND if result.verdict == "improved" else NOTHING)

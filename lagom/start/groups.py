@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lagom.start.space import Transport
+from lagom.start.space import Transport, find_variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,14 @@ class StartGroup:
     def text(self) -> str:
         """``A=1 B=2``, as a shell takes it."""
         return " ".join(f"{name}={value}" for name, value in self.settings.items())
+
+    def remarks(self, ranks: int) -> list[str]:
+        """What whoever uses it in a job of so many ranks (0 = not known) should know."""
+        rows = [find_variable(name) for name in self.settings]
+        found = [f"{row.name} replaces {row.overrides} where a framework set it." for row in rows if row.overrides]
+        if ranks != 2 and any(row.reorders for row in rows):
+            found.append("with more than two ranks the order of additions changes: sums differ in their last bits.")
+        return found
 
 
 def _sockets(threads: int, per_thread: int, channels: int) -> StartGroup:

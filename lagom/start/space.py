@@ -36,7 +36,8 @@ class StartVariable:
     reads it; empty = every one that Lagom supports. ``worth``: on which transports a search tries it. ``values``: what
     it tries, apart from leaving it unset. ``together``: variables without which it does little. ``cost``: memory or
     threads. ``equal``: must be the same on all ranks. ``reorders``: with more than two ranks it can change the order of
-    additions, hence the last bits of a sum."""
+    additions, hence the last bits of a sum. ``overrides``: what a framework may have set for one communicator, and this
+    variable replaces."""
 
     name: str
     meaning: str
@@ -47,6 +48,7 @@ class StartVariable:
     cost: str = ""
     equal: bool = True
     reorders: bool = False
+    overrides: str = ""
     source: str = ""
 
 
@@ -69,6 +71,7 @@ VARIABLES: tuple[StartVariable, ...] = (
         together=_SOCKETS[:2],
         cost="9.2 MiB a channel, peer and direction at the default buffer size",
         reorders=True,
+        overrides="maxCTAs of ncclConfig_t",
         source="nccl:src/graph/connect.cc; beats NCCL_MAX_CTAS",
     ),
     StartVariable(
@@ -81,6 +84,7 @@ VARIABLES: tuple[StartVariable, ...] = (
         worth=frozenset({Transport.IB, Transport.PCI}),
         values=("4", "8", "16", "32"),
         reorders=True,
+        overrides="minCTAs of ncclConfig_t",
         source="nccl:src/init.cc; the environment beats ncclConfig_t",
     ),
     StartVariable(
@@ -90,6 +94,7 @@ VARIABLES: tuple[StartVariable, ...] = (
         worth=frozenset({Transport.IB, Transport.NVLINK}),
         values=("4", "8", "16"),
         reorders=True,
+        overrides="maxCTAs of ncclConfig_t",
         source="nccl:src/init.cc; the environment beats ncclConfig_t",
     ),
     StartVariable(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lagom.bench.arm_words import BenchArm, Kind, parse_arms
@@ -13,11 +13,25 @@ from lagom.bench.job_regions import SPAN_SECONDS
 from lagom.bench.request import Request
 from lagom.bench.runner import run_task
 from lagom.bench.schedule import Task
-from lagom.bench.store import RunRecord, Store
+from lagom.bench.store import RunRecord, Store, TuneRecord
 from lagom.environment import conf_files, read_conf
+from lagom.format import format_elapsed
 from lagom.start import StartGroup
+from lagom.tune.estimate import estimate_speedup
 from lagom.tune.result import PlainNccl, TuneResult, find_result, tried_of
-from lagom.tune.trials import PLAIN, Plan, Trial, left, next_trial, plan_for
+from lagom.tune.trials import (
+    PLAIN,
+    STAGES,
+    Plan,
+    Trial,
+    Tried,
+    best_so_far,
+    every_time,
+    is_lost,
+    left,
+    next_trial,
+    plan_for,
+)
 
 Say = Callable[[str], None]
 #: In the job's command: the number of the process, for a folder of its own.
@@ -63,23 +77,37 @@ def run_tune(
     """
     clock = time.monotonic()
     while True:
-        plan = _plan(request, groups, store.record.runs)
-        tried = tried_of(store.record.runs, request.higher_is_better)
+        runs = store.record.runs
+        request = _measured(request, runs)
+        plan = _plan(request, groups, runs)
+        _note_plan(store, plan)
+        tried = tried_of(runs, request.higher_is_better)
         trial = next_trial(plan, tried)
         time_left = None if request.budget is None else request.budget - (time.monotonic() - clock)
         if trial is None:
             break
-        if any(run.is_without_nccl for run in store.record.runs):
+        if any(run.is_without_nccl for run in runs):
             say("no rank called NCCL through the plugin: there is nothing to tune, and no more processes are started.")
             break
-        if time_left is not None and time_left < CLOSE * _seconds(store.record.runs):
-            say(f"the time is over with processes left: {len(list(left(plan, tried)))}; the same command goes on.")
+        if time_left is not None and time_left < CLOSE * _seconds(runs):
+            say(f"time limit reached, processes left: {len(list(left(plan, tried)))}; the same command continues.")
             break
         store.check_room()
-        run = _run(request, trial, store, time_left)
+        best = best_so_far(plan, tried)
+        run = _run(request, trial, store, tried, time_left)
         store.add(run)
-        say(_progress(plan, request, store.record.runs, trial, run))
-    return plan, find_result(plan, tried_of(store.record.runs, request.higher_is_better))
+        if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in runs[:-1]):
+            say(f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked.")
+        for line in _progress(plan, request, runs, trial, run, best):
+            say(line)
+    return plan, find_result(plan, tried)
+
+
+def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
+    """By wall time from the first process on that called NCCL, came to its own end and gave no other value: a job whose
+    calls are too few to count."""
+    short = (run.called_nccl and run.value is None and (run.exit, run.ended) == (0, "itself") for run in runs)
+    return replace(request, by="wall") if request.measure == "calls" and any(short) else request
 
 
 def _plan(request: Request, groups: Sequence[StartGroup], runs: Sequence[RunRecord]) -> Plan:
@@ -88,17 +116,41 @@ def _plan(request: Request, groups: Sequence[StartGroup], runs: Sequence[RunReco
     return plan_for(groups, first, request.budget, request.seed)
 
 
+def _note_plan(store: Store, plan: Plan) -> None:
+    """For whoever reads the record later."""
+    if store.record.tune is not None:
+        store.record.tune.rounds = {stage: plan.rounds(stage) for stage in STAGES}
+        store.record.tune.count = len(plan.groups)
+
+
+def plan_of(record: TuneRecord) -> Plan:
+    """The plan of a record."""
+    screen, best_two, confirm = (record.rounds.get(stage, 0) for stage in STAGES)
+    return Plan(tuple(groups_of(record))[: record.count], screen, best_two, confirm, record.seed)
+
+
+def groups_of(record: TuneRecord) -> list[StartGroup]:
+    """The groups that a search tries."""
+    return [StartGroup(group.name, group.settings) for group in record.groups]
+
+
 def _seconds(runs: Sequence[RunRecord]) -> float:
     """What a process takes."""
     return statistics.median(run.seconds for run in runs) if runs else FIRST_GUESS_SECONDS
 
 
-def _run(request: Request, trial: Trial, store: Store, time_left: float | None) -> RunRecord:
+def _run(request: Request, trial: Trial, store: Store, tried: Sequence[Tried], time_left: float | None) -> RunRecord:
     number = len(store.record.runs)
     command = tuple(word.replace(PLACEHOLDER, str(number)) for word in request.command)
     environ = {**request.environ, "LAGOM_TRIAL": str(number)}
-    task = Task(Kind.PROCESS, _arm(trial.group), trial.round)
-    run = run_task(replace(request, command=command, environ=environ), task, store, time_left)
+
+    def lost(samples: Sequence[float]) -> bool:
+        return is_lost(tried, [1.0 / one for one in samples] if request.higher_is_better else samples)
+
+    request = replace(request, command=command, environ=environ, is_lost=lost)
+    run = run_task(
+        request, Task(Kind.PROCESS, _arm(trial.group), trial.round, label=trial.group.name), store, time_left
+    )
     run.stage, run.group, run.settings = trial.stage, trial.group.name, dict(trial.group.settings)
     return run
 
@@ -112,10 +164,17 @@ def _arm(group: StartGroup) -> BenchArm:
 # -- for the one who waits
 
 
-def _progress(plan: Plan, request: Request, runs: Sequence[RunRecord], trial: Trial, run: RunRecord) -> str:
-    """The process that has ended, the best so far, and the time that is left."""
+def _progress(
+    plan: Plan, request: Request, runs: Sequence[RunRecord], trial: Trial, run: RunRecord, before: StartGroup | None
+) -> Iterator[str]:
+    """The process that has ended and the time that is left; the best so far, where that is another one than before or
+    is known better."""
     tried = tried_of(runs, request.higher_is_better)
     waiting = len(list(left(plan, tried)))
-    rest = f"{waiting} left, about {waiting * _seconds(runs) / 60:.0f} min" if waiting else "that was the last one"
+    rest = f"{waiting} left, {format_elapsed(waiting * _seconds(runs))}" if waiting else "the last one"
     gave = f"{run.value:.4g}" if run.counted and run.value else f"nothing: {run.reason or run.last_line}"
-    return f"{trial.stage}, round {trial.round + 1}: {trial.group.name}: {gave} ({run.seconds:.0f} s); {rest}"
+    yield f"{trial.stage} {trial.round + 1}/{plan.rounds(trial.stage)}: {trial.group.name}: {gave} ({rest})"
+    best = best_so_far(plan, tried)
+    if best is not None and (best != before or trial.group == best):
+        speedup = estimate_speedup(every_time(tried, PLAIN), every_time(tried, best))
+        yield f"  best so far: {best.name}{'' if speedup is None else f', {speedup.text} over plain NCCL'}"

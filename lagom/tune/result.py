@@ -71,7 +71,7 @@ def saved_config(result: TuneResult, runs: Sequence[RunRecord], metric: str) -> 
     """The start settings that were found, for jobs like this one."""
     assert result.group is not None
     assert result.speedup is not None
-    last = next(run for run in reversed(runs) if run.stage == "confirm")
+    last = max((run for run in runs if run.stage == "confirm"), key=lambda run: run.ranks)
     major, minor, patch = (int(part) for part in (last.nccl or "0.0.0").split("."))
     fingerprint = Fingerprint(
         nccl_version=major * 10000 + minor * 100 + patch,

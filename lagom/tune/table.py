@@ -11,17 +11,18 @@ from rich.table import Table
 
 from lagom.bench.store import BenchRecord
 from lagom.tune.estimate import estimate_speedup
-from lagom.tune.result import tried_of
+from lagom.tune.result import TuneResult, tried_of
 from lagom.tune.trials import PLAIN, Plan, Tried
 
 PIPE_COLUMNS = 120
 
 
-def print_table(plan: Plan, record: BenchRecord) -> None:
-    """On standard output."""
+def print_result(plan: Plan, record: BenchRecord, result: TuneResult) -> None:
+    """On standard output: the verdict, then the table that it comes from."""
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, PIPE_COLUMNS)
+    console.print(f"{result.text}.", style="bold", highlight=False, soft_wrap=True)
     console.print(table_of(plan, tried_of(record.runs, record.higher_is_better), measured_by(record)))
 
 

@@ -30,6 +30,10 @@ ATTEMPTS = 2
 CLEARLY, AT_LEAST = 2.0, 0.15
 
 
+#: A process is ended early once so many steady iterations were so many times as long as plain NCCL's.
+LOST_SAMPLES, LOST = 3, 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One process to run."""
@@ -153,6 +157,11 @@ def times_of(tried: Sequence[Tried], group: StartGroup, stage: Stage, rounds: in
     return [one.time for one in mine if one.time is not None and (rounds is None or one.round < rounds)]
 
 
+def every_time(tried: Sequence[Tried], group: StartGroup) -> list[float]:
+    """What a group's processes gave in all stages together."""
+    return [one.time for one in tried if one.group == group.name and one.time is not None]
+
+
 def clearly_slower(plan: Plan, tried: Sequence[Tried], rounds: int) -> set[str]:
     """After the first so many rounds of the screen: names of groups that are not worth another process."""
     means = {group.name: mean_log(tried, group, "screen", rounds) for group in (*plan.groups, PLAIN)}
@@ -171,6 +180,21 @@ def scatter(tried: Sequence[Tried]) -> float:
             rounds.setdefault((one.stage, one.round), []).append(math.log(one.time))
     variances = [statistics.variance(logs) for logs in rounds.values() if len(logs) > 1]
     return math.sqrt(statistics.fmean(variances)) if variances else 0.0
+
+
+def is_lost(tried: Sequence[Tried], times: Sequence[float]) -> bool:
+    """Whether a process whose first steady iterations took ``times`` may be ended: they are :data:`LOST` times as long
+    as plain NCCL's, which no later iteration makes good."""
+    plain = [one.time for one in tried if one.group == PLAIN.name and one.time is not None]
+    return len(times) >= LOST_SAMPLES and bool(plain) and statistics.median(times) > LOST * statistics.fmean(plain)
+
+
+def best_so_far(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
+    """The group that is ahead, of those that a stage has compared last."""
+    for stage in reversed(STAGES):
+        if found := ranking(plan, tried, stage):
+            return found[0]
+    return None
 
 
 def _loses_to_plain(tried: Sequence[Tried], group: StartGroup) -> bool:
