@@ -16,10 +16,13 @@ if [ "$regime" = mps ]; then
     sleep 2 # ranks that come before the server is ready fail, and leave it unusable
 fi
 here=$(dirname "$(readlink -f "$0")")
+job=(python3 -m torch.distributed.run --standalone --nproc-per-node 2 "$here/jobs/fsdp_nodes.py"
+    --as-nodes --layers 4 --tokens 2048 --steps 12)
 echo "regime: 2 ranks on one GPU as 2 nodes over loopback sockets, $regime"
-python3 -m lagom tune --out "$out" --metric '"ms": ([0-9.]+)' --samples 7 "$@" -- \
-    python3 -m torch.distributed.run --standalone --nproc-per-node 2 "$here/jobs/fsdp_nodes.py" \
-    --as-nodes --layers 4 --tokens 2048 --steps 14
+python3 -m lagom tune --out "$out" --metric '"ms": ([0-9.]+)' --samples 7 "$@" -- "${job[@]}"
 code=$?
+if [ -e "$out/config.lagom" ]; then # the next start: no search
+    python3 -m lagom run --dir "$out/replay" --config "$out/config.lagom" -- "${job[@]}"
+fi
 [ "$regime" != mps ] || echo quit | nvidia-cuda-mps-control
 exit $code
