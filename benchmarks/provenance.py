@@ -25,6 +25,7 @@ AREAS = {
     "search and cost model": ("lagom/search", "lagom/cost"),
     "simulator": ("lagom/sim",),
     "comparison of arms": ("lagom/bench",),
+    "start settings": ("lagom/start", "lagom/tune"),
     "jobs": ("benchmarks/jobs",),
 }
 #: Which of them a result depends on, by how its name begins; the first that fits. Others: what is loaded into a job.
@@ -45,6 +46,7 @@ DEPENDS = {
     "kills_": ("plugin and shared memory", "measurement and controller"),
     "memory_": ("plugin and shared memory", "measurement and controller", "search and cost model"),
     "sim_": ("simulator", "search and cost model"),
+    "start_settings_": ("plugin and shared memory", "comparison of arms", "start settings", "jobs"),
     "switch_latency": ("plugin and shared memory",),
 }
 NAMED = re.compile(r'"commit": *"([^"]*)"|\bcommit `?([0-9a-f]{7,40})\b')

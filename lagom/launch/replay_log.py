@@ -29,6 +29,8 @@ from lagom.wire.peek import GroupView, PlanView, RegionView, SitePlan, peek_regi
 #: Seconds between two looks: until nothing new has come for SETTLED seconds, and then. A look costs microseconds.
 SOON, LATER = 0.02, 5.0
 SETTLED = 10.0
+#: Seconds without another rank after which those that were seen are taken to be all of this machine.
+PAUSE = 3.0
 PURPOSE = "replay"
 CONTEXTS = ("hidden", "exposed")
 UNSEEN = (
@@ -69,6 +71,7 @@ class ReplayLog:
         self._saved = _load(plan.config)
         self._asks_only_start = not self._saved.sections and bool(self._saved.environment)
         self._starts = JobRegions(os.environ) if self._saved.environment else None
+        self._start_is_written, self._last_start = False, time.monotonic()
         self._over = threading.Event()
         if self._replay_only:
             self._start()
@@ -86,7 +89,7 @@ class ReplayLog:
     def _write_end(self, how: str) -> None:
         self._write_starts(at_end=True)
         if not self._remarks:
-            if self._starts is None or not self._starts.starts:
+            if not self._start_is_written:
                 self._story.passthrough(UNSEEN, cause="no_rank")
         elif not any(self._remarks.values()) and not self._asks_only_start:
             for (communicator, _), agreed in self._agreed.items():
@@ -157,14 +160,19 @@ class ReplayLog:
 
     def _write_starts(self, *, at_end: bool = False) -> None:
         """Once: whether every rank was started with the settings that the saved config asks for. The ranks of a job may
-        be in several regions."""
-        if self._starts is None or not self._started:
+        be in several regions. How many there are is not known where no communicator can be tuned: then those count that
+        came before a pause."""
+        if self._starts is None or self._start_is_written or not self._started:
             return
+        regions, known = self._starts, len(self._starts.starts)
         if not at_end:
-            self._starts.see_ranks()
-        if not self._starts.starts or not (at_end or self._starts.saw_all_ranks):
+            regions.see_ranks()
+        if len(regions.starts) > known:
+            self._last_start = time.monotonic()
+        is_over = at_end or regions.saw_all_ranks or time.monotonic() - self._last_start > PAUSE
+        if not regions.starts or not is_over:
             return
-        regions, self._starts = self._starts, None
+        self._start_is_written = True
         wanted = self._saved.environment
         remark = next(filter(None, self._remarks.values()), "") or regions.unlike(wanted)
         proof = next((one for one in self._saved.evidence if one.get("start")), {})

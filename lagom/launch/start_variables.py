@@ -65,18 +65,16 @@ def _memory(room: Headroom) -> str:
 
 
 def _as_wanted(wanted: Mapping[str, str], config: Path | None, environ: Mapping[str, str]) -> Start:
-    """Set what is not set. A variable that the user set otherwise stays; then the plugin refuses the saved config, as
-    it does one that was made for another machine, of which nothing is set."""
+    """Set what is not set: all of it or nothing, because some settings help only together. A variable that the user set
+    otherwise stays, and the plugin then refuses the saved config, as it does one that was made for another machine."""
     settable = {name: value for name, value in wanted.items() if not environ.get(name)}
+    other = describe_differences({name: value for name, value in wanted.items() if name not in settable}, environ)
+    if other:
+        asks = (f"the saved config asks for {clause}; yours wins, so it will not be replayed" for clause in other)
+        return Start({}, tuple(asks))
     if not settable or config is None:
-        return Start({}, _differing(wanted, settable, environ))
+        return Start()
     what = " ".join(f"{name}={value}" for name, value in settable.items())
     if refusal := machine_refusal(load_config(config).fingerprint, environ, find_nccl(environ)):
         return Start({}, (f"start settings of the saved config are not set ({what}): {refusal}",))
-    return Start(settable, (f"set for the saved config: {what}", *_differing(wanted, settable, environ)))
-
-
-def _differing(wanted: Mapping[str, str], settable: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence on each variable that the user has set otherwise."""
-    other = describe_differences({name: value for name, value in wanted.items() if name not in settable}, environ)
-    return tuple(f"the saved config asks for {clause}; yours wins, so it will not be replayed" for clause in other)
+    return Start(settable, (f"set for the saved config: {what}",))

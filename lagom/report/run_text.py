@@ -79,7 +79,7 @@ def _verdict(report: RunReport, advices: Advices | None) -> Iterator[Line]:
         yield 0, Text(report.start, style="bold")
     for part in report.communicators:
         who = f"{part.name}: " if len(report.communicators) > 1 else ""
-        yield 0, Text(who + part.answer, style="bold")
+        yield 0, Text(who + part.answer, style="" if report.start else "bold")
     if not report.communicators and report.kind == "log":
         yield 0, Text(report.nothing, style="bold")
     exported = None if advices is None else advices.exported
