@@ -39,6 +39,7 @@ NOT_AGREED = (
     "nothing of the saved config came into force here: it has no section for this communicator, or the job ended "
     "before all ranks had agreed"
 )
+NOT_BEGUN = "no iteration of the saved config's {} calls was seen before the job ended"
 
 
 def replay_log(plan: JobPlan) -> ReplayLog | None:
@@ -51,7 +52,10 @@ def replay_log(plan: JobPlan) -> ReplayLog | None:
 
 class ReplayLog:
     """Reads shared memory in a thread until :meth:`end`. In mode replay-or-tune the ranks start a controller if the
-    saved config does not fit, and it writes the log; so this one begins only when something is replayed."""
+    saved config does not fit, and it writes the log; so this one begins only when something is replayed.
+
+    A plan that all ranks agreed on is said to be in force once an iteration of its program has begun, because until
+    then NCCL chooses; one with rules, at once."""
 
     def __init__(self, plan: JobPlan, key: str) -> None:
         self._plan, self._region = plan, region_path(key)
@@ -62,6 +66,7 @@ class ReplayLog:
         self._started = False
         self._remarks: dict[tuple[int, int], str] = {}  # by entry and pid
         self._agreed: dict[tuple[int, int], bool] = {}  # by communicator and its id
+        self._unbegun: dict[tuple[int, int], int] = {}  # agreed, and no iteration of so many calls was seen yet
         self._unmatched: set[tuple[int, int]] = set()
         self._over = threading.Event()
         if self._replay_only:
@@ -81,11 +86,11 @@ class ReplayLog:
         if not self._remarks:
             self._story.passthrough(UNSEEN, cause="no_rank")
         elif not any(self._remarks.values()):
-            for (communicator, _), agreed in self._agreed.items():
-                if not agreed:
-                    self._log.write(
-                        journal.Passthrough(reason=NOT_AGREED, communicator=communicator, cause="not_agreed")
-                    )
+            for key, agreed in self._agreed.items():
+                if not agreed and key not in self._unmatched:
+                    calls = self._unbegun.get(key)
+                    reason = NOT_AGREED if calls is None else NOT_BEGUN.format(calls)
+                    self._log.write(journal.Passthrough(reason=reason, communicator=key[0], cause="not_agreed"))
         self._log.write(journal.JobEnd(reason=f"the job's command {how}", seconds=time.monotonic() - self._began))
 
     # -- reading shared memory
@@ -151,10 +156,14 @@ class ReplayLog:
         if key not in self._agreed:
             self._agreed[key] = False
             self._story.communicator(group.view)
-        if not self._agreed[key] and group.plan is not None and is_in_force(group):
+        if group.plan is None or not is_in_force(group):
+            return
+        waits = group.plan.calls_per_iteration > 0 and not group.has_begun
+        if not self._agreed[key] and (group.plan.rules or not waits):
             self._agreed[key] = True
             self._write_plan(group, group.plan)
-        if self._agreed[key] and group.plan is not None and key not in self._unmatched:
+        if waits and key not in self._unmatched:
+            self._unbegun[key] = group.plan.calls_per_iteration
             self._write_mismatch(key, group, group.plan)
 
     def _write_mismatch(self, key: tuple[int, int], group: GroupView, plan: PlanView) -> None:
@@ -162,7 +171,7 @@ class ReplayLog:
         NCCL chooses, and nothing else reports that."""
         calls = min((slot.calls for slot in group.slots), default=0) - plan.start_call
         enough = max(UNMATCHED_CALLS, UNMATCHED_ITERATIONS * plan.calls_per_iteration)
-        if plan.calls_per_iteration == 0 or group.has_begun or calls < enough:
+        if calls < enough:
             return
         self._unmatched.add(key)
         reason = (
