@@ -93,6 +93,12 @@ class JobRegions:
             elif view.job_key:
                 self._others.add(path)
 
+    def names_of_others(self) -> set[str]:
+        """Files that were seen to be other jobs' regions, in every look and in one more now."""
+        for view in self._views():
+            self._note_starts(view)
+        return {path.name for path in self._others}
+
     def _note_starts(self, view: RegionView) -> None:
         ranks = {slot.process: slot.rank for group in view.groups for slot in group.slots if slot.rank is not None}
         for process in view.processes:

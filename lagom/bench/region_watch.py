@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Collection
 from pathlib import Path
 
 IN_MOVED_TO, IN_CREATE, IN_Q_OVERFLOW = 0x80, 0x100, 0x4000
@@ -15,7 +16,7 @@ _MOST_BYTES = 1 << 20
 
 class RegionWatch:
     """Watches the folder of ``region`` from now on. A job that gives its ranks a NCCL_HOSTID has regions of other
-    names: where such a file came, be it this job's or another's, nobody can tell."""
+    names: a file of another name may be this job's, unless its key was read while it was there."""
 
     def __init__(self, region: Path) -> None:
         self._name = os.fsencode(region.name)
@@ -32,8 +33,9 @@ class RegionWatch:
             os.close(self._descriptor)
         self._descriptor = -1
 
-    def was_made(self) -> bool | None:
-        """Whether the region's file has appeared since; None where the kernel could not tell. May be asked once."""
+    def was_made(self, others: Collection[str] = ()) -> bool | None:
+        """Whether the region's file has appeared since; None where the kernel could not tell, or where a file came that
+        is not in ``others``, those of other jobs. May be asked once."""
         if self._descriptor < 0:
             return None
         events = bytearray()
@@ -46,10 +48,10 @@ class RegionWatch:
             return None
         finally:
             self.close()
-        return self._find(bytes(events))
+        return self._find(bytes(events), {os.fsencode(name) for name in others})
 
-    def _find(self, events: bytes) -> bool | None:
-        at, others = 0, False
+    def _find(self, events: bytes, others: Collection[bytes]) -> bool | None:
+        at, unknown = 0, False
         while at < len(events):
             _, mask, _, length = _HEAD.unpack_from(events, at)
             at += _HEAD.size + length
@@ -58,5 +60,5 @@ class RegionWatch:
             name = events[at - length : at].rstrip(b"\0")
             if name == self._name:
                 return True
-            others |= name.startswith(self._any) and b".tmp." not in name
-        return None if others else False
+            unknown |= name.startswith(self._any) and b".tmp." not in name and name not in others
+        return None if unknown else False

@@ -96,7 +96,8 @@ def run_task(request: Request, task: Task, store: Store, time_left: float | None
     run.notes += ended.seen.notes
     if regions is not None:
         assert watch is not None
-        run.called_nccl = bool(regions.starts) or _called_nccl(ended.seen, watch.was_made())
+        region_was_made = watch.was_made(regions.names_of_others())
+        run.called_nccl = bool(regions.starts) or _called_nccl(ended.seen, region_was_made)
         _fill_machine(run, regions)
     if task.kind is Kind.PROCESS:
         assert task.arm is not None

@@ -10,11 +10,11 @@ from lagom.journal.run_state import RunState
 #: ``stopped``: the job ended before the search. ``cut_short``: a limit ended the search with nothing faster found.
 #: ``stock_is_best``: nothing was faster than NCCL's own choice. ``pinned``: rules given by hand. ``replayed``: a saved
 #: config, or its start settings, is in force. ``refused``: it does not fit this job. ``other_program``: it fits, and
-#: the job makes other calls. ``nothing_to_tune``: no communicator that could be tuned. ``not_tuned``: nothing was
-#: searched.
+#: the job makes other calls. ``nothing_to_tune``: no communicator that could be tuned. ``off``: mode
+#: off. ``not_tuned``: nothing was searched.
 Verdict = Literal[
     "improved", "running", "stopped", "cut_short", "stock_is_best", "pinned", "replayed", "refused", "other_program",
-    "nothing_to_tune", "not_tuned",
+    "nothing_to_tune", "off", "not_tuned",
 ]  # fmt: skip
 #: Of several communicators the first of these that one of them has is the run's.
 _OF_A_SEARCH: tuple[Verdict, ...] = ("improved", "running", "stopped", "cut_short", "stock_is_best")
@@ -22,6 +22,8 @@ _OF_A_SEARCH: tuple[Verdict, ...] = ("improved", "running", "stopped", "cut_shor
 
 def verdict_of(run: RunState) -> Verdict:
     """The verdict on a job, from the fields of its log."""
+    if run.start is not None and run.start.mode == "off":
+        return "off"
     unended = "running" if run.end is None else "stopped"
     found = {unended if comm.outcome is None else comm.outcome.verdict for comm in run.searched}
     if found:

@@ -1,6 +1,6 @@
-"""Writes the log of a job that replays a saved config. Such a job has no controller, so the launcher reads from the
-ranks' shared memory what they did with it: agreed on it, or refused it and why. It takes no lock and writes nothing to
-shared memory.
+"""Writes the log of a job that replays a saved config, or is off. Such a job has no controller, so the launcher reads
+from the ranks' shared memory what they did with the config: agreed on it, or refused it and why. It takes no lock and
+writes nothing to shared memory.
 """
 
 from __future__ import annotations
@@ -44,44 +44,51 @@ NOT_AGREED = (
     "nothing of the saved config came into force here: it has no section for this communicator, or the job ended "
     "before all ranks had agreed"
 )
+NOT_BEGUN = "no iteration of the saved config's {} calls was seen before the job ended"
 
 
 def replay_log(plan: JobPlan) -> ReplayLog | None:
-    """The log of a planned job that may replay a saved config; None if another process writes the log, or none is
-    wanted."""
-    key = job_key() if plan.mode in REPLAYING_MODES else None
+    """The log of a planned job that may replay a saved config, or is off; None if another process writes the log, or
+    none is wanted."""
+    key = job_key() if plan.mode in (*REPLAYING_MODES, "off") else None
     first = local_rank(os.environ) in (None, 0)
     return ReplayLog(plan, key) if key is not None and first and plan.logs and not plan.starts_controller else None
 
 
 class ReplayLog:
     """Reads shared memory in a thread until :meth:`end`. In mode replay-or-tune the ranks start a controller if the
-    saved config does not fit, and it writes the log; so this one begins only when something is replayed."""
+    saved config does not fit, and it writes the log; so this one begins only when something is replayed.
+
+    A plan that all ranks agreed on is said to be in force once an iteration of its program has begun, because until
+    then NCCL chooses; one with rules, at once."""
 
     def __init__(self, plan: JobPlan, key: str) -> None:
         self._plan, self._region = plan, region_path(key)
         self._began = time.monotonic()
         self._log = journal.Journal(plan.folder)
         self._story = EventLog(self._log, lambda: None)
-        self._replay_only = plan.mode == "replay"
+        self._is_off = plan.mode == "off"
         self._started = False
         self._remarks: dict[tuple[int, int], str] = {}  # by entry and pid
         self._agreed: dict[tuple[int, int], bool] = {}  # by communicator and its id
+        self._unbegun: dict[tuple[int, int], int] = {}  # agreed, and no iteration of so many calls was seen yet
         self._unmatched: set[tuple[int, int]] = set()
         self._saved = _load(plan.config)
         self._asks_only_start = not self._saved.sections and bool(self._saved.environment)
         self._starts = JobRegions(os.environ) if self._saved.environment else None
         self._start_is_written, self._last_start = False, time.monotonic()
         self._over = threading.Event()
-        if self._replay_only:
+        if plan.mode in ("replay", "off"):
             self._start()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="lagom-replay")
-        self._thread.start()
+        if not self._is_off:  # then no rank makes shared memory
+            self._thread.start()
 
     def end(self, code: int | None) -> None:
         """The job is over: ``code`` is what its command ended with, None if it could not be started."""
         self._over.set()
-        self._thread.join(LATER)
+        if not self._is_off:
+            self._thread.join(LATER)
         if self._started:
             self._write_end("cannot be started" if code is None else f"ended with {code}")
         self._log.close()
@@ -89,14 +96,14 @@ class ReplayLog:
     def _write_end(self, how: str) -> None:
         self._write_starts(at_end=True)
         if not self._remarks:
-            if not self._start_is_written:
+            if not self._start_is_written and not self._is_off:
                 self._story.passthrough(UNSEEN, cause="no_rank")
         elif not any(self._remarks.values()) and not self._asks_only_start:
-            for (communicator, _), agreed in self._agreed.items():
-                if not agreed:
-                    self._log.write(
-                        journal.Passthrough(reason=NOT_AGREED, communicator=communicator, cause="not_agreed")
-                    )
+            for key, agreed in self._agreed.items():
+                if not agreed and key not in self._unmatched:
+                    calls = self._unbegun.get(key)
+                    reason = NOT_AGREED if calls is None else NOT_BEGUN.format(calls)
+                    self._log.write(journal.Passthrough(reason=reason, communicator=key[0], cause="not_agreed"))
         self._log.write(journal.JobEnd(reason=f"the job's command {how}", seconds=time.monotonic() - self._began))
 
     # -- reading shared memory
@@ -189,10 +196,14 @@ class ReplayLog:
         if key not in self._agreed:
             self._agreed[key] = False
             self._story.communicator(group.view)
-        if not self._agreed[key] and group.plan is not None and is_in_force(group):
+        if group.plan is None or not is_in_force(group):
+            return
+        waits = group.plan.calls_per_iteration > 0 and not group.has_begun
+        if not self._agreed[key] and (group.plan.rules or not waits):
             self._agreed[key] = True
             self._write_plan(group, group.plan)
-        if self._agreed[key] and group.plan is not None and key not in self._unmatched:
+        if waits and key not in self._unmatched:
+            self._unbegun[key] = group.plan.calls_per_iteration
             self._write_mismatch(key, group, group.plan)
 
     def _write_mismatch(self, key: tuple[int, int], group: GroupView, plan: PlanView) -> None:
@@ -200,7 +211,7 @@ class ReplayLog:
         NCCL chooses, and nothing else reports that."""
         calls = min((slot.calls for slot in group.slots), default=0) - plan.start_call
         enough = max(UNMATCHED_CALLS, UNMATCHED_ITERATIONS * plan.calls_per_iteration)
-        if plan.calls_per_iteration == 0 or group.has_begun or calls < enough:
+        if calls < enough:
             return
         self._unmatched.add(key)
         reason = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lagom.format import format_count, format_interval, format_payback, format_speedup
@@ -137,7 +137,10 @@ def _became(plan: JobPlan, run: RunState) -> str:
         return f"off: {CHOOSES}"
     if not has_log(plan, run):
         return "there is no log to say more"
-    return _of_verdict(verdict_of(run), run)
+    verdict = verdict_of(run)
+    if plan.recorded and verdict == "not_tuned":
+        return next(_reasons(run), "nothing was tuned, as planned")
+    return _of_verdict(verdict, run)
 
 
 def _of_verdict(verdict: Verdict, run: RunState) -> str:
@@ -145,7 +148,7 @@ def _of_verdict(verdict: Verdict, run: RunState) -> str:
     outcomes = [comm.outcome for comm in comms if comm.outcome is not None and comm.outcome.verdict == verdict]
     if verdict == "improved":
         gains = (
-            format_speedup(o.speedup, o.speedup_low, o.speedup_high) + format_payback(o.payback_iterations)
+            f"{o.speedup:.3f}x {format_interval(o.speedup_low, o.speedup_high)}{format_payback(o.payback_iterations)}"
             for o in outcomes
             if o.speedup
         )
@@ -169,21 +172,28 @@ def _of_verdict(verdict: Verdict, run: RunState) -> str:
     if verdict == "nothing_to_tune":
         return f"nothing to tune: {_why_nothing(run)}"
     if verdict == "not_tuned":
-        reasons = [*run.not_tuned, *(reason for comm in comms for reason in comm.not_tuned)]
-        return reasons[0] if reasons else "nothing was tuned: the job ended before its iteration was known"
+        return next(_reasons(run), "nothing was tuned: the job ended before its iteration was known")
     return _stopped(comms)
 
 
+def _reasons(run: RunState) -> Iterator[str]:
+    """Why nothing was tuned, of the whole job first."""
+    yield from run.not_tuned
+    for comm in run.comms.values():
+        yield from comm.not_tuned
+
+
 def _stopped(comms: Sequence[CommState]) -> str:
-    """Of a search without an end: the best it measured, which nothing has proven, and what is missing."""
+    """Of a search without an end: the best it measured, which nothing has proven, and what is missing. Short, because
+    the line is cut at its end, and there stands what is missing."""
     found = [comm.outcome for comm in comms if comm.outcome is not None and comm.outcome.best_speedup is not None]
     if not found:
         tried = format_count(sum(comm.configs_tried for comm in comms), "config")
         return f"stopped before its proof: nothing faster in {tried}"
     best = max(found, key=lambda outcome: outcome.best_speedup or 0.0)
-    missing = "" if best.missing_pairs is None else f", missing about {best.missing_pairs} pairs"
+    missing = "" if best.missing_pairs is None else f", {format_count(best.missing_pairs, 'pair')} missing"
     interval = format_interval(best.best_low, best.best_high)
-    return f"stopped before its proof: best {best.best_speedup:.3f}x {interval}{missing}"
+    return f"stopped unproven: best {best.best_speedup:.3f}x {interval}{missing}"
 
 
 def _replayed(comms: Sequence[CommState]) -> list[CommState]:

@@ -31,8 +31,8 @@ class Run:
         faster found. ``stopped``: the job ended before the search. ``running``: the log has no end of the search yet.
         ``pinned``: rules given by hand were in force. ``replayed``: a saved config was in force. ``refused``: the saved
         config does not fit this job. ``other_program``: it fits, and the job makes other calls. ``nothing_to_tune``:
-        there was no communicator that could be tuned. ``not_tuned``: nothing was searched. Of several communicators:
-        the first of improved, running, stopped, cut_short, stock_is_best that one of them has.
+        there was no communicator that could be tuned. ``off``: mode off. ``not_tuned``: nothing was searched. Of
+        several communicators: the first of improved, running, stopped, cut_short, stock_is_best that one of them has.
     speedup, speedup_low, speedup_high : float or None
         Stock's iteration time over ours and its 95 % interval, from the final A/B, of the communicator that gained
         most; None where no final A/B was made.

@@ -154,7 +154,7 @@ class Accounting:
             f"{name} {time / 1e6:.2f} ms" if time is not None else f"{name} not seen" for name, time in times
         )
         sigma = format_percent(self._measurements.noise.sigma)
-        return f"stock: {text} an iteration; standard deviation of a pair: {sigma}"
+        return f"stock: {text}; standard deviation of a pair: {sigma}"
 
     def stopped(self, reason: str, final: SequentialTest | None) -> SearchOutcome:
         """The run ended before its final A/B, or in the midst of it: with the best so far."""

@@ -147,7 +147,10 @@ class TuningSession:
     def _search(self) -> Generator[WindowRequest, WindowResult, Answer]:
         """Drive the strategy until it answers or the budget is spent."""
         yield from self._try_known()
-        course = self.strategy.moves(self.measurements)
+        try:
+            course = self.strategy.moves(self.measurements)
+        except TypeError as error:
+            raise NonConforming(f"moves() of strategy {self.strategy.name} cannot be called: {error}") from error
         if not isinstance(course, Generator):
             raise NonConforming(f"moves() of strategy {self.strategy.name} is no generator: it yields its proposals")
         given_up = 0

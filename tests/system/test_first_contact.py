@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lagom import journal
+from lagom import journal, read_run
 from lagom.wire.library import plugin_path
 from tests.system.launched import JOB, bare_environment, launch
 
@@ -71,7 +71,6 @@ CASES = {
         ("--config", "config.lagom"),
         (
             "plan: replay saved config config.lagom, no search; log log",
-            "in force: saved config (1 site or rule) on 2 ranks",
             "not in force: saved config of another program: no iteration of its 3 calls in ",
             "; saved config of another program was not in force; NCCL chooses",
             "next: lagom run --mode tune -- CMD",
@@ -120,6 +119,7 @@ CASES = {
         ending=signal.SIGINT,
     ),
 }
+NEITHER = ("off", "nothing to tune")
 
 
 def transcript(case: Case, place: Path) -> list[str]:
@@ -139,6 +139,8 @@ def test_the_lines_say_what_is_planned_in_force_and_next(name: str, tmp_path: Pa
     assert said[0].startswith("lagom: plan: ")
     assert said[-2].startswith("lagom: ended: ")
     assert said[-1].startswith("lagom: next: ")
+    in_force = any(line.startswith("lagom: in force: ") for line in said)
+    assert in_force != any(line.startswith("lagom: not in force: ") for line in said) or name in NEITHER, said
 
 
 def test_no_two_cases_can_be_mistaken_for_each_other() -> None:
@@ -187,3 +189,8 @@ if __name__ == "__main__":
     for name in sys.argv[1:] or CASES:
         with tempfile.TemporaryDirectory() as folder:
             print(f"--- {name}", *transcript(CASES[name], Path(folder)), sep="\n")
+
+
+def test_a_job_that_is_off_has_that_verdict(tmp_path: Path) -> None:
+    launch(tmp_path, "--mode", "off", job=SHORT)
+    assert read_run(tmp_path / "log").verdict == "off"

@@ -68,6 +68,10 @@ def _users_own(name: str) -> type[Strategy]:
         inspect.signature(found).bind(None, 0)
     except TypeError as error:
         raise NonConforming(f"{name} cannot be made from a problem and a seed: {error}.") from error
+    try:
+        inspect.signature(found.moves).bind(None, None)
+    except TypeError as error:
+        raise NonConforming(f"moves() of {name} cannot be called with the measurements: {error}.") from error
     return found
 
 

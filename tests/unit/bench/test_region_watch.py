@@ -32,3 +32,9 @@ def test_of_a_region_of_another_name_nobody_can_tell_whose_it_is(tmp_path: Path)
 
 def test_where_the_folder_cannot_be_watched_nothing_is_claimed(tmp_path: Path) -> None:
     assert RegionWatch(tmp_path / "gone" / "lagom-0-1").was_made() is None
+
+
+def test_a_region_that_is_known_to_be_another_jobs_is_not_it(tmp_path: Path) -> None:
+    watch, other = RegionWatch(tmp_path / "lagom-0-1"), f"lagom-{os.getuid()}-11"
+    (tmp_path / other).touch()
+    assert watch.was_made({other}) is False

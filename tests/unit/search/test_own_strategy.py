@@ -63,6 +63,15 @@ def test_a_signature_that_the_controller_could_not_call_is_refused_before_anythi
         find_strategy(f"own_{len(text)}:Own")
 
 
+def test_a_moves_that_takes_no_measurements_is_refused_before_anything_runs(module: Callable[[str], None]) -> None:
+    text = "from lagom import Strategy\nclass Own(Strategy):\n    name = 'without'\n    def moves(self): yield\n"
+    module(text)
+    with pytest.raises(
+        NonConforming, match=r"moves\(\) of own_\d+:Own cannot be called with the measurements: too many"
+    ):
+        find_strategy(f"own_{len(text)}:Own")
+
+
 def test_the_folder_that_the_job_runs_in_is_not_searched(tmp_path: Path) -> None:
     (tmp_path / "planted.py").write_text("raise SystemExit('the planted module ran')\n")
     command = [sys.executable, "-c", "from lagom.search import find_strategy; find_strategy('planted:Own')"]
@@ -96,9 +105,16 @@ class ReturnsAtOnce(Broken):
         return Answer(self.space.stock, "nothing")  # type: ignore[return-value]
 
 
+class TakesNothing(Broken):
+    def moves(self) -> Moves:  # type: ignore[override]
+        yield Proposal(self.space.stock, "stock")
+        return Answer(self.space.stock, "nothing")
+
+
 @pytest.mark.parametrize(
     ("strategy", "sentence"),
     [
+        (TakesNothing, "moves\\(\\) of strategy broken cannot be called: .* takes 1 positional argument"),
         (Raises, "moves\\(\\) raised KeyError: 'what I forgot'"),
         (YieldsConfigs, "it yields Proposal and returns Answer"),
         (ReturnsAtOnce, "is no generator"),
