@@ -100,6 +100,8 @@ def left(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
             if stage == "screen":
                 slower = clearly_slower(plan, tried, number)
                 groups = tuple(group for group in groups if group.name not in slower)
+            if all(is_given_up(tried, group) for group in groups):
+                break  # plain NCCL alone would be compared with nothing
             yield from _missing(plan, tried, stage, number, groups)
 
 

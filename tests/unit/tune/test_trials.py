@@ -101,6 +101,14 @@ def test_the_fastest_group_that_breaks_down_later_leaves_its_place_to_the_next(s
     assert (result.verdict, result.group) == ("improved", B)
 
 
+def test_plain_nccl_is_not_run_where_no_group_is_left_to_compare_it_with() -> None:
+    slow = search(Plan((A, B)), constant({"A": 2.0, "B": 3.0}))
+    assert len(slow) == 4, "both are left out after the first round of the screen"
+    broken = search(Plan((A, B)), noisy(lambda one: 1.0, 0.01, 1, broken=("A", "B")))
+    assert plain_count([one.group for one in broken]) <= 2
+    assert find_result(Plan((A, B)), broken).verdict == "plain_is_best"
+
+
 def test_a_process_of_plain_nccl_that_gave_nothing_is_run_again() -> None:
     plan = Plan((A,))
     failures = iter([None, None, None])
