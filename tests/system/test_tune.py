@@ -25,13 +25,15 @@ METRIC = r"iteration \d+: ([0-9.]+) ms"
 GROUPS = known_groups(Transport.SOCKET, len(os.sched_getaffinity(0)))
 #: The demo's job behind a few lines of the user's: a folder of its own for each process, which holds a checkpoint.
 TRAIN = """
-import os, sys
+import os, sys, time
 from pathlib import Path
 from lagom.demo import job
 folder = Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
 with (folder / "checkpoint").open("a") as file:
     file.write(os.environ["LAGOM_TRIAL"] + "\\n")
+while Path("hold-" + folder.name).exists():
+    time.sleep(0.05)
 {more}
 job.main(["--sockets", "--iterations", "{iterations}", "--real-ms", "{real_ms}"])
 """
@@ -125,7 +127,7 @@ def test_an_interrupted_search_keeps_what_was_measured_and_no_process_touches_an
     for number, ending, code in ((signal.SIGINT, 1, 130), (signal.SIGKILL, 2, -signal.SIGKILL)):
         kept = interrupt(tmp_path, line(*options, job=job), number, ending)
         assert kept.returncode == code
-        assert len(runs_in(tmp_path)) >= ending
+        assert len(runs_in(tmp_path)) == ending
         if number == signal.SIGINT:
             assert "the same command (--out out" in str(kept.stderr)
             assert "Traceback" not in str(kept.stderr)
@@ -144,21 +146,20 @@ def test_an_interrupted_search_keeps_what_was_measured_and_no_process_touches_an
 
 
 def interrupt(place: Path, command: list[str], number: int, processes: int) -> subprocess.CompletedProcess[str]:
-    """The command, ended by a signal once so many processes are in the record and another one has begun."""
+    """The command, ended by a signal once so many processes are in the record and the next one is under way."""
+    hold, begun = place / f"hold-{processes}", place / "checkpoints" / str(processes)
+    hold.touch()  # that one does not come to its end, however late the signal comes
     process = subprocess.Popen(
         command, cwd=place, env=environment(place), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         start_new_session=True, preexec_fn=heeding_ctrl_c,
     )  # fmt: skip
     try:
-        begun = place / "checkpoints"
-        wait_until(
-            lambda: len(runs_in(place)) >= processes and len(list(begun.iterdir())) > len(runs_in(place)),
-            lambda: f"process {processes}, in {place}; ended: {process.poll()}",
-        )
+        wait_until(begun.exists, f"process {processes}")
         process.send_signal(number)
         _, said = process.communicate()
     finally:
         process.kill()
+        hold.unlink()
     return subprocess.CompletedProcess(command, process.returncode, stderr=said)
 
 
