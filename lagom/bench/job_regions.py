@@ -19,8 +19,8 @@ from lagom.wire.peek import RegionView, peek_region
 
 #: Seconds between two looks: an iteration's calls come in bursts, so short spans would only show those.
 SPAN_SECONDS = 2.0
-#: Until every rank was seen: short jobs are over soon.
-FIRST_SECONDS = 0.2
+#: Until every rank was seen: short jobs are over soon. So many looks at most: those on other machines never are.
+FIRST_SECONDS, FIRST_LOOKS = 0.2, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,16 @@ class JobRegions:
         self._key = key.rpartition(" host=")[0]
         self._others: set[Path] = set()
         self._last = 0.0
+        self._first_looks = FIRST_LOOKS
         self._looks: list[tuple[float, float, dict[tuple[Path, int], int]]] = []  # (monotonic, wall, calls)
         self.starts: dict[tuple[Path, int], RankStart] = {}
         self.ranks = self.nodes = 0  # of the largest communicator
 
     def look(self) -> None:
-        """Call it often; it looks once every span."""
+        """Call it often. It counts calls once every span, and looks for ranks more often until it has seen them all."""
         now = time.monotonic()
-        if now - self._last < (SPAN_SECONDS if self._looks and self.saw_all_ranks else FIRST_SECONDS):
+        is_due = not self._looks or now - self._looks[-1][0] >= SPAN_SECONDS
+        if now - self._last < FIRST_SECONDS or not (is_due or self._first_looks):
             return
         self._last = now
         calls = {
@@ -66,6 +68,9 @@ class JobRegions:
             if group.slots
         }
         if calls:
+            are_named = self.saw_all_ranks and all(start.rank is not None for start in self.starts.values())
+            self._first_looks = 0 if are_named else max(0, self._first_looks - 1)
+        if calls and is_due:
             self._looks.append((now, time.time(), calls))
 
     def see_ranks(self) -> list[RegionView]:

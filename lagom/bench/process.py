@@ -8,6 +8,7 @@ goes to ``lagom run``, which passes it on: a launcher such as torchrun then ends
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import re
@@ -49,6 +50,8 @@ OURS = (
     "LAGOM_MODE", "LAGOM_CONFIG", "LAGOM_PROFILE", "LAGOM_DIR", "LAGOM_JOB_ID", "LAGOM_SET", "LAGOM_STRATEGY",
     "LAGOM_CONTROLLER", "LAGOM_LAUNCHER",
 )  # fmt: skip
+_LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
 PLUGINS = ("NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN")
 
 
@@ -151,10 +154,10 @@ def run_process(start: ProcessStart) -> Ended:
     began, clock = time.time(), time.monotonic()
     start.folder.mkdir(parents=True, exist_ok=True)
     start.seconds_file.unlink(missing_ok=True)
-    seen, tail = Seen(), Tail(start.log)
+    seen, tail, parent = Seen(), Tail(start.log), os.getpid()
     process = subprocess.Popen(
         start.line(), env=start.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", start_new_session=True, stdin=subprocess.DEVNULL,
+        errors="replace", start_new_session=True, stdin=subprocess.DEVNULL, preexec_fn=lambda: _end_with(parent),
     )  # fmt: skip
     reader = threading.Thread(target=_read, args=(process, start, seen), daemon=True)
     reader.start()
@@ -165,6 +168,13 @@ def run_process(start: ProcessStart) -> Ended:
         reader.join(GRACE_SECONDS)
     seen.events += tail.unread()
     return Ended(process.returncode, time.monotonic() - clock, began, ended, seen, _read_seconds(start.seconds_file))
+
+
+def _end_with(parent: int) -> None:
+    """In the new process: SIGTERM when we are killed. Else the job would go on alone, beside the next one measured."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _read_seconds(file: Path) -> float | None:

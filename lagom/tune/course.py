@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from lagom.start import StartGroup
 from lagom.tune.estimate import estimate_speedup
 from lagom.tune.result import PlainNccl, TuneResult, find_result, tried_of
 from lagom.tune.trials import (
+    ATTEMPTS,
     PLAIN,
     STAGES,
     Plan,
@@ -75,7 +77,7 @@ def run_tune(
 
     ``request``: its arms are empty, since trials are chosen while it goes on.
     """
-    clock = time.monotonic()
+    clock, earlier = time.monotonic(), len(store.record.runs)
     while True:
         runs = store.record.runs
         request = _measured(request, runs)
@@ -89,8 +91,13 @@ def run_tune(
         if any(run.is_without_nccl for run in runs):
             say("no rank called NCCL through the plugin: there is nothing to tune, and no more processes are started.")
             break
-        if time_left is not None and time_left < CLOSE * _seconds(runs):
-            say(f"time limit reached, processes left: {len(list(left(plan, tried)))}; the same command continues.")
+        if (failed := _failed_plain(runs[earlier:])) is not None:
+            say(
+                f"plain NCCL gave nothing {ATTEMPTS} times in a row, so that there is nothing to compare with: {failed}"
+            )
+            break
+        if time_left is not None and time_left < (needs := CLOSE * _seconds(runs)):
+            say(_out_of_time(request, needs, len(list(left(plan, tried)))))
             break
         store.check_room()
         best = best_so_far(plan, tried)
@@ -103,11 +110,28 @@ def run_tune(
     return plan, find_result(plan, tried)
 
 
+def _out_of_time(request: Request, needs: float, waiting: int) -> str:
+    """Going on with the same command helps only where its time is enough for one more process."""
+    what = f"time limit reached, processes left: {waiting}"
+    if request.budget is not None and request.budget < needs:
+        return f"{what}; the next one needs at least {needs:.0f} s: use --budget {math.ceil(needs)} or more."
+    return f"{what}; the same command continues."
+
+
+def _failed_plain(runs: Sequence[RunRecord]) -> str | None:
+    """Why the last processes of plain NCCL all gave nothing; None if one did, or there were too few."""
+    last = [run for run in runs if run.group == PLAIN.name and run.ended != "budget"][-ATTEMPTS:]
+    if len(last) < ATTEMPTS or any(run.counted for run in last):
+        return None
+    return last[-1].reason or last[-1].last_line
+
+
 def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
-    """By wall time from the first process on that called NCCL, came to its own end and gave no other value: a job whose
-    calls are too few to count."""
-    short = (run.called_nccl and run.value is None and (run.exit, run.ended) == (0, "itself") for run in runs)
-    return replace(request, by="wall") if request.measure == "calls" and any(short) else request
+    """By wall time, if the first process that called NCCL and did not fail came to its own end and gave no other value:
+    a job whose calls are too few to count. Values by the one and by the other cannot be compared, so that it stays."""
+    first = next((run for run in runs if run.called_nccl and not run.failed), None)
+    is_short = first is not None and first.value is None and first.ended == "itself"
+    return replace(request, by="wall") if request.measure == "calls" and is_short else request
 
 
 def _plan(request: Request, groups: Sequence[StartGroup], runs: Sequence[RunRecord]) -> Plan:

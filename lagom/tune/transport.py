@@ -17,8 +17,8 @@ LOOK_SECONDS = 5.0
 
 #: What a process is given, so that its connections stand in ``nccl-*.log`` of the folder.
 DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM,GRAPH,ENV"}
-#: ``Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0``
-_VIA = re.compile(r"Channel \d+/\d+ : .* via ([A-Za-z0-9]+)(?:/([A-Za-z]+))?")
+#: ``Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0``; of host memory ``Channel 00 : 0[0] -> 1[1] via SHM/...``.
+_VIA = re.compile(r"Channel \d+(?:/\d+)? : .* via ([A-Za-z0-9]+)(?:/([A-Za-z]+))?")
 _TRANSPORTS = {
     ("NET", "Socket"): Transport.SOCKET, ("NET", "IB"): Transport.IB, ("P2P", ""): Transport.NVLINK,
     ("SHM", ""): Transport.PCI,

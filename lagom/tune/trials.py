@@ -100,6 +100,8 @@ def left(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
             if stage == "screen":
                 slower = clearly_slower(plan, tried, number)
                 groups = tuple(group for group in groups if group.name not in slower)
+            if all(is_given_up(tried, group) for group in groups):
+                break  # plain NCCL alone would be compared with nothing
             yield from _missing(plan, tried, stage, number, groups)
 
 
@@ -127,7 +129,7 @@ def entrants(plan: Plan, tried: Sequence[Tried], stage: Stage) -> tuple[StartGro
     stand."""
     if stage == "screen":
         return plan.groups
-    screened = ranking(plan, tried, "screen")
+    screened = (group for group in ranking(plan, tried, "screen") if not is_given_up(tried, group))
     best = [group for group in screened if not _loses_to_plain(tried, group)][:2]
     if stage == "best two":
         return tuple(best) if len(best) == 2 else ()
@@ -168,17 +170,19 @@ def clearly_slower(plan: Plan, tried: Sequence[Tried], rounds: int) -> set[str]:
     best = min(means.values())
     if not rounds or not math.isfinite(best):
         return set()
-    margin = max(CLEARLY * scatter(tried), math.log1p(AT_LEAST))
+    margin = max(CLEARLY * scatter(tried, "screen", rounds), math.log1p(AT_LEAST))
     return {name for name, mean in means.items() if name != PLAIN.name and margin < mean - best < math.inf}
 
 
-def scatter(tried: Sequence[Tried]) -> float:
-    """Standard deviation of ln(time) between processes of plain NCCL in one round: the noise between processes."""
-    rounds: dict[tuple[str, int], list[float]] = {}
+def scatter(tried: Sequence[Tried], stage: Stage, rounds: int | None = None) -> float:
+    """Standard deviation of ln(time) between processes of plain NCCL in one round of a stage: the noise between
+    processes. Of this stage alone, or what a later one shows would change what was decided before it."""
+    by_round: dict[int, list[float]] = {}
     for one in tried:
-        if one.group == PLAIN.name and one.time is not None:
-            rounds.setdefault((one.stage, one.round), []).append(math.log(one.time))
-    variances = [statistics.variance(logs) for logs in rounds.values() if len(logs) > 1]
+        known = (one.group, one.stage) == (PLAIN.name, stage) and (rounds is None or one.round < rounds)
+        if known and one.time is not None:
+            by_round.setdefault(one.round, []).append(math.log(one.time))
+    variances = [statistics.variance(logs) for logs in by_round.values() if len(logs) > 1]
     return math.sqrt(statistics.fmean(variances)) if variances else 0.0
 
 
@@ -200,4 +204,4 @@ def best_so_far(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
 def _loses_to_plain(tried: Sequence[Tried], group: StartGroup) -> bool:
     """Whether the screen has shown it slower than plain NCCL, beyond noise."""
     slower = mean_log(tried, group, "screen") - mean_log(tried, PLAIN, "screen")
-    return math.isfinite(slower) and slower > max(CLEARLY * scatter(tried), math.log1p(AT_LEAST))
+    return math.isfinite(slower) and slower > max(CLEARLY * scatter(tried, "screen"), math.log1p(AT_LEAST))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +15,7 @@ import pytest
 
 from lagom.bench.process import KEPT_LINES, OUTPUT_LINES, ProcessStart, Seen, run_process
 from lagom.bench.store import RunRecord
+from tests.waiting import wait_until
 
 LAUNCHERS = [
     "W1122 torch/distributed/elastic/multiprocessing/api.py:1012] Sending process 2798 closing signal SIGTERM",
@@ -73,3 +78,32 @@ def test_where_its_output_cannot_be_kept_a_job_is_read_to_its_end_all_the_same(
     assert len(seen.notes) == 1, "said once"
     assert "job.out" in seen.notes[0]
     assert not (tmp_path / "job.out").is_symlink(), "the little that was written takes no room from the samples"
+
+
+def test_the_job_ends_when_whoever_measures_it_is_killed(tmp_path: Path) -> None:
+    """It would go on alone, beside the process that the same command starts next."""
+    job = "import os, time, pathlib; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(3000)"
+    ours = f"""
+import sys
+from pathlib import Path
+from lagom.bench.process import ProcessStart, run_process
+run_process(ProcessStart([sys.executable, "-c", {job!r}], Path(), "job", None))
+"""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", ours], cwd=tmp_path, env=environ) as process:
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the job's own process")
+        process.kill()
+    job_pid = (tmp_path / "pid").read_text()
+    try:
+        wait_until(lambda: not is_alive(Path("/proc") / job_pid), "the end of the job")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(job_pid), signal.SIGKILL)
+
+
+def is_alive(place: Path) -> bool:
+    """Whether a process, by its folder in /proc, runs: one that nobody has asked after does not."""
+    try:
+        return (place / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

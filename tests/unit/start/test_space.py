@@ -19,6 +19,7 @@ NEVER_ASKED_FOR = (
     "NCCL_CHUNK_SIZE", "NCCL_SOCKET_IFNAME", "NCCL_IB_TC", "NCCL_IB_HCA", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN",
     "NCCL_HOSTID", "NCCL_MULTI_RANK_GPU_ENABLE", "TORCH_NCCL_AVOID_RECORD_STREAMS", "LD_PRELOAD", "NCCL_CONF_FILE",
 )  # fmt: skip
+THREADS = "NCCL_SOCKET_NTHREADS"
 
 
 @pytest.mark.parametrize("row", VARIABLES, ids=lambda row: row.name)
@@ -52,15 +53,37 @@ def test_groups_are_of_the_table_and_fit_into_a_saved_config(transport: Transpor
     for group in groups:
         for name, value in group.settings.items():
             assert transport in find_variable(name).worth
+            assert value in find_variable(name).values
             assert fits(value)
-        assert int(group.settings["NCCL_SOCKET_NTHREADS"]) <= 16
-        assert int(group.settings["NCCL_SOCKET_NTHREADS"]) * int(group.settings["NCCL_NSOCKS_PERTHREAD"]) <= 64
+        assert int(group.settings[THREADS]) <= 16
+        assert int(group.settings[THREADS]) * int(group.settings["NCCL_NSOCKS_PERTHREAD"]) <= 64
 
 
 def test_a_small_machine_does_not_get_threads_that_it_cannot_run() -> None:
     everything, few = known_groups(Transport.SOCKET), known_groups(Transport.SOCKET, cores=4)
     assert 0 < len(few) < len(everything)
     assert max(group.rank_threads for group in few) <= 32
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 8, 16, 64])
+def test_helper_threads_are_limited_by_the_cores_and_the_order_stays(cores: int) -> None:
+    everything, some = known_groups(Transport.SOCKET), known_groups(Transport.SOCKET, cores)
+    assert some == tuple(group for group in everything if group in some)
+    assert all((group in some) == (group.rank_threads <= 8 * cores) for group in everything)
+    for group in everything:
+        threads, channels = (int(group.settings.get(name, "2")) for name in (THREADS, "NCCL_MIN_NCHANNELS"))
+        assert group.rank_threads == 2 * channels * threads, "it sends on every channel, and receives on every one"
+
+
+def test_the_fastest_that_was_measured_is_tried_first_and_everywhere() -> None:
+    first = known_groups(Transport.SOCKET, cores=16)[0]
+    assert first.text == "NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=4 NCCL_MIN_NCHANNELS=8"
+    assert known_groups(Transport.SOCKET)[0] == first
+
+
+def test_a_shell_takes_the_text_of_a_group() -> None:
+    for group in known_groups(Transport.SOCKET):
+        assert dict(word.split("=") for word in group.text.split()) == group.settings
 
 
 def test_a_saved_config_holds_every_variable_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,205 @@
+"""The course of a search: what a process is started with, what stands in the record, and when it ends."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from lagom.bench.request import Request
+from lagom.bench.schedule import Task
+from lagom.bench.store import RunRecord, Store
+from lagom.start import StartGroup
+from lagom.tune import PLAIN, Plan, TuneResult, course, run_tune
+from lagom.tune.course import leave_out_set, plain_nccl, shortest_text
+from lagom.tune.result import PlainNccl
+from lagom.tune.trials import ATTEMPTS
+from tests.unit.tune.simulated import SOCKET_GROUPS, over_sockets, plain_count
+
+GROUPS = SOCKET_GROUPS[0], SOCKET_GROUPS[3]  # nearly alike: neither is left out
+Gives = Callable[[int, StartGroup], RunRecord]
+
+
+def process(value: float | None, seconds: float = 1.0, **fields: object) -> RunRecord:
+    """The record of a process that did what it should, but for ``fields``."""
+    return RunRecord.model_validate({"kind": "process", "value": value, "seconds": seconds, "ended": "us", **fields})
+
+
+def by_model(number: int, group: StartGroup) -> RunRecord:
+    return process(over_sockets(group) + number % 3)
+
+
+def settings_of(task: Task) -> dict[str, str]:
+    """What a process is started with."""
+    assert task.arm is not None
+    return {name: value for name, value in task.arm.environ.items() if name.startswith("NCCL_")}
+
+
+@dataclass
+class Machine:
+    """Stands in for the processes: keeps what each was started with."""
+
+    folder: Path
+    gives: Gives = by_model
+    started: list[tuple[Request, Task]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def request(
+        self, budget: float | None = None, command: tuple[str, ...] = ("train",), metric: str = "step (.+)"
+    ) -> Request:
+        return Request(command, (), self.folder, metric=metric, budget=budget)
+
+    def run(self, request: Request, task: Task, store: Store, time_left: float | None) -> RunRecord:
+        assert task.arm is not None
+        settings = settings_of(task)
+        self.started.append((request, task))
+        group = next((one for one in SOCKET_GROUPS if one.settings == settings), PLAIN)
+        run = self.gives(len(store.record.runs), group)
+        run.arm, run.round = task.arm.name, task.round
+        return run
+
+    def tune(
+        self, budget: float | None = None, command: tuple[str, ...] = ("train",), metric: str = "step (.+)"
+    ) -> tuple[Plan, TuneResult]:
+        request = self.request(budget, command, metric)
+        return run_tune(request, GROUPS, Store(request), self.said.append)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine(tmp_path)
+    monkeypatch.setattr(course, "run_task", found.run)
+    return found
+
+
+def test_each_process_has_its_number_and_its_group_s_settings(machine: Machine) -> None:
+    plan, result = machine.tune(command=("train", "--out=/ckpt/{trial}/x", "{trial}"))
+    assert (result.verdict, result.group) == ("improved", GROUPS[0])
+    runs = Store(machine.request(command=("train", "--out=/ckpt/{trial}/x", "{trial}"))).record.runs
+    assert len(runs) == len(machine.started) == plan.most_processes
+    for number, (run, (request, task)) in enumerate(zip(runs, machine.started, strict=True)):
+        assert request.command == ("train", f"--out=/ckpt/{number}/x", str(number))
+        assert request.environ["LAGOM_TRIAL"] == str(number)
+        assert run.settings == settings_of(task)
+        assert (run.group == PLAIN.name) == (not run.settings)
+    assert 3 * plain_count([run.group for run in runs]) > len(runs)
+
+
+def test_a_record_on_disk_is_gone_on_with(machine: Machine) -> None:
+    """Ctrl-C after seven processes."""
+
+    def interrupt(number: int, group: StartGroup) -> RunRecord:
+        if number == 7:
+            raise KeyboardInterrupt
+        return by_model(number, group)
+
+    machine.gives = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        machine.tune()
+    assert len(Store(machine.request()).record.runs) == 7
+    machine.gives = by_model
+    plan, result = machine.tune()
+    assert result.verdict == "improved"
+    assert len(machine.started) == plan.most_processes + 1, "the one that was under way begins anew"
+    machine.tune()
+    assert len(machine.started) == plan.most_processes + 1, "what is known is not measured again"
+
+
+def test_plain_nccl_that_keeps_failing_ends_the_search(machine: Machine) -> None:
+    """A job that does not run at all would be started again and again; the same command tries anew."""
+    machine.gives = lambda number, group: process(None, exit=3, ended="itself", output=["no such data set"])
+    _, result = machine.tune()
+    assert result.verdict == "unfinished"
+    assert plain_count([run.group for run in Store(machine.request()).record.runs]) >= ATTEMPTS
+    assert len(machine.started) <= len(GROUPS) * ATTEMPTS + ATTEMPTS + 1
+    assert "no such data set" in machine.said[-1]
+    machine.gives = by_model
+    _, result = machine.tune()
+    assert result.verdict != "unfinished"
+    assert Store(machine.request()).record.runs[-1].counted, "it has gone on"
+
+
+def test_a_process_of_plain_nccl_that_fails_now_and_then_ends_nothing(machine: Machine) -> None:
+    times = itertools.count()
+
+    def sometimes(number: int, group: StartGroup) -> RunRecord:
+        broken = group is PLAIN and next(times) % 3 == 1
+        return process(None, exit=3, ended="itself") if broken else by_model(number, group)
+
+    machine.gives = sometimes
+    assert machine.tune()[1].verdict == "improved"
+
+
+def test_a_job_without_nccl_is_not_started_again(machine: Machine) -> None:
+    machine.gives = lambda number, group: process(
+        None, ended="itself", called_nccl=False
+    )  # whatever it is started with
+    _, result = machine.tune()
+    assert result.verdict == "unfinished"
+    assert sum(not settings_of(task) for _, task in machine.started) == 1
+    assert "no rank called NCCL" in machine.said[-1]
+
+
+def test_a_job_with_too_few_calls_is_measured_by_wall_time_from_then_on(machine: Machine) -> None:
+    machine.gives = lambda number, group: process(
+        over_sockets(group) if number else None, ended="itself", called_nccl=True
+    )
+    assert machine.tune(metric="")[1].verdict == "improved"
+    assert [request.measure for request, _ in machine.started] == ["calls"] + ["wall"] * (len(machine.started) - 1)
+
+
+def test_values_of_two_measures_are_never_compared(machine: Machine) -> None:
+    """One process that ended early by itself, among others that were measured by their calls."""
+    machine.gives = lambda number, group: process(
+        None if number == 3 else over_sockets(group), ended="itself" if number == 3 else "us", called_nccl=True
+    )
+    assert machine.tune(metric="")[1].verdict == "improved"
+    assert {request.measure for request, _ in machine.started} == {"calls"}
+
+
+def test_a_budget_that_is_less_than_a_process_is_said_to_be(machine: Machine) -> None:
+    """Going on with the same command would change nothing."""
+    machine.tune(budget=5)
+    assert machine.started == []
+    assert "--budget 27 or more" in machine.said[-1]
+    assert "goes on" not in machine.said[-1]
+
+
+def test_the_plan_is_made_by_what_the_first_process_took(machine: Machine) -> None:
+    machine.gives = lambda number, group: process(over_sockets(group), seconds=30.0)
+    assert machine.tune(budget=1200)[0].most_processes * 30 <= 1200
+    quick = Machine(machine.folder / "quick", lambda number, group: process(over_sockets(group), seconds=1.0))
+    course.run_task = quick.run
+    assert quick.tune(budget=1200)[0].screen == 2
+
+
+# -- what is set already
+
+
+def test_what_the_user_has_set_stays_and_is_said() -> None:
+    groups, said = leave_out_set(SOCKET_GROUPS, PlainNccl({"NCCL_MIN_NCHANNELS": "2"}))
+    assert [group.name for group in groups] == ["4x4 sockets"]
+    assert len(said) == len(SOCKET_GROUPS) - 1
+    assert all(line.endswith("NCCL_MIN_NCHANNELS is set by you, and stays.") for line in said)
+    by_file = PlainNccl({}, {"/etc/nccl.conf": {"NCCL_SOCKET_NTHREADS": "1"}})
+    assert leave_out_set(SOCKET_GROUPS, by_file)[0] == []
+    assert leave_out_set(SOCKET_GROUPS, PlainNccl({"NCCL_DEBUG": "INFO"})) == (list(SOCKET_GROUPS), [])
+
+
+def test_plain_nccl_is_the_environment_and_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".nccl.conf").write_text("NCCL_IB_HCA=mlx5\nNCCL_DEBUG=WARN\n")
+    found = plain_nccl({"NCCL_DEBUG": "INFO", "PATH": "/bin"})
+    assert found.variables == {"NCCL_DEBUG": "INFO"}
+    assert found.files[str(tmp_path / ".nccl.conf")] == {"NCCL_IB_HCA": "mlx5", "NCCL_DEBUG": "WARN"}
+    assert found.settings["NCCL_DEBUG"] == "INFO", "the environment wins"
+    assert found.settings["NCCL_IB_HCA"] == "mlx5"
+
+
+def test_how_a_process_is_measured_is_said_beforehand(tmp_path: Path) -> None:
+    assert "10 steady samples" in shortest_text(Request(("a",), (), tmp_path, samples=10, metric="step (.+)"))
+    by_calls = shortest_text(Request(("a",), (), tmp_path, samples=10))
+    assert "lasts 30 s" in by_calls, "ten looks, two seconds apart, after the third that settles"
