@@ -21,12 +21,13 @@ class Transport(Enum):
 
     SOCKET = "sockets"
     IB = "InfiniBand or RoCE"
+    EFA = "EFA"
     NVLINK = "NVLink"
     PCI = "PCIe or host memory"
 
 
 EVERY = frozenset(Transport)
-NETWORK = frozenset({Transport.SOCKET, Transport.IB})
+NETWORK = frozenset({Transport.SOCKET, Transport.IB, Transport.EFA})
 INTRA = frozenset({Transport.NVLINK, Transport.PCI})
 
 

@@ -40,12 +40,14 @@ class TuneResult:
         if self.verdict == "nothing_resolved" and self.speedup is not None:
             seen = f"smallest detectable effect {self.speedup.detectable:.1%}"
             return f"nothing resolved: {group} is {self.speedup.text} of plain NCCL, {seen}"
-        return "plain NCCL is best: every group of start settings that was tried is slower"
+        return "plain NCCL is best: no group of start settings that was tried is faster"
 
 
 def tried_of(runs: Sequence[RunRecord], higher_is_better: bool) -> list[Tried]:
-    """The processes of a record as the search sees them; a speed becomes a time."""
-    return [Tried(run.group, run.stage, run.round, _time(run, higher_is_better)) for run in runs if run.stage]
+    """The processes of a record as the search sees them; a speed becomes a time. One that the budget cut off before it
+    gave a value says nothing about its group."""
+    asked = (run for run in runs if run.stage and not (run.ended == "budget" and run.value is None))
+    return [Tried(run.group, run.stage, run.round, _time(run, higher_is_better)) for run in asked]
 
 
 def _time(run: RunRecord, higher_is_better: bool) -> float | None:

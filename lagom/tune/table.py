@@ -34,7 +34,8 @@ def measured_by(record: BenchRecord) -> str:
 
 def table_of(plan: Plan, tried: list[Tried], measured: str) -> Table:
     """Group, processes, mean, speed-up over plain NCCL of the same stages with its interval."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"by {measured}", title_justify="left")
+    title = f"by {measured}" if measured else "no process was measured"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     table.add_column("start settings")
     table.add_column("sets", overflow="fold")
     for name in ("processes", "mean", "speed-up", "95 % interval"):

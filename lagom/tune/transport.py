@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections import Counter
 from pathlib import Path
 
 from lagom.bench.process import ProcessStart, Seen, run_process
@@ -19,12 +18,11 @@ LOOK_SECONDS = 5.0
 DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM,GRAPH,ENV"}
 #: ``Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0``; of host memory ``Channel 00 : 0[0] -> 1[1] via SHM/...``.
 _VIA = re.compile(r"Channel \d+(?:/\d+)? : .* via ([A-Za-z0-9]+)(?:/([A-Za-z]+))?")
-_TRANSPORTS = {
-    ("NET", "Socket"): Transport.SOCKET, ("NET", "IB"): Transport.IB, ("P2P", ""): Transport.NVLINK,
-    ("SHM", ""): Transport.PCI,
-}  # fmt: skip
+#: ``Pattern 4, crossNic 0, nChannels 24, bw 20/20, type NVL/PIX, ...``: first between GPUs, then from GPU to NIC.
+_PATTERN = re.compile(r"Pattern \d+, .* type ([A-Z0-9]+)/")
+_WITHOUT_NVLINK = {"PIX", "PXB", "PHB", "SYS"}
 #: A job that crosses a network is bound by it.
-_SLOWEST_FIRST = (Transport.SOCKET, Transport.IB, Transport.PCI, Transport.NVLINK)
+_SLOWEST_FIRST = (Transport.SOCKET, Transport.EFA, Transport.IB, Transport.PCI, Transport.NVLINK)
 
 
 def debug_variables(folder: Path) -> dict[str, str]:
@@ -34,13 +32,26 @@ def debug_variables(folder: Path) -> dict[str, str]:
 
 def read_transport(folder: Path) -> Transport | None:
     """The slowest transport that some connection of the job has; None if no log tells of one."""
-    found: Counter[Transport] = Counter()
+    found: set[Transport | None] = set()
+    between_gpus: set[str] = set()
     for path in folder.glob("nccl-*.log"):
         for line in path.read_text(errors="replace").splitlines():
             if (via := _VIA.search(line)) is not None:
-                kind = (via[1], via[2] or "") if via[1] == "NET" else (via[1], "")
-                found.update(filter(None, [_TRANSPORTS.get(kind)]))
-    return next((transport for transport in _SLOWEST_FIRST if found[transport]), None)
+                found.add(_transport(via[1], via[2] or ""))
+            elif (pattern := _PATTERN.search(line)) is not None:
+                between_gpus.add(pattern[1])
+    if Transport.NVLINK in found and between_gpus & _WITHOUT_NVLINK:
+        found.add(Transport.PCI)
+    return next((transport for transport in _SLOWEST_FIRST if transport in found), None)
+
+
+def _transport(kind: str, plugin: str) -> Transport | None:
+    """By NCCL's words: ``NET/IBext_v8`` is a network plugin's; ``NET/AWS Libfabric`` and ``NET/OFI`` are EFA."""
+    if kind == "NET":
+        if plugin == "Socket":
+            return Transport.SOCKET
+        return Transport.IB if "IB" in plugin else Transport.EFA if plugin in ("AWS", "Libfabric", "OFI") else None
+    return {"P2P": Transport.NVLINK, "SHM": Transport.PCI}.get(kind)
 
 
 def find_transport(request: Request) -> Transport | None:

@@ -57,6 +57,7 @@ NOT_RUN = {
     "python": "needs GPUs or takes minutes",
     "lagom run": "needs a job; tests/unit/cli/test_run.py runs it",
     "lagom bench": "needs a job; tests/system/test_bench.py runs it",
+    "lagom tune": "needs a job; tests/system/test_tune.py runs it",
     "lagom log": "needs a log; tests/unit/cli/test_commands.py runs it",
     "lagom set": "needs a running job; tests/unit/cli/test_commands.py runs it",
     "lagom profile": "needs traces or minutes; tests/unit/report runs it",

@@ -36,9 +36,11 @@ def log(folder: Path, name: str, *lines: str) -> None:
     [
         (SOCKET, Transport.SOCKET), (SHARED, Transport.SOCKET), (IB, Transport.IB), (CUMEM, Transport.NVLINK),
         (IPC, Transport.NVLINK), (DIRECT, Transport.NVLINK), (SHM, Transport.PCI),
+        (IB.replace("IB/0", "IBext_v8/0"), Transport.IB), (IB.replace("IB/0", "AWS Libfabric/0"), Transport.EFA),
+        (IB.replace("IB/0", "OFI/0"), Transport.EFA), (IB.replace("IB/0", "Other/0"), None),
     ],
 )  # fmt: skip
-def test_each_kind_of_connection_is_known(tmp_path: Path, line: str, wanted: Transport) -> None:
+def test_each_kind_of_connection_is_known(tmp_path: Path, line: str, wanted: Transport | None) -> None:
     log(tmp_path, "nccl-node1-4711.log", line)
     assert read_transport(tmp_path) is wanted
 
@@ -52,6 +54,15 @@ def test_the_slowest_connection_of_any_rank_binds_the_job(tmp_path: Path) -> Non
     assert read_transport(tmp_path) is Transport.IB
     log(tmp_path, "nccl-node2-2.log", SOCKET)
     assert read_transport(tmp_path) is Transport.SOCKET
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"), [("NVL", Transport.NVLINK), ("PHB", Transport.PCI), ("SYS", Transport.PCI)]
+)
+def test_peer_access_is_nvlink_only_where_the_topology_has_it(tmp_path: Path, path: str, wanted: Transport) -> None:
+    pattern = f"Pattern 4, crossNic 0, nChannels 24, bw 20.0/20.0, type {path}/PIX, sameChannels 1"
+    log(tmp_path, "nccl-node1-1.log", pattern, CUMEM)
+    assert read_transport(tmp_path) is wanted
 
 
 def test_without_a_connection_nothing_is_said(tmp_path: Path) -> None:
