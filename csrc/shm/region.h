@@ -26,6 +26,7 @@ enum lagom_region_fault {
     LAGOM_REGION_HELD = 8,     /* another controller is attached, or a process was stopped in one of the short locks */
     LAGOM_REGION_FULL = 9,     /* no free process, communicator or slot entry */
     LAGOM_REGION_TWICE = 10,   /* another copy of this library in this process is attached to it */
+    LAGOM_REGION_LIMIT = 11,   /* this process may not make so large a file (RLIMIT_FSIZE) */
 };
 const char *lagom_region_fault_text(enum lagom_region_fault fault); /* one sentence with what to do about it */
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -97,6 +98,25 @@ static enum lagom_region_fault close_file(int fd, const char *path, enum lagom_r
     return fault;
 }
 
+/* Growing a file beyond this limit is answered by SIGXFSZ, which ends a job that does not ignore it. */
+static bool may_grow_to_region(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= REGION_BYTES;
+}
+
+/* A hole in the file would be SIGBUS at first touch on a full tmpfs; where there is none, this does nothing. Under the
+ * limit it is not tried: where the file system cannot do it, the C library writes. */
+static enum lagom_region_fault fill_holes(int fd)
+{
+    struct stat file;
+    if (!may_grow_to_region()) {
+        bool whole = fstat(fd, &file) == 0 && (uint64_t)file.st_blocks * 512u >= REGION_BYTES;
+        return whole ? LAGOM_REGION_OK : LAGOM_REGION_LIMIT;
+    }
+    return posix_fallocate(fd, 0, (off_t)REGION_BYTES) == 0 ? LAGOM_REGION_OK : LAGOM_REGION_NO_SPACE;
+}
+
 enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct lagom_attachment **out)
 {
     *out = lagom_attachment_at(path);
@@ -109,9 +129,8 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
         return fault;
     }
     fault = check_file(fd);
-    /* A hole in the file would be SIGBUS at first touch on a full tmpfs; where there is none, this does nothing. */
-    if (fault == LAGOM_REGION_OK && writable && posix_fallocate(fd, 0, (off_t)REGION_BYTES) != 0) {
-        fault = LAGOM_REGION_NO_SPACE;
+    if (fault == LAGOM_REGION_OK && writable) {
+        fault = fill_holes(fd);
     }
     if (fault == LAGOM_REGION_OK && (*out = lagom_attachment_add(fd, writable)) == NULL) {
         fault = LAGOM_REGION_SYSTEM;
@@ -201,6 +220,9 @@ static bool take_name(int fd)
 
 enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_attachment **out)
 {
+    if (!may_grow_to_region()) {
+        return LAGOM_REGION_LIMIT;
+    }
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) {
         return errno == ENOSPC ? LAGOM_REGION_NO_SPACE : LAGOM_REGION_SYSTEM;
