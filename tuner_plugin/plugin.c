@@ -276,20 +276,15 @@ void lagom_plugin_leave(struct lagom_comm_context *comm)
 /* ---- The end ---------------------------------------------------------------------------------------------------- */
 
 /* The job's last line, and no file left behind where no controller removes it. The mapping stays, for threads that are
- * still inside NCCL: the second reference outlives the leave. */
+ * still inside NCCL. It may be a signal handler that has called exit(), in the middle of anything: nothing is waited for. */
 __attribute__((destructor)) static void at_exit(void)
 {
-    struct lagom_mapping reference;
-    struct lagom_mapping mapping = plugin.job.mapping; /* ours stays as it is: other threads read it */
-    if (lagom_plugin_inert || mapping.region == NULL) {
+    if (lagom_plugin_inert || plugin.job.mapping.region == NULL) {
         return;
     }
     if (plugin.job.started_controller && !plugin.job.settings.launcher_tells) {
         lagom_log_open(NULL, 0); /* NCCL's may be gone */
-        lagom_say("ended; log %s", plugin.job.folder);
-        lagom_log_flush();
+        lagom_say_at_exit("ended; log %s", plugin.job.folder);
     }
-    if (lagom_region_inspect(&reference, mapping.path) == LAGOM_REGION_OK) {
-        lagom_region_leave(&mapping, true);
-    }
+    lagom_region_exit(&plugin.job.mapping);
 }

@@ -7,36 +7,160 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "protocol/lagom_atomic.h"
 
 #define MAX_ATTACHMENTS 16u
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;  /* may be slept under: neither fork nor exit waits for it */
+static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER; /* of what follows; nobody sleeps under it */
 static struct lagom_attachment attachments[MAX_ATTACHMENTS];
 
+/* The threads that hold these, 0 = none: a signal handler must know whether it has interrupted the holder. */
+static uintptr_t turn_of, table_of;
+static uintptr_t forking; /* this one holds the table for its fork */
+static bool adrift;
+
+static uintptr_t this_thread(void)
+{
+    return (uintptr_t)pthread_self(); /* the same in a forked child */
+}
+
+static void note(uintptr_t *holder, uintptr_t thread)
+{
+    __atomic_store_n(holder, thread, __ATOMIC_RELAXED);
+}
+
+static bool is_ours(const uintptr_t *holder)
+{
+    return __atomic_load_n(holder, __ATOMIC_RELAXED) == this_thread();
+}
+
+/* ---- Locks ------------------------------------------------------------------------------------------------------ */
+
+/* In an adrift child, once the function that it was in is over. */
+static void forget_inherited(void)
+{
+    if (adrift) {
+        memset(attachments, 0, sizeof(attachments));
+        adrift = false;
+    }
+}
+
+bool lagom_attachments_adrift(void)
+{
+    return adrift;
+}
+
+void lagom_attachments_lock(void)
+{
+    pthread_mutex_lock(&table);
+    note(&table_of, this_thread());
+}
+
+static void unlock_table(void)
+{
+    note(&table_of, 0);
+    pthread_mutex_unlock(&table);
+}
+
+void lagom_attachments_unlock(void)
+{
+    forget_inherited();
+    unlock_table();
+}
+
+void lagom_attachments_begin(void)
+{
+    pthread_mutex_lock(&turn);
+    note(&turn_of, this_thread());
+    lagom_attachments_lock();
+}
+
+bool lagom_attachments_try_begin(void)
+{
+    if (pthread_mutex_trylock(&turn) != 0) {
+        return false;
+    }
+    note(&turn_of, this_thread());
+    if (pthread_mutex_trylock(&table) != 0) {
+        note(&turn_of, 0);
+        pthread_mutex_unlock(&turn);
+        return false;
+    }
+    note(&table_of, this_thread());
+    return true;
+}
+
+void lagom_attachments_end(void)
+{
+    lagom_attachments_unlock();
+    note(&turn_of, 0);
+    pthread_mutex_unlock(&turn);
+}
+
+void lagom_attachments_sleep(const struct timespec *pause)
+{
+    unlock_table();
+    nanosleep(pause, NULL);
+    lagom_attachments_lock();
+}
+
+/* ---- Forks ------------------------------------------------------------------------------------------------------ */
+
+/* Held, so that the child finds the table whole. Not waited for: a signal handler may be forking that has interrupted the
+ * thread which holds it. Whoever changes the table keeps every moment of it fit for the child. */
 static void before_fork(void)
 {
-    pthread_mutex_lock(&mutex);
+    if (pthread_mutex_trylock(&table) == 0) {
+        note(&forking, this_thread());
+    }
 }
 
 static void after_fork_in_parent(void)
 {
-    pthread_mutex_unlock(&mutex);
+    if (is_ours(&forking)) {
+        note(&forking, 0);
+        pthread_mutex_unlock(&table);
+    }
 }
 
 /* The child holds none of the locks, so it must not write: zero pages of its own take the mapping's place, and whoever
- * still has a pointer into it reads a region without magic and writes to nobody. */
+ * still has a pointer into it reads a region without magic and writes to nobody. `kept`: the entry stays. */
+static void inherit(struct lagom_attachment *attachment, bool kept)
+{
+    mmap(attachment->region, sizeof(struct lagom_region), PROT_READ | PROT_WRITE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    close(attachment->fd);
+    attachment->fd = -1;
+    if (!kept) {
+        *attachment = (struct lagom_attachment){0};
+    }
+}
+
+/* What another thread held, is nobody's here. What this thread itself holds, a signal handler has interrupted: the child
+ * goes on in the middle of it, with entries that stay where they are, and lets go of it. */
 static void after_fork_in_child(void)
 {
+    adrift = is_ours(&turn_of) || is_ours(&table_of);
     for (uint32_t i = 0; i < MAX_ATTACHMENTS; i++) {
         if (attachments[i].region != NULL) {
-            mmap(attachments[i].region, sizeof(struct lagom_region), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-            close(attachments[i].fd);
-            attachments[i] = (struct lagom_attachment){0};
+            inherit(&attachments[i], adrift);
         }
     }
-    pthread_mutex_unlock(&mutex);
+    if (!is_ours(&turn_of)) {
+        turn = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        note(&turn_of, 0);
+    }
+    if (is_ours(&forking)) {
+        pthread_mutex_unlock(&table);
+    } else if (!is_ours(&table_of)) {
+        table = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        note(&table_of, 0);
+    }
+    note(&forking, 0);
 }
 
 /* Not at first use: another thread may fork while one holds the lock for the first time. */
@@ -45,15 +169,7 @@ __attribute__((constructor)) static void watch_forks(void)
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-void lagom_attachments_lock(void)
-{
-    pthread_mutex_lock(&mutex);
-}
-
-void lagom_attachments_unlock(void)
-{
-    pthread_mutex_unlock(&mutex);
-}
+/* ---- The table -------------------------------------------------------------------------------------------------- */
 
 static bool same_file(const struct lagom_attachment *attachment, const struct stat *file)
 {
@@ -130,12 +246,9 @@ struct lagom_attachment *lagom_attachment_add(int fd, bool writable)
     if (address == MAP_FAILED) {
         return NULL;
     }
-    *entry = (struct lagom_attachment){.region = address,
-                                       .fd = fd,
-                                       .device = file.st_dev,
-                                       .inode = file.st_ino,
-                                       .process = UINT32_MAX,
-                                       .writable = writable};
+    *entry = (struct lagom_attachment){
+        .fd = fd, .device = file.st_dev, .inode = file.st_ino, .process = UINT32_MAX, .writable = writable};
+    lagom_store_release(&entry->region, (struct lagom_region *)address); /* last: a fork may come at any moment */
     return entry;
 }
 
@@ -149,14 +262,17 @@ bool lagom_attachment_make_writable(struct lagom_attachment *attachment)
 
 void lagom_attachment_unmap(struct lagom_attachment *attachment)
 {
-    munmap(attachment->region, sizeof(struct lagom_region));
+    struct lagom_region *region = attachment->region;
+    lagom_store_release(&attachment->region, (struct lagom_region *)NULL); /* first: a fork may come at any moment */
+    munmap(region, sizeof(struct lagom_region));
     *attachment = (struct lagom_attachment){0};
 }
 
 void lagom_attachment_remove(struct lagom_attachment *attachment)
 {
-    close(attachment->fd);
+    int fd = attachment->fd;
     lagom_attachment_unmap(attachment);
+    close(fd);
 }
 
 bool lagom_attachment_is_at(const struct lagom_attachment *attachment, const char *path)

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "protocol/lagom_protocol.h"
 
@@ -24,10 +25,22 @@ struct lagom_attachment {
     bool writable;
 };
 
-/* The functions below need this lock; it also excludes our own threads, which F_SETLK cannot. A fork waits for
- * it, so that a forked child finds it free. */
+/* The functions below need this lock, to look or to change what nobody waits for. Nobody sleeps under it. */
 void lagom_attachments_lock(void);
 void lagom_attachments_unlock(void);
+
+/* The same with a turn, which one thread of this process has at a time: for whoever adds or removes an attachment, or waits
+ * for a byte lock, because F_SETLK does not exclude our own threads. Only lagom_attachments_sleep sleeps in it, and lets
+ * go of the lock, but not of the turn. So fork() and exit() wait for nobody, not in a signal handler either: fork() takes
+ * the lock if it is free, and exit() the turn, or does without. A forked child finds both free. */
+void lagom_attachments_begin(void);
+bool lagom_attachments_try_begin(void); /* false: somebody has it, perhaps this very thread */
+void lagom_attachments_end(void);
+void lagom_attachments_sleep(const struct timespec *pause);
+
+/* Whether this is a child that a signal handler forked in the middle of these functions, and returned. It holds no lock and
+ * has no part in any region: what its parent was about to make, link or remove is the parent's business. */
+bool lagom_attachments_adrift(void);
 
 struct lagom_attachment *lagom_attachment_at(const char *path); /* by inode, without opening the file; NULL = none */
 struct lagom_attachment *lagom_attachment_of(const struct lagom_region *region);

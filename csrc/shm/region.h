@@ -58,6 +58,10 @@ enum lagom_region_fault lagom_region_inspect(struct lagom_mapping *mapping, cons
 /* Gives back what this mapping took. unlink_file: and removes the file if nobody else holds a lock. */
 void lagom_region_leave(struct lagom_mapping *mapping, bool unlink_file);
 
+/* At the process's end: gives back, and removes the file as above, but the mapping stays, for threads that still read it.
+ * Does nothing where another thread is joining or leaving, or this one was when a signal handler called exit(). */
+void lagom_region_exit(const struct lagom_mapping *mapping);
+
 /* Controller: removes the file if no rank holds a lock, so that nobody can join any more. false = one does, perhaps
  * since this very moment (an elastic restart): the controller stays what it is. */
 bool lagom_region_retire(struct lagom_mapping *mapping);

@@ -71,6 +71,10 @@ static enum lagom_region_fault check_file(int fd)
 /* Not where another copy of this code has it open: closing ours would drop its locks. */
 static enum lagom_region_fault open_file(const char *path, int *fd)
 {
+    if (lagom_attachments_adrift()) {
+        errno = ECHILD;
+        return LAGOM_REGION_SYSTEM;
+    }
     if (lagom_attachment_mappings(path) > 0) {
         return LAGOM_REGION_TWICE;
     }
@@ -147,19 +151,33 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
 
 /* ---- Removing what nobody holds --------------------------------------------------------------------------------- */
 
+/* Whatever the budget: somebody who leaves keeps nobody's init. On a busy machine a pause is longer than asked. */
+static bool lock_by_the_clock(int fd, uint32_t byte, uint32_t milliseconds)
+{
+    const struct timespec pause = {.tv_nsec = 200 * 1000};
+    uint64_t end = lagom_milliseconds_now() + milliseconds;
+    while (!lagom_lock_try(fd, byte)) {
+        if (lagom_milliseconds_now() >= end) {
+            return false;
+        }
+        lagom_attachments_sleep(&pause);
+    }
+    return true;
+}
+
 /* Under the janitor byte. Whoever attaches takes a lock first and looks at this byte afterwards, so either we see the
  * lock, or it sees us and then finds the file gone. */
 static enum lagom_region_fault unlink_unless(bool (*wanted)(int fd), int fd, const char *path, uint32_t milliseconds)
 {
     struct stat mine, there;
-    if (wanted(fd) || !lagom_lock_wait(fd, LAGOM_LOCK_JANITOR, milliseconds)) {
+    if (wanted(fd) || !lock_by_the_clock(fd, LAGOM_LOCK_JANITOR, milliseconds)) {
         return LAGOM_REGION_HELD;
     }
     enum lagom_region_fault fault = LAGOM_REGION_HELD;
     if (!wanted(fd)) {
         bool same = fstat(fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_dev == there.st_dev &&
                     mine.st_ino == there.st_ino;
-        fault = same && unlink(path) == 0 ? LAGOM_REGION_OK : LAGOM_REGION_MISSING;
+        fault = same && !lagom_attachments_adrift() && unlink(path) == 0 ? LAGOM_REGION_OK : LAGOM_REGION_MISSING;
     }
     lagom_lock_drop(fd, LAGOM_LOCK_JANITOR);
     return fault;
@@ -190,9 +208,9 @@ enum lagom_region_fault lagom_file_remove_stale(const char *path)
 
 enum lagom_region_fault lagom_region_remove_stale(const char *path)
 {
-    lagom_attachments_lock();
+    lagom_attachments_begin();
     enum lagom_region_fault fault = lagom_file_remove_stale(path);
-    lagom_attachments_unlock();
+    lagom_attachments_end();
     return fault;
 }
 
@@ -218,6 +236,13 @@ static bool take_name(int fd)
     return fstat(fd, &file) == 0 && file.st_nlink > 0;
 }
 
+void lagom_file_unlink_temporary(const char *temporary)
+{
+    if (!lagom_attachments_adrift()) {
+        unlink(temporary);
+    }
+}
+
 enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_attachment **out)
 {
     if (!may_grow_to_region()) {
@@ -239,7 +264,7 @@ enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_atta
     }
     if (fault != LAGOM_REGION_OK) {
         close(fd);
-        unlink(temporary);
+        lagom_file_unlink_temporary(temporary);
         errno = failure;
     }
     return fault;

@@ -16,6 +16,7 @@ enum lagom_region_fault lagom_file_remove_stale(const char *path); /* HELD also 
 /* A new file under a temporary name, whole and mapped, without a header, its register byte locked: whoever takes a role
  * in it drops that. Nothing is left behind if it fails; MISSING = somebody took it for stale: try again. */
 enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_attachment **out);
+void lagom_file_unlink_temporary(const char *temporary);
 void lagom_file_write_header(struct lagom_header *header, const char *job_key, enum lagom_clock clock);
 
 #endif

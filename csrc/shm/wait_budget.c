@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "protocol/lagom_atomic.h"
+#include "shm/attachment.h"
 #include "shm/file_lock.h"
 
 #define MILLISECOND 1000000u /* in nanoseconds */
@@ -40,7 +41,7 @@ static uint64_t sleep_for(uint32_t microseconds)
 {
     const struct timespec pause = {.tv_nsec = (long)microseconds * 1000};
     uint64_t before = now_ns(CLOCK_MONOTONIC);
-    nanosleep(&pause, NULL);
+    lagom_attachments_sleep(&pause);
     uint64_t slept = now_ns(CLOCK_MONOTONIC) - before;
     return slept < LONGEST_PAUSE ? slept : LONGEST_PAUSE;
 }

@@ -4,7 +4,8 @@
  * Counted are the pauses, by the monotonic clock, and what looking between them costs, by this thread's CPU time (in a
  * process of 20,000 mappings one look takes 10 ms). Of one pause no more than 50 ms count: a longer one was spent without
  * a processor, which says nothing about the lock. Whatever a pause took, the lock is tried once more before giving up. A
- * lock that is free costs nothing. Internal to csrc/shm; the attachments' lock is held.
+ * lock that is free costs nothing. Internal to csrc/shm; the
+ * attachments' turn is had (attachment.h), and their lock let go in a pause.
  */
 #ifndef LAGOM_WAIT_BUDGET_H
 #define LAGOM_WAIT_BUDGET_H
