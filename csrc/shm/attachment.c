@@ -200,24 +200,70 @@ struct lagom_attachment *lagom_attachment_of(const struct lagom_region *region)
     return NULL;
 }
 
-uint32_t lagom_attachment_mappings(const char *path)
+/* By name and number: of some file systems the device is told otherwise there than by lstat. */
+static void for_each_mapping(const char *part_of_name, void (*found)(void *what, ino_t inode), void *what)
 {
-    struct stat file;
-    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
-    FILE *maps = lstat(path, &file) == 0 ? fopen("/proc/self/maps", "re") : NULL;
+    FILE *maps = fopen("/proc/self/maps", "re");
     char *line = NULL;
     size_t room = 0;
-    uint32_t count = 0;
     while (maps != NULL && getline(&line, &room, maps) > 0) {
         unsigned long long inode;
-        /* By name and number: of some file systems the device is told otherwise there than by lstat. */
-        count += strstr(line, name) != NULL && sscanf(line, "%*s %*s %*s %*s %llu", &inode) == 1 && inode == file.st_ino;
+        if (strstr(line, part_of_name) != NULL && sscanf(line, "%*s %*s %*s %*s %llu", &inode) == 1) {
+            found(what, (ino_t)inode);
+        }
     }
     free(line);
     if (maps != NULL) {
         fclose(maps);
     }
-    return count;
+}
+
+struct count {
+    ino_t inode;
+    uint32_t mappings;
+};
+
+static void count_one(void *what, ino_t inode)
+{
+    struct count *count = what;
+    count->mappings += inode == count->inode;
+}
+
+/* The owner first: what another user put there, we have not mapped, and the maps of a large process take milliseconds. */
+uint32_t lagom_attachment_mappings(const char *path)
+{
+    struct stat file;
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    if (lstat(path, &file) != 0 || file.st_uid != geteuid()) {
+        return 0;
+    }
+    struct count count = {.inode = file.st_ino};
+    for_each_mapping(name, count_one, &count);
+    return count.mappings;
+}
+
+static void list_one(void *what, ino_t inode)
+{
+    struct lagom_mapped *mapped = what;
+    if (mapped->count < LAGOM_MOST_MAPPED) {
+        mapped->inodes[mapped->count] = inode;
+    }
+    mapped->count++;
+}
+
+void lagom_attachments_mapped(const char *part_of_name, struct lagom_mapped *mapped)
+{
+    mapped->count = 0;
+    for_each_mapping(part_of_name, list_one, mapped);
+}
+
+bool lagom_is_mapped(const struct lagom_mapped *mapped, ino_t inode)
+{
+    bool is_mapped = mapped->count > LAGOM_MOST_MAPPED;
+    for (uint32_t i = 0; i < mapped->count && !is_mapped; i++) {
+        is_mapped = mapped->inodes[i] == inode;
+    }
+    return is_mapped;
 }
 
 static struct lagom_attachment *free_entry(void)

@@ -49,6 +49,15 @@ struct lagom_attachment *lagom_attachment_of(const struct lagom_region *region);
  * code: the plugin loaded from two files. Its locks are this process's too, so it can be seen in no other way. */
 uint32_t lagom_attachment_mappings(const char *path);
 
+/* The same for many files by one look: what is mapped under names with `part_of_name` in them. */
+#define LAGOM_MOST_MAPPED 64u
+struct lagom_mapped {
+    uint32_t count; /* more than there is room for: then everything counts as mapped */
+    ino_t inodes[LAGOM_MOST_MAPPED];
+};
+void lagom_attachments_mapped(const char *part_of_name, struct lagom_mapped *mapped);
+bool lagom_is_mapped(const struct lagom_mapped *mapped, ino_t inode);
+
 /* Maps the whole of fd and takes it over; NULL with errno set, then fd is still the caller's. */
 struct lagom_attachment *lagom_attachment_add(int fd, bool writable);
 bool lagom_attachment_make_writable(struct lagom_attachment *attachment);

@@ -150,7 +150,7 @@ static enum lagom_region_fault make(const struct request *request, struct patien
                                     struct lagom_attachment **out)
 {
     bool patient = patience->wait.left_ns != 0;
-    if (lagom_stale_regions_remove(request->path) && patient) {
+    if (lagom_stale_regions_remove(request->path, &patience->wait) && patient) {
         return wait_for_maker(patience);
     }
     enum lagom_region_fault fault = create(request, out);
@@ -159,7 +159,7 @@ static enum lagom_region_fault make(const struct request *request, struct patien
     }
     /* Some may still have begun at once: the room is another's, whose temporary name goes only once its region is there,
      * or nobody's any more, where all found too little and gave it back. */
-    bool other = lagom_stale_regions_remove(request->path) || access(request->path, F_OK) == 0;
+    bool other = lagom_stale_regions_remove(request->path, &patience->wait) || access(request->path, F_OK) == 0;
     bool again = other || !patience->tried_again;
     patience->tried_again = true;
     return again ? wait_for_maker(patience) : fault;

@@ -68,15 +68,12 @@ static enum lagom_region_fault check_file(int fd)
     return fault == LAGOM_REGION_OK ? check_header(fd, &file) : fault;
 }
 
-/* Not where another copy of this code has it open: closing ours would drop its locks. */
-static enum lagom_region_fault open_file(const char *path, int *fd)
+/* The caller has seen that no other copy of this code has it open: closing ours would drop its locks. */
+static enum lagom_region_fault open_unmapped(const char *path, int *fd)
 {
     if (lagom_attachments_adrift()) {
         errno = ECHILD;
         return LAGOM_REGION_SYSTEM;
-    }
-    if (lagom_attachment_mappings(path) > 0) {
-        return LAGOM_REGION_TWICE;
     }
     *fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (*fd >= 0) {
@@ -90,6 +87,11 @@ static enum lagom_region_fault open_file(const char *path, int *fd)
     case ENXIO: return LAGOM_REGION_FOREIGN;
     default: return LAGOM_REGION_SYSTEM;
     }
+}
+
+static enum lagom_region_fault open_file(const char *path, int *fd)
+{
+    return lagom_attachment_mappings(path) > 0 ? LAGOM_REGION_TWICE : open_unmapped(path, fd);
 }
 
 /* Not where another copy has it by now: its locks are dropped by whoever closes the file. One descriptor is lost. */
@@ -188,22 +190,28 @@ enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path, uint
     return unlink_unless(anybody_alive, fd, path, milliseconds);
 }
 
-enum lagom_region_fault lagom_file_remove_stale(const char *path)
+enum lagom_region_fault lagom_file_remove_unmapped(const char *path, int *fd)
 {
-    int fd;
+    struct stat file;
+    *fd = -1;
     if (lagom_attachment_at(path) != NULL) {
         return LAGOM_REGION_HELD;
     }
-    enum lagom_region_fault fault = open_file(path, &fd);
-    if (fault != LAGOM_REGION_OK) {
-        return fault;
-    }
-    struct stat file;
-    fault = fstat(fd, &file) == 0 ? check_owner(&file) : LAGOM_REGION_SYSTEM;
+    enum lagom_region_fault fault = open_unmapped(path, fd);
     if (fault == LAGOM_REGION_OK) {
-        fault = unlink_unless(anybody_holds_it, fd, path, 0);
+        fault = fstat(*fd, &file) == 0 ? check_owner(&file) : LAGOM_REGION_SYSTEM;
     }
-    return close_file(fd, path, fault);
+    return fault == LAGOM_REGION_OK ? unlink_unless(anybody_holds_it, *fd, path, 0) : fault;
+}
+
+enum lagom_region_fault lagom_file_remove_stale(const char *path)
+{
+    int fd;
+    if (lagom_attachment_mappings(path) > 0) {
+        return lagom_attachment_at(path) != NULL ? LAGOM_REGION_HELD : LAGOM_REGION_TWICE;
+    }
+    enum lagom_region_fault fault = lagom_file_remove_unmapped(path, &fd);
+    return fd < 0 ? fault : close_file(fd, path, fault);
 }
 
 enum lagom_region_fault lagom_region_remove_stale(const char *path)

@@ -13,6 +13,10 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
 enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path, uint32_t milliseconds);
 enum lagom_region_fault lagom_file_remove_stale(const char *path); /* HELD also if anybody holds any byte; no waiting */
 
+/* The same for a file that no copy of this code has mapped. *fd, if not -1, is the caller's, who must not close it if
+ * another copy has it mapped by then: its locks would be dropped. */
+enum lagom_region_fault lagom_file_remove_unmapped(const char *path, int *fd);
+
 /* A new file under a temporary name, whole and mapped, without a header, its register byte locked: whoever takes a role
  * in it drops that. Nothing is left behind if it fails; MISSING = somebody took it for stale: try again. */
 enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_attachment **out);

@@ -51,17 +51,27 @@ struct lagom_wait lagom_wait_begin(uint32_t milliseconds)
     return (struct lagom_wait){(uint64_t)milliseconds * MILLISECOND, now_ns(CLOCK_THREAD_CPUTIME_ID)};
 }
 
+static void spend(struct lagom_wait *wait, uint64_t slept)
+{
+    uint64_t cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID), spent = slept + cpu_ns - wait->cpu_ns;
+    wait->cpu_ns = cpu_ns;
+    take_from(&left_ns, spent);
+    take_from(&wait->left_ns, spent);
+}
+
+bool lagom_wait_look(struct lagom_wait *wait)
+{
+    spend(wait, 0);
+    return left_ns != 0 && wait->left_ns != 0;
+}
+
 bool lagom_wait_pause(struct lagom_wait *wait, uint32_t microseconds)
 {
     if (left_ns == 0 || wait->left_ns == 0) {
         wait->left_ns = 0;
         return false;
     }
-    uint64_t slept = sleep_for(microseconds), cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
-    uint64_t spent = slept + cpu_ns - wait->cpu_ns;
-    wait->cpu_ns = cpu_ns;
-    take_from(&left_ns, spent);
-    take_from(&wait->left_ns, spent);
+    spend(wait, sleep_for(microseconds));
     return true;
 }
 

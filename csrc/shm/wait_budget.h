@@ -29,6 +29,9 @@ struct lagom_wait lagom_wait_begin(uint32_t milliseconds);
  * and with nothing left of *wait, if either has run out. */
 bool lagom_wait_pause(struct lagom_wait *wait, uint32_t microseconds);
 
+/* Takes away what looking has taken since then, and says whether anything is left: for looks that may be long. */
+bool lagom_wait_look(struct lagom_wait *wait);
+
 /* Takes the lock, waiting at most `milliseconds` of the budget. */
 bool lagom_wait_budget_lock(int fd, uint32_t byte, uint32_t milliseconds);
 
