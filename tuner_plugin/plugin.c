@@ -104,10 +104,17 @@ static uint32_t ordinal_of(const struct lagom_init_info *info)
     return UINT32_MAX;
 }
 
-/* Another process holds the table locked, and NCCL's init waits with us: nothing is entered any more. */
-static void give_up(void)
+/* Another process holds the table locked, and NCCL's init waits with us, or our locks are gone: nothing is entered any
+ * more. */
+static void give_up(bool lost)
 {
     plugin.standing = LAGOM_FALLBACK;
+    if (lost) {
+        lagom_job_remark(&plugin.job,
+                         "this process has closed the descriptor of Lagom's shared region, which it had not opened: every "
+                         "communicator made from now on falls back to NCCL. Close descriptors before the first communicator.");
+        return;
+    }
     lagom_job_remark(&plugin.job,
                      "another process kept the job's shared table locked for 2 s: every communicator made from now on "
                      "falls back to NCCL. Look for a stopped process of this job.");
@@ -149,8 +156,9 @@ static struct lagom_comm_context *create_comm(const struct lagom_init_info *info
                                                .nccl_version = plugin.job.caller.version,
                                                .build = lagom_build_of(&plugin.job.caller)};
     struct lagom_comm_context *comm = lagom_comm_create(&options, info, profiled, reason, sizeof(reason));
-    if (comm == NULL && lagom_region_gave_up()) {
-        give_up();
+    bool lost = comm == NULL && lagom_region_is_lost(&plugin.job.mapping);
+    if (lost || (comm == NULL && lagom_region_gave_up())) {
+        give_up(lost);
         return NULL;
     }
     remark_untunable(info, comm);

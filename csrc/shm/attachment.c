@@ -101,11 +101,24 @@ void lagom_attachments_end(void)
     pthread_mutex_unlock(&turn);
 }
 
+static void check_descriptor(struct lagom_attachment *attachment)
+{
+    struct stat file;
+    bool ours = fstat(attachment->fd, &file) == 0 && file.st_dev == attachment->device &&
+                file.st_ino == attachment->inode;
+    attachment->fd = ours ? attachment->fd : -1;
+}
+
 void lagom_attachments_sleep(const struct timespec *pause)
 {
     unlock_table();
     nanosleep(pause, NULL);
     lagom_attachments_lock();
+    for (uint32_t i = 0; i < MAX_ATTACHMENTS; i++) {
+        if (attachments[i].region != NULL) {
+            check_descriptor(&attachments[i]);
+        }
+    }
 }
 
 /* ---- Forks ------------------------------------------------------------------------------------------------------ */
@@ -133,7 +146,10 @@ static void inherit(struct lagom_attachment *attachment, bool kept)
 {
     mmap(attachment->region, sizeof(struct lagom_region), PROT_READ | PROT_WRITE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    close(attachment->fd);
+    check_descriptor(attachment);
+    if (attachment->fd >= 0) {
+        close(attachment->fd);
+    }
     attachment->fd = -1;
     if (!kept) {
         *attachment = (struct lagom_attachment){0};
@@ -184,6 +200,7 @@ struct lagom_attachment *lagom_attachment_at(const char *path)
     }
     for (uint32_t i = 0; i < MAX_ATTACHMENTS; i++) {
         if (same_file(&attachments[i], &file)) {
+            check_descriptor(&attachments[i]);
             return &attachments[i];
         }
     }
@@ -194,6 +211,7 @@ struct lagom_attachment *lagom_attachment_of(const struct lagom_region *region)
 {
     for (uint32_t i = 0; region != NULL && i < MAX_ATTACHMENTS; i++) {
         if (attachments[i].region == region) {
+            check_descriptor(&attachments[i]);
             return &attachments[i];
         }
     }
@@ -316,9 +334,12 @@ void lagom_attachment_unmap(struct lagom_attachment *attachment)
 
 void lagom_attachment_remove(struct lagom_attachment *attachment)
 {
+    check_descriptor(attachment);
     int fd = attachment->fd;
     lagom_attachment_unmap(attachment);
-    close(fd);
+    if (fd >= 0) {
+        close(fd);
+    }
 }
 
 bool lagom_attachment_is_at(const struct lagom_attachment *attachment, const char *path)

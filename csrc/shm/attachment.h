@@ -15,7 +15,7 @@
 
 struct lagom_attachment {
     struct lagom_region *region; /* NULL = this entry is free */
-    int fd;
+    int fd; /* -1 = the host has closed it, and with it every lock */
     dev_t device;
     ino_t inode;
     uint32_t references; /* mappings that use it */
@@ -42,6 +42,8 @@ void lagom_attachments_sleep(const struct timespec *pause);
  * has no part in any region: what its parent was about to make, link or remove is the parent's business. */
 bool lagom_attachments_adrift(void);
 
+/* Both look first whether the descriptor is still ours: a host may close all descriptors, and reuse the number for a file of
+ * its own, whose locks we would drop. */
 struct lagom_attachment *lagom_attachment_at(const char *path); /* by inode, without opening the file; NULL = none */
 struct lagom_attachment *lagom_attachment_of(const struct lagom_region *region);
 

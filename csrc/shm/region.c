@@ -102,7 +102,7 @@ static enum lagom_region_fault create(const struct request *request, struct lago
  * A judge that was stopped in there is not waited for twice. */
 static enum lagom_region_fault confirm(struct lagom_attachment *attachment, const char *path)
 {
-    if (!lagom_wait_budget_lock(attachment->fd, LAGOM_LOCK_JANITOR, JUDGE_MILLISECONDS)) {
+    if (!lagom_wait_budget_lock(&attachment->fd, LAGOM_LOCK_JANITOR, JUDGE_MILLISECONDS)) {
         return LAGOM_REGION_HELD;
     }
     lagom_lock_drop(attachment->fd, LAGOM_LOCK_JANITOR);
@@ -273,7 +273,7 @@ static void give_back_role(struct lagom_attachment *attachment, const struct lag
 static void remove_file(struct lagom_attachment *attachment, const struct lagom_mapping *mapping)
 {
     if (attachment->joined == 0 && !attachment->controller) {
-        lagom_file_unlink_if_dead(attachment->fd, mapping->path, LEAVE_MILLISECONDS);
+        lagom_file_unlink_if_dead(&attachment->fd, mapping->path, LEAVE_MILLISECONDS);
     }
 }
 
@@ -283,7 +283,7 @@ bool lagom_region_retire(struct lagom_mapping *mapping)
     struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
     bool deserted = attachment != NULL && attachment->controller && attachment->joined == 0;
     if (deserted) {
-        deserted = lagom_file_unlink_if_dead(attachment->fd, mapping->path, 0) != LAGOM_REGION_HELD;
+        deserted = lagom_file_unlink_if_dead(&attachment->fd, mapping->path, 0) != LAGOM_REGION_HELD;
     }
     lagom_attachments_end();
     return deserted;

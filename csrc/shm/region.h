@@ -97,6 +97,10 @@ void lagom_slot_release(struct lagom_mapping *mapping, uint32_t slot); /* finali
  * together (wait_budget.h). Every enter and take fails at once from then on. */
 bool lagom_region_gave_up(void);
 
+/* Whether the host has closed our descriptor of the region, so that this process's locks are gone and others take it for
+ * dead. Every enter and take fails from then on. */
+bool lagom_region_is_lost(const struct lagom_mapping *mapping);
+
 /* Controller: frees entries of dead processes, and GONE slots whose rings are drained, and communicators without slots.
  */
 uint32_t lagom_region_sweep(struct lagom_mapping *mapping);

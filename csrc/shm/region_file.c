@@ -126,6 +126,10 @@ static enum lagom_region_fault fill_holes(int fd)
 enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct lagom_attachment **out)
 {
     *out = lagom_attachment_at(path);
+    if (*out != NULL && (*out)->fd < 0) {
+        errno = EBADF;
+        return LAGOM_REGION_SYSTEM;
+    }
     if (*out != NULL) {
         return !writable || lagom_attachment_make_writable(*out) ? LAGOM_REGION_OK : LAGOM_REGION_SYSTEM;
     }
@@ -154,12 +158,12 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
 /* ---- Removing what nobody holds --------------------------------------------------------------------------------- */
 
 /* Whatever the budget: somebody who leaves keeps nobody's init. On a busy machine a pause is longer than asked. */
-static bool lock_by_the_clock(int fd, uint32_t byte, uint32_t milliseconds)
+static bool lock_by_the_clock(const int *fd, uint32_t byte, uint32_t milliseconds)
 {
     const struct timespec pause = {.tv_nsec = 200 * 1000};
     uint64_t end = lagom_milliseconds_now() + milliseconds;
-    while (!lagom_lock_try(fd, byte)) {
-        if (lagom_milliseconds_now() >= end) {
+    while (!lagom_lock_try(*fd, byte)) {
+        if (*fd < 0 || lagom_milliseconds_now() >= end) {
             return false;
         }
         lagom_attachments_sleep(&pause);
@@ -169,23 +173,23 @@ static bool lock_by_the_clock(int fd, uint32_t byte, uint32_t milliseconds)
 
 /* Under the janitor byte. Whoever attaches takes a lock first and looks at this byte afterwards, so either we see the
  * lock, or it sees us and then finds the file gone. */
-static enum lagom_region_fault unlink_unless(bool (*wanted)(int fd), int fd, const char *path, uint32_t milliseconds)
+static enum lagom_region_fault unlink_unless(bool (*wanted)(int fd), const int *fd, const char *path, uint32_t milliseconds)
 {
     struct stat mine, there;
-    if (wanted(fd) || !lock_by_the_clock(fd, LAGOM_LOCK_JANITOR, milliseconds)) {
+    if (*fd < 0 || wanted(*fd) || !lock_by_the_clock(fd, LAGOM_LOCK_JANITOR, milliseconds)) {
         return LAGOM_REGION_HELD;
     }
     enum lagom_region_fault fault = LAGOM_REGION_HELD;
-    if (!wanted(fd)) {
-        bool same = fstat(fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_dev == there.st_dev &&
+    if (!wanted(*fd)) {
+        bool same = fstat(*fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_dev == there.st_dev &&
                     mine.st_ino == there.st_ino;
         fault = same && !lagom_attachments_adrift() && unlink(path) == 0 ? LAGOM_REGION_OK : LAGOM_REGION_MISSING;
     }
-    lagom_lock_drop(fd, LAGOM_LOCK_JANITOR);
+    lagom_lock_drop(*fd, LAGOM_LOCK_JANITOR);
     return fault;
 }
 
-enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path, uint32_t milliseconds)
+enum lagom_region_fault lagom_file_unlink_if_dead(const int *fd, const char *path, uint32_t milliseconds)
 {
     return unlink_unless(anybody_alive, fd, path, milliseconds);
 }
@@ -201,7 +205,7 @@ enum lagom_region_fault lagom_file_remove_unmapped(const char *path, int *fd)
     if (fault == LAGOM_REGION_OK) {
         fault = fstat(*fd, &file) == 0 ? check_owner(&file) : LAGOM_REGION_SYSTEM;
     }
-    return fault == LAGOM_REGION_OK ? unlink_unless(anybody_holds_it, *fd, path, 0) : fault;
+    return fault == LAGOM_REGION_OK ? unlink_unless(anybody_holds_it, fd, path, 0) : fault;
 }
 
 enum lagom_region_fault lagom_file_remove_stale(const char *path)
@@ -237,7 +241,7 @@ static bool take_name(int fd)
 {
     struct stat file;
     if (!lagom_lock_try(fd, LAGOM_LOCK_REGISTER) ||
-        !lagom_wait_budget_lock(fd, LAGOM_LOCK_JANITOR, NEW_FILE_JUDGE_MILLISECONDS)) {
+        !lagom_wait_budget_lock(&fd, LAGOM_LOCK_JANITOR, NEW_FILE_JUDGE_MILLISECONDS)) {
         return false;
     }
     lagom_lock_drop(fd, LAGOM_LOCK_JANITOR);

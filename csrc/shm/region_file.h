@@ -10,7 +10,7 @@
 enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct lagom_attachment **out);
 
 /* HELD if somebody is alive in it, or somebody else is judging it for longer than `milliseconds`. */
-enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path, uint32_t milliseconds);
+enum lagom_region_fault lagom_file_unlink_if_dead(const int *fd, const char *path, uint32_t milliseconds);
 enum lagom_region_fault lagom_file_remove_stale(const char *path); /* HELD also if anybody holds any byte; no waiting */
 
 /* The same for a file that no copy of this code has mapped. *fd, if not -1, is the caller's, who must not close it if

@@ -227,6 +227,15 @@ void lagom_slot_release(struct lagom_mapping *mapping, uint32_t slot)
     lagom_attachments_unlock();
 }
 
+bool lagom_region_is_lost(const struct lagom_mapping *mapping)
+{
+    lagom_attachments_lock();
+    const struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
+    bool lost = attachment != NULL && attachment->fd < 0;
+    lagom_attachments_unlock();
+    return lost;
+}
+
 bool lagom_region_gave_up(void)
 {
     return lagom_wait_budget_over();

@@ -75,14 +75,14 @@ bool lagom_wait_pause(struct lagom_wait *wait, uint32_t microseconds)
     return true;
 }
 
-bool lagom_wait_budget_lock(int fd, uint32_t byte, uint32_t milliseconds)
+bool lagom_wait_budget_lock(const int *fd, uint32_t byte, uint32_t milliseconds)
 {
-    if (lagom_lock_try(fd, byte)) {
+    if (lagom_lock_try(*fd, byte)) {
         return true;
     }
     struct lagom_wait wait = lagom_wait_begin(milliseconds);
-    while (lagom_wait_pause(&wait, LOCK_PAUSE_MICROSECONDS)) {
-        if (lagom_lock_try(fd, byte)) {
+    while (*fd >= 0 && lagom_wait_pause(&wait, LOCK_PAUSE_MICROSECONDS)) {
+        if (lagom_lock_try(*fd, byte)) {
             return true;
         }
     }

@@ -32,7 +32,7 @@ bool lagom_wait_pause(struct lagom_wait *wait, uint32_t microseconds);
 /* Takes away what looking has taken since then, and says whether anything is left: for looks that may be long. */
 bool lagom_wait_look(struct lagom_wait *wait);
 
-/* Takes the lock, waiting at most `milliseconds` of the budget. */
-bool lagom_wait_budget_lock(int fd, uint32_t byte, uint32_t milliseconds);
+/* Takes the lock, waiting at most `milliseconds` of the budget; not for a descriptor that is lost (*fd = -1, attachment.h). */
+bool lagom_wait_budget_lock(const int *fd, uint32_t byte, uint32_t milliseconds);
 
 #endif
