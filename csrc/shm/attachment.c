@@ -298,6 +298,10 @@ struct lagom_attachment *lagom_attachment_add(int fd, bool writable)
 {
     struct stat file;
     struct lagom_attachment *entry = free_entry();
+    if (adrift) {
+        errno = ECHILD;
+        return NULL;
+    }
     if (entry == NULL || fstat(fd, &file) != 0 || file.st_size != (off_t)sizeof(struct lagom_region)) {
         errno = entry == NULL ? EMFILE : EINVAL;
         return NULL;

@@ -12,8 +12,10 @@
 #define TRIES 5         /* of what a busy machine may delay by more than init waits */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define INTERRUPTIONS 20
+#define PERIOD_US 60000 /* they deliver a signal at the next call of the C library: often at the same one in every attempt */
 #else
 #define INTERRUPTIONS 150
+#define PERIOD_US 1700
 #endif
 
 static struct plugin plugin;
@@ -208,7 +210,7 @@ static void init_interrupted_often(void)
 {
     uint64_t id = COMM;
     plugin = load_plugin();
-    interrupt_with(fork_of_either_kind, 1000, 1700);
+    interrupt_with(fork_of_either_kind, 1000, PERIOD_US);
     while (forks < INTERRUPTIONS) {
         struct rank rank = make_rank(&plugin, 6, ++id, 2, 1);
         end_rank(&rank);
