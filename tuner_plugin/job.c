@@ -10,6 +10,7 @@
 #include "protocol/lagom_atomic.h"
 #include "shm/job_key.h"
 #include "shm/node_rules.h"
+#include "tuner_plugin/adopter.h"
 #include "tuner_plugin/folder.h"
 #include "tuner_plugin/hardware.h"
 #include "tuner_plugin/log.h"
@@ -262,11 +263,24 @@ static bool claim(const struct lagom_job *job)
     return is_free && lagom_compare_exchange(claimed, before, (uint64_t)job->mapping.process + 1);
 }
 
+/* Before the claim: another rank may be one that can. */
+static bool job_would_not_wait_for_it(struct lagom_job *job)
+{
+    const char *why = lagom_controller_adopter(job->mapping.region);
+    if (why != NULL) {
+        lagom_job_remark(job,
+                         "no controller is started here: %s, and if it waits for all its children, it would wait for the "
+                         "controller for ever; start the job with `lagom run`, or nothing is tuned.",
+                         why);
+    }
+    return why == NULL;
+}
+
 /* Not where no rank could follow it: without ids nothing is ever agreed. */
-static bool controller_is_mine_to_start(const struct lagom_job *job, const struct lagom_init_info *info)
+static bool controller_is_mine_to_start(struct lagom_job *job, const struct lagom_init_info *info)
 {
     return info->comm_id_known && job->settings.spawn && !job->replaying &&
-           !lagom_region_controller_alive(&job->mapping) && claim(job);
+           !lagom_region_controller_alive(&job->mapping) && job_would_not_wait_for_it(job) && claim(job);
 }
 
 static void start_controller(struct lagom_job *job)

@@ -105,6 +105,19 @@ static void write_line(const struct line *line)
     }
 }
 
+void lagom_say_at_exit(const char *format, ...)
+{
+    struct lagom_held_signals held;
+    struct line line = {.level = TO_STDERR};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line.text, sizeof(line.text), format, arguments);
+    va_end(arguments);
+    lagom_signals_hold(&held);
+    write_line(&line);
+    lagom_signals_release(&held);
+}
+
 void lagom_log_flush(void)
 {
     struct lagom_held_signals held;

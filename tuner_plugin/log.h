@@ -17,6 +17,9 @@ __attribute__((format(printf, 2, 3))) void lagom_log(int level, const char *form
  * says how many, and NCCL's log gets the text. */
 __attribute__((format(printf, 1, 2))) void lagom_say(const char *format, ...);
 
+/* The same, at once and without memory of its own: for the end of the process, which may come in a signal handler. */
+__attribute__((format(printf, 1, 2))) void lagom_say_at_exit(const char *format, ...);
+
 /* Writes what this thread has collected; no lock is held. */
 void lagom_log_flush(void);
 

@@ -104,10 +104,17 @@ static uint32_t ordinal_of(const struct lagom_init_info *info)
     return UINT32_MAX;
 }
 
-/* Another process holds the table locked, and NCCL's init waits with us: nothing is entered any more. */
-static void give_up(void)
+/* Another process holds the table locked, and NCCL's init waits with us, or our locks are gone: nothing is entered any
+ * more. */
+static void give_up(bool lost)
 {
     plugin.standing = LAGOM_FALLBACK;
+    if (lost) {
+        lagom_job_remark(&plugin.job,
+                         "this process has closed the descriptor of Lagom's shared region, which it had not opened: every "
+                         "communicator made from now on falls back to NCCL. Close descriptors before the first communicator.");
+        return;
+    }
     lagom_job_remark(&plugin.job,
                      "another process kept the job's shared table locked for 2 s: every communicator made from now on "
                      "falls back to NCCL. Look for a stopped process of this job.");
@@ -149,8 +156,9 @@ static struct lagom_comm_context *create_comm(const struct lagom_init_info *info
                                                .nccl_version = plugin.job.caller.version,
                                                .build = lagom_build_of(&plugin.job.caller)};
     struct lagom_comm_context *comm = lagom_comm_create(&options, info, profiled, reason, sizeof(reason));
-    if (comm == NULL && lagom_region_gave_up()) {
-        give_up();
+    bool lost = comm == NULL && lagom_region_is_lost(&plugin.job.mapping);
+    if (lost || (comm == NULL && lagom_region_gave_up())) {
+        give_up(lost);
         return NULL;
     }
     remark_untunable(info, comm);
@@ -276,20 +284,15 @@ void lagom_plugin_leave(struct lagom_comm_context *comm)
 /* ---- The end ---------------------------------------------------------------------------------------------------- */
 
 /* The job's last line, and no file left behind where no controller removes it. The mapping stays, for threads that are
- * still inside NCCL: the second reference outlives the leave. */
+ * still inside NCCL. It may be a signal handler that has called exit(), in the middle of anything: nothing is waited for. */
 __attribute__((destructor)) static void at_exit(void)
 {
-    struct lagom_mapping reference;
-    struct lagom_mapping mapping = plugin.job.mapping; /* ours stays as it is: other threads read it */
-    if (lagom_plugin_inert || mapping.region == NULL) {
+    if (lagom_plugin_inert || plugin.job.mapping.region == NULL) {
         return;
     }
     if (plugin.job.started_controller && !plugin.job.settings.launcher_tells) {
         lagom_log_open(NULL, 0); /* NCCL's may be gone */
-        lagom_say("ended; log %s", plugin.job.folder);
-        lagom_log_flush();
+        lagom_say_at_exit("ended; log %s", plugin.job.folder);
     }
-    if (lagom_region_inspect(&reference, mapping.path) == LAGOM_REGION_OK) {
-        lagom_region_leave(&mapping, true);
-    }
+    lagom_region_exit(&plugin.job.mapping);
 }

@@ -134,7 +134,7 @@ static int become_controller(void *argument)
     return 1;
 }
 
-/* The process between: it is gone at once, so that the controller is nobody's child. It never becomes another program,
+/* The process between: it is gone at once, so that the controller is not the job's child. It never becomes another program,
  * because from then on its end would be told by SIGCHLD. */
 static int start_and_leave(void *argument)
 {

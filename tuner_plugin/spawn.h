@@ -4,8 +4,9 @@
  * sockets that are not close-on-exec, in a process whose environment is about one GPU and whose memory must not be
  * copied (registered with network cards, 100 GB large). So: no fork of this process, every descriptor from 3 on closed,
  * a session of its own, stdio to a file, affinity wide again, and an environment of what Python needs
- * (csrc/shm/controller_process.h). The controller is nobody's child, and the job sees neither a zombie, nor a process
- * that a waitpid(-1) of its own could collect, nor a SIGCHLD.
+ * (csrc/shm/controller_process.h). The controller is no rank's child, and a rank sees neither a zombie, nor a process
+ * that a waitpid(-1) of its own could collect, nor a SIGCHLD. Whose child it becomes, and where none is started for that
+ * reason: adopter.h.
  */
 #ifndef LAGOM_SPAWN_H
 #define LAGOM_SPAWN_H

@@ -22,19 +22,6 @@ uint64_t lagom_milliseconds_now(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-bool lagom_lock_wait(int fd, uint32_t byte, uint32_t milliseconds)
-{
-    const struct timespec pause = {.tv_nsec = 200 * 1000};
-    uint64_t end = lagom_milliseconds_now() + milliseconds; /* by the clock: on a busy machine a pause is longer than asked */
-    while (!lagom_lock_try(fd, byte)) {
-        if (lagom_milliseconds_now() >= end) {
-            return false;
-        }
-        nanosleep(&pause, NULL);
-    }
-    return true;
-}
-
 void lagom_lock_drop(int fd, uint32_t byte)
 {
     struct flock lock = range(F_UNLCK, byte, 1);

@@ -12,7 +12,6 @@
 uint64_t lagom_milliseconds_now(void); /* of the monotonic clock, that waiting here is bounded by */
 
 bool lagom_lock_try(int fd, uint32_t byte);
-bool lagom_lock_wait(int fd, uint32_t byte, uint32_t milliseconds); /* bounded: nobody waits for a stopped process */
 void lagom_lock_drop(int fd, uint32_t byte);
 
 /* Whether another process holds a lock in [first, first + count), count 0 = from first on; never true of our own. */

@@ -75,6 +75,8 @@ const char *lagom_region_fault_text(enum lagom_region_fault fault)
     case LAGOM_REGION_TWICE:
         return "another copy of this library is attached to it in the same process; set NCCL_TUNER_PLUGIN and "
                "NCCL_PROFILER_PLUGIN to one file.";
+    case LAGOM_REGION_LIMIT:
+        return "this process's limit on the size of a file is below the 8 MB of the region; raise it (ulimit -f).";
     }
     return "the region was refused for a reason this version does not know.";
 }

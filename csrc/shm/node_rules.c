@@ -52,13 +52,13 @@ static enum lagom_node_rules_result take_or_make(struct lagom_node_rules *there,
 enum lagom_node_rules_result lagom_node_rules_settle(const struct lagom_mapping *mapping, struct lagom_node_rules *mine)
 {
     enum lagom_node_rules_result result = LAGOM_NODE_RULES_ALONE;
-    lagom_attachments_lock();
+    lagom_attachments_begin();
     struct lagom_attachment *attachment = mapping->region == NULL ? NULL : lagom_attachment_of(mapping->region);
     if (attachment != NULL && attachment->writable && lagom_table_begin(attachment)) {
         result = take_or_make(&mapping->region->node_rules, mine, mapping->process);
         lagom_table_end(attachment);
     }
-    lagom_attachments_unlock();
+    lagom_attachments_end();
     return result;
 }
 

@@ -65,6 +65,9 @@ static void temporary_name(const char *path, char out[TEMPORARY_BYTES])
 /* EEXIST: somebody else's was there first. ENOENT: ours was taken for stale before it was locked. */
 static enum lagom_region_fault put_in_place(const char *temporary, const char *path)
 {
+    if (lagom_attachments_adrift()) {
+        return LAGOM_REGION_SYSTEM;
+    }
     if (link(temporary, path) == 0) {
         return LAGOM_REGION_OK;
     }
@@ -88,7 +91,7 @@ static enum lagom_region_fault create(const struct request *request, struct lago
     if (fault != LAGOM_REGION_OK) {
         lagom_attachment_remove(*out);
     }
-    unlink(temporary);
+    lagom_file_unlink_temporary(temporary);
     errno = failure;
     return fault;
 }
@@ -99,7 +102,7 @@ static enum lagom_region_fault create(const struct request *request, struct lago
  * A judge that was stopped in there is not waited for twice. */
 static enum lagom_region_fault confirm(struct lagom_attachment *attachment, const char *path)
 {
-    if (!lagom_wait_budget_lock(attachment->fd, LAGOM_LOCK_JANITOR, JUDGE_MILLISECONDS)) {
+    if (!lagom_wait_budget_lock(&attachment->fd, LAGOM_LOCK_JANITOR, JUDGE_MILLISECONDS)) {
         return LAGOM_REGION_HELD;
     }
     lagom_lock_drop(attachment->fd, LAGOM_LOCK_JANITOR);
@@ -147,7 +150,7 @@ static enum lagom_region_fault make(const struct request *request, struct patien
                                     struct lagom_attachment **out)
 {
     bool patient = patience->wait.left_ns != 0;
-    if (lagom_stale_regions_remove(request->path) && patient) {
+    if (lagom_stale_regions_remove(request->path, &patience->wait) && patient) {
         return wait_for_maker(patience);
     }
     enum lagom_region_fault fault = create(request, out);
@@ -156,7 +159,7 @@ static enum lagom_region_fault make(const struct request *request, struct patien
     }
     /* Some may still have begun at once: the room is another's, whose temporary name goes only once its region is there,
      * or nobody's any more, where all found too little and gave it back. */
-    bool other = lagom_stale_regions_remove(request->path) || access(request->path, F_OK) == 0;
+    bool other = lagom_stale_regions_remove(request->path, &patience->wait) || access(request->path, F_OK) == 0;
     bool again = other || !patience->tried_again;
     patience->tried_again = true;
     return again ? wait_for_maker(patience) : fault;
@@ -203,7 +206,7 @@ static enum lagom_region_fault open_as(struct lagom_mapping *mapping, const stru
 {
     struct lagom_attachment *attachment = NULL;
     *mapping = (struct lagom_mapping){.fd = -1, .process = UINT32_MAX};
-    lagom_attachments_lock();
+    lagom_attachments_begin();
     lagom_wait_budget_renew();
     errno = request->path[0] == '\0' ? ENAMETOOLONG : 0;
     enum lagom_region_fault fault = errno == 0 ? attach(request, &attachment) : LAGOM_REGION_SYSTEM;
@@ -214,7 +217,7 @@ static enum lagom_region_fault open_as(struct lagom_mapping *mapping, const stru
         mapping->process = request->role == ROLE_RANK ? attachment->process : UINT32_MAX;
         attachment->joined += request->role == ROLE_RANK;
     }
-    lagom_attachments_unlock();
+    lagom_attachments_end();
     return fault;
 }
 
@@ -244,13 +247,13 @@ enum lagom_region_fault lagom_region_inspect(struct lagom_mapping *mapping, cons
 {
     struct lagom_attachment *attachment = NULL;
     *mapping = (struct lagom_mapping){.fd = -1, .process = UINT32_MAX};
-    lagom_attachments_lock();
+    lagom_attachments_begin();
     enum lagom_region_fault fault = lagom_file_find(path, false, &attachment);
     mapping->error = fault == LAGOM_REGION_SYSTEM ? errno : 0;
     if (fault == LAGOM_REGION_OK) {
         fill_mapping(mapping, attachment, path);
     }
-    lagom_attachments_unlock();
+    lagom_attachments_end();
     return fault;
 }
 
@@ -270,35 +273,52 @@ static void give_back_role(struct lagom_attachment *attachment, const struct lag
 static void remove_file(struct lagom_attachment *attachment, const struct lagom_mapping *mapping)
 {
     if (attachment->joined == 0 && !attachment->controller) {
-        lagom_file_unlink_if_dead(attachment->fd, mapping->path, LEAVE_MILLISECONDS);
+        lagom_file_unlink_if_dead(&attachment->fd, mapping->path, LEAVE_MILLISECONDS);
     }
 }
 
 bool lagom_region_retire(struct lagom_mapping *mapping)
 {
-    lagom_attachments_lock();
+    lagom_attachments_begin();
     struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
     bool deserted = attachment != NULL && attachment->controller && attachment->joined == 0;
     if (deserted) {
-        deserted = lagom_file_unlink_if_dead(attachment->fd, mapping->path, 0) != LAGOM_REGION_HELD;
+        deserted = lagom_file_unlink_if_dead(&attachment->fd, mapping->path, 0) != LAGOM_REGION_HELD;
     }
-    lagom_attachments_unlock();
+    lagom_attachments_end();
     return deserted;
+}
+
+static void give_back(struct lagom_attachment *attachment, const struct lagom_mapping *mapping, bool unlink_file)
+{
+    give_back_role(attachment, mapping);
+    if (unlink_file) {
+        remove_file(attachment, mapping);
+    }
 }
 
 void lagom_region_leave(struct lagom_mapping *mapping, bool unlink_file)
 {
-    lagom_attachments_lock();
+    lagom_attachments_begin();
     struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
     if (attachment != NULL) {
-        give_back_role(attachment, mapping);
-        if (unlink_file) {
-            remove_file(attachment, mapping);
-        }
+        give_back(attachment, mapping, unlink_file);
         if (--attachment->references == 0) {
             lagom_attachment_remove(attachment);
         }
     }
     *mapping = (struct lagom_mapping){.fd = -1, .process = UINT32_MAX};
-    lagom_attachments_unlock();
+    lagom_attachments_end();
+}
+
+void lagom_region_exit(const struct lagom_mapping *mapping)
+{
+    if (!lagom_attachments_try_begin()) {
+        return;
+    }
+    struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
+    if (attachment != NULL) {
+        give_back(attachment, mapping, true);
+    }
+    lagom_attachments_end();
 }

@@ -26,6 +26,7 @@ enum lagom_region_fault {
     LAGOM_REGION_HELD = 8,     /* another controller is attached, or a process was stopped in one of the short locks */
     LAGOM_REGION_FULL = 9,     /* no free process, communicator or slot entry */
     LAGOM_REGION_TWICE = 10,   /* another copy of this library in this process is attached to it */
+    LAGOM_REGION_LIMIT = 11,   /* this process may not make so large a file (RLIMIT_FSIZE) */
 };
 const char *lagom_region_fault_text(enum lagom_region_fault fault); /* one sentence with what to do about it */
 
@@ -56,6 +57,10 @@ enum lagom_region_fault lagom_region_inspect(struct lagom_mapping *mapping, cons
 
 /* Gives back what this mapping took. unlink_file: and removes the file if nobody else holds a lock. */
 void lagom_region_leave(struct lagom_mapping *mapping, bool unlink_file);
+
+/* At the process's end: gives back, and removes the file as above, but the mapping stays, for threads that still read it.
+ * Does nothing where another thread is joining or leaving, or this one was when a signal handler called exit(). */
+void lagom_region_exit(const struct lagom_mapping *mapping);
 
 /* Controller: removes the file if no rank holds a lock, so that nobody can join any more. false = one does, perhaps
  * since this very moment (an elastic restart): the controller stays what it is. */
@@ -91,6 +96,10 @@ void lagom_slot_release(struct lagom_mapping *mapping, uint32_t slot); /* finali
 /* Whether this process has waited for another one's lock as long as it may: two seconds over join and everything it enters
  * together (wait_budget.h). Every enter and take fails at once from then on. */
 bool lagom_region_gave_up(void);
+
+/* Whether the host has closed our descriptor of the region, so that this process's locks are gone and others take it for
+ * dead. Every enter and take fails from then on. */
+bool lagom_region_is_lost(const struct lagom_mapping *mapping);
 
 /* Controller: frees entries of dead processes, and GONE slots whose rings are drained, and communicators without slots.
  */

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -67,11 +68,12 @@ static enum lagom_region_fault check_file(int fd)
     return fault == LAGOM_REGION_OK ? check_header(fd, &file) : fault;
 }
 
-/* Not where another copy of this code has it open: closing ours would drop its locks. */
-static enum lagom_region_fault open_file(const char *path, int *fd)
+/* The caller has seen that no other copy of this code has it open: closing ours would drop its locks. */
+static enum lagom_region_fault open_unmapped(const char *path, int *fd)
 {
-    if (lagom_attachment_mappings(path) > 0) {
-        return LAGOM_REGION_TWICE;
+    if (lagom_attachments_adrift()) {
+        errno = ECHILD;
+        return LAGOM_REGION_SYSTEM;
     }
     *fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (*fd >= 0) {
@@ -87,6 +89,11 @@ static enum lagom_region_fault open_file(const char *path, int *fd)
     }
 }
 
+static enum lagom_region_fault open_file(const char *path, int *fd)
+{
+    return lagom_attachment_mappings(path) > 0 ? LAGOM_REGION_TWICE : open_unmapped(path, fd);
+}
+
 /* Not where another copy has it by now: its locks are dropped by whoever closes the file. One descriptor is lost. */
 static enum lagom_region_fault close_file(int fd, const char *path, enum lagom_region_fault fault)
 {
@@ -97,9 +104,32 @@ static enum lagom_region_fault close_file(int fd, const char *path, enum lagom_r
     return fault;
 }
 
+/* Growing a file beyond this limit is answered by SIGXFSZ, which ends a job that does not ignore it. */
+static bool may_grow_to_region(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= REGION_BYTES;
+}
+
+/* A hole in the file would be SIGBUS at first touch on a full tmpfs; where there is none, this does nothing. Under the
+ * limit it is not tried: where the file system cannot do it, the C library writes. */
+static enum lagom_region_fault fill_holes(int fd)
+{
+    struct stat file;
+    if (!may_grow_to_region()) {
+        bool whole = fstat(fd, &file) == 0 && (uint64_t)file.st_blocks * 512u >= REGION_BYTES;
+        return whole ? LAGOM_REGION_OK : LAGOM_REGION_LIMIT;
+    }
+    return posix_fallocate(fd, 0, (off_t)REGION_BYTES) == 0 ? LAGOM_REGION_OK : LAGOM_REGION_NO_SPACE;
+}
+
 enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct lagom_attachment **out)
 {
     *out = lagom_attachment_at(path);
+    if (*out != NULL && (*out)->fd < 0) {
+        errno = EBADF;
+        return LAGOM_REGION_SYSTEM;
+    }
     if (*out != NULL) {
         return !writable || lagom_attachment_make_writable(*out) ? LAGOM_REGION_OK : LAGOM_REGION_SYSTEM;
     }
@@ -109,9 +139,8 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
         return fault;
     }
     fault = check_file(fd);
-    /* A hole in the file would be SIGBUS at first touch on a full tmpfs; where there is none, this does nothing. */
-    if (fault == LAGOM_REGION_OK && writable && posix_fallocate(fd, 0, (off_t)REGION_BYTES) != 0) {
-        fault = LAGOM_REGION_NO_SPACE;
+    if (fault == LAGOM_REGION_OK && writable) {
+        fault = fill_holes(fd);
     }
     if (fault == LAGOM_REGION_OK && (*out = lagom_attachment_add(fd, writable)) == NULL) {
         fault = LAGOM_REGION_SYSTEM;
@@ -128,52 +157,72 @@ enum lagom_region_fault lagom_file_find(const char *path, bool writable, struct 
 
 /* ---- Removing what nobody holds --------------------------------------------------------------------------------- */
 
+/* Whatever the budget: somebody who leaves keeps nobody's init. On a busy machine a pause is longer than asked. */
+static bool lock_by_the_clock(const int *fd, uint32_t byte, uint32_t milliseconds)
+{
+    const struct timespec pause = {.tv_nsec = 200 * 1000};
+    uint64_t end = lagom_milliseconds_now() + milliseconds;
+    while (!lagom_lock_try(*fd, byte)) {
+        if (*fd < 0 || lagom_milliseconds_now() >= end) {
+            return false;
+        }
+        lagom_attachments_sleep(&pause);
+    }
+    return true;
+}
+
 /* Under the janitor byte. Whoever attaches takes a lock first and looks at this byte afterwards, so either we see the
  * lock, or it sees us and then finds the file gone. */
-static enum lagom_region_fault unlink_unless(bool (*wanted)(int fd), int fd, const char *path, uint32_t milliseconds)
+static enum lagom_region_fault unlink_unless(bool (*wanted)(int fd), const int *fd, const char *path, uint32_t milliseconds)
 {
     struct stat mine, there;
-    if (wanted(fd) || !lagom_lock_wait(fd, LAGOM_LOCK_JANITOR, milliseconds)) {
+    if (*fd < 0 || wanted(*fd) || !lock_by_the_clock(fd, LAGOM_LOCK_JANITOR, milliseconds)) {
         return LAGOM_REGION_HELD;
     }
     enum lagom_region_fault fault = LAGOM_REGION_HELD;
-    if (!wanted(fd)) {
-        bool same = fstat(fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_dev == there.st_dev &&
+    if (!wanted(*fd)) {
+        bool same = fstat(*fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_dev == there.st_dev &&
                     mine.st_ino == there.st_ino;
-        fault = same && unlink(path) == 0 ? LAGOM_REGION_OK : LAGOM_REGION_MISSING;
+        fault = same && !lagom_attachments_adrift() && unlink(path) == 0 ? LAGOM_REGION_OK : LAGOM_REGION_MISSING;
     }
-    lagom_lock_drop(fd, LAGOM_LOCK_JANITOR);
+    lagom_lock_drop(*fd, LAGOM_LOCK_JANITOR);
     return fault;
 }
 
-enum lagom_region_fault lagom_file_unlink_if_dead(int fd, const char *path, uint32_t milliseconds)
+enum lagom_region_fault lagom_file_unlink_if_dead(const int *fd, const char *path, uint32_t milliseconds)
 {
     return unlink_unless(anybody_alive, fd, path, milliseconds);
+}
+
+enum lagom_region_fault lagom_file_remove_unmapped(const char *path, int *fd)
+{
+    struct stat file;
+    *fd = -1;
+    if (lagom_attachment_at(path) != NULL) {
+        return LAGOM_REGION_HELD;
+    }
+    enum lagom_region_fault fault = open_unmapped(path, fd);
+    if (fault == LAGOM_REGION_OK) {
+        fault = fstat(*fd, &file) == 0 ? check_owner(&file) : LAGOM_REGION_SYSTEM;
+    }
+    return fault == LAGOM_REGION_OK ? unlink_unless(anybody_holds_it, fd, path, 0) : fault;
 }
 
 enum lagom_region_fault lagom_file_remove_stale(const char *path)
 {
     int fd;
-    if (lagom_attachment_at(path) != NULL) {
-        return LAGOM_REGION_HELD;
+    if (lagom_attachment_mappings(path) > 0) {
+        return lagom_attachment_at(path) != NULL ? LAGOM_REGION_HELD : LAGOM_REGION_TWICE;
     }
-    enum lagom_region_fault fault = open_file(path, &fd);
-    if (fault != LAGOM_REGION_OK) {
-        return fault;
-    }
-    struct stat file;
-    fault = fstat(fd, &file) == 0 ? check_owner(&file) : LAGOM_REGION_SYSTEM;
-    if (fault == LAGOM_REGION_OK) {
-        fault = unlink_unless(anybody_holds_it, fd, path, 0);
-    }
-    return close_file(fd, path, fault);
+    enum lagom_region_fault fault = lagom_file_remove_unmapped(path, &fd);
+    return fd < 0 ? fault : close_file(fd, path, fault);
 }
 
 enum lagom_region_fault lagom_region_remove_stale(const char *path)
 {
-    lagom_attachments_lock();
+    lagom_attachments_begin();
     enum lagom_region_fault fault = lagom_file_remove_stale(path);
-    lagom_attachments_unlock();
+    lagom_attachments_end();
     return fault;
 }
 
@@ -192,15 +241,25 @@ static bool take_name(int fd)
 {
     struct stat file;
     if (!lagom_lock_try(fd, LAGOM_LOCK_REGISTER) ||
-        !lagom_wait_budget_lock(fd, LAGOM_LOCK_JANITOR, NEW_FILE_JUDGE_MILLISECONDS)) {
+        !lagom_wait_budget_lock(&fd, LAGOM_LOCK_JANITOR, NEW_FILE_JUDGE_MILLISECONDS)) {
         return false;
     }
     lagom_lock_drop(fd, LAGOM_LOCK_JANITOR);
     return fstat(fd, &file) == 0 && file.st_nlink > 0;
 }
 
+void lagom_file_unlink_temporary(const char *temporary)
+{
+    if (!lagom_attachments_adrift()) {
+        unlink(temporary);
+    }
+}
+
 enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_attachment **out)
 {
+    if (!may_grow_to_region()) {
+        return LAGOM_REGION_LIMIT;
+    }
     int fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) {
         return errno == ENOSPC ? LAGOM_REGION_NO_SPACE : LAGOM_REGION_SYSTEM;
@@ -217,7 +276,7 @@ enum lagom_region_fault lagom_file_make(const char *temporary, struct lagom_atta
     }
     if (fault != LAGOM_REGION_OK) {
         close(fd);
-        unlink(temporary);
+        lagom_file_unlink_temporary(temporary);
         errno = failure;
     }
     return fault;

@@ -15,7 +15,7 @@
 bool lagom_table_begin(struct lagom_attachment *attachment)
 {
     return !lagom_wait_budget_over() &&
-           lagom_wait_budget_lock(attachment->fd, LAGOM_LOCK_REGISTER, LAGOM_WAIT_BUDGET_MILLISECONDS);
+           lagom_wait_budget_lock(&attachment->fd, LAGOM_LOCK_REGISTER, LAGOM_WAIT_BUDGET_MILLISECONDS);
 }
 
 void lagom_table_end(struct lagom_attachment *attachment)

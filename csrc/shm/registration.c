@@ -99,13 +99,13 @@ uint32_t lagom_communicator_enter(struct lagom_region *region, uint64_t comm_id,
 {
     const struct shape shape = {comm_id != 0 ? comm_id : 1, rank_count, node_count, ordinal, name};
     uint32_t index = UINT32_MAX;
-    lagom_attachments_lock();
+    lagom_attachments_begin();
     struct lagom_attachment *attachment = lagom_attachment_of(region);
     if (attachment != NULL && attachment->writable && lagom_table_begin(attachment)) {
         index = enter(attachment, &shape);
         lagom_table_end(attachment);
     }
-    lagom_attachments_unlock();
+    lagom_attachments_end();
     return index;
 }
 
@@ -205,14 +205,14 @@ static uint32_t take(struct lagom_attachment *attachment, uint32_t communicator,
 uint32_t lagom_slot_take(struct lagom_mapping *mapping, uint32_t communicator, struct lagom_identity identity)
 {
     uint32_t index = UINT32_MAX;
-    lagom_attachments_lock();
+    lagom_attachments_begin();
     struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
     bool possible = attachment != NULL && attachment->process != UINT32_MAX && communicator < LAGOM_MAX_COMMUNICATORS;
     if (possible && lagom_table_begin(attachment)) {
         index = take(attachment, communicator, &identity);
         lagom_table_end(attachment);
     }
-    lagom_attachments_unlock();
+    lagom_attachments_end();
     return index;
 }
 
@@ -225,6 +225,15 @@ void lagom_slot_release(struct lagom_mapping *mapping, uint32_t slot)
         lagom_store_release(&attachment->region->slots[slot].state, (uint32_t)LAGOM_GONE);
     }
     lagom_attachments_unlock();
+}
+
+bool lagom_region_is_lost(const struct lagom_mapping *mapping)
+{
+    lagom_attachments_lock();
+    const struct lagom_attachment *attachment = lagom_attachment_of(mapping->region);
+    bool lost = attachment != NULL && attachment->fd < 0;
+    lagom_attachments_unlock();
+    return lost;
 }
 
 bool lagom_region_gave_up(void)

@@ -5,8 +5,11 @@
 
 #include <stdbool.h>
 
-/* Removes, beside `path`, what jobs of this user left that were killed whole or ended by a power cut. Whether somebody
- * alive is making the region of `path` itself. */
-bool lagom_stale_regions_remove(const char *path);
+#include "shm/wait_budget.h"
+
+/* Removes, beside `path`, some of what jobs of this user left that were killed whole or ended by a power cut. Whether somebody
+ * alive is making the region of `path` itself. NCCL's init waits with it, and another user may have put thousands of files
+ * there: their owner is looked at first, and looking ends with *wait. */
+bool lagom_stale_regions_remove(const char *path, struct lagom_wait *wait);
 
 #endif

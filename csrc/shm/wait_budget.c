@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "protocol/lagom_atomic.h"
+#include "shm/attachment.h"
 #include "shm/file_lock.h"
 
 #define MILLISECOND 1000000u /* in nanoseconds */
@@ -40,7 +41,7 @@ static uint64_t sleep_for(uint32_t microseconds)
 {
     const struct timespec pause = {.tv_nsec = (long)microseconds * 1000};
     uint64_t before = now_ns(CLOCK_MONOTONIC);
-    nanosleep(&pause, NULL);
+    lagom_attachments_sleep(&pause);
     uint64_t slept = now_ns(CLOCK_MONOTONIC) - before;
     return slept < LONGEST_PAUSE ? slept : LONGEST_PAUSE;
 }
@@ -50,28 +51,38 @@ struct lagom_wait lagom_wait_begin(uint32_t milliseconds)
     return (struct lagom_wait){(uint64_t)milliseconds * MILLISECOND, now_ns(CLOCK_THREAD_CPUTIME_ID)};
 }
 
+static void spend(struct lagom_wait *wait, uint64_t slept)
+{
+    uint64_t cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID), spent = slept + cpu_ns - wait->cpu_ns;
+    wait->cpu_ns = cpu_ns;
+    take_from(&left_ns, spent);
+    take_from(&wait->left_ns, spent);
+}
+
+bool lagom_wait_look(struct lagom_wait *wait)
+{
+    spend(wait, 0);
+    return left_ns != 0 && wait->left_ns != 0;
+}
+
 bool lagom_wait_pause(struct lagom_wait *wait, uint32_t microseconds)
 {
     if (left_ns == 0 || wait->left_ns == 0) {
         wait->left_ns = 0;
         return false;
     }
-    uint64_t slept = sleep_for(microseconds), cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
-    uint64_t spent = slept + cpu_ns - wait->cpu_ns;
-    wait->cpu_ns = cpu_ns;
-    take_from(&left_ns, spent);
-    take_from(&wait->left_ns, spent);
+    spend(wait, sleep_for(microseconds));
     return true;
 }
 
-bool lagom_wait_budget_lock(int fd, uint32_t byte, uint32_t milliseconds)
+bool lagom_wait_budget_lock(const int *fd, uint32_t byte, uint32_t milliseconds)
 {
-    if (lagom_lock_try(fd, byte)) {
+    if (lagom_lock_try(*fd, byte)) {
         return true;
     }
     struct lagom_wait wait = lagom_wait_begin(milliseconds);
-    while (lagom_wait_pause(&wait, LOCK_PAUSE_MICROSECONDS)) {
-        if (lagom_lock_try(fd, byte)) {
+    while (*fd >= 0 && lagom_wait_pause(&wait, LOCK_PAUSE_MICROSECONDS)) {
+        if (lagom_lock_try(*fd, byte)) {
             return true;
         }
     }

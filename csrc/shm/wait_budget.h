@@ -4,7 +4,8 @@
  * Counted are the pauses, by the monotonic clock, and what looking between them costs, by this thread's CPU time (in a
  * process of 20,000 mappings one look takes 10 ms). Of one pause no more than 50 ms count: a longer one was spent without
  * a processor, which says nothing about the lock. Whatever a pause took, the lock is tried once more before giving up. A
- * lock that is free costs nothing. Internal to csrc/shm; the attachments' lock is held.
+ * lock that is free costs nothing. Internal to csrc/shm; the
+ * attachments' turn is had (attachment.h), and their lock let go in a pause.
  */
 #ifndef LAGOM_WAIT_BUDGET_H
 #define LAGOM_WAIT_BUDGET_H
@@ -28,7 +29,10 @@ struct lagom_wait lagom_wait_begin(uint32_t milliseconds);
  * and with nothing left of *wait, if either has run out. */
 bool lagom_wait_pause(struct lagom_wait *wait, uint32_t microseconds);
 
-/* Takes the lock, waiting at most `milliseconds` of the budget. */
-bool lagom_wait_budget_lock(int fd, uint32_t byte, uint32_t milliseconds);
+/* Takes away what looking has taken since then, and says whether anything is left: for looks that may be long. */
+bool lagom_wait_look(struct lagom_wait *wait);
+
+/* Takes the lock, waiting at most `milliseconds` of the budget; not for a descriptor that is lost (*fd = -1, attachment.h). */
+bool lagom_wait_budget_lock(const int *fd, uint32_t byte, uint32_t milliseconds);
 
 #endif

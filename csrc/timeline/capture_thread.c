@@ -55,11 +55,23 @@ static bool start_thread(void)
     return started;
 }
 
+static void end_thread(void)
+{
+    if (timeline.running) {
+        lagom_store_release(&timeline.ending, 1u);
+        pthread_join(timeline.thread, NULL);
+        timeline.running = false;
+    }
+}
+
 /* exit() without finalize: CUPTI must not be called once its own end has begun. Registered after it was loaded, this
- * runs before. */
+ * runs before. Not waited for: a signal handler that calls exit() may have interrupted the thread which holds the lock. */
 static void at_exit(void)
 {
-    lagom_timeline_detach();
+    if (timeline.owner == getpid() && pthread_mutex_trylock(&timeline.lock) == 0) {
+        end_thread();
+        pthread_mutex_unlock(&timeline.lock);
+    }
 }
 
 int lagom_timeline_attach(struct lagom_region *region, uint32_t process, lagom_timeline_push push)
@@ -88,10 +100,6 @@ void lagom_timeline_detach(void)
         return; /* nothing of ours runs in a forked child, and its parent may have held the lock */
     }
     pthread_mutex_lock(&timeline.lock);
-    if (timeline.running) {
-        lagom_store_release(&timeline.ending, 1u);
-        pthread_join(timeline.thread, NULL);
-        timeline.running = false;
-    }
+    end_thread();
     pthread_mutex_unlock(&timeline.lock);
 }

@@ -255,6 +255,46 @@ static void ends_with_the_process(void)
     compute();
 }
 
+#ifndef __SANITIZE_THREAD__
+static void (*at_join)(void);
+
+/* In the C library's place: the library under test waits here for its thread, and holds its lock. */
+int pthread_join(pthread_t thread, void **result)
+{
+    int (*real)(pthread_t, void **);
+    void *symbol = dlsym(RTLD_NEXT, "pthread_join");
+    memcpy(&real, &symbol, sizeof(symbol));
+    if (at_join != NULL) {
+        at_join();
+    }
+    return real(thread, result);
+}
+
+static void exit_in_handler(int number)
+{
+    (void)number;
+    exit(0);
+}
+
+static void raise_a_signal(void)
+{
+    at_join = NULL;
+    raise(SIGUSR1);
+}
+
+/* The handler calls exit() in the middle of the end of the last communicator: nothing is waited for. */
+static void exit_in_a_signal_handler(void)
+{
+    attach();
+    switch_on();
+    CHECK(signal(SIGUSR1, exit_in_handler) != SIG_ERR);
+    at_join = raise_a_signal;
+    alarm(60); /* one that is ended by this was hanging */
+    timeline.detach();
+    CHECK(false);
+}
+#endif
+
 static void a_forked_child_is_let_alone(void)
 {
     attach();
@@ -291,6 +331,9 @@ int main(void)
     CASE(no_gpu_here);
     CASE(on_and_off_again);
     CASE(ends_with_the_process);
+#ifndef __SANITIZE_THREAD__ /* for which a thread that exit() has kept from being joined is a leak */
+    CASE(exit_in_a_signal_handler);
+#endif
     CASE(a_forked_child_is_let_alone);
     end_cases();
     return 0;
