@@ -138,10 +138,11 @@ class GroupRecord(BaseModel):
 
 class TuneRecord(BaseModel):
     """What ``lagom tune`` set out to do: ``transport`` as NCCL connected the ranks, ``groups`` most promising first,
-    and the rounds of each stage."""
+    ``factors`` that are screened together, and the rounds of each stage."""
 
     transport: str
     groups: list[GroupRecord]
+    factors: dict[str, list[str]] = Field(default_factory=dict)  # of the design: values of each variable
     count: int = 0  # of the groups, those that the time is enough for
     rounds: dict[str, int] = Field(default_factory=dict)
     seed: int = 0

@@ -93,7 +93,7 @@ def tune(
 
 def _tune(request: Request, store: Store, transport: Transport | None, cores: int, *, as_json: bool) -> None:
     from lagom.tune import run_tune
-    from lagom.tune.course import PLACEHOLDER, groups_of, plain_nccl, shortest_text
+    from lagom.tune.course import PLACEHOLDER, plain_nccl, shortest_text
 
     plain = plain_nccl(os.environ)
     _say(f"{plain.text}.")
@@ -102,22 +102,23 @@ def _tune(request: Request, store: Store, transport: Transport | None, cores: in
             _say("warning: every process runs the whole job, and could overwrite its checkpoints; write {trial} in the "
                  "command, or read LAGOM_TRIAL, for a folder of its own.")  # fmt: skip
         store.record.tune = _choose_groups(request, transport, cores, plain)
-    groups = groups_of(store.record.tune)
-    if not groups:
+    aim = store.record.tune
+    if not aim.groups and not aim.factors:
         _say(
-            f"nothing to try: no group of start settings is known for {store.record.tune.transport or 'this job'} that "
-            "you have not set yourself; `lagom run -- CMD` tunes the job while it runs."
+            f"nothing to try: no start setting is known for {aim.transport or 'this job'} that you have not set "
+            "yourself; `lagom run -- CMD` tunes the job while it runs."
         )
         raise typer.Exit(NOTHING)
     _say(shortest_text(request))
-    plan, result = run_tune(request, groups, store, _say)
+    plan, result = run_tune(request, aim, store, _say)
     _finish(request, store, plan, result, as_json=as_json)
 
 
 def _choose_groups(request: Request, transport: Transport | None, cores: int, plain: PlainNccl) -> TuneRecord:
     """What a search that begins will try."""
     from lagom.bench.store import GroupRecord, TuneRecord
-    from lagom.start import known_groups
+    from lagom.doctor.libraries import find_nccl
+    from lagom.start import known_factors, known_groups
     from lagom.tune.course import leave_out_set
     from lagom.tune.transport import find_transport
 
@@ -129,7 +130,11 @@ def _choose_groups(request: Request, transport: Transport | None, cores: int, pl
     for remark in remarks:
         _say(remark)
     records = [GroupRecord(name=group.name, settings=dict(group.settings)) for group in groups]
-    return TuneRecord(transport=transport.value if transport else "", groups=records, seed=request.seed)
+    factors = {} if transport is None else known_factors(transport, groups, plain.settings, find_nccl(os.environ))
+    return TuneRecord(
+        transport=transport.value if transport else "", groups=records, seed=request.seed,
+        factors={name: list(values) for name, values in factors.items()},
+    )  # fmt: skip
 
 
 def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lagom.start.groups import StartGroup, known_groups
+from lagom.start.groups import StartGroup, known_factors, known_groups
 from lagom.start.space import VARIABLES, StartVariable, Transport, find_variable
 
-__all__ = ["VARIABLES", "StartGroup", "StartVariable", "Transport", "find_variable", "known_groups"]
+__all__ = ["VARIABLES", "StartGroup", "StartVariable", "Transport", "find_variable", "known_factors", "known_groups"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lagom.start.space import Transport, find_variable
+from lagom.start.space import VARIABLES, Transport, find_variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class StartGroup:
 
     name: str
     settings: Mapping[str, str] = field(default_factory=dict)
-    rank_threads: int = 0
+    rank_threads: int = field(default=0, compare=False)
 
     @property
     def text(self) -> str:
@@ -60,3 +60,17 @@ def known_groups(transport: Transport, cores: int = 0) -> tuple[StartGroup, ...]
     if transport is not Transport.SOCKET:
         return ()
     return tuple(group for group in SOCKETS if not cores or group.rank_threads <= MOST_THREADS_A_CORE * cores)
+
+
+def known_factors(
+    transport: Transport, groups: Iterable[StartGroup] = (), taken: Collection[str] = (), nccl: int = 0
+) -> dict[str, tuple[str, ...]]:
+    """The other variables that are worth trying on a transport, with their values: those that no group sets, that are
+    not ``taken`` by the user, and that this NCCL reads (its version code; 0 = not known)."""
+    grouped = {name for group in groups for name in group.settings}
+    return {
+        row.name: row.values
+        for row in VARIABLES
+        if transport in row.worth and row.values and row.name not in grouped and row.name not in taken
+        and row.is_read_by(nccl)
+    }  # fmt: skip

@@ -52,6 +52,14 @@ class StartVariable:
     overrides: str = ""
     source: str = ""
 
+    def is_read_by(self, nccl: int) -> bool:
+        """Whether that NCCL (2.28.9 is 22809; 0 = not known) has the variable already; torch is not asked."""
+        words = self.since.split(".")
+        if not nccl or not all(word.isdigit() for word in words):
+            return True
+        major, minor, patch = (int(word) for word in (*words, "0", "0")[:3])
+        return nccl >= major * 10000 + minor * 100 + patch
+
 
 _SOCKETS = ("NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD", "NCCL_MIN_NCHANNELS")
 

@@ -18,22 +18,11 @@ from lagom.bench.store import RunRecord, Store, TuneRecord
 from lagom.environment import conf_files, read_conf
 from lagom.format import format_elapsed
 from lagom.start import StartGroup
+from lagom.tune.compare import ATTEMPTS, every_time, is_lost
 from lagom.tune.estimate import estimate_speedup
+from lagom.tune.plan import PLAIN, STAGES, Plan, Trial, Tried, plan_for
 from lagom.tune.result import PlainNccl, TuneResult, find_result, tried_of
-from lagom.tune.trials import (
-    ATTEMPTS,
-    PLAIN,
-    STAGES,
-    Plan,
-    Trial,
-    Tried,
-    best_so_far,
-    every_time,
-    is_lost,
-    left,
-    next_trial,
-    plan_for,
-)
+from lagom.tune.trials import best_so_far, left, next_trial
 
 Say = Callable[[str], None]
 #: In the job's command: the number of the process, for a folder of its own.
@@ -42,6 +31,8 @@ PLACEHOLDER = "{trial}"
 FIRST_GUESS_SECONDS = 30.0
 #: A process is not started with less of the time left than it takes.
 CLOSE = 0.9
+#: A process is ended as hanging after so many times what others take, and so many seconds at least.
+HANGING, LEAST_LIMIT = 5.0, 60.0
 
 
 def plain_nccl(environ: Mapping[str, str]) -> PlainNccl:
@@ -70,19 +61,17 @@ def shortest_text(request: Request) -> str:
     return f"measured by the rate of NCCL calls (no --metric): a process lasts {least:.0f} s and its start at least."
 
 
-def run_tune(
-    request: Request, groups: Sequence[StartGroup], store: Store, say: Say = lambda text: None
-) -> tuple[Plan, TuneResult]:
+def run_tune(request: Request, aim: TuneRecord, store: Store, say: Say = lambda text: None) -> tuple[Plan, TuneResult]:
     """Run what is left; returns the plan that the time was enough for, and what the results say.
 
-    ``request``: its arms are empty, since trials are chosen while it goes on.
+    ``request``: its arms are empty, since trials are chosen while it goes on. ``aim``: what is to be tried.
     """
     clock, earlier = time.monotonic(), len(store.record.runs)
     while True:
         runs = store.record.runs
         request = _measured(request, runs)
-        plan = _plan(request, groups, runs)
-        _note_plan(store, plan)
+        plan = _plan(request, aim, runs)
+        _note_plan(aim, plan)
         tried = tried_of(runs, request.higher_is_better)
         trial = next_trial(plan, tried)
         time_left = None if request.budget is None else request.budget - (time.monotonic() - clock)
@@ -134,28 +123,28 @@ def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
     return replace(request, by="wall") if request.measure == "calls" and is_short else request
 
 
-def _plan(request: Request, groups: Sequence[StartGroup], runs: Sequence[RunRecord]) -> Plan:
+def _plan(request: Request, aim: TuneRecord, runs: Sequence[RunRecord]) -> Plan:
     """By the first process that gave something, so that the same record always means the same plan."""
     first = next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
-    return plan_for(groups, first, request.budget, request.seed)
+    return plan_for(groups_of(aim), first, request.budget, request.seed, aim.factors)
 
 
-def _note_plan(store: Store, plan: Plan) -> None:
+def _note_plan(aim: TuneRecord, plan: Plan) -> None:
     """For whoever reads the record later."""
-    if store.record.tune is not None:
-        store.record.tune.rounds = {stage: plan.rounds(stage) for stage in STAGES}
-        store.record.tune.count = len(plan.groups)
+    aim.rounds = {stage: plan.rounds(stage) for stage in STAGES}
+    aim.count = len(plan.groups)
 
 
-def plan_of(record: TuneRecord) -> Plan:
+def plan_of(aim: TuneRecord) -> Plan:
     """The plan of a record."""
-    screen, best_two, confirm = (record.rounds.get(stage, 0) for stage in STAGES)
-    return Plan(tuple(groups_of(record))[: record.count], screen, best_two, confirm, record.seed)
+    screen, best_two, design, confirm = (aim.rounds.get(stage, 0) for stage in STAGES)
+    factors = tuple((name, tuple(values)) for name, values in aim.factors.items()) if design else ()
+    return Plan(tuple(groups_of(aim))[: aim.count], screen, best_two, confirm, aim.seed, design, factors)
 
 
-def groups_of(record: TuneRecord) -> list[StartGroup]:
+def groups_of(aim: TuneRecord) -> list[StartGroup]:
     """The groups that a search tries."""
-    return [StartGroup(group.name, group.settings) for group in record.groups]
+    return [StartGroup(group.name, group.settings) for group in aim.groups]
 
 
 def _seconds(runs: Sequence[RunRecord]) -> float:
@@ -171,12 +160,21 @@ def _run(request: Request, trial: Trial, store: Store, tried: Sequence[Tried], t
     def lost(samples: Sequence[float]) -> bool:
         return is_lost(tried, [1.0 / one for one in samples] if request.higher_is_better else samples)
 
-    request = replace(request, command=command, environ=environ, is_lost=lost)
+    limit = _run_limit(request, store.record.runs)
+    request = replace(request, command=command, environ=environ, is_lost=lost, run_limit=limit)
     run = run_task(
         request, Task(Kind.PROCESS, _arm(trial.group), trial.round, label=trial.group.name), store, time_left
     )
     run.stage, run.group, run.settings = trial.stage, trial.group.name, dict(trial.group.settings)
     return run
+
+
+def _run_limit(request: Request, runs: Sequence[RunRecord]) -> float | None:
+    """What a process may take: a setting with which the job hangs is not waited for much longer than for others."""
+    known = [run.seconds for run in runs if run.counted]
+    if not known or request.run_limit is None:
+        return request.run_limit
+    return min(request.run_limit, max(LEAST_LIMIT, HANGING * statistics.median(known)))
 
 
 def _arm(group: StartGroup) -> BenchArm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,8 +12,11 @@ from lagom.bench.store import BenchRecord, RunRecord
 from lagom.config_file import Fingerprint, SavedConfig
 from lagom.environment import read_conf
 from lagom.start import StartGroup
+from lagom.tune.compare import times_of
 from lagom.tune.estimate import Speedup, estimate_speedup
-from lagom.tune.trials import PLAIN, Plan, Tried, entrants, next_trial, ranking, times_of
+from lagom.tune.plan import PLAIN, Plan, Tried
+from lagom.tune.screening import broken_settings, screened
+from lagom.tune.trials import best_so_far, entrants, next_trial
 from lagom.version import __version__
 
 #: improved: the confirmed interval lies above 1. nothing_resolved: it holds 1. plain_is_best: every group was slower,
@@ -22,25 +26,29 @@ Verdict = Literal["improved", "nothing_resolved", "plain_is_best", "unfinished"]
 
 @dataclass(frozen=True, slots=True)
 class TuneResult:
-    """``group``: the winner, as far as there is one; ``speedup`` over plain NCCL, from confirming processes alone."""
+    """``group``: the winner, as far as there is one; ``speedup`` over plain NCCL, from confirming processes alone;
+    ``detectable``: the smallest effect, as a fraction, that the processes could have shown."""
 
     verdict: Verdict
     group: StartGroup | None = None
     speedup: Speedup | None = None
+    detectable: float | None = None
 
     @property
     def text(self) -> str:
         """In one sentence."""
         group = "" if self.group is None else self.group.name
+        seen = "" if self.detectable is None else f", smallest detectable effect {self.detectable:.1%}"
         if self.verdict == "unfinished":
             best = f"; best so far, not confirmed: {group}" if group else ""
             return f"the search is not finished{best}"
         if self.verdict == "improved" and self.speedup is not None:
             return f"{group}: {self.speedup.text} over plain NCCL"
         if self.verdict == "nothing_resolved" and self.speedup is not None:
-            seen = f"smallest detectable effect {self.speedup.detectable:.1%}"
-            return f"nothing resolved: {group} is {self.speedup.text} of plain NCCL, {seen}"
-        return "plain NCCL is best: no group of start settings that was tried is faster"
+            return f"nothing resolved: {group} is {self.speedup.text} of plain NCCL{seen}"
+        if self.verdict == "nothing_resolved":
+            return f"nothing resolved: no start setting that was tried makes it faster{seen}"
+        return f"plain NCCL is best: no start setting that was tried is faster{seen}"
 
 
 def tried_of(runs: Sequence[RunRecord], higher_is_better: bool) -> list[Tried]:
@@ -56,17 +64,30 @@ def _time(run: RunRecord, higher_is_better: bool) -> float | None:
 
 
 def find_result(plan: Plan, tried: Sequence[Tried]) -> TuneResult:
-    """What the processes so far say."""
-    winner = next(iter(entrants(plan, tried, "confirm")), None)
+    """What the processes so far say. The combination has to be faster than the best group alone, which else wins."""
     if next_trial(plan, tried) is not None:
-        return TuneResult("unfinished", winner if ranking(plan, tried, "screen") else None)
-    if winner is None:
-        return TuneResult("plain_is_best")
-    speedup = estimate_speedup(times_of(tried, PLAIN, "confirm"), times_of(tried, winner, "confirm"))
+        return TuneResult("unfinished", best_so_far(plan, tried))
+    found = screened(plan, tried)
+    detectable = found.detectable if math.isfinite(found.detectable) else None
+    winner = _winner(plan, tried)
+    speedup = None if winner is None else estimate_speedup(_confirming(tried, PLAIN), _confirming(tried, winner))
     if speedup is None:
-        return TuneResult("plain_is_best")
+        return TuneResult("plain_is_best" if detectable is None else "nothing_resolved", None, None, detectable)
     verdict: Verdict = "improved" if speedup.is_faster else "plain_is_best" if speedup.high < 1 else "nothing_resolved"
-    return TuneResult(verdict, winner, speedup)
+    return TuneResult(verdict, winner, speedup, speedup.detectable)
+
+
+def _winner(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
+    groups = [group for group in entrants(plan, tried, "confirm") if _confirming(tried, group)]
+    if len(groups) < 2:
+        return groups[0] if groups else None
+    combined, leader = groups
+    gain = estimate_speedup(_confirming(tried, leader), _confirming(tried, combined))
+    return combined if gain is not None and gain.is_faster else leader
+
+
+def _confirming(tried: Sequence[Tried], group: StartGroup) -> list[float]:
+    return times_of(tried, group, "confirm")
 
 
 def saved_config(result: TuneResult, runs: Sequence[RunRecord], metric: str) -> SavedConfig:
@@ -121,12 +142,20 @@ def conf_text(settings: Mapping[str, str], home: Path) -> str:
 
 
 def as_json(plan: Plan, record: BenchRecord, result: TuneResult) -> dict[str, Any]:
-    """The result as plain values; times as the metric gives them, or seconds."""
+    """The result as plain values; times as the metric gives them, or seconds. ``effects``: ln of the time with these
+    settings over that without, beyond what each does alone."""
+    tried = tried_of(record.runs, record.higher_is_better)
     return {
         "verdict": result.verdict,
         "text": result.text,
         "settings": {} if result.group is None else dict(result.group.settings),
         "speedup": None if result.speedup is None else asdict(result.speedup),
+        "detectable": result.detectable,
+        "effects": [
+            {"settings": {one.name: one.value for one in effect.factors}, "log": effect.log, "error": effect.error}
+            for effect in screened(plan, tried).effects
+        ],
+        "broken": {one.name: one.value for one in sorted(broken_settings(plan, tried))},
         "planned": plan.most_processes,
         "processes": [
             {"group": run.group, "stage": run.stage, "round": run.round, "value": run.counted, "seconds": run.seconds,

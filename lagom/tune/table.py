@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterator
 
 from rich import box
 from rich.console import Console
@@ -11,8 +12,10 @@ from rich.table import Table
 
 from lagom.bench.store import BenchRecord
 from lagom.tune.estimate import estimate_speedup
+from lagom.tune.plan import PLAIN, Plan, Tried
 from lagom.tune.result import TuneResult, tried_of
-from lagom.tune.trials import PLAIN, Plan, Tried
+from lagom.tune.screening import broken_settings, screened
+from lagom.tune.trials import entrants
 
 PIPE_COLUMNS = 120
 
@@ -23,7 +26,27 @@ def print_result(plan: Plan, record: BenchRecord, result: TuneResult) -> None:
     if not console.is_terminal:
         console.width = max(console.width, PIPE_COLUMNS)
     console.print(f"{result.text}.", style="bold", highlight=False, soft_wrap=True)
-    console.print(table_of(plan, tried_of(record.runs, record.higher_is_better), measured_by(record)))
+    tried = tried_of(record.runs, record.higher_is_better)
+    console.print(table_of(plan, tried, measured_by(record)))
+    for line in screened_lines(plan, tried):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def screened_lines(plan: Plan, tried: list[Tried]) -> Iterator[str]:
+    """What the design says of the other variables."""
+    if not plan.factors:
+        return
+    found = screened(plan, tried)
+    names = ", ".join(name for name, _ in plan.factors)
+    if not math.isfinite(found.detectable):
+        yield f"Not screened yet: {names}."
+        return
+    yield f"Screened together: {names}; smallest detectable effect {found.detectable:.1%}."
+    for effect in found.effects:
+        what = " with ".join(f"{one.name}={one.value}" for one in effect.factors)
+        yield f"  {what}: time {math.expm1(effect.log):+.1%}, standard error {effect.error:.1%}"
+    for factor in sorted(broken_settings(plan, tried)):
+        yield f"  {factor.name}={factor.value}: processes that had it broke down; it was left out"
 
 
 def measured_by(record: BenchRecord) -> str:
@@ -40,8 +63,9 @@ def table_of(plan: Plan, tried: list[Tried], measured: str) -> Table:
     table.add_column("sets", overflow="fold")
     for name in ("processes", "mean", "speed-up", "95 % interval"):
         table.add_column(name, justify="right")
-    means = {group.name: _mean(tried, group.name) for group in (PLAIN, *plan.groups)}
-    for group in sorted((PLAIN, *plan.groups), key=lambda group: means[group.name]):
+    groups = {group.name: group for group in (PLAIN, *plan.groups, *entrants(plan, tried, "confirm"))}
+    means = {name: _mean(tried, name) for name in groups}
+    for group in sorted(groups.values(), key=lambda group: means[group.name]):
         mine = [one for one in tried if one.group == group.name]
         table.add_row(group.name, group.text, *_cells(tried, mine, means[group.name]))
     return table

@@ -11,15 +11,18 @@ import pytest
 
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task
-from lagom.bench.store import RunRecord, Store
+from lagom.bench.store import GroupRecord, RunRecord, Store, TuneRecord
 from lagom.start import StartGroup
 from lagom.tune import PLAIN, Plan, TuneResult, course, run_tune
+from lagom.tune.compare import ATTEMPTS
 from lagom.tune.course import leave_out_set, plain_nccl, shortest_text
 from lagom.tune.result import PlainNccl
-from lagom.tune.trials import ATTEMPTS
 from tests.unit.tune.simulated import SOCKET_GROUPS, over_sockets, plain_count
 
 GROUPS = SOCKET_GROUPS[0], SOCKET_GROUPS[3]  # nearly alike: neither is left out
+AIM = TuneRecord(
+    transport="sockets", groups=[GroupRecord(name=one.name, settings=dict(one.settings)) for one in GROUPS]
+)
 Gives = Callable[[int, StartGroup], RunRecord]
 
 
@@ -65,7 +68,9 @@ class Machine:
         self, budget: float | None = None, command: tuple[str, ...] = ("train",), metric: str = "step (.+)"
     ) -> tuple[Plan, TuneResult]:
         request = self.request(budget, command, metric)
-        return run_tune(request, GROUPS, Store(request), self.said.append)
+        store = Store(request)
+        store.record.tune = store.record.tune or AIM.model_copy()
+        return run_tune(request, store.record.tune, store, self.said.append)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from lagom.bench.request import Request
 from lagom.bench.store import BenchRecord, RunRecord
 from lagom.environment import read_conf
 from lagom.tune import PLAIN, Plan, find_result
+from lagom.tune.plan import STAGES, Tried
 from lagom.tune.result import PlainNccl, as_json, conf_text, saved_config, tried_of
-from lagom.tune.trials import STAGES, Tried
 from tests.unit.tune.simulated import constant, group, noisy, search
 
 A, B = group("A"), group("B")
@@ -121,7 +121,7 @@ def test_the_json_holds_every_process_and_can_be_written() -> None:
     assert plain["verdict"] == "improved"
     assert plain["settings"] == dict(A.settings)
     assert len(plain["processes"]) == len(found.runs) == plain["planned"]
-    assert {one["stage"] for one in plain["processes"]} == set(STAGES)
+    assert {one["stage"] for one in plain["processes"]} == set(STAGES) - {"design"}
 
 
 def test_the_environment_wins_over_files_and_the_first_file_over_the_second() -> None:

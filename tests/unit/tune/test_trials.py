@@ -11,7 +11,9 @@ from scipy import stats
 
 from lagom.start import StartGroup
 from lagom.tune import PLAIN, Plan, Trial, find_result, next_trial, plan_for
-from lagom.tune.trials import ATTEMPTS, STAGES, Stage, Tried, entrants, left
+from lagom.tune.compare import ATTEMPTS
+from lagom.tune.plan import STAGES, Stage, Tried
+from lagom.tune.trials import entrants, left
 from tests.unit.tune.simulated import (
     SOCKET_GROUPS,
     Job,
@@ -32,7 +34,8 @@ TRAP = "4x4 sockets"  # loses to plain NCCL, though it wins with channels
 def test_every_round_has_plain_nccl_twice_and_every_group_once() -> None:
     plan = Plan((A, B, C))
     done = search(plan, constant({"A": 0.9, "B": 0.95}))
-    screen, best_two, confirm = (rounds_of(done, stage) for stage in STAGES)
+    screen, best_two, design, confirm = (rounds_of(done, stage) for stage in STAGES)
+    assert design == [], "it has no variables"
     assert [sorted(names) for names in screen] == [["A", "B", "C", PLAIN.name, PLAIN.name]] * plan.screen
     assert [sorted(names) for names in best_two] == [["A", "B", PLAIN.name, PLAIN.name]] * plan.best_two
     assert [sorted(names) for names in confirm] == [["A", PLAIN.name, PLAIN.name]] * plan.confirm

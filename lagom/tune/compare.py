@@ -1,0 +1,94 @@
+"""Groups of start settings compared by their processes: which is ahead, which is not worth another process."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from lagom.start import StartGroup
+from lagom.tune.plan import PLAIN, Plan, Stage, Tried
+
+#: After so many processes of a group that gave nothing it is left out.
+ATTEMPTS = 2
+#: A group is clearly slower than the best by so many standard deviations between processes, and by this share at least.
+CLEARLY, AT_LEAST = 2.0, 0.15
+#: A process is ended early once so many steady iterations were so many times as long as plain NCCL's.
+LOST_SAMPLES, LOST = 3, 2.0
+
+
+def best_two(plan: Plan, tried: Sequence[Tried]) -> list[StartGroup]:
+    screened = (group for group in ranking(plan, tried, "screen") if not is_given_up(tried, group))
+    return [group for group in screened if not _loses_to_plain(tried, group)][:2]
+
+
+def best_group(plan: Plan, tried: Sequence[Tried]) -> StartGroup | None:
+    """Of the known groups, by the processes of the best two alone where there were two; None where none is worth it."""
+    best = best_two(plan, tried)
+    met = {group.name: mean_log(tried, group, "best two") for group in best}
+    known = [group for group in best if math.isfinite(met[group.name])]
+    return min(known, key=lambda group: met[group.name]) if len(best) == 2 and known else next(iter(best), None)
+
+
+def is_given_up(tried: Sequence[Tried], group: StartGroup) -> bool:
+    """Whether its processes gave nothing too often."""
+    return sum(one.group == group.name and one.time is None for one in tried) >= ATTEMPTS
+
+
+def ranking(plan: Plan, tried: Sequence[Tried], stage: Stage) -> list[StartGroup]:
+    """The groups that gave something in a stage, fastest first."""
+    means = {group.name: mean_log(tried, group, stage) for group in plan.groups}
+    known = (group for group in plan.groups if math.isfinite(means[group.name]))
+    return sorted(known, key=lambda group: means[group.name])
+
+
+def mean_log(tried: Sequence[Tried], group: StartGroup, stage: Stage, rounds: int | None = None) -> float:
+    """Mean of ln(time) of a group's processes in a stage; infinite without any. ``rounds``: the first so many only."""
+    logs = [math.log(time) for time in times_of(tried, group, stage, rounds)]
+    return statistics.fmean(logs) if logs else math.inf
+
+
+def times_of(tried: Sequence[Tried], group: StartGroup, stage: Stage, rounds: int | None = None) -> list[float]:
+    """What a group's processes of a stage gave."""
+    mine = (one for one in tried if (one.group, one.stage) == (group.name, stage))
+    return [one.time for one in mine if one.time is not None and (rounds is None or one.round < rounds)]
+
+
+def every_time(tried: Sequence[Tried], group: StartGroup) -> list[float]:
+    """What a group's processes gave in all stages together."""
+    return [one.time for one in tried if one.group == group.name and one.time is not None]
+
+
+def clearly_slower(plan: Plan, tried: Sequence[Tried], rounds: int) -> set[str]:
+    """After the first so many rounds of the screen: names of groups that are not worth another process."""
+    means = {group.name: mean_log(tried, group, "screen", rounds) for group in (*plan.groups, PLAIN)}
+    best = min(means.values())
+    if not rounds or not math.isfinite(best):
+        return set()
+    margin = max(CLEARLY * scatter(tried, "screen", rounds), math.log1p(AT_LEAST))
+    return {name for name, mean in means.items() if name != PLAIN.name and margin < mean - best < math.inf}
+
+
+def scatter(tried: Sequence[Tried], stage: Stage, rounds: int | None = None) -> float:
+    """Standard deviation of ln(time) between processes of plain NCCL in one round of a stage: the noise between
+    processes. Of this stage alone, or what a later one shows would change what was decided before it."""
+    by_round: dict[int, list[float]] = {}
+    for one in tried:
+        known = (one.group, one.stage) == (PLAIN.name, stage) and (rounds is None or one.round < rounds)
+        if known and one.time is not None:
+            by_round.setdefault(one.round, []).append(math.log(one.time))
+    variances = [statistics.variance(logs) for logs in by_round.values() if len(logs) > 1]
+    return math.sqrt(statistics.fmean(variances)) if variances else 0.0
+
+
+def is_lost(tried: Sequence[Tried], times: Sequence[float]) -> bool:
+    """Whether a process whose first steady iterations took ``times`` may be ended: they are :data:`LOST` times as long
+    as plain NCCL's, which no later iteration makes good."""
+    plain = [one.time for one in tried if one.group == PLAIN.name and one.time is not None]
+    return len(times) >= LOST_SAMPLES and bool(plain) and statistics.median(times) > LOST * statistics.fmean(plain)
+
+
+def _loses_to_plain(tried: Sequence[Tried], group: StartGroup) -> bool:
+    """Whether the screen has shown it slower than plain NCCL, beyond noise."""
+    slower = mean_log(tried, group, "screen") - mean_log(tried, PLAIN, "screen")
+    return math.isfinite(slower) and slower > max(CLEARLY * scatter(tried, "screen"), math.log1p(AT_LEAST))

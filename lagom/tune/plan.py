@@ -1,0 +1,96 @@
+"""What a search over start settings sets out to do: its stages and processes, and how many fit into the time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from lagom.start import StartGroup
+from lagom.tune.design import Row, design_rows
+
+Stage = Literal["screen", "best two", "design", "confirm"]
+STAGES: tuple[Stage, ...] = ("screen", "best two", "design", "confirm")
+PLAIN = StartGroup("plain NCCL")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One process to run."""
+
+    group: StartGroup
+    stage: Stage
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a process gave: the time of an iteration, or None."""
+
+    group: str
+    stage: str
+    round: int
+    time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the time is enough for: the groups to try, most promising first, the rounds of each stage, the variables of
+    the design with the values to try, and how often the design may be run (2: folded over)."""
+
+    groups: tuple[StartGroup, ...]
+    screen: int = 2
+    best_two: int = 3
+    confirm: int = 6
+    seed: int = 0
+    design: int = 0
+    factors: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def rounds(self, stage: Stage) -> int:
+        """Of a stage; of the design, how often it may be run."""
+        return {"screen": self.screen, "best two": self.best_two, "design": self.design, "confirm": self.confirm}[stage]
+
+    def rows(self, passes: int) -> list[Row]:
+        """Of the design."""
+        return _rows(self.factors, passes) if passes else []
+
+    @property
+    def most_processes(self) -> int:
+        """If nothing is left out on the way."""
+        rows = self.rows(self.design)
+        grouped = (len(self.groups) + 2) * self.screen + 4 * self.best_two if self.groups else 2
+        return grouped + len(rows) + (2 + bool(self.groups) + bool(rows)) * self.confirm
+
+
+@lru_cache(maxsize=8)
+def _rows(factors: tuple[tuple[str, tuple[str, ...]], ...], passes: int) -> list[Row]:
+    return design_rows(dict(factors), passes)
+
+
+#: Tried in this order until one fits into the budget: (groups, rounds of screen, best two, confirm, design).
+_SIZES = (
+    (99, 2, 3, 6, 2), (99, 2, 3, 6, 1), (99, 1, 2, 6, 1), (4, 1, 1, 6, 1), (99, 1, 3, 6, 0), (5, 1, 2, 6, 0),
+    (3, 1, 2, 6, 0), (2, 1, 1, 6, 0), (2, 1, 1, 4, 0),
+)  # fmt: skip
+
+
+def plan_for(
+    groups: Sequence[StartGroup],
+    seconds_each: float,
+    budget: float | None,
+    seed: int = 0,
+    factors: Mapping[str, Sequence[str]] | None = None,
+) -> Plan:
+    """The largest plan whose processes fit into ``budget`` seconds, each taking ``seconds_each``; else the smallest.
+    Without groups the design is all there is, and is kept."""
+    known = tuple((name, tuple(values)) for name, values in (factors or {}).items())
+    plan = Plan(())
+    for count, screen, best_two, confirm, passes in _SIZES:
+        if not groups and not passes:
+            break
+        design = passes if known else 0
+        plan = Plan(tuple(groups[:count]), screen, best_two, confirm, seed, design, known if design else ())
+        if budget is None or plan.most_processes * seconds_each <= budget:
+            break
+    return plan
