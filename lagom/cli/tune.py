@@ -18,6 +18,7 @@ from lagom.errors import UsageError
 if TYPE_CHECKING:
     from lagom.bench.request import Request
     from lagom.bench.store import Store, TuneRecord
+    from lagom.config_file import SavedConfig
     from lagom.start import Transport
     from lagom.tune import Plan, TuneResult
     from lagom.tune.result import PlainNccl
@@ -138,26 +139,37 @@ def _choose_groups(request: Request, transport: Transport | None, cores: int, pl
 
 
 def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, as_json: bool) -> None:
-    from lagom.config_file import save_config
-    from lagom.files import write_whole
+    from lagom.tune.live_search import found_by, live_config
     from lagom.tune.result import as_json as to_json
-    from lagom.tune.result import conf_text, saved_config
+    from lagom.tune.result import saved_config
     from lagom.tune.table import print_result
 
     if as_json:
         print(json.dumps(to_json(plan, store.record, result), indent=1))
     else:
         print_result(plan, store.record, result)
-    if result.verdict == "improved" and result.group is not None:
-        config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
-        saved = saved_config(result, store.record.runs, request.metric)
-        save_config(saved, config, remark=f"{result.text}")
-        write_whole(conf, conf_text(result.group.settings, Path.home()))
+    live = live_config(found_by(store.record.runs), request.folder)
+    saved = saved_config(result, store.record.runs, request.metric, live)
+    if saved is not None:
+        _write(request, saved, result)
+    raise typer.Exit(NOTHING if saved is None else FOUND)
+
+
+def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
+    """The saved config, and the start settings in a file for NCCL_CONF_FILE."""
+    from lagom.config_file import save_config
+    from lagom.files import write_whole
+    from lagom.tune.result import conf_text
+
+    config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
+    save_config(saved, config, remark=result.text)
+    if saved.environment and result.group is not None:
+        write_whole(conf, conf_text(saved.environment, Path.home()))
         for remark in result.group.remarks(saved.fingerprint.ranks):
             _say(f"note: {remark}")
-        _say(f"written: {config}; {conf}, the same for NCCL_CONF_FILE")
-        _say(f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}")
-    raise typer.Exit(FOUND if result.verdict == "improved" else NOTHING)
+        _say(f"written: {conf}, the start settings for NCCL_CONF_FILE")
+    _say(f"written: {config}")
+    _say(f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}")
 
 
 def _transport_named(word: str) -> Transport | None:

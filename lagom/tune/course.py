@@ -20,6 +20,7 @@ from lagom.format import format_elapsed
 from lagom.start import StartGroup
 from lagom.tune.compare import ATTEMPTS, every_time, is_lost
 from lagom.tune.estimate import estimate_speedup
+from lagom.tune.live_search import search_while_running
 from lagom.tune.plan import PLAIN, STAGES, Plan, Trial, Tried, plan_for
 from lagom.tune.result import PlainNccl, TuneResult, find_result, tried_of
 from lagom.tune.trials import best_so_far, left, next_trial
@@ -96,7 +97,11 @@ def run_tune(request: Request, aim: TuneRecord, store: Store, say: Say = lambda 
             say(f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked.")
         for line in _progress(plan, request, runs, trial, run, best):
             say(line)
-    return plan, find_result(plan, tried)
+    result = find_result(plan, tried)
+    if result.verdict != "unfinished":
+        start = result.group if result.verdict == "improved" else None
+        search_while_running(request, start, store, time_left, say)
+    return plan, result
 
 
 def _out_of_time(request: Request, needs: float, waiting: int) -> str:

@@ -14,6 +14,7 @@ from lagom.environment import read_conf
 from lagom.start import StartGroup
 from lagom.tune.compare import times_of
 from lagom.tune.estimate import Speedup, estimate_speedup
+from lagom.tune.live_search import found_by
 from lagom.tune.plan import PLAIN, Plan, Tried
 from lagom.tune.screening import broken_settings, screened
 from lagom.tune.trials import best_so_far, entrants, next_trial
@@ -90,10 +91,13 @@ def _confirming(tried: Sequence[Tried], group: StartGroup) -> list[float]:
     return times_of(tried, group, "confirm")
 
 
-def saved_config(result: TuneResult, runs: Sequence[RunRecord], metric: str) -> SavedConfig:
-    """The start settings that were found, for jobs like this one."""
-    assert result.group is not None
-    assert result.speedup is not None
+def saved_config(
+    result: TuneResult, runs: Sequence[RunRecord], metric: str, live: SavedConfig | None = None
+) -> SavedConfig | None:
+    """What was found for jobs like this one: the start settings, and what a live search inside them found (``live``);
+    None where neither is faster."""
+    if result.verdict != "improved" or result.group is None or result.speedup is None:
+        return live
     last = max((run for run in runs if run.stage == "confirm"), key=lambda run: run.ranks)
     major, minor, patch = (int(part) for part in (last.nccl or "0.0.0").split("."))
     fingerprint = Fingerprint(
@@ -108,7 +112,9 @@ def saved_config(result: TuneResult, runs: Sequence[RunRecord], metric: str) -> 
         "low": result.speedup.low, "high": result.speedup.high, "processes": list(result.speedup.count),
         "measure": metric or last.measure, "ranks": last.ranks, "ordinal": None,
     }  # fmt: skip
-    return SavedConfig(fingerprint, (), dict(result.group.settings), (evidence,))
+    sections = () if live is None else live.sections
+    proofs = () if live is None else live.evidence
+    return SavedConfig(fingerprint, sections, dict(result.group.settings), (evidence, *proofs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +162,7 @@ def as_json(plan: Plan, record: BenchRecord, result: TuneResult) -> dict[str, An
             for effect in screened(plan, tried).effects
         ],
         "broken": {one.name: one.value for one in sorted(broken_settings(plan, tried))},
+        "while_running": None if (live := found_by(record.runs)) is None else live.outcome,
         "planned": plan.most_processes,
         "processes": [
             {"group": run.group, "stage": run.stage, "round": run.round, "value": run.counted, "seconds": run.seconds,

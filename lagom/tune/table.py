@@ -12,6 +12,7 @@ from rich.table import Table
 
 from lagom.bench.store import BenchRecord
 from lagom.tune.estimate import estimate_speedup
+from lagom.tune.live_search import describe_live, found_by
 from lagom.tune.plan import PLAIN, Plan, Tried
 from lagom.tune.result import TuneResult, tried_of
 from lagom.tune.screening import broken_settings, screened
@@ -28,7 +29,8 @@ def print_result(plan: Plan, record: BenchRecord, result: TuneResult) -> None:
     console.print(f"{result.text}.", style="bold", highlight=False, soft_wrap=True)
     tried = tried_of(record.runs, record.higher_is_better)
     console.print(table_of(plan, tried, measured_by(record)))
-    for line in screened_lines(plan, tried):
+    live = found_by(record.runs)
+    for line in (*screened_lines(plan, tried), *(() if live is None else (f"{describe_live(live)}.",))):
         console.print(line, highlight=False, soft_wrap=True)
 
 

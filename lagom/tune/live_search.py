@@ -1,0 +1,71 @@
+"""After the start settings: one process of the job in which its communicators are tuned while it runs, inside the start
+that was found. What each of the two contributes is kept apart: a speed-up of whole processes, and one of the final A/B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from lagom.bench.arm_words import parse_arms
+from lagom.bench.request import Request
+from lagom.bench.runner import run_task
+from lagom.bench.schedule import Kind, Task
+from lagom.bench.store import RunRecord, Store
+from lagom.config_file import SavedConfig, load_config, saved_in
+from lagom.start import StartGroup
+
+#: A live search is not begun with less time than this: it has to learn the iteration first.
+LEAST_SECONDS = 60.0
+SPANS_NODES = "the communicator spans nodes, so it is not tuned while the job runs: NCCL chooses within this start."
+
+
+def search_while_running(
+    request: Request, start: StartGroup | None, store: Store, time_left: float | None, say: Callable[[str], None]
+) -> None:
+    """One live search inside ``start`` (None: plain NCCL), if the record has none; nothing where ranks are on several
+    nodes, or too little time is left."""
+    if found_by(store.record.runs) is not None:
+        return
+    if max((run.nodes for run in store.record.runs), default=0) != 1:
+        say(SPANS_NODES)
+        return
+    if time_left is not None and time_left < LEAST_SECONDS:
+        say(f"{max(0.0, time_left):.0f} s are left, too few to tune the job while it runs; `lagom run` does that.")
+        return
+    say("one more process tunes the job while it runs, inside this start.")
+    arm = replace(next(arm for arm in parse_arms(["lagom"]) if arm.kind is Kind.TUNING), environ=_settings(start))
+    run = run_task(request, Task(Kind.TUNING, arm, label="while it runs"), store, time_left)
+    run.group, run.settings = "" if start is None else start.name, _settings(start)
+    store.add(run)
+    say(describe_live(run))
+
+
+def _settings(start: StartGroup | None) -> dict[str, str]:
+    return {} if start is None else dict(start.settings)
+
+
+def found_by(runs: list[RunRecord]) -> RunRecord | None:
+    """The process of the live search."""
+    return next((run for run in runs if run.kind == Kind.TUNING.value), None)
+
+
+def describe_live(run: RunRecord) -> str:
+    """What the live search came to, over the same start without it."""
+    outcome = run.outcome
+    if outcome is None:
+        return f"while the job runs: nothing was tuned{f': {run.reason}' if run.reason else ''}"
+    if outcome["verdict"] == "improved" and outcome.get("speedup"):
+        low, high = outcome.get("speedup_low"), outcome.get("speedup_high")
+        interval = f" [{low:.3f}, {high:.3f}]" if low and high else ""
+        return f"while the job runs: {outcome['speedup']:.3f}x{interval} on top of the start"
+    return f"while the job runs: {str(outcome['verdict']).replace('_', ' ')}, {outcome['configs']} configs tried"
+
+
+def live_config(run: RunRecord | None, folder: Path) -> SavedConfig | None:
+    """The saved config that the live search wrote, if it found something faster."""
+    if run is None or run.outcome is None or run.outcome["verdict"] != "improved":
+        return None
+    file = saved_in(folder / run.log)
+    return load_config(file) if file.is_file() else None
