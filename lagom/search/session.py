@@ -20,7 +20,7 @@ A session is deterministic: the same problem, strategy, seed and results lead to
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import cast
 
 import numpy as np
@@ -34,10 +34,12 @@ from lagom.search.base import JUDGED, Answer, Comparison, MoveNote, NonConformin
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult, roomier
 from lagom.search.sequential_test import SequentialTest
+from lagom.search.space import Space
 from lagom.search.stopping_rule import LIVE, Policy, StoppingRule
 
 Windows = Generator[WindowRequest, WindowResult, None]
 FEW = 3  # pairs of which the median may still be an outlier
+CANDIDATE = "candidate"  # phase of the moves that try what an earlier search found
 
 
 class IllegalProposal(LagomError):
@@ -54,17 +56,18 @@ class TuningSession:
         policy: Policy = LIVE,
         seed: int = 0,
         *,
-        known: Assignment | None = None,
+        candidates: Sequence[Assignment] = (),
     ) -> None:
-        """``seed`` is kept for the log; a strategy brings its own. ``known``: what an earlier search ended on, tried
-        first of all. Nothing is measured before the first request."""
+        """``seed`` is kept for the log; a strategy brings its own. ``candidates``: what earlier searches found, tried in
+        this order before anything else; those that are not legal here are left out (:attr:`left_out`). Nothing is
+        measured before the first request."""
         self.strategy = strategy
         self.problem = problem
         self.policy = policy
         self.seed = seed
         self.outcome: SearchOutcome | None = None
         self.measurements = Measurements(Assignment.stock(len(problem.sites)))
-        self._known = known
+        self.candidates, self.left_out = fitting(strategy.space, candidates)
         self._accounting = Accounting(self.measurements, policy)
         self._stopping_rule = StoppingRule(self.measurements, policy)
         self._failed: set[Assignment] = set()  # confirmations that did not hold
@@ -146,7 +149,7 @@ class TuningSession:
 
     def _search(self) -> Generator[WindowRequest, WindowResult, Answer]:
         """Drive the strategy until it answers or the budget is spent."""
-        yield from self._try_known()
+        yield from self._try_candidates()
         try:
             course = self.strategy.moves(self.measurements)
         except TypeError as error:
@@ -169,16 +172,21 @@ class TuningSession:
                 yield from self._confirm(comparison.new.assignment)
         return step
 
-    def _try_known(self) -> Windows:
-        """What an earlier search ended on becomes the incumbent again if it is still faster than stock."""
-        known = self._known
-        if known is None or known.is_stock or self.strategy.space.why_illegal(known):
-            return
-        proposal = Proposal(known, "the result of the previous search")
-        comparison = yield from self._settle(proposal)
-        self._explain(proposal, comparison)
-        if comparison.better:
-            yield from self._confirm(known)
+    def _try_candidates(self) -> Windows:
+        """What earlier searches found is measured like any trial. What is better is confirmed at once, however little
+        it gains: few candidates are so likely to hold."""
+        for number, candidate in enumerate(self.candidates, 1):
+            if self._enough or self._accounting.limit_reached(candidate, 0):
+                return
+            why = f"candidate {number} of {len(self.candidates)} from an earlier search"
+            comparison = yield from self._settle(Proposal(candidate, why, cautious=True))
+            if self._accounting.unwritten:
+                note = MoveNote(f"{why}: {percent(comparison.delta, 'the incumbent')}", phase=CANDIDATE)
+                self._accounting.write(cast("MoveVerdict", comparison.verdict), note)
+            if comparison.new is None:
+                return  # nothing can be measured now
+            if comparison.better:
+                yield from self._confirm(candidate)
 
     def _settle(self, proposal: Proposal) -> Generator[WindowRequest, WindowResult, Comparison]:
         """Windows until the proposal's question is answered. The last one stays unwritten: its sentence is the
@@ -296,6 +304,17 @@ class TuningSession:
         if trial is not None and trial.z <= incumbent.z * (1.0 + self.policy.epsilon):
             chosen.insert(0, trial)
         return list(dict.fromkeys(each.assignment for each in chosen if each.z < stock.z))
+
+
+def fitting(space: Space, candidates: Iterable[Assignment]) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
+    """Of ``candidates`` those that may be tried, each once and stock not at all; and a sentence for each other one."""
+    kept, left_out = [], []
+    for candidate in dict.fromkeys(map(space.normal, candidates)):
+        if wrong := space.why_illegal(candidate):
+            left_out.append(f"a candidate from an earlier search is left out, it is not legal here: {wrong}")
+        elif not candidate.is_stock:
+            kept.append(candidate)
+    return tuple(kept), tuple(left_out)
 
 
 def _ending(answer: Answer) -> str:
