@@ -58,9 +58,9 @@ class TuningSession:
         *,
         candidates: Sequence[Assignment] = (),
     ) -> None:
-        """``seed`` is kept for the log; a strategy brings its own. ``candidates``: what earlier searches found, tried in
-        this order before anything else; those that are not legal here are left out (:attr:`left_out`). Nothing is
-        measured before the first request."""
+        """``seed`` is kept for the log; a strategy brings its own. ``candidates``: what earlier searches found, tried
+        in this order before anything else; :attr:`left_out` says which are not legal here and why. Nothing is measured
+        before the first request."""
         self.strategy = strategy
         self.problem = problem
         self.policy = policy
@@ -81,6 +81,11 @@ class TuningSession:
     def incumbent(self) -> Assignment:
         """The best confirmed assignment so far; stock at first."""
         return self.measurements.incumbent
+
+    @property
+    def untried(self) -> tuple[Assignment, ...]:
+        """The candidates that were not measured yet."""
+        return tuple(each for each in self.candidates if self.measurements.trial(each) is None)
 
     @property
     def moves(self) -> tuple[SearchMove, ...]:
