@@ -184,16 +184,16 @@ class TuningSession:
             if self._enough or self._accounting.limit_reached(candidate, 0):
                 return
             why = f"candidate {number} of {len(self.candidates)} from an earlier search"
-            comparison = yield from self._settle(Proposal(candidate, why, cautious=True))
+            comparison = yield from self._settle(Proposal(candidate, why, cautious=True), CANDIDATE)
             if self._accounting.unwritten:
-                note = MoveNote(f"{why}: {percent(comparison.delta, 'the incumbent')}", phase=CANDIDATE)
-                self._accounting.write(cast("MoveVerdict", comparison.verdict), note)
+                measured = f"{why}: {percent(comparison.delta, 'the incumbent')}"
+                self._write(cast("MoveVerdict", comparison.verdict), measured, phase=CANDIDATE)
             if comparison.new is None:
                 return  # nothing can be measured now
             if comparison.better:
                 yield from self._confirm(candidate)
 
-    def _settle(self, proposal: Proposal) -> Generator[WindowRequest, WindowResult, Comparison]:
+    def _settle(self, proposal: Proposal, phase: str = "") -> Generator[WindowRequest, WindowResult, Comparison]:
         """Windows until the proposal's question is answered. The last one stays unwritten: its sentence is the
         strategy's."""
         new, old = proposal.candidate, proposal.against or self.incumbent
@@ -202,7 +202,8 @@ class TuningSession:
             target = self._stopping_rule.less_sure(new, old)
             pairs = self._stopping_rule.pairs_for(target, old, proposal.cautious)
             if self._accounting.unwritten:
-                self._write("more", f"not decided yet, measured again: {proposal.why}", site=proposal.site)
+                why = f"not decided yet, measured again: {proposal.why}"
+                self._write("more", why, site=proposal.site, phase=phase)
             result = yield self._accounting.ask(
                 "trial", self.incumbent, target, roomier(pairs, empty), proposal.why, about=new
             )
@@ -212,7 +213,8 @@ class TuningSession:
             elif (empty := empty + 1) > self.policy.retries:
                 break
             else:
-                self._write("missing", f"the window came back empty, asked again: {proposal.why}", site=proposal.site)
+                why = f"the window came back empty, asked again: {proposal.why}"
+                self._write("missing", why, site=proposal.site, phase=phase)
             if proposal.once or (result.ended_early and target == new):
                 break
         return self._stopping_rule.comparison(new, old)
@@ -235,10 +237,16 @@ class TuningSession:
         self._accounting.write(cast("MoveVerdict", verdict), note, against=against, site=proposal.site)
 
     def _write(
-        self, verdict: MoveVerdict, reason: str, *, against: Against = "incumbent", site: int | None = None
+        self,
+        verdict: MoveVerdict,
+        reason: str,
+        *,
+        against: Against = "incumbent",
+        site: int | None = None,
+        phase: str = "",
     ) -> None:
         """A window that decided nothing, or that no strategy asked for."""
-        self._accounting.write(verdict, MoveNote(reason), against=against, site=site)
+        self._accounting.write(verdict, MoveNote(reason, phase=phase), against=against, site=site)
 
     # -- what becomes the incumbent, and what the job is left with
 
