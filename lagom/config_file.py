@@ -30,6 +30,8 @@ TITLE = "lagom-config 1"  # the first line
 EVIDENCE = "#: "
 #: The file of a log folder, and how it was called before.
 FILE_NAME, OLD_FILE_NAME = "config.lagom", "profile.lagom"
+#: Beside it: what a stopped search measured as the best and has not proven.
+BEST_SO_FAR_NAME = "best_so_far.lagom"
 NAME_BYTES = 64  # LAGOM_NAME_BYTES, with the zero at the end
 
 

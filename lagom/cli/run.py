@@ -108,6 +108,12 @@ def run(
     arms: Annotated[
         Path | None, typer.Option("--arms", help="Compare the arms of this file (lagom bench).", hidden=True)
     ] = None,
+    candidates: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--candidates", help="Try the configs of this saved config first.", exists=True, dir_okay=False, hidden=True
+        ),
+    ] = None,
     bare: Annotated[
         bool, typer.Option("--bare", help="Nothing but the command, timed (lagom bench).", hidden=True)
     ] = False,
@@ -138,6 +144,8 @@ def run(
     for_controller = _controller_options(
         compare or [], record, seed=seed, stable_iterations=stable_iterations, search_seconds=search_seconds
     )
+    for file in candidates or []:
+        for_controller = (*for_controller, "--candidates", str(file.absolute()))
     if arms is not None:
         for_controller = (*for_controller, "--arms", str(arms.absolute()))
     if compare and pinned:

@@ -50,6 +50,7 @@ def _run(wanted: argparse.Namespace) -> None:
         stable_iterations=wanted.stable_iterations,
         search_seconds=wanted.search_seconds,
         headroom=headroom.parse(read("LAGOM_HEADROOM")),
+        candidates=tuple(wanted.candidates),
         launcher=wanted.launcher,
         first_rank_seconds=wanted.grace,
     )
@@ -87,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", action="append", default=[], metavar="RULE")
     parser.add_argument("--compare", action="append", default=[], metavar="RULE;RULE")
     parser.add_argument("--arms", type=Path, metavar="FILE", help="compare the arms of this file (lagom bench)")
+    parser.add_argument(
+        "--candidates", type=Path, action="append", default=[], metavar="FILE", help="saved config to be tried first"
+    )
     parser.add_argument("--record", action="store_true", help="keep the raw records in the log folder")
     parser.add_argument(
         "--profile-iterations", type=int, default=0, metavar="N", help="record N iterations as they are; tune nothing"

@@ -36,7 +36,7 @@ class Finalizing(Phase):
             state.events.passthrough(f"the final plan could not be agreed: {self._offer.failure}", state.view)
         state.best = outcome.assignment
         state.events.outcome(state.view, outcome)
-        state.events.config_changed()
+        state.keep_unproven(outcome)
         state.record(Capture.NOTHING)
         return Monitoring(state)
 
@@ -44,6 +44,7 @@ class Finalizing(Phase):
         if self._offer is not None:
             self._offer.give_up()
         self._state.events.outcome(self._state.view, self._outcome)
+        self._state.keep_unproven(self._outcome)
 
     def _new_offer(self) -> Offer:
         tuned, assignment = self._state.tuned, self._outcome.assignment

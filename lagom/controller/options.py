@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lagom.config_file import FILE_NAME
+from lagom.config_file import BEST_SO_FAR_NAME, FILE_NAME
 from lagom.headroom import Headroom
 
 #: Iterations that must have repeated before the first trial.
@@ -29,6 +29,7 @@ class Options:
     stable_iterations: int = STABLE_ITERATIONS
     headroom: Headroom | None = None  # channels beyond NCCL's own were built
     search_seconds: float | None = None  # then no more trials, only the final A/B; None = the policy's own limits
+    candidates: tuple[Path, ...] = ()  # saved configs whose assignments are tried first
     launcher: int | None = None  # our parent, which ends us: ranks may come late, and come back
     first_rank_seconds: float = 60.0
 
@@ -46,3 +47,8 @@ class Options:
     def config(self) -> Path:
         """Where a confirmed improvement is kept."""
         return self.directory / FILE_NAME
+
+    @property
+    def best_so_far(self) -> Path:
+        """Where a stopped search leaves what the next one tries first."""
+        return self.directory / BEST_SO_FAR_NAME

@@ -6,6 +6,7 @@ back, for as long as it takes. Only if other calls have taken its place for good
 
 from __future__ import annotations
 
+from lagom.controller.candidates import candidates_of
 from lagom.controller.finalizing import Finalizing
 from lagom.controller.measure import Tier
 from lagom.controller.phase import Phase, Stopped
@@ -14,11 +15,13 @@ from lagom.controller.session_choice import chosen_session
 from lagom.controller.tuner_state import TunerState
 from lagom.controller.window import Window
 from lagom.controller.workload_change import WorkloadChange
-from lagom.search import WindowRequest
+from lagom.records import Assignment
+from lagom.search import TuningSession, WindowRequest
 from lagom.wire.region import Capture
 
 MAX_LOST_WINDOWS = 5
 LOOK_SECONDS = 0.25
+MOST_CANDIDATES = 4  # each may cost a window
 
 
 class Searching(Phase):
@@ -32,7 +35,7 @@ class Searching(Phase):
         assert state.learned is not None
         self._spent, self._stepped_at = 0.0, now  # seconds
         self._tier = state.learned.tier
-        self.session = chosen_session(state.options, state.learned, state.events.warn, state.known)
+        self.session = chosen_session(state.options, state.learned, state.events.warn, self._candidates())
         self._window: Window | None = None
         self._request: WindowRequest | None = None
         self._workload_change: WorkloadChange | None = None
@@ -104,6 +107,17 @@ class Searching(Phase):
         self.session.stop(reason)
         if self.session.outcome is not None:
             self._state.events.outcome(self._state.view, self.session.outcome)
+            untried = self.session.untried if isinstance(self.session, TuningSession) else ()
+            self._state.keep_unproven(self.session.outcome, untried)
+
+    def _candidates(self) -> list[Assignment]:
+        """What held before in this job; what the given saved configs say; what a stopped search left in our folder."""
+        state, left = self._state, self._state.options.best_so_far
+        if state.options.only_compares:
+            return []
+        paths = [*state.options.candidates, *([left] if left.exists() else [])]
+        saved = candidates_of(paths, state.view, state.tuned, state.events.note)
+        return [*([state.known] if state.known is not None else []), *saved][:MOST_CANDIDATES]
 
     # -- what may be tried, and when
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from lagom.controller.arms import read_arms, resolve
@@ -27,19 +27,23 @@ def refuse_what_cannot_be_read(options: Options) -> None:
 
 
 def chosen_session(
-    options: Options, learned: Learned, say: Callable[[str], None], known: Assignment | None = None
+    options: Options, learned: Learned, say: Callable[[str], None], candidates: Sequence[Assignment] = ()
 ) -> TuningSession | ComparisonSession:
     """What drives the windows of one communicator: a search, or with ``--arms`` a comparison of named settings.
 
-    ``say`` hears a sentence for everything that was asked for by hand and cannot be had here. ``known``: what an
-    earlier search of this job ended on; it is tried first.
+    ``say`` hears a sentence for everything that was asked for by hand and cannot be had here.
+    ``candidates``: what earlier searches found; they are tried first.
     """
     problem = learned.problem
     if options.arms is None:
         for sentence in left_out(given_by_hand(options), problem.knobs):
             say(sentence)
         policy = BLOCKS if learned.tier is Tier.HOST else LIVE
-        return TuningSession(chosen_strategy(options, learned), problem, policy, options.seed, known=known)
+        strategy = chosen_strategy(options, learned)
+        session = TuningSession(strategy, problem, policy, options.seed, candidates=candidates)
+        for sentence in session.left_out:
+            say(sentence)
+        return session
     wanted = read_arms(options.arms)
     arms, remarks = resolve(wanted.arms, problem, learned.tuned.positions)
     for sentence in remarks:

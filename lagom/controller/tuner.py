@@ -170,12 +170,11 @@ class CommunicatorTuner:
     def section(self) -> Section | None:
         """This communicator's part of the saved config, once something better than stock is confirmed or pinned."""
         state, view = self.state, self.view
-        identity = (view.rank_count, view.node_count, view.ordinal, view.name)
         if state.agreed_rules:
-            return Section(*identity, rules=state.agreed_rules)
+            return Section(view.rank_count, view.node_count, view.ordinal, view.name, rules=state.agreed_rules)
         if state.learned is None or state.best is None or state.best.is_stock:
             return None
-        return Section(*identity, state.tuned, state.tuned.widen(state.best))
+        return state.section(state.best)
 
     def shut(self) -> None:
         """The controller or the communicator ends: withdraw what is open, and say how far the search came. Leases end

@@ -6,10 +6,11 @@ Nothing here decides anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lagom.config_file import Section
 from lagom.controller.event_log import EventLog
 from lagom.controller.measure import Tier
 from lagom.controller.options import Options
@@ -19,6 +20,7 @@ from lagom.controller.stock_observations import StockObservations
 from lagom.controller.timeline_control import TimelineControl
 from lagom.program import CallHistory, TunedProgram, find_latest_start, find_program
 from lagom.records import Assignment, Problem
+from lagom.search import SearchOutcome
 from lagom.wire.plan import Plan, Rule
 from lagom.wire.region import Capture, Region
 from lagom.wire.views import CommunicatorView
@@ -61,6 +63,8 @@ class TunerState:
     may_tune: bool = False
     search_seconds: float | None = None
     retunes: int = 0
+    unproven: tuple[Section, ...] = ()  # of a search that was stopped: what the next one should try first
+    search_has_ended: bool = False  # by itself: nothing is left to be tried
     learn: Callable[[TunerState], Any] | None = None  # makes the phase Learning, to which later ones may go back
 
     @property
@@ -106,6 +110,21 @@ class TunerState:
         if had is not None:
             self.events.config_changed()
         return True
+
+    # -- what becomes of a search
+
+    def section(self, assignment: Assignment) -> Section:
+        """The part of a saved config that gives the tuned sites these configs."""
+        view, tuned = self.view, self.tuned
+        return Section(view.rank_count, view.node_count, view.ordinal, view.name, tuned, tuned.widen(assignment))
+
+    def keep_unproven(self, outcome: SearchOutcome, untried: Iterable[Assignment] = ()) -> None:
+        """The best that a stopped search measured, what it had confirmed, and the candidates that it never came to."""
+        if not self.options.only_compares:
+            self.search_has_ended = outcome.verdict != "stopped"
+            left = () if self.search_has_ended else dict.fromkeys((outcome.best, outcome.assignment, *untried))
+            self.unproven = tuple(self.section(each) for each in left if each is not None and not each.is_stock)
+        self.events.config_changed()
 
     # -- the iteration
 

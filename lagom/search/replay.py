@@ -11,7 +11,7 @@ from lagom.errors import LagomError
 from lagom.records import Assignment, Problem
 from lagom.search.base import Strategy
 from lagom.search.moves import SearchMove, WindowResult
-from lagom.search.session import TuningSession
+from lagom.search.session import CANDIDATE, TuningSession
 from lagom.search.stopping_rule import LIVE, Policy
 
 _PLAIN = [field.name for field in fields(SearchMove) if field.name not in ("candidate", "incumbent", "ran", "samples")]
@@ -32,16 +32,15 @@ def replay(
     strategy: Strategy,
     problem: Problem,
     policy: Policy = LIVE,
-    *,
-    known: Assignment | None = None,
 ) -> TuningSession:
-    """Drive a new session with the logged windows and check each decision on the way. ``known`` as it was given to the
-    session that wrote them.
+    """Drive a new session with the logged windows and check each decision on the way. Candidates of earlier searches
+    are those that the log says were tried.
 
     Returns the session, over if the log was complete. Raises ReplayMismatch at the first move that differs.
     """
-    session = TuningSession(strategy, problem, policy, known=known)
     log = list(moves)
+    candidates = [move.candidate for move in log if move.phase == CANDIDATE]
+    session = TuningSession(strategy, problem, policy, candidates=candidates)
     for logged, following in zip_longest(log, log[1:]):
         request = session.request()
         if request is None or (request.candidate, request.incumbent, request.purpose) != (

@@ -20,7 +20,7 @@ A session is deterministic: the same problem, strategy, seed and results lead to
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import cast
 
 import numpy as np
@@ -34,10 +34,12 @@ from lagom.search.base import JUDGED, Answer, Comparison, MoveNote, NonConformin
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult, roomier
 from lagom.search.sequential_test import SequentialTest
+from lagom.search.space import Space
 from lagom.search.stopping_rule import LIVE, Policy, StoppingRule
 
 Windows = Generator[WindowRequest, WindowResult, None]
 FEW = 3  # pairs of which the median may still be an outlier
+CANDIDATE = "candidate"  # phase of the moves that try what an earlier search found
 
 
 class IllegalProposal(LagomError):
@@ -54,17 +56,18 @@ class TuningSession:
         policy: Policy = LIVE,
         seed: int = 0,
         *,
-        known: Assignment | None = None,
+        candidates: Sequence[Assignment] = (),
     ) -> None:
-        """``seed`` is kept for the log; a strategy brings its own. ``known``: what an earlier search ended on, tried
-        first of all. Nothing is measured before the first request."""
+        """``seed`` is kept for the log; a strategy brings its own. ``candidates``: what earlier searches found, tried
+        in this order before anything else; :attr:`left_out` says which are not legal here and why. Nothing is measured
+        before the first request."""
         self.strategy = strategy
         self.problem = problem
         self.policy = policy
         self.seed = seed
         self.outcome: SearchOutcome | None = None
         self.measurements = Measurements(Assignment.stock(len(problem.sites)))
-        self._known = known
+        self.candidates, self.left_out = fitting(strategy.space, candidates)
         self._accounting = Accounting(self.measurements, policy)
         self._stopping_rule = StoppingRule(self.measurements, policy)
         self._failed: set[Assignment] = set()  # confirmations that did not hold
@@ -78,6 +81,11 @@ class TuningSession:
     def incumbent(self) -> Assignment:
         """The best confirmed assignment so far; stock at first."""
         return self.measurements.incumbent
+
+    @property
+    def untried(self) -> tuple[Assignment, ...]:
+        """The candidates that were not measured yet."""
+        return tuple(each for each in self.candidates if self.measurements.trial(each) is None)
 
     @property
     def moves(self) -> tuple[SearchMove, ...]:
@@ -146,7 +154,7 @@ class TuningSession:
 
     def _search(self) -> Generator[WindowRequest, WindowResult, Answer]:
         """Drive the strategy until it answers or the budget is spent."""
-        yield from self._try_known()
+        yield from self._try_candidates()
         try:
             course = self.strategy.moves(self.measurements)
         except TypeError as error:
@@ -169,18 +177,23 @@ class TuningSession:
                 yield from self._confirm(comparison.new.assignment)
         return step
 
-    def _try_known(self) -> Windows:
-        """What an earlier search ended on becomes the incumbent again if it is still faster than stock."""
-        known = self._known
-        if known is None or known.is_stock or self.strategy.space.why_illegal(known):
-            return
-        proposal = Proposal(known, "the result of the previous search")
-        comparison = yield from self._settle(proposal)
-        self._explain(proposal, comparison)
-        if comparison.better:
-            yield from self._confirm(known)
+    def _try_candidates(self) -> Windows:
+        """What earlier searches found is measured like any trial. What is better is confirmed at once, however little
+        it gains: few candidates are so likely to hold."""
+        for number, candidate in enumerate(self.candidates, 1):
+            if self._enough or self._accounting.limit_reached(candidate, 0):
+                return
+            why = f"candidate {number} of {len(self.candidates)} from an earlier search"
+            comparison = yield from self._settle(Proposal(candidate, why, cautious=True), CANDIDATE)
+            if self._accounting.unwritten:
+                measured = f"{why}: {percent(comparison.delta, 'the incumbent')}"
+                self._write(cast("MoveVerdict", comparison.verdict), measured, phase=CANDIDATE)
+            if comparison.new is None:
+                return  # nothing can be measured now
+            if comparison.better:
+                yield from self._confirm(candidate)
 
-    def _settle(self, proposal: Proposal) -> Generator[WindowRequest, WindowResult, Comparison]:
+    def _settle(self, proposal: Proposal, phase: str = "") -> Generator[WindowRequest, WindowResult, Comparison]:
         """Windows until the proposal's question is answered. The last one stays unwritten: its sentence is the
         strategy's."""
         new, old = proposal.candidate, proposal.against or self.incumbent
@@ -189,7 +202,8 @@ class TuningSession:
             target = self._stopping_rule.less_sure(new, old)
             pairs = self._stopping_rule.pairs_for(target, old, proposal.cautious)
             if self._accounting.unwritten:
-                self._write("more", f"not decided yet, measured again: {proposal.why}", site=proposal.site)
+                why = f"not decided yet, measured again: {proposal.why}"
+                self._write("more", why, site=proposal.site, phase=phase)
             result = yield self._accounting.ask(
                 "trial", self.incumbent, target, roomier(pairs, empty), proposal.why, about=new
             )
@@ -199,7 +213,8 @@ class TuningSession:
             elif (empty := empty + 1) > self.policy.retries:
                 break
             else:
-                self._write("missing", f"the window came back empty, asked again: {proposal.why}", site=proposal.site)
+                why = f"the window came back empty, asked again: {proposal.why}"
+                self._write("missing", why, site=proposal.site, phase=phase)
             if proposal.once or (result.ended_early and target == new):
                 break
         return self._stopping_rule.comparison(new, old)
@@ -222,10 +237,16 @@ class TuningSession:
         self._accounting.write(cast("MoveVerdict", verdict), note, against=against, site=proposal.site)
 
     def _write(
-        self, verdict: MoveVerdict, reason: str, *, against: Against = "incumbent", site: int | None = None
+        self,
+        verdict: MoveVerdict,
+        reason: str,
+        *,
+        against: Against = "incumbent",
+        site: int | None = None,
+        phase: str = "",
     ) -> None:
         """A window that decided nothing, or that no strategy asked for."""
-        self._accounting.write(verdict, MoveNote(reason), against=against, site=site)
+        self._accounting.write(verdict, MoveNote(reason, phase=phase), against=against, site=site)
 
     # -- what becomes the incumbent, and what the job is left with
 
@@ -296,6 +317,17 @@ class TuningSession:
         if trial is not None and trial.z <= incumbent.z * (1.0 + self.policy.epsilon):
             chosen.insert(0, trial)
         return list(dict.fromkeys(each.assignment for each in chosen if each.z < stock.z))
+
+
+def fitting(space: Space, candidates: Iterable[Assignment]) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
+    """Of ``candidates`` those that may be tried, each once and stock not at all; and a sentence for each other one."""
+    kept, left_out = [], []
+    for candidate in dict.fromkeys(map(space.normal, candidates)):
+        if wrong := space.why_illegal(candidate):
+            left_out.append(f"a candidate from an earlier search is left out, it is not legal here: {wrong}")
+        elif not candidate.is_stock:
+            kept.append(candidate)
+    return tuple(kept), tuple(left_out)
 
 
 def _ending(answer: Answer) -> str:

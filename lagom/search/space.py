@@ -112,6 +112,21 @@ class Space:
                 if config.threads is None or self._ring(config, site):
                     yield config
 
+    def normal(self, assignment: Assignment) -> Assignment:
+        """The same with ``None`` wherever it names what NCCL does anyway, as every assignment of a search has it."""
+        if len(assignment) != len(self.problem.sites):
+            return assignment
+        return Assignment(tuple(self._without_own(site, config) for site, config in enumerate(assignment.configs)))
+
+    def _without_own(self, site: int, config: CommConfig) -> CommConfig:
+        own = self.problem.stock[site]
+        if (config.algorithm, config.protocol) == (own.algorithm, own.protocol):
+            config = replace(config, algorithm=None, protocol=None)
+        for dim in self.dims:
+            if getattr(config, FIELDS[dim]) == self._stock_value(site, dim):
+                config = _with_knob(config, dim, None)
+        return config
+
     def why_illegal(self, assignment: Assignment) -> str | None:
         """A sentence naming what is wrong, or ``None`` for a legal assignment."""
         if len(assignment) != len(self.problem.sites):

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,13 @@ JOB = (sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "4")
 def launch(
     place: Path,
     *options: str,
-    until: type | None = None,
+    until: type | Callable[[list[Any]], bool] | None = None,
     job: Sequence[str] = JOB,
     ending: int = signal.SIGTERM,
     **environ: str,
 ) -> tuple[list[Any], subprocess.CompletedProcess[str]]:
-    """Run it in ``place`` until an event of that kind is in its log (None: to its own end); the log's events, and what
-    it printed."""
+    """Run it in ``place`` until an event of that kind is in its log, or the events are such (None: to its own end); the
+    log's events, and what it printed."""
     (place / "shm").mkdir(exist_ok=True)
     ours = {"LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated", "COLUMNS": "80"}
     command = [sys.executable, "-m", "lagom", "run", *options, "--dir", str(place / "log"), "--", *job]
@@ -46,12 +46,16 @@ def bare_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
 
 
-def _end_after(process: subprocess.Popen[str], folder: Path, until: type, ending: int) -> None:
+def _end_after(
+    process: subprocess.Popen[str], folder: Path, until: type | Callable[[list[Any]], bool], ending: int
+) -> None:
     """The signal is passed on to the job, which ends in order."""
-    wait_until(
-        lambda: process.poll() is not None or any(isinstance(event, until) for event in events_in(folder)),
-        f"{until.__name__} in {folder}",
-    )
+
+    def is_there() -> bool:
+        events = events_in(folder)
+        return any(isinstance(event, until) for event in events) if isinstance(until, type) else until(events)
+
+    wait_until(lambda: process.poll() is not None or is_there(), f"{until.__name__} in {folder}")
     process.send_signal(ending)
 
 

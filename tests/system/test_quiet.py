@@ -120,7 +120,7 @@ def test_a_machine_that_slows_down_is_tuned_again(job: Job, tmp_path: Path) -> N
     assert again[0].purpose == "baseline"
     if before.verdict == "improved":
         assert again[1].candidate == before.configs_chosen[: len(again[1].candidate)]
-        assert "the result of the previous search" in again[1].reason
+        assert "from an earlier search" in again[1].reason
 
 
 def test_noise_pauses_and_evaluations_are_no_drift(job: Job, tmp_path: Path) -> None:

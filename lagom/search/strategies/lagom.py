@@ -16,6 +16,9 @@ Communications of one group (hidden or exposed, see ``Site.context``) are one co
 for one of them is good for the others, and an effect too small to be seen in one is seen in three. Where no context is
 known each is a group of its own.
 
+Where a candidate from an earlier search was confirmed before the first move, steps 1 to 3 are left out: every knob is
+tried up and down from there (step 4).
+
 The three boundary conditions of section 3.4 are the three ways out of growth. Z decides every step; X, Y only guide.
 Where only Z is known, X <= Y cannot be seen: growth then ends when nothing lowers Z any more.
 """
@@ -82,12 +85,17 @@ class Lagom(Strategy):
         units = [unit for unit in self.space.units if self._groups.matters(unit, stock, self.epsilon)]
         self._comms = self._groups.together(units)
         current = stock
-        if self.start == "floor":
+        incumbent = measurements.incumbent
+        from_floor = self.start == "floor" and incumbent.is_stock
+        if from_floor:
             current = yield from self._measure_floor(stock)
             current = yield from self._raise_together(measurements, current)
             current = yield from self._grow(current)
             current = yield from self._try_intermediate(current)
-        if self._behind(measurements, current):
+        else:
+            base = "NCCL's own config" if incumbent.is_stock else "what an earlier search found"
+            self._ended = f"every knob was tried up and down from {base}"
+        if not from_floor or self._behind(measurements, current):
             self._anchor = measurements.known(measurements.incumbent)
             current = yield from self._explore(self._anchor)
         self._anchor = yield from self._screen(current)
@@ -222,9 +230,6 @@ class Lagom(Strategy):
     def _behind(self, measurements: Measurements, current: Trial) -> bool:
         """Growth may end in a valley: the search then goes on from the best confirmed, stock at worst."""
         incumbent = measurements.known(measurements.incumbent)
-        if self.start == "stock":
-            self._ended = "every knob was tried up and down from NCCL's own config"
-            return True
         if current.z <= incumbent.z * math.exp(2.0 * current.z_se):
             return False
         self._ended += f"; that was {percent(math.log(current.z / incumbent.z), 'the incumbent')}, which is kept"

@@ -1,0 +1,236 @@
+"""What earlier searches found is tried first, may cost a window, and is never trusted."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+
+from lagom.cost import FittedModel
+from lagom.records import Algorithm, Assignment, CommConfig, Protocol
+from lagom.search import STRATEGIES, SearchMove, TuningSession, make_strategy, replay
+from lagom.search.landscape import MS, Communication, Landscape, LandscapeDriver, comm_bound, compute_bound, flat
+
+ALPHA, RUNS = 0.05, 240
+#: Accepts in RUNS runs that a true rate of ALPHA exceeds once in a thousand times.
+MOST_ACCEPTED = 24
+SHORT = 60  # iterations of a second search that is cut
+FIRST = 14  # windows of a first search that is interrupted
+LANDSCAPES = {
+    "compute_bound": compute_bound(),
+    "comm_bound": comm_bound(),
+    "only_z": compute_bound(see_kernels=False),
+    "one_exposed": Landscape(
+        (Communication(9 * MS), Communication(6 * MS), Communication(5 * MS, exposed=0.3)), 25 * MS, late_chunk=0.3
+    ),
+}
+
+
+def session_on(landscape: Landscape, *candidates: Assignment, strategy: str = "lagom", seed: int = 0) -> TuningSession:
+    problem = landscape.problem()
+    chosen = make_strategy(strategy, problem, seed, model=FittedModel)
+    return TuningSession(chosen, problem, seed=seed, candidates=candidates)
+
+
+def everywhere(landscape: Landscape, **config: int) -> Assignment:
+    return Assignment((CommConfig(**config),) * len(landscape.communications))
+
+
+def search(
+    landscape: Landscape, *candidates: Assignment, seed: int, windows: int | None = None, limit: int | None = None,
+    noise: float = 0.02, strategy: str = "lagom",
+) -> TuningSession:  # fmt: skip
+    """One search: interrupted after so many windows, or wrapped up after so many iterations."""
+    session = session_on(landscape, *candidates, strategy=strategy, seed=seed)
+    driver = LandscapeDriver(landscape, seed=seed, noise=noise)
+    while (request := session.request()) is not None:
+        if windows is not None and len(session.moves) >= windows:
+            session.stop("the job ended")
+            break
+        if limit is not None and driver.iteration >= limit:
+            session.wrap_up(f"stopped after {limit} iterations")
+        session.report(driver.measure(request, session.should_cut))
+    return session
+
+
+def left_by(session: TuningSession) -> Assignment:
+    assert session.outcome is not None
+    return session.outcome.best or session.outcome.assignment
+
+
+@cache
+def best_gain(name: str) -> float:
+    """The most that whole searches without noise find."""
+    landscape = LANDSCAPES[name]
+    driver = LandscapeDriver(landscape, noise=0.0)
+    found = [search(landscape, seed=0, noise=0.0, strategy=strategy) for strategy in ("lagom", "guided")]
+    return max(driver.gain(move.candidate) for session in found for move in session.moves)
+
+
+def share_of_gain(name: str, session: TuningSession) -> float:
+    assert session.outcome is not None
+    gain = LandscapeDriver(LANDSCAPES[name]).gain(session.outcome.assignment)
+    return (gain - 1.0) / (best_gain(name) - 1.0)
+
+
+def trials(session: TuningSession) -> list[SearchMove]:
+    return [move for move in session.moves if move.purpose == "trial"]
+
+
+@pytest.mark.parametrize("strategy", ["lagom", "guided"])
+@pytest.mark.parametrize("name", ["compute_bound", "comm_bound"])
+def test_what_an_earlier_search_found_is_confirmed_within_a_few_windows(name: str, strategy: str) -> None:
+    found = search(LANDSCAPES[name], seed=1, strategy=strategy)
+    assert found.outcome is not None
+    assert found.outcome.verdict == "improved", "or there is nothing to be found again"
+    again = search(LANDSCAPES[name], found.outcome.assignment, seed=2, strategy=strategy)
+    confirmed = [move.number for move in again.moves if move.verdict == "confirmed"]
+    assert again.moves[1].candidate == found.outcome.assignment
+    assert again.moves[1].phase == "candidate"
+    assert confirmed[0] <= 6
+    assert again.outcome is not None
+    assert again.outcome.verdict == "improved"
+
+
+@pytest.mark.parametrize("strategy", ["lagom", "guided"])
+def test_a_short_search_that_goes_on_finds_more_than_one_from_the_beginning(strategy: str) -> None:
+    """Interrupted after a few windows; the next one is cut after SHORT iterations, with and without what was left."""
+    shares: dict[str, list[float]] = {"with": [], "without": []}
+    for name, seed in product(LANDSCAPES, range(8)):
+        landscape = LANDSCAPES[name]
+        candidate = left_by(search(landscape, seed=seed, windows=FIRST, strategy=strategy))
+        for key, candidates in (("with", (candidate,)), ("without", ())):
+            again = search(landscape, *candidates, seed=1000 + seed, limit=SHORT, strategy=strategy)
+            shares[key].append(share_of_gain(name, again))
+    gained = np.asarray(shares["with"]) - np.asarray(shares["without"])
+    assert np.mean(gained) > 2.0 * np.std(gained) / np.sqrt(len(gained)), f"{gained.round(2)}"
+
+
+def test_lagom_goes_on_from_a_confirmed_candidate_and_not_from_the_floor() -> None:
+    landscape = LANDSCAPES["compute_bound"]
+    found = left_by(search(landscape, seed=1))
+    again = search(landscape, found, seed=2)
+    assert any(move.verdict == "confirmed" for move in again.moves)
+    assert not [move for move in again.moves if move.phase in ("floor", "raise", "grow")]
+    assert "what an earlier search found" in again.outcome.reason  # type: ignore[union-attr]
+
+
+def test_a_candidate_that_is_not_confirmed_leaves_lagom_its_own_way() -> None:
+    landscape = LANDSCAPES["compute_bound"]
+    again = search(landscape, everywhere(landscape, channels=1), seed=2)
+    assert [move for move in again.moves if move.phase == "floor"]
+
+
+def test_a_candidate_that_is_39_times_slower_costs_one_window() -> None:
+    """And no more than its two pairs; the rest of the search is what it would have been without."""
+    landscape = Landscape((Communication(78 * MS, knee=24.0),), 40 * MS)
+    slow = everywhere(landscape, channels=1, chunk_bytes=32 << 10)
+    assert 1.0 / LandscapeDriver(landscape).gain(slow) > 39.0
+    for seed in range(20):
+        session = search(landscape, slow, seed=seed)
+        (move,) = [move for move in session.moves if move.candidate == slow]
+        assert (move.number, move.verdict, move.pairs) == (2, "worse", 2)
+        assert session.outcome is not None
+
+
+def test_what_is_not_legal_here_costs_nothing_and_is_said() -> None:
+    landscape = compute_bound(ceiling=8)
+    illegal = (
+        Assignment((CommConfig(channels=2),)),
+        everywhere(landscape, channels=64),
+        everywhere(landscape, threads=128),
+        Assignment((CommConfig(Algorithm.TREE, Protocol.LL),) * 2),
+    )
+    session = search(landscape, *illegal, seed=3)
+    assert session.moves == search(landscape, seed=3).moves
+    assert len(session.left_out) == len(illegal)
+    for sentence, said in zip(session.left_out, ("1 configs for 2", "channels=64", "threads=128", "TREE"), strict=True):
+        assert said.lower() in sentence.lower()
+
+
+def test_stock_a_second_time_and_nccls_own_values_are_no_candidates() -> None:
+    landscape = compute_bound(ceiling=8)
+    own, good = everywhere(landscape, channels=8, chunk_bytes=2 << 20), everywhere(landscape, channels=2)
+    named = Assignment((CommConfig(Algorithm.RING, Protocol.SIMPLE, 2, None, 2 << 20),) * 2)
+    session = session_on(landscape, Assignment.stock(2), own, good, named, good)
+    assert session.candidates == (good,)
+    assert session.left_out == ()
+
+
+def test_candidates_are_tried_in_order_and_those_never_come_to_are_known() -> None:
+    landscape = flat(2, ceiling=8)
+    wanted = tuple(everywhere(landscape, channels=channels) for channels in (2, 3, 4))
+    session = search(landscape, *wanted, seed=0)
+    assert list(dict.fromkeys(move.candidate for move in trials(session)))[:3] == list(wanted)
+    early = search(landscape, *wanted, seed=0, windows=2)
+    assert early.untried == wanted[1:]
+    ended = session_on(landscape, *wanted)
+    ended.wrap_up("stopped: time limit of 1 s reached")
+    LandscapeDriver(landscape).drive(ended)
+    assert not trials(ended), "after the time is over nothing new is tried"
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in ("exhaustive", "given")])
+def test_every_strategy_goes_on_and_replays_from_its_log(strategy: str) -> None:
+    landscape = comm_bound()
+    candidate = everywhere(landscape, chunk_bytes=256 << 10)
+    for seed in range(3):
+        session = search(landscape, candidate, everywhere(landscape, channels=1), seed=seed, strategy=strategy)
+        again = replay(
+            session.moves, make_strategy(strategy, landscape.problem(), seed, model=FittedModel), landscape.problem()
+        )
+        assert again.outcome == session.outcome
+        assert session.outcome is not None
+        assert LandscapeDriver(landscape).gain(session.outcome.assignment) >= 0.99
+
+
+def test_windows_that_cannot_be_measured_end_the_candidates() -> None:
+    landscape = flat(2, ceiling=8)
+    session = session_on(landscape, *(everywhere(landscape, channels=channels) for channels in (2, 3, 4)))
+    driver = LandscapeDriver(landscape)
+    request = session.request()
+    assert request is not None
+    session.report(driver.measure(request))
+    driver.lose = 1.0
+    driver.drive(session)
+    assert len({move.candidate for move in session.moves if move.phase == "candidate"}) == 1
+    assert session.outcome is not None
+
+
+def test_a_log_that_ends_within_a_candidate_replays_too() -> None:
+    landscape = comm_bound()
+    candidate = everywhere(landscape, chunk_bytes=1 << 20)
+    whole = search(landscape, candidate, seed=0)
+    for windows in range(1, len(whole.moves)):
+        again = replay(whole.moves[:windows], make_strategy("lagom", landscape.problem()), landscape.problem())
+        assert again.moves == tuple(whole.moves[:windows]) or windows == len(whole.moves)
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.03])
+def test_a_candidate_does_not_raise_false_accepts(noise: float) -> None:
+    landscape = flat(2, ceiling=16, see_kernels=False)
+    accepted = confirmed = 0
+    for seed in range(RUNS):
+        candidates = [everywhere(landscape, channels=2 + seed % 4), everywhere(landscape, chunk_bytes=256 << 10)]
+        session = search(landscape, *candidates, seed=seed, noise=noise)
+        accepted += session.outcome is not None and session.outcome.verdict == "improved"
+        confirmed += any(move.verdict == "confirmed" for move in session.moves)
+    assert accepted <= MOST_ACCEPTED
+    assert confirmed <= MOST_ACCEPTED
+
+
+def test_interrupted_again_and_again_ends_like_an_uninterrupted_search() -> None:
+    """Ten interruptions at chance moments, each search beginning with what the one before left."""
+    shares = []
+    for seed, name in product(range(5), LANDSCAPES):
+        rng, left = np.random.default_rng(seed), ()
+        for part in range(10):
+            session = search(LANDSCAPES[name], *left, seed=100 * seed + part, windows=int(rng.integers(1, 12)))
+            found = () if session.outcome is None else (session.outcome.best, session.outcome.assignment)
+            left = tuple(each for each in dict.fromkeys((*found, *session.untried)) if each and not each.is_stock)
+        last = search(LANDSCAPES[name], *left, seed=100 * seed + 99)
+        whole = search(LANDSCAPES[name], seed=100 * seed + 99)
+        shares.append(share_of_gain(name, last) - share_of_gain(name, whole))
+    assert np.mean(shares) > -0.05, np.round(shares, 2)
