@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lagom.tune.result import PlainNccl
 
 DEMO = ("--iterations", "8", "--sockets", "--ranks", "2", "--layers", "2")
+DEMO_SECONDS = 100.0  # enough for the groups; the other variables do nothing to the simulated job
 DEMO_METRIC = r"iteration \d+: ([0-9.]+) ms"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -74,7 +75,7 @@ def tune(
     if demo:
         command = [sys.executable, "-m", "lagom.demo.job", *DEMO]
         metric, transport = DEMO_METRIC, "sockets"
-        samples = 3
+        samples, budget = 3, f"{min(_seconds(budget), DEMO_SECONDS):g}"
         _say("simulated: two virtual ranks on a model of sockets (lagom/sim/sockets.py), no measurement of yours.")
     if not command:
         raise UsageError("give the job's command after `--`, or --demo.")

@@ -30,10 +30,11 @@ from lagom.sim.sockets import step_ms_of
 from lagom.sim.virtual.selection import Fabric
 from lagom.sim.virtual.spec import JobSpec
 from lagom.sim.virtual.virtual_job import VirtualJob, spawned
+from lagom.start import VARIABLES
 
 _SOCKET_CALLS, _SOCKET_BYTES, _SOCKET_NOISE = 8, 32 << 20, 0.03
 #: What a job's environment may say to its ranks.
-HEARD = ("LAGOM_", "NCCL_P2P_", "NCCL_MIN_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS", "NCCL_SOCKET_", "NCCL_NSOCKS_")
+HEARD = ("LAGOM_", *(variable.name for variable in VARIABLES))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

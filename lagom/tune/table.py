@@ -48,7 +48,7 @@ def screened_lines(plan: Plan, tried: list[Tried]) -> Iterator[str]:
         what = " with ".join(f"{one.name}={one.value}" for one in effect.factors)
         yield f"  {what}: time {math.expm1(effect.log):+.1%}, standard error {effect.error:.1%}"
     for factor in sorted(broken_settings(plan, tried)):
-        yield f"  {factor.name}={factor.value}: processes that had it broke down; it was left out"
+        yield f"  {factor.name}={factor.value}: processes that had it gave no time; it was left out"
 
 
 def measured_by(record: BenchRecord) -> str:
