@@ -135,6 +135,7 @@ def _choose_groups(request: Request, transport: Transport | None, cores: int, pl
 def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, as_json: bool) -> None:
     from lagom.config_file import save_config
     from lagom.files import write_whole
+    from lagom.launch.cached_config import keep_config
     from lagom.tune.result import as_json as to_json
     from lagom.tune.result import conf_text, saved_config
     from lagom.tune.table import print_result
@@ -151,6 +152,8 @@ def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, a
         for remark in result.group.remarks(saved.fingerprint.ranks):
             _say(f"note: {remark}")
         _say(f"written: {config}; {conf}, the same for NCCL_CONF_FILE")
+        if kept := keep_config(request.command, config, os.environ, "lagom tune"):
+            _say(kept)
         _say(f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}")
     raise typer.Exit(FOUND if result.verdict == "improved" else NOTHING)
 
