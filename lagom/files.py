@@ -77,8 +77,9 @@ def read_own(path: Path) -> str:
     return data.decode()
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write ``content`` beside ``path`` under a name nobody can guess, then put it in place in one step.
+def write_whole(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
+    """Write ``content`` beside ``path`` under a name nobody can guess, then put it in place in one step. ``mode`` is
+    that of a new file, less the umask.
 
     What takes text as it comes (a terminal, ``/dev/stdout``, a FIFO that is read) is written to, not replaced. OSError
     where ``path`` names a folder, or is neither.
@@ -93,7 +94,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
             stream.write(data)
         return
     fresh = path.with_name(f".lagom-{os.urandom(8).hex()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             if path.is_file() and not path.is_symlink():

@@ -165,6 +165,15 @@ SETTINGS = (
         choices=("warn", "info"),
     ),
     Setting(
+        "LAGOM_CACHE",
+        "folder or off",
+        "~/.cache/lagom",
+        ("launcher",),
+        "Where the saved configs of tuned jobs are kept: `lagom run` replays a job's own at its next start, without a "
+        "search (`--fresh` searches). The default is below XDG_CACHE_HOME where that is set. `off`, or the empty word: "
+        "nothing is kept and nothing is used.",
+    ),
+    Setting(
         "LAGOM_TRIAL",
         "number",
         "",
@@ -249,6 +258,21 @@ def log_folder(job: str, environ: Mapping[str, str] | None = None) -> Path:
         return Path(named).absolute()
     safe = "".join(c if c.isalnum() or c in "._-" else "-" for c in job)
     return Path(f"lagom-{safe}").absolute()
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path | None:
+    """LAGOM_CACHE, else ``lagom`` in the user's cache folder; None if it is off, or the user has no home."""
+    here = os.environ if environ is None else environ
+    named = here.get("LAGOM_CACHE")
+    if named is not None:
+        return None if named in ("", "off") else Path(named).absolute()
+    base = here.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):  # a relative one is to be ignored, says the XDG specification
+        return Path(base, "lagom")
+    try:
+        return Path.home() / ".cache" / "lagom"
+    except RuntimeError:
+        return None
 
 
 def new_job_id() -> str:

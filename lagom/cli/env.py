@@ -47,6 +47,11 @@ def env(
         variables |= {"LAGOM_CONFIG": str(config.absolute()), **start.variables}
         for remark in start.remarks:
             print(f"lagom: {remark}", file=sys.stderr)
+    else:
+        from lagom.launch.cached_config import cached_here
+
+        for line in cached_here(os.environ):
+            print(f"lagom: {line}", file=sys.stderr)
     # one line: an unquoted `eval $(lagom env)` joins lines with blanks, and a comment would hide what follows it
     typer.echo(f"export {' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}")
 

@@ -98,6 +98,9 @@ def run(
             help="The log from which --headroom reads stock's number of channels.", exists=True, show_default=False
         ),
     ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Search, although the cache holds a config of this job (LAGOM_CACHE).")
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print no progress between the first and the last line of lagom.")
     ] = False,
@@ -126,6 +129,7 @@ def run(
     Example: lagom run -- torchrun --nproc-per-node 8 train.py
     """
     with signals_left_to_us():  # numpy's BLAS starts a thread
+        from lagom.launch.cached_config import NO_CACHE, find_cached
         from lagom.launch.job_plan import JobOptions, plan_job
         from lagom.launch.run_job import check_command, run_bare, run_job
         from lagom.launch.start_variables import choose_start
@@ -150,11 +154,18 @@ def run(
         for_controller = (*for_controller, "--arms", str(arms.absolute()))
     if compare and pinned:
         raise UsageError("--compare measures rules in turn, --set and LAGOM_SET pin them; leave one of the two out.")
+    asked = mode or read("LAGOM_MODE")
+    given = config or config_named()
+    other = (given, or_tune, pinned, compare, arms, record, headroom, read("LAGOM_HEADROOM"))
+    cache = NO_CACHE
+    if asked in ("auto", "tune") and not any(other):
+        cache = find_cached(command, os.environ, may_use=asked == "auto" and not fresh)
     job_options = JobOptions(
         mode=mode,
         strategy=strategy,
         rules=pinned,
-        config=config,
+        config=config if cache.config is None else cache.config.path,
+        cached_by="" if cache.config is None else cache.config.origin,
         or_tune=or_tune,
         directory=directory,
         use_profiler=not no_profiler,
@@ -169,17 +180,22 @@ def run(
     if plan.config is not None and pinned:
         raise UsageError("--set and LAGOM_SET pin rules, a saved config brings its own; leave one of the two out.")
     start = choose_start(headroom, headroom_from, plan.config, os.environ, command)
-    given = config or config_named()
-    remarks = (*start.remarks, *_left_out(plan, given, search_seconds, stable_iterations, record=record, seed=seed))
+    remarks = (
+        *cache.remarks,
+        *start.remarks,
+        *_left_out(plan, given, search_seconds, stable_iterations, record=record, seed=seed),
+    )
     plan = plan.with_variables(start.variables, remarks)
     check_command(command[0])
-    raise typer.Exit(run_job(command, plan, quiet=quiet, seconds_file=seconds_file))
+    raise typer.Exit(run_job(command, plan, quiet=quiet, seconds_file=seconds_file, cache=cache))
 
 
 def _left_out(plan: JobPlan, given: Path | None, *numbers: float | None, record: bool, seed: int) -> Iterator[str]:
     """A sentence for each option that has no effect in this mode."""
     if given is not None and plan.config is None:
         yield f"mode {plan.mode} replays no saved config: {given} is not used."
+    if plan.cached_by:  # the plan says already that nothing is searched
+        return
     if plan.config is not None and (record or seed or any(number is not None for number in numbers)):
         yield (
             "nothing is searched here, so --record, --seed, --search-seconds and --stable-iterations have no effect."

@@ -160,6 +160,7 @@ def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
     """The saved config, and the start settings in a file for NCCL_CONF_FILE."""
     from lagom.config_file import save_config
     from lagom.files import write_whole
+    from lagom.launch.cached_config import keep_config
     from lagom.tune.result import conf_text
 
     config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
@@ -170,6 +171,8 @@ def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
             _say(f"note: {remark}")
         _say(f"written: {conf}, the start settings for NCCL_CONF_FILE")
     _say(f"written: {config}")
+    if kept := keep_config(request.command, config, os.environ, "lagom tune"):
+        _say(kept)
     _say(f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}")
 
 

@@ -40,7 +40,7 @@ class Finding:
 
 def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) -> tuple[list[Finding], Verdict]:
     """Every finding of this machine and environment, and what they amount to; ``clean`` also removes stale regions."""
-    from lagom.doctor import libraries, memory, plugin, variables
+    from lagom.doctor import cache, libraries, memory, plugin, variables
     from lagom.doctor.verdict import judge
     from lagom.environment import find_gpu
 
@@ -52,6 +52,7 @@ def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) ->
         *variables.examine(here),
         *plugin.examine_cupti(here),
         *memory.examine(here, clean=clean),
+        *cache.examine(here),
     ]
     verdict = judge(
         plugin_loads=all(finding.level is not Level.PROBLEM for finding in ours),

@@ -5,7 +5,7 @@ Stock's number must be known before the job starts, because nothing in a job wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lagom import journal
@@ -46,10 +46,10 @@ def _several_nodes(environ: Mapping[str, str], command: list[str]) -> bool:
     world, local = environ.get("WORLD_SIZE", ""), environ.get("LOCAL_WORLD_SIZE", "")
     if world.isdecimal() and local.isdecimal() and int(world) > int(local):
         return True
-    return _torchrun_nodes(command) not in ("", "1", "1:1")
+    return torchrun_nodes(command) not in ("", "1", "1:1")
 
 
-def _torchrun_nodes(command: list[str]) -> str:
+def torchrun_nodes(command: Sequence[str]) -> str:
     """The value of ``--nnodes`` in a command line; empty if it is not given."""
     for place, word in enumerate(command):
         name, _, value = word.partition("=")

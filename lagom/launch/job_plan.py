@@ -37,6 +37,7 @@ class JobOptions:
     strategy: str = ""
     rules: tuple[str, ...] = ()
     config: Path | None = None  # the saved config to replay
+    cached_by: str = ""  # what put it into the cache, and when; empty: it is not from there
     or_tune: bool = False  # search if the saved config does not fit
     directory: Path | None = None
     use_profiler: bool = True
@@ -59,6 +60,7 @@ class JobPlan:
     starts_controller: bool
     tunes: bool  # whether the controller is started here, or by the launcher of this node's first rank
     config: Path | None = None  # to be replayed
+    cached_by: str = ""  # "lagom tune on 2026-11-25", if it is from the cache
     rules: tuple[str, ...] = ()  # pinned by hand
     strategy: str = ""
     search_seconds: float | None = None
@@ -128,6 +130,7 @@ def plan_job(job_options: JobOptions, environ: Mapping[str, str], plugin: Path) 
         starts_controller=tunes and rank in (None, 0),
         tunes=tunes,
         config=config if mode in REPLAYING_MODES else None,
+        cached_by=job_options.cached_by,
         rules=job_options.rules,
         strategy=job_options.strategy or read("LAGOM_STRATEGY", environ),
         search_seconds=job_options.search_seconds,

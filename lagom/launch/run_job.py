@@ -14,6 +14,7 @@ from lagom import journal
 from lagom.errors import JournalError, UsageError
 from lagom.files import write_named
 from lagom.journal import RunState
+from lagom.launch.cached_config import NO_CACHE, CacheUse
 from lagom.launch.controller_process import ControllerProcess, prepare_log
 from lagom.launch.job_plan import JobPlan, local_rank, say
 from lagom.launch.progress_text import show_progress
@@ -22,9 +23,17 @@ from lagom.launch.status_text import describe_end, describe_next, describe_plan
 from lagom.launch.supervise import Mask, run_command, signals_held
 
 
-def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False, seconds_file: Path | None = None) -> int:
+def run_job(
+    command: list[str],
+    plan: JobPlan,
+    *,
+    quiet: bool = False,
+    seconds_file: Path | None = None,
+    cache: CacheUse = NO_CACHE,
+) -> int:
     """Run a planned job to its end with its controller and log; returns its exit code. ``quiet``: no progress lines.
-    ``seconds_file``: how long the command itself ran, without anything of ours before and after it."""
+    ``seconds_file``: how long the command itself ran, without anything of ours before and after it. ``cache``: where
+    what the job finds is kept."""
     plan, log = prepare_log(plan)
     if plan.logs:
         plan = plan.with_variables({"LAGOM_LAUNCHER": "1"}, ())
@@ -38,6 +47,8 @@ def run_job(command: list[str], plan: JobPlan, *, quiet: bool = False, seconds_f
         run = state_since(plan.folder, started) if plan.logs else RunState()
         if plan.starts_controller and (missing := describe_broken_log(plan.folder, run)):
             say(missing)
+        for line in filter(None, cache.at_end(run)):
+            say(line)
         say(describe_end(plan, run, code, time.time() - started))
         if not plan.recorded:
             say(describe_next(plan, run, command))

@@ -41,6 +41,8 @@ def _planned(plan: JobPlan) -> str:
         return f"off: the plugin does nothing; {CHOOSES}"
     if plan.mode == "replay" and plan.config is None:
         return f"replay {_pins(plan)} on NCCL 2.21 to 2.26, no search"
+    if plan.cached_by:
+        return f"replay config cached by {plan.cached_by}, no search (--fresh searches)"
     if plan.config is not None:
         search = "no search" if plan.mode == "replay" else "tune if it does not fit"
         return f"replay saved config {paste(plan.config)}, {search}"
@@ -140,10 +142,11 @@ def _became(plan: JobPlan, run: RunState) -> str:
     verdict = verdict_of(run)
     if plan.recorded and verdict == "not_tuned":
         return next(_reasons(run), "nothing was tuned, as planned")
-    return _of_verdict(verdict, run)
+    return describe_verdict(verdict, run)
 
 
-def _of_verdict(verdict: Verdict, run: RunState) -> str:
+def describe_verdict(verdict: Verdict, run: RunState) -> str:
+    """What became of a job, in a clause."""
     comms = list(run.comms.values())
     outcomes = [comm.outcome for comm in comms if comm.outcome is not None and comm.outcome.verdict == verdict]
     if verdict == "improved":
@@ -226,7 +229,7 @@ def _next(plan: JobPlan, run: RunState) -> str:
     verdict = verdict_of(run)
     saved = run.end.config if run.end is not None else ""
     if verdict in ("refused", "other_program"):
-        return "lagom run --mode tune -- CMD"
+        return "lagom run -- CMD" if plan.cached_by else "lagom run --mode tune -- CMD"
     if verdict == "pinned" and plan.rules:
         return f"lagom run --compare {shlex.quote(';'.join(plan.rules))} -- CMD"
     if verdict == "replayed" and run.start_settings is not None and not _replayed(list(run.comms.values())):

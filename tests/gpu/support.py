@@ -114,7 +114,7 @@ class Place:
         clean = {k: v for k, v in os.environ.items() if k.startswith(KEPT) or not k.startswith(FOREIGN)}
         multicast = {name: os.environ.get(name, value) for name, value in NO_MULTICAST.items()}
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        ours = {"LAGOM_SHM_DIR": str(self.shm), "PYTHONPATH": path}
+        ours = {"LAGOM_SHM_DIR": str(self.shm), "LAGOM_CACHE": "off", "PYTHONPATH": path}
         return {**TALKATIVE, **clean, **multicast, **REGIMES[regime], **SHARING, **ours, **variables}
 
     def with_plugin(self, regime: str = "nvlink", **variables: str) -> dict[str, str]:

@@ -42,8 +42,9 @@ def launch(
 
 
 def bare_environment() -> dict[str, str]:
-    """That of this process without what names another job."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
+    """That of this process without what names another job, and without the configs that earlier jobs left."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
+    return {**kept, "LAGOM_CACHE": "off"}
 
 
 def _end_after(

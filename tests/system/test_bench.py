@@ -34,7 +34,7 @@ def bench(
     shm = place / "shm"
     shm.mkdir(exist_ok=True)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
-    environ = clean | {"LAGOM_SHM_DIR": str(shm), "LAGOM_CLOCK": "simulated"} | variables
+    environ = clean | {"LAGOM_SHM_DIR": str(shm), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": "off"} | variables
     line = [sys.executable, "-m", "lagom", "bench", "--out", str(place / "out"), "--json", *options, "--", *job]
     done = subprocess.run(line, cwd=place, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr

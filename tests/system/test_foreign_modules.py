@@ -114,7 +114,7 @@ def modules_of(python: Path) -> list[str]:
 def plain_environment(**more: str) -> dict[str, str]:
     """Nothing that the developer's shell asks of Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LAGOM_"))}
-    return {**kept, **more}
+    return {**kept, "LAGOM_CACHE": "off", **more}
 
 
 def test_the_traps_catch_what_they_are_for(place: Place) -> None:

@@ -71,9 +71,10 @@ def test_a_job_that_is_too_short_says_so(tmp_path: Path) -> None:
 def profile(place: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_"))}
     (place / "shm").mkdir(exist_ok=True)
+    ours = {"LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": "off"}
     return subprocess.run(
         [*LAGOM, "profile", "--out", str(place / "out"), *words], cwd=place, capture_output=True, text=True,
-        check=False, env={**clean, "LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated", **environ},
+        check=False, env={**clean, **ours, **environ},
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lagom.bench.store import RunRecord, read_record
+from lagom.cli.tune import DEMO
 from lagom.config_file import load_config
 from lagom.environment import read_conf
 from lagom.start import Transport, known_groups
@@ -96,7 +97,9 @@ def runs_in(place: Path) -> list[RunRecord]:
 
 @pytest.mark.slow
 def test_the_demo_finds_sockets_with_channels_and_the_saved_config_starts_the_job_with_them(tmp_path: Path) -> None:
-    done = tune(tmp_path, "--demo", "--budget", "28s", "--json")
+    """Named with --config, and out of the cache, where `lagom tune` has put it."""
+    cache = {"LAGOM_CACHE": str(tmp_path / "cache")}
+    done = tune(tmp_path, "--demo", "--budget", "28s", "--json", **cache)
     assert "simulated" in done.stderr
     result = json.loads(done.stdout)
     assert result["verdict"] == "improved"
@@ -107,12 +110,24 @@ def test_the_demo_finds_sockets_with_channels_and_the_saved_config_starts_the_jo
     out = tmp_path / "out"
     assert load_config(out / "config.lagom").environment == settings
     assert read_conf(out / "nccl.conf") == settings
-    job = ("-m", "lagom.demo.job", "--iterations", "8", "--sockets")
-    started = [sys.executable, "-m", "lagom", "run", "--config", "out/config.lagom", "--", sys.executable, *job]
-    ran = subprocess.run(started, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=True)
-    steps = [float(one.split(": ")[1].split()[0]) for one in ran.stdout.splitlines() if one.startswith("iteration")]
-    assert len(steps) == 8
-    assert max(steps) < 250, "of 382 ms by plain NCCL"
+    assert "the config is kept: the next start of this job replays it" in done.stderr
+    for options, plan in (
+        (("--config", "out/config.lagom"), "saved config"),
+        ((), "config cached by lagom tune on 20"),
+    ):
+        job = (sys.executable, "-m", "lagom.demo.job", *DEMO)
+        started = [sys.executable, "-m", "lagom", "run", *options, "--", *job]
+        environ = environment(tmp_path, **cache)
+        ran = subprocess.run(started, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+        assert f"lagom: plan: replay {plan}" in ran.stderr
+        assert "lagom: set for the saved config: NCCL_SOCKET_NTHREADS=4" in ran.stderr
+        steps = [float(one.split(": ")[1].split()[0]) for one in ran.stdout.splitlines() if one.startswith("iteration")]
+        assert len(steps) == 8
+        assert max(steps) < 250, "of 382 ms by plain NCCL"
+    command = [sys.executable, "-m", "lagom", "env"]
+    told = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    assert len(told.stdout.splitlines()) == 1
+    assert 'eval "$(lagom env --config cache/configs/' in told.stderr
     assert list((tmp_path / "shm").iterdir()) == [], "no region is left behind"
 
 

@@ -43,7 +43,7 @@ def start(place: Path, *prefix: str, **variables: str) -> subprocess.Popen[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
     # A rank that starts the controller finds it by the installed `lagom` script; a checkout has none beside it.
     ours = {"LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CLOCK": "simulated", "LAGOM_PYTHON": sys.executable}
-    environ = clean | ours | variables
+    environ = clean | {"LAGOM_CACHE": "off"} | ours | variables
     command = [*prefix, sys.executable, "-c", JOB, str(place / "ranks")]
     pipe = subprocess.PIPE
     return subprocess.Popen(

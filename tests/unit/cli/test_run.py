@@ -28,7 +28,7 @@ def place(tmp_path: Path) -> Path:
 
 def environment(place: Path, **more: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
-    return clean | {"LAGOM_SHM_DIR": str(place / "shm")} | more
+    return clean | {"LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CACHE": "off"} | more
 
 
 def start(place: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:

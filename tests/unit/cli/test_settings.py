@@ -28,6 +28,7 @@ FROZEN = {
     "LAGOM_TIMELINE": "0",
     "LAGOM_HEADROOM": "",
     "LAGOM_LOG_LEVEL": "info",
+    "LAGOM_CACHE": "~/.cache/lagom",
     "LAGOM_TRIAL": "",
     "LAGOM_LAUNCHER": "0",
     "LAGOM_CLOCK": "real",

@@ -1,0 +1,193 @@
+"""Saved configs of jobs that were tuned before, kept for their next start.
+
+One file an entry, ``configs/<working folder>-<job>.lagom`` in the cache folder: a saved config like any other, with one
+comment that says whose it is. A file is replaced in one step, so that jobs at once need no lock, and ranks read it as
+they read any saved config. What belongs to no single job is to lie beside ``configs``, in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from lagom.config_file import check_config
+from lagom.errors import LagomError
+from lagom.files import not_ours, read_own, write_whole
+
+#: In a word of a command: `lagom tune` puts the number of the process there.
+PLACEHOLDER = "{trial}"
+#: How the comment begins that holds the entry.
+ENTRY = "# job: "
+SUFFIX = ".lagom"
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class CacheRefused(LagomError):
+    """The cache cannot be used, or a file of it: one sentence."""
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class Job(_Stored):
+    """A job as it is started. ``variables``: those that make another job of the same command."""
+
+    command: tuple[str, ...]
+    folder: str
+    variables: dict[str, str]
+
+    def is_same(self, other: Job) -> bool:
+        """A word with the placeholder, of either command, stands for any word."""
+        here = (self.folder, self.variables, len(self.command))
+        return here == (other.folder, other.variables, len(other.command)) and all(
+            ours == theirs or PLACEHOLDER in ours or PLACEHOLDER in theirs
+            for ours, theirs in zip(self.command, other.command, strict=True)
+        )
+
+
+class Machine(_Stored):
+    """``gpu``: its name; ``nccl``: version code of the NCCL that a job would load. Empty and 0 = none is known."""
+
+    gpu: str = ""
+    nccl: int = 0
+
+
+class Entry(_Stored):
+    """Whose config a file holds. ``written``: seconds since 1970; ``by``: the command; ``refused``: why it did not fit
+    the job when it was used, empty = it did."""
+
+    job: Job
+    machine: Machine
+    written: float
+    by: str
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedConfig:
+    """A file of the cache, which is a saved config, and whose it is."""
+
+    path: Path
+    entry: Entry
+
+    @property
+    def origin(self) -> str:
+        """``lagom tune on 2026-11-25``, local time."""
+        return f"{self.entry.by} on {time.strftime('%Y-%m-%d', time.localtime(self.entry.written))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """``configs``: the newest first; ``damaged``: a sentence for each file that cannot be used."""
+
+    configs: list[CachedConfig] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+
+
+class ConfigCache:
+    """The configs below a cache folder, which is made when something is kept. Every method but :meth:`count` raises
+    :class:`CacheRefused` where another user could have written what it holds, and OSError where it cannot be used."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._configs = folder / "configs"
+
+    def check(self) -> None:
+        """Raise :class:`CacheRefused` if one of the folders is not this user's alone; one that is not there is fine."""
+        for folder in (self.folder, self._configs):
+            try:
+                reason = not_ours(folder) or _writable_by_others(folder)
+            except FileNotFoundError:
+                continue
+            if reason:
+                raise CacheRefused(f"the cache folder {folder} {reason}, so it is not used; LAGOM_CACHE names another.")
+
+    def count(self) -> int:
+        """How many files there are."""
+        return len(list(self._configs.glob(f"*{SUFFIX}")))
+
+    def of_folder(self, folder: str) -> Listing:
+        """What is kept of jobs that were started in a working folder."""
+        self.check()
+        found = Listing()
+        for path in self._configs.glob(f"{_digest(folder)}-*{SUFFIX}"):
+            try:
+                config = _read(path)
+            except FileNotFoundError:  # removed since
+                continue
+            except (OSError, ValueError) as error:
+                found.damaged.append(f"the cached config {path} is damaged, so it is not used; remove it ({error}).")
+                continue
+            if config.entry.job.folder == folder:
+                found.configs.append(config)
+        found.configs.sort(key=lambda config: config.entry.written, reverse=True)
+        return found
+
+    def keep(self, job: Job, machine: Machine, config: Path, by: str) -> Path:
+        """Keep a copy of a saved config, in place of what the job has here; returns its file. A command with the
+        placeholder stays, because it says more than one without."""
+        check_config(config)
+        same = [one for one in self.of_folder(job.folder).configs if _is_for(one.entry, job, machine)]
+        if not any(PLACEHOLDER in word for word in job.command):
+            general = (one.entry.job for one in same if any(PLACEHOLDER in word for word in one.entry.job.command))
+            job = next(general, job)
+        path = self._configs / _name(job, machine)
+        entry = Entry(job=job, machine=machine, written=time.time(), by=by)
+        for folder in (self.folder, self._configs):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(path, config.read_text(), entry)
+        for one in same:
+            if one.path != path:
+                one.path.unlink(missing_ok=True)
+        return path
+
+    def refuse(self, config: CachedConfig, reason: str) -> None:
+        """Note that it did not fit the job. One that was replaced since is another's, and stays as it is."""
+        self.check()
+        try:
+            if _read(config.path).entry == config.entry:
+                entry = config.entry.model_copy(update={"refused": reason})
+                _write(config.path, config.path.read_text(), entry)
+        except (FileNotFoundError, ValueError):
+            return
+
+
+def _is_for(entry: Entry, job: Job, machine: Machine) -> bool:
+    return entry.machine == machine and entry.job.is_same(job)
+
+
+def _writable_by_others(path: Path) -> str:
+    return "may be written by others" if path.stat().st_mode & WRITABLE_BY_OTHERS else ""
+
+
+def _name(job: Job, machine: Machine) -> str:
+    return f"{_digest(job.folder)}-{_digest(job.model_dump_json(), machine.model_dump_json())}{SUFFIX}"
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _read(path: Path) -> CachedConfig:
+    """Raises ValueError or OSError where the file is not as it was written."""
+    text = read_own(path)
+    if reason := _writable_by_others(path):
+        raise ValueError(f"it {reason}")
+    line = next((line for line in text.splitlines() if line.startswith(ENTRY)), "")
+    try:
+        return CachedConfig(path, Entry.model_validate_json(line.removeprefix(ENTRY)))
+    except ValidationError as error:
+        raise ValueError("it does not say whose it is") from error
+
+
+def _write(path: Path, config: str, entry: Entry) -> None:
+    """The entry after the first line, which is the format's title; one that is there already is replaced."""
+    title, *rest = config.splitlines()
+    kept = (line for line in rest if not line.startswith(ENTRY))
+    write_whole(path, "\n".join([title, ENTRY + entry.model_dump_json(), *kept]) + "\n", mode=0o600)

@@ -1,0 +1,157 @@
+"""The config of an earlier run at the start of the same job, and what becomes of it at the job's end. Nothing here ends
+a job: what does not work with the cache costs one sentence."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lagom import headroom
+from lagom.bench.request import env_fingerprint
+from lagom.config_cache import CachedConfig, ConfigCache, Job, Machine
+from lagom.config_file import load_config
+from lagom.doctor.libraries import find_nccl
+from lagom.environment import find_gpu
+from lagom.errors import LagomError
+from lagom.journal import RunState, verdict_of
+from lagom.launch.choose_headroom import torchrun_nodes
+from lagom.launch.job_plan import local_rank
+from lagom.launch.status_text import ROOM, describe_verdict, paste, shorten
+from lagom.settings import cache_folder
+
+FAILURES = (OSError, ValueError, LagomError)
+REFUSED = "saved config refused: "
+MOST_NAMED = 3  # by `lagom env`
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """What a start takes from the cache. ``environ``: before anything was added; ``config``: to be replayed, None =
+    there is none, or it may not be used; ``is_kept``: whether what a search finds is kept."""
+
+    command: Sequence[str] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    config: CachedConfig | None = None
+    is_kept: bool = False
+    remarks: tuple[str, ...] = ()
+
+    def at_end(self, run: RunState) -> Iterator[str]:
+        """Keep what the job found, or note that its config did not fit; a line about it."""
+        verdict = verdict_of(run)
+        if self.config is not None and verdict in ("refused", "other_program"):
+            yield _refuse(self.config, describe_verdict(verdict, run).removeprefix(REFUSED), self.environ)
+        elif self.is_kept and verdict == "improved" and run.end is not None and run.end.config:
+            yield keep_config(self.command, Path(run.end.config), self.environ, "lagom run")
+
+
+#: Of a job that has nothing to do with the cache.
+NO_CACHE = CacheUse()
+
+
+def find_cached(command: Sequence[str], environ: Mapping[str, str], *, may_use: bool) -> CacheUse:
+    """What the cache holds for a job. Where not every rank is started from here it is only named: NCCL needs the same
+    settings on every rank, and does not check that."""
+    cache, before = _cache(environ), dict(environ)
+    if cache is None or local_rank(environ) not in (None, 0):
+        return NO_CACHE
+    nothing = CacheUse(command, before, is_kept=True)
+    if not may_use:
+        return nothing
+    try:
+        found = cache.of_folder(str(Path.cwd()))
+        config = _fitting(found.configs, command, before)
+        if config is not None and headroom.VARIABLE in load_config(config.path).environment:
+            config = None  # head-room is only for who asks for it: it costs memory
+    except FAILURES as error:
+        return CacheUse(command, before, is_kept=True, remarks=(_one_line(error),))
+    remarks = tuple(found.damaged[:1])
+    if config is None or config.entry.refused:
+        return CacheUse(command, before, is_kept=True, remarks=remarks)
+    if starts_every_rank(command, environ):
+        return CacheUse(command, before, config, is_kept=True, remarks=remarks)
+    named = (
+        f"tuned before: lagom run --config {paste(config.path)} -- CMD; nothing is set, because every rank must have "
+        "the same settings"
+    )
+    return CacheUse(command, before, is_kept=True, remarks=(*remarks, named))
+
+
+def starts_every_rank(command: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether this launcher starts all ranks of the job, as far as its command and environment say."""
+    worlds = (environ.get(name, "") for name in ("WORLD_SIZE", "PET_NNODES"))
+    several = torchrun_nodes(command) not in ("", "1", "1:1") or any(world not in ("", "1", "1:1") for world in worlds)
+    return local_rank(environ) is None and not several
+
+
+def keep_config(command: Sequence[str], config: Path, environ: Mapping[str, str], by: str) -> str:
+    """Keep a saved config for the next start of the job; a line about it, empty where the cache is off.
+
+    ``environ``: that the job was started with, before anything was added. ``by``: the command that found it.
+    """
+    cache = _cache(environ)
+    if cache is None:
+        return ""
+    try:
+        cache.keep(_job(command, environ), _machine(environ), config, by)
+    except FAILURES as error:
+        return shorten(f"the config is not kept for the next start: {_one_line(error)}")
+    if not starts_every_rank(command, environ):
+        return "the config is kept: the next start of this job names it"
+    return "the config is kept: the next start of this job replays it, without a search"
+
+
+def cached_here(environ: Mapping[str, str]) -> Iterator[str]:
+    """Lines about the configs of jobs that were started in the working folder, for who uses variables alone."""
+    if (cache := _cache(environ)) is None:
+        return
+    try:
+        found = cache.of_folder(str(Path.cwd()))
+    except FAILURES as error:
+        yield _one_line(error)
+        return
+    fitting = [config for config in found.configs if not config.entry.refused]
+    for config in fitting[:MOST_NAMED]:
+        yield shorten(f"tuned before in this folder: {shlex.join(config.entry.job.command)}")
+        yield f'to use it on every rank: eval "$(lagom env --config {paste(config.path)})"'
+
+
+def _cache(environ: Mapping[str, str]) -> ConfigCache | None:
+    folder = cache_folder(environ)
+    return None if folder is None else ConfigCache(folder)
+
+
+def _job(command: Sequence[str], environ: Mapping[str, str]) -> Job:
+    return Job(command=tuple(command), folder=str(Path.cwd()), variables=env_fingerprint(environ))
+
+
+def _machine(environ: Mapping[str, str]) -> Machine:
+    return Machine(gpu=find_gpu(), nccl=find_nccl(environ))
+
+
+def _fitting(
+    configs: Sequence[CachedConfig], command: Sequence[str], environ: Mapping[str, str]
+) -> CachedConfig | None:
+    """The newest of this job on this machine. The machine is asked only if there is one of the job: it takes time."""
+    job = _job(command, environ)
+    of_job = [config for config in configs if config.entry.job.is_same(job)]
+    machine = _machine(environ) if of_job else Machine()
+    return next((config for config in of_job if config.entry.machine == machine), None)
+
+
+def _refuse(config: CachedConfig, reason: str, environ: Mapping[str, str]) -> str:
+    """A line that says so, and why it may be used again all the same."""
+    cache = _cache(environ)
+    assert cache is not None
+    try:
+        cache.refuse(config, reason)
+    except FAILURES as error:
+        return shorten(f"the cached config does not fit this job, and that could not be noted: {_one_line(error)}")
+    return shorten(f"the cached config is not used at the next start: {reason}", ROOM)
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"the cache of configs cannot be used: {error.filename or ''}: {error.strerror or error}"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,136 @@
+"""A job that was tuned before starts with its config from the cache: after a search while it ran, with two jobs at
+once; and it runs as without a cache where the config does not fit, or the cache is not trusted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lagom import journal, read_run
+from lagom.bench.process import ProcessStart
+from lagom.launch.cached_config import keep_config
+from tests.system.launched import JOB, bare_environment, launch
+from tests.system.test_first_contact import HEAD, RULE
+
+#: Long enough for the launcher to see its ranks.
+SHORT = (*JOB, "--iterations", "30", "--real-ms", "50")
+TUNES = "lagom: plan: tune while it runs;"
+
+
+def keep(place: Path, monkeypatch: pytest.MonkeyPatch, ranks: int = 2, job: tuple[str, ...] = SHORT) -> str:
+    """Put a config into the cache of ``place``, as if the job had been tuned there; the cache's folder."""
+    monkeypatch.chdir(place)
+    (place / "found.lagom").write_text(HEAD.format(ranks=ranks) + RULE)
+    environ = {**bare_environment(), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": str(place / "cache")}
+    assert keep_config(job, place / "found.lagom", environ, "lagom tune").startswith("the config is kept")
+    return environ["LAGOM_CACHE"]
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What lagom said of a job that went well."""
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stderr.splitlines() if line.startswith("lagom")]
+
+
+def plan_of(done: subprocess.CompletedProcess[str]) -> str:
+    plan = next(line for line in lines(done) if line.startswith("lagom: plan: "))
+    assert len(plan) <= 100
+    return plan
+
+
+@pytest.mark.slow
+def test_the_config_is_replayed_and_fresh_or_another_variable_searches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = keep(tmp_path, monkeypatch)
+    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache)
+    assert "plan: replay config cached by lagom tune on 20" in lines(done)[0]
+    assert "no search (--fresh searches)" in lines(done)[0]
+    assert any("in force: saved config (1 site or rule) on 2 ranks" in line for line in lines(done))
+    assert read_run(tmp_path / "log").verdict == "replayed"
+    for options, variables in ((("--fresh",), {}), (("--mode", "tune"), {}), ((), {"NCCL_ALGO": "Ring"})):
+        _, done = launch(tmp_path, *options, job=SHORT, LAGOM_CACHE=cache, **variables)
+        assert lines(done)[0].startswith(TUNES)
+
+
+def test_a_config_that_the_ranks_refuse_is_not_used_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = keep(tmp_path, monkeypatch, ranks=16)
+    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache)
+    assert "plan: replay config cached by" in plan_of(done)
+    assert lines(done)[-3].startswith("lagom: the cached config is not used at the next start: made for 16 ranks, this")
+    assert lines(done)[-1].startswith("lagom: next: lagom run -- ")
+    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache)
+    assert lines(done)[0].startswith(TUNES)
+
+
+def test_where_every_rank_has_a_launcher_the_config_is_named_and_nothing_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = keep(tmp_path, monkeypatch)
+    ranks = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0", "LAGOM_JOB_ID": "named"}
+    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache, **ranks)
+    assert lines(done)[0].startswith("lagom: tuned before: lagom run --config cache/configs/")
+    assert plan_of(done).startswith(TUNES)
+
+
+def test_two_jobs_at_once_replay_one_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = keep(tmp_path, monkeypatch)
+    (tmp_path / "shm").mkdir()
+    ours = {"LAGOM_SHM_DIR": str(tmp_path / "shm"), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": cache}
+
+    def start(name: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "lagom", "run", "--dir", name, "--", *SHORT]
+        return subprocess.run(command, env=bare_environment() | ours, capture_output=True, text=True, check=False)
+
+    with ThreadPoolExecutor() as pool:
+        both = list(pool.map(start, ("one", "two")))
+    assert all("plan: replay config cached by" in plan_of(done) for done in both)
+    assert [read_run(tmp_path / name).verdict for name in ("one", "two")] == ["replayed", "replayed"]
+
+
+@pytest.mark.parametrize("how", ["foreign", "writable", "damaged", "no folder"])
+def test_a_cache_that_is_not_to_be_trusted_costs_one_line(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Path(keep(tmp_path, monkeypatch))
+    (file,) = cache.glob("configs/*")
+    if how == "foreign":
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a folder away")
+        os.chown(cache, 4711, 4711)
+    elif how == "writable":
+        cache.chmod(0o770)
+    elif how == "damaged":
+        file.write_bytes(file.read_bytes()[:50])
+    elif how == "no folder":
+        cache = tmp_path / "found.lagom" / "cache"
+    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=str(cache))
+    said = lines(done)
+    assert said[1].startswith(TUNES), said
+    reasons = {"foreign": "another user (4711)", "writable": "written by others", "damaged": "damaged"}
+    assert reasons.get(how, "cannot be used") in said[0]
+
+
+def test_processes_that_measure_neither_use_the_cache_nor_fill_it(tmp_path: Path) -> None:
+    for options in (None, ["--mode", "tune"]):
+        assert ProcessStart(["true"], tmp_path, "one", options).environment()["LAGOM_CACHE"] == "off"
+
+
+@pytest.mark.slow
+def test_what_a_search_found_while_the_job_ran_is_replayed_at_its_next_start(tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    _, done = launch(tmp_path, until=journal.Outcome, LAGOM_CACHE=cache)
+    improved = read_run(tmp_path / "log").verdict == "improved"
+    kept = [line for line in lines(done) if line.startswith("lagom: the config is kept")]
+    assert len(kept) == improved
+    shutil.rmtree(tmp_path / "log")
+    _, done = launch(tmp_path, until=journal.PlanCommitted, LAGOM_CACHE=cache)
+    assert ("plan: replay config cached by lagom run on 20" in plan_of(done)) == improved

@@ -1,0 +1,180 @@
+"""When a cached config is replayed, when it is only named, and what is said where the cache cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lagom import headroom, journal
+from lagom.config_cache import Machine
+from lagom.doctor import cache as doctor
+from lagom.journal import RunState
+from lagom.launch import cached_config
+from lagom.launch.cached_config import NO_CACHE, CacheUse, cached_here, find_cached, keep_config, starts_every_rank
+from lagom.settings import cache_folder
+
+COMMAND = ["torchrun", "train.py"]
+CONFIG = "lagom-config 1\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\nrule allgather 1M - nc=4\nend\n"
+EACH_RANK = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}
+
+
+@pytest.fixture
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """In a folder of its own, on a machine of its own, with a config of COMMAND in the cache."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine(gpu="H200", nccl=23007))
+    (tmp_path / "config.lagom").write_text(CONFIG)
+    environ = {"LAGOM_CACHE": str(tmp_path / "cache")}
+    kept = keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune")
+    assert kept == "the config is kept: the next start of this job replays it, without a search"
+    return environ
+
+
+def find(environ: dict[str, str], *command: str, may_use: bool = True, **more: str) -> CacheUse:
+    return find_cached(command or COMMAND, environ | more, may_use=may_use)
+
+
+def file_of(environ: dict[str, str]) -> Path:
+    (file,) = Path(environ["LAGOM_CACHE"]).glob("configs/*.lagom")
+    return file
+
+
+def test_the_same_job_on_the_same_machine_gets_its_config(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use = find(environ, LAGOM_DIR="elsewhere", LAGOM_JOB_ID="7", HOME="/other")
+    assert use.config is not None
+    assert use.config.origin.startswith("lagom tune on 2")
+    assert use.remarks == ()
+    assert find(environ, "torchrun", "other.py").config is None
+    assert find(environ, NCCL_ALGO="Ring").config is None
+    assert find(environ, may_use=False).config is None
+    monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine(gpu="H100", nccl=23007))
+    assert find(environ).config is None
+
+
+def test_what_belongs_to_no_start_is_left_alone(environ: dict[str, str]) -> None:
+    assert find(environ, LAGOM_CACHE="off") is NO_CACHE
+    assert find(environ, LAGOM_CACHE="") is NO_CACHE
+    assert find(environ, **EACH_RANK | {"SLURM_LOCALID": "1"}) is NO_CACHE, "another rank of this node speaks"
+    assert not NO_CACHE.is_kept
+
+
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        (["torchrun", "--nnodes", "2", "train.py"], {}),
+        (["torchrun", "--nnodes=1:4", "train.py"], {}),
+        (["torchrun", "train.py"], {"PET_NNODES": "2"}),
+        (["torchrun", "train.py"], {"WORLD_SIZE": "16"}),
+        (["torchrun", "train.py"], EACH_RANK),
+    ],
+)
+def test_where_not_every_rank_is_started_here_the_config_is_only_named(
+    words: list[str], more: dict[str, str], environ: dict[str, str], tmp_path: Path
+) -> None:
+    assert not starts_every_rank(words, more)
+    kept = keep_config(words, tmp_path / "config.lagom", environ | more, "lagom run")
+    assert kept == "the config is kept: the next start of this job names it"
+    use = find(environ, *words, **more)
+    assert use.config is None
+    (remark,) = use.remarks
+    assert remark.startswith("tuned before: lagom run --config cache/configs/")
+    assert remark.endswith("-- CMD; nothing is set, because every rank must have the same settings")
+
+
+@pytest.mark.parametrize("words", [["torchrun", "--nnodes=1", "x"], ["srun", "-N", "2", "x"], ["mpirun", "x"]])
+def test_one_launcher_that_starts_all_ranks_is_enough(words: list[str]) -> None:
+    assert starts_every_rank(words, {"SLURM_NNODES": "2", "WORLD_SIZE": "1"})
+
+
+def ended(reason: str, cause: str, config: str = "") -> RunState:
+    start = journal.JobStart(job="j", mode="replay", lagom="0", host="h", folder="/f", region="/r")
+    events = [start, journal.Passthrough(reason=reason, cause=cause), journal.JobEnd(reason="over", config=config)]
+    return RunState(events)
+
+
+def test_a_config_that_did_not_fit_is_not_used_again(environ: dict[str, str]) -> None:
+    use = find(environ)
+    reason = "saved config refused: made for 2 ranks, this job has 4"
+    (line,) = use.at_end(ended(reason, "config_refused"))
+    assert line == "the cached config is not used at the next start: made for 2 ranks, this job has 4"
+    again = find(environ)
+    assert (again.config, again.is_kept, again.remarks) == (None, True, ())
+    assert list(cached_here(environ)) == []
+
+
+def test_a_job_that_says_nothing_of_the_config_changes_nothing(environ: dict[str, str]) -> None:
+    use = find(environ)
+    assert list(use.at_end(RunState())) == []
+    assert list(use.at_end(ended("no rank registered", "no_rank"))) == []
+    assert find(environ).config is not None
+
+
+def test_with_variables_alone_the_config_is_named(environ: dict[str, str]) -> None:
+    said, how = cached_here(environ)
+    assert said == "tuned before in this folder: torchrun train.py"
+    assert how.startswith('to use it on every rank: eval "$(lagom env --config cache/configs/')
+    assert list(cached_here({"LAGOM_CACHE": "off"})) == []
+
+
+def test_a_config_with_head_room_is_not_used_unasked(environ: dict[str, str]) -> None:
+    file = file_of(environ)
+    file.write_text(file.read_text().replace("fingerprint", f'environment {headroom.VARIABLE} "32:24"\nfingerprint', 1))
+    assert find(environ).config is None
+
+
+def damage(environ: dict[str, str], how: str) -> None:
+    folder, file = Path(environ["LAGOM_CACHE"]), file_of(environ)
+    if how == "others may write":
+        folder.chmod(0o777)
+    elif how == "no entry":
+        file.write_text("lagom-config 1\n")
+    elif how == "no config":
+        file.write_text(file.read_text().replace("rule ", "rul "))
+    elif how == "no folder":
+        file.unlink()
+        file.parent.rmdir()
+        folder.rmdir()
+        folder.write_text("")
+
+
+@pytest.mark.parametrize("how", ["others may write", "no entry", "no config", "no folder"])
+def test_a_cache_that_cannot_be_used_costs_one_sentence(how: str, environ: dict[str, str], tmp_path: Path) -> None:
+    damage(environ, how)
+    use = find(environ)
+    assert use.config is None
+    assert len(use.remarks) == 1
+    assert "\n" not in use.remarks[0]
+    kept = keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom run")
+    repairs = how in ("no entry", "no config")
+    assert kept.startswith("the config is kept" if repairs else "the config is not kept")
+    assert (find(environ).config is not None) == repairs
+
+
+def test_the_folder_is_the_users_own_or_the_named_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert cache_folder({}) == Path("/home/me/.cache/lagom")
+    assert cache_folder({"XDG_CACHE_HOME": "/scratch"}) == Path("/scratch/lagom")
+    assert cache_folder({"XDG_CACHE_HOME": "scratch"}) == Path("/home/me/.cache/lagom")
+    assert cache_folder({"LAGOM_CACHE": "/fast/lagom", "XDG_CACHE_HOME": "/scratch"}) == Path("/fast/lagom")
+    assert cache_folder({"LAGOM_CACHE": "off"}) is None
+
+
+def test_the_doctor_counts_the_configs_or_says_why_they_are_not_used(environ: dict[str, str]) -> None:
+    (fine,) = doctor.examine(environ)
+    assert (fine.level.value, fine.text) == ("ok", f"1 config of tuned jobs in {environ['LAGOM_CACHE']}")
+    damage(environ, "others may write")
+    (note,) = doctor.examine(environ)
+    assert note.level.value == "note"
+    assert "may be written by every user" in note.text
+    assert note.remedy
+    (off,) = doctor.examine({"LAGOM_CACHE": "off"})
+    assert off.text.startswith("off")
+
+
+def test_the_doctor_says_of_a_file_in_its_place_that_it_cannot_be_used(environ: dict[str, str]) -> None:
+    damage(environ, "no folder")
+    (note,) = doctor.examine(environ)
+    assert note.level.value == "note"
