@@ -2,7 +2,8 @@
 
 One file an entry, ``configs/<working folder>-<job>.lagom`` in the cache folder: a saved config like any other, with one
 comment that says whose it is. A file is replaced in one step, so that jobs at once need no lock, and ranks read it as
-they read any saved config. What belongs to no single job is to lie beside ``configs``, in a folder of its own.
+they read any saved config. ``unfinished/`` beside it holds the best so far of searches that were interrupted, which
+proves nothing; what belongs to no single job is to lie in a folder of its own, too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import stat
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -94,9 +96,9 @@ class ConfigCache:
     """The configs below a cache folder, which is made when something is kept. Every method but :meth:`count` raises
     :class:`CacheRefused` where another user could have written what it holds, and OSError where it cannot be used."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: Literal["configs", "unfinished"] = "configs") -> None:
         self.folder = folder
-        self._configs = folder / "configs"
+        self._configs = folder / kind
 
     def check(self) -> None:
         """Raise :class:`CacheRefused` if one of the folders is not this user's alone; one that is not there is fine."""
@@ -146,6 +148,12 @@ class ConfigCache:
             if one.path != path:
                 one.path.unlink(missing_ok=True)
         return path
+
+    def drop(self, job: Job, machine: Machine) -> None:
+        """Remove what the job has here."""
+        for one in self.of_folder(job.folder).configs:
+            if _is_for(one.entry, job, machine):
+                one.path.unlink(missing_ok=True)
 
     def refuse(self, config: CachedConfig, reason: str) -> None:
         """Note that it did not fit the job. One that was replaced since is another's, and stays as it is."""

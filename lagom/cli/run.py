@@ -160,6 +160,8 @@ def run(
     cache = NO_CACHE
     if asked in ("auto", "tune") and not any(other):
         cache = find_cached(command, os.environ, may_use=asked == "auto" and not fresh)
+    if cache.unfinished is not None:
+        for_controller = (*for_controller, "--candidates", str(cache.unfinished.path))
     job_options = JobOptions(
         mode=mode,
         strategy=strategy,

@@ -11,11 +11,11 @@ from pathlib import Path
 from lagom import headroom
 from lagom.bench.request import env_fingerprint
 from lagom.config_cache import CachedConfig, ConfigCache, Job, Machine
-from lagom.config_file import load_config
+from lagom.config_file import BEST_SO_FAR_NAME, load_config
 from lagom.doctor.libraries import find_nccl
 from lagom.environment import find_gpu
 from lagom.errors import LagomError
-from lagom.journal import RunState, verdict_of
+from lagom.journal import RunState, Verdict, verdict_of
 from lagom.launch.choose_headroom import torchrun_nodes
 from lagom.launch.job_plan import local_rank
 from lagom.launch.status_text import ROOM, describe_verdict, paste, shorten
@@ -23,17 +23,20 @@ from lagom.settings import cache_folder
 
 FAILURES = (OSError, ValueError, LagomError)
 REFUSED = "saved config refused: "
+LIVE = "lagom run"
 MOST_NAMED = 3  # by `lagom env`
 
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
     """What a start takes from the cache. ``environ``: before anything was added; ``config``: to be replayed, None =
-    there is none, or it may not be used; ``is_kept``: whether what a search finds is kept."""
+    there is none, or it may not be used; ``unfinished``: what an interrupted search had found, to be tried first;
+    ``is_kept``: whether what a search finds is kept."""
 
     command: Sequence[str] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
     config: CachedConfig | None = None
+    unfinished: CachedConfig | None = None
     is_kept: bool = False
     remarks: tuple[str, ...] = ()
 
@@ -43,7 +46,9 @@ class CacheUse:
         if self.config is not None and verdict in ("refused", "other_program"):
             yield _refuse(self.config, describe_verdict(verdict, run).removeprefix(REFUSED), self.environ)
         elif self.is_kept and verdict == "improved" and run.end is not None and run.end.config:
-            yield keep_config(self.command, Path(run.end.config), self.environ, "lagom run")
+            yield keep_config(self.command, Path(run.end.config), self.environ, LIVE)
+        if self.is_kept and run.start is not None and run.start.folder:
+            yield from _keep_unfinished(self, verdict, Path(run.start.folder) / BEST_SO_FAR_NAME)
 
 
 #: Of a job that has nothing to do with the cache.
@@ -56,11 +61,11 @@ def find_cached(command: Sequence[str], environ: Mapping[str, str], *, may_use: 
     cache, before = _cache(environ), dict(environ)
     if cache is None or local_rank(environ) not in (None, 0):
         return NO_CACHE
-    nothing = CacheUse(command, before, is_kept=True)
     if not may_use:
-        return nothing
+        return CacheUse(command, before, is_kept=True)
     try:
         found = cache.of_folder(str(Path.cwd()))
+        unfinished = _fitting(_unfinished(before).of_folder(str(Path.cwd())).configs, command, before)
         config = _fitting(found.configs, command, before)
         if config is not None and headroom.VARIABLE in load_config(config.path).environment:
             config = None  # head-room is only for who asks for it: it costs memory
@@ -68,7 +73,9 @@ def find_cached(command: Sequence[str], environ: Mapping[str, str], *, may_use: 
         return CacheUse(command, before, is_kept=True, remarks=(_one_line(error),))
     remarks = tuple(found.damaged[:1])
     if config is None or config.entry.refused:
-        return CacheUse(command, before, is_kept=True, remarks=remarks)
+        if unfinished is not None:
+            remarks = (*remarks, "an interrupted search of this job is continued: what it had found is tried first")
+        return CacheUse(command, before, unfinished=unfinished, is_kept=True, remarks=remarks)
     if starts_every_rank(command, environ):
         return CacheUse(command, before, config, is_kept=True, remarks=remarks)
     named = (
@@ -94,12 +101,48 @@ def keep_config(command: Sequence[str], config: Path, environ: Mapping[str, str]
     if cache is None:
         return ""
     try:
-        cache.keep(_job(command, environ), _machine(environ), config, by)
+        job, machine = _job(command, environ), _machine(environ)
+        if by == LIVE and _has_start_settings(cache, job, machine) and not load_config(config).environment:
+            return "the config is not kept: that of lagom tune, which has start settings, stays"
+        cache.keep(job, machine, config, by)
     except FAILURES as error:
         return shorten(f"the config is not kept for the next start: {_one_line(error)}")
     if not starts_every_rank(command, environ):
         return "the config is kept: the next start of this job names it"
     return "the config is kept: the next start of this job replays it, without a search"
+
+
+def _has_start_settings(cache: ConfigCache, job: Job, machine: Machine) -> bool:
+    """Whether what the job has there gains by start settings, which a search in a running job does not know."""
+    mine = (one for one in cache.of_folder(job.folder).configs if one.entry.job.is_same(job))
+    usable = (one for one in mine if one.entry.machine == machine and not one.entry.refused)
+    return any(map(_asks_for_a_start, usable))
+
+
+def _asks_for_a_start(config: CachedConfig) -> bool:
+    try:
+        return bool(load_config(config.path).environment)
+    except FAILURES:
+        return False
+
+
+def _unfinished(environ: Mapping[str, str]) -> ConfigCache:
+    folder = cache_folder(environ)
+    assert folder is not None
+    return ConfigCache(folder, "unfinished")
+
+
+def _keep_unfinished(use: CacheUse, verdict: Verdict, left: Path) -> Iterator[str]:
+    """Keep what a stopped search had found; forget it when a search of the job has come to its end."""
+    try:
+        job, machine = _job(use.command, use.environ), _machine(use.environ)
+        if verdict == "stopped" and left.is_file():
+            _unfinished(use.environ).keep(job, machine, left, LIVE)
+            yield "the search was interrupted: the next start of this job tries what it had found first"
+        elif verdict in ("improved", "stock_is_best"):
+            _unfinished(use.environ).drop(job, machine)
+    except FAILURES as error:
+        yield shorten(f"what the search had found is not kept for the next start: {_one_line(error)}")
 
 
 def cached_here(environ: Mapping[str, str]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from lagom import journal, read_run
 from lagom.bench.process import ProcessStart
 from lagom.launch.cached_config import keep_config
 from tests.system.launched import JOB, bare_environment, launch
+from tests.system.test_candidates import after_something_faster
 from tests.system.test_first_contact import HEAD, RULE
 
 #: Long enough for the launcher to see its ranks.
@@ -134,3 +135,20 @@ def test_what_a_search_found_while_the_job_ran_is_replayed_at_its_next_start(tmp
     shutil.rmtree(tmp_path / "log")
     _, done = launch(tmp_path, until=journal.PlanCommitted, LAGOM_CACHE=cache)
     assert ("plan: replay config cached by lagom run on 20" in plan_of(done)) == improved
+
+
+def test_an_interrupted_search_is_continued_at_the_next_start_in_another_log_folder(tmp_path: Path) -> None:
+    """Ended as soon as a config stood out; the next search tries that first, and forgets it once it has come to an
+    end."""
+    cache = str(tmp_path / "cache")
+    _, done = launch(tmp_path, until=after_something_faster, LAGOM_CACHE=cache)
+    assert list((tmp_path / "cache").glob("unfinished/*.lagom"))
+    assert any("the next start of this job tries what it had found first" in line for line in lines(done))
+    shutil.rmtree(tmp_path / "log")  # nothing of the first run but the cache
+    events, done = launch(tmp_path, until=journal.Outcome, LAGOM_CACHE=cache)
+    assert any("an interrupted search of this job is continued" in line for line in done.stderr.splitlines())
+    trials = [event for event in events if isinstance(event, journal.Move) and event.purpose == "trial"]
+    assert trials[0].phase == "candidate"
+    verdict = read_run(tmp_path / "log").verdict
+    if verdict in ("improved", "stock_is_best"):  # no limit cut it short
+        assert not list((tmp_path / "cache").glob("unfinished/*.lagom"))

@@ -178,3 +178,12 @@ def test_the_doctor_says_of_a_file_in_its_place_that_it_cannot_be_used(environ: 
     damage(environ, "no folder")
     (note,) = doctor.examine(environ)
     assert note.level.value == "note"
+
+
+def test_start_settings_are_not_replaced_by_a_search_in_a_running_job(environ: dict[str, str], tmp_path: Path) -> None:
+    file = file_of(environ)
+    file.write_text(file.read_text().replace("fingerprint", 'environment NCCL_SOCKET_NTHREADS "4"\nfingerprint', 1))
+    assert "stays" in keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom run")
+    assert "NCCL_SOCKET_NTHREADS" in file_of(environ).read_text()
+    assert keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune").startswith("the config is kept")
+    assert "NCCL_SOCKET_NTHREADS" not in file_of(environ).read_text()
