@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # `lagom tune` on one GPU whose two ranks are two nodes over loopback sockets (bundled NCCL): how start settings are found
-# from nothing. A stand-in: it says nothing about the speed of several GPUs. Times are those of the regime it prints.
+# from nothing, and how the next start of the job uses them from the cache. A stand-in: it says nothing about the speed of
+# several GPUs. Times are those of the regime it prints.
 #
-#   benchmarks/start_settings.sh OUT [time-sliced|mps] [options of lagom tune]
+#   benchmarks/start_settings.sh OUT [time-sliced|mps] [fsdp|ddp|ep] [options of lagom tune]
+#
+# AGAIN=3: after the search so many rounds of the next start (from the cache) and of plain NCCL, in turns.
 set -u
-out=$1 regime=${2:-time-sliced}
-shift 2
+out=$1 regime=${2:-time-sliced} kind=${3:-fsdp}
+shift 3
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 export NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 OMP_NUM_THREADS=2
 if [ "$regime" = mps ]; then
@@ -16,13 +19,21 @@ if [ "$regime" = mps ]; then
     sleep 2 # ranks that come before the server is ready fail, and leave it unusable
 fi
 here=$(dirname "$(readlink -f "$0")")
-job=(python3 -m torch.distributed.run --standalone --nproc-per-node 2 "$here/jobs/fsdp_nodes.py"
-    --as-nodes --layers 4 --tokens 2048 --steps 12)
-echo "regime: 2 ranks on one GPU as 2 nodes over loopback sockets, $regime"
+torchrun=(python3 -m torch.distributed.run --standalone --nproc-per-node 2)
+as_nodes=(--no-python sh -c 'NCCL_HOSTID=node$RANK exec python3 "$0" "$@"')
+case $kind in
+fsdp) job=("${torchrun[@]}" "$here/jobs/fsdp_nodes.py" --as-nodes --layers 4 --tokens 2048 --steps 12) ;;
+ddp) job=("${torchrun[@]}" "${as_nodes[@]}" "$here/jobs/ddp.py" --layers 2 --tokens 2048 --steps 12) ;;
+ep) job=("${torchrun[@]}" "${as_nodes[@]}" "$here/jobs/ep_two_batch.py" --layers 1 --tokens 8192 --steps 12) ;;
+esac
+echo "regime: 2 ranks on one GPU as 2 nodes over loopback sockets, $regime; job: $kind"
 python3 -m lagom tune --out "$out" --metric '"ms": ([0-9.]+)' --samples 7 "$@" -- "${job[@]}"
 code=$?
-if [ -e "$out/config.lagom" ]; then # the next start: no search
-    python3 -m lagom run --dir "$out/replay" --config "$out/config.lagom" -- "${job[@]}"
-fi
+for ((round = 1; round <= ${AGAIN:-0}; round++)); do
+    echo "again, round $round: the next start"
+    python3 -m lagom run --dir "$out/again-$round" -- "${job[@]}"
+    echo "again, round $round: plain NCCL"
+    LAGOM_CACHE=off python3 -m lagom run --mode off --dir "$out/plain-$round" -- "${job[@]}"
+done
 [ "$regime" != mps ] || echo quit | nvidia-cuda-mps-control
 exit $code
