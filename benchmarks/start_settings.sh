@@ -1,17 +1,26 @@
 #!/usr/bin/env bash
-# `lagom tune` on one GPU whose two ranks are two nodes over loopback sockets (bundled NCCL): how start settings are found
-# from nothing, and how the next start of the job uses them from the cache. A stand-in: it says nothing about the speed of
-# several GPUs. Times are those of the regime it prints.
+# `lagom tune` on one GPU whose ranks share it: how start settings are found from nothing, and how the next start of the
+# job uses them from the cache. A stand-in: it says nothing about the speed of several GPUs. Times are those of the
+# regime it prints.
 #
-#   benchmarks/start_settings.sh OUT [time-sliced|mps] [fsdp|ddp|ep] [options of lagom tune]
+#   benchmarks/start_settings.sh OUT [time-sliced|mps|one-node] [fsdp|ddp|ep] [options of lagom tune]
 #
+# time-sliced, mps: two ranks as two nodes over loopback sockets. one-node: four ranks of FSDP on one node under MPS; it
+# needs NCCL 2.30.3 or later (LD_PRELOAD=/path/to/libnccl.so.2).
 # AGAIN=3: after the search so many rounds of the next start (from the cache) and of plain NCCL, in turns.
 set -u
 out=$1 regime=${2:-time-sliced} kind=${3:-fsdp}
 shift 3
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
-export NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 OMP_NUM_THREADS=2
-if [ "$regime" = mps ]; then
+export OMP_NUM_THREADS=2
+if [ "$regime" = one-node ]; then
+    export NCCL_MULTI_RANK_GPU_ENABLE=1
+    kind=one-node what='4 ranks on one GPU as one node, MPS; job: fsdp'
+else
+    export NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1
+    what="2 ranks on one GPU as 2 nodes over loopback sockets, $regime; job: $kind"
+fi
+if [ "$regime" != time-sliced ]; then
     export CUDA_MPS_PIPE_DIRECTORY=/tmp/mps CUDA_MPS_LOG_DIRECTORY=/tmp/mpslog
     mkdir -p /tmp/mps /tmp/mpslog
     nvidia-cuda-mps-control -d
@@ -24,9 +33,10 @@ as_nodes=(--no-python sh -c 'NCCL_HOSTID=node$RANK exec python3 "$0" "$@"')
 case $kind in
 fsdp) job=("${torchrun[@]}" "$here/jobs/fsdp_nodes.py" --as-nodes --layers 4 --tokens 2048 --steps 12) ;;
 ddp) job=("${torchrun[@]}" "${as_nodes[@]}" "$here/jobs/ddp.py" --layers 2 --tokens 2048 --steps 12) ;;
+one-node) job=(sh "$here/jobs/ranks.sh" 4 "$here/jobs/fsdp_nodes.py" --layers 4 --tokens 2048 --steps 60) ;;
 ep) job=("${torchrun[@]}" "${as_nodes[@]}" "$here/jobs/ep_two_batch.py" --layers 1 --tokens 8192 --steps 12) ;;
 esac
-echo "regime: 2 ranks on one GPU as 2 nodes over loopback sockets, $regime; job: $kind"
+echo "regime: $what"
 python3 -m lagom tune --out "$out" --metric '"ms": ([0-9.]+)' --samples 7 "$@" -- "${job[@]}"
 code=$?
 for ((round = 1; round <= ${AGAIN:-0}; round++)); do
@@ -35,5 +45,5 @@ for ((round = 1; round <= ${AGAIN:-0}; round++)); do
     echo "again, round $round: plain NCCL"
     LAGOM_CACHE=off python3 -m lagom run --mode off --dir "$out/plain-$round" -- "${job[@]}"
 done
-[ "$regime" != mps ] || echo quit | nvidia-cuda-mps-control
+[ "$regime" = time-sliced ] || echo quit | nvidia-cuda-mps-control
 exit $code
