@@ -183,9 +183,11 @@ def _run_limit(request: Request, runs: Sequence[RunRecord]) -> float | None:
 
 
 def _arm(group: StartGroup) -> BenchArm:
-    """The group as an arm of `lagom bench`, which would run it again by that word."""
-    arms = parse_arms(["own:stock" if group is PLAIN else f"env={','.join(group.text.split())}"])
-    return next(arm for arm in arms if arm.kind is Kind.PROCESS and (arm.name == "own:stock") == (group is PLAIN))
+    """The group as an arm of `lagom bench`, which would run it again by that word. A process of the design may set
+    nothing: it is plain NCCL."""
+    is_plain = not group.settings
+    arms = parse_arms(["own:stock" if is_plain else f"env={','.join(group.text.split())}"])
+    return next(arm for arm in arms if arm.kind is Kind.PROCESS and (arm.name == "own:stock") == is_plain)
 
 
 # -- for the one who waits

@@ -19,6 +19,7 @@ from lagom.start import StartGroup
 #: A live search is not begun with less time than this: it has to learn the iteration first.
 LEAST_SECONDS = 60.0
 SPANS_NODES = "the communicator spans nodes, so it is not tuned while the job runs: NCCL chooses within this start."
+NO_NODES = "on how many nodes the ranks are was not seen, so the job is not tuned while it runs; `lagom run` does that."
 
 
 def search_while_running(
@@ -28,8 +29,9 @@ def search_while_running(
     nodes, or too little time is left."""
     if found_by(store.record.runs) is not None:
         return
-    if max((run.nodes for run in store.record.runs), default=0) != 1:
-        say(SPANS_NODES)
+    nodes = max((run.nodes for run in store.record.runs), default=0)
+    if nodes != 1:
+        say(SPANS_NODES if nodes else NO_NODES)
         return
     if time_left is not None and time_left < LEAST_SECONDS:
         say(f"{max(0.0, time_left):.0f} s are left, too few to tune the job while it runs; `lagom run` does that.")

@@ -184,6 +184,17 @@ def test_the_plan_is_made_by_what_the_first_process_took(machine: Machine) -> No
 # -- what is set already
 
 
+def test_a_process_of_the_design_that_sets_nothing_is_plain_nccl(machine: Machine) -> None:
+    """Where no group is known, a row without a setting has no other one either."""
+    machine.gives = lambda number, group: process(100.0)
+    aim = TuneRecord(transport="NVLink", groups=[], factors={"NCCL_BUFFSIZE": ["8388608"], "NCCL_MAX_CTAS": ["8"]})
+    plan, result = run_tune(machine.request(), aim, Store(machine.request()))
+    started = [settings_of(task) for _, task in machine.started]
+    assert {} in plan.rows(1)
+    assert all(started.count(dict(row)) >= plan.rows(1).count(row) for row in plan.rows(1))
+    assert result.verdict == "nothing_resolved"
+
+
 def test_what_the_user_has_set_stays_and_is_said() -> None:
     groups, said = leave_out_set(SOCKET_GROUPS, PlainNccl({"NCCL_MIN_NCHANNELS": "2"}))
     assert [group.name for group in groups] == ["4x4 sockets"]
