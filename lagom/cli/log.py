@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from typing import Annotated
+import textwrap
+from collections.abc import Iterator
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lagom.cli import complete
 from lagom.cli.common import LogFolder, put
 from lagom.errors import UsageError
+
+if TYPE_CHECKING:
+    from lagom.journal import RunState
 
 
 def log(
@@ -23,14 +30,17 @@ def log(
         ),
     ] = "",
     everything: Annotated[
-        bool, typer.Option("--all", help="Also the plans of trials, published and committed.")
+        bool, typer.Option("--all", help="Also plans of trials, undecided windows and every rank.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="What was measured (X, Y, Z, H) and why, in lines of any length.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="The events as they are recorded, one JSON object a line.")
     ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a line and exit.")] = False,
 ) -> None:
-    """Print what happened in a job and why: one line a decision."""
+    """Print what became of a job, then what was decided: one line a decision, with the speed-up over stock NCCL."""
     from lagom import journal
     from lagom.journal.log_status import describe_log_status, has_died
 
@@ -40,7 +50,10 @@ def log(
         typer.echo(json.dumps(journal.json_schema(), indent=2))
         return
     state = journal.RunState(keep_samples=False)
-    formatter = journal.Formatter(site, everything=everything or as_json, state=state)
+    columns = min(journal.COLUMNS, get_terminal_size().columns) if sys.stdout.isatty() else journal.COLUMNS
+    formatter = journal.Formatter(site, everything=everything or as_json, verbose=verbose, columns=columns, state=state)
+    first = not follow and not as_json  # the verdict, which is known once all is read
+    said: list[str] = []
     damaged: dict[int, bool] = {}  # by line: whether it is torn
     for event in journal.read(
         journal.find_log(where) if follow else journal.find_written(where),
@@ -50,8 +63,13 @@ def log(
     ):
         state.apply(event)
         line = formatter.line(event)
-        if line is not None:
+        if line is not None and first:
+            said.append(line)
+        elif line is not None:
             put(event.model_dump_json(by_alias=True) if as_json else line)
+    if first:
+        for line in [*_verdict(state, columns), "", *said]:
+            put(line)
     if site and not formatter.site_is_known:
         known = ", ".join(formatter.sites_known) or "none: no iteration was found"
         raise UsageError(f"there is no site '{site}' in this log; its sites are: {known}.")
@@ -60,3 +78,13 @@ def log(
     for torn, why in ((True, "torn by a crash or a full disk"), (False, "no lines of this log's schema")):
         if lines := [number for number, is_torn in damaged.items() if is_torn is torn]:
             print(f"lagom: {len(lines)} line(s) could not be read (first: line {lines[0]}): {why}.", file=sys.stderr)
+
+
+def _verdict(state: RunState, columns: int) -> Iterator[str]:
+    """What became of the job, and the command that uses it."""
+    from lagom.report.tuning_report import answers
+
+    for answer in answers(state):
+        yield from textwrap.wrap(answer, columns)
+    if state.end is not None and state.end.config:
+        yield f"Next: lagom run --config {shlex.quote(state.end.config)} -- CMD"

@@ -33,11 +33,12 @@ from lagom.journal.schema import (
     json_schema,
 )
 from lagom.journal.stopped_search import describe_stopped
-from lagom.journal.text import Formatter
+from lagom.journal.text import COLUMNS, Formatter
 from lagom.journal.verdict import Verdict, verdict_of
 from lagom.journal.writer import DEFAULT_MAX_BYTES, LOG_NAME, Journal
 
 __all__ = [
+    "COLUMNS",
     "DEFAULT_MAX_BYTES",
     "LOG_NAME",
     "SCHEMA",

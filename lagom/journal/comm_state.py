@@ -17,10 +17,13 @@ Pairs = list[tuple[SampleRecord, SampleRecord]]
 
 
 def describe_changes(
-    sites: tuple[SiteRecord, ...], configs: tuple[ConfigRecord, ...], before: tuple[ConfigRecord, ...] | None = None
+    sites: tuple[SiteRecord, ...],
+    configs: tuple[ConfigRecord, ...],
+    before: tuple[ConfigRecord, ...] | None = None,
+    most: int | None = None,
 ) -> str:
     """``allgather 416M: nc=6 c=512K``: the sites that ``configs`` set otherwise than ``before`` (``None``: than stock),
-    those with the same config together; empty where none is."""
+    those with the same config together, ``most`` of them by name; empty where none is."""
     places: dict[str, list[int]] = {}
     for place, (old, new) in enumerate(zip(before or (STOCK,) * len(configs), configs, strict=False)):
         if old != new:
@@ -29,7 +32,9 @@ def describe_changes(
     def names(changed: list[int]) -> str:
         if len(changed) == len(configs) > 1:
             return f"all {len(changed)} sites"
-        return ", ".join(format_site(sites[at]) if at < len(sites) else f"site {at}" for at in changed)
+        named = changed[:most]
+        more = f" +{len(changed) - len(named)}" if len(named) < len(changed) else ""
+        return ", ".join(format_site(sites[at]) if at < len(sites) else f"site {at}" for at in named) + more
 
     return "; ".join(f"{names(changed)}: {config}" for config, changed in places.items())
 
@@ -41,6 +46,7 @@ class Step:
     move: schema.Move
     base: float
     sites: tuple[SiteRecord, ...] = ()
+    point: tuple[ConfigRecord, ...] | None = None  # from which the search moved; None: from stock
 
     @property
     def speedup(self) -> float | None:
@@ -65,6 +71,14 @@ class Step:
         if self.move.purpose == "baseline":
             return "stock against itself"
         return describe_changes(self.sites, self.move.candidate, self.move.incumbent) or "the incumbent"
+
+    @property
+    def moved(self) -> str:
+        """Which sites the candidate sets otherwise than the search's last point, and how; all it sets where it is
+        proven. Of several sites that were moved alike the first is named."""
+        point = None if self.move.purpose in ("confirm", "final") else self.point
+        changes = describe_changes(self.sites, self.move.candidate, point, most=1)
+        return changes or ("stock" if point is None else "as before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +132,7 @@ class CommState:
     best_speedup: float | None = None  # over stock, of the trials so far
     _standing: float = 1.0  # speed-up of the incumbent
     _bases: list[float] = field(default_factory=list)  # the same at each move
+    _points: list[tuple[ConfigRecord, ...] | None] = field(default_factory=list)  # where the search was at each move
     _tried: set[tuple[ConfigRecord, ...]] = field(default_factory=set)
     _lost_before: float = 0.0  # in searches that are over
 
@@ -201,7 +216,15 @@ class CommState:
 
     def steps(self) -> list[Step]:
         """Every move with its speed-up over stock."""
-        return [Step(move, base, self.sites) for move, base in zip(self.moves, self._bases, strict=True)]
+        return [self._step(place) for place in range(len(self.moves))]
+
+    @property
+    def last_step(self) -> Step:
+        """The newest move; there must be one."""
+        return self._step(-1)
+
+    def _step(self, place: int) -> Step:
+        return Step(self.moves[place], self._bases[place], self.sites, self._points[place])
 
     def incumbent_line(self) -> list[tuple[int, float]]:
         """(iteration, speed-up of the incumbent over stock) wherever it changes, from the first move on."""
@@ -242,19 +265,29 @@ class CommState:
         self.searches += self.was_searched
         self.program, self.outcome, self.drift = program, None, ""
         self.best_speedup, self._standing = None, 1.0
-        for kept in (self.moves, self._bases, self._tried):
+        for kept in (self.moves, self._bases, self._points, self._tried):
             kept.clear()
 
     def add_move(self, move: schema.Move) -> None:
         base = 1.0 if move.purpose == "final" else self._standing
+        point = self._point_before(move)
         self.moves.append(move)
         self._bases.append(base)
+        self._points.append(point)
         if move.purpose != "baseline":
             self._tried.add(move.candidate)
         if move.purpose != "baseline" and move.ratio:
             self.best_speedup = max(base / move.ratio, self.best_speedup or 0.0)
         if move.verdict == "confirmed" and move.ratio:
             self._standing = base / move.ratio
+
+    def _point_before(self, move: schema.Move) -> tuple[ConfigRecord, ...] | None:
+        """A search that walks on from what is slower than the incumbent begins with it: at its second move."""
+        if move.against != "point":
+            return move.incumbent
+        kept = (one for one in reversed(self.moves) if one.kept)
+        last = next(kept, self.moves[-1] if self.moves else None)
+        return None if last is None else last.candidate
 
     def offer_plan(self, plan: schema.PlanPublished) -> None:
         self.plans[plan.epoch] = plan

@@ -1,10 +1,8 @@
-"""One readable line an event, for ``lagom log``.
+"""One readable line an event, for ``lagom log``: when, and what was decided. Of a move, with the speed-up over stock::
 
-A move reads, from left to right: when, which phase of the search at which iteration on which communicator; what was
-tried where; what it gave; what was concluded and why::
+    09:31:02 #7   kept       1.045x [1.035, 1.054]  allgather 416M hidden, reducescatter 416M hidden: nc=3 c=256K
 
-    09:31:02 tuning   it 1240 default_pg  trial #7 allgather 416M: nc=3 c=256K  X 45.0 Y 60.0 Z 68.60 ±0.30 ms
-             ratio 0.957 [0.949, 0.966] 8 pairs smallest detectable effect 1.2 % lost 3.4  better: ...
+With ``verbose`` a second part says what was measured and the strategy's reason, and no line is cut.
 """
 
 from __future__ import annotations
@@ -21,23 +19,38 @@ from lagom.format import (
     format_percent,
     format_site,
     format_speedup,
+    format_time,
 )
 from lagom.journal import schema
+from lagom.journal.comm_state import Step
 from lagom.journal.run_state import RunState
 from lagom.journal.schema import Base, ConfigRecord, SiteRecord
 from lagom.journal.stopped_search import describe_stopped
+
+COLUMNS = 100
 
 
 class Formatter:
     """Turns events into lines. ``state`` knows what they only number: communicators, sites and plans. Whoever gives one
     applies each event to it before its line is asked for.
 
-    Plans of trials come and go with every move, which says it all; they are lines only with ``everything``.
+    Plans of trials come and go with every move, which says it all; they, windows that decided nothing and the phases of
+    a tuner are lines only with ``everything``. Lines have at most ``columns`` columns; with ``verbose`` none is cut.
     """
 
-    def __init__(self, site: str = "", *, everything: bool = False, state: RunState | None = None) -> None:
+    def __init__(
+        self,
+        site: str = "",
+        *,
+        everything: bool = False,
+        verbose: bool = False,
+        columns: int = COLUMNS,
+        state: RunState | None = None,
+    ) -> None:
         self.site = site.strip().lower()
+        self.columns = columns
         self.everything = everything
+        self.verbose = verbose
         self.state = state or RunState(keep_samples=False)
         self._applies = state is None
         #: Every site seen so far, of earlier jobs in the log too, as ``--site`` takes them.
@@ -45,7 +58,7 @@ class Formatter:
         self.site_is_known = False  # whether any of them answers to the ``site`` asked for
 
     def line(self, event: Base) -> str | None:
-        """The line of an event; None if it is not about the ``site`` asked for, or only a trial's plan."""
+        """The line of an event; None if it is not about the ``site`` asked for, or decides nothing."""
         if self._applies:
             self.state.apply(event)
         if isinstance(event, schema.Program):
@@ -54,7 +67,8 @@ class Formatter:
         if (self.site and not self._is_about_site(event)) or (self._is_routine(event) and not self.everything):
             return None
         say: Callable[[Any], str] = getattr(self, f"_{event.kind}", str)
-        return f"{format_clock(event.t)} {say(event)}"
+        line = f"{format_clock(event.t)} {say(event)}"
+        return line if self.verbose or len(line) <= self.columns else f"{line[: self.columns - 1].rstrip()}…"
 
     def _plan(self, event: schema.PlanCommitted) -> schema.PlanPublished | None:
         return self.state.comm(event.communicator).plans.get(event.epoch)
@@ -63,7 +77,11 @@ class Formatter:
         if isinstance(event, schema.PlanCommitted):
             plan = self._plan(event)
             return plan is not None and plan.end_call is not None
-        return isinstance(event, schema.PlanPublished)
+        if isinstance(event, schema.RankJoined):
+            return any(_alike(event, other) for other in self.state.ranks if other is not event)
+        if isinstance(event, schema.Move):
+            return event.verdict == "more"
+        return isinstance(event, schema.PlanPublished | schema.Phase)
 
     # -- naming things
 
@@ -105,16 +123,16 @@ class Formatter:
 
     def _job_start(self, e: schema.JobStart) -> str:
         rules = f", pinned: {'; '.join(e.rules)}" if e.rules else ""
-        return f"job {e.job} starts: mode {e.mode}, strategy {e.strategy or '-'}{rules}; log in {e.folder or '-'}"
+        strategy = f", strategy {e.strategy}" if e.strategy else ""
+        return f"job {e.job} starts: mode {e.mode}{strategy}{rules}{f'; log in {e.folder}' if e.folder else ''}"
 
     def _rank_joined(self, e: schema.RankJoined) -> str:
         rank = f"rank {e.rank}" if e.rank is not None else f"process {e.process}"
+        who = f"{rank} joined (pid {e.pid})" if self.everything or e.remark else "ranks join"
+        nccl = [f"NCCL {e.nccl}"] if e.nccl else []
         profiler = f" + profiler v{e.profiler_api}" if e.profiler_api else ""
-        remark = f"; {e.remark}" if e.remark else ""
-        knobs = ", ".join(e.knobs) or "none"
-        return (
-            f"{rank} joined: pid {e.pid}, NCCL {e.nccl or '?'}, tuner v{e.tuner_api}{profiler}, knobs: {knobs}{remark}"
-        )
+        facts = [*nccl, f"tuner v{e.tuner_api}{profiler}", f"knobs: {', '.join(e.knobs) or 'none'}"]
+        return f"{who}: {', '.join(facts)}{f'; {e.remark}' if e.remark else ''}"
 
     def _start_settings(self, e: schema.StartSettings) -> str:
         what = " ".join(f"{name}={value}" for name, value in e.settings.items())
@@ -135,6 +153,8 @@ class Formatter:
     def _plan_committed(self, e: schema.PlanCommitted) -> str:
         waited = f" after {e.waited_ms:.0f} ms" if e.waited_ms is not None else ""
         plan = self._plan(e)
+        if plan is not None and plan.end_call is None and not self.verbose:
+            return f"in force on every rank: {self._plan_text(plan)}"
         where = f"{self.name(e.communicator)} epoch {e.epoch}"
         what = f": {self._plan_text(plan)}" if plan else ""
         return f"plan committed: {where}, from call {e.start_call} on every rank{waited}{what}"
@@ -147,31 +167,30 @@ class Formatter:
     def _plan_aborted(self, e: schema.PlanAborted) -> str:
         return f"plan aborted: {self.name(e.communicator)} epoch {e.epoch}: {e.reason}"
 
-    def _phase(self, e: schema.Phase) -> str | None:
-        """Not the purposes of a search's windows, which the moves tell."""
-        return None if e.purpose else f"{self.name(e.communicator)}: {e.phase}{f' ({e.why})' if e.why else ''}"
+    def _phase(self, e: schema.Phase) -> str:
+        purpose = f", {e.purpose}" if e.purpose else ""
+        return f"{self.name(e.communicator)}: {e.phase}{purpose}{f' ({e.why})' if e.why else ''}"
 
     def _move(self, e: schema.Move) -> str:
-        where = f"it {e.iteration if e.iteration is not None else '?'} {self.name(e.communicator)}"
-        what = f"{e.purpose} #{e.number} {self._tried(e)}{' (the reference config ran once more)' if e.ran else ''}"
-        return f"{where}  {what}  {format_measurements(e)}  {e.verdict}: {e.reason}"
+        step = self.state.comm(e.communicator).last_step
+        line = f"{f'#{e.number}':<4} {_decision(e):<9} {_gain(step):<21}  {self._where(e.communicator)}{_what(step)}"
+        if not self.verbose:
+            return line
+        again = " (the reference config ran once more)" if e.ran else ""
+        at = "" if e.iteration is None else f"iteration {e.iteration}, "
+        return f"{line}; {at}{format_measurements(e)}{again}; {e.reason}"
 
-    def _tried(self, e: schema.Move) -> str:
-        """The site that was moved, with how many others differ from stock too; all of them if none was singled out."""
-        if e.site is None or e.site >= len(e.candidate):
-            return self.configs(e.communicator, e.candidate)
-        others = sum(c != ConfigRecord() for i, c in enumerate(e.candidate) if i != e.site)
-        more = f" (+{others} as before)" if others else ""
-        return f"{self.site_name(e.communicator, e.site)}: {format_config(e.candidate[e.site])}{more}"
+    def _where(self, communicator: int) -> str:
+        """Where there are several."""
+        return f"{self.name(communicator)}: " if len(self.state.comms) > 1 else ""
 
     def _outcome(self, e: schema.Outcome) -> str:
         gain = "" if e.speedup is None else f" {format_speedup(e.speedup, e.speedup_low, e.speedup_high)}"
-        lost = f"{e.regret_iterations:.1f} lost{format_payback(e.payback_iterations)}"
-        cost = f"{e.configs} configs in {e.windows} windows, {e.iterations} iterations, {lost}"
-        if stopped := describe_stopped(self.state.comm(e.communicator)):
-            return f"outcome of {self.name(e.communicator)}: {stopped} ({cost}): {e.reason}"
-        chosen = self.configs(e.communicator, e.configs_chosen)
-        return f"outcome of {self.name(e.communicator)}: {e.verdict}{gain}: {chosen} ({cost}): {e.reason}"
+        lost = f"{e.regret_iterations:.1f} iterations lost{format_payback(e.payback_iterations)}"
+        cost = f"{lost}; {e.configs} configs"
+        stopped = describe_stopped(self.state.comm(e.communicator))
+        line = f"{self._where(e.communicator)}search over: {stopped or e.verdict.replace('_', ' ') + gain} ({cost})"
+        return f"{line}: {self.configs(e.communicator, e.configs_chosen)}: {e.reason}" if self.verbose else line
 
     def _drift(self, e: schema.Drift) -> str:
         times = "" if e.z_before is None else f" (Z {e.z_before / 1e6:.2f} to {(e.z_now or 0.0) / 1e6:.2f} ms)"
@@ -194,12 +213,38 @@ class Formatter:
         took = f" after {e.seconds:.0f} s" if e.seconds is not None else ""
         calls = "" if e.calls is None else f", {e.calls} calls recorded, {e.calls_dropped or 0} dropped"
         config = f", saved config {e.config}" if e.config else ""
-        return f"job ends{took}: {e.reason}{calls}{config}"
+        return f"job ends{took}: {e.reason}{f'{calls}{config}' if self.verbose else ''}"
+
+
+def _alike(one: schema.RankJoined, other: schema.RankJoined) -> bool:
+    """Whether there is nothing to say of the one rank that was not said of the other."""
+    said = "nccl", "tuner_api", "profiler_api", "knobs"
+    return not one.remark and not other.remark and all(getattr(one, name) == getattr(other, name) for name in said)
+
+
+def _decision(move: schema.Move) -> str:
+    if move.purpose in ("final", "baseline") and move.verdict in ("confirmed", "baseline"):
+        return {"final": "proven", "baseline": "baseline"}[move.purpose]
+    words = {"confirmed": "confirmed", "rejected": "rejected", "missing": "no data", "more": "undecided"}
+    return words.get(move.verdict, "kept" if move.kept else "not kept")
+
+
+def _gain(step: Step) -> str:
+    """Over stock."""
+    if step.move.purpose == "baseline" and step.move.z is not None:
+        return format_time(step.move.z)
+    if step.speedup is None:
+        return ""
+    return f"{step.speedup:.3f}x {format_interval(step.low, step.high)}".rstrip()
+
+
+def _what(step: Step) -> str:
+    return "an iteration under stock" if step.move.purpose == "baseline" else step.moved
 
 
 def format_measurements(move: schema.Move) -> str:
-    """H, X, Y, Z (± one standard error), the ratio with its 95 % interval, the smallest effect these data could show,
-    and the iterations lost so far, as far as they were measured."""
+    """H, X, Y, Z (± one standard error), pairs, the smallest effect these data could show, and the iterations lost so
+    far, as far as they were measured."""
     h = [] if move.h is None else [f"H {move.h:.3g}"]
     times = [
         f"{name} {value / 1e6:.2f}"
@@ -208,12 +253,10 @@ def format_measurements(move: schema.Move) -> str:
     ]
     if times:
         times[-1] += (f" ±{move.z_error / 1e6:.2f}" if move.z is not None and move.z_error is not None else "") + " ms"
-    interval = format_interval(move.ratio_low, move.ratio_high)
-    ratio = [] if move.ratio is None else [f"ratio {move.ratio:.4f} {interval}".rstrip()]
     pairs = [f"{move.pairs} pairs" + (f" (-{move.discarded})" if move.discarded else "")] if move.pairs else []
     sees = [f"smallest detectable effect {format_percent(move.resolvable)}"] if move.resolvable is not None else []
     lost = [f"lost {move.lost_iterations:.1f}"] if move.pairs and move.purpose != "baseline" else []
-    return " ".join(h + times + ratio + pairs + sees + lost) or "not measured"
+    return " ".join(h + times + pairs + sees + lost) or "not measured"
 
 
 def _touches(configs: tuple[ConfigRecord, ...], wanted: list[int]) -> bool:

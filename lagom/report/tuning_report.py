@@ -92,8 +92,8 @@ def describe_no_search(run: RunState) -> str:
     return f"Nothing was tuned{'' if run.end is not None else ' yet'}: the log has no move."
 
 
-def _answers(run: RunState) -> list[str]:
-    """Of a log in which nothing was searched: what became of each communicator."""
+def answers(run: RunState) -> list[str]:
+    """What became of each communicator, a sentence each."""
     named = len(run.comms) > 1
     found = [(f"{comm.name}: " if named else "") + describe_communicator(comm) for comm in run.comms.values()]
     return found or [describe_no_search(run)]
@@ -118,7 +118,7 @@ def write_page(
         said += [kept.remark] if kept.remark else []
         whole = recorded if recorded is not None and recorded.communicator == search.index else None
         parts.append(_part(search, folder, written, whole or kept.overlap, kept.patterns))
-    values: dict[str, Any] = {"source": _source(run, source), "parts": parts, "answers": _answers(run)}
+    values: dict[str, Any] = {"source": _source(run, source), "parts": parts, "answers": answers(run)}
     values |= {"remarks": said}
     text = page.render("tuning.html.j2", title="Lagom: tuning report", **values)
     page.write(page_file, text)

@@ -88,7 +88,7 @@ def seen(events: list[Base]) -> dict[str, Any]:
         "verdict": verdict_of(state),
         "report": json.dumps(run_text.as_json(report)),
         "watch": repr(build_job(shared, LogView(events), "", {}, read_counters(shared, 1.0))),
-        "log": [journal.Formatter(state=RunState()).line(event) for event in events],
+        "log": [line for verbose in (False, True) for line in map(journal.Formatter(verbose=verbose).line, events)],
         "status": describe_log_status(RunState(events[:-1])),
         "died": [is_death_note(event) for event in events],
     }

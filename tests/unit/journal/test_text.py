@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lagom.journal import (
+    COLUMNS,
     Communicator,
     ConfigRecord,
     Dropped,
@@ -74,13 +75,11 @@ STORY: list[tuple[Base, str]] = [
             resolvable=0.0125,
             lost_iterations=3.41,
         ),
-        "it 1240 fsdp  trial #7 allgather 416M: nc=3 c=256K  H 0.12 X 45.00 Y 60.00 Z 68.60 ±0.30 ms "
-        "ratio 0.9570 [0.949, 0.966] 8 pairs (-1) "
-        "smallest detectable effect 1.2 % lost 3.4  better: X fell more than Y rose",
+        "#7   not kept  1.045x [1.035, 1.054]  allgather 416M: nc=3 c=256K",
     ),
     (
         Outcome(communicator=0, verdict="improved", reason="A/B", configs_chosen=(NC3,), speedup=1.25),
-        "improved 1.250x stock",
+        "search over: improved 1.250x stock",
     ),
     (
         Outcome(
@@ -91,14 +90,14 @@ STORY: list[tuple[Base, str]] = [
             regret_iterations=21.3,
             payback_iterations=5263,
         ),
-        "0 iterations, 21.3 lost, paid back after 5,300 iterations)",
+        "1.200x stock (21.3 iterations lost, paid back after 5,300 iteratio",
     ),
     (Passthrough(reason="a graph capture was seen", communicator=0), "not tuned fsdp: a graph capture was seen"),
     (Note(text="careful", level="warning"), "warning: careful"),
     (Dropped(counts={"move": 3}, limit_bytes=64 << 20), "log full at 64M: left out 3 move"),
     (
         JobEnd(reason="all ranks left", seconds=61, calls=10, calls_dropped=0),
-        "job ends after 61 s: all ranks left, 10 calls",
+        "job ends after 61 s: all ranks left",
     ),
 ]
 
@@ -110,6 +109,48 @@ def test_every_event_reads_as_one_line() -> None:
         assert line is not None
         assert wanted in line
         assert "\n" not in line
+        assert len(line) <= COLUMNS
+
+
+def test_verbose_lines_are_never_cut_and_say_what_was_measured_and_why() -> None:
+    formatter = Formatter(verbose=True)
+    lines = [formatter.line(event) or "" for event, _ in STORY]
+    move = next(line for line in lines if " #7 " in line)
+    assert "; iteration 1240, H 0.12 X 45.00 Y 60.00 Z 68.60 ±0.30 ms 8 pairs (-1) " in move
+    assert move.endswith("smallest detectable effect 1.2 % lost 3.4; X fell more than Y rose")
+    assert not any("…" in line for line in lines)
+
+
+def test_ranks_that_join_alike_are_one_line() -> None:
+    formatter = Formatter()
+    ranks = [RankJoined(process=at, pid=at, tuner_api=6, remark="two copies" * (at == 5)) for at in range(8)]
+    lines = [line for rank in ranks if (line := formatter.line(rank)) is not None]
+    assert [line.split(" ", 1)[1] for line in lines] == [
+        "ranks join: tuner v6, knobs: none",
+        "process 5 joined (pid 5): tuner v6, knobs: none; two copies",
+    ]
+
+
+def test_a_move_is_told_by_what_it_changes_at_the_search_s_last_point() -> None:
+    """Its speed-up is over stock, though what was measured was the incumbent."""
+    formatter = Formatter()
+    formatter.line(Program(communicator=0, period=96, sites=(GATHER, SCATTER)))
+    low, high = ConfigRecord(channels=1), ConfigRecord(channels=3)
+    common = {"communicator": 0, "purpose": "trial", "reason": "r"}
+    moves = [
+        Move(number=1, candidate=(low, low), verdict="worse", ratio=1.25, **common),
+        Move(number=2, candidate=(high, low), verdict="better", against="point", kept=True, ratio=0.5, **common),
+        Move(number=3, candidate=(high, high), verdict="more", against="point", ratio=0.5, **common),
+        Move(number=4, candidate=(high, high), verdict="confirmed", kept=True, ratio=0.5, **common),
+        Move(number=5, candidate=(high, low), incumbent=(high, high), verdict="tie", ratio=1.0, **common),
+    ]
+    lines = [line.split(" ", 1)[1] for move in moves if (line := formatter.line(move)) is not None]
+    assert [" ".join(line.split()) for line in lines] == [
+        "#1 not kept 0.800x all 2 sites: nc=1",
+        "#2 kept 2.000x allgather 416M: nc=3",
+        "#4 confirmed 2.000x all 2 sites: nc=3",
+        "#5 not kept 2.000x reducescatter 416M hidden: nc=1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +177,8 @@ def test_a_config_with_a_name_unknown_to_nccl_is_shown_as_recorded() -> None:
         reason="r",
         candidate=(ConfigRecord(algorithm="teleport"),),
     )
-    assert "site 0: teleport  not measured" in str(Formatter().line(move))
+    assert "site 0: teleport" in str(Formatter().line(move))
+    assert "site 0: teleport; not measured; r" in str(Formatter(verbose=True).line(move))
 
 
 def test_plans_of_trials_are_lines_only_on_request_and_a_lasting_one_says_what_it_brings() -> None:
@@ -147,20 +189,7 @@ def test_plans_of_trials_are_lines_only_on_request_and_a_lasting_one_says_what_i
     formatter = Formatter()
     lines = [line for event in events if (line := formatter.line(event)) is not None]
     assert len(lines) == 1
-    assert "epoch 2, from call 100 on every rank: site 0: nc=3 c=256K (open-ended)" in lines[0]
-
-
-def test_a_move_names_the_site_that_was_moved_and_counts_the_others() -> None:
-    move = Move(
-        communicator=5,
-        number=1,
-        purpose="trial",
-        verdict="tie",
-        reason="r",
-        site=1,
-        candidate=(NC3, ConfigRecord(channels=2), NC3),
-    )
-    assert "#1 site 1: nc=2 (+2 as before)" in str(Formatter().line(move))
+    assert lines[0].endswith("in force on every rank: site 0: nc=3 c=256K (open-ended)")
 
 
 def test_pinned_rules_are_not_called_stock() -> None:

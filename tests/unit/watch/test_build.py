@@ -200,7 +200,7 @@ def test_a_screen_says_all_of_it() -> None:
         "not tunable: 4 p2p",
         "allgather 416M hidden",
         "ring simple nc=24",
-        "outcome of comm0: improved",
+        "search over: improved",
     ):
         assert words in picture
     assert "no job of yours" in shown_on_screen(NodeSnapshot(1.0, "host", ()))
