@@ -43,7 +43,7 @@ def report(
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every config that was tried, not only the latest.")
+        bool, typer.Option("--all", help="Site by site, with every config that was tried.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
     bench: Annotated[

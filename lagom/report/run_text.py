@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from lagom.config_file import saved_in
 from lagom.format import (
     describe_config,
     format_bytes,
@@ -25,8 +27,6 @@ from lagom.report.advice_text import advice_to_json, format_advice
 from lagom.report.run_model import CommReport, NotTuned, RunReport, SiteReport, TriedConfig
 
 SCHEMA = 1
-#: Rejected configs shown at each site, the latest; `--all` shows every one.
-FEW = 3
 _STYLES = {"better": "green", "confirmed": "green", "worse": "red", "rejected": "red"}
 
 Line = tuple[int, Text]
@@ -53,6 +53,9 @@ def lines(
 ) -> Iterator[Line]:
     """(indent, text) of every line."""
     yield from _verdict(report, advices)
+    if report.kind == "log" and folder is not None and (saved := saved_in(folder)).is_file():
+        command = f"lagom run --config {shlex.quote(str(saved))} -- CMD"
+        yield 0, Text(f"Next: {command}", no_wrap=True)  # to be copied whole
     yield 0, Text("")
     yield 0, Text(f"{report.kind} {report.source}", style="dim")
     if report.facts:
@@ -119,16 +122,48 @@ def _communicator(part: CommReport, everything: bool) -> Iterator[Line]:
         yield 2, Text(f"proof: {part.proof}")
     if part.cost:
         yield 2, Text(f"cost:  {part.cost}")
-    for site in part.sites:
-        yield from _site(site, everything)
+    if everything:
+        for site in part.sites:
+            yield from _site(site)
+    else:
+        yield from _sites(part.sites)
     for rule in part.rules:
         yield 2, Text(f"rule: {rule}")
     if part.not_tuned:
-        yield 2, Text("not tuned here:", style="bold")
+        yield 2, Text("Not tuned here:", style="bold")
         yield from ((4, Text(_not_tuned(one))) for one in part.not_tuned)
 
 
-def _site(site: SiteReport, everything: bool) -> Iterator[Line]:
+def _sites(sites: Sequence[SiteReport]) -> Iterator[Line]:
+    """A line each, what is left to NCCL together in one."""
+    tuned = [site for site in sites if not site.ours.is_stock]
+    left = [site for site in sites if site.ours.is_stock]
+    for site in tuned:
+        yield 2, _short(site)
+    if left:
+        what = "all sites" if not tuned else "the others"
+        yield 2, Text(f"{what} as NCCL: {', '.join(_named(site) for site in left)}", style="dim")
+    if any(site.trials for site in sites):
+        yield 2, Text("`lagom report --all` shows every config that was tried.", style="dim")
+
+
+def _named(site: SiteReport) -> str:
+    return " ".join(part for part in (nccl_name(site.function), format_bytes(site.bytes), site.context) if part)
+
+
+def _short(site: SiteReport) -> Text:
+    """NCCL's choice, ours, the communication time before and after, and what speaks for it."""
+    stock = "" if site.stock is None else describe_config(replace(site.stock, threads=None))
+    times = ""
+    if site.stock_ns and site.ours_ns is not None:
+        times = f"; {format_time(site.stock_ns)} -> {format_time(site.ours_ns)} an iteration"
+    by = f"; {site.evidence.split(';')[0]}" if site.evidence else ""
+    found = Text(f"{_named(site)}: ")
+    found.append(f"{stock or 'not seen'} -> ").append(describe_config(site.ours), style="green").append(times + by)
+    return found
+
+
+def _site(site: SiteReport) -> Iterator[Line]:
     context = f" {site.context}" if site.context else ""
     times = f", {site.calls} call{'s' if site.calls != 1 else ''} an iteration"
     head = f"site {site.index}: {nccl_name(site.function)} {format_bytes(site.bytes)}{context}{times}"
@@ -140,23 +175,18 @@ def _site(site: SiteReport, everything: bool) -> Iterator[Line]:
         yield 4, Text(f"final A/B: its communication {times} ({format_factor(site.ours_ns / site.stock_ns)})")
     if site.evidence:
         yield 4, Text(f"evidence: {site.evidence}")
-    yield from _why(site, everything)
+    yield from _why(site)
 
 
-def _why(site: SiteReport, everything: bool) -> Iterator[Line]:
+def _why(site: SiteReport) -> Iterator[Line]:
     settled = [trial for trial in site.trials if trial.settled]
     if not site.trials:
         return
-    kept = [trial for trial in settled if trial.kept]
-    rejected = [trial for trial in settled if not trial.kept]
-    configs, good = {trial.config for trial in settled}, {trial.config for trial in kept}
+    configs, good = {trial.config for trial in settled}, {trial.config for trial in settled if trial.kept}
     counts = f"{len(good)} kept, {len(configs - good)} not"  # of configs, each once however often it was measured
     yield 4, Text(f"tried: {format_count(len(configs), 'config')}: {counts}")
-    shown = settled if everything else [*kept, *rejected[-FEW:]]
-    for trial in sorted(shown, key=lambda one: one.number):
+    for trial in sorted(settled, key=lambda one: one.number):
         yield 6, Text(_trial(trial), style=_STYLES.get(trial.verdict, ""))
-    if len(shown) < len(settled):
-        yield 6, Text(f"and {len(settled) - len(shown)} more that were not kept (--all)", style="dim")
 
 
 def _trial(trial: TriedConfig) -> str:

@@ -92,7 +92,7 @@ def test_each_site_has_only_the_moves_that_were_about_it() -> None:
 
 
 def test_the_story_is_told_in_nccls_words() -> None:
-    text = text_of(explained(events(), "here"))
+    text = text_of(explained(events(), "here"), everything=True)
     for wanted in (
         "head-room 32:24", "started with: NCCL_BUFFSIZE=1", "24 channels of stock",
         "site 0: AllGather 416M hidden, 12 calls an iteration",
@@ -112,16 +112,19 @@ def test_without_the_profiler_half_zero_is_not_claimed() -> None:
     assert "only the NCCL profiler plugin (NCCL_PROFILER_PLUGIN) reports it" in text
 
 
-def test_few_rejected_ones_unless_all_are_asked_for() -> None:
+def test_a_site_is_one_line_unless_all_is_asked_for() -> None:
     more = [
         move(10 + n, "trial", ONE_UP.with_config(0, CommConfig(channels=n + 7)), "worse", f"site 0: try {n}")
         for n in range(6)
     ]
     story = explained([*events()[:-2], *more, *events()[-2:]], "here")
-    assert "try 5" in text_of(story)
-    assert "try 0" not in text_of(story)
-    assert "more that were not kept (--all)" in text_of(story)
+    lines = text_of(story).splitlines()
+    assert sum("AllGather 416M hidden: Ring/Simple, 24 channels -> 6 channels" in line for line in lines) == 1
+    assert not any("try" in line for line in lines)
+    assert any("`lagom report --all` shows every config that was tried" in line for line in lines)
+    assert len(lines) <= 40
     assert "try 0" in text_of(story, everything=True)
+    assert "try 5" in text_of(story, everything=True)
 
 
 def test_an_empty_log_and_a_running_one_are_told_too() -> None:
@@ -150,7 +153,7 @@ def test_the_floor_in_force_is_told_as_what_it_is() -> None:
         "the floor where this search began (#2 with other sites, worse in its own window); changes from it were "
         "not kept (#5) or worse (#8); proven with all sites together in the final A/B"
     )
-    assert f"evidence: {second.evidence}" in text_of(explained([*events()[:-2], *up, chosen], "here"))
+    assert f"evidence: {second.evidence}" in text_of(explained([*events()[:-2], *up, chosen], "here"), everything=True)
     running = explained(events()[:-2], "here").communicators[0].sites[1]
     assert "proven" not in running.evidence
     stock = chosen.model_copy(update={"configs_chosen": records_of(Assignment.stock(2)), "verdict": "stock_is_best"})
@@ -283,7 +286,7 @@ def test_the_counts_of_configs_add_up_however_often_one_was_measured() -> None:
         move(10 + n, "trial", ONE_UP.with_config(0, CommConfig(channels=7)), "worse", f"site 0: try {n}")
         for n in range(3)
     ]
-    text = text_of(explained([*events()[:-2], *again, *events()[-2:]], "here"))
+    text = text_of(explained([*events()[:-2], *again, *events()[-2:]], "here"), everything=True)
     counts = re.findall(r"tried: (\d+) configs?: (\d+) kept, (\d+) not", text)
     assert counts
     assert all(int(configs) == int(kept) + int(rest) for configs, kept, rest in counts), text
