@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 import tempfile
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from lagom.config_file import saved_in
 from lagom.demo.result import as_json, last_page, the_comm
 from lagom.demo.stage import Scene, on_stage
 from lagom.errors import UsageError
@@ -68,13 +70,20 @@ def run(
         console.print("stopped; no process and no shared memory is left.")
         return INTERRUPTED
     console.print(last_page(run_state))
-    console.print(f"log: lagom log {log}\nwhy: lagom report {log}", markup=False, highlight=False, soft_wrap=True)
+    for line in (f"log:    lagom log {log}", f"why:    lagom report {log}", *_replay(log)):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     for difference in differences:
         console.print(f"two ranks differed: {difference}", markup=False)
     if json_file is not None:
         document = {**as_json(run_state), "differences": differences, "log": str(log)}
         write_named(json_file, json.dumps(document, indent=1))
     return DISAGREED if differences else DONE
+
+
+def _replay(log: Path) -> Iterator[str]:
+    """With the saved config, if the search found something faster."""
+    if (saved := saved_in(log)).is_file():
+        yield f"replay: lagom run --config {shlex.quote(str(saved))} -- CMD    # simulated: it fits no job of yours"
 
 
 def _opening(scene: Scene, log: Path) -> str:

@@ -74,8 +74,8 @@ def as_json(run: RunState) -> dict[str, Any]:
 
 
 def last_page(run: RunState) -> RenderableType:
-    """The table and what it comes to."""
-    return Group(_table(run), Text(verdict(run)), Text(""))
+    """What it came to, and the table of it."""
+    return Group(Text(""), Text(verdict(run), style="bold"), _table(run))
 
 
 def _table(run: RunState) -> Table:

@@ -183,8 +183,15 @@ def _without_controller(comm: CommState, agreed: bool) -> tuple[GroupPhase, str]
 
 
 def _speedup(comm: CommState) -> Speedup | None:
+    """The proven one, or while the search goes on that of the config in force, which fresh windows have confirmed."""
     outcome = comm.outcome
-    if outcome is None or comm.drift or outcome.verdict != "improved" or outcome.speedup is None:
+    if comm.drift:
+        return None
+    if outcome is None:
+        confirmed = [step for step in comm.steps() if step.move.verdict == "confirmed"]
+        last = confirmed[-1] if confirmed else None
+        return None if last is None or last.speedup is None else Speedup(last.speedup, last.low, last.high)
+    if outcome.verdict != "improved" or outcome.speedup is None:
         return None
     return Speedup(outcome.speedup, outcome.speedup_low, outcome.speedup_high)
 

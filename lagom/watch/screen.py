@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +21,10 @@ View = Callable[[NodeSnapshot], None]
 
 DECISIONS = 5
 NO_JOB = "no job of yours is running on this node"
+#: Columns from which on a site's line has NCCL's pick, too.
+WIDE = 90
+#: While the search goes on, what is in force has no final A/B behind it.
+UNPROVEN = {GroupPhase.SEARCHING, GroupPhase.CONFIRMING, GroupPhase.PROVING}
 STYLES = {
     GroupPhase.TUNED: "green",
     GroupPhase.STOCK_IS_BEST: "green",
@@ -98,27 +103,31 @@ def _group(group: GroupSnapshot) -> list[RenderableType]:
     head.append(format_phase(group), style=f"{STYLES.get(group.phase, 'magenta')} not bold")
     facts = Text("  ".join(list_group_facts(group)))
     rules = [Text(f"rule {rule}") for rule in group.rules]
-    return [head, facts, *rules, *([_sites(group)] if group.sites else [])]
+    return [head, facts, *rules, *([_Sites(group)] if group.sites else [])]
 
 
-def _sites(group: GroupSnapshot) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("site", no_wrap=True)
-    for name in ("calls/iteration", "calls/s"):
-        table.add_column(name, justify="right")
-    for name in ("NCCL's pick", "in force", "tried now"):
-        table.add_column(name)
-    for site in group.sites:
-        table.add_row(
-            site.name,
-            str(site.calls_per_iteration),
-            format_rate(site.calls_per_second),
-            site.nccl or "-",
-            "as NCCL" if site.in_force == "stock" else site.in_force,
-            site.trial,
-            style="" if site.in_force == "stock" and not site.trial else "bold",
-        )
-    return table
+@dataclass(frozen=True)
+class _Sites:
+    """A line a site; what NCCL would do where there is room for it."""
+
+    group: GroupSnapshot
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        with_pick = options.max_width >= WIDE
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("calls", justify="right", no_wrap=True)
+        for name in ("site", *(["NCCL's pick"] if with_pick else []), "in force"):
+            table.add_column(name, no_wrap=True, overflow="ellipsis")
+        for site in self.group.sites:
+            pick = [site.nccl or "-"] if with_pick else []
+            style = "" if site.in_force == "stock" and not site.trial else "bold"
+            table.add_row(str(site.calls_per_iteration), site.name, *pick, _now(site), style=style)
+        yield table
+
+
+def _now(site: SiteSnapshot) -> str:
+    now = "as NCCL" if site.in_force == "stock" else site.in_force
+    return f"{now} (trying {site.trial})" if site.trial else now
 
 
 def _decisions(job: JobSnapshot) -> list[RenderableType]:
@@ -181,10 +190,11 @@ def lost(group: GroupSnapshot) -> str:
 
 
 def format_gain(group: GroupSnapshot) -> str:
-    """``1.143x stock [1.137, 1.151]``, once it is proven."""
+    """``1.143x stock [1.137, 1.151]``, with ``so far`` until it is proven; empty where nothing was confirmed."""
     if group.speedup is None:
         return ""
-    return format_speedup(group.speedup.ratio, group.speedup.low, group.speedup.high)
+    gain = format_speedup(group.speedup.ratio, group.speedup.low, group.speedup.high)
+    return f"{gain} so far" if group.phase in UNPROVEN else gain
 
 
 def format_phase(group: GroupSnapshot) -> str:
@@ -206,12 +216,13 @@ def list_job_facts(job: JobSnapshot, now: float) -> list[str]:
 
 def list_group_facts(group: GroupSnapshot) -> list[str]:
     """The numbers of a communicator, those that are known."""
-    facts = [f"{format_rate(group.calls_per_second)} calls/s"] if group.calls_per_second is not None else []
+    facts = [format_gain(group)] if group.speedup is not None else []
+    if group.calls_per_second is not None:
+        facts.append(f"{format_rate(group.calls_per_second)} calls/s")
     if group.iterations_per_second is not None:
         facts.append(f"{format_rate(group.iterations_per_second)} iterations/s")
     if group.stock_z_ns is not None:
         facts.append(f"stock {group.stock_z_ns / 1e6:.1f} ms")
-    facts += [format_gain(group)] if group.speedup is not None else []
     if group.resolvable is not None:
         facts.append(f"smallest detectable effect {format_percent(group.resolvable, 2)}")
     if group.configs_tried:
@@ -225,7 +236,7 @@ def _troubles(group: GroupSnapshot) -> Iterable[str]:
     if group.unrecorded:
         yield f"{group.unrecorded} records dropped"
     if group.suspensions:
-        yield f"program left {group.suspensions}x"
+        yield f"left the learned iteration {group.suspensions} times"
     if group.graph_captured:
         yield "CUDA graph captured"
     never = [f"{count} {kind.replace('_', ' ')}" for kind, count in group.untunable.items() if count]
