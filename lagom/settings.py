@@ -265,7 +265,7 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path | None:
     here = os.environ if environ is None else environ
     named = here.get("LAGOM_CACHE")
     if named is not None:
-        return None if named in ("", "off") else Path(named).absolute()
+        return None if named.lower() in ("", "off") else Path(named).absolute()
     base = here.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):  # a relative one is to be ignored, says the XDG specification
         return Path(base, "lagom")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,6 +231,23 @@ class Store:
             raise cannot_be_written(self.path, error) from error
 
 
+def claim(folder: Path) -> None:
+    """For this process, as long as it lives: two that write one record would lose each other's processes. Raises
+    :class:`BadBench` where another one has it, or nothing can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise cannot_be_written(folder / ".lock", error) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise BadBench(f"another lagom measures in {folder}; wait for it, or name another folder with --out.") from None
+    except OSError:
+        pass  # a file system without locks
+
+
 def discard(folder: Path) -> None:
     """Throw away what the folder holds of a benchmark; raises :class:`BadBench`."""
     path = folder / FILE
@@ -260,4 +278,4 @@ def read_record(path: Path) -> BenchRecord:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "its beginning"
         what = f"{path} is not a benchmark file of lagom, or is damaged (at {where}: {first['msg']})"
-        raise BadBench(f"{what}; restore a complete copy, or start over with lagom bench --fresh.") from error
+        raise BadBench(f"{what}; restore a complete copy, or start over with --fresh.") from error

@@ -79,7 +79,7 @@ def bench(
     from lagom.bench import Request, parse_arms, results_of, run_bench
     from lagom.bench.process import leave_in_order
     from lagom.bench.schedule import preview
-    from lagom.bench.store import Store, discard
+    from lagom.bench.store import Store, claim, discard
 
     check_job(command, metric)
     request = Request(
@@ -97,6 +97,7 @@ def bench(
         communicators=communicators,
         seed=seed,
     )
+    claim(request.folder)
     if fresh:
         discard(request.folder)
     store = Store(request)  # what cannot be gone on with is refused before anything is announced

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,7 +71,7 @@ def tune(
     """
     from lagom.bench.process import leave_in_order
     from lagom.bench.request import Request
-    from lagom.bench.store import Store, discard
+    from lagom.bench.store import Store, claim, discard
 
     if demo:
         command = [sys.executable, "-m", "lagom.demo.job", *DEMO]
@@ -84,23 +85,26 @@ def tune(
         command=tuple(command), arms=(), folder=out.absolute(), samples=samples, metric=metric,
         higher_is_better=higher_is_better, budget=_seconds(budget), run_limit=run_limit, seed=seed,
     )  # fmt: skip
+    claim(request.folder)
     if fresh:
         discard(request.folder)
     store = Store(request)
     leave_in_order()
     cores = 0 if demo else len(os.sched_getaffinity(0))
     with told_how_to_go_on(out, _say):
-        _tune(request, store, _transport_named(transport), cores, as_json=json_out)
+        _tune(request, store, _transport_named(transport), cores, is_demo=demo, as_json=json_out)
 
 
-def _tune(request: Request, store: Store, transport: Transport | None, cores: int, *, as_json: bool) -> None:
+def _tune(
+    request: Request, store: Store, transport: Transport | None, cores: int, *, is_demo: bool, as_json: bool
+) -> None:
     from lagom.tune import run_tune
     from lagom.tune.course import PLACEHOLDER, plain_nccl, shortest_text
 
     plain = plain_nccl(os.environ)
     _say(f"{plain.text}.")
     if store.record.tune is None:
-        if transport is None and not any(PLACEHOLDER in word for word in request.command):
+        if not is_demo and not any(PLACEHOLDER in word for word in request.command):
             _say("warning: every process runs the whole job, and could overwrite its checkpoints; write {trial} in the "
                  "command, or read LAGOM_TRIAL, for a folder of its own.")  # fmt: skip
         store.record.tune = _choose_groups(request, transport, cores, plain)
@@ -126,10 +130,10 @@ def _choose_groups(request: Request, transport: Transport | None, cores: int, pl
 
     if transport is None:
         _say("the first process shows how NCCL connects the ranks; it is not compared.")
-        transport = find_transport(request)
+        transport = find_transport(request, _say)
         _say(f"transport: {'not seen' if transport is None else transport.value}.")
     groups, remarks = leave_out_set(() if transport is None else known_groups(transport, cores), plain)
-    for remark in remarks:
+    for remark in (*_left_out(transport, cores), *remarks):
         _say(remark)
     records = [GroupRecord(name=group.name, settings=dict(group.settings)) for group in groups]
     factors = {} if transport is None else known_factors(transport, groups, plain.settings, find_nccl(os.environ))
@@ -137,6 +141,17 @@ def _choose_groups(request: Request, transport: Transport | None, cores: int, pl
         transport=transport.value if transport else "", groups=records, seed=request.seed,
         factors={name: list(values) for name, values in factors.items()},
     )  # fmt: skip
+
+
+def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
+    """Groups that this machine has too few cores for."""
+    from lagom.start import known_groups
+
+    if transport is None:
+        return
+    kept = {group.name for group in known_groups(transport, cores)}
+    if names := [group.name for group in known_groups(transport) if group.name not in kept]:
+        yield f"{cores} cores are too few for the helper threads of {'; '.join(names)}: left out."
 
 
 def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, as_json: bool) -> None:

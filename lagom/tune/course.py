@@ -23,7 +23,7 @@ from lagom.tune.estimate import estimate_speedup
 from lagom.tune.live_search import search_while_running
 from lagom.tune.plan import PLAIN, STAGES, Plan, Trial, Tried, plan_for
 from lagom.tune.result import PlainNccl, TuneResult, find_result, tried_of
-from lagom.tune.trials import best_so_far, left, next_trial
+from lagom.tune.trials import best_so_far, left, next_trial, rounds
 
 Say = Callable[[str], None]
 #: In the job's command: the number of the process, for a folder of its own.
@@ -70,7 +70,10 @@ def run_tune(request: Request, aim: TuneRecord, store: Store, say: Say = lambda 
     clock, earlier = time.monotonic(), len(store.record.runs)
     while True:
         runs = store.record.runs
-        request = _measured(request, runs)
+        measured = _measured(request, runs)
+        if measured.by != request.by:
+            say("too few NCCL calls to count in one process: the wall time of the command is compared.")
+        request = measured
         plan = _plan(request, aim, runs)
         _note_plan(aim, plan)
         tried = tried_of(runs, request.higher_is_better)
@@ -202,7 +205,7 @@ def _progress(
     waiting = len(list(left(plan, tried)))
     rest = f"{waiting} left, {format_elapsed(waiting * _seconds(runs))}" if waiting else "the last one"
     gave = f"{run.value:.4g}" if run.counted and run.value else f"nothing: {run.reason or run.last_line}"
-    yield f"{trial.stage} {trial.round + 1}/{plan.rounds(trial.stage)}: {trial.group.name}: {gave} ({rest})"
+    yield f"{trial.stage} {trial.round + 1}/{rounds(plan, tried, trial.stage)}: {trial.group.name}: {gave} ({rest})"
     best = best_so_far(plan, tried)
     if best is not None and (best != before or trial.group == best):
         speedup = estimate_speedup(every_time(tried, PLAIN), every_time(tried, best))

@@ -154,6 +154,7 @@ class _Fit:
     errors: npt.NDArray[np.float64]
     sigma: float
     count: int
+    least_share: float = 0.5  # of the processes that have a setting, for the setting that fewest have
 
     @classmethod
     def selected(cls, rows: Sequence[Row], logs: npt.NDArray[np.float64]) -> _Fit:
@@ -185,7 +186,7 @@ class _Fit:
         values = np.asarray(np.linalg.lstsq(matrix, logs, rcond=None)[0], dtype=np.float64)
         sigma = math.sqrt(float(np.sum((logs - matrix @ values) ** 2)) / freedom)
         errors: npt.NDArray[np.float64] = sigma * np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)))
-        return cls(terms, values, errors, sigma, len(rows))
+        return cls(terms, values, errors, sigma, len(rows), _least_share(rows))
 
     def predicted(self, rows: Sequence[Row]) -> npt.NDArray[np.float64]:
         """ln(time) of each row."""
@@ -212,10 +213,16 @@ class _Fit:
 
     @property
     def detectable(self) -> float:
-        """Of a setting that half of the processes have."""
+        """Of the setting that fewest processes have: a value of several, whose variable is set in more of them."""
         if self.count < _LEAST_FREEDOM or not math.isfinite(self.sigma):
             return math.inf
-        return math.expm1((LEAST_T + 0.84) * 2 * self.sigma / math.sqrt(self.count))
+        error = self.sigma / math.sqrt(self.count * self.least_share * (1 - self.least_share))
+        return math.expm1((LEAST_T + 0.84) * error)
+
+
+def _least_share(rows: Sequence[Row]) -> float:
+    counts = Counter(factor for row in rows for factor in _factors(row))
+    return min(0.5, min(counts.values(), default=len(rows)) / len(rows)) if rows else 0.5
 
 
 def _matrix(terms: Sequence[Term], rows: Sequence[Row]) -> npt.NDArray[np.float64]:

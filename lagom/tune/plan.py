@@ -70,8 +70,8 @@ def _rows(factors: tuple[tuple[str, tuple[str, ...]], ...], passes: int) -> list
 
 #: Tried in this order until one fits into the budget: (groups, rounds of screen, best two, confirm, design).
 _SIZES = (
-    (99, 2, 3, 6, 2), (99, 2, 3, 6, 1), (99, 1, 2, 6, 1), (4, 1, 1, 6, 1), (99, 1, 3, 6, 0), (5, 1, 2, 6, 0),
-    (3, 1, 2, 6, 0), (2, 1, 1, 6, 0), (2, 1, 1, 4, 0),
+    (99, 2, 3, 6, 2), (99, 2, 3, 4, 2), (99, 2, 3, 6, 1), (99, 1, 2, 6, 1), (4, 1, 1, 6, 1), (99, 1, 3, 6, 0),
+    (5, 1, 2, 6, 0), (3, 1, 2, 6, 0), (2, 1, 1, 6, 0), (2, 1, 1, 4, 0),
 )  # fmt: skip
 
 

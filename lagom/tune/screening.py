@@ -41,14 +41,21 @@ def _screen(rows: tuple[tuple[tuple[str, str], ...], ...], times: tuple[float, .
     return screen([dict(row) for row in rows], times)
 
 
+def is_folded(plan: Plan, tried: Sequence[Tried]) -> bool:
+    """Whether the second pass is wanted, or has run: by the first pass alone, or what comes later would change what was
+    decided."""
+    first = [one for one in tried if one.round == 0]
+    return plan.design > 1 and screened(plan, first).detectable > FOLD_OVER
+
+
 def missing_rows(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
     """Rows of the design that have not run; those of the second pass where the first was too noisy."""
     leader = best_group(plan, tried) or StartGroup("")
     yield from _missing_plain(plan, tried)
     _, _, banned = _ran(plan, tried)
     for number in range(plan.design):
-        if number and screened(plan, [one for one in tried if one.round == 0]).detectable <= FOLD_OVER:
-            return  # by the first pass alone, or what comes later would change what was decided
+        if number and not is_folded(plan, tried):
+            return
         order = list(enumerate(plan.rows(plan.design)))[len(plan.rows(1)) * number : len(plan.rows(1)) * (number + 1)]
         random.Random(f"{plan.seed} design {number}").shuffle(order)
         failed = Counter(one.group for one in tried if one.stage == "design" and one.time is None)

@@ -59,17 +59,17 @@ def measured_by(record: BenchRecord) -> str:
 
 def table_of(plan: Plan, tried: list[Tried], measured: str) -> Table:
     """Group, processes, mean, speed-up over plain NCCL of the same stages with its interval."""
-    title = f"by {measured}" if measured else "no process was measured"
+    title = f"by {measured}, all stages" if measured else "no process was measured"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-    table.add_column("start settings")
-    table.add_column("sets", overflow="fold")
-    for name in ("processes", "mean", "speed-up", "95 % interval"):
+    table.add_column("start settings", overflow="fold")
+    table.add_column("sets", no_wrap=True)
+    for name in ("runs", "mean", "speed-up, 95 % interval"):
         table.add_column(name, justify="right")
     groups = {group.name: group for group in (PLAIN, *plan.groups, *entrants(plan, tried, "confirm"))}
     means = {name: _mean(tried, name) for name in groups}
     for group in sorted(groups.values(), key=lambda group: means[group.name]):
         mine = [one for one in tried if one.group == group.name]
-        table.add_row(group.name, group.text, *_cells(tried, mine, means[group.name]))
+        table.add_row(group.name, group.text.replace(" ", "\n"), *_cells(tried, mine, means[group.name]))
     return table
 
 
@@ -81,10 +81,9 @@ def _mean(tried: list[Tried], name: str) -> float:
 def _cells(tried: list[Tried], mine: list[Tried], mean: float) -> tuple[str, ...]:
     """Over plain NCCL of the stages that the group was in: the machine may have changed between stages."""
     if math.isinf(mean):
-        return (f"{len(mine)}, none usable" if mine else "0", "-", "-", "-")
+        return (f"{len(mine)}, none usable" if mine else "0", "-", "-")
     stages = {one.stage for one in mine}
     plain = [one.time for one in tried if one.group == PLAIN.name and one.stage in stages and one.time is not None]
     own = [one.time for one in mine if one.time is not None]
     speedup = None if mine and mine[0].group == PLAIN.name else estimate_speedup(plain, own)
-    told = ("-", "-") if speedup is None else (f"{speedup.value:.2f}x", f"{speedup.low:.2f} to {speedup.high:.2f}")
-    return str(len(own)), f"{mean:.4g}", *told
+    return str(len(own)), f"{mean:.4g}", "-" if speedup is None else speedup.text

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from lagom.bench.process import ProcessStart, Seen, run_process
+from lagom.bench.arm_words import Kind
+from lagom.bench.process import Ended, ProcessStart, Seen, run_process
 from lagom.bench.request import Request
+from lagom.bench.store import RunRecord
 from lagom.start import Transport
 
 #: After the first connection: others come with the first use of their algorithm.
@@ -54,9 +57,9 @@ def _transport(kind: str, plugin: str) -> Transport | None:
     return {"P2P": Transport.NVLINK, "SHM": Transport.PCI}.get(kind)
 
 
-def find_transport(request: Request) -> Transport | None:
+def find_transport(request: Request, say: Callable[[str], None] = lambda text: None) -> Transport | None:
     """From one process of the job that is not compared: it logs its connections, and is ended once it has shown them
-    and gone on for a while."""
+    and gone on for a while. Why it showed none is said."""
     folder = request.folder / "look"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -70,5 +73,18 @@ def find_transport(request: Request) -> Transport | None:
     command = tuple(word.replace("{trial}", "look") for word in request.command)
     environ = {**request.environ, **debug_variables(folder), "LAGOM_TRIAL": "look"}
     lagom = ["--mode", "off"]
-    run_process(ProcessStart(command, request.folder, "look", lagom, environ, request.run_limit, enough=enough))
-    return read_transport(folder)
+    limit = min((one for one in (request.run_limit, request.budget) if one is not None), default=None)
+    ended = run_process(ProcessStart(command, request.folder, "look", lagom, environ, limit, enough=enough))
+    transport = read_transport(folder)
+    if transport is None:
+        say(_why_none(ended, request.folder / "look.out"))
+    return transport
+
+
+def _why_none(ended: Ended, output: Path) -> str:
+    if ended.ended == "limit":
+        return f"the first process was ended after {ended.seconds:.0f} s; by then no rank was connected through NCCL."
+    if ended.exit:
+        last = RunRecord(kind=Kind.PROCESS.value, output=ended.seen.last_lines()).last_line
+        return f"the first process failed (exit {ended.exit}): {last}; all it printed is in {output}."
+    return "the first process came to its end, and no rank was connected through NCCL."

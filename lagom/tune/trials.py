@@ -22,7 +22,9 @@ from collections.abc import Iterator, Sequence
 from lagom.start import StartGroup
 from lagom.tune.compare import best_group, best_two, clearly_slower, is_given_up, mean_log
 from lagom.tune.plan import PLAIN, STAGES, Plan, Stage, Trial, Tried
-from lagom.tune.screening import combination, missing_rows
+from lagom.tune.screening import combination, is_folded, missing_rows
+
+MOST_CONFIRM = 6
 
 
 def next_trial(plan: Plan, tried: Sequence[Tried]) -> Trial | None:
@@ -37,13 +39,19 @@ def left(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
             yield from missing_rows(plan, tried)
             continue
         groups = entrants(plan, tried, stage)
-        for number in range(plan.rounds(stage) if groups else 0):
+        for number in range(rounds(plan, tried, stage) if groups else 0):
             if stage == "screen":
                 slower = clearly_slower(plan, tried, number)
                 groups = tuple(group for group in groups if group.name not in slower)
             if all(is_given_up(tried, group) for group in groups):
                 break  # plain NCCL alone would be compared with nothing
             yield from _missing(plan, tried, stage, number, groups)
+
+
+def rounds(plan: Plan, tried: Sequence[Tried], stage: Stage) -> int:
+    """Of a stage. A design that need not be folded over leaves time for more that confirm."""
+    saved = stage == "confirm" and plan.design > 1 and not is_folded(plan, tried)
+    return max(plan.rounds(stage), MOST_CONFIRM) if saved else plan.rounds(stage)
 
 
 def _missing(

@@ -101,6 +101,36 @@ run_process(ProcessStart([sys.executable, "-c", {job!r}], Path(), "job", None))
             os.kill(int(job_pid), signal.SIGKILL)
 
 
+def test_a_second_ctrl_c_ends_the_waiting_and_no_rank_is_left(tmp_path: Path) -> None:
+    """The job ignores SIGTERM: it would be waited for a minute."""
+    job = (
+        "import os, signal, time, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        "signal.signal(signal.SIGINT, signal.SIG_IGN); pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(99)"
+    )
+    ours = f"""
+import signal, sys
+from pathlib import Path
+from lagom.bench import process
+signal.signal(signal.SIGINT, signal.default_int_handler)
+wait = process.subprocess.Popen.wait
+def told(self, timeout=None):
+    Path("waits").touch()
+    return wait(self, timeout)
+process.subprocess.Popen.wait = told
+process.run_process(process.ProcessStart([sys.executable, "-c", {job!r}], Path(), "job", None))
+"""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    pid, waits = tmp_path / "pid", tmp_path / "waits"
+    line = [sys.executable, "-c", ours]
+    with subprocess.Popen(line, cwd=tmp_path, env=environ, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: pid.exists() and pid.read_text(), "the job's own process")
+        process.send_signal(signal.SIGINT)
+        wait_until(waits.exists, "the waiting for the job's end")
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: process.poll() is not None, "our own end")
+    wait_until(lambda: not is_alive(Path("/proc") / pid.read_text()), "the end of the job")
+
+
 def is_alive(place: Path) -> bool:
     """Whether a process, by its folder in /proc, runs: one that nobody has asked after does not."""
     try:

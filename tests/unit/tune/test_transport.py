@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from lagom.bench.request import Request
 from lagom.start import Transport
-from lagom.tune.transport import debug_variables, read_transport
+from lagom.tune.transport import debug_variables, find_transport, read_transport
 
 #: As NCCL 2.28.9 writes them (src/transport/net.cc, p2p.cc, shm.cc); SHM's have no number of a connection.
 HEAD = "node1:4711:4720 [0] NCCL INFO "
@@ -87,3 +89,21 @@ def test_the_variables_name_the_files_that_are_read(tmp_path: Path) -> None:
     assert read_transport(tmp_path) is Transport.SOCKET
     assert variables["NCCL_DEBUG"] == "INFO"
     assert {"INIT", "NET", "P2P", "SHM"} <= set(variables["NCCL_DEBUG_SUBSYS"].split(","))
+
+
+@pytest.mark.parametrize(
+    ("job", "limit", "wanted"),
+    [
+        ("print('no such data set'); raise SystemExit(3)", None, "failed (exit 3): no such data set"),
+        ("import time; time.sleep(3000)", 3.0, "was ended after 3 s; by then no rank was connected"),
+        ("pass", None, "came to its end, and no rank was connected through NCCL"),
+    ],
+)
+def test_why_the_first_process_showed_no_transport_is_said(
+    tmp_path: Path, job: str, limit: float | None, wanted: str
+) -> None:
+    said: list[str] = []
+    request = Request((sys.executable, "-c", job), (), tmp_path, budget=limit)
+    assert find_transport(request, said.append) is None
+    assert len(said) == 1
+    assert wanted in said[0]
