@@ -66,7 +66,7 @@ ubsan: dev ## native tests under UndefinedBehaviorSanitizer
 tsan: dev ## native tests under ThreadSanitizer
 	LAGOM_SANITIZE=thread $(PYTEST) $(SPREAD) tests/native
 
-memory-model: dev ## the atomics under a C11 memory model: shipped orderings hold, weakened ones are found; needs relacy-dev
+memory-model: dev ## the atomics under a C11 memory model: shipped orderings hold, weakened ones are found; needs g++
 	@$(PY) -m tests.memory_model.run || [ $$? = 77 ]
 
 bench: native ## latency of a decision and of a switch, and the simulator suite: every strategy on every workload (5 to 10 minutes)

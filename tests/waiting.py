@@ -5,16 +5,43 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 #: Seconds; below pytest's limit of a test (pyproject.toml), so that what never came is named.
 PATIENCE = 600.0
+PROC_STAT = Path("/proc/stat")
+#: On two processors, one loop beside the eleven processes of a storm gets as much.
+OTHERS_SHARE = 0.08
 Found = TypeVar("Found")
 
 
 def others_compute() -> bool:
     """Whether this machine does other things too, so that what it costs in time says little."""
     return os.getloadavg()[0] > 1.5
+
+
+def busy_seconds() -> float:
+    """Processor time that this machine has spent on anything, or that another one on the same hardware has taken, s."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, PROC_STAT.read_text().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+class OthersWatch:
+    """Whether other processes computed since this was made: whoever is not this one or a child that it has waited for.
+    Unlike the load average, that leaves out what the test itself has cost."""
+
+    def __init__(self) -> None:
+        self._began, self._busy, self._own = time.monotonic(), busy_seconds(), sum(os.times()[:4])
+
+    def share(self) -> float:
+        """Of all processors, 0 to 1, on average."""
+        others = busy_seconds() - self._busy - (sum(os.times()[:4]) - self._own)
+        return others / max(1e-3, time.monotonic() - self._began) / (os.cpu_count() or 1)
+
+    def computed(self) -> bool:
+        """True if a test that got too little done may say that it was for them."""
+        return self.share() > OTHERS_SHARE
 
 
 def wait_until(condition: Callable[[], Found], what: str | Callable[[], str], pause: float = 0.02) -> Found:

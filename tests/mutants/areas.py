@@ -7,7 +7,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NATIVE = "tests/native/test_native.py"
-FUZZ = "tests/fuzz/test_fuzz.py"
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,58 @@ AREAS = (
         (f"{SYSTEM}size_rules.py", f"{SYSTEM}headroom.py"),
     ),
     Area(
+        "tuner_plugin/start",
+        tuple(
+            f"tuner_plugin/{name}.c"
+            for name in (
+                "adopter",
+                "caller",
+                "comm_create",
+                "exports",
+                "folder",
+                "job",
+                "log",
+                "message_stream",
+                "plugin",
+                "settings",
+                "spawn",
+                "threads",
+            )
+        ),
+        "plugin_ or shm_inherited",
+        ("tests/unit/plugin", "tests/contract/test_abi.py"),
+        tuple(f"{SYSTEM}{name}.py" for name in ("first_contact", "user_paths", "surroundings", "life_cycle")),
+    ),
+    Area(
+        "tuner_plugin/profiler",
+        tuple(
+            f"tuner_plugin/{name}.c"
+            for name in (
+                "build",
+                "built_channels",
+                "call_clock",
+                "call_recorder",
+                "capture_client",
+                "event_mask",
+                "event_words",
+                "gpu_times",
+                "hardware",
+                "launch_order",
+                "profiler",
+            )
+        ),
+        "plugin_ or timeline_",
+        ("tests/contract/test_abi.py", "tests/unit/timeline/test_ring_records.py"),
+        tuple(f"{SYSTEM}{name}.py" for name in ("profile_job", "truth")),
+    ),
+    Area(
+        "csrc/config",
+        ("csrc/config/*.c",),
+        "config_ or plugin_replay or plugin_static_rules or plugin_headroom or plugin_abi",
+        ("tests/unit/test_config_file.py", "tests/unit/convert", "tests/fuzz/test_fuzz.py"),
+        (f"{SYSTEM}size_rules.py", f"{SYSTEM}user_paths.py"),
+    ),
+    Area(
         "lagom/search",
         ("lagom/search/*.py", "lagom/search/strategies/*.py"),
         unit=("tests/unit/search", "tests/unit/cost/test_guided.py"),
@@ -114,6 +165,19 @@ AREAS = (
             "tests/unit/report/test_tuning_kernels.py",
         ),
     ),
+    Area(
+        "lagom/journal",
+        ("lagom/journal/*.py",),
+        unit=("tests/unit/journal", "tests/unit/watch", "tests/unit/report"),
+    ),
+    Area(
+        "lagom/launch",
+        ("lagom/launch/*.py",),
+        unit=("tests/unit/launch", "tests/unit/test_config_cache.py"),
+        system=tuple(f"{SYSTEM}{name}.py" for name in ("first_contact", "user_paths", "cached_start")),
+    ),
+    Area("lagom/start", ("lagom/start/*.py",), unit=("tests/unit/start", "tests/unit/launch", "tests/unit/tune")),
+    Area("lagom/tune", ("lagom/tune/*.py",), unit=("tests/unit/tune",), system=(f"{SYSTEM}tune.py",)),
 )
 
 
@@ -122,26 +186,34 @@ def area_of(path: str) -> Area:
     return next(area for area in AREAS if any(Path(path).match(pattern) for pattern in area.files))
 
 
-def there(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the tests that this checkout has."""
-    return tuple(path for path in paths if (ROOT / path).exists())
+def existing(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """The tests that were named. Raises ValueError where one does not exist: without it more faults would survive."""
+    if gone := [path for path in paths if not (ROOT / path).exists()]:
+        raise ValueError(f"tests/mutants/areas.py names tests that do not exist: {', '.join(gone)}")
+    return paths
+
+
+def mirrored(area: Area, path: str) -> tuple[str, ...]:
+    """The test file that has the name of a Python file, where there is one."""
+    found = f"tests/unit/{area.name.partition('/')[2]}/test_{Path(path).stem}.py"
+    return (found,) if (ROOT / found).exists() else ()
 
 
 def stages(path: str, operator: str) -> list[Stage]:
     """What is run for a fault in ``path`` until one fails."""
     area = area_of(path)
     if path.startswith("lagom/"):
-        mirrored = there((f"tests/unit/{area.name.partition('/')[2]}/test_{Path(path).stem}.py",))
-        found = [Stage(mirrored)] if mirrored else []
-        found.append(Stage(tuple(there(area.unit)) + tuple(f"--deselect={test}" for test in mirrored)))
+        first = mirrored(area, path)
+        found = [Stage(first)] if first else []
+        found.append(Stage(existing(area.unit) + tuple(f"--deselect={test}" for test in first)))
     else:
         # Some programs are linked with the objects, others load what lies in lagom/_lib.
         found = [Stage((NATIVE, "-k", f"test_program and ({area.native})"), library=True)]
         if operator == "weaker ordering":
-            found += [Stage(test) for test in [there(("tests/memory_model",))] if test]
-        found.append(Stage(there(area.unit), library=True))
+            found.append(Stage(existing(("tests/memory_model",))))
+        found.append(Stage(existing(area.unit), library=True))
         # As `make test` does; last of the cheap ones, because everything is compiled anew.
         found += [Stage(found[0].arguments, sanitize=way) for way in ("thread", "address,undefined")]
     if area.system:
-        found.append(Stage(there(area.system), processes=True, library=not path.startswith("lagom/")))
+        found.append(Stage(existing(area.system), processes=True, library=not path.startswith("lagom/")))
     return found

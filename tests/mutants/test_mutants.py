@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
+from dataclasses import replace
 
 import pytest
 
+from tests.mutants import areas
 from tests.mutants.__main__ import EQUIVALENTS, draws, every_fault
-from tests.mutants.areas import ROOT, area_of, stages
+from tests.mutants.areas import AREAS, ROOT, Area, area_of, existing, stages
 from tests.mutants.c_faults import c_faults
 from tests.mutants.python_faults import python_faults
 from tests.mutants.site import Fault
@@ -86,6 +88,33 @@ def test_every_python_fault_can_be_read_and_every_area_has_tests(sources: dict[s
         if path.endswith(".py"):
             for fault in list(python_faults(path, source))[::10]:
                 ast.parse(fault.planted(source))
+
+
+def test_every_c_source_is_in_one_area() -> None:
+    files = [file for area in AREAS for pattern in area.files for file in ROOT.glob(pattern)]
+    assert len(files) == len(set(files)), "a fault would be drawn twice as often"
+    there = {file for folder in ("csrc", "tuner_plugin") for file in (ROOT / folder).rglob("*.c")}
+    assert {str(file.relative_to(ROOT)) for file in there - set(files)} == {"csrc/protocol/dump_layout.c"}
+    for area in AREAS:
+        assert all(list(ROOT.glob(pattern)) for pattern in area.files), f"{area.name} names a file that does not exist"
+
+
+@pytest.mark.parametrize("area", AREAS, ids=lambda area: area.name)
+def test_every_test_that_an_area_names_exists(area: Area) -> None:
+    assert existing((*area.unit, *area.system))
+    programs = [path.stem for path in (ROOT / "tests" / "native").glob("*.c")]
+    for word in filter(None, area.native.split(" or ")):
+        assert any(word in program for program in programs), f"{area.name} names {word}"
+
+
+def test_a_test_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"do not exist: tests/unit/test_of_yesterday\.py$"):
+        existing(("tests/unit", "tests/unit/test_of_yesterday.py"))
+    for how in ({"unit": ("tests/unit/gone",)}, {"system": ("tests/system/test_gone.py",)}):
+        planted = replace(AREAS[0], **how)
+        monkeypatch.setattr(areas, "AREAS", (planted,))
+        with pytest.raises(ValueError, match="gone"):
+            stages("csrc/agreement/replay.c", "constant")
 
 
 def test_a_seed_gives_the_same_faults_again_and_every_rule_is_drawn(sources: dict[str, bytes]) -> None:

@@ -1,5 +1,5 @@
 /* plugin_fork.c - children forked while other threads make the first communicators: whatever the child finds locked, it
- * comes back from the plugin at once, and nothing of it is tuned. In mode off no lock is taken at all. */
+ * comes back from the plugin at once, and nothing of it is tuned or told. In mode off no lock is taken at all. */
 #include <pthread.h>
 
 #include "tests/native/plugin_harness.h"
@@ -88,6 +88,22 @@ static void rounds(void)
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* these bring a pthread_mutex_lock of their own */
 static int (*real_lock)(pthread_mutex_t *mutex);
 static uint32_t locks_taken;
+static bool fork_at_locks, in_child_of_lock;
+static uint32_t children_of_locks;
+
+/* As another thread may do at this moment, with the lock held: the child must not want any. */
+static void fork_under_a_lock(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        in_child_of_lock = true;
+        child_that_enters();
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK_EQUAL(status, 0);
+    children_of_locks++;
+}
 
 __attribute__((constructor)) static void find_real_lock(void)
 {
@@ -99,7 +115,14 @@ __attribute__((constructor)) static void find_real_lock(void)
 int pthread_mutex_lock(pthread_mutex_t *mutex)
 {
     __atomic_add_fetch(&locks_taken, 1, __ATOMIC_RELAXED);
-    return real_lock(mutex);
+    if (in_child_of_lock) {
+        _exit(3); /* it would wait for ever */
+    }
+    int failure = real_lock(mutex);
+    if (fork_at_locks) {
+        fork_under_a_lock();
+    }
+    return failure;
 }
 
 static uint32_t locks_of_a_communicator(void)
@@ -126,9 +149,21 @@ static void other_modes_do(void)
     plugin = load_plugin();
     CHECK(locks_of_a_communicator() > 0); /* else the case above would show nothing */
 }
+
+/* The first lock above all: with it the process has begun. */
+static void a_child_of_any_lock_takes_none(void)
+{
+    plugin = load_plugin();
+    fork_at_locks = true;
+    struct rank rank = make_rank(&plugin, 6, 77, 2, 1);
+    fork_at_locks = false;
+    CHECK(children_of_locks > 0 && rank.context != NULL);
+    end_rank(&rank);
+}
 #else
 static void mode_off_takes_no_lock(void) {}
 static void other_modes_do(void) {}
+static void a_child_of_any_lock_takes_none(void) {}
 #endif
 
 static void while_the_first_one_is_made(void)
@@ -180,6 +215,78 @@ static void a_child_that_came_after_is_inert(void)
     end_rank(&rank);
 }
 
+/* ---- The end ---------------------------------------------------------------------------------------------------- */
+
+static void fake_controller(void)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/python", case_folder);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs("#!/bin/sh\n", file) >= 0 && fclose(file) == 0 && chmod(path, 0700) == 0);
+    setenv("LAGOM_PYTHON", path, 1);
+    setenv("LAGOM_CONTROLLER", "auto", 1);
+}
+
+static void end_a_child(void)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        exit(0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQUAL(status, 0);
+}
+
+static void a_job_with_workers(void)
+{
+    plugin = load_plugin();
+    end_a_child();
+    struct rank rank = make_rank(&plugin, 6, 5, 2, 1);
+    for (int i = 0; i < 3; i++) {
+        end_a_child(); /* while it has a communicator */
+    }
+    end_rank(&rank);
+    end_a_child();
+    exit(0);
+}
+
+static uint32_t lines_with(const char *words, int fd)
+{
+    static char text[65536];
+    size_t length = 0;
+    ssize_t count;
+    while ((count = read(fd, text + length, sizeof(text) - 1 - length)) > 0) {
+        length += (size_t)count;
+    }
+    uint32_t found = 0;
+    for (const char *at = text; (at = strstr(at, words)) != NULL; at += strlen(words)) {
+        found++;
+    }
+    return found;
+}
+
+/* By the process that has started the controller, not by its DataLoader workers too. */
+static void the_end_is_said_once(void)
+{
+    int ends[2], status = -1;
+    fake_controller();
+    CHECK(pipe(ends) == 0);
+    fflush(NULL);
+    pid_t job = fork();
+    if (job == 0) {
+        CHECK(dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        a_job_with_workers();
+    }
+    close(ends[1]);
+    CHECK(waitpid(job, &status, 0) == job);
+    CHECK_EQUAL(status, 0);
+    CHECK_EQUAL(lines_with("lagom: ended;", ends[0]), 1);
+}
+
 int main(void)
 {
     int failures = 0;
@@ -187,7 +294,9 @@ int main(void)
     failures += RUN(in_mode_off);
     failures += RUN(mode_off_takes_no_lock);
     failures += RUN(other_modes_do);
+    failures += RUN(a_child_of_any_lock_takes_none);
     failures += RUN(a_child_that_came_before_is_a_rank);
     failures += RUN(a_child_that_came_after_is_inert);
+    failures += RUN(the_end_is_said_once);
     return failures != 0;
 }

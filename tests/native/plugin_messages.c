@@ -440,6 +440,67 @@ static void a_stopped_one_is_not_waited_for(void)
     CHECK_EQUAL(waiting, 0);
 }
 
+/* 0 = `body` came to its end, else the signal that has stopped it: in a process group that is not the terminal's, where
+ * the terminal stops such groups as they write (stty tostop). */
+static int stopped_in_background(void (*body)(int terminal), int terminal)
+{
+    int status, ready[2];
+    char byte;
+    CHECK(pipe(ready) == 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(setpgid(0, 0) == 0 && write(ready[1], "x", 1) == 1);
+        body(terminal);
+        exit(0);
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    CHECK(waitpid(child, &status, WUNTRACED) == child);
+    if (!WIFSTOPPED(status)) {
+        CHECK_EQUAL(status, 0);
+        return 0;
+    }
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, NULL, 0) == child);
+    return WSTOPSIG(status);
+}
+
+static void write_as_anybody(int terminal)
+{
+    CHECK(write(terminal, "x", 1) == 1);
+}
+
+/* A session of its own, with the terminal as its controlling one. */
+static void a_job_in_the_background(void)
+{
+    struct termios settings;
+    int controlling, terminal = open_terminal(&controlling);
+    const struct sigaction plain = {.sa_handler = SIG_DFL};
+    CHECK(sigaction(SIGTTOU, &plain, NULL) == 0);
+    CHECK(setsid() >= 0 && ioctl(terminal, TIOCSCTTY, 0) == 0 && tcgetattr(terminal, &settings) == 0);
+    settings.c_lflag |= TOSTOP;
+    CHECK(tcsetattr(terminal, TCSANOW, &settings) == 0);
+    if (stopped_in_background(write_as_anybody, terminal) != SIGTTOU) {
+        printf("  not seen: this kernel stops nobody who writes from the background\n");
+        exit(0);
+    }
+    CHECK_EQUAL(stopped_in_background(say_a_line_to, terminal), 0);
+    CHECK(strncmp(read_line(controlling), LINE, strlen(LINE)) == 0);
+    exit(0);
+}
+
+static void a_background_job_is_not_stopped(void)
+{
+    int status;
+    fflush(NULL);
+    pid_t leader = fork();
+    if (leader == 0) {
+        a_job_in_the_background();
+    }
+    CHECK(waitpid(leader, &status, 0) == leader);
+    CHECK_EQUAL(status, 0);
+}
+
 int main(void)
 {
     int failures = 0;
@@ -464,5 +525,6 @@ int main(void)
     failures += RUN(a_connection_stays_as_it_is);
     failures += RUN(a_terminal_takes_it);
     failures += RUN(a_stopped_one_is_not_waited_for);
+    failures += RUN(a_background_job_is_not_stopped);
     return failures != 0;
 }

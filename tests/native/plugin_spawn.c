@@ -1,5 +1,6 @@
 /* plugin_spawn.c - environment-only use: one rank starts the controller, cleanly; nobody does where it is forbidden,
- * there is one already, or it cannot be started. The controller here is a script that writes down what it was given. */
+ * there is one already, or it cannot be started. The controller here is a script that writes down what it was given, or
+ * this program. */
 #include <pthread.h>
 #include <sched.h>
 
@@ -74,24 +75,6 @@ static int lines_in(const char *name)
     return count;
 }
 
-/* Of the controller, which sleeps now. As a shell it blocks everything for moments when it forks: several looks. */
-static bool blocks(int signal)
-{
-    char path[64], line[256];
-    unsigned long mask = ~0ul;
-    snprintf(path, sizeof(path), "/proc/%d/status", atoi(read_all("started")));
-    for (int look = 0; look < 3000 && (mask >> (signal - 1) & 1u) != 0; look++) {
-        FILE *file = fopen(path, "r");
-        CHECK(file != NULL);
-        while (fgets(line, sizeof(line), file) != NULL) {
-            mask = strncmp(line, "SigBlk:", 7) == 0 ? strtoul(line + 7, NULL, 16) : mask;
-        }
-        fclose(file);
-        usleep(20000);
-    }
-    return (mask >> (signal - 1) & 1u) != 0;
-}
-
 static void allow_spawning(void)
 {
     setenv("LAGOM_CONTROLLER", "auto", 1);
@@ -122,7 +105,6 @@ static void started_scrubbed_and_alone(void)
 {
     cpu_set_t narrow, after;
     int processors;
-    sigset_t blocked;
     allow_spawning();
     setenv("LD_PRELOAD", "", 1);
     setenv("CUDA_VISIBLE_DEVICES", "3", 1);
@@ -137,8 +119,6 @@ static void started_scrubbed_and_alone(void)
     setenv("PYTHONPATH", ":/some/path::and/another:", 1);
     setenv("LAGOM_STRATEGY", "guided", 1);
     narrow_affinity(&narrow, &processors);
-    sigfillset(&blocked);
-    sigprocmask(SIG_BLOCK, &blocked, NULL);
     int inherited = open("/dev/null", O_RDONLY); /* not close-on-exec, like NCCL's sockets */
     CHECK(inherited >= 0 && dup2(inherited, 42) == 42);
     first_communicator();
@@ -169,7 +149,6 @@ static void started_scrubbed_and_alone(void)
     int parent = 0, session = 0;
     CHECK(sscanf(read_all("parent_and_session"), "%d %d", &parent, &session) == 2);
     CHECK(parent != getpid() && session != getsid(0));
-    CHECK(!blocks(SIGTERM) && !blocks(SIGUSR1));
     CHECK(processors == 1 || strpbrk(strstr(read_all("processors"), "Cpus_allowed_list"), "-,") != NULL);
     CHECK(sched_getaffinity(0, sizeof(after), &after) == 0 && CPU_EQUAL(&after, &narrow)); /* ours is as NCCL left it */
     CHECK(strstr(read_all("controller.log"), "hello from the controller") != NULL);
@@ -177,6 +156,79 @@ static void started_scrubbed_and_alone(void)
     CHECK(waitpid(-1, NULL, WNOHANG) == -1); /* no child of ours, not even a dead one */
     CHECK_EQUAL(region->header.spawn_claim, 1); /* the first process entry */
 }
+
+/* ---- Its signals ------------------------------------------------------------------------------------------------ */
+
+/* The controller is this program, because a shell sets signals as it likes them before a script could look. */
+static int note_signals(const char *folder)
+{
+    char line[256], written[256], name[256];
+    snprintf(written, sizeof(written), "%s/signals.part", folder);
+    snprintf(name, sizeof(name), "%s/signals", folder);
+    FILE *status = fopen("/proc/self/status", "r"), *out = fopen(written, "w");
+    CHECK(status != NULL && out != NULL);
+    while (fgets(line, sizeof(line), status) != NULL) {
+        if (strncmp(line, "SigBlk:", 7) == 0 || strncmp(line, "SigIgn:", 7) == 0) {
+            fputs(line, out);
+        }
+    }
+    CHECK(fclose(out) == 0 && rename(written, name) == 0);
+    return 0;
+}
+
+static const char *folder_in(int count, char **arguments)
+{
+    for (int i = 1; i + 1 < count; i++) {
+        if (strcmp(arguments[i], "--dir") == 0) {
+            return arguments[i + 1];
+        }
+    }
+    return NULL;
+}
+
+static void use_this_program(void)
+{
+    char path[256];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+    CHECK(length > 0);
+    path[length] = '\0';
+    setenv("LAGOM_PYTHON", path, 1);
+    setenv("LAGOM_CONTROLLER", "auto", 1);
+}
+
+static uint64_t signals_of(const char *field)
+{
+    const char *line = strstr(read_all("signals"), field);
+    CHECK(line != NULL);
+    return strtoull(line + strlen(field), NULL, 16);
+}
+
+/* A job may have some of them so: Python ignores SIGPIPE, nohup SIGHUP, and a thread that handles signals blocks most. */
+static void block_and_ignore_everything(void)
+{
+    const struct sigaction ignored = {.sa_handler = SIG_IGN};
+    sigset_t all;
+    for (int number = 1; number < NSIG; number++) {
+        if (number != SIGALRM) { /* of a case that hangs */
+            sigaction(number, &ignored, NULL);
+        }
+    }
+    sigfillset(&all);
+    sigdelset(&all, SIGALRM);
+    CHECK(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
+}
+
+static void no_signal_is_blocked_or_ignored(void)
+{
+    use_this_program();
+    block_and_ignore_everything();
+    first_communicator();
+    CHECK(wait_for("signals"));
+    CHECK_EQUAL(signals_of("SigBlk:"), 0);
+    CHECK_EQUAL(signals_of("SigIgn:"), 0);
+}
+
+/* ---- What the job sees of it ------------------------------------------------------------------------------------ */
 
 static uint32_t child_signals, children_seen, over;
 
@@ -387,10 +439,15 @@ static void the_folder_is_made(void)
     CHECK(access(path, F_OK) == 0);
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    const char *folder = folder_in(count, arguments);
+    if (folder != NULL) {
+        return note_signals(folder);
+    }
     int failures = 0;
     failures += RUN(started_scrubbed_and_alone);
+    failures += RUN(no_signal_is_blocked_or_ignored);
     failures += RUN(the_job_sees_no_child_of_a_start);
     failures += RUN(the_job_sees_no_child_of_a_failed_start);
     failures += RUN(one_winner);

@@ -238,6 +238,41 @@ static void what_cannot_be_tuned_is_counted(void)
     CHECK_EQUAL(lagom_call_ring_push(region, without, &record), 0);
 }
 
+/* There are more slots than rings: what a finalized communicator has left unread gives way to one that can be tuned. */
+static void full_rings_are_swept(void)
+{
+    struct lagom_call_record record = {0};
+    fresh();
+    uint32_t former = enter(1, 8);
+    for (uint32_t i = 0; i < LAGOM_MAX_CALL_RINGS; i++) {
+        CHECK(lagom_call_ring_push(region, take_slot(&mapping, former, i), &record));
+    }
+    for (uint32_t i = 0; i < LAGOM_MAX_CALL_RINGS; i++) {
+        lagom_slot_release(&mapping, i);
+    }
+    uint32_t slot = take_slot(&mapping, enter(2, 8), 0);
+    CHECK(slot != UINT32_MAX && region->slots[slot].call_ring != 0);
+    CHECK_EQUAL(region->header.places_refused, 0);
+}
+
+/* Before one is taken from a communicator that spans nodes. */
+static void a_ring_is_swept_before_one_is_taken_over(void)
+{
+    struct lagom_call_record record = {0};
+    fresh();
+    uint32_t spanning = take_slot(&mapping, lagom_communicator_enter(region, 1, 1024, 128, 0, ""), 0);
+    uint32_t ring = region->slots[spanning].call_ring, last = UINT32_MAX;
+    CHECK(ring != 0);
+    for (uint32_t i = 1; i < LAGOM_MAX_CALL_RINGS; i++) {
+        last = take_slot(&mapping, enter(2, 8), i);
+    }
+    CHECK(lagom_call_ring_push(region, last, &record));
+    uint32_t freed = region->slots[last].call_ring;
+    lagom_slot_release(&mapping, last);
+    CHECK_EQUAL(region->slots[take_slot(&mapping, enter(3, 8), 0)].call_ring, freed);
+    CHECK_EQUAL(region->slots[spanning].call_ring, ring);
+}
+
 static void join_and_take(void)
 {
     struct lagom_mapping mine = join_or_die("registration");
@@ -348,6 +383,8 @@ int main(void)
     RUN(spanning_nodes_leaves_room);
     RUN(spanning_nodes_leaves_the_plans);
     RUN(what_cannot_be_tuned_is_counted);
+    RUN(full_rings_are_swept);
+    RUN(a_ring_is_swept_before_one_is_taken_over);
     RUN(the_dead_are_swept);
     RUN(one_that_died_before_its_slot_is_no_leak_for_ever);
     RUN(a_dead_entry_is_taken_over);

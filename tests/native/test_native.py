@@ -86,6 +86,7 @@ def test_program(program: str, sanitize: str, tmp_path: Path) -> None:
     environ = {
         **os.environ,
         "LAGOM_SHM_DIR": str(tmp_path),
+        "LAGOM_SANITIZE": "" if sanitize == "none" else sanitize,  # empty: plugin_* load the library that was built
         "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0",
         "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",

@@ -1,7 +1,9 @@
-"""``make test-busy``: it says what failed, and leaves no busy loop behind however it ends."""
+"""``make test-busy``: it says what failed, and leaves no busy loop behind however it ends. And how a test tells whether
+other processes computed."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_until
+from tests import waiting
+from tests.waiting import OthersWatch, wait_until
 
 BUSY = [sys.executable, "-m", "tests.busy", "--loops", "1"]
 
@@ -42,3 +45,27 @@ def test_the_loops_end_with_it(number: signal.Signals, tmp_path: Path) -> None:
     wait_until(lambda: not Path(f"/proc/{loop}").exists(), "the end of the loop")
     if number == signal.SIGTERM:
         assert not Path(f"/proc/{int(started)}").exists()
+
+
+def machine_spent(ticks: int) -> str:
+    """``/proc/stat`` with so many ticks on anything, in all seven ways that count, beside much idling and waiting."""
+    return f"cpu  {ticks - 6} 1 2 1000000 1000000 1 1 1 0 0\n"
+
+
+@pytest.mark.parametrize("others_s", [0.0, 1.0, 30.0])
+def test_the_share_of_others_is_what_the_machine_did_without_us(
+    others_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In ten seconds, of which this process had two and a child of its own three."""
+    stat, clock, own = tmp_path / "stat", [100.0], [(5.0, 1.0, 7.0, 1.0, 0.0)]
+    ticks = os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr(waiting, "PROC_STAT", stat)
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(waiting.os, "times", lambda: own[0])
+    monkeypatch.setattr(waiting.os, "cpu_count", lambda: 4)
+    stat.write_text(machine_spent(1000))
+    others = OthersWatch()
+    clock[0], own[0] = 110.0, (6.5, 1.5, 9.5, 1.5, 10.0)
+    stat.write_text(machine_spent(1000 + round((5.0 + others_s) * ticks)))
+    assert others.share() == pytest.approx(others_s / 40.0, abs=1e-9)
+    assert others.computed() == (others_s == 30.0)

@@ -16,6 +16,12 @@ void lagom_attachments_lock(void)
 void lagom_attachments_unlock(void)
 {
 }
+void lagom_attachments_begin(void)
+{
+}
+void lagom_attachments_end(void)
+{
+}
 struct lagom_attachment *lagom_attachment_of(const struct lagom_region *of)
 {
     (void)of;
@@ -43,7 +49,7 @@ bool lagom_wait_budget_over(void)
 {
     return false;
 }
-bool lagom_wait_budget_lock(int fd, uint32_t byte, uint32_t milliseconds)
+bool lagom_wait_budget_lock(const int *fd, uint32_t byte, uint32_t milliseconds)
 {
     (void)fd;
     (void)byte;

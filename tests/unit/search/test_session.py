@@ -55,10 +55,11 @@ def jitter() -> Iterator[float]:
         yield from (1.001, 0.998, 1.0, 1.002, 0.999, 1.0005, 0.9985)
 
 
-def drive(session: TuningSession, z_of: Callable[[Assignment, str], float]) -> TuningSession:
-    """Answer each window with jittered times of ``z_of(assignment, purpose)`` ns."""
+def drive(session: TuningSession, z_of: Callable[[Assignment, str], float], until: str = "") -> TuningSession:
+    """Answer each window with jittered times of ``z_of(assignment, purpose)`` ns, to the end or to the first window of
+    purpose ``until``."""
     wobble = jitter()
-    while (request := session.request()) is not None:
+    while (request := session.request()) is not None and request.purpose != until:
         pairs = tuple(
             (
                 Sample(z_of(request.incumbent, request.purpose) * next(wobble)),
