@@ -18,11 +18,10 @@ from lagom.errors import LagomError
 from lagom.journal import RunState, Verdict, verdict_of
 from lagom.launch.choose_headroom import torchrun_nodes
 from lagom.launch.job_plan import local_rank
-from lagom.launch.status_text import ROOM, describe_verdict, paste, shorten
+from lagom.launch.status_text import REFUSED, ROOM, describe_verdict, paste, shorten
 from lagom.settings import cache_folder
 
 FAILURES = (OSError, ValueError, LagomError)
-REFUSED = "saved config refused: "
 LIVE = "lagom run"
 MOST_NAMED = 3  # by `lagom env`
 

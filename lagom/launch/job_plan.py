@@ -61,6 +61,7 @@ class JobPlan:
     tunes: bool  # whether the controller is started here, or by the launcher of this node's first rank
     config: Path | None = None  # to be replayed
     cached_by: str = ""  # "lagom tune on 2026-11-25", if it is from the cache
+    sets_start: bool = False  # start settings of the saved config are among the variables
     rules: tuple[str, ...] = ()  # pinned by hand
     strategy: str = ""
     search_seconds: float | None = None

@@ -21,10 +21,11 @@ FIRST_WITH_TABLE = 22200  # NCCL 2.22: from here on a tuner may set NC and leave
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Variables to export, and what to say about them."""
+    """Variables to export, and what to say about them. ``is_of_config``: a saved config asks for some of them."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    is_of_config: bool = False
 
 
 def choose_start(
@@ -56,7 +57,7 @@ def choose_start(
         f"head-room: NCCL builds {found.built} channels, {more} more than by itself; calls that are not tuned keep "
         f"{found.stock}. It costs {_memory(found)} (computed from NCCL's default buffers, not measured)"
     )
-    return Start({**plain.variables, **found.environment(environ)}, (*plain.remarks, remark))
+    return Start({**plain.variables, **found.environment(environ)}, (*plain.remarks, remark), plain.is_of_config)
 
 
 def _memory(room: Headroom) -> str:
@@ -77,4 +78,4 @@ def _as_wanted(wanted: Mapping[str, str], config: Path | None, environ: Mapping[
     what = " ".join(f"{name}={value}" for name, value in settable.items())
     if refusal := machine_refusal(load_config(config).fingerprint, environ, find_nccl(environ)):
         return Start({}, (f"start settings of the saved config are not set ({what}): {refusal}",))
-    return Start(settable, (f"set for the saved config: {what}",))
+    return Start(settable, (f"set for the saved config: {what}",), is_of_config=True)

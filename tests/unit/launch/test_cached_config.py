@@ -49,6 +49,8 @@ def test_the_same_job_on_the_same_machine_gets_its_config(
     assert use.remarks == ()
     assert find(environ, "torchrun", "other.py").config is None
     assert find(environ, NCCL_ALGO="Ring").config is None
+    for name in ("PET_NPROC_PER_NODE", "SLURM_NTASKS", "NPROC_PER_NODE", "CUDA_VISIBLE_DEVICES"):
+        assert find(environ, **{name: "4"}).config is None, f"{name}: a world of another size"
     assert find(environ, may_use=False).config is None
     monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine(gpu="H100", nccl=23007))
     assert find(environ).config is None
