@@ -9,6 +9,7 @@ proves nothing; what belongs to no single job is to lie in a folder of its own, 
 from __future__ import annotations
 
 import hashlib
+import re
 import stat
 import time
 from dataclasses import dataclass, field
@@ -45,10 +46,10 @@ class Job(_Stored):
     variables: dict[str, str]
 
     def is_same(self, other: Job) -> bool:
-        """A word with the placeholder, of either command, stands for any word."""
+        """The placeholder, in a word of either command, stands for any text; what is around it must be the same."""
         here = (self.folder, self.variables, len(self.command))
         return here == (other.folder, other.variables, len(other.command)) and all(
-            ours == theirs or PLACEHOLDER in ours or PLACEHOLDER in theirs
+            ours == theirs or _stands_for(ours, theirs) or _stands_for(theirs, ours)
             for ours, theirs in zip(self.command, other.command, strict=True)
         )
 
@@ -164,6 +165,13 @@ class ConfigCache:
                 _write(config.path, config.path.read_text(), entry)
         except (FileNotFoundError, ValueError):
             return
+
+
+def _stands_for(pattern: str, word: str) -> bool:
+    """No blank and no shell operator is taken by the placeholder: in ``bash -c "train --out run-{trial}"`` it is a part
+    of one word, not the rest of the script."""
+    parts = pattern.split(PLACEHOLDER)
+    return len(parts) > 1 and re.fullmatch(r"[^\s;&|]*".join(map(re.escape, parts)), word) is not None
 
 
 def _is_for(entry: Entry, job: Job, machine: Machine) -> bool:

@@ -85,12 +85,25 @@ def test_command_folder_and_variables_make_a_job(other: Job, cache: ConfigCache,
     assert cache.count() == 2
 
 
-def test_the_placeholder_of_lagom_tune_stands_for_any_word() -> None:
+def test_the_placeholder_of_lagom_tune_stands_for_any_text() -> None:
     assert course.PLACEHOLDER == PLACEHOLDER
     tuned = a_job("train", "--out=run-{trial}", "8")
-    assert tuned.is_same(a_job("train", "--out=final", "8"))
-    assert a_job("train", "--out=final", "8").is_same(tuned)
-    assert not tuned.is_same(a_job("train", "--out=final", "4"))
+    assert tuned.is_same(a_job("train", "--out=run-final", "8"))
+    assert a_job("train", "--out=run-final", "8").is_same(tuned)
+    assert not tuned.is_same(a_job("train", "--out=run-final", "4"))
+    assert a_job("train", "{trial}").is_same(a_job("train", "final"))
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["python other.py", "python train.py --out final", "python train.py --out run-1 --batch 64",
+     "python train.py --out run-1; python other.py", "cd x && python train.py --out run-1"],
+)  # fmt: skip
+def test_the_text_around_the_placeholder_is_of_the_job(script: str) -> None:
+    tuned = a_job("bash", "-c", "python train.py --out run-{trial}")
+    assert tuned.is_same(a_job("bash", "-c", "python train.py --out run-7"))
+    assert not tuned.is_same(a_job("bash", "-c", script))
+    assert not a_job("bash", "-c", script).is_same(tuned)
 
 
 def test_a_new_config_replaces_that_of_its_job_alone(cache: ConfigCache, config: Path, tmp_path: Path) -> None:
