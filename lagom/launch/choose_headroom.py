@@ -23,7 +23,7 @@ SIZES = ("NCCL_NTHREADS", "NCCL_LL128_NTHREADS", "NCCL_THREAD_THRESHOLDS")
 
 def refuse_headroom(environ: Mapping[str, str], command: list[str]) -> None:
     """Raises :class:`NoHeadroom` if the user's settings or several nodes do not allow it."""
-    files = conf_settings()
+    files = conf_settings(environ)
     for name in (*USERS_OWN, *SIZES):
         value = environ.get(name, "") or files.get(name, "")
         if value:

@@ -39,7 +39,7 @@ HANGING, LEAST_LIMIT = 5.0, 60.0
 def plain_nccl(environ: Mapping[str, str]) -> PlainNccl:
     """What is set already, by the caller and by NCCL's files."""
     variables = {name: environ[name] for name in sorted(environ) if name.startswith("NCCL_")}
-    return PlainNccl(variables, {str(file): values for file in conf_files() if (values := read_conf(file))})
+    return PlainNccl(variables, {str(file): values for file in conf_files(environ) if (values := read_conf(file))})
 
 
 def leave_out_set(groups: Sequence[StartGroup], plain: PlainNccl) -> tuple[list[StartGroup], list[str]]:

@@ -12,6 +12,7 @@ import pytest
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task
 from lagom.bench.store import GroupRecord, RunRecord, Store, TuneRecord
+from lagom.environment import conf_files
 from lagom.start import StartGroup
 from lagom.tune import PLAIN, Plan, TuneResult, course, run_tune
 from lagom.tune.compare import ATTEMPTS
@@ -213,6 +214,19 @@ def test_plain_nccl_is_the_environment_and_the_files(tmp_path: Path, monkeypatch
     assert found.files[str(tmp_path / ".nccl.conf")] == {"NCCL_IB_HCA": "mlx5", "NCCL_DEBUG": "WARN"}
     assert found.settings["NCCL_DEBUG"] == "INFO", "the environment wins"
     assert found.settings["NCCL_IB_HCA"] == "mlx5"
+
+
+def test_the_named_file_takes_the_place_of_the_one_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".nccl.conf").write_text("NCCL_IB_HCA=mlx5\n")
+    named = tmp_path / "mine.conf"
+    named.write_text("NCCL_SOCKET_NTHREADS=1\n")
+    found = plain_nccl({"NCCL_CONF_FILE": str(named)})
+    assert found.files == {str(named): {"NCCL_SOCKET_NTHREADS": "1"}}
+    assert f"NCCL_SOCKET_NTHREADS=1 ({named})" in found.text
+    assert leave_out_set(SOCKET_GROUPS, found)[0] == []
+    assert conf_files({"NCCL_CONF_FILE": str(named)}) == (named, Path("/etc/nccl.conf"))
+    assert conf_files({"NCCL_CONF_FILE": ""})[0] == tmp_path / ".nccl.conf"
 
 
 def test_how_a_process_is_measured_is_said_beforehand(tmp_path: Path) -> None:
