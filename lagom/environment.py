@@ -85,6 +85,12 @@ def conf_settings(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for file in reversed(conf_files(environ)) for name, value in read_conf(file).items()}
 
 
+def with_conf_files(environ: Mapping[str, str]) -> dict[str, str]:
+    """All that the user has set. What stands in a file counts like a variable, and the environment would win over it:
+    who exports a variable that a file sets overrides the user."""
+    return {**conf_settings(environ), **environ}
+
+
 def find_gpu() -> str:
     """Product name of the GPU at the smallest PCI address, as the plugin reads it; empty without a GPU."""
     try:

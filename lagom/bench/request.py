@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lagom.bench.arm_words import BenchArm, Kind
 from lagom.bench.process import OURS, PLUGINS
+from lagom.environment import with_conf_files
 
 #: Variables that make another job of the same command line.
 FINGERPRINTED = ("NCCL_", "LAGOM_", "TORCH_NCCL_", "CUDA_DEVICE_MAX_CONNECTIONS", "LD_PRELOAD")
@@ -120,5 +121,5 @@ class Request:
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "communicators": self.communicators,
-            "environ": env_fingerprint({**os.environ, **self.environ}),
+            "environ": env_fingerprint(with_conf_files({**os.environ, **self.environ})),
         }

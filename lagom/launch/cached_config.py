@@ -13,7 +13,7 @@ from lagom.bench.request import env_fingerprint
 from lagom.config_cache import CachedConfig, ConfigCache, Job, Machine
 from lagom.config_file import BEST_SO_FAR_NAME, load_config
 from lagom.doctor.libraries import find_nccl
-from lagom.environment import find_gpu
+from lagom.environment import find_gpu, with_conf_files
 from lagom.errors import LagomError
 from lagom.journal import RunState, Verdict, verdict_of
 from lagom.launch.choose_headroom import torchrun_nodes
@@ -165,7 +165,7 @@ def _cache(environ: Mapping[str, str]) -> ConfigCache | None:
 
 
 def _job(command: Sequence[str], environ: Mapping[str, str]) -> Job:
-    return Job(command=tuple(command), folder=str(Path.cwd()), variables=env_fingerprint(environ))
+    return Job(command=tuple(command), folder=str(Path.cwd()), variables=env_fingerprint(with_conf_files(environ)))
 
 
 def _machine(environ: Mapping[str, str]) -> Machine:

@@ -11,7 +11,7 @@ from lagom import headroom
 from lagom.config_file import load_config
 from lagom.doctor.config_fit import machine_refusal
 from lagom.doctor.libraries import find_nccl
-from lagom.environment import describe_differences
+from lagom.environment import describe_differences, with_conf_files
 from lagom.errors import UsageError
 from lagom.headroom import Headroom, NoHeadroom
 from lagom.launch.choose_headroom import headroom_of_config, headroom_of_log, refuse_headroom
@@ -35,6 +35,7 @@ def choose_start(
 
     ``asked``: value of --headroom; ``source``: value of --headroom-from; ``command``: the job's command.
     """
+    environ = with_conf_files(environ)
     wanted = {} if config is None else load_config(config).environment
     room = headroom.parse(wanted.get(headroom.VARIABLE, ""))
     if not asked:

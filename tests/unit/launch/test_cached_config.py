@@ -23,6 +23,7 @@ EACH_RANK = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}
 def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """In a folder of its own, on a machine of its own, with a config of COMMAND in the cache."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine(gpu="H200", nccl=23007))
     (tmp_path / "config.lagom").write_text(CONFIG)
     environ = {"LAGOM_CACHE": str(tmp_path / "cache")}
@@ -54,6 +55,17 @@ def test_the_same_job_on_the_same_machine_gets_its_config(
     assert find(environ, may_use=False).config is None
     monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine(gpu="H100", nccl=23007))
     assert find(environ).config is None
+
+
+@pytest.mark.parametrize("name", [".nccl.conf", "named.conf"])
+def test_a_file_of_variables_makes_another_job_as_the_environment_does(
+    name: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    named = {"NCCL_CONF_FILE": str(tmp_path / name)} if name == "named.conf" else {}
+    keep_config(COMMAND, tmp_path / "config.lagom", environ | named, "lagom tune")
+    assert find(environ, **named).config is not None
+    (tmp_path / name).write_text("NCCL_SOCKET_NTHREADS=1\n")
+    assert find(environ, **named).config is None
 
 
 def test_what_belongs_to_no_start_is_left_alone(environ: dict[str, str]) -> None:
