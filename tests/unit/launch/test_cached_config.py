@@ -129,9 +129,15 @@ def test_with_variables_alone_the_config_is_named(environ: dict[str, str]) -> No
     assert list(cached_here({"LAGOM_CACHE": "off"})) == []
 
 
+def keep_with(environ: dict[str, str], variable: str) -> None:
+    """Keep the same config with a start setting."""
+    config = Path("with.lagom")
+    config.write_text(CONFIG.replace("fingerprint", f"environment {variable}\nfingerprint", 1))
+    assert keep_config(COMMAND, config, environ, "lagom tune").startswith("the config is kept")
+
+
 def test_a_config_with_head_room_is_not_used_unasked(environ: dict[str, str]) -> None:
-    file = file_of(environ)
-    file.write_text(file.read_text().replace("fingerprint", f'environment {headroom.VARIABLE} "32:24"\nfingerprint', 1))
+    keep_with(environ, f'{headroom.VARIABLE} "32:24"')
     assert find(environ).config is None
 
 
@@ -191,8 +197,7 @@ def test_the_doctor_says_of_a_file_in_its_place_that_it_cannot_be_used(environ: 
 
 
 def test_start_settings_are_not_replaced_by_a_search_in_a_running_job(environ: dict[str, str], tmp_path: Path) -> None:
-    file = file_of(environ)
-    file.write_text(file.read_text().replace("fingerprint", 'environment NCCL_SOCKET_NTHREADS "4"\nfingerprint', 1))
+    keep_with(environ, 'NCCL_SOCKET_NTHREADS "4"')
     assert "stays" in keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom run")
     assert "NCCL_SOCKET_NTHREADS" in file_of(environ).read_text()
     assert keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune").startswith("the config is kept")
