@@ -15,6 +15,7 @@ from lagom.environment import describe_differences, with_conf_files
 from lagom.errors import UsageError
 from lagom.headroom import Headroom, NoHeadroom
 from lagom.launch.choose_headroom import headroom_of_config, headroom_of_log, refuse_headroom
+from lagom.start import decided_by
 
 FIRST_WITH_TABLE = 22200  # NCCL 2.22: from here on a tuner may set NC and leave the rest
 
@@ -71,6 +72,7 @@ def _as_wanted(wanted: Mapping[str, str], config: Path | None, environ: Mapping[
     otherwise stays, and the plugin then refuses the saved config, as it does one that was made for another machine."""
     settable = {name: value for name, value in wanted.items() if not environ.get(name)}
     other = describe_differences({name: value for name, value in wanted.items() if name not in settable}, environ)
+    other += _undoing(settable, {name: environ[name] for name in environ if name not in wanted})
     if other:
         asks = (f"the saved config asks for {clause}; yours wins, so it will not be replayed" for clause in other)
         return Start({}, tuple(asks))
@@ -80,3 +82,14 @@ def _as_wanted(wanted: Mapping[str, str], config: Path | None, environ: Mapping[
     if refusal := machine_refusal(load_config(config).fingerprint, environ, find_nccl(environ)):
         return Start({}, (f"start settings of the saved config are not set ({what}): {refusal}",))
     return Start(settable, (f"set for the saved config: {what}",), is_of_config=True)
+
+
+def _undoing(settable: Mapping[str, str], users: Mapping[str, str]) -> list[str]:
+    """A clause for each variable by which NCCL would ignore another one that the user has set."""
+    taken = [name for name, value in users.items() if value]
+    undone = {name: decided_by(name, taken) for name in settable}
+    return [
+        f"{name}={settable[name]} (here {', '.join(f'{one}={users[one]}' for one in ones)})"
+        for name, ones in undone.items()
+        if ones
+    ]

@@ -168,6 +168,17 @@ def test_what_the_user_has_set_stays_wherever_it_is_set(place: str, tmp_path: Pa
     assert (same.variables, same.remarks) == ({}, ())
 
 
+def test_a_limit_of_the_user_is_not_undone_by_another_variable(tmp_path: Path) -> None:
+    file = config(tmp_path, {"NCCL_MIN_NCHANNELS": "8", "NCCL_SOCKET_NTHREADS": "4"})
+    start = choose_start("", None, file, {"NCCL_MAX_CTAS": "2", "NCCL_MIN_P2P_NCHANNELS": "4"}, JOB)
+    assert start.variables == {}
+    assert start.remarks == (
+        "the saved config asks for NCCL_MIN_NCHANNELS=8 (here NCCL_MAX_CTAS=2); yours wins, so it will not be replayed",
+    )
+    both = config(tmp_path, {"NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_CTAS": "8"})
+    assert choose_start("", None, both, {"NCCL_MAX_CTAS": "8"}, JOB).variables == {"NCCL_MIN_NCHANNELS": "8"}
+
+
 def test_the_rest_of_a_saved_configs_environment_is_set_beside_head_room(tmp_path: Path) -> None:
     file = config(tmp_path, {**ROOM, "NCCL_BUFFSIZE": "1"})
     assert choose_start("32", None, file, {}, JOB).variables == {**ROOM, "NCCL_BUFFSIZE": "1"}
