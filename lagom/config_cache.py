@@ -1,14 +1,16 @@
 """Saved configs of jobs that were tuned before, kept for their next start.
 
-One file an entry, ``configs/<working folder>-<job>.lagom`` in the cache folder: a saved config like any other, with one
-comment that says whose it is. A file is replaced in one step, so that jobs at once need no lock, and ranks read it as
-they read any saved config. ``unfinished/`` beside it holds the best so far of searches that were interrupted, which
-proves nothing; what belongs to no single job is to lie in a folder of its own, too.
+One file an entry, ``configs/<working folder>-<job>.lagom`` in the cache folder: a saved config like any other, with a
+comment that says whose it is, and one by which a damaged file is known. A file is replaced in one step, so that jobs at
+once need no lock, and ranks read it as they read any saved config. ``unfinished/`` beside it holds the best so far of
+searches that were interrupted, which proves nothing; what belongs to no single job is to lie in a folder of its own,
+too.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import stat
 import time
 from dataclasses import dataclass, field
@@ -25,6 +27,8 @@ from lagom.files import not_ours, read_own, write_whole
 PLACEHOLDER = "{trial}"
 #: How the comment begins that holds the entry.
 ENTRY = "# job: "
+#: And the one that holds a digest of all other lines: a file that was cut is still a saved config, of other settings.
+CHECK = "# check: "
 SUFFIX = ".lagom"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -45,10 +49,10 @@ class Job(_Stored):
     variables: dict[str, str]
 
     def is_same(self, other: Job) -> bool:
-        """A word with the placeholder, of either command, stands for any word."""
+        """The placeholder, in a word of either command, stands for any text; what is around it must be the same."""
         here = (self.folder, self.variables, len(self.command))
         return here == (other.folder, other.variables, len(other.command)) and all(
-            ours == theirs or PLACEHOLDER in ours or PLACEHOLDER in theirs
+            ours == theirs or _stands_for(ours, theirs) or _stands_for(theirs, ours)
             for ours, theirs in zip(self.command, other.command, strict=True)
         )
 
@@ -166,6 +170,13 @@ class ConfigCache:
             return
 
 
+def _stands_for(pattern: str, word: str) -> bool:
+    """No blank and no shell operator is taken by the placeholder: in ``bash -c "train --out run-{trial}"`` it is a part
+    of one word, not the rest of the script."""
+    parts = pattern.split(PLACEHOLDER)
+    return len(parts) > 1 and re.fullmatch(r"[^\s;&|]*".join(map(re.escape, parts)), word) is not None
+
+
 def _is_for(entry: Entry, job: Job, machine: Machine) -> bool:
     return entry.machine == machine and entry.job.is_same(job)
 
@@ -187,7 +198,10 @@ def _read(path: Path) -> CachedConfig:
     text = read_own(path)
     if reason := _writable_by_others(path):
         raise ValueError(f"it {reason}")
-    line = next((line for line in text.splitlines() if line.startswith(ENTRY)), "")
+    lines = text.removesuffix("\n").split("\n")  # a command may hold what splitlines() takes for an end, too
+    if CHECK + _digest(*(line for line in lines if not line.startswith(CHECK))) not in lines or not text.endswith("\n"):
+        raise ValueError("it does not hold what was written")
+    line = next((line for line in lines if line.startswith(ENTRY)), "")
     try:
         return CachedConfig(path, Entry.model_validate_json(line.removeprefix(ENTRY)))
     except ValidationError as error:
@@ -196,6 +210,7 @@ def _read(path: Path) -> CachedConfig:
 
 def _write(path: Path, config: str, entry: Entry) -> None:
     """The entry after the first line, which is the format's title; one that is there already is replaced."""
-    title, *rest = config.splitlines()
-    kept = (line for line in rest if not line.startswith(ENTRY))
-    write_whole(path, "\n".join([title, ENTRY + entry.model_dump_json(), *kept]) + "\n", mode=0o600)
+    title, *rest = config.removesuffix("\n").split("\n")
+    kept = (line for line in rest if not line.startswith((ENTRY, CHECK)))
+    lines = [title, ENTRY + entry.model_dump_json(), *kept]
+    write_whole(path, "\n".join([lines[0], CHECK + _digest(*lines), *lines[1:]]) + "\n", mode=0o600)

@@ -58,9 +58,16 @@ def describe_differences(wanted: Mapping[str, str], environ: Mapping[str, str] |
     ]
 
 
-def conf_files() -> tuple[Path, ...]:
-    """The files that NCCL reads variables from, the first one wins. None of them overrides the environment."""
-    return Path("/etc/nccl.conf"), Path.home() / ".nccl.conf"
+def conf_file(environ: Mapping[str, str]) -> Path:
+    """The user's file of variables. NCCL_CONF_FILE, which NCCL reads since 2.23.4, hides ``~/.nccl.conf``."""
+    named = environ.get("NCCL_CONF_FILE", "")
+    return Path(named) if named else Path.home() / ".nccl.conf"
+
+
+def conf_files(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files that NCCL reads variables from, the first one wins (it sets what is not set yet: ``initEnvFunc`` in
+    nccl:src/misc/param.cc). None of them overrides the environment."""
+    return conf_file(environ), Path("/etc/nccl.conf")
 
 
 def read_conf(file: Path) -> dict[str, str]:
@@ -73,9 +80,15 @@ def read_conf(file: Path) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def conf_settings() -> dict[str, str]:
+def conf_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """What NCCL would read from its files."""
-    return {name: value for file in reversed(conf_files()) for name, value in read_conf(file).items()}
+    return {name: value for file in reversed(conf_files(environ)) for name, value in read_conf(file).items()}
+
+
+def with_conf_files(environ: Mapping[str, str]) -> dict[str, str]:
+    """All that the user has set. What stands in a file counts like a variable, and the environment would win over it:
+    who exports a variable that a file sets overrides the user."""
+    return {**conf_settings(environ), **environ}
 
 
 def find_gpu() -> str:

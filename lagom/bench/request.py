@@ -10,9 +10,18 @@ from pathlib import Path
 
 from lagom.bench.arm_words import BenchArm, Kind
 from lagom.bench.process import OURS, PLUGINS
+from lagom.environment import with_conf_files
 
 #: Variables that make another job of the same command line.
 FINGERPRINTED = ("NCCL_", "LAGOM_", "TORCH_NCCL_", "CUDA_DEVICE_MAX_CONNECTIONS", "LD_PRELOAD")
+#: So do these, by which launchers and job scripts decide how many ranks there are, and on which GPUs and nodes.
+WORLD = frozenset({
+    "PET_NPROC_PER_NODE", "PET_NNODES", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NPROC_PER_NODE", "NNODES", "NUM_NODES",
+    "NPROC", "NGPUS", "GPUS_PER_NODE", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NNODES", "SLURM_JOB_NUM_NODES",
+    "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_GPUS",
+    "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE",
+    "MPI_LOCALNRANKS", "CUDA_VISIBLE_DEVICES",
+})  # fmt: skip
 #: Of these, what a process is given anew in any case, and what only says where something lies, how much is told, or
 #: which commit the evidence is signed with (``tests/evidence.py``).
 NOT_FINGERPRINTED = (
@@ -33,7 +42,7 @@ def env_fingerprint(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(environ.items())
-        if name.startswith(FINGERPRINTED) and name not in NOT_FINGERPRINTED
+        if (name.startswith(FINGERPRINTED) or name in WORLD) and name not in NOT_FINGERPRINTED
     }
 
 
@@ -112,5 +121,5 @@ class Request:
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "communicators": self.communicators,
-            "environ": env_fingerprint({**os.environ, **self.environ}),
+            "environ": env_fingerprint(with_conf_files({**os.environ, **self.environ})),
         }

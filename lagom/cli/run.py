@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -187,7 +188,7 @@ def run(
         *start.remarks,
         *_left_out(plan, given, search_seconds, stable_iterations, record=record, seed=seed),
     )
-    plan = plan.with_variables(start.variables, remarks)
+    plan = replace(plan.with_variables(start.variables, remarks), sets_start=start.is_of_config)
     check_command(command[0])
     raise typer.Exit(run_job(command, plan, quiet=quiet, seconds_file=seconds_file, cache=cache))
 

@@ -174,6 +174,7 @@ def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, a
 def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
     """The saved config, and the start settings in a file for NCCL_CONF_FILE."""
     from lagom.config_file import save_config
+    from lagom.environment import conf_file
     from lagom.files import write_whole
     from lagom.launch.cached_config import keep_config
     from lagom.tune.result import conf_text
@@ -181,7 +182,7 @@ def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
     config, conf = request.folder / "config.lagom", request.folder / "nccl.conf"
     save_config(saved, config, remark=result.text)
     if saved.environment and result.group is not None:
-        write_whole(conf, conf_text(saved.environment, Path.home()))
+        write_whole(conf, conf_text(saved.environment, conf_file(os.environ)))
         for remark in result.group.remarks(saved.fingerprint.ranks):
             _say(f"note: {remark}")
         _say(f"written: {conf}, the start settings for NCCL_CONF_FILE")

@@ -9,7 +9,7 @@ from typing import Any
 
 from lagom.config_file import Fingerprint, load_config
 from lagom.doctor.libraries import find_nccl
-from lagom.environment import describe_differences, find_gpu
+from lagom.environment import describe_differences, find_gpu, with_conf_files
 from lagom.headroom import VARIABLE as HEADROOM
 from lagom.headroom import parse as parse_headroom
 from lagom.wire.layout import ffi
@@ -28,6 +28,7 @@ class ConfigFit:
 def fit(path: Path, wanted: Fingerprint, environ: Mapping[str, str], nccl: int | None = None) -> ConfigFit:
     """What can be compared without the job: GPU, peer access, the NCCL that a job would load, the environment. What it
     does not know of is taken to be as wanted, and named in ``unknown``. ``nccl``: its version code, if known."""
+    environ = with_conf_files(environ)
     found = nccl if nccl is not None else find_nccl(environ)
     unknown = [f"{wanted.ranks} ranks"] if wanted.ranks else []
     if wanted.nccl_version and not found:

@@ -1,4 +1,4 @@
-"""The user's settings that limit tuning: in the environment, /etc/nccl.conf and ~/.nccl.conf.
+"""The user's settings that limit tuning: in the environment, and in the files that NCCL reads.
 
 The user's settings always win; the doctor says what each of them leaves to tune.
 """
@@ -38,7 +38,7 @@ OURS = "libnccl-tuner-lagom.so"
 
 def examine(environ: Mapping[str, str], files: tuple[Path, ...] | None = None) -> list[Finding]:
     """Every setting that limits tuning, with its origin."""
-    found = read_settings(environ, conf_files() if files is None else files)
+    found = read_settings(environ, conf_files(environ) if files is None else files)
     ours = "NCCL_MIN_NCHANNELS" if environ.get(HEADROOM) else ""
     findings = [
         Finding(

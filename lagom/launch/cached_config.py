@@ -13,16 +13,15 @@ from lagom.bench.request import env_fingerprint
 from lagom.config_cache import CachedConfig, ConfigCache, Job, Machine
 from lagom.config_file import BEST_SO_FAR_NAME, load_config
 from lagom.doctor.libraries import find_nccl
-from lagom.environment import find_gpu
+from lagom.environment import find_gpu, with_conf_files
 from lagom.errors import LagomError
 from lagom.journal import RunState, Verdict, verdict_of
-from lagom.launch.choose_headroom import torchrun_nodes
 from lagom.launch.job_plan import local_rank
-from lagom.launch.status_text import ROOM, describe_verdict, paste, shorten
+from lagom.launch.launchers import starts_every_rank
+from lagom.launch.status_text import REFUSED, ROOM, describe_verdict, paste, shorten
 from lagom.settings import cache_folder
 
 FAILURES = (OSError, ValueError, LagomError)
-REFUSED = "saved config refused: "
 LIVE = "lagom run"
 MOST_NAMED = 3  # by `lagom env`
 
@@ -83,13 +82,6 @@ def find_cached(command: Sequence[str], environ: Mapping[str, str], *, may_use: 
         "the same settings"
     )
     return CacheUse(command, before, is_kept=True, remarks=(*remarks, named))
-
-
-def starts_every_rank(command: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether this launcher starts all ranks of the job, as far as its command and environment say."""
-    worlds = (environ.get(name, "") for name in ("WORLD_SIZE", "PET_NNODES"))
-    several = torchrun_nodes(command) not in ("", "1", "1:1") or any(world not in ("", "1", "1:1") for world in worlds)
-    return local_rank(environ) is None and not several
 
 
 def keep_config(command: Sequence[str], config: Path, environ: Mapping[str, str], by: str) -> str:
@@ -166,7 +158,7 @@ def _cache(environ: Mapping[str, str]) -> ConfigCache | None:
 
 
 def _job(command: Sequence[str], environ: Mapping[str, str]) -> Job:
-    return Job(command=tuple(command), folder=str(Path.cwd()), variables=env_fingerprint(environ))
+    return Job(command=tuple(command), folder=str(Path.cwd()), variables=env_fingerprint(with_conf_files(environ)))
 
 
 def _machine(environ: Mapping[str, str]) -> Machine:

@@ -13,17 +13,17 @@ from lagom.environment import conf_settings, find_gpu, select_known
 from lagom.errors import JournalError
 from lagom.headroom import MOST_CHANNELS, USUAL_THREADS, Headroom, NoHeadroom, parse
 from lagom.journal import RunState
+from lagom.start import CHANNELS
 
 #: The user's own word on how many channels there are; with one of these there is nothing left to raise.
-USERS_OWN = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS", "NCCL_MIN_CTAS",
-             "NCCL_MAX_CTAS")  # fmt: skip
+USERS_OWN = CHANNELS
 #: These move the sizes from which on NCCL uses a channel, which stock's NC at a call is computed from.
 SIZES = ("NCCL_NTHREADS", "NCCL_LL128_NTHREADS", "NCCL_THREAD_THRESHOLDS")
 
 
 def refuse_headroom(environ: Mapping[str, str], command: list[str]) -> None:
     """Raises :class:`NoHeadroom` if the user's settings or several nodes do not allow it."""
-    files = conf_settings()
+    files = conf_settings(environ)
     for name in (*USERS_OWN, *SIZES):
         value = environ.get(name, "") or files.get(name, "")
         if value:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lagom.environment import conf_settings
 from lagom.errors import UsageError
 from lagom.settings import config_named, interpreter, log_folder, new_job_id, read, unknown_variables
 
@@ -61,6 +62,7 @@ class JobPlan:
     tunes: bool  # whether the controller is started here, or by the launcher of this node's first rank
     config: Path | None = None  # to be replayed
     cached_by: str = ""  # "lagom tune on 2026-11-25", if it is from the cache
+    sets_start: bool = False  # start settings of the saved config are among the variables
     rules: tuple[str, ...] = ()  # pinned by hand
     strategy: str = ""
     search_seconds: float | None = None
@@ -102,6 +104,8 @@ def local_rank(environ: Mapping[str, str]) -> int | None:
 
 def plan_job(job_options: JobOptions, environ: Mapping[str, str], plugin: Path) -> JobPlan:
     """Plan a job; raises :class:`UsageError` if the user's environment contradicts the options."""
+    in_files = conf_settings(environ)
+    environ = {**{name: in_files[name] for name in (TUNER, PROFILER) if name in in_files}, **environ}
     check_tuner_slot(environ, plugin, replace=job_options.replace_plugin)
     rank = local_rank(environ)
     named = next((environ[name] for name in JOB_VARIABLES if environ.get(name)), "")

@@ -11,20 +11,22 @@ from lagom import headroom
 from lagom.config_file import load_config
 from lagom.doctor.config_fit import machine_refusal
 from lagom.doctor.libraries import find_nccl
-from lagom.environment import describe_differences
+from lagom.environment import describe_differences, with_conf_files
 from lagom.errors import UsageError
 from lagom.headroom import Headroom, NoHeadroom
 from lagom.launch.choose_headroom import headroom_of_config, headroom_of_log, refuse_headroom
+from lagom.start import decided_by
 
 FIRST_WITH_TABLE = 22200  # NCCL 2.22: from here on a tuner may set NC and leave the rest
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Variables to export, and what to say about them."""
+    """Variables to export, and what to say about them. ``is_of_config``: a saved config asks for some of them."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    is_of_config: bool = False
 
 
 def choose_start(
@@ -34,6 +36,7 @@ def choose_start(
 
     ``asked``: value of --headroom; ``source``: value of --headroom-from; ``command``: the job's command.
     """
+    environ = with_conf_files(environ)
     wanted = {} if config is None else load_config(config).environment
     room = headroom.parse(wanted.get(headroom.VARIABLE, ""))
     if not asked:
@@ -56,7 +59,7 @@ def choose_start(
         f"head-room: NCCL builds {found.built} channels, {more} more than by itself; calls that are not tuned keep "
         f"{found.stock}. It costs {_memory(found)} (computed from NCCL's default buffers, not measured)"
     )
-    return Start({**plain.variables, **found.environment(environ)}, (*plain.remarks, remark))
+    return Start({**plain.variables, **found.environment(environ)}, (*plain.remarks, remark), plain.is_of_config)
 
 
 def _memory(room: Headroom) -> str:
@@ -69,6 +72,7 @@ def _as_wanted(wanted: Mapping[str, str], config: Path | None, environ: Mapping[
     otherwise stays, and the plugin then refuses the saved config, as it does one that was made for another machine."""
     settable = {name: value for name, value in wanted.items() if not environ.get(name)}
     other = describe_differences({name: value for name, value in wanted.items() if name not in settable}, environ)
+    other += _undoing(settable, {name: environ[name] for name in environ if name not in wanted})
     if other:
         asks = (f"the saved config asks for {clause}; yours wins, so it will not be replayed" for clause in other)
         return Start({}, tuple(asks))
@@ -77,4 +81,15 @@ def _as_wanted(wanted: Mapping[str, str], config: Path | None, environ: Mapping[
     what = " ".join(f"{name}={value}" for name, value in settable.items())
     if refusal := machine_refusal(load_config(config).fingerprint, environ, find_nccl(environ)):
         return Start({}, (f"start settings of the saved config are not set ({what}): {refusal}",))
-    return Start(settable, (f"set for the saved config: {what}",))
+    return Start(settable, (f"set for the saved config: {what}",), is_of_config=True)
+
+
+def _undoing(settable: Mapping[str, str], users: Mapping[str, str]) -> list[str]:
+    """A clause for each variable by which NCCL would ignore another one that the user has set."""
+    taken = [name for name, value in users.items() if value]
+    undone = {name: decided_by(name, taken) for name in settable}
+    return [
+        f"{name}={settable[name]} (here {', '.join(f'{one}={users[one]}' for one in ones)})"
+        for name, ones in undone.items()
+        if ones
+    ]

@@ -21,6 +21,7 @@ COLUMNS = 100
 PREFIX = "lagom: "
 ROOM = COLUMNS - len(PREFIX)
 CHOOSES = "NCCL chooses"
+REFUSED = "saved config refused: "
 
 
 # -- the first line
@@ -142,7 +143,21 @@ def _became(plan: JobPlan, run: RunState) -> str:
     verdict = verdict_of(run)
     if plan.recorded and verdict == "not_tuned":
         return next(_reasons(run), "nothing was tuned, as planned")
-    return describe_verdict(verdict, run)
+    text = describe_verdict(verdict, run)
+    if plan.sets_start and (verdict == "other_program" or text.startswith(_OF_ANOTHER_JOB)):
+        return _refused_after_start(plan, text)
+    return text
+
+
+#: Not for its environment: a rank that lacks the start settings was not started with them.
+_OF_ANOTHER_JOB = (f"{REFUSED}made for ", f"{REFUSED}made on ")
+
+
+def _refused_after_start(plan: JobPlan, why: str) -> str:
+    """The ranks refuse a saved config after NCCL has read its start settings, and nothing takes those back."""
+    reason = why.removeprefix(REFUSED).removesuffix(f"; {CHOOSES}")
+    again = ", not at the next start" if plan.cached_by else ""
+    return f"start settings were in force{again}: {reason}"
 
 
 def describe_verdict(verdict: Verdict, run: RunState) -> str:

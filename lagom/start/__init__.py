@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from lagom.start.groups import StartGroup, known_factors, known_groups
-from lagom.start.space import VARIABLES, StartVariable, Transport, find_variable
+from lagom.start.space import CHANNELS, VARIABLES, StartVariable, Transport, decided_by, find_variable
 
-__all__ = ["VARIABLES", "StartGroup", "StartVariable", "Transport", "find_variable", "known_factors", "known_groups"]
+__all__ = [
+    "CHANNELS",
+    "VARIABLES",
+    "StartGroup",
+    "StartVariable",
+    "Transport",
+    "decided_by",
+    "find_variable",
+    "known_factors",
+    "known_groups",
+]

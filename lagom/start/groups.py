@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lagom.start.space import VARIABLES, Transport, find_variable
+from lagom.start.space import VARIABLES, Transport, decided_by, find_variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ def known_factors(
     transport: Transport, groups: Iterable[StartGroup] = (), taken: Collection[str] = (), nccl: int = 0
 ) -> dict[str, tuple[str, ...]]:
     """The other variables that are worth trying on a transport, with their values: those that no group sets, that are
-    not ``taken`` by the user, and that this NCCL reads (its version code; 0 = not known)."""
+    not decided by what the user has set (``taken``), and that this NCCL reads (its version code; 0 = not known)."""
     grouped = {name for group in groups for name in group.settings}
     return {
         row.name: row.values
         for row in VARIABLES
-        if transport in row.worth and row.values and row.name not in grouped and row.name not in taken
-        and row.is_read_by(nccl)
+        if transport in row.worth and row.values and row.name not in grouped
+        and not decided_by(row.name, taken) and row.is_read_by(nccl)
     }  # fmt: skip

@@ -11,7 +11,7 @@ the network policy of a site (traffic classes, interfaces, time-outs), and switc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -316,7 +316,19 @@ VARIABLES: tuple[StartVariable, ...] = (
     ),
 )
 
+#: Variables that decide one number: NCCL lets the one undo the other (NCCL_MIN_NCHANNELS beats NCCL_MAX_NCHANNELS and
+#: NCCL_MAX_CTAS), so that a user who has set one of them has decided all. NRINGS: their old names, still read.
+CHANNELS = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MAX_NRINGS", "NCCL_MIN_CTAS",
+            "NCCL_MAX_CTAS")  # fmt: skip
+P2P_CHANNELS = ("NCCL_MIN_P2P_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS", "NCCL_NCHANNELS_PER_NET_PEER")
+
 _BY_NAME: Mapping[str, StartVariable] = {variable.name: variable for variable in VARIABLES}
+
+
+def decided_by(name: str, taken: Collection[str]) -> list[str]:
+    """Which of the variables that the user has set (``taken``) would be replaced or undone if this one was set."""
+    decides = next((names for names in (CHANNELS, P2P_CHANNELS) if name in names), (name,))
+    return [one for one in decides if one in taken]
 
 
 def find_variable(name: str) -> StartVariable:

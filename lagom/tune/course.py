@@ -17,7 +17,7 @@ from lagom.bench.schedule import Task
 from lagom.bench.store import RunRecord, Store, TuneRecord
 from lagom.environment import conf_files, read_conf
 from lagom.format import format_elapsed
-from lagom.start import StartGroup
+from lagom.start import StartGroup, decided_by
 from lagom.tune.compare import ATTEMPTS, every_time, is_lost
 from lagom.tune.estimate import estimate_speedup
 from lagom.tune.live_search import search_while_running
@@ -28,6 +28,8 @@ from lagom.tune.trials import best_so_far, left, next_trial, rounds
 Say = Callable[[str], None]
 #: In the job's command: the number of the process, for a folder of its own.
 PLACEHOLDER = "{trial}"
+#: How the variables begin that a search over start settings sets: what the user has set of them stays.
+SETTINGS = ("NCCL_", "TORCH_NCCL_", "CUDA_DEVICE_MAX_CONNECTIONS")
 #: What a process takes before one was run.
 FIRST_GUESS_SECONDS = 30.0
 #: A process is not started with less of the time left than it takes.
@@ -38,15 +40,15 @@ HANGING, LEAST_LIMIT = 5.0, 60.0
 
 def plain_nccl(environ: Mapping[str, str]) -> PlainNccl:
     """What is set already, by the caller and by NCCL's files."""
-    variables = {name: environ[name] for name in sorted(environ) if name.startswith("NCCL_")}
-    return PlainNccl(variables, {str(file): values for file in conf_files() if (values := read_conf(file))})
+    variables = {name: environ[name] for name in sorted(environ) if name.startswith(SETTINGS)}
+    return PlainNccl(variables, {str(file): values for file in conf_files(environ) if (values := read_conf(file))})
 
 
 def leave_out_set(groups: Sequence[StartGroup], plain: PlainNccl) -> tuple[list[StartGroup], list[str]]:
-    """The groups that set nothing the user has set, and a sentence for each other one."""
+    """The groups that neither set nor undo what the user has set, and a sentence for each other one."""
     kept, said = [], []
     for group in groups:
-        taken = [name for name in group.settings if name in plain.settings]
+        taken = list(dict.fromkeys(one for name in group.settings for one in decided_by(name, plain.settings)))
         if taken:
             said.append(f"{group.name} is left out: {', '.join(taken)} is set by you, and stays.")
         else:

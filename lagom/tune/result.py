@@ -141,9 +141,10 @@ class PlainNccl:
         return f"plain NCCL here means: {', '.join(parts)}" if parts else "plain NCCL: no NCCL_ variable is set"
 
 
-def conf_text(settings: Mapping[str, str], home: Path) -> str:
-    """A file for NCCL_CONF_FILE. It hides ``~/.nccl.conf``, whose lines are therefore kept in front."""
-    lines = [f"{name}={value}" for name, value in {**read_conf(home / ".nccl.conf"), **settings}.items()]
+def conf_text(settings: Mapping[str, str], hidden: Path) -> str:
+    """A file for NCCL_CONF_FILE. It hides another one (``lagom.environment.conf_file``), whose lines are therefore kept
+    in front."""
+    lines = [f"{name}={value}" for name, value in {**read_conf(hidden), **settings}.items()]
     return "\n".join(["# written by lagom tune; export NCCL_CONF_FILE=this file", *lines]) + "\n"
 
 

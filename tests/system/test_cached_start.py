@@ -24,11 +24,18 @@ SHORT = (*JOB, "--iterations", "30", "--real-ms", "50")
 TUNES = "lagom: plan: tune while it runs;"
 
 
-def keep(place: Path, monkeypatch: pytest.MonkeyPatch, ranks: int = 2, job: tuple[str, ...] = SHORT) -> str:
+def keep(
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: int = 2,
+    job: tuple[str, ...] = SHORT,
+    start: str = "",
+    **more: str,
+) -> str:
     """Put a config into the cache of ``place``, as if the job had been tuned there; the cache's folder."""
     monkeypatch.chdir(place)
-    (place / "found.lagom").write_text(HEAD.format(ranks=ranks) + RULE)
-    environ = {**bare_environment(), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": str(place / "cache")}
+    (place / "found.lagom").write_text(HEAD.format(ranks=ranks).replace("\n", f"\n{start}", 1) + RULE)
+    environ = {**bare_environment(), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": str(place / "cache"), **more}
     assert keep_config(job, place / "found.lagom", environ, "lagom tune").startswith("the config is kept")
     return environ["LAGOM_CACHE"]
 
@@ -72,11 +79,20 @@ def test_a_config_that_the_ranks_refuse_is_not_used_at_the_next_start(
     assert lines(done)[0].startswith(TUNES)
 
 
+def test_start_settings_of_a_config_that_the_ranks_refuse_are_said_to_have_been_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = keep(tmp_path, monkeypatch, ranks=16, start='environment NCCL_SOCKET_NTHREADS "4"\n')
+    _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache)
+    assert "lagom: set for the saved config: NCCL_SOCKET_NTHREADS=4" in lines(done)
+    assert "start settings were in force, not at the next start: made for 16" in lines(done)[-2]
+
+
 def test_where_every_rank_has_a_launcher_the_config_is_named_and_nothing_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = keep(tmp_path, monkeypatch)
     ranks = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0", "LAGOM_JOB_ID": "named"}
+    cache = keep(tmp_path, monkeypatch, **ranks)
     _, done = launch(tmp_path, job=SHORT, LAGOM_CACHE=cache, **ranks)
     assert lines(done)[0].startswith("lagom: tuned before: lagom run --config cache/configs/")
     assert plan_of(done).startswith(TUNES)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lagom import files
-from lagom.config_cache import PLACEHOLDER, CachedConfig, CacheRefused, ConfigCache, Job, Machine
+from lagom.config_cache import CHECK, ENTRY, PLACEHOLDER, CachedConfig, CacheRefused, ConfigCache, Job, Machine
 from lagom.config_file import BadConfig, load_config
 from lagom.tune import course
 
@@ -46,7 +46,7 @@ def only(cache: ConfigCache, folder: str = "/work") -> CachedConfig:
 
 
 def test_what_is_kept_is_a_saved_config_that_says_whose_it_is(cache: ConfigCache, config: Path) -> None:
-    job = a_job("train", "ä\n# job: {}", NCCL_ALGO="Ring")
+    job = a_job("train", "ä\n# job: {}\u2028", NCCL_ALGO="Ring")
     path = cache.keep(job, HERE, config, BY)
     entry = only(cache).entry
     assert (entry.job, entry.machine, entry.by, entry.refused) == (job, HERE, BY, "")
@@ -85,12 +85,25 @@ def test_command_folder_and_variables_make_a_job(other: Job, cache: ConfigCache,
     assert cache.count() == 2
 
 
-def test_the_placeholder_of_lagom_tune_stands_for_any_word() -> None:
+def test_the_placeholder_of_lagom_tune_stands_for_any_text() -> None:
     assert course.PLACEHOLDER == PLACEHOLDER
     tuned = a_job("train", "--out=run-{trial}", "8")
-    assert tuned.is_same(a_job("train", "--out=final", "8"))
-    assert a_job("train", "--out=final", "8").is_same(tuned)
-    assert not tuned.is_same(a_job("train", "--out=final", "4"))
+    assert tuned.is_same(a_job("train", "--out=run-final", "8"))
+    assert a_job("train", "--out=run-final", "8").is_same(tuned)
+    assert not tuned.is_same(a_job("train", "--out=run-final", "4"))
+    assert a_job("train", "{trial}").is_same(a_job("train", "final"))
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["python other.py", "python train.py --out final", "python train.py --out run-1 --batch 64",
+     "python train.py --out run-1; python other.py", "cd x && python train.py --out run-1"],
+)  # fmt: skip
+def test_the_text_around_the_placeholder_is_of_the_job(script: str) -> None:
+    tuned = a_job("bash", "-c", "python train.py --out run-{trial}")
+    assert tuned.is_same(a_job("bash", "-c", "python train.py --out run-7"))
+    assert not tuned.is_same(a_job("bash", "-c", script))
+    assert not a_job("bash", "-c", script).is_same(tuned)
 
 
 def test_a_new_config_replaces_that_of_its_job_alone(cache: ConfigCache, config: Path, tmp_path: Path) -> None:
@@ -172,6 +185,22 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:60])
 
 
+def cut_after_a_variable(path: Path) -> None:
+    """What is left is a saved config that sets this one alone."""
+    whole = path.read_text()
+    path.write_text(whole[: whole.index("\n", whole.index("environment NCCL_SOCKET_NTHREADS")) + 1])
+    assert load_config(path).environment == {"NCCL_SOCKET_NTHREADS": "4"}
+
+
+def cut_after_the_fingerprint(path: Path) -> None:
+    path.write_text(path.read_text().partition("communicator")[0])
+    assert load_config(path).sections == ()
+
+
+def edit(path: Path) -> None:
+    path.write_text(path.read_text().replace("nc=4", "nc=2"))
+
+
 def fill(path: Path) -> None:
     path.write_bytes(b"\xff" * 100)
 
@@ -189,8 +218,13 @@ def retype(path: Path) -> None:
     path.write_text(path.read_text().replace('"nccl":23007', '"nccl":"23007"'))
 
 
-@pytest.mark.parametrize("damage", [chmod, link, cut, fill, empty, folder, retype])
+@pytest.mark.parametrize(
+    "damage",
+    [chmod, link, cut, cut_after_a_variable, cut_after_the_fingerprint, edit, fill, empty, folder, retype],
+)
 def test_a_damaged_file_is_named_and_the_others_are_used(damage: object, cache: ConfigCache, config: Path) -> None:
+    start = 'environment NCCL_SOCKET_NTHREADS "4"\nenvironment NCCL_NSOCKS_PERTHREAD "4"\n'
+    config.write_text(config.read_text().replace("fingerprint", f"{start}fingerprint", 1))
     path = cache.keep(a_job("train", "b"), HERE, config, BY)
     cache.keep(a_job(), HERE, config, BY)
     damage(path)  # type: ignore[operator]
@@ -211,6 +245,14 @@ for _ in range(40):
         job = Job(command=command, folder="/work", variables={})
         ConfigCache(folder).keep(job, Machine(), config, "lagom run")
 """
+
+
+def test_a_cached_file_can_be_kept_and_refused_again(cache: ConfigCache, config: Path) -> None:
+    path = cache.keep(a_job(), HERE, config, BY)
+    cache.refuse(only(cache), "made for 16 ranks")
+    cache.keep(a_job(), HERE, path, BY)
+    assert only(cache).entry.refused == ""
+    assert [path.read_text().count(comment) for comment in (ENTRY, CHECK)] == [1, 1]
 
 
 def test_jobs_at_once_never_leave_half_a_file(cache: ConfigCache, tmp_path: Path) -> None:

@@ -16,6 +16,11 @@ def test_what_changes_the_job_is_told_apart() -> None:
     ]
 
 
+def test_what_decides_how_many_ranks_there_are_makes_another_job() -> None:
+    for name in ("PET_NPROC_PER_NODE", "WORLD_SIZE", "NNODES", "SLURM_NTASKS", "CUDA_VISIBLE_DEVICES"):
+        assert env_fingerprint({name: "4", "RANK": "3"}) == {name: "4"}
+
+
 def test_the_commit_that_signs_the_evidence_changes_no_job() -> None:
     """A row of the matrix that was cut short goes on after a commit."""
     assert env_fingerprint({"LAGOM_COMMIT": "e28bb08", "LAGOM_LOG_LEVEL": "debug"}) == {}

@@ -11,7 +11,8 @@ from lagom.config_cache import Machine
 from lagom.doctor import cache as doctor
 from lagom.journal import RunState
 from lagom.launch import cached_config
-from lagom.launch.cached_config import NO_CACHE, CacheUse, cached_here, find_cached, keep_config, starts_every_rank
+from lagom.launch.cached_config import NO_CACHE, CacheUse, cached_here, find_cached, keep_config
+from lagom.launch.launchers import starts_every_rank
 from lagom.settings import cache_folder
 
 COMMAND = ["torchrun", "train.py"]
@@ -23,6 +24,7 @@ EACH_RANK = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}
 def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """In a folder of its own, on a machine of its own, with a config of COMMAND in the cache."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine(gpu="H200", nccl=23007))
     (tmp_path / "config.lagom").write_text(CONFIG)
     environ = {"LAGOM_CACHE": str(tmp_path / "cache")}
@@ -49,9 +51,22 @@ def test_the_same_job_on_the_same_machine_gets_its_config(
     assert use.remarks == ()
     assert find(environ, "torchrun", "other.py").config is None
     assert find(environ, NCCL_ALGO="Ring").config is None
+    for name in ("PET_NPROC_PER_NODE", "SLURM_NTASKS", "NPROC_PER_NODE", "CUDA_VISIBLE_DEVICES"):
+        assert find(environ, **{name: "4"}).config is None, f"{name}: a world of another size"
     assert find(environ, may_use=False).config is None
     monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine(gpu="H100", nccl=23007))
     assert find(environ).config is None
+
+
+@pytest.mark.parametrize("name", [".nccl.conf", "named.conf"])
+def test_a_file_of_variables_makes_another_job_as_the_environment_does(
+    name: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    named = {"NCCL_CONF_FILE": str(tmp_path / name)} if name == "named.conf" else {}
+    keep_config(COMMAND, tmp_path / "config.lagom", environ | named, "lagom tune")
+    assert find(environ, **named).config is not None
+    (tmp_path / name).write_text("NCCL_SOCKET_NTHREADS=1\n")
+    assert find(environ, **named).config is None
 
 
 def test_what_belongs_to_no_start_is_left_alone(environ: dict[str, str]) -> None:
@@ -84,11 +99,6 @@ def test_where_not_every_rank_is_started_here_the_config_is_only_named(
     assert remark.endswith("-- CMD; nothing is set, because every rank must have the same settings")
 
 
-@pytest.mark.parametrize("words", [["torchrun", "--nnodes=1", "x"], ["srun", "-N", "2", "x"], ["mpirun", "x"]])
-def test_one_launcher_that_starts_all_ranks_is_enough(words: list[str]) -> None:
-    assert starts_every_rank(words, {"SLURM_NNODES": "2", "WORLD_SIZE": "1"})
-
-
 def ended(reason: str, cause: str, config: str = "") -> RunState:
     start = journal.JobStart(job="j", mode="replay", lagom="0", host="h", folder="/f", region="/r")
     events = [start, journal.Passthrough(reason=reason, cause=cause), journal.JobEnd(reason="over", config=config)]
@@ -119,9 +129,15 @@ def test_with_variables_alone_the_config_is_named(environ: dict[str, str]) -> No
     assert list(cached_here({"LAGOM_CACHE": "off"})) == []
 
 
+def keep_with(environ: dict[str, str], variable: str) -> None:
+    """Keep the same config with a start setting."""
+    config = Path("with.lagom")
+    config.write_text(CONFIG.replace("fingerprint", f"environment {variable}\nfingerprint", 1))
+    assert keep_config(COMMAND, config, environ, "lagom tune").startswith("the config is kept")
+
+
 def test_a_config_with_head_room_is_not_used_unasked(environ: dict[str, str]) -> None:
-    file = file_of(environ)
-    file.write_text(file.read_text().replace("fingerprint", f'environment {headroom.VARIABLE} "32:24"\nfingerprint', 1))
+    keep_with(environ, f'{headroom.VARIABLE} "32:24"')
     assert find(environ).config is None
 
 
@@ -181,8 +197,7 @@ def test_the_doctor_says_of_a_file_in_its_place_that_it_cannot_be_used(environ: 
 
 
 def test_start_settings_are_not_replaced_by_a_search_in_a_running_job(environ: dict[str, str], tmp_path: Path) -> None:
-    file = file_of(environ)
-    file.write_text(file.read_text().replace("fingerprint", 'environment NCCL_SOCKET_NTHREADS "4"\nfingerprint', 1))
+    keep_with(environ, 'NCCL_SOCKET_NTHREADS "4"')
     assert "stays" in keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom run")
     assert "NCCL_SOCKET_NTHREADS" in file_of(environ).read_text()
     assert keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune").startswith("the config is kept")

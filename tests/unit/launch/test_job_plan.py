@@ -38,6 +38,15 @@ def test_another_profiler_keeps_its_slot() -> None:
     assert "NCCL_PROFILER_PLUGIN" not in variables(JobOptions(use_profiler=False))
 
 
+def test_a_plugin_that_a_file_of_nccl_names_is_the_users_too(tmp_path: Path) -> None:
+    (tmp_path / "conf").write_text("NCCL_PROFILER_PLUGIN=theirs.so\n")
+    named = {"NCCL_CONF_FILE": str(tmp_path / "conf")}
+    assert "NCCL_PROFILER_PLUGIN" not in variables(environ=named)
+    (tmp_path / "conf").write_text("NCCL_TUNER_PLUGIN=theirs.so\n")
+    with pytest.raises(UsageError, match="set already"):
+        variables(environ=named)
+
+
 @pytest.mark.parametrize(
     ("mode", "config", "starts", "controller"),
     [

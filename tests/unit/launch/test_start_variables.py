@@ -153,6 +153,32 @@ def test_head_room_of_a_saved_config_must_be_asked_for(tmp_path: Path) -> None:
     refused("ask for --headroom 32", "32:20", None, file)
 
 
+@pytest.mark.parametrize("place", ["environment", "at home", "named"])
+def test_what_the_user_has_set_stays_wherever_it_is_set(place: str, tmp_path: Path) -> None:
+    (tmp_path / {"at home": ".nccl.conf"}.get(place, "mine")).write_text("NCCL_BUFFSIZE=1\n")
+    named = {"NCCL_CONF_FILE": str(tmp_path / "mine")}
+    environ = {"environment": {"NCCL_BUFFSIZE": "1"}, "named": named}.get(place, {})
+    file = config(tmp_path, {"NCCL_BUFFSIZE": "4", "NCCL_SOCKET_NTHREADS": "4"})
+    start = choose_start("", None, file, environ, JOB)
+    assert start.variables == {}, "all of it or nothing"
+    assert start.remarks == (
+        "the saved config asks for NCCL_BUFFSIZE=4 (here 1); yours wins, so it will not be replayed",
+    )
+    same = choose_start("", None, config(tmp_path, {"NCCL_BUFFSIZE": "1"}), environ, JOB)
+    assert (same.variables, same.remarks) == ({}, ())
+
+
+def test_a_limit_of_the_user_is_not_undone_by_another_variable(tmp_path: Path) -> None:
+    file = config(tmp_path, {"NCCL_MIN_NCHANNELS": "8", "NCCL_SOCKET_NTHREADS": "4"})
+    start = choose_start("", None, file, {"NCCL_MAX_CTAS": "2", "NCCL_MIN_P2P_NCHANNELS": "4"}, JOB)
+    assert start.variables == {}
+    assert start.remarks == (
+        "the saved config asks for NCCL_MIN_NCHANNELS=8 (here NCCL_MAX_CTAS=2); yours wins, so it will not be replayed",
+    )
+    both = config(tmp_path, {"NCCL_MIN_NCHANNELS": "8", "NCCL_MAX_CTAS": "8"})
+    assert choose_start("", None, both, {"NCCL_MAX_CTAS": "8"}, JOB).variables == {"NCCL_MIN_NCHANNELS": "8"}
+
+
 def test_the_rest_of_a_saved_configs_environment_is_set_beside_head_room(tmp_path: Path) -> None:
     file = config(tmp_path, {**ROOM, "NCCL_BUFFSIZE": "1"})
     assert choose_start("32", None, file, {}, JOB).variables == {**ROOM, "NCCL_BUFFSIZE": "1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +50,16 @@ def test_a_job_that_was_only_to_be_recorded_did_what_was_planned() -> None:
 def test_a_job_that_is_off_names_the_folder_that_was_asked_for() -> None:
     plan = plan_of(JobOptions(mode="off", directory=Path("here")))
     assert describe_plan(plan) == ["plan: off: the plugin does nothing; NCCL chooses; log here"]
+
+
+def test_start_settings_of_a_config_that_the_ranks_refuse_were_in_force_all_the_same() -> None:
+    why = "saved config refused: made for 2 ranks, this job has 4; NCCL chooses"
+    run = state(journal.Passthrough(reason=why, cause="config_refused"))
+    cached = replace(plan_of(), mode="replay", cached_by="lagom tune on 2026-11-25", sets_start=True)
+    line = describe_end(cached, run, 0, 12.0)
+    assert line.startswith("ended: exit 0 after 12 s; start settings were in force, not at the next start: made for 2 ")
+    assert "NCCL chooses" not in line
+    assert len(PREFIX) + len(line) <= COLUMNS
+    named = describe_end(replace(cached, cached_by=""), run, 0, 12.0)
+    assert named.endswith("start settings were in force: made for 2 ranks, this job has 4")
+    assert "refused" in describe_end(replace(cached, sets_start=False), run, 0, 12.0)

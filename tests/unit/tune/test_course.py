@@ -12,7 +12,8 @@ import pytest
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task
 from lagom.bench.store import GroupRecord, RunRecord, Store, TuneRecord
-from lagom.start import StartGroup
+from lagom.environment import conf_files
+from lagom.start import StartGroup, Transport, known_factors
 from lagom.tune import PLAIN, Plan, TuneResult, course, run_tune
 from lagom.tune.compare import ATTEMPTS
 from lagom.tune.course import leave_out_set, plain_nccl, shortest_text
@@ -205,6 +206,24 @@ def test_what_the_user_has_set_stays_and_is_said() -> None:
     assert leave_out_set(SOCKET_GROUPS, PlainNccl({"NCCL_DEBUG": "INFO"})) == (list(SOCKET_GROUPS), [])
 
 
+@pytest.mark.parametrize("cap", ["NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS", "NCCL_MIN_CTAS", "NCCL_MAX_NRINGS"])
+def test_a_limit_of_the_user_that_more_channels_would_undo_leaves_them_out(cap: str) -> None:
+    groups, said = leave_out_set(SOCKET_GROUPS, PlainNccl({cap: "2"}))
+    assert [group.name for group in groups] == ["4x4 sockets"]
+    assert all(line.endswith(f" is left out: {cap} is set by you, and stays.") for line in said)
+    factors = known_factors(Transport.IB, taken=[cap])
+    assert not {"NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"} & set(factors)
+    assert "NCCL_MIN_P2P_NCHANNELS" in factors
+    assert "NCCL_MIN_P2P_NCHANNELS" not in known_factors(Transport.IB, taken=["NCCL_MAX_P2P_NCHANNELS"])
+
+
+def test_what_torch_reads_is_the_users_too() -> None:
+    plain = plain_nccl({"TORCH_NCCL_HIGH_PRIORITY": "0", "PATH": "/bin"})
+    assert "TORCH_NCCL_HIGH_PRIORITY=0" in plain.text
+    assert "TORCH_NCCL_HIGH_PRIORITY" in known_factors(Transport.NVLINK)
+    assert "TORCH_NCCL_HIGH_PRIORITY" not in known_factors(Transport.NVLINK, taken=plain.settings)
+
+
 def test_plain_nccl_is_the_environment_and_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".nccl.conf").write_text("NCCL_IB_HCA=mlx5\nNCCL_DEBUG=WARN\n")
@@ -213,6 +232,19 @@ def test_plain_nccl_is_the_environment_and_the_files(tmp_path: Path, monkeypatch
     assert found.files[str(tmp_path / ".nccl.conf")] == {"NCCL_IB_HCA": "mlx5", "NCCL_DEBUG": "WARN"}
     assert found.settings["NCCL_DEBUG"] == "INFO", "the environment wins"
     assert found.settings["NCCL_IB_HCA"] == "mlx5"
+
+
+def test_the_named_file_takes_the_place_of_the_one_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".nccl.conf").write_text("NCCL_IB_HCA=mlx5\n")
+    named = tmp_path / "mine.conf"
+    named.write_text("NCCL_SOCKET_NTHREADS=1\n")
+    found = plain_nccl({"NCCL_CONF_FILE": str(named)})
+    assert found.files == {str(named): {"NCCL_SOCKET_NTHREADS": "1"}}
+    assert f"NCCL_SOCKET_NTHREADS=1 ({named})" in found.text
+    assert leave_out_set(SOCKET_GROUPS, found)[0] == []
+    assert conf_files({"NCCL_CONF_FILE": str(named)}) == (named, Path("/etc/nccl.conf"))
+    assert conf_files({"NCCL_CONF_FILE": ""})[0] == tmp_path / ".nccl.conf"
 
 
 def test_how_a_process_is_measured_is_said_beforehand(tmp_path: Path) -> None:

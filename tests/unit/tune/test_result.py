@@ -125,18 +125,18 @@ def test_the_json_holds_every_process_and_can_be_written() -> None:
 
 
 def test_the_environment_wins_over_files_and_the_first_file_over_the_second() -> None:
-    files = {"/etc/nccl.conf": {"A": "1", "B": "1", "C": "1"}, "/home/me/.nccl.conf": {"B": "2", "D": "2"}}
+    files = {"/home/me/.nccl.conf": {"A": "1", "B": "1", "C": "1"}, "/etc/nccl.conf": {"B": "2", "D": "2"}}
     plain = PlainNccl({"C": "3"}, files)
     assert plain.settings == {"A": "1", "B": "1", "C": "3", "D": "2"}
     assert "C=3" in plain.text
-    assert "D=2 (/home/me/.nccl.conf)" in plain.text
+    assert "D=2 (/etc/nccl.conf)" in plain.text
     assert PlainNccl().text == "plain NCCL: no NCCL_ variable is set"
 
 
 def test_a_conf_file_keeps_what_it_would_hide(tmp_path: Path) -> None:
     (tmp_path / ".nccl.conf").write_text("# mine\nNCCL_IB_HCA = mlx5\nNCCL_MIN_NCHANNELS=2\n")
     written = tmp_path / "nccl.conf"
-    written.write_text(conf_text({"NCCL_MIN_NCHANNELS": "8", "NCCL_SOCKET_NTHREADS": "4"}, tmp_path))
+    written.write_text(conf_text({"NCCL_MIN_NCHANNELS": "8", "NCCL_SOCKET_NTHREADS": "4"}, tmp_path / ".nccl.conf"))
     assert read_conf(written) == {"NCCL_IB_HCA": "mlx5", "NCCL_MIN_NCHANNELS": "8", "NCCL_SOCKET_NTHREADS": "4"}
     written.write_text(conf_text({"NCCL_MIN_NCHANNELS": "8"}, tmp_path / "nobody"))
     assert read_conf(written) == {"NCCL_MIN_NCHANNELS": "8"}
