@@ -187,8 +187,8 @@ class Lagom(Strategy):
         answer = yield Proposal(candidate, why, comm.unit[0], current.assignment, watch=watch)
         kept, because = self._acceptance.kept(answer, watch)
         logged = self._acceptance.metric_h(answer, comm.unit)
+        comm.h = self._priority(answer, logged)
         if kept and answer.new is not None:
-            comm.h = logged if logged is not None else answer.delta  # only Z known: who gained most goes first
             self._last_growth, self._above_floor = (comm, knob, comm.steps[knob]), True
             comm.alternate(knob)
             made = f"{why}: kept, {because}"
@@ -203,6 +203,13 @@ class Lagom(Strategy):
         made = f"{why}: rolled back, {because}; {end}"
         self.explain(made, h=logged, kept=False, phase="grow", change=change)
         return current
+
+    @staticmethod
+    def _priority(answer: Comparison, h: float | None) -> float:
+        """H after a step, kept or not: one that failed must not stay first. Only Z known: the gain in its place."""
+        if answer.new is None:
+            return math.inf
+        return h if h is not None else answer.delta
 
     # -- 4: the crossing, and the way back
 
