@@ -217,9 +217,9 @@ class SecondJob(LandscapeDriver):
     def run_until(self, session: TuningSession, limit: float) -> None:
         """Drive a session with a time limit, ``limit`` iterations of stock, as the controller does."""
         while (request := session.request()) is not None:
-            session.report(self.measure(request, session.should_cut))
-            if self.clock > limit:
-                session.wrap_up("stopped: time limit reached")
+            result = self.measure(request, session.should_cut)
+            session.set_time_left(max(0.0, limit - self.clock) / 2.0, "stopped: time limit reached")
+            session.report(result)
 
     def _iteration(self, assignment: Assignment) -> Sample:
         keep = math.exp(-1.0 / self.MEMORY)
