@@ -77,7 +77,7 @@ def run(
     search_seconds: Annotated[
         float | None,
         typer.Option(
-            help="Time limit of the search, s, for all process groups together; then only the final A/B runs.",
+            help="Time limit of the search, s, for all process groups together, the final A/B included.",
             min=1,
             show_default=False,
         ),

@@ -34,6 +34,10 @@ class Searching(Phase):
         super().__init__(state)
         assert state.learned is not None
         self._spent, self._stepped_at = 0.0, now  # seconds
+        self._measured_seconds, self._measured_pairs = (
+            0.0,
+            0,
+        )  # in windows: what a pair takes, and so how many still fit
         self._tier = state.learned.tier
         self.session = chosen_session(state.options, state.learned, state.events.warn, self._candidates())
         self._window: Window | None = None
@@ -93,6 +97,8 @@ class Searching(Phase):
         self._window.close()
         self._window = self._request = None
         self._lost_windows = 0 if result.pairs else self._lost_windows + 1
+        self._measured_pairs += len(result.pairs) + result.discarded
+        self._tell_time_left()
         move = self.session.report(result)
         state = self._state
         state.events.move(state.view, move, state.iteration(), failure)
@@ -148,10 +154,19 @@ class Searching(Phase):
     def _mind_the_time(self, now: float) -> None:
         """The limit counts the time in which this communicator had its turn."""
         limit = self._state.search_seconds
-        self._spent += now - self._stepped_at if self._state.may_tune else 0.0
+        passed = now - self._stepped_at
+        self._spent += passed if self._state.may_tune else 0.0
+        self._measured_seconds += passed if self._window is not None else 0.0
         self._stepped_at = now
         if limit is not None and self._spent > limit:
-            self.session.wrap_up(f"stopped: time limit of {limit:.0f} s reached")
+            self.session.wrap_up(_limit_reached(limit))
+
+    def _tell_time_left(self) -> None:
+        """The session sizes its proofs by it, so that the final A/B ends within the limit."""
+        limit = self._state.search_seconds
+        if limit is not None and self._measured_pairs and self._measured_seconds > 0.0:
+            left = max(0.0, limit - self._spent) * self._measured_pairs / self._measured_seconds
+            self.session.set_time_left(left, _limit_reached(limit))
 
     def _next_request(self) -> WindowRequest | None:
         """The next window, or None when the search is over."""
@@ -235,3 +250,7 @@ class Searching(Phase):
         )
         state.record(Capture.CALLS | (Capture.ITERATION if window.starts_only else Capture.KERNELS))
         return window
+
+
+def _limit_reached(seconds: float) -> str:
+    return f"stopped: time limit of {seconds:.0f} s reached"

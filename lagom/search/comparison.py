@@ -117,6 +117,9 @@ class ComparisonSession:
         self._order = iter(())
         self._why = reason
 
+    def set_time_left(self, pairs: float, reason: str) -> None:
+        """Nothing is kept back: a comparison has no final A/B."""
+
     def stop(self, reason: str) -> None:
         """End at once. No effect on a comparison that is over."""
         if self.outcome is None:

@@ -53,6 +53,8 @@ def replay(
             )
         if following is not None and following.purpose == "final" and logged.purpose != "final":
             session.wrap_up("stopped where the log stopped")  # of no effect if the strategy had its answer anyway
+        if logged.verdict in ("confirmed", "rejected") and logged.samples:
+            session.end_test()  # of no effect unless a time limit ended it before its next look
         again = session.report(_result(logged))
         for name in DECIDED:
             then, now = getattr(logged, name), getattr(again, name)

@@ -44,8 +44,8 @@ class SequentialTest:
         self.sentence = ""
         self.found: Estimate | None = None
         self._share = level / len(looks)
-        self._least = statistics.fewest_pairs(self._share)
-        self._looks = [max(look, self._least) for look in looks]
+        self.least = statistics.fewest_pairs(self._share)
+        self._looks = [max(look, self.least) for look in looks]
         self._epsilon = epsilon
         self._differences: list[float] = []
         self._times: list[tuple[float, float]] = []
@@ -71,19 +71,20 @@ class SequentialTest:
             return None
         return math.exp(self.found.value), *self.interval
 
-    def add(self, result: WindowResult, sigma: float) -> None:
-        """One window of fresh pairs; looks when there are enough of them."""
+    def add(self, result: WindowResult, sigma: float, *, last: bool = False) -> None:
+        """One window of fresh pairs; looks when there are enough of them. ``last``: no more windows can be measured, so
+        it looks now, in place of its next look."""
         self._differences += [math.log(candidate.z / incumbent.z) for incumbent, candidate in result.pairs]
         self._times += [(incumbent.z, candidate.z) for incumbent, candidate in result.pairs]
         raw = np.asarray(self._differences)
         self._clean = raw[~statistics.outlier_mask(raw, sigma)]
         self.found = statistics.estimate(self._differences, sigma)
-        if len(self._differences) >= self._looks[0] or result.ended_early:
-            self._look(result.ended_early)
+        if len(self._differences) >= self._looks[0] or result.ended_early or last:
+            self._look(result.ended_early or last)
 
     def give_up(self) -> None:
         """No more windows can be measured: what is in hand has the last look, if it could show anything."""
-        if len(self._differences) >= self._least:
+        if len(self._differences) >= self.least:
             self._look(cut=True)
             return
         self.open = False

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -33,7 +34,7 @@ from lagom.search.accounting import Accounting
 from lagom.search.base import JUDGED, Answer, Comparison, MoveNote, NonConforming, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult, roomier
-from lagom.search.sequential_test import SequentialTest
+from lagom.search.sequential_test import SequentialTest, pairs_to_prove
 from lagom.search.space import Space
 from lagom.search.stopping_rule import LIVE, Policy, StoppingRule
 
@@ -74,6 +75,8 @@ class TuningSession:
         self._confirmations = 0
         self._final: SequentialTest | None = None  # the final A/B under way
         self._enough = ""  # why the driver wants no more trials
+        self._time = TimeLeft()
+        self._is_last_look = False  # the driver knows that the test under way ends with the next window
         self._course = self._run()
         self._wanted: WindowRequest | None = next(self._course)
 
@@ -103,6 +106,8 @@ class TuningSession:
         before = len(self._accounting.moves)
         result = result.plausible()
         self._accounting.take(result)
+        if self._time.pairs < self._proof_pairs() + self.policy.pairs_first:
+            self.wrap_up(self._time.reason)
         try:
             self._wanted = self._course.send(result)
         except StopIteration:
@@ -121,7 +126,17 @@ class TuningSession:
 
     def wrap_up(self, reason: str) -> None:
         """Try nothing new: the best so far goes into the final A/B. No effect once that has begun."""
-        self._enough = reason
+        self._enough = self._enough or reason
+
+    def set_time_left(self, pairs: float, reason: str) -> None:
+        """The driver's time limit, told before each report: about ``pairs`` more pairs can be measured. What a final
+        A/B most likely needs is kept for it, at most half of what there was at first. ``reason``: why the search will
+        have ended."""
+        self._time = TimeLeft(pairs, max(pairs, self._time.at_first), reason)
+
+    def end_test(self) -> None:
+        """The test under way, if any, has its last look after the next window (a replay knows where a log's ended)."""
+        self._is_last_look = True
 
     def stop(self, reason: str) -> None:
         """End at once, on the incumbent. No effect on a session that is over."""
@@ -198,7 +213,7 @@ class TuningSession:
         strategy's."""
         new, old = proposal.candidate, proposal.against or self.incumbent
         empty = 0
-        while self._open(proposal):
+        while self._open(proposal) and not (self._enough and self.measurements.trial(new)):
             target = self._stopping_rule.less_sure(new, old)
             pairs = self._stopping_rule.pairs_for(target, old, proposal.cautious)
             if self._accounting.unwritten:
@@ -254,7 +269,22 @@ class TuningSession:
         if trial.assignment in self._failed or trial.assignment == self.incumbent:
             return False
         gain = -math.log(trial.z / self.measurements.known(self.incumbent).z)
-        return gain >= max(self.policy.promote_gain, self.policy.certainty * trial.z_se)
+        if self._enough or gain < max(self.policy.promote_gain, self.policy.certainty * trial.z_se):
+            return False
+        if self._time.pairs < self.policy.confirm_looks[0] + self._proof_pairs():
+            self.wrap_up(self._time.reason)  # the final A/B is all there is time for
+        return not self._enough
+
+    def _proof_pairs(self) -> float:
+        """What is kept for the final A/B: the pairs that most likely prove the best so far."""
+        if math.isinf(self._time.pairs) or self.measurements.trial(self.measurements.stock) is None:
+            return 0.0
+        best = self.measurements.known(self.measurements.fastest())
+        gain = math.log(self.measurements.known(self.measurements.stock).z / best.z)
+        level, looks = statistics.final_level(self.policy.alpha), self.policy.final_looks
+        is_in_sight = gain > best.z_se
+        wanted = pairs_to_prove(gain, self.measurements.noise.sigma, level, looks) if is_in_sight else looks[0]
+        return min(wanted, 0.5 * self._time.at_first)
 
     def _confirm(self, candidate: Assignment) -> Windows:
         """Fresh samples against the incumbent; promoted if they hold at this confirmation's share of alpha."""
@@ -270,12 +300,12 @@ class TuningSession:
         """Windows of fresh pairs until the claim stands or falls; a proven candidate becomes the incumbent."""
         empty = 0
         while test.open:
-            pairs = roomier(test.pairs_wanted, empty)
+            pairs = self._time.fitting(roomier(test.pairs_wanted, empty))
             result = yield self._accounting.ask(test.purpose, test.against, test.candidate, pairs, why)
             if result.pairs:
                 empty = 0
                 self.measurements.add(test.candidate, test.against, result.pairs)
-                test.add(result, self.measurements.noise.sigma)
+                test.add(result, self.measurements.noise.sigma, last=self._takes_last_look())
             elif (empty := empty + 1) > self.policy.retries:
                 test.give_up()
             if test.passed:
@@ -285,13 +315,21 @@ class TuningSession:
             against: Against = "stock" if test.against.is_stock else "incumbent"
             self._accounting.write(verdict, note, against=against, measured=test.measured)
 
+    def _takes_last_look(self) -> bool:
+        """Whether a test ends here, because there is no time for another window."""
+        is_last, self._is_last_look = self._is_last_look, False
+        return is_last or self._time.pairs < self.policy.pairs_first
+
     def _conclude(self, answer: Answer) -> Windows:
         """The final A/B against stock: of the answer, and should it fail, of the incumbent if that is another one."""
         test = None
         for contender in self._contenders(answer.assignment):
             level, looks = statistics.final_level(self.policy.alpha), self.policy.final_looks
             stock, epsilon = self.measurements.stock, self.policy.epsilon
-            self._final = test = SequentialTest("final", stock, contender, level, looks, epsilon)
+            following = SequentialTest("final", stock, contender, level, looks, epsilon)
+            if self._time.pairs < following.least:
+                break  # it could prove nothing
+            self._final = test = following
             yield from self._run_test(test, "final A/B against stock")
             if test.passed:
                 reason = f"{test.sentence}; {_ending(answer)}"
@@ -317,6 +355,19 @@ class TuningSession:
         if trial is not None and trial.z <= incumbent.z * (1.0 + self.policy.epsilon):
             chosen.insert(0, trial)
         return list(dict.fromkeys(each.assignment for each in chosen if each.z < stock.z))
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """About how many more pairs fit into the driver's time limit, and how many did at first."""
+
+    pairs: float = math.inf
+    at_first: float = 0.0
+    reason: str = ""
+
+    def fitting(self, pairs: int) -> int:
+        """Of these pairs of a test as many as there is time for; even, so that rounds of A B B A stay whole."""
+        return pairs if pairs <= self.pairs else max(2, 2 * int(self.pairs / 2.0))
 
 
 def fitting(space: Space, candidates: Iterable[Assignment]) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:

@@ -4,7 +4,7 @@
 2. **Believe**: fit; if the gate lets the model pass, measure what promises the greatest improvement on the best so far,
    refit, and go on until nothing promises enough. In the running are the model's optimum, its optima under other
    parameters that the windows leave plausible, and single rungs. What is predicted to lose by more than three
-   standard deviations is never measured.
+   standard deviations, or by 30 %, is never measured.
 3. **Or measure**: if the gate says no, the measured moves of ``lagom`` take over, downward from NCCL's own pick.
 
 What is returned is the best by measurement and model together: each weighs what it is sure of, so a lucky window of a
@@ -31,6 +31,7 @@ CONFIGS = 4  # budget: this many configs, and as many more for each site
 ENOUGH = 0.006  # standard error of Z at which a window is known well enough
 MOST_PAIRS = 16  # or after so many pairs
 SLOW = 0.03  # this much behind the best, the exact figure is of no use
+SLOWEST = 1.3  # a config predicted slower than this times the best is not measured: sigma alone would make it promising
 HOPE = 0.002  # expected improvements below this fraction of Z are not worth a window: at 0.001 half as many again
 DRAWS = 6  # plausible parameter sets whose optima are in the running
 
@@ -182,7 +183,7 @@ class Guided(Strategy):
         hopeful = [
             (place, change, what)
             for (place, what), change in zip(running.items(), changes, strict=True)
-            if not change.surely_worse and change.hope > HOPE
+            if not change.surely_worse and change.ratio < SLOWEST and change.hope > HOPE
         ]
         return max(hopeful, key=lambda each: each[1].hope, default=None)
 

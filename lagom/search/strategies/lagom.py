@@ -9,10 +9,11 @@ As printed, Algorithms 1 and 2 do not work; README.md of this folder goes throug
 4. *settle*  where the last step jumped over X = Y: the intermediate value; where growth ended behind the incumbent:
              every knob up and down from there
 5. *screen*  where several (A, P) are usable: the others at the resources found, and with a rung more
-6. *polish*  resources handed back, a rung at a time, as long as Z does not rise (NT here too, if it may be set)
-7. *refine*  communications that were moved together so far, one by one
+6. *trade*   NC against C within one communication: one up, the other down, as long as it pays
+7. *polish*  resources handed back, a rung at a time, as long as Z does not rise (NT here too, if it may be set)
+8. *refine*  communications that were moved together so far, one by one
 
-Communications of one group (hidden or exposed, see ``Site.context``) are one communication until step 7: what is good
+Communications of one group (hidden or exposed, see ``Site.context``) are one communication until step 8: what is good
 for one of them is good for the others, and an effect too small to be seen in one is seen in three. Where no context is
 known each is a group of its own.
 
@@ -47,7 +48,7 @@ Course = Generator[Proposal, Comparison, Trial]
 
 
 class Lagom(Strategy):
-    """Algorithms 1 and 2, made to work: the seven steps set out at the head of this file."""
+    """Algorithms 1 and 2, made to work: the eight steps set out at the head of this file."""
 
     name: ClassVar[str] = "lagom"
 
@@ -100,6 +101,7 @@ class Lagom(Strategy):
             current = yield from self._explore(self._anchor)
         self._anchor = yield from self._screen(current)
         current = self._anchor
+        current = yield from self._trade(current)
         current = yield from self._polish(current)
         current = yield from self._refine(current, [unit for unit in units if unit not in self._comms])
         return Answer(current.assignment, self._ended)
@@ -187,8 +189,8 @@ class Lagom(Strategy):
         answer = yield Proposal(candidate, why, comm.unit[0], current.assignment, watch=watch)
         kept, because = self._acceptance.kept(answer, watch)
         logged = self._acceptance.metric_h(answer, comm.unit)
+        comm.h = self._priority(answer, logged)
         if kept and answer.new is not None:
-            comm.h = logged if logged is not None else answer.delta  # only Z known: who gained most goes first
             self._last_growth, self._above_floor = (comm, knob, comm.steps[knob]), True
             comm.alternate(knob)
             made = f"{why}: kept, {because}"
@@ -203,6 +205,13 @@ class Lagom(Strategy):
         made = f"{why}: rolled back, {because}; {end}"
         self.explain(made, h=logged, kept=False, phase="grow", change=change)
         return current
+
+    @staticmethod
+    def _priority(answer: Comparison, h: float | None) -> float:
+        """H after a step, kept or not: one that failed must not stay first. Only Z known: the gain in its place."""
+        if answer.new is None:
+            return math.inf
+        return h if h is not None else answer.delta
 
     # -- 4: the crossing, and the way back
 
@@ -246,7 +255,41 @@ class Lagom(Strategy):
                     break
         return current
 
-    # -- 6 and 7: giving resources back, and one by one
+    # -- 6: NC against C
+
+    def _trade(self, current: Trial) -> Course:
+        """The diagonal moves: where time depends on NC and C together, a change of either alone is a loss."""
+        if len(self._grown) < 2:
+            return current
+        for unit, rungs in itertools.product(self._groups.longest_first(self._comms, current), (STEP, 1, -STEP, -1)):
+            paid = True
+            while paid:
+                before = current
+                current = yield from self._try_trade(
+                    current, unit, dict(zip(self._grown, (rungs, -rungs), strict=True))
+                )
+                paid = current is not before
+        return current
+
+    def _try_trade(self, current: Trial, unit: Unit, ways: dict[str, int]) -> Course:
+        candidate, changes = current.assignment, []
+        for knob, rungs in ways.items():
+            moved = self.space.moved(candidate, unit, knob, rungs)
+            if moved is None:
+                return current
+            changes.append(str(self._groups.change(candidate, moved, unit, knob)))
+            candidate = moved
+        why = f"{self._groups.name(unit)}: {' and '.join(changes)}"
+        answer = yield Proposal(candidate, why, unit[0], current.assignment)
+        kept = answer.better and answer.new is not None
+        made = f"{why}: {'kept' if kept else 'rolled back'}, Z {percent(answer.delta)}"
+        self.explain(made, h=self._acceptance.metric_h(answer, unit), kept=kept, phase="trade")
+        if not kept or answer.new is None:
+            return current
+        self._anchor = answer.new
+        return answer.new
+
+    # -- 7 and 8: giving resources back, and one by one
 
     def _polish(self, current: Trial) -> Course:
         """Condition 3's afterthought: least resources at equal Z, which is what "lagom" means."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lagom.cost import FittedModel
 from lagom.records import Sample
-from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy
+from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy, replay
 from lagom.search.landscape import LandscapeDriver, comm_bound, flat
 from lagom.sim import Simulator, machine, workloads
 
@@ -72,3 +73,45 @@ def test_what_was_never_measured_resolves_nothing() -> None:
     session.stop("the job ended")
     assert session.outcome is not None
     assert session.outcome.resolvable is None
+
+
+def run_limited(strategy: str, seed: int, pairs: int) -> tuple[TuningSession, int, list[int]]:
+    """A search that is told before each report how many of ``pairs`` are left. The size of each window too."""
+    landscape = comm_bound()
+    problem = landscape.problem()
+    session = TuningSession(make_strategy(strategy, problem, seed, model=FittedModel), problem, seed=seed)
+    driver, windows, left = LandscapeDriver(landscape, seed=seed), [], pairs
+    while (request := session.request()) is not None:
+        result = driver.measure(request, session.should_cut)
+        windows.append(len(result.pairs))
+        left -= len(result.pairs)
+        session.set_time_left(max(0, left), "stopped: time limit of 10 s reached")
+        session.report(result)
+    return session, left, windows
+
+
+@pytest.mark.parametrize("pairs", [40, 60, 120])
+@pytest.mark.parametrize("strategy", ["lagom", "guided"])
+def test_a_time_limit_holds_with_the_final_included(strategy: str, pairs: int) -> None:
+    """It ends within the limit, one window more at most; there is time for a final, which is not begun in vain."""
+    improved = 0
+    for seed in range(6):
+        session, left, windows = run_limited(strategy, seed, pairs)
+        assert session.outcome is not None
+        assert left >= -windows[-1], (seed, windows)
+        assert left >= -Policy().pairs_max, (seed, windows)
+        finals = [move for move in session.moves if move.purpose == "final"]
+        assert all(move.verdict != "more" for move in finals[-1:])
+        improved += session.outcome.verdict == "improved"
+    assert improved >= 4
+
+
+def test_a_search_with_a_time_limit_replays_from_its_log() -> None:
+    for seed in range(6):
+        session, _, _ = run_limited("lagom", seed, 60)
+        problem = session.problem
+        again = replay(session.moves, make_strategy("lagom", problem, seed), problem)
+        assert session.outcome is not None
+        assert again.outcome is not None
+        assert again.outcome.verdict == session.outcome.verdict
+        assert again.outcome.assignment == session.outcome.assignment
