@@ -152,7 +152,7 @@ SETTINGS = (
         "built:stock",
         "",
         ("plugin", "controller", "launcher"),
-        "Channels that NCCL was told to build (NCCL_MIN_NCHANNELS) and those it builds by itself, like `32:24`: then "
+        "Channels that NCCL is set to build (NCCL_MIN_NCHANNELS) and those it builds by itself, like `32:24`: then "
         "NC may be searched upwards, and every call that is not tuned keeps stock's. `lagom run --headroom 32` sets "
         "it; the same on every rank.",
     ),

@@ -26,7 +26,7 @@ const char *lagom_build_fault_text(enum lagom_build_fault fault)
     case LAGOM_BUILD_UNKNOWN:
         return "this build of NCCL is not known to this version of lagom; NVIDIA's wheels from 2.21.5 to 2.32.3 are.";
     case LAGOM_BUILD_NO_ID:
-        return "this NCCL does not tell a communicator's id, which is needed to recognise its memory.";
+        return "this NCCL gives no communicator id, which is needed to recognise its memory.";
     case LAGOM_BUILD_NO_MEMORY: return "this is not a communicator of the NCCL that was expected.";
     case LAGOM_BUILD_OTHER: return "this build of NCCL has another layout than NVIDIA's wheel of that version.";
     }

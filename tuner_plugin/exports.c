@@ -109,7 +109,7 @@ static int get_coll_info_v2(void *context, int function, size_t bytes, int coll_
     return NCCL_SUCCESS;
 }
 
-/* Only where NCCL tells no id is a communicator gone about by size. */
+/* Where NCCL gives no communicator id, rules apply by message size. */
 static int get_coll_info_v4(void *context, int function, size_t bytes, int pipe_ops, float **costs, int algorithms,
                             int protocols, int registered, int *channels)
 {

@@ -194,7 +194,7 @@ static bool read_rules(struct lagom_job *job, const struct lagom_init_info *info
     job->static_rules = (struct lagom_node_rules){0};
     if (job->settings.mode != LAGOM_MODE_REPLAY) {
         snprintf(reason, room, "%s",
-                 "NCCL before 2.27 does not tell communicators apart, so nothing can be tuned here; size rules can "
+                 "NCCL before 2.27 does not distinguish communicators, so nothing can be tuned here; size rules can "
                  "be replayed: LAGOM_MODE=replay with LAGOM_CONFIG or LAGOM_SET.");
         return false;
     }

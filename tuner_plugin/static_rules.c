@@ -63,7 +63,7 @@ bool lagom_static_rules_from_config(const struct lagom_config_file *config, stru
         if (twin != NULL && !same_rules(&twin->content, &section->content)) {
             return refuse(out, reason, room,
                           "the saved config has different rules for two communicators of one size, and NCCL before 2.27 "
-                          "does not tell them apart; give both the same rules.");
+                          "does not distinguish them; give both the same rules.");
         }
         if (twin == NULL && !add_section(out, section)) {
             return refuse(out, reason, room, "the saved config has more than 32 size rules in all; leave some out.");
@@ -186,7 +186,7 @@ static const char *withheld_rules(uint32_t withheld)
         return " all rules with an algorithm, because NCCL_ALGO or NCCL_PROTO is set;";
     }
     return withheld & LAGOM_WITHHELD_BY_NCCL
-               ? " all rules with an algorithm other than plain ring or tree, because this NCCL does not tell what it "
+               ? " all rules with an algorithm other than plain ring or tree, because this NCCL does not report what it "
                  "offers;"
                : "";
 }

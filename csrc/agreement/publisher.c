@@ -55,7 +55,7 @@ int lagom_publish_ready(struct lagom_region *region, uint32_t communicator)
     return may_prepare(region, communicator, lagom_load_acquire(&region->communicators[communicator].word));
 }
 
-/* A rank that nobody tells of is told apart by its process and GPU. */
+/* A rank whose number is not known is compared by its process and GPU. */
 static bool same_rank(const struct lagom_slot *one, const struct lagom_slot *other)
 {
     uint32_t ranks[] = {lagom_load_relaxed(&one->rank), lagom_load_relaxed(&other->rank)};

@@ -220,9 +220,9 @@ def _turn(theirs: list[tuple[Function, int]], ours: Sequence[tuple[Function, int
 
 
 def _one_each(configs: Sequence[CommConfig], positions: Sequence[int], sites: int) -> list[CommConfig]:
-    """One config for each of our sites; refused where the saved config tells calls apart that are one site here."""
+    """One config for each of our sites; refused where the saved config distinguishes calls that are one site here."""
     found: dict[int, CommConfig] = {}
     for site, config in zip(positions, configs, strict=True):
         if site < sites and found.setdefault(site, config) != config:
-            raise BadArms("the saved config tells calls apart that are one site in this run")
+            raise BadArms("the saved config distinguishes calls that are one site in this run")
     return [found.get(site, STOCK) for site in range(sites)]

@@ -29,7 +29,7 @@ class Joining(Phase):
             )
         if state.region.has_double(state.view.index):
             return self._pass_through(
-                "one of its ranks is registered twice, or cannot be told from another one of its process"
+                "one of its ranks is registered twice, or cannot be distinguished from another one of its process"
             )
         slots = state.region.slots(state.view.index)
         if len(slots) < state.view.rank_count:

@@ -104,7 +104,9 @@ class Offer:
         _, _, largest = self.region.counters(self.communicator)
         start = self.start_after(largest + self.margin.calls(self.calls_per_iteration))
         if start is None:
-            return self._expired(now, "the calls are irregular, so no iteration boundary can be foretold")
+            return self._expired(
+                now, "the calls are irregular, so the call at which the next iteration begins cannot be predicted"
+            )
         self.plan = self.plan_at(start)
         result, self.epoch = self.region.publish(self.communicator, self.plan, self.comm_id)
         if result is Publication.OK:

@@ -57,7 +57,8 @@ class Searching(Phase):
         )
         if state.learned.traced is not None:
             state.events.note(
-                f"communicator {state.view.index}: the kernels of one iteration tell the cost model who waits for whom"
+                f"communicator {state.view.index}: the kernels of one iteration show the cost model which kernel "
+                "waits for which"
             )
 
     @property

@@ -100,8 +100,8 @@ class TunerState:
             return False
         self.observations.times_refuted = True
         self.events.warn(
-            f"communicator {self.view.index}: a kernel would have begun before its call by the times that NCCL tells "
-            "(it counts sends to oneself and Broadcasts otherwise than the GPU does): they are not used here any more"
+            f"communicator {self.view.index}: by the times that NCCL reports, a kernel would have begun before its "
+            "call (NCCL does not report sends to oneself and Broadcasts): these times are not used here any more"
         )
         if self.learned is None or self.learned.tier is Tier.HOST:
             return False

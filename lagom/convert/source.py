@@ -43,7 +43,7 @@ def of_sections(sections: Sequence[Section]) -> list[Entry]:
 
 
 def _indistinct(entry: Entry, other: str) -> Entry:
-    why = f"it is for another communicator of the same size as {other}, and the format cannot tell them apart"
+    why = f"it is for another communicator of the same size as {other}, and the format cannot distinguish them"
     return replace(entry, why=why)
 
 
@@ -74,7 +74,7 @@ def _of_sites(section: Section, sites: Sequence[Site], assignment: Assignment, o
         if config == STOCK and len(twins) == 1 and not overruled:
             continue
         rule = Rule(site.function, site.bytes, site.bytes, config)
-        apart = "the saved config tells calls of this size apart by their place in the iteration"
+        apart = "the saved config distinguishes calls of this size by their place in the iteration"
         why = "" if len(twins) == 1 else apart
         yield Entry(f"{_name(section)}: site {site.index} {site}", rule, why, only)
 

@@ -45,7 +45,7 @@ class Capabilities:
         knobs = f"can set {', '.join(self.knobs)}{f' ({self.remark})' if self.remark else ''}"
         if not self.online:
             return (
-                f"tuner API v{self.tuner}: it does not tell a communicator's id, ranks cannot agree while the job runs "
+                f"tuner API v{self.tuner}: it gives no communicator id, so ranks cannot agree while the job runs "
                 f"and nothing is tuned; size rules can be replayed (LAGOM_MODE=replay), on one node; {knobs}"
             )
         how = {

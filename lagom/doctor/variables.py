@@ -76,7 +76,7 @@ def check_plugin_variable(name: str, setting: tuple[str, str] | None) -> Finding
         return None
     value, source = setting
     if name == "NCCL_TUNER_PLUGIN" and value == "none":
-        text = f"{name}=none ({source}): NCCL is told to load no tuner"
+        text = f"{name}=none ({source}): NCCL loads no tuner"
         return Finding(Level.PROBLEM, AREA, text, f"unset {name}, or use `lagom run --replace-plugin`.")
     if name == "NCCL_TUNER_PLUGIN":
         text = f"{name}={value} ({source}): NCCL loads one tuner, and this is another"

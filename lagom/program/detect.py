@@ -41,7 +41,7 @@ class CallProgram:
 
     ``positions`` are the (function, bytes) of the calls that count, in order from position 0, which follows the longest
     pause of the host. ``calls_per_iteration`` also counts the transparent calls between them; ``steady`` says whether
-    that number was the same in every iteration seen, so that position 0 can be foretold by call number.
+    that number was the same in every iteration seen, so that the call at position 0 can be predicted.
     """
 
     positions: tuple[tuple[Function, int], ...]

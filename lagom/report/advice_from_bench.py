@@ -60,7 +60,7 @@ def _judge(found: Paired, is_beyond_chance: bool, arms: int, source: str) -> Adv
     if is_worth_it(ratio):
         standing = Standing.GAIN if is_beyond_chance else Standing.PROPOSAL
         if not is_beyond_chance:
-            evidence += f"; the best of {arms} arms may look like that by chance: more --rounds would tell"
+            evidence += f"; the best of {arms} arms may look like that by chance: more --rounds would decide"
     elif ratio.has_interval and ratio.low <= 1.0 <= ratio.high:
         evidence += f"; an effect of {format_percent(ratio.resolvable)} would have shown"
     return Advice(_what(found.arm), standing, evidence, _environment(found.arm), arms=(found.arm,), speedup=ratio.value)

@@ -74,8 +74,9 @@ class Acceptance:
     def why_ended(self, hidden: bool, above_floor: bool, trial: Trial) -> str:
         """Which of the three conditions ended growth."""
         if not hidden:
-            return f"condition 2: no increase lowers Z any more ({where(trial)})"
-        return f"condition {3 if above_floor else 1}: communication is hidden ({where(trial)})"
+            return f"no increase of resources lowers Z any more ({where(trial)}; condition 2 of the paper)"
+        which = 3 if above_floor else 1
+        return f"communication is hidden behind compute ({where(trial)}; condition {which} of the paper)"
 
 
 def where(trial: Trial) -> str:

@@ -184,7 +184,7 @@ FAMILIES = (
     Family(
         "lagom_resolvable_effect_ratio",
         "gauge",
-        "Smallest change of the iteration time that the data so far could tell from noise.",
+        "Smallest change of the iteration time that the data so far could distinguish from noise.",
         GROUP,
         _of_groups(lambda group: group.resolvable),
     ),

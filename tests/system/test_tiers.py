@@ -62,7 +62,7 @@ def test_times_that_are_not_the_kernels_are_used_no_more(job: Job, tmp_path: Pat
 
     played = play(spec, job, tmp_path, "--search-seconds", "4", until=until)
     programs, (warning,) = played.of(journal.Program), [n for n in played.notes if "begun before its call" in n]
-    assert warning.startswith("communicator 0: a kernel would have begun before its call")
+    assert warning.startswith("communicator 0: by the times that NCCL reports, a kernel would have begun before its")
     assert len(programs) == 2
     anew = played.events[played.events.index(programs[1]) :]
     assert any("measured by host" in event.text for event in anew if isinstance(event, journal.Note))

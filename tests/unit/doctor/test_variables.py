@@ -56,7 +56,7 @@ def test_what_excludes_is_not_said_to_fix() -> None:
     (found,) = texts({"NCCL_PROTO": "^LL128"})
     assert found == "note: NCCL_PROTO=^LL128 (environment) takes LL128 away; lagom chooses among the others"
     (found,) = texts({"NCCL_TUNER_PLUGIN": "none"})
-    assert found == "problem: NCCL_TUNER_PLUGIN=none (environment): NCCL is told to load no tuner"
+    assert found == "problem: NCCL_TUNER_PLUGIN=none (environment): NCCL loads no tuner"
 
 
 def test_misspelt_and_wrong_settings_of_ours_are_problems() -> None:
