@@ -132,7 +132,7 @@ def test_a_library_that_does_not_load_is_a_problem(tmp_path: Path) -> None:
     [
         ("2.18.3", Level.PROBLEM, "too old for lagom's plugin"),
         ("2.21.5", Level.NOTE, "can set algorithm, protocol, channels (algorithm and protocol: ring,"),
-        ("2.23.4", Level.NOTE, "tuner API v3: it does not tell a communicator's id"),
+        ("2.23.4", Level.NOTE, "tuner API v3: it gives no communicator id"),
         ("2.26.2", Level.NOTE, "size rules can be replayed"),
         ("2.27.5", Level.NOTE, "if NCCL_PROFILER_PLUGIN names the plugin too"),
         (
