@@ -98,8 +98,9 @@ def tune(
 def _tune(
     request: Request, store: Store, transport: Transport | None, cores: int, *, is_demo: bool, as_json: bool
 ) -> None:
+    from lagom.config_cache import PLACEHOLDER
     from lagom.tune import run_tune
-    from lagom.tune.course import PLACEHOLDER, plain_nccl, shortest_text
+    from lagom.tune.course import plain_nccl, shortest_text
 
     plain = plain_nccl(os.environ)
     _say(f"{plain.text}.")

@@ -21,13 +21,12 @@ from lagom.start import StartGroup, decided_by
 from lagom.tune.compare import ATTEMPTS, every_time, is_lost
 from lagom.tune.estimate import estimate_speedup
 from lagom.tune.live_search import search_while_running
+from lagom.tune.numbering import numbered
 from lagom.tune.plan import PLAIN, STAGES, Plan, Trial, Tried, plan_for
 from lagom.tune.result import PlainNccl, TuneResult, find_result, tried_of
 from lagom.tune.trials import best_so_far, left, next_trial, rounds
 
 Say = Callable[[str], None]
-#: In the job's command: the number of the process, for a folder of its own.
-PLACEHOLDER = "{trial}"
 #: How the variables begin that a search over start settings sets: what the user has set of them stays.
 SETTINGS = ("NCCL_", "TORCH_NCCL_", "CUDA_DEVICE_MAX_CONNECTIONS")
 #: What a process takes before one was run.
@@ -163,15 +162,11 @@ def _seconds(runs: Sequence[RunRecord]) -> float:
 
 
 def _run(request: Request, trial: Trial, store: Store, tried: Sequence[Tried], time_left: float | None) -> RunRecord:
-    number = len(store.record.runs)
-    command = tuple(word.replace(PLACEHOLDER, str(number)) for word in request.command)
-    environ = {**request.environ, "LAGOM_TRIAL": str(number)}
-
     def lost(samples: Sequence[float]) -> bool:
         return is_lost(tried, [1.0 / one for one in samples] if request.higher_is_better else samples)
 
     limit = _run_limit(request, store.record.runs)
-    request = replace(request, command=command, environ=environ, is_lost=lost, run_limit=limit)
+    request = replace(numbered(request, len(store.record.runs)), is_lost=lost, run_limit=limit)
     run = run_task(
         request, Task(Kind.PROCESS, _arm(trial.group), trial.round, label=trial.group.name), store, time_left
     )

@@ -15,6 +15,7 @@ from lagom.bench.schedule import Kind, Task
 from lagom.bench.store import RunRecord, Store
 from lagom.config_file import SavedConfig, load_config, saved_in
 from lagom.start import StartGroup
+from lagom.tune.numbering import numbered
 
 #: A live search is not begun with less time than this: it has to learn the iteration first.
 LEAST_SECONDS = 60.0
@@ -38,7 +39,8 @@ def search_while_running(
         return
     say("one more process tunes the job while it runs, inside this start.")
     arm = replace(next(arm for arm in parse_arms(["lagom"]) if arm.kind is Kind.TUNING), environ=_settings(start))
-    run = run_task(request, Task(Kind.TUNING, arm, label="while it runs"), store, time_left)
+    task = Task(Kind.TUNING, arm, label="while it runs")
+    run = run_task(numbered(request, len(store.record.runs)), task, store, time_left)
     run.group, run.settings = "" if start is None else start.name, _settings(start)
     store.add(run)
     say(describe_live(run))

@@ -13,6 +13,7 @@ from lagom.bench.process import Ended, ProcessStart, Seen, run_process
 from lagom.bench.request import Request
 from lagom.bench.store import RunRecord
 from lagom.start import Transport
+from lagom.tune.numbering import numbered
 
 #: After the first connection: others come with the first use of their algorithm.
 LOOK_SECONDS = 5.0
@@ -70,11 +71,11 @@ def find_transport(request: Request, say: Callable[[str], None] = lambda text: N
             since.append(time.monotonic())
         return bool(since) and time.monotonic() - since[0] > LOOK_SECONDS
 
-    command = tuple(word.replace("{trial}", "look") for word in request.command)
-    environ = {**request.environ, **debug_variables(folder), "LAGOM_TRIAL": "look"}
+    request = numbered(request, "look")
+    environ = {**request.environ, **debug_variables(folder)}
     lagom = ["--mode", "off"]
     limit = min((one for one in (request.run_limit, request.budget) if one is not None), default=None)
-    ended = run_process(ProcessStart(command, request.folder, "look", lagom, environ, limit, enough=enough))
+    ended = run_process(ProcessStart(request.command, request.folder, "look", lagom, environ, limit, enough=enough))
     transport = read_transport(folder)
     if transport is None:
         say(_why_none(ended, request.folder / "look.out"))

@@ -220,12 +220,14 @@ static void block_and_ignore_everything(void)
 
 static void no_signal_is_blocked_or_ignored(void)
 {
+    /* Signals 32 and 33, which sigaction refuses: whatever posix_spawn starts, as `make` does, ignores 32 already. */
+    const uint64_t glibcs = UINT64_C(3) << 31;
     use_this_program();
     block_and_ignore_everything();
     first_communicator();
     CHECK(wait_for("signals"));
-    CHECK_EQUAL(signals_of("SigBlk:"), 0);
-    CHECK_EQUAL(signals_of("SigIgn:"), 0);
+    CHECK_EQUAL(signals_of("SigBlk:") & ~glibcs, 0);
+    CHECK_EQUAL(signals_of("SigIgn:") & ~glibcs, 0);
 }
 
 /* ---- What the job sees of it ------------------------------------------------------------------------------------ */

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from lagom import journal
 from lagom.demo import Scene, run
-from lagom.records import CommConfig
+from lagom.records import CommConfig, Protocol
 from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.iteration_timing import build_simulator
 from lagom.sim.virtual.virtual_job import VirtualJob
@@ -203,7 +203,7 @@ def test_saved_config_is_replayed_without_a_controller(tuned: Tuned, job: Job, t
         summaries = ranks.finish()
         assert ranks.differences() == []
     ran = load_configs(tmp_path, spec.communicators[0].comm_id, 0)
-    logging = [n for n, config in enumerate(ran) if config.chunk_bytes == 32 << 10]  # the small AllReduce: LL
+    logging = [n for n, config in enumerate(ran) if config.protocol is Protocol.LL]  # the small AllReduce
     calls = [config for n, config in enumerate(ran) if n not in logging]
     period = len(calls) // spec.iterations
     assert period == len(build_simulator(spec).comm_ops)

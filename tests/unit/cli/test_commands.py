@@ -142,7 +142,7 @@ def test_a_job_that_called_no_nccl_and_one_before_it_are_told(job: Path) -> None
 def test_log_into_a_closed_pipe_ends_quietly(job: Path) -> None:
     with journal.Journal(job) as log:
         for number in range(3000):
-            log.write(journal.Note(text=f"note {number}"))
+            log.write(journal.Note(text=f"note {number} {'x' * 80}"))  # more than a pipe holds
     done = subprocess.run(f"{sys.executable} -m lagom log {job} | head -1", shell=True, capture_output=True, text=True)
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""

@@ -1,0 +1,14 @@
+"""Every process of a search has a number, for a folder of its own: `{trial}` in its command, LAGOM_TRIAL."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lagom.bench.request import Request
+from lagom.config_cache import PLACEHOLDER
+
+
+def numbered(request: Request, number: int | str) -> Request:
+    """The request of one process."""
+    command = tuple(word.replace(PLACEHOLDER, str(number)) for word in request.command)
+    return replace(request, command=command, environ={**request.environ, "LAGOM_TRIAL": str(number)})
