@@ -36,7 +36,7 @@ __all__ = ["Scene", "run"]
 LOOK_SECONDS = 0.1
 TERMINAL_SECONDS, PLAIN_SECONDS = 0.5, 5.0
 PLAIN_WIDTH = 100
-FINAL_SECONDS = 18.0  # what the last A/B may take on a slow machine, start-up included
+OTHER_SECONDS = 8.0  # what start-up and end may take on a slow machine
 DEFAULT_SCENE = Scene()
 DONE, DISAGREED, INTERRUPTED = 0, 1, 130
 
@@ -94,8 +94,8 @@ def _opening(scene: Scene, log: Path) -> str:
 
 
 def controller_arguments(scene: Scene, seconds: float, strategy: str) -> tuple[str, ...]:
-    """The search must be over early enough for the final A/B."""
-    search = max(seconds / 3, seconds - FINAL_SECONDS)
+    """The search, its final A/B included, must be over before the demo is."""
+    search = max(seconds / 3, seconds - OTHER_SECONDS)
     return ("--strategy", strategy, "--seed", str(scene.seed), "--search-seconds", f"{search:.0f}")
 
 
