@@ -6,17 +6,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from lagom import journal
-from lagom.format import format_config, format_payback, format_percent, format_site, format_speedup
+from lagom.format import format_config, format_payback, format_percent, format_site, format_speedup, format_time
 from lagom.journal import CommState, RunState, SiteChange, describe_stopped
 from lagom.journal.comm_state import median_of
 
 #: Whose windows decide: the final A/B against stock, else the last confirmation, else stock against itself.
 DECIDING = ("final", "confirm", "baseline")
+#: Columns from which on the table has NCCL's picks, and from which on times.
+WIDE, NARROW = 90, 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +77,30 @@ def as_json(run: RunState) -> dict[str, Any]:
 
 def last_page(run: RunState) -> RenderableType:
     """What it came to, and the table of it."""
-    return Group(Text(""), Text(verdict(run), style="bold"), _table(run))
+    return Group(Text(""), Text(verdict(run), style="bold"), _Sites(run))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sites:
+    """The table; NCCL's picks, and the times that a change comes from, where there is room for them."""
+
+    run: RunState
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = _table(self.run)
+        if options.max_width < NARROW:
+            del table.columns[3:5]
+        if options.max_width < WIDE:
+            del table.columns[1]
+        yield table
 
 
 def _table(run: RunState) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("an iteration's calls")
-    table.add_column("NCCL's pick")
-    table.add_column("ours")
-    for name in ("ms before", "after", "change"):
-        table.add_column(name, justify="right")
+    for name in ("an iteration's calls", "NCCL's pick", "ours"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for name in ("before", "after", "change"):
+        table.add_column(name, justify="right", no_wrap=True)
     outcome = the_comm(run).outcome
     for change in the_comm(run).changes(*DECIDING):
         _add_site(table, change, improved=outcome is not None and outcome.verdict == "improved")
@@ -124,7 +140,7 @@ def _change(before: float | None, after: float | None) -> tuple[str, str, str]:
     if before is None or after is None:
         return "-", "-", "-"
     change = f"{(after / before - 1) * 100:+.1f} %" if before > 0 else "-"
-    return f"{before / 1e6:.1f}", f"{after / 1e6:.1f}", change
+    return format_time(before), format_time(after), change
 
 
 def verdict(run: RunState) -> str:

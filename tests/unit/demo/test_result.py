@@ -87,7 +87,7 @@ def test_levels_are_medians_of_the_final_pairs() -> None:
 
 def test_page_names_pick_choice_times_and_cost() -> None:
     text = page(told(program(), move("final", 1), outcome()))
-    for words in ("64 x allgather 416M", "ring simple nc=8", "nc=3 c=256K", "1000.0", "920.0", "-8.0 %", "+20.0 %"):
+    for words in ("64 x allgather 416M", "ring simple nc=8", "nc=3 c=256K", "1.00 s", "920 ms", "-8.0 %", "+20.0 %"):
         assert words in text, text
     flat = " ".join(text.split())
     assert "Speed-up of an iteration: 1.087x stock [1.081, 1.094]" in flat
@@ -102,7 +102,7 @@ def test_nothing_found_shows_stock_and_what_could_be_seen() -> None:
     assert "as NCCL" in text
     assert "stock is best: it was" in text
     assert "Smallest detectable effect: 0.40 %" in text
-    assert "920.0" not in text, "what was not chosen is not shown as the result"
+    assert "920 ms" not in text, "what was not chosen is not shown as the result"
 
 
 def test_time_up_in_mid_search_says_so() -> None:
