@@ -75,7 +75,7 @@ def test_the_exposed_gather_and_the_hidden_ones_get_different_configs(strategy: 
     assert apart < together
     assert apart < 0.985 * stock
     if strategy == "guided":
-        assert any("one iteration tell the cost model" in note for note in tuned.notes), tuned.notes
+        assert any("one iteration show the cost model" in note for note in tuned.notes), tuned.notes
         assert tuned.outcome.configs <= 20
         assert tuned.outcome.regret_iterations <= 15
 

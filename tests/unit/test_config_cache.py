@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from lagom import files
-from lagom.config_cache import CHECK, ENTRY, PLACEHOLDER, CachedConfig, CacheRefused, ConfigCache, Job, Machine
+from lagom.config_cache import CHECK, ENTRY, CachedConfig, CacheRefused, ConfigCache, Job, Machine
 from lagom.config_file import BadConfig, load_config
-from lagom.tune import course
 
 CONFIG = "lagom-config 1\n# by hand\nfingerprint ranks 2\ncommunicator ranks=2 nodes=1 ordinal=0\n{}end\n"
 HERE = Machine(gpu="H200", nccl=23007)
@@ -86,7 +85,6 @@ def test_command_folder_and_variables_make_a_job(other: Job, cache: ConfigCache,
 
 
 def test_the_placeholder_of_lagom_tune_stands_for_any_text() -> None:
-    assert course.PLACEHOLDER == PLACEHOLDER
     tuned = a_job("train", "--out=run-{trial}", "8")
     assert tuned.is_same(a_job("train", "--out=run-final", "8"))
     assert a_job("train", "--out=run-final", "8").is_same(tuned)

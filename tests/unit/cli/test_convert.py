@@ -110,7 +110,7 @@ def test_sites_told_apart_by_their_place_are_refused_by_name(tmp_path: Path) -> 
     done = lagom("convert", folder, out)
     assert done.returncode == 2
     assert not out.exists()
-    assert done.stderr.count("tells calls of this size apart by their place in the iteration") == 2
+    assert done.stderr.count("distinguishes calls of this size by their place in the iteration") == 2
     assert lagom("convert", folder, out, "--partial").returncode == 0
     assert "reducescatter,1048576,1048576,nvls,simple,2,1,8,-1,-1" in out.read_text()
 

@@ -121,7 +121,7 @@ def test_a_saved_config_that_tells_more_apart_is_refused(tmp_path: Path) -> None
     path = config(tmp_path, "0 3 2 1", f"site 3 allgather {400 << 20} nc=1\n")
     arms, remarks = only(ArmWish(name="replay", config=path))
     assert arms == []
-    assert "apart" in remarks[0]
+    assert "distinguishes calls that are one site" in remarks[0]
 
 
 def test_the_file_is_checked_before_the_job_starts(tmp_path: Path) -> None:
