@@ -131,7 +131,7 @@ def test_a_killed_controller_is_told_and_leaves_nothing(place: Path) -> None:
 
 
 def test_a_controller_that_cannot_start_costs_the_job_nothing(place: Path) -> None:
-    code, out, err = finish(start(place, "--", "sh", "-c", "sleep 2; echo done", LAGOM_SHM_DIR=str(place / "nowhere")))
+    code, out, err = finish(start(place, "--", "sh", "-c", "sleep 15; echo done", LAGOM_SHM_DIR=str(place / "nowhere")))
     assert (code, out) == (0, "done\n")
     assert "the controller ended with 2" in err
 
