@@ -162,7 +162,7 @@ class ProgressText:
             return e.reason
         if e.verdict == "confirmed" and e.purpose == "confirm":
             comm = self._state.comm(e.communicator)
-            gain = comm.steps()[-1]
+            gain = comm.last_step
             speedup = "" if gain.speedup is None else f"{format_speedup(gain.speedup, gain.low, gain.high)}: "
             return shorten(f"in force: {speedup}{self._formatter.configs(e.communicator, e.candidate)}")
         return None
