@@ -34,10 +34,8 @@ class Searching(Phase):
         super().__init__(state)
         assert state.learned is not None
         self._spent, self._stepped_at = 0.0, now  # seconds
-        self._measured_seconds, self._measured_pairs = (
-            0.0,
-            0,
-        )  # in windows: what a pair takes, and so how many still fit
+        # In windows: what a pair takes, and so how many still fit.
+        self._measured_seconds, self._measured_pairs = 0.0, 0
         self._tier = state.learned.tier
         self.session = chosen_session(state.options, state.learned, state.events.warn, self._candidates())
         self._window: Window | None = None
