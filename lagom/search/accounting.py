@@ -12,6 +12,7 @@ from lagom.search.base import Answer, MoveNote
 from lagom.search.best_so_far import best_so_far
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult
+from lagom.search.proof import Proof
 from lagom.search.sequential_test import SequentialTest
 from lagom.search.stopping_rule import Policy
 from lagom.search.time_lost import TimeLost
@@ -178,25 +179,25 @@ class Accounting:
         reason: str,
         test: SequentialTest | None = None,
         answer: Answer | None = None,
+        proof: Proof | None = None,
     ) -> SearchOutcome:
-        """How the run ended. ``test``: its final A/B; ``answer``: what the strategy would have used."""
-        low, high = (test.interval if test else None) or (None, None)
-        found = test.found if test else None
+        """How the run ended. ``test``: its final A/B; ``answer``: what the strategy would have used; ``proof``: of
+        what the job is left with. The speed-up is the proof's; without one, that of the final A/B which failed."""
+        measured = proof or (Proof((test,)) if test is not None and test.found is not None else None)
+        low, high = measured.interval if measured else (None, None)
         return SearchOutcome(
             assignment=assignment,
             verdict=verdict,
             reason=reason,
-            speedup=math.exp(-found.value) if found else None,
-            speedup_low=1.0 / high if high else None,
-            speedup_high=1.0 / low if low else None,
+            speedup=measured.speedup if measured else None,
+            speedup_low=low,
+            speedup_high=high if high != math.inf else None,
             resolvable=self.resolvable(test) if self._measurements.noise.is_measured else None,
             configs=self._measurements.tried,
             windows=len(self.moves),
             iterations=self.iterations,
             regret_iterations=self._time_lost.lost,
-            payback_iterations=self._time_lost.payback(math.exp(-found.value))
-            if found and verdict == "improved"
-            else None,
+            payback_iterations=self._time_lost.payback(proof.speedup) if proof else None,
             moves=tuple(self.moves),
             proposed=answer.assignment if answer else None,
             cut_short=answer is not None and answer.cut_short,

@@ -19,7 +19,7 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from lagom.errors import LagomError
@@ -259,6 +259,22 @@ class Strategy(ABC):
             The knob that was moved, where it was one.
         """
         self._explanation = MoveNote(reason, verdict, h, kept, phase, change)
+
+    def follow(self, other: Strategy, measurements: Measurements, remark: str = "") -> Moves:
+        """Called by a strategy that lets another one take over: ``answer = yield from self.follow(other,
+        measurements)``. What the other one explains is explained, with ``remark`` behind it."""
+        course = other.moves(measurements)
+        comparison: Comparison | None = None
+        while True:
+            try:
+                proposal = course.send(comparison)  # type: ignore[arg-type]  # None starts a generator
+            except StopIteration as stopped:
+                answer: Answer = stopped.value
+                return answer
+            finally:
+                note = other.take_explanation()
+                self._explanation = note and replace(note, reason=f"{note.reason}{remark}")
+            comparison = yield proposal
 
     def take_explanation(self) -> MoveNote | None:
         """Called by the session after each comparison, to write the move: what :meth:`explain` was given since the last

@@ -32,9 +32,11 @@ def replay(
     strategy: Strategy,
     problem: Problem,
     policy: Policy = LIVE,
+    *,
+    cut_short: bool = False,
 ) -> TuningSession:
     """Drive a new session with the logged windows and check each decision on the way. Candidates of earlier searches
-    are those that the log says were tried.
+    are those that the log says were tried. ``cut_short``: the outcome in the log says that a limit ended the search.
 
     Returns the session, over if the log was complete. Raises ReplayMismatch at the first move that differs.
     """
@@ -51,7 +53,7 @@ def replay(
             raise ReplayMismatch(
                 f"move {logged.number} of the log ({logged.purpose}, {logged.reason}) is not what is wanted now"
             )
-        if following is not None and following.purpose == "final" and logged.purpose != "final":
+        if logged.purpose != "final" and _is_last_of_search(following, cut_short):
             session.wrap_up("stopped where the log stopped")  # of no effect if the strategy had its answer anyway
         if logged.verdict in ("confirmed", "rejected") and logged.samples:
             session.end_test()  # of no effect unless a time limit ended it before its next look
@@ -61,6 +63,11 @@ def replay(
             if then != now and (logged.phase or name in ALWAYS_KNOWN):
                 raise ReplayMismatch(f"move {logged.number}: the log says {name} {then}, now it is {now}")
     return session
+
+
+def _is_last_of_search(following: SearchMove | None, cut_short: bool) -> bool:
+    """Whether the search ended with the move before ``following``: with a final A/B, or with what was proven by then."""
+    return cut_short if following is None else following.purpose == "final"
 
 
 def moves_of(events: Iterable[Any]) -> list[SearchMove]:

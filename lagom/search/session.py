@@ -11,8 +11,8 @@ The course of a run::
 
     baseline   stock against stock: the noise, and the levels of X, Y, Z
     trial      what the strategy proposes, beside the incumbent, until its question is answered
-    confirm    a clearly faster trial, on fresh samples: it becomes the incumbent
-    final      the end result against stock, on fresh samples: used only if it is faster beyond doubt
+    confirm    a clearly faster trial, on fresh samples: it becomes the incumbent, and is proven
+    final      an end result that is not proven yet against stock, on fresh samples: used only if it is proven
 
 A session is deterministic: the same problem, strategy, seed and results lead to the same requests (``replay.py``).
 """
@@ -34,11 +34,13 @@ from lagom.search.accounting import Accounting
 from lagom.search.base import JUDGED, Answer, Comparison, MoveNote, NonConforming, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult, roomier
+from lagom.search.proof import NOTHING_PROVEN, Proof
 from lagom.search.sequential_test import SequentialTest, pairs_to_prove
 from lagom.search.space import Space
 from lagom.search.stopping_rule import LIVE, Policy, StoppingRule
 
 Windows = Generator[WindowRequest, WindowResult, None]
+MOST_FINALS = 2  # tests at the level of a final A/B in one run
 FEW = 3  # pairs of which the median may still be an outlier
 CANDIDATE = "candidate"  # phase of the moves that try what an earlier search found
 
@@ -73,7 +75,10 @@ class TuningSession:
         self._stopping_rule = StoppingRule(self.measurements, policy)
         self._failed: set[Assignment] = set()  # confirmations that did not hold
         self._confirmations = 0
+        self._finals = 0  # tests against stock at the level of a final A/B
         self._final: SequentialTest | None = None  # the final A/B under way
+        self._proof = NOTHING_PROVEN  # of the incumbent
+        self._proof_pairs = 0  # measured for proofs so far
         self._enough = ""  # why the driver wants no more trials
         self._time = TimeLeft()
         self._is_last_look = False  # the driver knows that the test under way ends with the next window
@@ -106,7 +111,7 @@ class TuningSession:
         before = len(self._accounting.moves)
         result = result.plausible()
         self._accounting.take(result)
-        if self._time.pairs < self._proof_pairs() + self.policy.pairs_first:
+        if self._time.pairs < self._kept_for_proof() + self.policy.pairs_first:
             self.wrap_up(self._time.reason)
         try:
             self._wanted = self._course.send(result)
@@ -205,7 +210,7 @@ class TuningSession:
                 self._write(cast("MoveVerdict", comparison.verdict), measured, phase=CANDIDATE)
             if comparison.new is None:
                 return  # nothing can be measured now
-            if comparison.better:
+            if comparison.better and not self._enough:
                 yield from self._confirm(candidate)
 
     def _settle(self, proposal: Proposal, phase: str = "") -> Generator[WindowRequest, WindowResult, Comparison]:
@@ -271,25 +276,42 @@ class TuningSession:
         gain = -math.log(trial.z / self.measurements.known(self.incumbent).z)
         if self._enough or gain < max(self.policy.promote_gain, self.policy.certainty * trial.z_se):
             return False
-        if self._time.pairs < self.policy.confirm_looks[0] + self._proof_pairs():
-            self.wrap_up(self._time.reason)  # the final A/B is all there is time for
-        return not self._enough
+        if self._time.pairs < self.policy.confirm_looks[0]:
+            self.wrap_up(self._time.reason)
+        return not self._enough and self._may_prove()
 
-    def _proof_pairs(self) -> float:
-        """What is kept for the final A/B: the pairs that most likely prove the best so far."""
+    def _may_prove(self) -> bool:
+        """Proofs get at most half of a search with a time limit."""
+        return self._proof_pairs < 0.5 * self._time.at_first or math.isinf(self._time.pairs)
+
+    def _kept_for_proof(self) -> float:
+        """What is kept for the final A/B: the pairs that most likely prove the best so far. Nothing where that is
+        proven already."""
         if math.isinf(self._time.pairs) or self.measurements.trial(self.measurements.stock) is None:
             return 0.0
         best = self.measurements.known(self.measurements.fastest())
+        if best.assignment == self._proven:
+            return 0.0
         gain = math.log(self.measurements.known(self.measurements.stock).z / best.z)
         level, looks = statistics.final_level(self.policy.alpha), self.policy.final_looks
         is_in_sight = gain > best.z_se
         wanted = pairs_to_prove(gain, self.measurements.noise.sigma, level, looks) if is_in_sight else looks[0]
-        return min(wanted, 0.5 * self._time.at_first)
+        return min(wanted, max(0.0, 0.5 * self._time.at_first - self._proof_pairs))
+
+    @property
+    def _proven(self) -> Assignment | None:
+        """The incumbent, once it is proven to be faster than stock."""
+        return self._proof.assignment if self._proof.tests else None
 
     def _confirm(self, candidate: Assignment) -> Windows:
-        """Fresh samples against the incumbent; promoted if they hold at this confirmation's share of alpha."""
-        self._confirmations += 1
-        level = statistics.confirmation_level(self.policy.alpha, self._confirmations)
+        """Fresh samples against the incumbent; promoted if they hold. The first of a run, against stock, has the level
+        of a final A/B; each other one has its own share of alpha."""
+        if self._finals == 0 and self.incumbent.is_stock:
+            self._finals += 1
+            level = statistics.final_level(self.policy.alpha)
+        else:
+            self._confirmations += 1
+            level = statistics.confirmation_level(self.policy.alpha, self._confirmations)
         looks, epsilon = self.policy.confirm_looks, self.policy.epsilon
         test = SequentialTest("confirm", self.incumbent, candidate, level, looks, epsilon)
         yield from self._run_test(test, "fresh samples before it becomes the incumbent")
@@ -304,39 +326,49 @@ class TuningSession:
             result = yield self._accounting.ask(test.purpose, test.against, test.candidate, pairs, why)
             if result.pairs:
                 empty = 0
+                self._proof_pairs += len(result.pairs)
                 self.measurements.add(test.candidate, test.against, result.pairs)
-                test.add(result, self.measurements.noise.sigma, last=self._takes_last_look())
+                test.add(result, self.measurements.noise.sigma, last=self._takes_last_look(test))
             elif (empty := empty + 1) > self.policy.retries:
                 test.give_up()
             if test.passed:
                 self.measurements.promote(test.candidate)
+                self._proof = self._proof.followed_by(test)
             verdict: MoveVerdict = test.verdict if result.pairs or not test.open else "missing"
             note = MoveNote(f"{why}: {test.sentence or 'the window came back empty'}")
             against: Against = "stock" if test.against.is_stock else "incumbent"
             self._accounting.write(verdict, note, against=against, measured=test.measured)
 
-    def _takes_last_look(self) -> bool:
+    def _takes_last_look(self, test: SequentialTest) -> bool:
         """Whether a test ends here, because there is no time for another window."""
         is_last, self._is_last_look = self._is_last_look, False
+        is_last |= test.purpose == "confirm" and not self._may_prove()
         return is_last or self._time.pairs < self.policy.pairs_first
 
     def _conclude(self, answer: Answer) -> Windows:
-        """The final A/B against stock: of the answer, and should it fail, of the incumbent if that is another one."""
-        test = None
+        """The final A/B against stock of what is not proven yet; the job is left with what is proven."""
         for contender in self._contenders(answer.assignment):
+            if contender == self._proven or self._finals == MOST_FINALS:
+                break
             level, looks = statistics.final_level(self.policy.alpha), self.policy.final_looks
-            stock, epsilon = self.measurements.stock, self.policy.epsilon
-            following = SequentialTest("final", stock, contender, level, looks, epsilon)
-            if self._time.pairs < following.least:
+            test = SequentialTest("final", self.measurements.stock, contender, level, looks, self.policy.epsilon)
+            if self._time.pairs < test.least:
                 break  # it could prove nothing
-            self._final = test = following
+            self._final, self._finals = test, self._finals + 1
             yield from self._run_test(test, "final A/B against stock")
             if test.passed:
-                reason = f"{test.sentence}; {_ending(answer)}"
-                self.outcome = self._accounting.outcome("improved", contender, reason, test, answer)
-                return
-        self.measurements.incumbent = self.measurements.stock
-        stock = self.measurements.stock
+                break
+        self.outcome = self._proven_outcome(answer) if self._proof.tests else self._outcome_without_proof(answer)
+
+    def _proven_outcome(self, answer: Answer) -> SearchOutcome:
+        reason = f"{self._proof.sentence}; {_ending(answer)}"
+        return self._accounting.outcome(
+            "improved", self._proof.assignment, reason, self._proof.tests[-1], answer, self._proof
+        )
+
+    def _outcome_without_proof(self, answer: Answer) -> SearchOutcome:
+        test, stock = self._final, self.measurements.stock
+        self.measurements.incumbent = stock
         verdict: OutcomeVerdict = "stock_is_best"
         what = "stock is already best here"
         if answer.cut_short:
@@ -345,14 +377,18 @@ class TuningSession:
         reason = f"{what}: {self.measurements.tried} configs, smallest detectable effect {effect}; {_ending(answer)}"
         if test is not None:
             reason += f"; final A/B of its choice: {test.sentence}"
-        self.outcome = self._accounting.outcome(verdict, stock, reason, test, answer)
+        return self._accounting.outcome(verdict, stock, reason, test, answer)
 
     def _contenders(self, answer: Assignment) -> list[Assignment]:
-        """What deserves a final A/B: the answer unless the incumbent is clearly faster, then the incumbent."""
+        """What the job may be left with, the best first: the answer unless the incumbent is clearly faster, then the
+        incumbent. Where that is proven, the answer only if it is likely faster still."""
         stock, incumbent = self.measurements.known(self.measurements.stock), self.measurements.known(self.incumbent)
         trial = self.measurements.trial(answer)
         chosen = [incumbent]
-        if trial is not None and trial.z <= incumbent.z * (1.0 + self.policy.epsilon):
+        margin = 1.0 + self.policy.epsilon
+        if trial is not None and self._proof.tests:
+            margin = math.exp(-trial.z_se)
+        if trial is not None and trial.z <= incumbent.z * margin:
             chosen.insert(0, trial)
         return list(dict.fromkeys(each.assignment for each in chosen if each.z < stock.z))
 

@@ -31,10 +31,12 @@ Unit = tuple[int, ...]
 class Space:
     """The legal assignments of one problem."""
 
-    def __init__(self, problem: Problem, *, shared: bool = False) -> None:
+    def __init__(self, problem: Problem, *, shared: bool = False, units: Sequence[Unit] = ()) -> None:
+        """``shared``: all sites are one unit; ``units``: these are, together every site once. Else each site is one."""
         self.problem = problem
         everything = range(len(problem.sites))
-        self.units: tuple[Unit, ...] = (tuple(everything),) if shared else tuple((site,) for site in everything)
+        each = (tuple(everything),) if shared else tuple((site,) for site in everything)
+        self.units: tuple[Unit, ...] = tuple(units) or each
         self.dims = tuple(dim for dim in FIELDS if getattr(problem.knobs, dim))
         self._ladders = {(site, dim): self._ladder(site, dim) for site in everything for dim in self.dims}
         self._values = {key: tuple(value for value, _ in ladder) for key, ladder in self._ladders.items()}

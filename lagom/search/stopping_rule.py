@@ -27,7 +27,7 @@ class Policy:
     ``confirm`` and ``final`` windows decide what the job runs with, on fresh samples, and share ``alpha`` between them.
     """
 
-    pairs_baseline: int = 8
+    pairs_baseline: int = 4
     """A/A pairs before anything is tried: the noise and the reference levels of X, Y and Z."""
     pairs_first: int = 4
     """Pairs of the first window of an ordinary candidate (two rounds of A B B A)."""

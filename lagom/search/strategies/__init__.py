@@ -17,6 +17,7 @@ from lagom.search.base import MakeModel, NonConforming, Strategy
 STRATEGIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "lagom": ("lagom.search.strategies.lagom", "Lagom", {}),
     "guided": ("lagom.search.strategies.guided", "Guided", {}),
+    "auto": ("lagom.search.strategies.auto", "Auto", {}),
     "as_printed": ("lagom.search.strategies.as_printed", "AsPrinted", {}),
     "autoccl": ("lagom.search.strategies.autoccl", "AutoCCL", {}),
     "static": ("lagom.search.strategies.static", "Static", {}),

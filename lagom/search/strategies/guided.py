@@ -1,6 +1,7 @@
 """``guided``: the paper's loop, but a fitted cost model says where to look, what to leave out and when to stop.
 
-1. **Learn**: a few designed windows near NCCL's own pick, every site on another level in each (a Latin square).
+1. **Learn**: a few designed windows near NCCL's own pick, every site on another level in each (a Latin square). Where
+   fewer channels were clearly faster, half of them again.
 2. **Believe**: fit; if the gate lets the model pass, measure what promises the greatest improvement on the best so far,
    refit, and go on until nothing promises enough. In the running are the model's optimum, its optima under other
    parameters that the windows leave plausible, and single rungs. What is predicted to lose by more than three
@@ -16,26 +17,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from lagom.errors import LagomError
 from lagom.records import Algorithm, Assignment, Choice, Observation, Problem, Protocol
 from lagom.search.base import Answer, Comparison, Expectation, MakeModel, Moves, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
-from lagom.search.space import Unit
+from lagom.search.space import Space, Unit
 
 Pair = tuple[Algorithm, Protocol]
 
 CONFIGS = 4  # budget: this many configs, and as many more for each site
-ENOUGH = 0.006  # standard error of Z at which a window is known well enough
-MOST_PAIRS = 16  # or after so many pairs
-SLOW = 0.03  # this much behind the best, the exact figure is of no use
+CLEAR = 2.0  # standard errors of an improvement that make the next halving of NC worth a window
 SLOWEST = 1.3  # a config predicted slower than this times the best is not measured: sigma alone would make it promising
 HOPE = 0.002  # expected improvements below this fraction of Z are not worth a window: at 0.001 half as many again
 DRAWS = 6  # plausible parameter sets whose optima are in the running
 
-LEVELS = ((0.5, 1.0), (1.0, 1 / 16), (0.5, 0.25))
+LEVELS = ((0.5, 1.0), (1.0, 1 / 8), (0.5, 0.25))
 """(share of NC, share of C) of the base: fewer channels; smaller chunks; both, by less."""
 LEVELS_WITHOUT_CHUNK = ((0.5, 1.0), (0.25, 1.0), (0.75, 1.0))
 
@@ -50,19 +48,32 @@ class Guided(Strategy):
     uses_model: ClassVar[bool] = True
 
     def __init__(
-        self, problem: Problem, seed: int = 0, *, shared: bool = False, model: MakeModel | None = None
+        self,
+        problem: Problem,
+        seed: int = 0,
+        *,
+        shared: bool = False,
+        model: MakeModel | None = None,
+        units: Sequence[Unit] = (),
+        learn: bool = True,
+        configs: int = 0,
     ) -> None:
         """``model``: what makes the cost model, ``lagom.cost.FittedModel`` or another. It has no default, so that this
-        package does not import the cost model."""
+        package does not import the cost model. ``units``: sites that share one config, each site in one of them.
+        ``learn``: false where there are windows enough for a first fit. ``configs``: the model's part of the budget
+        ends when so many different configs were measured in the whole run."""
         super().__init__(problem, seed, shared=shared)
         if model is None:
             raise LagomError("strategy guided needs a cost model: pass model=lagom.cost.FittedModel to make_strategy.")
+        if units:
+            self.space, shared = Space(problem, units=units), len(units) == 1
+        self._learns = learn
         self._dims = tuple(dim for dim in self.space.dims if dim in ("channels", "chunk"))  # NT: see lagom/cost
         self._pairs = () if "chunk" in self._dims else self._offered()
         self._model = model(problem, [self._alternatives(unit) for unit in self.space.units])
         self._shared = shared
         self._seed = seed
-        self._budget = CONFIGS * (1 + len(self.space.units))
+        self._budget = configs or CONFIGS * (1 + len(self.space.units))
         self._windows_fitted = 0
         self._doubt = ""  # why the model is not trusted
 
@@ -77,7 +88,9 @@ class Guided(Strategy):
         """The course set out at the head of this file."""
         if not self.problem.sites or not self._dims:
             return Answer(self.space.stock, "nothing here can be tuned")
-        yield from self._learn()
+        if self._learns:
+            yield from self._learn()
+            yield from self._descend(measurements)
         believed = yield from self._believe(measurements)
         if believed is None:
             return (yield from self._measure(measurements))
@@ -89,8 +102,40 @@ class Guided(Strategy):
         """The designed windows."""
         for number, candidate in enumerate(self._design(), start=1):
             what = f"designed window {number} of the cost model, {_short(candidate)}"
-            answer = yield from self._windows(Proposal(candidate, f"{what}: what NC and C do at each site", once=True))
+            answer = yield Proposal(candidate, f"{what}: what NC and C do at each site", once=True)
             self.explain(f"{what}: {percent(answer.delta)} than the incumbent", phase="learn")
+
+    def _descend(self, measurements: Measurements) -> Generator[Proposal, Comparison, None]:
+        """Half the channels again, as long as the last halving was a clear gain: the model sees no further than the
+        windows reach, and what a channel costs compute is what it knows least."""
+        best = measurements.known(measurements.fastest())
+        gained = math.log(measurements.known(self.space.stock).z / best.z) > CLEAR * best.z_se
+        while gained and (candidate := self._half_the_channels(best.assignment)) is not None:
+            if measurements.trial(candidate) is not None:
+                return
+            what = f"half the channels again, {_short(candidate)}"
+            answer = yield Proposal(candidate, what, against=best.assignment, once=True)
+            self.explain(f"{what}: {percent(answer.delta)} than the best so far", phase="learn")
+            if answer.new is None:
+                return
+            best, gained = answer.new, answer.delta < -CLEAR * answer.se
+
+    def _half_the_channels(self, assignment: Assignment) -> Assignment | None:
+        """At every site that has fewer than NCCL's own, down to the floor; ``None`` where there is none."""
+        if "channels" not in self._dims:
+            return None
+        floor, moved = self.space.floor(self.space.stock), assignment
+        for site in range(len(assignment)):
+            own, now, least = (self.space.rung(at, site, "channels") for at in (self.space.stock, assignment, floor))
+            if now < own:
+                half = nearest_rung(self._magnitudes(assignment, site, "channels"), now, 0.5)
+                moved = self.space.at(moved, site, "channels", min(now, max(half, least)))
+        return None if moved == assignment else moved
+
+    def _magnitudes(self, assignment: Assignment, site: int, dim: str) -> list[int]:
+        """The ladder's values, NCCL's own rung with its value."""
+        rungs = range(len(self.space.ladder(site, dim)))
+        return [self.space.magnitude(self.space.at(assignment, site, dim, rung), site, dim) for rung in rungs]
 
     def _design(self) -> list[Assignment]:
         levels = LEVELS if "chunk" in self._dims else LEVELS_WITHOUT_CHUNK
@@ -115,10 +160,9 @@ class Guided(Strategy):
     def _at_level(self, assignment: Assignment, unit: Unit, shares: dict[str, float]) -> Assignment:
         """``unit`` at these shares of NCCL's own settings."""
         for site, dim in itertools.product(unit, self._dims):
-            rungs = range(len(self.space.ladder(site, dim)))
-            ladder = [self.space.magnitude(self.space.at(assignment, site, dim, rung), site, dim) for rung in rungs]
             own = self.space.rung(self.space.stock, site, dim)
-            assignment = self.space.at(assignment, site, dim, nearest_rung(ladder, own, shares[dim]))
+            there = nearest_rung(self._magnitudes(assignment, site, dim), own, shares[dim])
+            assignment = self.space.at(assignment, site, dim, there)
         return assignment
 
     # -- 2. believe
@@ -137,30 +181,14 @@ class Guided(Strategy):
             candidate, change, what = chosen
             expected = f"predicted {percent(math.log(change.ratio))} +- {change.sigma:.1%}"
             why = f"{what}: {expected}"
-            answer = yield from self._windows(Proposal(candidate, why, against=leader, once=True))
+            answer = yield Proposal(candidate, why, against=leader, once=True)
             self.explain(
                 f"{what}, {_short(candidate)}: {expected}, measured {percent(answer.delta)} than the best so far",
                 phase="predict",
             )
             if answer.new is None:
                 return Answer(leader, "stopped: the window of the model's choice came back empty", cut_short=True)
-        return Answer(
-            self._leader(measurements),
-            f"stopped after {self._budget} configs (the limit)",
-            cut_short=True,
-        )
-
-    def _windows(self, proposal: Proposal) -> Generator[Proposal, Comparison, Comparison]:
-        """Windows of one candidate until its Z is known well enough for a fit, or it is clearly slow."""
-        answer = yield proposal
-        while answer.new is not None and answer.new.z_se > ENOUGH and answer.new.pairs < MOST_PAIRS:
-            if answer.delta > max(SLOW, 2.0 * answer.se):
-                break
-            self.explain(f"{proposal.why}; {percent(answer.delta)} so far, measured again")
-            before, answer = answer.new.pairs, (yield proposal)
-            if answer.new is None or answer.new.pairs == before:
-                break
-        return answer
+        return Answer(self._leader(measurements), f"the budget of {self._budget} configs is used up")
 
     def _refit(self, measurements: Measurements) -> tuple[bool, str]:
         noise = measurements.noise.sigma
@@ -224,22 +252,7 @@ class Guided(Strategy):
         from lagom.search.strategies.lagom import Lagom
 
         walker = Lagom(self.problem, self._seed, shared=self._shared, start="stock")
-        course = walker.moves(measurements)
-        try:
-            step = next(course)
-            while True:
-                answer = yield step
-                step = course.send(answer)
-                self._pass_on(walker)
-        except StopIteration as stopped:
-            self._pass_on(walker)
-            answer_of_lagom: Answer = stopped.value
-            return answer_of_lagom
-
-    def _pass_on(self, walker: Strategy) -> None:
-        note = walker.take_explanation()
-        if note is not None:
-            self._explanation = replace(note, reason=f"{note.reason} (search without a model: {self._doubt})")
+        return (yield from self.follow(walker, measurements, f" (search without a model: {self._doubt})"))
 
 
 def _seen(time: float | None) -> float | None:

@@ -97,7 +97,7 @@ class Lagom(Strategy):
             base = "NCCL's own config" if incumbent.is_stock else "what an earlier search found"
             self._ended = f"every knob was tried up and down from {base}"
         if not from_floor or self._behind(measurements, current):
-            self._anchor = measurements.known(measurements.incumbent)
+            self._anchor = measurements.known(measurements.incumbent if from_floor else measurements.fastest())
             current = yield from self._explore(self._anchor)
         self._anchor = yield from self._screen(current)
         current = self._anchor

@@ -16,7 +16,7 @@ from lagom.search.landscape import MS, Communication, Landscape, LandscapeDriver
 ALPHA, RUNS = 0.05, 240
 #: Accepts in RUNS runs that a true rate of ALPHA exceeds once in a thousand times.
 MOST_ACCEPTED = 24
-SHORT = 60  # iterations of a second search that is cut
+SHORT = 40  # iterations of a second search that is cut
 FIRST = 14  # windows of a first search that is interrupted
 LANDSCAPES = {
     "compute_bound": compute_bound(),

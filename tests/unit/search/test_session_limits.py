@@ -110,8 +110,9 @@ def test_a_search_with_a_time_limit_replays_from_its_log() -> None:
     for seed in range(6):
         session, _, _ = run_limited("lagom", seed, 60)
         problem = session.problem
-        again = replay(session.moves, make_strategy("lagom", problem, seed), problem)
         assert session.outcome is not None
+        cut_short = session.outcome.cut_short
+        again = replay(session.moves, make_strategy("lagom", problem, seed), problem, cut_short=cut_short)
         assert again.outcome is not None
         assert again.outcome.verdict == session.outcome.verdict
         assert again.outcome.assignment == session.outcome.assignment

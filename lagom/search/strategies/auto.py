@@ -1,0 +1,72 @@
+"""``auto``: one config for all communications first, then one for each of them. The default.
+
+1. **Together**: communications of one context (hidden or exposed) share a config; where no context is known, all of
+   them. ``guided`` searches these few knobs: an effect too small to be seen at one site is seen at all of them, and a
+   search that is cut short has found most of what there is.
+2. **Apart**: ``guided`` again, one config a site, from everything measured so far; with designed windows of its own
+   where x_j is not seen, because nothing else tells the sites apart. Where its model is not trusted, ``lagom`` moves
+   the sites one by one.
+
+The second part is left out where nothing can be gained: NCCL's own config is the best so far, and compute was not
+faster in any window, so there is no contention to win back.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from lagom.records import Problem
+from lagom.search.base import Answer, MakeModel, Moves, Strategy
+from lagom.search.measurements import Measurements, Trial
+from lagom.search.site_groups import SiteGroups
+from lagom.search.strategies.guided import Guided
+
+TOGETHER = 4  # configs for each group of communications
+APART = 4  # and then for each communication
+CERTAIN = 2.0  # standard errors by which compute must be faster to count
+
+
+class Auto(Strategy):
+    """``guided`` twice: communications together, then apart."""
+
+    name: ClassVar[str] = "auto"
+    uses_model: ClassVar[bool] = True
+
+    def __init__(
+        self, problem: Problem, seed: int = 0, *, shared: bool = False, model: MakeModel | None = None
+    ) -> None:
+        """``model``: what makes the cost model, ``lagom.cost.FittedModel`` or another."""
+        super().__init__(problem, seed, shared=shared)
+        contexts_known = all(site.context for site in problem.sites)
+        groups = SiteGroups(problem, self.space).together(list(self.space.units))
+        self._groups = groups if contexts_known else [tuple(range(len(problem.sites)))]
+        self._model, self._seed = model, seed
+        self._together = Guided(
+            problem, seed, model=model, units=self._groups, configs=TOGETHER * len(self._groups)
+        )  # fmt: skip
+
+    def moves(self, measurements: Measurements) -> Moves:
+        """The course set out at the head of this file."""
+        answer = yield from self.follow(self._together, measurements)
+        if len(self._groups) >= len(self.space.units):
+            return answer
+        if _nothing_to_gain(measurements, answer):
+            return Answer(answer.assignment, f"no contention to win back; {answer.reason}", answer.cut_short)
+        configs = measurements.tried + APART * len(self.space.units)
+        learn = measurements.known(measurements.stock).x_by_site is None  # so far nothing tells the sites apart
+        apart = Guided(self.problem, self._seed, model=self._model, learn=learn, configs=configs)
+        return (yield from self.follow(apart, measurements))
+
+
+def _nothing_to_gain(measurements: Measurements, answer: Answer) -> bool:
+    """Whether stock is the best so far and compute is no faster with any other config. Unknown where Y is not seen."""
+    stock = measurements.known(measurements.stock)
+    best = measurements.trial(answer.assignment)
+    if stock.y is None or best is None or _gained(stock.z, best.z, best):
+        return False
+    tried = [trial for trial in measurements.trials() if not trial.assignment.is_stock]
+    return not any(trial.y is not None and _gained(stock.y, trial.y, trial) for trial in tried)
+
+
+def _gained(before: float, after: float, trial: Trial) -> bool:
+    return after < before * (1.0 - CERTAIN * trial.z_se)
