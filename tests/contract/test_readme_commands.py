@@ -48,6 +48,7 @@ NOT_RUN = {
     "make native": "was made before these tests",
     "make lint": "run by make test",
     "make readme": "test_what_is_made_from_the_code_is_up_to_date compares what it writes",
+    "make docs": "tests/contract/test_site.py builds the site where mkdocs is installed",
     "make fresh-clone": "takes minutes",
     "make asan": "run by make test",
     "make ubsan": "run by make test",
