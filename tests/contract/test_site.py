@@ -1,4 +1,4 @@
-"""The site that ``make docs`` builds: no warning, every page of docs/ in its navigation, nothing loaded from elsewhere."""
+"""The site that ``make docs`` builds: no warning, every page of docs/ in its navigation, nothing loaded from outside."""
 
 from __future__ import annotations
 
