@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks import matrix_page, safety_page
 from lagom import settings
+from lagom.cli import reference
 from lagom.doctor.nccl_versions import support_table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -19,6 +20,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 BLOCKS: dict[str, tuple[Path, Callable[[], str]]] = {
     "settings": (DOCS / "settings.md", settings.table),
     "nccl": (DOCS / "nccl.md", support_table),
+    "cli": (DOCS / "cli.md", reference.reference),
     "safety": (DOCS / "safety.md", safety_page.table),
     "matrix": (DOCS / "measured.md", matrix_page.measured_table),
 }

@@ -52,6 +52,13 @@ def test_every_page_of_docs_is_linked_from_the_readme() -> None:
     assert {f"docs/{page.name}" for page in PAGES if page != README} <= linked
 
 
+def test_the_page_of_the_python_api_has_every_public_name() -> None:
+    import lagom
+
+    shown = set(re.findall(r"^::: lagom\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+    assert shown == {name for name in lagom.__all__ if not name.startswith("__")}
+
+
 def test_the_readme_is_short() -> None:
     lines = README.read_text().splitlines()
     assert len(lines) <= LINES

@@ -1,4 +1,4 @@
-"""The site that ``make docs`` builds: no warning, every page of docs/ in its navigation, nothing loaded from outside."""
+"""The site that ``make docs`` builds: no warning, every page of docs/ in its navigation, nothing from elsewhere."""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s#]+)[^)]*\)|^\[[^\]]+\]: ([^\s#]+)", re.MULTILINE)
 
@@ -27,6 +28,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for path in reachable(first)
     ]
     return Files([*of_theme, *ours])
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Docstrings name other things with a role, ``:func:`overlap```: only the name is shown."""
+    return re.sub(r":(?:func|class|data|meth|exc|mod):(?=<code>)", "", html)
 
 
 def reachable(first: Iterable[Path]) -> list[Path]:
