@@ -22,12 +22,12 @@ from lagom.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (README, *sorted((ROOT / "docs").rglob("*.md")))
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHELLS = ("sh", "bash", "console", "shell")
 #: What a block without a label begins with if it holds commands.
-FIRST_WORDS = [[word] for word in ("make", "pip", "lagom", "export", "eval", "git", "torchrun", "python", "srun")]
+FIRST_WORDS = [[word] for word in ("make", "pip", "lagom", "export", "eval", "git", "torchrun", "python", "srun", "mpirun")]
 
 #: First words of commands that are checked but not run, and why.
 NOT_RUN = {
@@ -55,6 +55,8 @@ NOT_RUN = {
     "make tsan": "run by make test",
     "torchrun": "needs GPUs and torch",
     "srun": "needs Slurm",
+    "mpirun": "needs MPI",
+    "ray": "needs Ray",
     "python": "needs GPUs or takes minutes",
     "lagom run": "needs a job; tests/unit/cli/test_run.py runs it",
     "lagom bench": "needs a job; tests/system/test_bench.py runs it",
