@@ -27,7 +27,7 @@ PAGES = (README, *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHELLS = ("sh", "bash", "console", "shell")
 #: What a block without a label begins with if it holds commands.
-FIRST_WORDS = [[word] for word in ("make", "pip", "lagom", "export", "eval", "git", "torchrun", "python", "srun", "mpirun")]
+FIRST_COMMANDS = ("make", "pip", "lagom", "export", "eval", "git", "torchrun", "python", "srun", "mpirun")
 
 #: First words of commands that are checked but not run, and why.
 NOT_RUN = {
@@ -75,7 +75,9 @@ def commands() -> list[str]:
     """Every command of the pages, once each; continuation lines joined, comments and prompts taken off."""
     found = [one for page in PAGES for one in BLOCK.findall(page.read_text())]
     blocks = [
-        block for label, block in found if label in SHELLS or (not label and block.split(maxsplit=1)[:1] in FIRST_WORDS)
+        block
+        for label, block in found
+        if label in SHELLS or (not label and block.split(maxsplit=1)[:1] in [[word] for word in FIRST_COMMANDS])
     ]
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     stripped = (re.sub(r"\s+#\s.*$", "", line.removeprefix("$ ")).strip() for line in lines)
