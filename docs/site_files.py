@@ -22,7 +22,7 @@ LINK = re.compile(r"\]\(([^)\s#]+)[^)]*\)|^\[[^\]]+\]: ([^\s#]+)", re.MULTILINE)
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Replaces the pages below docs/ by those of the repository; what the theme brings stays."""
     of_theme = [file for file in files if file.src_dir != config.docs_dir]
-    first = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    first = [ROOT / "README.md", ROOT / "docs" / "style.css", *sorted((ROOT / "docs").rglob("*.md"))]
     ours = [
         File(str(path.relative_to(ROOT)), str(ROOT), config.site_dir, config.use_directory_urls)
         for path in reachable(first)
