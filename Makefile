@@ -7,6 +7,7 @@ VENV   ?= .venv
 PY     := $(VENV)/bin/python
 RUN    := $(VENV)/.lagom-installed
 STAMP  := $(VENV)/.lagom-dev-installed
+DOCS   := $(VENV)/.lagom-docs-installed
 PYTEST := $(PY) -m pytest
 # Tests at a time. Many of them wait for processes of their own, so three keep two cores busy.
 JOBS   ?= 3
@@ -15,7 +16,7 @@ SPREAD := -n $(JOBS) --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # two pips at once in one environment would hurt
 .PHONY: help demo test test-full test-busy test-gpu test-gpu-safety test-abi native dev lint asan-ubsan asan ubsan tsan bench bench-gpu \
-	figures agreement memory-model plans kills soak mutants readme fresh-clone fuzz clean
+	figures agreement memory-model plans kills soak mutants readme docs fresh-clone fuzz clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +115,10 @@ test-abi: dev ## NCCL's real wheels, from pip (200 to 350 MB each, one at a time
 readme: dev ## write again the tables of docs/ that are made from the code
 	$(PY) -m tests.contract.readme_blocks
 
+docs: dev $(DOCS) ## the documentation as a site in build/docs, and its tests; no network once mkdocs is installed
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+	$(PYTEST) tests/contract/test_site.py
+
 fresh-clone: ## clone HEAD into a temporary folder and run `make test` and `make demo` there
 	tests/contract/fresh_clone.sh
 
@@ -151,3 +156,9 @@ $(STAMP): pyproject.toml
 	$(PIP) --no-deps 'HolisticTraceAnalysis==0.5.0'
 	@$(COMPILE)
 	@touch $(RUN) $@
+
+$(DOCS): pyproject.toml
+	$(make_environment)
+	$(PIP) 'setuptools>=77'
+	$(PIP) --no-build-isolation --editable '.[docs]'
+	@touch $@

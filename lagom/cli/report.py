@@ -42,9 +42,7 @@ def report(
             show_default=False,
         ),
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Site by site, with every config that was tried.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Site by site, with every config that was tried.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
     bench: Annotated[
         list[Path] | None,

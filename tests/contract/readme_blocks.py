@@ -1,7 +1,7 @@
-"""Parts of the pages in docs/ that are made from the code: ``make readme`` writes them, and test_readme_commands.py
-compares them.
+"""Parts of README.md and docs/ that are made from the code and from results: ``make readme`` writes them, and
+test_readme_commands.py compares them.
 
-Each stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``.
+Each stands between ``<!-- name:begin -->`` and ``<!-- name:end -->``; a picture is a file of its own.
 """
 
 from __future__ import annotations
@@ -10,28 +10,33 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import matrix_page, safety_page
+from benchmarks import matrix_page, readme_rows, safety_page, start_results
 from lagom import settings
+from lagom.cli import reference
 from lagom.doctor.nccl_versions import support_table
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 #: Block -> the page that it stands on, and what makes it.
 BLOCKS: dict[str, tuple[Path, Callable[[], str]]] = {
     "settings": (DOCS / "settings.md", settings.table),
     "nccl": (DOCS / "nccl.md", support_table),
+    "cli": (DOCS / "cli.md", reference.reference),
     "safety": (DOCS / "safety.md", safety_page.table),
+    "measured": (ROOT / "README.md", readme_rows.table),
     "matrix": (DOCS / "measured.md", matrix_page.measured_table),
 }
 
 
 def filled() -> Iterator[tuple[Path, str]]:
-    """Each page with blocks, and its text with them written anew. Raises ValueError where a block has no place."""
+    """Each page with blocks and each picture, written anew. Raises ValueError where a block has no place."""
     for page in dict.fromkeys(page for page, _ in BLOCKS.values()):
         text = page.read_text()
         for name, (place, make) in BLOCKS.items():
             if place == page:
                 text = _with_block(text, name, make(), page)
         yield page, text
+    yield DOCS / "pictures" / "tune_sockets.svg", start_results.picture()
 
 
 def _with_block(text: str, name: str, block: str, page: Path) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (README, *sorted((ROOT / "docs").rglob("*.md")))
 LINES, COLUMNS = 200, 120
 
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -49,7 +49,14 @@ def test_links_by_name_have_a_target() -> None:
 
 def test_every_page_of_docs_is_linked_from_the_readme() -> None:
     linked = {link.partition("#")[0] for link in links_of(README.read_text())}
-    assert {f"docs/{page.name}" for page in PAGES if page != README} <= linked
+    assert {str(page.relative_to(ROOT)) for page in PAGES if page != README} <= linked
+
+
+def test_the_page_of_the_python_api_has_every_public_name() -> None:
+    import lagom
+
+    shown = set(re.findall(r"^::: lagom\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE))
+    assert shown == {name for name in lagom.__all__ if not name.startswith("__")}
 
 
 def test_the_readme_is_short() -> None:

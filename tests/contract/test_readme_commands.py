@@ -22,12 +22,12 @@ from lagom.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (README, *sorted((ROOT / "docs").rglob("*.md")))
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHELLS = ("sh", "bash", "console", "shell")
 #: What a block without a label begins with if it holds commands.
-FIRST_WORDS = [[word] for word in ("make", "pip", "lagom", "export", "eval", "git", "torchrun", "python", "srun")]
+FIRST_COMMANDS = ("make", "pip", "lagom", "export", "eval", "git", "torchrun", "python", "srun", "mpirun")
 
 #: First words of commands that are checked but not run, and why.
 NOT_RUN = {
@@ -38,7 +38,6 @@ NOT_RUN = {
     "make test-full": "would run itself",
     "make test-gpu": "needs GPUs",
     "make demo": "its own test runs the demo",
-    "lagom demo": "its own test runs the demo",
     "make bench": "takes minutes",
     "make figures": "takes minutes",
     "make bench-gpu": "needs GPUs",
@@ -48,31 +47,38 @@ NOT_RUN = {
     "make native": "was made before these tests",
     "make lint": "run by make test",
     "make readme": "test_what_is_made_from_the_code_is_up_to_date compares what it writes",
+    "make docs": "tests/contract/test_site.py builds the site where mkdocs is installed",
     "make fresh-clone": "takes minutes",
     "make asan": "run by make test",
     "make ubsan": "run by make test",
     "make tsan": "run by make test",
     "torchrun": "needs GPUs and torch",
     "srun": "needs Slurm",
+    "mpirun": "needs MPI",
+    "ray": "needs Ray",
     "python": "needs GPUs or takes minutes",
     "lagom run": "needs a job; tests/unit/cli/test_run.py runs it",
     "lagom bench": "needs a job; tests/system/test_bench.py runs it",
     "lagom tune": "needs a job; tests/system/test_tune.py runs it",
-    "lagom log": "needs a log; tests/unit/cli/test_commands.py runs it",
     "lagom set": "needs a running job; tests/unit/cli/test_commands.py runs it",
-    "lagom profile": "needs traces or minutes; tests/unit/report runs it",
-    "lagom report": "needs a log; tests/unit/report runs it",
+    "lagom profile -- torchrun": "needs GPUs; tests/system/test_profile_job.py profiles virtual ranks",
+    "lagom profile --trace lagom-profile": "needs a recorded job; tests/system/test_profile_job.py reads one",
+    "lagom report lagom-tune": "needs a search for start settings; tests/system/test_tune.py reads one",
     "lagom watch": "needs a running job; tests/system/test_watch.py watches one",
 }
 #: Commands that are run as they stand.
 RUN = ("lagom doctor", "lagom env", "eval $(lagom env)", "lagom --help", "lagom --version", "make help")
+#: Commands that are run in a folder where a simulated job was tuned and profiled.
+READING = ("lagom demo", "lagom log", "lagom report", "lagom profile")
 
 
 def commands() -> list[str]:
     """Every command of the pages, once each; continuation lines joined, comments and prompts taken off."""
     found = [one for page in PAGES for one in BLOCK.findall(page.read_text())]
     blocks = [
-        block for label, block in found if label in SHELLS or (not label and block.split(maxsplit=1)[:1] in FIRST_WORDS)
+        block
+        for label, block in found
+        if label in SHELLS or (not label and block.split(maxsplit=1)[:1] in [[word] for word in FIRST_COMMANDS])
     ]
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
     stripped = (re.sub(r"\s+#\s.*$", "", line.removeprefix("$ ")).strip() for line in lines)
@@ -104,7 +110,9 @@ def test_there_are_commands_in_the_readme_and_in_docs() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_is_run_or_has_a_reason_not_to(command: str) -> None:
     exports = command.startswith(("export ", "eval "))
-    assert exports or not words_of(command) or is_one_of(command, [*RUN, *NOT_RUN]), f"add to RUN or NOT_RUN: {command}"
+    assert exports or not words_of(command) or is_one_of(command, [*RUN, *READING, *NOT_RUN]), (
+        f"add to RUN or NOT_RUN: {command}"
+    )
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if is_one_of(c, RUN)])
@@ -113,6 +121,41 @@ def test_commands_that_need_no_gpu_do_what_they_say(command: str, tmp_path: Path
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, check=False)
     allowed = (0, 1) if "doctor" in command else (0,)  # 1 = the doctor found a problem with this machine
     assert done.returncode in allowed, done.stderr
+
+
+@pytest.fixture(scope="module")
+def tuned_job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the log of a job and the trace of one, both simulated."""
+    folder = tmp_path_factory.mktemp("job")
+    for words in (["demo", "--seconds", "5"], ["profile", "--simulate", "a40_nvlink"]):
+        done = subprocess.run([sys.executable, "-m", "lagom", *words], cwd=folder, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+    (folder / "lagom-profile" / "trace.json.gz").rename(folder / "rank0.json.gz")
+    return folder
+
+
+def in_this_job(text: str, folder: Path) -> str:
+    """What a page writes as ``lagom-<job>``, with the folder of this one."""
+    (log,) = folder.glob("lagom-demo-*")
+    return text.replace("lagom-<job>", log.name)
+
+
+def test_commands_that_read_a_log_or_a_trace_do_what_they_say(tuned_job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tuned_job)
+    made = ("lagom demo", "lagom profile --simulate")  # by the fixture
+    commands = [c for c in COMMANDS if is_one_of(c, READING) and not is_one_of(c, [*NOT_RUN, *made])]
+    assert len(commands) >= 6
+    for command in commands:
+        result = CliRunner().invoke(app, words_of(in_this_job(command, tuned_job))[1:])
+        assert result.exit_code == 0, f"{command}: {result.output}"
+
+
+def test_the_python_of_the_pages_runs(tuned_job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tuned_job)
+    blocks = [block for page in PAGES for label, block in BLOCK.findall(page.read_text()) if label == "python"]
+    assert blocks
+    for block in blocks:
+        exec(in_this_job(block, tuned_job), {})
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if "lagom " in c])

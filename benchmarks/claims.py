@@ -1,0 +1,111 @@
+"""Numbers in the text of README.md and docs/measured.md, computed from the raw results.
+
+``tests/contract/test_numbers.py`` looks for each of these phrases on its page. Tables between ``<!-- name:begin -->``
+and ``<!-- name:end -->`` are written by ``make readme`` and are not repeated here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks import start_results
+from benchmarks.matrix.page_values import verdict_of
+from benchmarks.matrix.rows import rows
+from benchmarks.readme_rows import RESULTS, Ratio, matrix, ratio
+
+#: Steps of a job that a mean leaves out: it starts.
+FIRST_STEPS = 5
+
+
+def of_readme() -> Iterator[str]:
+    """Phrases of README.md."""
+    best = ratio(8, "host-guided-16384", "guided").value
+    yield f"steps were 1.00 to {best:.2f} times as fast"
+    yield f"{_cost('cost-ddp-8192')} to {100 * (1 - _first_slice_costs()[1]):.0f} % slower"
+    yield ratio(4, "nvlink-fsdp-4096", "lagom:proposed").text
+    yield ratio(2, "host-fsdp-8192", "set=any:>=1M:chunk=256K").text
+    yield f"{len(start_results.runs('time-sliced'))} processes in {start_results.minutes('time-sliced')} minutes"
+
+
+def of_measured() -> Iterator[str]:
+    """Phrases of docs/measured.md."""
+    for part, kind, marks in ((2, "chunk", "**"), (3, "chunk", ""), (3, "tune", "**"), (1, "tune", "")):
+        found = _first_slice(part, kind)
+        yield found.text.replace(f"{found.value:.3f}", f"{marks}{found.value:.3f}{marks}", 1)
+    yield " and ".join(f"{value:.3f}" for value in _first_slice_costs())
+    yield f"{_speed('cost-ddp-8192'):.3f} (n = 4, no interval)"
+    meshes = sorted(_speed(name) for name in ("mesh-compile", "mesh-checkpointing", "mesh-fsdp-tp", "mesh-hsdp"))
+    yield f"{meshes[0]:.3f} to {meshes[-1]:.3f}"
+    yield from _of_start_settings()
+    yield from _of_capture()
+    yield from _of_the_plugin()
+
+
+def _of_start_settings() -> Iterator[str]:
+    for regime in ("time-sliced", "mps"):
+        yield start_results.confirmed(regime).text.replace("x", "")
+    yield start_results.next_start().text.replace("x", "")
+    processes = [run for run in start_results.raw()["ddp, time-sliced"]["runs"] if run["value"] is not None]
+    yield start_results.speedup(processes, start_results.FOUND).text.replace("x", "")
+
+
+def _of_capture() -> Iterator[str]:
+    two, one = _raw("capture_h200x2_202611")["runs"], _raw("capture_h200x1_202611")["cost_run"]
+    eight = _raw("capture_h200x8_202611")["runs"]["main"]
+    yield " to ".join(_more(run["cost"]["on_over_off"], 1) for run in (two["twins"], eight))
+    yield _more(two["twins"]["twins"]["after_over_before"], 2)
+    yield _more(two["cost"]["cost"]["off_after_on_over_never_on"], 1)
+    yield _more(one["cost"]["off_after_on_over_never_on"], 2)
+
+
+def _of_the_plugin() -> Iterator[str]:
+    times = _raw("decision_latency_cpu_202611")["rows"]
+    for scenario in ("program of 512 positions", "program, calls recorded"):
+        batch = [round(row["batch_ns"]) for row in times if row["scenario"] == scenario]
+        yield f"{batch[0]}–{batch[-1]} ns"
+    peaks = sorted(run["controller_peak_bytes"] / 1e6 for run in _raw("memory_202611")["runs"])
+    yield f"{peaks[0]:.0f} to {peaks[-1]:.0f} MB"
+    agreed = _raw("agreement_100000")
+    yield f"{agreed['committed']:,} plans"
+    yield f"{agreed['calls_compared']:,} calls compared"
+
+
+def _raw(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def _first_slice(part: int, kind: str) -> Ratio:
+    """What a search, or a comparison of configs named by hand, came to."""
+    told = _raw("first_slice_h200x4_202611")["parts"][part][kind]["log"]["told"]
+    (end,) = [event for event in told if event["event"] == "outcome"]
+    return Ratio(end["speedup"], end["speedup_low"], end["speedup_high"])
+
+
+def _first_slice_costs() -> list[float]:
+    """Mean step of the job without Lagom over that of the job tuned live, search included; one process each."""
+    modes = _raw("first_slice_h200x4_202611")["parts"][0]["modes"]
+    means = {name: _mean(mode["ms"][FIRST_STEPS:]) for name, mode in modes.items()}
+    return [means["without"] / means[tuned] for tuned in ("environment_tune", "lagom_run")]
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _speed(name: str) -> float:
+    """Mean step of whole processes without Lagom over that of the job tuned live, search included."""
+    row = next(row for row in rows() if row.name == name)
+    data = next(found for found in map(matrix, (2, 4)) if name in found["rows"])
+    return float(str(verdict_of(row, data["rows"][name])["speed"]).split()[0])
+
+
+def _cost(name: str) -> str:
+    return f"{100 * (1 - _speed(name)):.1f}"
+
+
+def _more(found: dict[str, float], digits: int) -> str:
+    """A ratio as per cent above 1."""
+    value, low, high = (100 * (found[part] - 1) for part in ("median", "low", "high"))
+    return f"{value:.{digits}f} % [{low:.{digits}f}, {high:.{digits}f}]"

@@ -1,0 +1,136 @@
+"""What ``lagom tune`` found on one H200 that two ranks share: speed-ups from the raw samples, and a picture of them.
+
+``make readme`` writes the picture into docs/pictures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from lagom.tune.estimate import Speedup, estimate_speedup
+
+RAW = Path(__file__).parent / "results" / "start_settings_h200x1_202611.json"
+PLAIN, BY_HAND, FOUND = "plain NCCL", "4x4 sockets, 8 channels", "2x2 sockets, 8 channels"
+
+#: Of the picture, in its own units.
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 300, 60, 20, 62, 62
+FULL_SCALE_MS = 450
+COLOURS = {PLAIN: "#616161", BY_HAND: "#e65100", FOUND: "#1565c0"}
+LABELS = {PLAIN: "plain NCCL", BY_HAND: "by hand: 4 × 4 sockets", FOUND: "found: 2 × 2 sockets"}
+
+
+@cache
+def raw() -> dict[str, Any]:
+    """The file of raw samples."""
+    found: dict[str, Any] = json.loads(RAW.read_text())
+    return found
+
+
+def runs(regime: str) -> list[dict[str, Any]]:
+    """The compared processes of a search, in the order in which they ran; each with its median step in milliseconds."""
+    found: list[dict[str, Any]] = raw()["regimes"][regime]["record"]["runs"]
+    return found
+
+
+def speedup(processes: list[dict[str, Any]], group: str) -> Speedup:
+    """Of a group of settings over plain NCCL, among these processes. Raises ValueError where there are too few."""
+    values = {name: [run["value"] for run in processes if run["group"] == name] for name in (PLAIN, group)}
+    found = estimate_speedup(values[PLAIN], values[group])
+    if found is None:
+        raise ValueError(f"fewer than two processes of {group}")
+    return found
+
+
+def confirmed(regime: str) -> Speedup:
+    """What the search reported: fresh processes alone."""
+    return speedup([run for run in runs(regime) if run["stage"] == "confirm"], FOUND)
+
+
+def by_hand(regime: str) -> Speedup:
+    """The setting that was known before the search; it ran in the first stages; so did its plain NCCL."""
+    return speedup([run for run in runs(regime) if run["stage"] != "confirm"], BY_HAND)
+
+
+def next_start() -> Speedup:
+    """The start after the search, which takes the config from the cache: medians of steps 4 to 12 of each process."""
+    steps = raw()["next start, time-sliced"]["steps_ms"]
+    values = {arm: [_median(process[3:]) for process in processes] for arm, processes in steps.items()}
+    found = estimate_speedup(values["plain"], values["cached"])
+    assert found is not None
+    return found
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def minutes(regime: str) -> int:
+    """How long the compared processes of a search took."""
+    first, last = runs(regime)[0], runs(regime)[-1]
+    return round((last["began"] + last["seconds"] - first["began"]) / 60)
+
+
+def picture() -> str:
+    """Every process of the time-sliced search as a point: its step time, in the order of the search."""
+    return "\n".join(_lines(runs("time-sliced"))) + "\n"
+
+
+def _lines(processes: list[dict[str, Any]]) -> Iterator[str]:
+    title = "Steps of FSDP, 2 ranks that share one H200, sockets over loopback: each process of lagom tune"
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        'font-family="Helvetica, Arial, sans-serif" font-size="13" fill="#1a1a2e">'
+    )
+    yield f"<title>{title}</title>"
+    yield f'<rect width="{WIDTH}" height="{HEIGHT}" rx="8" fill="#ffffff"/>'
+    yield f'<text x="{LEFT}" y="24" font-size="14" font-weight="bold">{title}</text>'
+    yield from _legend()
+    yield from _grid()
+    yield from _stages(processes)
+    for number, run in enumerate(processes):
+        colour = COLOURS[run["group"]]
+        yield f'<circle cx="{_x(number, processes):.1f}" cy="{_y(run["value"]):.1f}" r="5" fill="{colour}"/>'
+    yield "</svg>"
+
+
+def _legend() -> Iterator[str]:
+    for place, (group, label) in enumerate(LABELS.items()):
+        x = LEFT + 6 + 210 * place
+        yield f'<circle cx="{x}" cy="44" r="5" fill="{COLOURS[group]}"/>'
+        yield f'<text x="{x + 12}" y="49">{escape(label)}</text>'
+
+
+def _grid() -> Iterator[str]:
+    for value in range(0, FULL_SCALE_MS, 100):
+        y = _y(value)
+        yield f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#e0e0e0"/>'
+        yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value}</text>'
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    yield f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle">milliseconds a step</text>'
+
+
+def _stages(processes: list[dict[str, Any]]) -> Iterator[str]:
+    """A line between two stages, and their names below."""
+    names = [run["stage"] for run in processes]
+    for stage in dict.fromkeys(names):
+        first, count = names.index(stage), names.count(stage)
+        middle = _x(first + (count - 1) / 2, processes)
+        yield f'<text x="{middle:.1f}" y="{HEIGHT - BOTTOM + 22}" text-anchor="middle">{escape(stage)}</text>'
+        if first:
+            yield f'<path d="M{_x(first - 0.5, processes):.1f} {TOP}V{HEIGHT - BOTTOM + 26}" stroke="#bdbdbd"/>'
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    ended = f"{len(processes)} processes in {minutes('time-sliced')} minutes; confirmed {confirmed('time-sliced').text}"
+    yield f'<text x="{middle}" y="{HEIGHT - 14}" text-anchor="middle">{ended}</text>'
+
+
+def _x(number: float, processes: list[dict[str, Any]]) -> float:
+    return LEFT + (number + 0.5) / len(processes) * (WIDTH - LEFT - RIGHT)
+
+
+def _y(value: float) -> float:
+    return HEIGHT - BOTTOM - value / FULL_SCALE_MS * (HEIGHT - TOP - BOTTOM)

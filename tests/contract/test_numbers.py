@@ -1,0 +1,53 @@
+"""Every speed-up in the text of README.md and docs/measured.md is that of the raw results in benchmarks/results."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import claims, readme_rows
+from benchmarks.readme_rows import Ratio
+
+ROOT = Path(__file__).resolve().parents[2]
+CLAIMS = {"README.md": list(claims.of_readme()), "docs/measured.md": list(claims.of_measured())}
+BLOCK = re.compile(r"<!-- (\w+):begin -->.*?<!-- \1:end -->", re.DOTALL)
+#: A value with an interval in brackets behind it.
+INTERVAL = re.compile(r"(?:\*\*)?\d+\.\d+(?:\*\*)?(?: %)? \[\d+\.\d+, \d+\.\d+\]")
+UNKEPT = "Raw samples are not in this repository"
+
+
+def flat(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def text_of(page: str) -> str:
+    """A page without what is made by a script, and without the sections that say that they have no raw samples."""
+    sections = re.split(r"(?m)^(?=## )", BLOCK.sub("", (ROOT / page).read_text()))
+    return flat(" ".join(section for section in sections if UNKEPT not in flat(section)))
+
+
+@pytest.mark.parametrize(("page", "claim"), [(page, claim) for page, found in CLAIMS.items() for claim in found])
+def test_a_number_of_a_page_is_that_of_the_results(page: str, claim: str) -> None:
+    assert claim in text_of(page), f"the results say {claim!r}; benchmarks/claims.py computes it"
+
+
+@pytest.mark.parametrize("page", CLAIMS)
+def test_every_interval_of_a_page_is_computed_from_results(page: str) -> None:
+    stated = INTERVAL.findall(text_of(page))
+    assert stated
+    assert [one for one in stated if not any(one in claim for claim in CLAIMS[page])] == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "by_hand", "expected"),
+    [
+        (Ratio(1.2, 1.18, 1.22), Ratio(1.3, 1.25, 1.35), "by hand"),
+        (Ratio(1.3, 1.25, 1.35), Ratio(1.2, 1.18, 1.22), "Lagom"),
+        (Ratio(1.2, 1.18, 1.22), Ratio(1.205, 1.18, 1.23), "equal"),
+        (Ratio(2.6, 2.5, 2.7), Ratio(2.2, 1.4, 3.5), "not resolved"),
+    ],
+)
+def test_only_intervals_that_do_not_overlap_have_a_winner(ours: Ratio, by_hand: Ratio, expected: str) -> None:
+    assert readme_rows.winner(ours, by_hand) == expected
