@@ -89,7 +89,7 @@ SETTINGS = (
     Setting(
         "LAGOM_STRATEGY",
         "word",
-        "lagom",
+        "auto",
         ("controller", "launcher"),
         "The search strategy; `lagom` is the paper's algorithm. `package.module:Class` names your own, installed "
         "or on PYTHONPATH. A name that does not exist is answered with the list.",

@@ -133,7 +133,7 @@ def _process(word: str, head: str, value: str) -> BenchArm:
     if word == OFF:
         return BenchArm(word, Kind.PROCESS, plugin=False)
     if head == "headroom":
-        return BenchArm(word, Kind.PROCESS, strategy="lagom", options=("--headroom", _headroom(word, value)))
+        return BenchArm(word, Kind.PROCESS, strategy="auto", options=("--headroom", _headroom(word, value)))
     return BenchArm(word, Kind.PROCESS, environ={**_no_controller(), **_variables(word, value)})
 
 

@@ -14,7 +14,7 @@ from lagom.cli.measured_job import check_job, told_how_to_go_on
 if TYPE_CHECKING:
     from lagom.bench import BenchRecord, Result
 
-DEFAULT_ARMS = "stock,lagom,static"
+DEFAULT_ARMS = "stock,auto,static"
 PIPE_COLUMNS = 140
 DONE, NOTHING = 0, 1
 

@@ -34,7 +34,7 @@ def run(
     strategy: Annotated[
         str,
         typer.Option(
-            help="Search strategy, or your own as package.module:Class; default: LAGOM_STRATEGY, else the paper's.",
+            help="Search strategy, or your own as package.module:Class; default: LAGOM_STRATEGY, else auto.",
             autocompletion=complete.strategies,
         ),
     ] = "",

@@ -19,7 +19,7 @@ class Options:
     directory: Path
     job: str = ""
     mode: str = "tune"
-    strategy: str = "lagom"
+    strategy: str = "auto"
     rules: tuple[str, ...] = ()
     compare: tuple[str, ...] = ()  # configs to measure instead of searching, each "rule;rule"
     arms: Path | None = None  # file of the arms that `lagom bench` wants compared, instead of a search

@@ -47,7 +47,7 @@ def run(
     *,
     scene: Scene = DEFAULT_SCENE,
     folder: Path | None = None,
-    strategy: str = "lagom",
+    strategy: str = "auto",
     console: Console | None = None,
 ) -> int:
     """Play the demo and print its table; the exit code: 0, 1 if two ranks ever differed, 130 after Ctrl-C.

@@ -38,16 +38,16 @@ def the_comm(run: RunState) -> CommState:
 def levels(run: RunState) -> tuple[ConfigTimes, ConfigTimes] | None:
     """X, Y, Z under NCCL's own picks and under ours; ``None`` before anything was measured."""
     comm = the_comm(run)
-    pairs = comm.pairs(*DECIDING)
-    if not pairs:
+    sides = comm.sides(*DECIDING)
+    if not sides[1]:
         return None
     before, after = (
         ConfigTimes(
-            median_of(pair[side].x for pair in pairs),
-            median_of(pair[side].y for pair in pairs),
-            median_of(pair[side].z for pair in pairs) or 0.0,
+            median_of(sample.x for sample in side),
+            median_of(sample.y for sample in side),
+            median_of(sample.z for sample in side) or 0.0,
         )
-        for side in (0, 1)
+        for side in sides
     )
     return before, after if comm.outcome is None or comm.outcome.verdict == "improved" else before
 

@@ -13,7 +13,6 @@ from lagom.journal.schema import ConfigRecord, SampleRecord, SiteRecord
 #: Plans of one communicator that are remembered; older ones are long decided.
 PLANS_KEPT = 50
 STOCK = ConfigRecord()
-Pairs = list[tuple[SampleRecord, SampleRecord]]
 
 
 def describe_changes(
@@ -234,19 +233,25 @@ class CommState:
                 line.append((place if step.move.iteration is None else step.move.iteration, step.speedup))
         return line
 
-    def pairs(self, *purposes: str) -> Pairs:
-        """(before, after) of the windows of the last candidate that was measured for the first of these purposes."""
+    def sides(self, *purposes: str) -> tuple[list[SampleRecord], list[SampleRecord]]:
+        """Iterations under stock, and under one candidate that was measured for the first of these purposes: under
+        what the job was left with where it is among them, else the last. A candidate that was held against another one
+        has stock's iterations from the baseline."""
+        chosen = self.outcome.configs_chosen if self.outcome is not None else ()
         for purpose in purposes:
             moves = [move for move in self.moves if move.purpose == purpose and move.samples]
             if moves:
-                return [pair for move in moves if move.candidate == moves[-1].candidate for pair in move.samples]
-        return []
+                candidates = [move.candidate for move in moves]
+                one = chosen if chosen in candidates else candidates[-1]
+                measured = [move for move in moves if move.candidate == one]
+                beside = measured if measured[-1].against == "stock" else self.moves[:1]
+                return _side(beside, 0), _side(measured, 1)
+        return [], []
 
     def changes(self, *purposes: str) -> list[SiteChange]:
-        """Every site before and after; times from the final A/B, or from the windows of ``purposes``."""
+        """Every site before and after; times from the windows that proved it, or from those of ``purposes``."""
         chosen = self.outcome.configs_chosen if self.outcome is not None else ()
-        pairs = self.pairs(*(purposes or ("final",)))
-        before, after = [_site_times(pair[side] for pair in pairs) for side in (0, 1)]
+        before, after = map(_site_times, self.sides(*(purposes or ("final", "confirm"))))
         return [
             SiteChange(
                 site,
@@ -305,6 +310,10 @@ def median_of(values: Iterable[float | None]) -> float | None:
     """The median of those that are known."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
+
+
+def _side(moves: Iterable[schema.Move], side: int) -> list[SampleRecord]:
+    return [pair[side] for move in moves for pair in move.samples]
 
 
 def _site_times(samples: Iterable[SampleRecord]) -> list[float]:

@@ -223,8 +223,10 @@ def _alike(one: schema.RankJoined, other: schema.RankJoined) -> bool:
 
 
 def _decision(move: schema.Move) -> str:
-    if move.purpose in ("final", "baseline") and move.verdict in ("confirmed", "baseline"):
-        return {"final": "proven", "baseline": "baseline"}[move.purpose]
+    if move.verdict == "baseline":
+        return "baseline"
+    if move.verdict == "confirmed" and move.against == "stock":
+        return "proven"
     words = {"confirmed": "confirmed", "rejected": "rejected", "missing": "no data", "more": "undecided"}
     return words.get(move.verdict, "kept" if move.kept else "not kept")
 

@@ -66,7 +66,7 @@ def replay(
 
 
 def _is_last_of_search(following: SearchMove | None, cut_short: bool) -> bool:
-    """Whether the search ended with the move before ``following``: with a final A/B, or with what was proven by then."""
+    """Whether the search ended with the move before ``following``: with a final A/B, or with what was proven."""
     return cut_short if following is None else following.purpose == "final"
 
 

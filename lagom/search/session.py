@@ -34,7 +34,7 @@ from lagom.search.accounting import Accounting
 from lagom.search.base import JUDGED, Answer, Comparison, MoveNote, NonConforming, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult, roomier
-from lagom.search.proof import NOTHING_PROVEN, Proof
+from lagom.search.proof import NOTHING_PROVEN
 from lagom.search.sequential_test import SequentialTest, pairs_to_prove
 from lagom.search.space import Space
 from lagom.search.stopping_rule import LIVE, Policy, StoppingRule

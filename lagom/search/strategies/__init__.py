@@ -15,9 +15,9 @@ from lagom.records import Problem
 from lagom.search.base import MakeModel, NonConforming, Strategy
 
 STRATEGIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "auto": ("lagom.search.strategies.auto", "Auto", {}),
     "lagom": ("lagom.search.strategies.lagom", "Lagom", {}),
     "guided": ("lagom.search.strategies.guided", "Guided", {}),
-    "auto": ("lagom.search.strategies.auto", "Auto", {}),
     "as_printed": ("lagom.search.strategies.as_printed", "AsPrinted", {}),
     "autoccl": ("lagom.search.strategies.autoccl", "AutoCCL", {}),
     "static": ("lagom.search.strategies.static", "Static", {}),
@@ -95,7 +95,7 @@ def make_strategy(
 ) -> Strategy:
     """The strategy of that name (:func:`find_strategy`) for ``problem``. ``options`` are those of its class;
     ``shared=True`` (one config for all sites) works for each. ``model`` (``lagom.cost.FittedModel``) is for the
-    strategies that use one, here ``guided``. Raises :class:`UnknownStrategy`."""
+    strategies that use one, here ``auto`` and ``guided``. Raises :class:`UnknownStrategy`."""
     cls, defaults = find_strategy(name)
     if cls.uses_model:
         options["model"] = model
