@@ -137,7 +137,7 @@ wheel: $(WHEEL_STAMP) ## into dist/: manylinux wheels for x86_64 and aarch64, an
 	@$(WHEEL_PY) -W ignore setup.py --quiet sdist --dist-dir dist
 	@ls -l dist
 
-test-wheel: wheel $(STAMP) ## what `make wheel` made: tags, symbols, installed without gcc, aarch64 under qemu-user
+test-wheel: wheel dev ## what `make wheel` made: tags, symbols, installed without gcc, aarch64 under qemu-user
 	$(ZIG) LAGOM_TEST_WHEEL=$(WHEEL_PY) $(PYTEST) $(SPREAD) tests/wheel
 
 clean: ## remove what was built (the virtual environment stays)
