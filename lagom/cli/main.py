@@ -29,7 +29,7 @@ from lagom.cli import (
 )
 from lagom.cli.common import flush, is_unwritten
 from lagom.errors import LagomError, UsageError
-from lagom.version import __version__
+from lagom.version import __version__, commit_of_build
 
 EXIT_REFUSED = 2
 PAGES = Path(__file__).parent / "pages"
@@ -100,14 +100,18 @@ for _name in MOVED:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"lagom {__version__}")
+        commit = commit_of_build()
+        typer.echo(f"lagom {__version__}" + (f" (commit {commit})" if commit else ""))
         raise typer.Exit
 
 
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and the commit of the build.", callback=_show_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Options of lagom itself."""
