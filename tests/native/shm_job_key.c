@@ -89,6 +89,19 @@ static void long_words_stay_apart(void)
     CHECK(lagom_job_key(second, 0) && strcmp(first, second) != 0);
 }
 
+/* A job may be started with anything in its variables: what is beyond the room for the words is written nowhere. A value is
+ * longer than the stack is from there to its end, so that a write beyond the room is seen without a sanitizer too. */
+static void words_beyond_their_room_are_cut(void)
+{
+    static char word[16u << 20];
+    char key[LAGOM_PATH_BYTES];
+    clear();
+    memset(word, 'w', sizeof(word) - 1);
+    setenv("MASTER_ADDR", "host", 1);
+    setenv("MASTER_PORT", word, 1);
+    CHECK(lagom_job_key(key, 0) && strlen(key) < LAGOM_PATH_BYTES && strncmp(key, "master.host.www", 15) == 0);
+}
+
 static void the_path_is_short_and_plain(void)
 {
     char path[LAGOM_PATH_BYTES], other[LAGOM_PATH_BYTES];
@@ -130,6 +143,7 @@ int main(void)
     RUN(the_order_of_preference);
     RUN(nodes_on_one_host_differ);
     RUN(long_words_stay_apart);
+    RUN(words_beyond_their_room_are_cut);
     RUN(the_path_is_short_and_plain);
     RUN(a_folder_too_long_for_a_path_is_refused);
     RUN(hashes_are_fnv);
