@@ -233,9 +233,7 @@ def edited(variant: Variant) -> dict[str, str]:
     for edit in variant.edits:
         text = texts.get(edit.source) or (ROOT / edit.source).read_text()
         if text.count(edit.text) != 1:
-            raise ValueError(
-                f"{variant.name}: {edit.source} has {edit.text!r} {text.count(edit.text)} times, not once"
-            )
+            raise ValueError(f"{variant.name}: {edit.source} has {edit.text!r} {text.count(edit.text)} times, not once")
         texts[edit.source] = text.replace(edit.text, edit.becomes)
     return texts
 
