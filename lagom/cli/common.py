@@ -14,6 +14,7 @@ from lagom.cli import complete
 LogFolder = Annotated[
     Path | None,
     typer.Argument(
+        metavar="[LOG]",
         help="Log folder or decisions.jsonl; default: the newest ./lagom-*.",
         show_default=False,
         autocompletion=complete.log_folders,

@@ -42,13 +42,12 @@ def report(
             show_default=False,
         ),
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Site by site, with every config that was tried.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Site by site, with every config that was tried.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
     bench: Annotated[
         list[Path] | None,
         typer.Option(
+            metavar="FOLDER",
             help="Results of `lagom bench` (a folder) on settings of the start; may be repeated. Those in the log "
             "folder are found.",
             show_default=False,
@@ -60,12 +59,16 @@ def report(
     ] = False,
     megatron: Annotated[
         Path | None,
-        typer.Option(help="Write a file for Megatron's --nccl-communicator-config-path.", show_default=False),
+        typer.Option(
+            metavar="FILE", help="Write a file for Megatron's --nccl-communicator-config-path.", show_default=False
+        ),
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            help="Write the log's saved config with the measured environment to this file.", show_default=False
+            metavar="FILE",
+            help="Write the log's saved config with the measured environment to this file.",
+            show_default=False,
         ),
     ] = None,
     old_option: Annotated[Path | None, typer.Option("--profile", hidden=True)] = None,

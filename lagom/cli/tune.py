@@ -35,30 +35,41 @@ FOUND, NOTHING = 0, 1
 def tune(
     command: Annotated[
         list[str] | None,
-        typer.Argument(help="The job's command, after `--`.", metavar="-- CMD...", show_default=False),
+        typer.Argument(help="The job's command, after `--`.", metavar="[-- CMD...]", show_default=False),
     ] = None,
     budget: Annotated[
-        str, typer.Option(help="Time for all processes: 90s, 20m, 2h. The same command goes on where it ended.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Time for all processes: 90s, 20m, 2h. The same command continues where it ended."
+        ),
     ] = "20m",
     metric: Annotated[
         str,
         typer.Option(
             help="Regular expression with one group: an iteration's time in a line of the job's output. Default: the "
             "rate of the job's NCCL calls.",
+            metavar="REGEX",
             show_default=False,
         ),
     ] = "",
     higher_is_better: Annotated[
         bool, typer.Option("--higher-is-better", help="The metric is a speed, not a time.")
     ] = False,
-    samples: Annotated[int, typer.Option(help="Steady samples after which a process is ended.", min=3)] = 10,
-    run_limit: Annotated[float, typer.Option(help="Seconds that one process may take.", min=1)] = 300.0,
+    samples: Annotated[
+        int, typer.Option(metavar="N", help="End a process after this many steady samples.", min=3)
+    ] = 10,
+    run_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of one process.", min=1)] = 300.0,
     transport: Annotated[
-        str, typer.Option(help="sockets: do not ask NCCL how the ranks reach each other.", show_default=False)
+        str,
+        typer.Option(
+            metavar="NAME", help="sockets: do not find out from NCCL how the ranks are connected.", show_default=False
+        ),
     ] = "",
-    out: Annotated[Path, typer.Option(help="Folder of the raw samples and of the result.")] = Path("lagom-tune"),
-    seed: Annotated[int, typer.Option(help="Of the order of processes.")] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what the folder holds.")] = False,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the raw samples and of the result.")] = Path(
+        "lagom-tune"
+    ),
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the order of processes.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the earlier results in the folder.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Tune a simulated job instead; no GPU needed.")] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
