@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lagom.cli.common import say
 from lagom.cli.measured_job import check_job, told_how_to_go_on
 
 if TYPE_CHECKING:
@@ -134,12 +134,8 @@ def _show(record: BenchRecord, results: list[Result], path: Path, *, as_json: bo
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, PIPE_COLUMNS)
-    console.print(table.table_of(results) if results else "Nothing could be measured.")
-    for remark in table.remarks(record, results):
-        console.print(f"- {remark}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"raw samples: {path}", markup=False, highlight=False, soft_wrap=True)
+    table.show(record, results, path, console)
 
 
 def _say(text: str) -> None:
-    """Progress, on stderr."""
-    print(f"lagom bench: {text}", file=sys.stderr, flush=True)
+    say("lagom bench: ", text)

@@ -24,7 +24,7 @@ from lagom.cli import (
     tune,
     watch,
 )
-from lagom.cli.common import flush, is_unwritten
+from lagom.cli.common import flush, is_unwritten, say
 from lagom.cli.help_page import Command
 from lagom.errors import LagomError, UsageError
 from lagom.version import __version__
@@ -114,7 +114,7 @@ def main() -> None:
         finally:
             flush()  # here, where a failure can still be reported
     except LagomError as error:
-        print(f"lagom: {error}", file=sys.stderr)
+        say("lagom: ", str(error))
         sys.exit(EXIT_REFUSED)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lagom.cli.common import say
 from lagom.cli.measured_job import check_job, told_how_to_go_on
 from lagom.errors import UsageError
 
@@ -201,7 +202,9 @@ def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
     _say(f"written: {config}")
     if kept := keep_config(request.command, config, os.environ, "lagom tune"):
         _say(kept)
-    _say(f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}")
+    _say(
+        f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}", whole=True
+    )
 
 
 def _transport_named(word: str) -> Transport | None:
@@ -220,6 +223,6 @@ def _seconds(text: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def _say(text: str) -> None:
+def _say(text: str, *, whole: bool = False) -> None:
     """Progress, on stderr."""
-    print(f"lagom tune: {text}", file=sys.stderr, flush=True)
+    say("lagom tune: ", text, whole=whole)
