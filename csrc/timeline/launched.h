@@ -21,7 +21,7 @@ struct lagom_launch {
     uint64_t end_ns;
 };
 
-/* Whether NCCL tells when its kernel ran, or will: not of an aggregate, nor where its times are refuted. */
+/* Whether NCCL reports when its kernel ran, or will report it: not for an aggregate, nor if its times are refuted. */
 static inline bool lagom_launch_is_told(const struct lagom_launch *launch)
 {
     return launch->collectives == 1 && !launch->disputed && launch->note.span.untold == 0;

@@ -45,7 +45,7 @@ struct lagom_unreported {
     } held[LAGOM_UNREPORTED_HELD]; /* in the order of the launches */
 };
 
-/* Whether this kernel is one that NCCL tells nobody about. */
+/* Whether NCCL reports this kernel to no profiler. */
 bool lagom_unreported_is(const struct lagom_unreported *unreported, const struct lagom_kernel_span *kernel);
 
 /* NCCL asked about one. false = no room. */

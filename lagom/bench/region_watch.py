@@ -34,8 +34,8 @@ class RegionWatch:
         self._descriptor = -1
 
     def was_made(self, others: Collection[str] = ()) -> bool | None:
-        """Whether the region's file has appeared since; None where the kernel could not tell, or where a file came that
-        is not in ``others``, those of other jobs. May be asked once."""
+        """Whether the region's file has appeared since; None if inotify could not report it, or if another file
+        appeared that is not in ``others``, those of other jobs. To be called once."""
         if self._descriptor < 0:
             return None
         events = bytearray()

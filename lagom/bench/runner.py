@@ -1,4 +1,4 @@
-"""The course of a benchmark: the next task, a process for it, its samples on disk, until all is done or time is up."""
+"""Runs a benchmark: next task, a process for it, its samples to disk; until all is done or the time is up."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from lagom.controller.arms import ArmsFile, ArmWish
 from lagom.format import format_version
 
 Say = Callable[[str], None]
-#: A process is not started with less time than this.
+#: No process is started with less time left than this.
 LEAST_SECONDS = 20.0
-#: And not if processes like it took longer than what is left by this factor.
+#: Nor if the time left is less than this share of what such processes took.
 CLOSE = 0.9
-#: Of a limited time, what the start of a job and its end are left; the limit of a search includes its final A/B.
+#: Part of a time limit that is kept for the start and end of a job. The limit of a search includes its final A/B.
 START_SECONDS = 30.0
 
 
@@ -117,7 +117,7 @@ def run_task(request: Request, task: Task, store: Store, time_left: float | None
 
 
 def _fill_machine(run: RunRecord, regions: JobRegions) -> None:
-    """What the regions tell of the job, where no controller has told it."""
+    """Ranks, NCCL and GPU from the regions, if no controller has recorded them."""
     first = next(iter(regions.starts.values()), None)
     run.ranks, run.nodes, run.ranks_seen = regions.ranks, regions.nodes, len(regions.starts)
     if first is not None and not run.nccl:
@@ -127,7 +127,7 @@ def _fill_machine(run: RunRecord, regions: JobRegions) -> None:
 
 
 def _called_nccl(seen: Seen, region_was_made: bool | None) -> bool | None:
-    """Whether a rank called NCCL through the plugin; None where nobody could see that. Shared memory is made by the
+    """Whether a rank called NCCL through the plugin; None if unknown. Shared memory is made by the
     first rank, or by the controller: then its log says whether a rank came, or that it ran too late to see one."""
     if not region_was_made:
         return region_was_made
@@ -197,7 +197,7 @@ def _tuned(store: Store) -> Sequence[ArmWish]:
     return [wish for run in store.record.runs_of(Kind.TUNING.value) for wish in arms_of_search(run)]
 
 
-# -- for the one who waits
+# -- progress
 
 
 def _task_text(task: Task) -> str:

@@ -111,8 +111,8 @@ class RunRecord(BaseModel):
 
     @property
     def last_line(self) -> str:
-        """What the job said last, for whoever asks why it failed, and how its launcher saw a rank end. Our own first
-        and last lines do not tell."""
+        """The job's last line of output, to explain a failure, with the launcher's report on a rank that failed. Our
+        own first and last lines do not help and are left out."""
         said = [line for line in self.output if line.strip() and not line.startswith(OUR_LINE)]
         own = [line for line in said if not (LAUNCHERS_LINE.match(line) or TORCHS_REMARK.match(line))]
         account = LAUNCHERS_ACCOUNT.match(said[-1]) if said else None

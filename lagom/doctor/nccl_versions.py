@@ -75,7 +75,7 @@ TABLE = (
 
 
 def threads_versions() -> tuple[Version, ...]:
-    """Releases with a build that the plugin can set threads in: known, and telling an id to recognise memory by."""
+    """Releases in which the plugin can set threads: the build is known, and NCCL passes an id to check memory with."""
     found = {build.version for build in known_builds() if capabilities(build.version).online}
     return tuple(sorted(found))
 

@@ -1,7 +1,7 @@
 """The last line of ``lagom doctor``: can a job be tuned on this machine, and if not, why not?
 
-What counts is the NCCL that a job would load here, not the GPU: a login node has none, and its jobs run elsewhere. A
-missing GPU is told, and decides nothing.
+The NCCL that a job would load here decides, not the GPU: a login node has none, and its jobs run elsewhere. A missing
+GPU is printed but does not change the verdict.
 """
 
 from __future__ import annotations

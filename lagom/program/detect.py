@@ -217,9 +217,9 @@ def _program_of_all(history: CallHistory) -> CallProgram | None:
 
 
 def _step_calls(history: CallHistory, tail: list[int], period: int) -> int | None:
-    """Calls from one of the host's pauses to the next, where a step repeats the period, a layer of it, many times. In
-    which of the period's calls a step begins, only its pause tells. What takes as long as an iteration is one, and its
-    pauses are checkpoints."""
+    """Calls from one of the host's pauses to the next, where a step repeats the period, a layer of it, many times. Only
+    the pause shows at which call of the period a step begins. A period that takes as long as an iteration is one, and
+    its pauses are checkpoints."""
     gaps = np.diff([history.times[i] for i in tail]).astype(float)
     if len(gaps) == 0 or np.median(gaps) * period >= SHORTEST_NS:
         return None

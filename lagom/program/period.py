@@ -40,9 +40,9 @@ HALF_EFFECT = 0.25
 PAUSE_FACTOR, LONG_PAUSE_FACTOR = 3.0, 30.0
 #: Share of the pauses that must come again at their distance, and of the time since the first that they must fill.
 MIN_RETURNING = 0.5
-#: Distances that occur so often, beside the commonest, are not told apart by chance.
+#: Distances that occur at least this often, relative to the most common one, do not differ from it by chance alone.
 ABOUT_AS_COMMON = 0.8
-#: Two pauses with more others between them are not compared: so many hiccups a step leave nothing to tell.
+#: Two pauses with more others between them are not compared: with so many pauses a step no period can be found.
 MAX_BETWEEN = 7
 
 

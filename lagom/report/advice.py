@@ -19,7 +19,7 @@ class Standing(Enum):
 class Group:
     """A cap for one process group, as torch and Megatron set them when they make it."""
 
-    name: str  # of the process group, as NCCL was told
+    name: str  # of the process group, as NCCL got it
     max_ctas: int
     alone: bool = False  # the job's only one: then the variable and the group's own cap are the same
 

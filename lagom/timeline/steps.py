@@ -73,7 +73,7 @@ class Steps:
 def find_steps(table: KernelTable, other: Steps | None = None) -> Steps:
     """The steps of ``table``; ``other`` is another rank's result, whose position 0 is taken over where it fits.
 
-    Where shapes change from step to step, kernels are told apart by their names alone; where nothing repeats, all is
+    Where shapes change from step to step, kernels are compared by name alone. If nothing repeats, everything is
     one step.
     """
     for exact in (True, False):

@@ -88,7 +88,7 @@ class GroupSnapshot:
     calls: int  # of the slowest rank
     calls_per_second: float | None
     iterations_per_second: float | None
-    changed: int  # calls for which NCCL was told something, all ranks
+    changed: int  # calls for which the plugin changed NCCL's choice, all ranks
     unrecorded: int  # call records that found no room, all ranks
     suspensions: int  # times a rank left the program, all ranks
     graph_captured: bool

@@ -174,7 +174,7 @@ class TraceWriter:
         return rows
 
     def _name_calls(self, entry: ProcessEntry, rows: Any, times: IterationTimes, first_calls: list[int]) -> None:
-        """Which call of which slot each collective was: what the launch brackets of the profiler plugin tell."""
+        """Which call of which slot each collective was: as the launch events of the profiler plugin show."""
         for index, places in enumerate(self._places):
             slot = self._slot(entry, index)
             for row in np.flatnonzero(np.isin(times.operations, self._mine[index])):
