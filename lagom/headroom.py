@@ -25,7 +25,7 @@ CHANNEL_BYTES = (512 << 10) + 4_915_200 + (4 << 20)
 
 
 class NoHeadroom(LagomError):
-    """Head-room that cannot be had, or not without changing calls that nobody tunes."""
+    """Head-room is impossible here, or would change calls that are not tuned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-/* apply.h - from a config to NCCL's cost table and channel count, for whoever decides: an agreed plan (decide.c) or
+/* apply.h - from a config to NCCL's cost table and channel count, for both deciders: an agreed plan (decide.c) or
  * size rules (static_rules.c). Pure: nothing but its arguments. */
 #ifndef LAGOM_APPLY_H
 #define LAGOM_APPLY_H

@@ -28,7 +28,7 @@ void lagom_gpu_times_arrived(uint32_t slot, uint64_t gpu_ns, uint64_t now_ns);
  * false = impossible, or this communicator had too many impossible times to be trusted. */
 bool lagom_gpu_times_hold(uint32_t slot, uint64_t start_ns, uint64_t called_ns);
 
-/* Whether they are believed no more. */
+/* Whether they are no longer trusted. */
 bool lagom_gpu_times_refuted(uint32_t slot);
 
 #endif

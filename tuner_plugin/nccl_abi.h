@@ -1,4 +1,4 @@
-/* nccl_abi.h - what NCCL and a tuner or profiler plugin say to each other, in our own words.
+/* nccl_abi.h - the interface between NCCL and a tuner or profiler plugin, in our own declarations.
  *
  * NCCL looks a plugin's table of functions up by name (ncclTunerPlugin_v6, ncclProfiler_v5, ...), newest first, so one
  * library serves every NCCL. Only what we read is declared; tests/native/plugin_abi.c pins sizes and offsets, and

@@ -1,4 +1,4 @@
-/* plan.h - what a plan is worth before it is believed: its hash and its validity. Pure. */
+/* plan.h - the checks of a plan before it is used: hash and validity. Pure. */
 #ifndef LAGOM_PLAN_H
 #define LAGOM_PLAN_H
 

@@ -367,7 +367,7 @@ struct lagom_kernel_span {
     int8_t algorithm;
     int8_t protocol;
     uint8_t join;   /* enum lagom_join_result */
-    uint8_t untold; /* of a launched collective: 1 = nobody will say by the GPU's clock when it ran */
+    uint8_t untold; /* of a launched collective: 1 = no time by the GPU's clock will come */
     uint8_t reserved;
     uint32_t sequence; /* NCCL's sequence number of the collective */
     uint32_t blocks;   /* of the whole grid, all dimensions; 0 = unknown */

@@ -40,7 +40,7 @@ struct lagom_join {
     struct lagom_unreported unreported; /* Broadcasts, which have no launch */
 };
 
-/* NCCL says when its kernels ran: no alignment is believed against that, or before. */
+/* NCCL says when its kernels ran: no alignment is accepted against these times, or before them. */
 static inline bool lagom_join_is_timed(const struct lagom_join *join)
 {
     return join->tick_ns != 0;

@@ -14,7 +14,7 @@ from lagom.bench.request import Request
 from lagom.bench.schedule import Task
 from lagom.journal.schema import Base
 
-#: A rank that is over at once may not be seen.
+#: A rank that ends at once may not be seen.
 NO_CALLS = "no rank was seen to call NCCL through the plugin (it does not use NCCL, or ended too soon)"
 UNENDED = "its search had not ended when the job did"
 

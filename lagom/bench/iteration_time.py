@@ -1,4 +1,4 @@
-"""The typical iteration of a process, from what it showed."""
+"""The median iteration time of a process, from its log, its calls or its output."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whether a job's shared memory was ever made, by the kernel's word (inotify): a job of a second may come and go
-between two looks, and must not be taken for one that never called NCCL."""
+"""Whether a job's shared memory was ever created (inotify): a job of one second may start and end between two checks,
+and must not be mistaken for one that never called NCCL."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def run_bench(request: Request, say: Say = lambda text: None, store: Store | Non
 
 
 def _out_of_time(request: Request, task: Task, needs: float, waiting: int) -> str:
-    """Going on with the same command helps only where its time is enough for one more process."""
+    """Repeating the command helps only if its time limit is enough for one more process."""
     what = f"time limit reached, processes left: {waiting}"
     if request.budget is not None and request.budget < needs:
         return (
@@ -176,7 +176,7 @@ def _search_limit(limit: float | None) -> list[str]:
 
 
 def _compared(request: Request) -> Callable[[Seen], bool]:
-    """Enough is known once so many communicators are through, or none will be looked at."""
+    """Enough once this many communicators have an outcome, or none will be tuned."""
     return lambda seen: len(seen.outcomes()) >= request.communicators or seen.is_passthrough()
 
 

@@ -70,7 +70,7 @@ class RunRecord(BaseModel):
     notes: list[str] = Field(default_factory=list)
     output: list[str] = Field(default_factory=list)
     reason: str = ""  # why it gave nothing though it did not break down
-    called_nccl: bool | None = None  # whether a rank was seen to, through the plugin; None: nobody could see
+    called_nccl: bool | None = None  # whether a rank was seen to, through the plugin; None: unknown
     log: str = ""
 
     @property

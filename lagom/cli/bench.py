@@ -112,7 +112,7 @@ def bench(
     claim(request.folder)
     if fresh:
         discard(request.folder)
-    store = Store(request)  # what cannot be gone on with is refused before anything is announced
+    store = Store(request)  # a folder that cannot be continued is refused before anything is printed
     for sentence in preview(request):
         _say(sentence)
     leave_in_order()

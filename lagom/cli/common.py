@@ -1,4 +1,4 @@
-"""What several commands share: an argument, and lines on standard output for a person or a pipe."""
+"""What several commands share: an argument, and printing to standard output and stderr."""
 
 from __future__ import annotations
 

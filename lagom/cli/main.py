@@ -1,4 +1,4 @@
-"""``lagom``: every command, and the one place where errors become sentences."""
+"""``lagom``: every command, and the one place where errors are printed."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _ENOUGH_KERNELS = 400_000
 _PIPE_COLUMNS = 120
 #: Iterations that must look alike before a live job is recorded.
 _SETTLED = 5
-#: What would tune the job that is looked at.
+#: Variables that would tune the job, which is profiled under plain NCCL.
 _AS_IT_IS = {"LAGOM_SET": "", "LAGOM_CONFIG": "", "LAGOM_PROFILE": "", "LAGOM_STRATEGY": ""}
 
 

@@ -1,4 +1,4 @@
-"""``lagom report``: what became of a tuned job and why, and what to start it with next time."""
+"""``lagom report``: the result of tuning a job, the reasons, and the settings for the next start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What each NCCL lets a plugin do: one table, for doctor and docs/nccl.md, and what the plugin is held to.
+"""What each NCCL lets a plugin do: one table, for doctor, docs/nccl.md and the tests of the plugin.
 
 Sources: the symbol names that each wheel's libnccl.so.2 looks up (2.19.3 to 2.32.3), and the tuner headers of each
-release. ``tests/system/test_every_nccl.py`` plays every row to the plugin and compares what it says it can do;
+release. ``tests/system/test_every_nccl.py`` runs the plugin under every row and compares the knobs it reports;
 ``make test-abi`` asks the wheels.
 """
 

@@ -1,4 +1,4 @@
-"""The state of one communicator by a log: its sites, the moves of its search with their speed-ups, how it ended."""
+"""The state of one communicator, from a log: its sites, the moves of its search with their speed-ups, how it ended."""
 
 from __future__ import annotations
 

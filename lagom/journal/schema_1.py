@@ -1,6 +1,6 @@
 """Lines of schema 1 as events of this one.
 
-Schema 1 said in sentences what is fields now, so this is the one place that looks into sentences: those of the releases
+Schema 1 had sentences where fields are now, so this is the one place that parses sentences: those of the releases
 that wrote it, which do not change any more.
 """
 

@@ -85,7 +85,7 @@ class ReplayLog:
             self._thread.start()
 
     def end(self, code: int | None) -> None:
-        """The job is over: ``code`` is what its command ended with, None if it could not be started."""
+        """The job has ended: ``code`` is the exit code of its command, None if it could not be started."""
         self._over.set()
         if not self._is_off:
             self._thread.join(LATER)

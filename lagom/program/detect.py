@@ -25,7 +25,7 @@ from lagom.wire.layout import MAX_POSITIONS, TRANSPARENT_BELOW_BYTES
 
 #: Calls remembered. Three of the longest programs a plan can hold, and a little.
 HISTORY_CALLS = 3 * MAX_POSITIONS + 1024
-#: A run after an irregular phase must be so long to be looked at.
+#: A run after an irregular phase must be this long to be used.
 FEWEST_CALLS, RUN_ITERATIONS = 128, 12
 #: Shares of an iteration's bytes below this are nothing to tune.
 LEFT_OUT = 0.02

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Call = TypeVar("Call", bound=Hashable)
 MIN_REPEATS = 3
-#: Share of the whole history that the period must explain; less is taken for a loop inside the iteration.
+#: Share of the whole history that the period must explain; less is treated as a loop inside the iteration.
 MIN_EXPLAINED = 0.75
 MAX_MULTIPLE = 8
 #: A period that repeats so often within a longer one is an iteration, not a micro-batch or a layer.

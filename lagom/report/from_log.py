@@ -1,4 +1,4 @@
-"""A decision log as an explanation."""
+"""The report of a job, from its decision log."""
 
 from __future__ import annotations
 

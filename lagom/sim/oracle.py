@@ -1,4 +1,4 @@
-"""The best assignment there is, noise-free: what a strategy's end result is held against.
+"""The best assignment there is, noise-free: a strategy's end result is compared with it.
 
 Groups do not influence each other, so each is solved alone, over the configs that no other beats in everything. Up to
 two sites: every joint config. More: descent from several starts, one site at a time over all its configs, then pairs of

@@ -1,4 +1,4 @@
-"""The course of a search: the next trial, a process for it, its sample on disk, until all is known or time is up."""
+"""Runs a search: next trial, a process for it, its sample to disk; until all is measured or the time is up."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def run_tune(request: Request, aim: TuneRecord, store: Store, say: Say = lambda 
 
 
 def _out_of_time(request: Request, needs: float, waiting: int) -> str:
-    """Going on with the same command helps only where its time is enough for one more process."""
+    """Repeating the command helps only if its time limit is enough for one more process."""
     what = f"time limit reached, processes left: {waiting}"
     if request.budget is not None and request.budget < needs:
         return f"{what}; the next one needs at least {needs:.0f} s: use --budget {math.ceil(needs)} or more."
@@ -139,7 +139,7 @@ def _plan(request: Request, aim: TuneRecord, runs: Sequence[RunRecord]) -> Plan:
 
 
 def _note_plan(aim: TuneRecord, plan: Plan) -> None:
-    """For whoever reads the record later."""
+    """Text for the record."""
     aim.rounds = {stage: plan.rounds(stage) for stage in STAGES}
     aim.count = len(plan.groups)
 

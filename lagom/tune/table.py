@@ -1,4 +1,4 @@
-"""The results for people: one row a group of start settings, in the order of what they gave."""
+"""The results for people: one row per group of start settings, fastest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the ranks of a job reach each other, from what NCCL logs when it connects them."""
+"""The transport between the ranks of a job, from what NCCL logs when it connects them."""
 
 from __future__ import annotations
 

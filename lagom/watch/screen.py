@@ -1,5 +1,5 @@
 """A snapshot as people read it: on a terminal a block a job, in it a table a communicator, below it the last decisions;
-in a file or a pipe a line a communicator and look, each decision once, each end once."""
+in a file or a pipe a line per communicator and snapshot, each decision once, each end once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DECISIONS = 5
 NO_JOB = "no job of yours is running on this node"
 #: Columns from which on a site's line has NCCL's pick, too.
 WIDE = 90
-#: While the search goes on, what is in force has no final A/B behind it.
+#: During the search the config in force has not been through the final A/B.
 UNPROVEN = {GroupPhase.SEARCHING, GroupPhase.CONFIRMING, GroupPhase.PROVING}
 STYLES = {
     GroupPhase.TUNED: "green",

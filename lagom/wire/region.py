@@ -102,7 +102,7 @@ class Region:
 
     @classmethod
     def create(cls, job_key: str, *, simulated_clock: bool = False) -> Region:
-        """Attach to the region of ``job_key``, making it if nobody has yet; raises :class:`RegionRefused`."""
+        """Attach to the region of ``job_key``, creating it if needed; raises :class:`RegionRefused`."""
         mapping = ffi.new("struct lagom_mapping *")
         fault = library().lagom_region_control(mapping, os.fsencode(job_key), True, int(simulated_clock))
         return cls._checked(mapping, fault, job_key)
@@ -280,6 +280,6 @@ class Region:
 
 
 def unlink_if_unheld(path: Path) -> bool:
-    """Remove a region that no living process holds any lock on, whatever is in it; True if it is gone."""
+    """Remove a region that no live process holds a lock on, whatever is in it; True if it was removed."""
     library().lagom_region_remove_stale(os.fsencode(path))
     return not os.path.lexists(path)
