@@ -64,8 +64,11 @@ def build_job(
         gpu=printable(first.gpu) if first is not None else "",
         started=shared.created_ns / 1e9,
         simulated_clock=shared.simulated_clock,
-        remarks=tuple(sorted({printable(process.remark) for process in shared.processes} - {""}))
-        + tuple(log.state.not_tuned),
+        remarks=tuple(
+            dict.fromkeys(
+                [*sorted({printable(process.remark) for process in shared.processes} - {""}), *log.state.not_tuned]
+            )
+        ),
         groups=tuple(_build_group(shared, group, log, before, now) for group in shared.groups),
         decisions=tuple(log.decisions)[-SHOWN_DECISIONS:],
     )
