@@ -11,7 +11,7 @@
 
 #include "timeline/cupti_loader.h"
 
-/* Some 75 kernels: soon full, so it soon comes back; and what a profiler that takes over finds begun is little. */
+/* About 75 kernels: a buffer fills and returns quickly, and another profiler that takes over finds little in it. */
 #define LAGOM_ACTIVITY_BUFFER_BYTES (16u << 10)
 #define LAGOM_ACTIVITY_BUFFER_KERNELS 80u /* at most: CUPTI 12 writes 208 bytes for one, CUPTI 13 216 */
 #define LAGOM_ACTIVITY_BUFFERS 512u /* 8 MiB if all are out; then CUPTI drops, and says how many */

@@ -43,7 +43,7 @@ class Verdict:
 
     @property
     def reach(self) -> Reach:
-        """Decided by the NCCL, where there is no obstacle."""
+        """The verdict if nothing prevents tuning: what this NCCL release allows."""
         if self.obstacle:
             return Reach.NOTHING
         return Reach.TUNE if self._able.online else Reach.SIZE_RULES

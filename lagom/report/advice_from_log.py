@@ -154,9 +154,7 @@ def _threads(search: CommState) -> list[Advice]:
     if outcome.verdict != "improved" or len(chosen) != 1:
         return []
     threads = chosen.pop()
-    evidence = (
-        f"{threads} threads a channel are part of what won per call, {outcome.reason}; not measured by themselves"
-    )
+    evidence = f"{threads} threads a channel are part of the config that was kept per call, {outcome.reason}; not measured by themselves"
     return [
         Advice(f"{threads} threads a CTA for every call", Standing.PROPOSAL, evidence, {"NCCL_NTHREADS": str(threads)},
                arms=(f"env=NCCL_NTHREADS={threads}",))

@@ -258,7 +258,7 @@ class Region:
         return Verdict(self._lib.lagom_publish_poll(self._region, communicator))
 
     def epoch(self, communicator: int) -> int:
-        """The epoch in the communicator's switch word; 0 in an entry that was used again."""
+        """The epoch in the communicator's switch word; 0 if another communicator has taken the entry."""
         return int(self._region.communicators[communicator].word >> 2)
 
     def refusal(self, communicator: int, epoch: int) -> Refusal | None:

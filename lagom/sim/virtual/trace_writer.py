@@ -59,7 +59,7 @@ class _Enqueued:
 class TraceWriter:
     """Keeps what was enqueued until the GPU has run it, then writes it.
 
-    ``mine[i]`` are the iteration's operations that communicator i makes, in order.
+    ``mine[i]`` lists the operations of communicator i in an iteration, in order.
     """
 
     def __init__(
