@@ -86,8 +86,8 @@ class ProcessStart:
         return [sys.executable, "-m", "lagom", "run", *timed, *options, "--", *self.command]
 
     def environment(self) -> dict[str, str]:
-        """The caller's, without what names another tuning run, and without the configs of earlier ones; the job gets a
-        name of its own."""
+        """The caller's environment, without the variables of another tuning run and without cached configs; the job
+        gets its own name."""
         unwanted = OURS if self.lagom is not None else (*OURS, *PLUGINS)
         kept = {name: value for name, value in os.environ.items() if name not in unwanted}
         named = {} if self.lagom is None else {"LAGOM_JOB_ID": f"bench-{os.getpid()}-{self.name}"}

@@ -113,8 +113,8 @@ def is_layer_like(calls: Sequence[Hashable]) -> bool:
 def inner_loop(calls: Sequence[Call]) -> list[Call] | None:
     """The calls of the smallest period that fills most of one long period, over and over; ``None`` if there is none.
 
-    In one run; if nothing does, in several of one loop with interruptions between them. What may be a layer must do it
-    in one: the ends of micro-batches part layers just as evaluations part iterations.
+    In one run of calls; else in several runs of one loop with interruptions between them. A period that may be a layer
+    must fill a single run: layers are separated by the ends of micro-batches, as iterations are by evaluations.
     """
     names = list(dict.fromkeys(calls))
     numbers = {name: number for number, name in enumerate(names)}

@@ -210,9 +210,7 @@ def nccl_of(run: RunState) -> str:
 def _remarks(run: RunState) -> list[str]:
     remarks = list(run.remarks)
     if run.plans_aborted:
-        remarks.append(
-            f"{run.plans_aborted} plan(s) came to nothing: not every rank agreed in time, so nothing changed."
-        )
+        remarks.append(f"{run.plans_aborted} plan(s) aborted: not every rank agreed in time, so nothing changed.")
     if run.end is None:
         remarks.append(
             "The log has no last line: the job is still running, or was killed, or could not write it (a full disk)."

@@ -81,7 +81,7 @@ def minimise(cost: Cost, choices: Sequence[Sequence[CommConfig]], seed: int = 0)
 
 
 def _descend(known: Cost, choices: Sequence[Sequence[CommConfig]], at: Choice) -> Choice:
-    """To a choice that neither one site nor two sites together can improve."""
+    """Descends to an assignment that no change of one or two sites improves."""
     while True:
         better = _one_site_at_a_time(known, choices, at)
         better = _pairs_of_sites(known, choices, better)

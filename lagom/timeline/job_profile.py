@@ -106,7 +106,7 @@ class Profile:
 
     @property
     def sees_compute(self) -> bool:
-        """Whether compute kernels were recorded, or at least no communication that they could hide."""
+        """True if compute kernels were recorded, or if there was no communication to hide."""
         return self.coverage.tier != NCCL_ALONE
 
     @property

@@ -205,7 +205,7 @@ def _name_kernels(table: KernelTable, rows: NDArray[np.int64]) -> tuple[tuple[st
 
 
 def _pauses(table: KernelTable, usual: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Median time without communication before each of the usual kernels, circularly; ns."""
+    """Median time without communication before each kernel of a typical step (cyclic), ns."""
     start, end = table.start[usual], np.maximum.accumulate(table.end[usual], axis=1)
     pause = np.zeros(usual.shape[1])
     pause[1:] = np.median(start[:, 1:] - end[:, :-1], axis=0)

@@ -38,7 +38,7 @@ HANGING, LEAST_LIMIT = 5.0, 60.0
 
 
 def plain_nccl(environ: Mapping[str, str]) -> PlainNccl:
-    """What is set already, by the caller and by NCCL's files."""
+    """The NCCL variables that are set already, in the environment and in NCCL's configuration files."""
     variables = {name: environ[name] for name in sorted(environ) if name.startswith(SETTINGS)}
     return PlainNccl(variables, {str(file): values for file in conf_files(environ) if (values := read_conf(file))})
 
@@ -133,7 +133,7 @@ def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
 
 
 def _plan(request: Request, aim: TuneRecord, runs: Sequence[RunRecord]) -> Plan:
-    """By the first process that gave something, so that the same record always means the same plan."""
+    """From the first process with a result, so that the same record always gives the same plan."""
     first = next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
     return plan_for(groups_of(aim), first, request.budget, request.seed, aim.factors)
 

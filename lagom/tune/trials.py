@@ -69,8 +69,8 @@ def _missing(
 
 
 def entrants(plan: Plan, tried: Sequence[Tried], stage: Stage) -> tuple[StartGroup, ...]:
-    """The groups that a stage is about. Of a stage whose results are not there yet: those it would have as things
-    stand."""
+    """The groups that a stage compares. For a stage without results: the groups it would compare by the results so
+    far."""
     if stage == "screen":
         return plan.groups
     if stage == "best two":

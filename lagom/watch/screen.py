@@ -109,6 +109,7 @@ def _headword(group: GroupSnapshot) -> str:
     detail = format_gain(group) or group.detail
     if group.phase is GroupPhase.SEARCHING:
         detail = detail or "nothing faster yet"
+    detail = detail.removeprefix(f"{group.phase.value} ")  # "cut short with ..."
     return format_phase(replace(group, detail=detail))
 
 
@@ -120,13 +121,13 @@ class _Facts:
     first: str = ""  # of the first line, in bold
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        line, used = Text(self.first, style="bold cyan"), len(self.first)
-        for number, fact in enumerate(self.facts):
-            if number and used + len(fact) > options.max_width:
+        line, gap = Text(self.first, style="bold cyan"), ""
+        for fact in self.facts:
+            if gap and len(line) + len(gap) + len(fact) > options.max_width:
                 yield line
-                line, used = Text(), 0
-            line.append(fact if used in (0, len(self.first)) else f"  {fact}", style="default not bold")
-            used = len(line) + 2
+                line, gap = Text(), ""
+            line.append(gap + fact, style="default not bold")
+            gap = "  "
         yield line
 
 
