@@ -16,7 +16,8 @@ SPREAD := -n $(JOBS) --dist worksteal
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # two pips at once in one environment would hurt
 .PHONY: help demo test test-full test-busy test-gpu test-gpu-safety test-abi native dev lint asan-ubsan asan ubsan tsan bench bench-gpu \
-	figures agreement memory-model plans kills soak mutants readme docs fresh-clone fuzz clean
+	figures agreement memory-model plans kills soak mutants readme docs fresh-clone fuzz wheel test-wheel \
+	clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,6 +126,25 @@ fresh-clone: ## clone HEAD into a temporary folder and run `make test` and `make
 fuzz: $(STAMP) ## every C reader under libFuzzer, FUZZ_SECONDS (1440) CPU seconds each; needs clang
 	$(PY) -m tests.fuzz.run
 
+# zig's C compiler has the headers and symbols of each glibc for both processors, so one machine builds both wheels.
+WHEEL_VENV ?= $(CURDIR)/build/wheel-venv
+WHEEL_PY := $(WHEEL_VENV)/bin/python
+WHEEL_STAMP := $(WHEEL_VENV)/.lagom-wheel-installed
+ZIG := ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/build/zig
+MANYLINUX := 2_17
+
+wheel: $(WHEEL_STAMP) ## into dist/: manylinux wheels for x86_64 and aarch64, and the source distribution
+	@rm -rf build/wheel dist
+	@for processor in x86_64 aarch64; do \
+		$(ZIG) CC="$(WHEEL_PY) -m ziglang cc -target $$processor-linux-gnu.$(subst _,.,$(MANYLINUX))" \
+		$(WHEEL_PY) -W ignore setup.py --quiet build --build-base build/wheel/$$processor \
+		bdist_wheel --plat-name manylinux_$(MANYLINUX)_$$processor --dist-dir dist || exit 1; done
+	@$(WHEEL_PY) -W ignore setup.py --quiet sdist --dist-dir dist
+	@ls -l dist
+
+test-wheel: wheel dev ## what `make wheel` made: tags, symbols, installed without gcc, aarch64 under qemu-user
+	$(ZIG) LAGOM_TEST_WHEEL=$(WHEEL_PY) $(PYTEST) $(SPREAD) tests/wheel
+
 clean: ## remove what was built (the virtual environment stays)
 	rm -rf build dist lagom/_lib *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
@@ -161,4 +181,10 @@ $(DOCS): pyproject.toml
 	$(make_environment)
 	$(PIP) 'setuptools>=77'
 	$(PIP) --no-build-isolation --editable '.[docs]'
+	@touch $@
+
+$(WHEEL_STAMP): pyproject.toml
+	$(PYTHON) -m venv $(WHEEL_VENV)
+	$(WHEEL_PY) -m pip --quiet --disable-pip-version-check install --upgrade 'pip>=25.1'
+	$(WHEEL_PY) -m pip --quiet --disable-pip-version-check install --group wheel
 	@touch $@

@@ -7,6 +7,9 @@
 Plain C11 with gcc; neither CUDA nor NCCL is needed. ``python setup.py native`` builds in place (``make native``), and
 ``pip install .`` / ``pip install -e .`` do the same on the way. The C sources are found by glob: a new file needs no
 change here. Objects are kept in build/native and rebuilt when a source, a header or a flag changed.
+
+Another compiler is named with CC; it may be one for another processor (``make wheel`` does so). Beside the libraries
+lies ``commit``, the commit that they were built from, which ``lagom --version`` prints.
 """
 
 from __future__ import annotations
@@ -29,11 +32,13 @@ from typing import ClassVar
 from setuptools import Command, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 from setuptools.dist import Distribution
 
 ROOT = Path(__file__).resolve().parent
 IN_PLACE = ROOT / "lagom" / "_lib"
 OBJECTS = ROOT / "build" / "native"
+COMMIT = "COMMIT"  # of a source distribution: the commit that it was made from
 PROGRAMS = {"dump_layout.c"}  # has a main(); not part of any library
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wshadow"]
@@ -137,6 +142,19 @@ def one_build_at_a_time() -> Iterator[None]:
         yield
 
 
+def commit() -> str:
+    """The commit of these sources, with a plus sign where they differ from it; empty where nobody knows."""
+    if (ROOT / COMMIT).exists():
+        return (ROOT / COMMIT).read_text().strip()
+    if not (ROOT / ".git").exists():  # git would find the repository of somebody else around a copy
+        return ""
+    command = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 def build_libraries(out: Path) -> None:
     """Builds every library of LIBRARIES into ``out``."""
     compiler()
@@ -147,6 +165,7 @@ def build_libraries(out: Path) -> None:
             files = [file for folder in folders for file in sources(folder)]
             objects = list(pool.map(lambda file: compile_object(file, headers_changed), files))
             link_library(name, objects, map_file, extra, out)
+    (out / "commit").write_text(f"{commit()}\n")
 
 
 class Native(Command):
@@ -176,6 +195,14 @@ class BuildWithNative(build_py):
             build_libraries(Path(self.build_lib) / "lagom" / "_lib")
 
 
+class SourceWithCommit(sdist):
+    """A source distribution has no git to ask, so it carries the commit."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        (Path(base_dir) / COMMIT).write_text(f"{commit()}\n")
+
+
 class PlatformWheel(bdist_wheel):
     """One wheel for every Python 3: the libraries are loaded with dlopen, not as CPython extensions."""
 
@@ -192,5 +219,10 @@ class NativeDistribution(Distribution):
 
 setup(
     distclass=NativeDistribution,
-    cmdclass={"native": Native, "build_py": BuildWithNative, "bdist_wheel": PlatformWheel},
+    cmdclass={
+        "native": Native,
+        "build_py": BuildWithNative,
+        "sdist": SourceWithCommit,
+        "bdist_wheel": PlatformWheel,
+    },
 )

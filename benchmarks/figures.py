@@ -1,8 +1,8 @@
 """``python -m benchmarks.figures``: the paper's figures from the simulator, and the page that compares them.
 
 Reads sim_suite's JSON (``make bench`` writes it) and writes PNGs and ``sim_vs_paper_202611.md`` into
-benchmarks/results. Without one the quick suite is run instead: its JSON and its page have ``_quick`` in their names, so
-that neither is taken for the whole.
+benchmarks/results. If the JSON is missing, the quick suite is run: its JSON and its page have ``_quick`` in their
+names, so that neither is taken for the whole.
 """
 
 from __future__ import annotations

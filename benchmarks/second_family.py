@@ -90,7 +90,7 @@ class SecondLandscape:
     visible: bool = True
 
     def problem(self) -> Problem:
-        """What a search is told."""
+        """The input of a search."""
         names = [("exposed" if valley.exposed else "hidden") if self.contexts else "" for valley in self.valleys]
         sites = tuple(Site(i, Function.ALL_GATHER, (32 << 20) * (i + 1), 2, name) for i, name in enumerate(names))
         return Problem(sites, (self.stock,) * len(sites), self.ceiling, Knobs())

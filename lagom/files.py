@@ -1,5 +1,5 @@
-"""Files in places where other users can write too: no link of theirs is followed, no file of theirs taken for ours, and
-what is written is seen whole or not at all. For libraries and programs the C side has ``csrc/shm/ownership.h``."""
+"""Files in places where other users can write too: their links are not followed, their files are not used as ours, and
+files are written atomically. For libraries and programs the C side has ``csrc/shm/ownership.h``."""
 
 from __future__ import annotations
 

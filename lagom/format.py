@@ -87,7 +87,7 @@ def format_time(ns: float) -> str:
 
 
 def format_clock(t: float) -> str:
-    """``09:31:02``, local, of seconds since 1970; ``--:--:--`` for what no clock shows."""
+    """``09:31:02``, local, of seconds since 1970; ``--:--:--`` for an invalid time."""
     try:
         return time.strftime("%H:%M:%S", time.localtime(t))
     except (ValueError, OverflowError, OSError):

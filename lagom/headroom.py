@@ -1,9 +1,9 @@
 """Head-room: NCCL builds more channels than it would by itself, so that NC can be searched upwards too.
 
-``NCCL_MIN_NCHANNELS`` is read when a communicator is built and raises what every call gets. What a plan does not speak
-for must stay as it was, so the plugin sets stock's NC at each such call, from the first one, with or without a
-controller (``tuner_plugin/headroom.h``). For that stock's NC must be known *before* the start, from a job without
-head-room: nothing in a job with head-room tells it any more.
+``NCCL_MIN_NCHANNELS`` is read when a communicator is built and raises what every call gets. Calls that no plan
+covers must stay as they were, so the plugin sets stock's NC for each of them, from the first one, with or without a
+controller (``tuner_plugin/headroom.h``). So stock's NC must be known *before* the start, from a job without head-room:
+a job with head-room does not show it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHANNEL_BYTES = (512 << 10) + 4_915_200 + (4 << 20)
 
 
 class NoHeadroom(LagomError):
-    """Head-room that cannot be had, or not without changing calls that nobody tunes."""
+    """Head-room is impossible here, or would change calls that are not tuned."""
 
 
 @dataclass(frozen=True, slots=True)

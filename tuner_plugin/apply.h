@@ -1,4 +1,4 @@
-/* apply.h - from a config to NCCL's cost table and channel count, for whoever decides: an agreed plan (decide.c) or
+/* apply.h - from a config to NCCL's cost table and channel count, for both deciders: an agreed plan (decide.c) or
  * size rules (static_rules.c). Pure: nothing but its arguments. */
 #ifndef LAGOM_APPLY_H
 #define LAGOM_APPLY_H
@@ -20,8 +20,8 @@ static inline bool lagom_config_is_stock(const struct lagom_config *config)
            config->chunk_bytes == 0;
 }
 
-/* Where NCCL bounds our answer by the channels it has built. On CollNet, and NVLS over several nodes, it does not, and
- * a channel too many would be used uninitialised; how many there are we are never told. */
+/* Whether NCCL limits our answer to the channels it has built. On CollNet, and NVLS over several nodes, it does not, and
+ * would use an uninitialised channel; NCCL never reports how many there are. */
 static inline bool lagom_channels_are_bounded(int algorithm, uint32_t nodes)
 {
     switch (algorithm) {

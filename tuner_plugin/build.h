@@ -1,9 +1,9 @@
-/* build.h - which build of NCCL is calling, and is what it handed us really inside a communicator of it?
+/* build.h - which build of NCCL calls, and whether the pointer it passed is really inside one of its communicators.
  *
  * NCCL gives every tuner `&comm->tunerContext` at init. On a build that is known (nccl_builds.h, by the build id of the
  * very library that called) the members around it are at known distances. Nothing is read before all of this holds: the
- * build id and the version are those of one row; the memory is there (asked of the kernel, not tried); NCCL's magic at
- * the end of the struct; rank count and hash are those that init was told.
+ * build id and the version are those of one row; the memory is mapped (checked with the kernel, not by access); NCCL's
+ * magic is at the end of the struct; rank count and hash are those that init got.
  */
 #ifndef LAGOM_BUILD_H
 #define LAGOM_BUILD_H
@@ -20,13 +20,13 @@ const struct lagom_nccl_build *lagom_build_of(const struct lagom_caller *caller)
 enum lagom_build_fault {
     LAGOM_BUILD_HOLDS = 0,
     LAGOM_BUILD_UNKNOWN,
-    LAGOM_BUILD_NO_ID,     /* this NCCL does not tell the communicator's id, so the hash proves nothing */
-    LAGOM_BUILD_NO_MEMORY, /* what was handed over does not lie in a struct of that size */
+    LAGOM_BUILD_NO_ID,     /* this NCCL does not pass the communicator's id, so the hash proves nothing */
+    LAGOM_BUILD_NO_MEMORY, /* the pointer is not inside a struct of that size */
     LAGOM_BUILD_OTHER,     /* magic, ranks or hash are not what they should be */
 };
 const char *lagom_build_fault_text(enum lagom_build_fault fault); /* the end of a sentence */
 
-/* `context_place`: the void ** that init was given; comm_id 0 = not told. */
+/* `context_place`: the void ** that init got; comm_id 0 = unknown. */
 enum lagom_build_fault lagom_build_check(const struct lagom_nccl_build *build, const void *context_place,
                                          uint64_t comm_id, uint32_t ranks);
 

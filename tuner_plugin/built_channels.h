@@ -1,13 +1,13 @@
-/* built_channels.h - how many channels a communicator has, where NCCL would take more without a look.
+/* built_channels.h - how many channels a communicator has, where NCCL does not check our answer.
  *
- * Grouped Broadcasts with several roots (NCCL 2.29.2 to 2.30.x, unless NCCL_ALLGATHERV_ENABLE=0) are asked about as an
- * AllGather, cannot be told from one, and run on as many channels as we say: one that was never built is a null pointer
- * in NCCL. From 2.31 on the answer is an upper bound there too, and before 2.29.2 each Broadcast asks for itself.
+ * Grouped Broadcasts with several roots (NCCL 2.29.2 to 2.30.x, unless NCCL_ALLGATHERV_ENABLE=0) call the tuner as an
+ * AllGather, look the same as one, and run on as many channels as we answer. A channel that was never built is a null
+ * pointer in NCCL. From 2.31 on the answer is an upper bound there too, and before 2.29.2 each Broadcast asks for itself.
  *
- * So there an AllGather gets at most what is known to be built. On a known build that is a member of the communicator
- * (build.h). Elsewhere it is what the profiler plugin has seen run, one channel until then; and since ranks must not
- * differ, a plan that says more is refused by this rank, hence by all. A file that fits this NCCL and these ranks by
- * its fingerprint is believed: it comes from a run under the same bound.
+ * So with these versions an AllGather gets at most the channels known to be built. On a known build that is a member of the communicator
+ * (build.h). On other builds it is what the profiler plugin has seen run, one channel until then. All ranks
+ * must use the same number, so this rank refuses a plan with more, and then all ranks do. A saved config whose
+ * fingerprint fits this NCCL and these ranks is accepted: it comes from a run under the same bound.
  */
 #ifndef LAGOM_BUILT_CHANNELS_H
 #define LAGOM_BUILT_CHANNELS_H

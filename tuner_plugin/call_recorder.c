@@ -41,14 +41,14 @@ static void push_record(struct lagom_comm_context *comm, const struct lagom_call
     lagom_call_ring_push(comm->region, comm->slot_index, &record);
 }
 
-/* NCCL tells no profiler of Broadcasts (seen in 2.28.9 and 2.30.7: no COLL event, no bracket around the launch). */
+/* NCCL reports no Broadcast to a profiler (seen in 2.28.9 and 2.30.7: no COLL event, no bracket around the launch). */
 static bool is_unreported(const struct lagom_comm_context *comm, const struct lagom_call *call)
 {
     bool captured = lagom_load_relaxed(&comm->slot->capturing) != 0; /* into a graph: nothing is launched now */
     return call->function == LAGOM_BROADCAST && !captured;
 }
 
-/* Where nothing tells of a launch, the call of the tuner comes just before: every call, without the profiler plugin. */
+/* If nothing reports the launch, the tuner call just before it is noted: every call, without the profiler plugin. */
 static void note_asked(const struct lagom_comm_context *comm, const struct lagom_call *call,
                        const struct lagom_decision *decision)
 {

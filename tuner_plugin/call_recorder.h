@@ -1,4 +1,4 @@
-/* call_recorder.h - what is written down about a decided call, if somebody asked for it (communicator.capture). */
+/* call_recorder.h - what is recorded about a decided call, if requested (communicator.capture). */
 #ifndef LAGOM_CALL_RECORDER_H
 #define LAGOM_CALL_RECORDER_H
 

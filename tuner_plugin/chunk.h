@@ -2,8 +2,8 @@
  *
  * getChunkSize does not say which call it belongs to: it sees one channel's bytes, and in a group it comes after the
  * getCollInfo of *all* the group's collectives. So the decisions since the last getChunkSize are kept, by (function,
- * algorithm, protocol). Calls that share the three cannot be told apart and get the smaller chunk of them: on every
- * rank alike, which is what counts.
+ * algorithm, protocol). Calls with the same three cannot be distinguished and get the smallest chunk of them, on
+ * every rank: all ranks must use the same.
  */
 #ifndef LAGOM_CHUNK_H
 #define LAGOM_CHUNK_H

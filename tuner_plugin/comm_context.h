@@ -21,7 +21,7 @@
 struct lagom_profiled;
 
 struct lagom_comm_context {
-    struct lagom_region *region; /* first, and never NULL: that tells it from a passthrough context (headroom.h) */
+    struct lagom_region *region; /* first, and never NULL, unlike in a passthrough context (headroom.h) */
     struct lagom_communicator *shared;
     struct lagom_slot *slot;
     struct lagom_process *process;

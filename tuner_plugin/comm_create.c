@@ -153,7 +153,7 @@ struct lagom_comm_context *lagom_comm_create(const struct lagom_comm_options *op
     return comm;
 }
 
-/* Replay has no controller to tell how it went, and the path of a collective is no place to talk. */
+/* A replay has no controller that could print the result, and nothing is printed on the path of a collective. */
 static void tell_outcome(const struct lagom_comm_context *comm)
 {
     if (comm->replay.state == LAGOM_REPLAY_REFUSED) {

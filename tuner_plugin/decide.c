@@ -46,7 +46,7 @@ static bool apply(struct lagom_comm_context *comm, const struct lagom_call *call
     return changed;
 }
 
-/* NCCL's thread table is filled by now. A guard that fails here is told where doctor and the controller look. */
+/* NCCL's thread table is filled by now. A guard that fails here is reported where doctor and the controller read it. */
 __attribute__((noinline, cold)) static void confirm_threads(struct lagom_comm_context *comm)
 {
     char reason[LAGOM_PATH_BYTES];
@@ -58,7 +58,7 @@ __attribute__((noinline, cold)) static void confirm_threads(struct lagom_comm_co
     }
 }
 
-/* Without the profiler plugin nothing tells of a graph capture; but during one NCCL registers buffers. */
+/* Without the profiler plugin nothing reports a graph capture; but NCCL registers buffers during one. */
 static void note_registered(struct lagom_comm_context *comm)
 {
     if (!comm->captures_known) {

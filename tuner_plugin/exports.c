@@ -19,7 +19,7 @@ static bool inert(void)
 
 /* ---- Tuner ------------------------------------------------------------------------------------------------------ */
 
-/* What every version from 2.22 on asks, but for `registered`, which 2.22 and 2.23 do not tell. */
+/* The arguments of every version from 2.22 on; 2.22 and 2.23 do not pass `registered`. */
 static inline struct lagom_call call_of(int function, size_t bytes, int pipe_ops, float **costs, int algorithms,
                                         int protocols, int registered, int *channels)
 {

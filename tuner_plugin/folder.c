@@ -78,7 +78,7 @@ int lagom_folder_make(const char *folder)
     memcpy(path, folder, strlen(folder) + 1);
     for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(path, NOT_OPEN_TO_ALL); /* the last one tells whether it worked */
+        mkdir(path, NOT_OPEN_TO_ALL); /* errors are seen at the last one */
         *slash = '/';
     }
     bool is_there = mkdir(path, NOT_OPEN_TO_ALL) == 0 || errno == EEXIST;

@@ -1,4 +1,4 @@
-/* folder.h - where the job's log lies, when nobody but the ranks is there to say (environment-only use). */
+/* folder.h - the job's log folder, chosen by the ranks when there is no `lagom run` (environment-only use). */
 #ifndef LAGOM_FOLDER_H
 #define LAGOM_FOLDER_H
 

@@ -1,16 +1,16 @@
-/* gpu_times.h - whether the times that NCCL tells of a communicator's kernels can be those kernels' at all.
+/* gpu_times.h - whether the times that NCCL reports for a communicator's kernels can belong to those kernels.
  *
  * A KERNEL_CH event takes its time from the slot that NCCL's count of works on the host points to, while the GPU fills
- * slots by a count of its own. Where the two come apart every later kernel is given another one's times, for good, and
- * nothing in the event tells. It happens: what a rank sends to itself in an AlltoAll is counted on the GPU alone (2.28.9,
+ * slots by a count of its own. If the two differ, every later kernel gets the times of another kernel, permanently, and
+ * nothing in the event shows it. This happens: what a rank sends to itself in an AlltoAll is counted on the GPU alone (2.28.9,
  * addP2pToPlan: nProxyOps = selfSend ? 0 : 2), and so is a Broadcast in newer ones (NVIDIA/nccl#2369).
  *
- * But no kernel begins before it is called for. The GPU's clock is placed on the host's by the events themselves: none
- * arrives before the time it tells, and some arrive at once, so the least delay of late is the two clocks' distance, or
- * a little more; another kernel's time, which is older, makes it no smaller. A kernel that would still have begun before
- * its call has been given another one's times. Such a kernel is left out, and after a few the whole communicator. It
- * shows where the host waits for the GPU now and then, or has not got ahead of it yet, as in every job's first steps,
- * which are measured.
+ * But no kernel begins before its call. The events give the offset of the GPU's clock from the host's: no event
+ * arrives before the time it reports, and some arrive at once, so the smallest recent delay is the offset, or
+ * a little more; another kernel's time, which is older, does not make it smaller. A kernel that by its times began before
+ * its call has the times of another kernel. It is left out; after a few of them, so is the whole communicator. The
+ * fault is visible when the host sometimes waits for the GPU, or is not ahead of it yet, as in the first steps of every
+ * job, which are measured.
  */
 #ifndef LAGOM_GPU_TIMES_H
 #define LAGOM_GPU_TIMES_H
@@ -21,14 +21,14 @@
 /* A communicator takes this slot: nothing is known of its times. */
 void lagom_gpu_times_forget(uint32_t slot);
 
-/* An event that tells `gpu_ns` has arrived at `now_ns`, CLOCK_MONOTONIC. */
+/* An event that reports `gpu_ns` has arrived at `now_ns`, CLOCK_MONOTONIC. */
 void lagom_gpu_times_arrived(uint32_t slot, uint64_t gpu_ns, uint64_t now_ns);
 
-/* A kernel called for at `called_ns` (CLOCK_MONOTONIC, 0 = not known) began at `start_ns` by the GPU's clock, NCCL says.
- * false = it cannot have; or this communicator's kernels could not too often to be believed. */
+/* A kernel called for at `called_ns` (CLOCK_MONOTONIC, 0 = not known) began at `start_ns` by the GPU's clock, as NCCL reports.
+ * false = impossible, or this communicator had too many impossible times to be trusted. */
 bool lagom_gpu_times_hold(uint32_t slot, uint64_t start_ns, uint64_t called_ns);
 
-/* Whether they are believed no more. */
+/* Whether they are no longer trusted. */
 bool lagom_gpu_times_refuted(uint32_t slot);
 
 #endif

@@ -1,9 +1,9 @@
 /* headroom.h - channels beyond NCCL's own, so that NC can be searched upwards too. Opt-in: LAGOM_HEADROOM=built:stock.
  *
  * NCCL_MIN_NCHANNELS makes NCCL build `built` channels instead of the `stock` it would have built. Every call that no
- * plan speaks for must go on as if it had not, from the first one, whatever becomes of region, controller or file. So
- * stock's NC is put back here, as a pure function of the environment, the communicator's size, the algorithm and
- * protocol, and the call's bytes: the same on every rank, also on one that could not join (a passthrough context).
+ * plan covers must run as without it, from the first one, even if region, controller or file fail. So stock's NC is put
+ * back here, as a pure function of the environment, the communicator's size, the algorithm and protocol, and the call's
+ * bytes: the same on every rank, also on one that could not join (a passthrough context).
  *
  * NCCL's own rule (enqueue.cc, 2.24 to 2.32): as many channels as it built, less one for as long as a channel would get
  * fewer bytes than threads x threshold. Below stock x that size NCCL stops at fewer than `stock` by itself, with or

@@ -1,7 +1,7 @@
-/* log.h - the few things the plugin says: through NCCL's log (NCCL_DEBUG shows it), and once to stderr.
+/* log.h - messages of the plugin: through NCCL's log (NCCL_DEBUG shows it), and once to stderr.
  *
- * Never on stdout, never on the path of a collective, and never under the plugin's lock: where a line goes may be slow or
- * stand still. So lines are only collected, by thread, and written by lagom_log_flush. */
+ * Never on stdout, never on the path of a collective, and never under the plugin's lock: the output may be slow or
+ * block. So lines are only collected, by thread, and written by lagom_log_flush. */
 #ifndef LAGOM_LOG_H
 #define LAGOM_LOG_H
 

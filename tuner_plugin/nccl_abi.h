@@ -1,4 +1,4 @@
-/* nccl_abi.h - what NCCL and a tuner or profiler plugin say to each other, in our own words.
+/* nccl_abi.h - the interface between NCCL and a tuner or profiler plugin, in our own declarations.
  *
  * NCCL looks a plugin's table of functions up by name (ncclTunerPlugin_v6, ncclProfiler_v5, ...), newest first, so one
  * library serves every NCCL. Only what we read is declared; tests/native/plugin_abi.c pins sizes and offsets, and
@@ -47,7 +47,7 @@ typedef void (*nccl_log_function)(int level, unsigned long flags, const char *fi
     int (*name)(void *context, int function, size_t bytes, int pipe_ops, float **cost, int algorithms, int protocols,  \
                 int registered, int *channels)
 
-/* Up to v4 nobody tells a communicator's id. */
+/* Up to v4 the tuner does not get the communicator's id. */
 #define NCCL_TUNER_INIT_V2(name) int (*name)(size_t ranks, size_t nodes, nccl_log_function log, void **context)
 
 struct nccl_tuner_v2 {
@@ -233,7 +233,7 @@ typedef int (*nccl_get_version_function)(int *version);
 
 /* ---- The same for every version --------------------------------------------------------------------------------- */
 
-/* What tuner init tells. */
+/* The arguments of tuner init. */
 struct lagom_init_info {
     void **context_place;
     uint64_t comm_id;
@@ -255,7 +255,7 @@ struct lagom_call {
     int *channels;
 };
 
-/* What profiler init tells. */
+/* The arguments of profiler init. */
 struct lagom_profiler_init_info {
     uint32_t api;
     uint64_t comm_id;

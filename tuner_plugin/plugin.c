@@ -188,7 +188,7 @@ static struct lagom_comm_context *count_in(struct lagom_comm_context *comm)
     return comm;
 }
 
-/* Tuner v4 is not told the communicator's id; on 2.27 the profiler plugin is. An id of 0 means "none" in the region. */
+/* Tuner v4 does not get the communicator's id; on 2.27 the profiler plugin does. An id of 0 means "none" in the region. */
 static void complete(struct lagom_init_info *info, const struct lagom_profiled *profiled)
 {
     if (!info->comm_id_known && profiled != NULL) {
@@ -200,7 +200,7 @@ static void complete(struct lagom_init_info *info, const struct lagom_profiled *
 
 static void say_loaded(const struct lagom_init_info *info, const struct lagom_profiled *profiled)
 {
-    char rank[16] = "?"; /* only the profiler plugin is told */
+    char rank[16] = "?"; /* only the profiler plugin gets it */
     if (profiled != NULL) {
         snprintf(rank, sizeof(rank), "%" PRIu32, profiled->rank);
     }

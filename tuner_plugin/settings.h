@@ -1,4 +1,4 @@
-/* settings.h - what the user asked of the plugin, by environment. Read once, at the first communicator's init. */
+/* settings.h - the settings of the user for the plugin: environment variables. Read once, at the first communicator's init. */
 #ifndef LAGOM_PLUGIN_SETTINGS_H
 #define LAGOM_PLUGIN_SETTINGS_H
 

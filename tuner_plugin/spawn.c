@@ -135,7 +135,7 @@ static int become_controller(void *argument)
 }
 
 /* The process between: it is gone at once, so that the controller is not the job's child. It never becomes another program,
- * because from then on its end would be told by SIGCHLD. */
+ * because its end would then be signalled by SIGCHLD. */
 static int start_and_leave(void *argument)
 {
     struct start *start = argument;

@@ -37,7 +37,7 @@ bool lagom_static_rules_read(const struct lagom_config_file *config, struct lago
 
 enum lagom_withheld {
     LAGOM_WITHHELD_KNOBS = 1,   /* chunk or threads */
-    LAGOM_WITHHELD_BY_NCCL = 2, /* whole rules: tuner v2 is not told whether their algorithm is there */
+    LAGOM_WITHHELD_BY_NCCL = 2, /* whole rules: tuner v2 gets no table of the algorithms that NCCL offers */
     LAGOM_WITHHELD_BY_USER = 4, /* whole rules: NCCL_ALGO or NCCL_PROTO has the choice */
 };
 
@@ -50,7 +50,7 @@ uint32_t lagom_static_rules_restrict(struct lagom_node_rules *rules, uint32_t tu
 bool lagom_static_rules_restrict_here(struct lagom_node_rules *rules, uint32_t tuner_api, char *text, size_t room);
 
 /* RING with LL or SIMPLE, and TREE with them for AllReduce: built and compiled for every type on every machine. Tuner v2
- * is not told what NCCL offers, and NCCL 2.21 does not check the answer. */
+ * does not get what NCCL offers, and NCCL 2.21 does not check the answer. */
 bool lagom_always_offered(uint32_t function, int algorithm, int protocol);
 
 /* ---- A communicator that uses them ------------------------------------------------------------------------------- */

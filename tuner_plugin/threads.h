@@ -35,8 +35,8 @@ void lagom_threads_open(struct lagom_threads *threads, const struct lagom_nccl_b
 /* At the first getCollInfo: before it, NCCL (>= 2.28) has not filled the tables. false = refused, with a reason. */
 bool lagom_threads_confirm(struct lagom_threads *threads, char *reason, size_t reason_bytes);
 
-/* Tells why NT is off where doctor and the controller look: the first reason of the process, if nothing else stands
- * there. */
+/* Writes why NT is off to where doctor and the controller read it: the first reason of the process, if nothing else is
+ * written there. */
 void lagom_threads_remark(struct lagom_process *process, const char *reason);
 
 /* For this call RING with `protocol` runs `count` threads. exact = also keep NCCL from halving them for small sizes;

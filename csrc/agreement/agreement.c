@@ -64,7 +64,7 @@ static uint64_t copy_plan(struct lagom_agreement *agreement, uint64_t word)
 {
     uint64_t epoch = LAGOM_WORD_EPOCH(word);
     struct lagom_rank_plan *copy = held(agreement);
-    if (agreement->offered == NULL) { /* nobody publishes here: the word is garbage */
+    if (agreement->offered == NULL) { /* no plan is being published: the word is garbage */
         refuse(agreement, epoch, LAGOM_PLAN_BAD_HASH);
         return word;
     }
@@ -107,7 +107,7 @@ static uint64_t abort_plan(struct lagom_agreement *agreement, uint64_t word)
     if (lagom_compare_exchange(&agreement->shared->word, word, aborted)) {
         return aborted;
     }
-    return lagom_load_acquire(&agreement->shared->word); /* pairs with whoever was faster */
+    return lagom_load_acquire(&agreement->shared->word); /* pairs with the faster one */
 }
 
 static void activate(struct lagom_agreement *agreement)

@@ -8,7 +8,7 @@ static enum lagom_step on_prepared(const struct lagom_pending *pending, uint64_t
         return epoch == pending->put_aside_epoch ? LAGOM_STEP_GO_ON : LAGOM_STEP_COPY;
     }
     if (call >= pending->start_call) {
-        return LAGOM_STEP_ABORT; /* I am there and nobody has decided: nobody waits */
+        return LAGOM_STEP_ABORT; /* this rank is there and no decision was made: no rank waits */
     }
     bool may_acknowledge = !pending->acknowledged && call >= pending->history_call;
     return may_acknowledge ? LAGOM_STEP_ACKNOWLEDGE : LAGOM_STEP_GO_ON;

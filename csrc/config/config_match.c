@@ -61,7 +61,7 @@ const char *lagom_fingerprint_mismatch(const struct lagom_fingerprint *wanted, c
     return why != NULL ? why : other_p2p(reason, reason_bytes, wanted->p2p, here->p2p);
 }
 
-/* A name counts only where both sides know one: without the profiler plugin NCCL does not tell it. */
+/* Names are compared only if both sides have one: without the profiler plugin NCCL reports no name. */
 static int same_name(const char *wanted, const char *here)
 {
     return wanted[0] == '\0' || here == NULL || here[0] == '\0' || strcmp(wanted, here) == 0;

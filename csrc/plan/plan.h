@@ -1,4 +1,4 @@
-/* plan.h - what a plan is worth before it is believed: its hash and its validity. Pure. */
+/* plan.h - the checks of a plan before it is used: hash and validity. Pure. */
 #ifndef LAGOM_PLAN_H
 #define LAGOM_PLAN_H
 
@@ -23,7 +23,7 @@ enum lagom_plan_fault {
 /* Over every byte in use except `hash` itself; unused positions, sites and rules do not count. */
 uint64_t lagom_plan_hash(const struct lagom_plan *plan);
 
-/* Over sites, rules and positions only: what a replaying rank compares with its own saved config. */
+/* Hash of sites, rules and positions only: a replaying rank compares it with that of its own saved config. */
 uint64_t lagom_plan_content_hash(const struct lagom_plan *plan);
 
 /* Bounded: looks at nothing outside the struct whatever the counts say. `comm_id` 0 = any. */

@@ -1,4 +1,4 @@
-/* plan_check.c - is a plan sound? Looks at nothing outside the struct, whatever the counts say. */
+/* plan_check.c - whether a plan is valid. Reads nothing outside the struct, even if its counts are wrong. */
 #include "plan/plan.h"
 
 #define MAX_CHANNELS 64u /* NCCL's MAXCHANNELS */

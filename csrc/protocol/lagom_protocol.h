@@ -45,7 +45,7 @@
 #define LAGOM_MAX_SITES 256u
 #define LAGOM_MAX_RULES 32u
 #define LAGOM_NAME_BYTES 64u
-#define LAGOM_START_SETTINGS 56u /* variables whose values a process tells, at most */
+#define LAGOM_START_SETTINGS 56u /* variables whose values a process reports, at most */
 #define LAGOM_PATH_BYTES 256u
 
 /* Calls below this size do not advance the program; nor do Broadcast and Reduce. They are "transparent": a logging
@@ -295,7 +295,7 @@ struct lagom_slot {
     uint64_t untunable_p2p;
     uint64_t untunable_symmetric;
     uint64_t untunable_copy_engine;
-    uint64_t times_refuted; /* R; 1 = NCCL's times of its kernels are other kernels' (gpu_times.h); told no more */
+    uint64_t times_refuted; /* R; 1 = NCCL's times of its kernels belong to other kernels (gpu_times.h); not used any more */
     uint64_t pad2[4];
 };
 #define LAGOM_UNKNOWN_RANK 0xffffffffu
@@ -367,7 +367,7 @@ struct lagom_kernel_span {
     int8_t algorithm;
     int8_t protocol;
     uint8_t join;   /* enum lagom_join_result */
-    uint8_t untold; /* of a launched collective: 1 = nobody will say by the GPU's clock when it ran */
+    uint8_t untold; /* of a launched collective: 1 = no time by the GPU's clock will come */
     uint8_t reserved;
     uint32_t sequence; /* NCCL's sequence number of the collective */
     uint32_t blocks;   /* of the whole grid, all dimensions; 0 = unknown */

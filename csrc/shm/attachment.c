@@ -218,7 +218,7 @@ struct lagom_attachment *lagom_attachment_of(const struct lagom_region *region)
     return NULL;
 }
 
-/* By name and number: of some file systems the device is told otherwise there than by lstat. */
+/* By name and inode: on some file systems /proc/self/maps and lstat report different devices. */
 static void for_each_mapping(const char *part_of_name, void (*found)(void *what, ino_t inode), void *what)
 {
     FILE *maps = fopen("/proc/self/maps", "re");

@@ -1,4 +1,4 @@
-/* file_lock.h - byte locks of the kind that tells the living from the dead: F_SETLK, one byte each.
+/* file_lock.h - byte locks (F_SETLK, one byte each) that show whether a process is alive.
  *
  * Freed by the kernel when the process dies, seen across PID namespaces, not inherited by fork; and dropped when the
  * process closes any descriptor of the file, hence one descriptor a region and process (attachment.h).

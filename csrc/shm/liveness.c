@@ -1,4 +1,4 @@
-/* liveness.c - who is alive, by their locks and by nothing else; and the sentences for what may be wrong. */
+/* liveness.c - which processes are alive, decided by their locks alone; and the texts of errors. */
 #include "shm/attachment.h"
 #include "shm/file_lock.h"
 #include "shm/region.h"

@@ -3,10 +3,11 @@
 #include "shm/region.h"
 
 #include <errno.h>
+#include <linux/random.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,7 +55,8 @@ static enum lagom_region_fault take_role(struct lagom_attachment *attachment, en
 static void temporary_name(const char *path, char out[TEMPORARY_BYTES])
 {
     uint64_t word = 0;
-    if (getrandom(&word, sizeof(word), GRND_NONBLOCK) != (ssize_t)sizeof(word)) {
+    /* getrandom() itself is newer than the glibc that the wheels are built for */
+    if (syscall(SYS_getrandom, &word, sizeof(word), GRND_NONBLOCK) != (long)sizeof(word)) {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
         word = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)getpid();

@@ -42,7 +42,7 @@ static void describe(struct lagom_communicator *entry, const struct shape *shape
     lagom_store_release(&entry->state, (uint32_t)LAGOM_READY);
 }
 
-/* For whoever wonders why a communicator is not tuned. */
+/* Shown as the reason why a communicator is not tuned. */
 static void count_refusal(struct lagom_region *region, bool refused)
 {
     if (refused) {

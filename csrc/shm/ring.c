@@ -50,7 +50,7 @@ static uint32_t drain(struct ring ring, char *out, uint32_t room)
     uint64_t head = lagom_load_acquire(ring.head);
     uint64_t tail = lagom_load_relaxed(ring.tail);
     uint64_t waiting = head - tail;
-    if (waiting > ring.capacity) { /* one of the two lies: nothing between them can be believed */
+    if (waiting > ring.capacity) { /* one of the two lies: nothing between them is valid */
         lagom_store_release(ring.tail, head);
         return 0;
     }

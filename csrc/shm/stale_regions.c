@@ -1,4 +1,4 @@
-/* stale_regions.c - who makes a region clears away those that nobody holds: a job of which everybody was killed leaves
+/* stale_regions.c - the process that creates a region removes stale ones: a job whose processes were all killed leaves
  * 8 MB, and under a name that may never come again (port and restart count are in it). */
 #include "shm/stale_regions.h"
 

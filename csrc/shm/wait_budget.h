@@ -1,5 +1,5 @@
 /* wait_budget.h - how long one process may wait for others while it registers: two seconds over all its communicators
- * together, because NCCL's init waits with it. Then it gives up for good: what comes later falls back to NCCL at once.
+ * together, because NCCL's init waits with it. Then it gives up permanently: later communicators fall back to NCCL at once.
  *
  * Counted are the pauses, by the monotonic clock, and what looking between them costs, by this thread's CPU time (in a
  * process of 20,000 mappings one look takes 10 ms). Of one pause no more than 50 ms count: a longer one was spent without

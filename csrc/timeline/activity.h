@@ -11,7 +11,7 @@
 
 #include "timeline/cupti_loader.h"
 
-/* Some 75 kernels: soon full, so it soon comes back; and what a profiler that takes over finds begun is little. */
+/* About 75 kernels: a buffer fills and returns quickly, and another profiler that takes over finds little in it. */
 #define LAGOM_ACTIVITY_BUFFER_BYTES (16u << 10)
 #define LAGOM_ACTIVITY_BUFFER_KERNELS 80u /* at most: CUPTI 12 writes 208 bytes for one, CUPTI 13 216 */
 #define LAGOM_ACTIVITY_BUFFERS 512u /* 8 MiB if all are out; then CUPTI drops, and says how many */
@@ -36,8 +36,8 @@ void lagom_activity_give_clock_back(const struct lagom_cupti *cupti);
  * until it does. */
 void lagom_activity_abandon(void);
 
-/* Whether CUPTI still stamps by our clock. Kineto registers its own whenever it prepares a trace, so this tells within
- * one look what nobody else does. true where this CUPTI does not let it be seen. */
+/* Whether CUPTI still stamps by our clock. Kineto registers its own whenever it prepares a trace, so one check finds
+ * it; no other interface reports it. true if this CUPTI does not show which clock is registered. */
 bool lagom_activity_clock_is_ours(const struct lagom_cupti *cupti);
 
 /* The filled buffer that CUPTI asked for first; false = none waits, or an earlier one is still out: CUPTI returns a

@@ -13,10 +13,10 @@ struct lagom_alignment_input {
     uint32_t held_count;
     uint32_t search;    /* how many launches from the oldest may be the first kernel's; if it has not just begun */
     uint64_t on_end_ns; /* CUPTI was surely on by then */
-    uint64_t tick_ns;   /* of the clock by which NCCL says when its kernels ran; 0 = it has never said so */
+    uint64_t tick_ns;   /* of the clock of NCCL's kernel times; 0 = NCCL has reported none so far */
     const struct lagom_clocks *clocks;
     bool starting;
-    bool doubtful; /* only NCCL's own times can tell */
+    bool doubtful; /* only NCCL's own times can decide */
 };
 
 struct lagom_alignment {
@@ -40,7 +40,7 @@ uint64_t lagom_alignment_last(const struct lagom_alignment_input *input);
 /* A job repeats itself: an alignment one iteration off fits as well, but for how long things took. */
 struct lagom_alignments lagom_alignments_find(const struct lagom_alignment_input *input, uint64_t last);
 
-/* Where NCCL tells times, they must agree; where it tells none of these, nothing else is waited for. */
+/* If NCCL reports times, they must agree. If it reports none for these launches, nothing else is waited for. */
 bool lagom_alignment_is_certain(const struct lagom_alignment_input *input, const struct lagom_alignment *alignment,
                                 bool no_more_to_come);
 

@@ -14,9 +14,9 @@
 #define WARM_UP_NS (100u * MILLISECOND)    /* launches are noted before the first one is recorded, */
 #define NO_LAUNCH_NS (1000u * MILLISECOND) /* for longer where there are none: their threads know of torch's profiles */
 #define DRAIN_NS (2000u * MILLISECOND)     /* the GPU may be some iterations behind */
-#define RETRY_NS (250u * MILLISECOND)      /* somebody who tells us profiles: ask again */
-#define QUIET_NS (1000u * MILLISECOND)     /* somebody took CUPTI, and no thread has been profiled for so long: over */
-#define UNSEEN_NS (30000ull * MILLISECOND) /* the same, if no thread ever was: preparing, or not torch */
+#define RETRY_NS (250u * MILLISECOND)      /* another tool reports that it profiles: ask again */
+#define QUIET_NS (1000u * MILLISECOND)     /* another tool took CUPTI, and for so long no thread was profiled: it has ended */
+#define UNSEEN_NS (30000ull * MILLISECOND) /* the same, if no thread ever was profiled: it prepares, or it is not torch */
 #define REFUSED_NS (5000ull * MILLISECOND) /* CUPTI itself said no */
 #define SILENCE_NS (2000u * MILLISECOND)   /* kernels are launched and nothing comes back: the callbacks are not ours */
 #define LAUNCHES_HEARD 64u
@@ -58,7 +58,7 @@ static void yield_to(struct lagom_cupti_control *control, const char *holder)
     give_up(control, LAGOM_TIMELINE_YIELDED, text);
 }
 
-/* CUPTI's callbacks or clock are no longer ours, whoever has them; he may go on for long, and tells nobody when he ends. */
+/* CUPTI's callbacks or clock are no longer ours, whichever tool has them. It may run for long, and does not report its end. */
 static void taken_over(struct lagom_cupti_control *control)
 {
     yield_to(control, "another profiler that took CUPTI's buffers (torch.profiler does)");

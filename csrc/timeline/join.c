@@ -6,7 +6,7 @@
 #include "timeline/alignment.h"
 
 #define LOOK_AHEAD 8u    /* launches without a kernel that we believe in, after something went wrong */
-#define MOST_LOST 64u    /* the same, where the loss was told */
+#define MOST_LOST 64u    /* the same, if the loss was reported */
 #define SYNC_PAIRS 64u   /* compared with each other at most: the clocks drift apart */
 
 /* CUPTI turns the GPU's clock into the host's by a rate of its own, so a kernel may seem to start before its launch.
@@ -191,7 +191,7 @@ static void set_times(struct lagom_launch *launch, const struct lagom_kernel_spa
     launch->end_ns = kernel == NULL ? 0 : kernel->end_ns;
 }
 
-/* NCCL is about to tell when this launch's kernel ran, and so whether this one is it. */
+/* NCCL will soon report when this launch's kernel ran, which decides whether it is this kernel. */
 static bool may_wait(const struct lagom_join *join, const struct lagom_launch *launch)
 {
     bool untimed = lagom_launch_is_told(launch) && launch->ran.end_ns == 0;
@@ -387,7 +387,7 @@ void lagom_join_kernel(struct lagom_join *join, const struct lagom_nccl_kernel *
     struct lagom_nccl_kernel kernel = *recorded;
     kernel.launched_by_ns = launched_by(join, &kernel.span);
     if (kernel.from_graph) {
-        emit(join, &kernel, LAGOM_JOIN_GRAPH); /* launched by replays, which NCCL tells nobody about */
+        emit(join, &kernel, LAGOM_JOIN_GRAPH); /* launched by graph replays, which NCCL does not report */
         return;
     }
     if (kernel.span.kind == LAGOM_SPAN_P2P && !join->launched.bracketed) {

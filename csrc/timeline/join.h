@@ -24,13 +24,13 @@ struct lagom_join {
     uint64_t on_end_ns; /* CUPTI was surely on by then */
     bool in_sync;
     bool starting;   /* out of sync because it has just begun: `search` follows from the times */
-    bool doubtful;   /* so much was lost that only NCCL's own times can tell the alignment */
+    bool doubtful;   /* so much was lost that only NCCL's own times determine the alignment */
     uint32_t search; /* out of sync: how many launches from the oldest may be the first kernel's */
     uint32_t held_count;
-    uint64_t tick_ns;           /* of the clock by which NCCL says when its kernels ran; 0 = it has never said so */
+    uint64_t tick_ns;           /* of the clock of NCCL's kernel times; 0 = NCCL has reported none so far */
     struct lagom_timing sync_timing; /* of pairs since it is in sync */
     uint64_t sync_from;              /* the first launch since then */
-    uint64_t timed_up_to;       /* NCCL tells times in order: those of earlier launches will not come any more */
+    uint64_t timed_up_to;       /* NCCL reports times in order: none will come for earlier launches */
     uint64_t doubted_from;      /* notes are missing somewhere from this launch on */
     uint64_t doubted_up_to;     /* and before this one; 0 = none are */
     struct lagom_clocks clocks; /* when it was last surely in sync */
@@ -40,7 +40,7 @@ struct lagom_join {
     struct lagom_unreported unreported; /* Broadcasts, which have no launch */
 };
 
-/* NCCL says when its kernels ran: no alignment is believed against that, or before. */
+/* NCCL says when its kernels ran: no alignment is accepted against these times, or before them. */
 static inline bool lagom_join_is_timed(const struct lagom_join *join)
 {
     return join->tick_ns != 0;

@@ -21,7 +21,7 @@ struct lagom_launch {
     uint64_t end_ns;
 };
 
-/* Whether NCCL tells when its kernel ran, or will: not of an aggregate, nor where its times are refuted. */
+/* Whether NCCL reports when its kernel ran, or will report it: not for an aggregate, nor if its times are refuted. */
 static inline bool lagom_launch_is_told(const struct lagom_launch *launch)
 {
     return launch->collectives == 1 && !launch->disputed && launch->note.span.untold == 0;
@@ -57,8 +57,8 @@ void lagom_launched_start(struct lagom_launched *launched, uint64_t since_ns);
 /* A launch, or a call of one; without brackets a call stands for its launch. false = the oldest had to be forgotten. */
 bool lagom_launched_note(struct lagom_launched *launched, const struct lagom_note *note);
 
-/* When NCCL says that a collective ran. Its launch's number; newest = none is known, or it is one of an aggregate, whose
- * kernel is longer. */
+/* Stores NCCL's time of a collective. Returns the number of its launch; newest = no launch is known, or it is part of
+ * an aggregate, whose kernel runs longer. */
 uint64_t lagom_launched_ran(struct lagom_launched *launched, const struct lagom_note *ran);
 
 /* What NCCL's time and the times of its kernel say of each other, where both are known. */

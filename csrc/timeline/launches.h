@@ -1,4 +1,4 @@
-/* launches.h - what the launching threads say about NCCL's launches, for the thread that joins them with kernels.
+/* launches.h - notes of the launching threads about NCCL's launches, for the thread that joins them with kernels.
  *
  * A queue of many writers and one reader; nobody waits. While nobody records, a note costs one load.
  */
@@ -26,7 +26,7 @@ struct lagom_note {
     struct lagom_kernel_span span; /* slot; of a call also call, bytes, function, channels, algorithm, ... */
 };
 
-/* Whether anybody wants notes: looked at first, on the launching thread. */
+/* Whether notes are wanted: checked first, on the launching thread. */
 void lagom_notes_want(bool wanted);
 bool lagom_notes_wanted(void);
 

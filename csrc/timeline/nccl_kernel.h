@@ -1,4 +1,4 @@
-/* nccl_kernel.h - one kernel of NCCL's as CUPTI recorded it, for those who find out which call it is. */
+/* nccl_kernel.h - one kernel of NCCL's as CUPTI recorded it, input of the code that finds its call. */
 #ifndef LAGOM_NCCL_KERNEL_H
 #define LAGOM_NCCL_KERNEL_H
 

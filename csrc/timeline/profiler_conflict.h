@@ -8,7 +8,7 @@
 const char *lagom_profiler_conflict(void);
 
 /* On a launching thread: whether torch profiles it. torch keeps that by thread and hands it on to its backward threads;
- * isProfilerEnabledInMainThread tells of profiles with CPU activities alone. */
+ * isProfilerEnabledInMainThread reports only profiles with CPU activities. */
 void lagom_profiler_conflict_note_thread(void);
 
 /* When a launching thread was last seen profiled (CLOCK_MONOTONIC); 0 = never. */

@@ -13,9 +13,9 @@
 #include "protocol/lagom_protocol.h"
 
 #define LAGOM_TIMING_PAIRS 8u /* so many of one communicator must agree */
-#define LAGOM_TIMED_SLOTS 4u  /* communicators that are told apart at a time; pairs of others do not count */
+#define LAGOM_TIMED_SLOTS 4u  /* communicators that are compared at a time; pairs of others do not count */
 
-/* When NCCL says that a launch's kernel ran, by the GPU's clock; both 0 = it does not say. */
+/* NCCL's times of a launch's kernel, by the GPU's clock; both 0 = not reported. */
 struct lagom_ran {
     uint64_t start_ns;
     uint64_t end_ns;

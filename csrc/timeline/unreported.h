@@ -1,8 +1,8 @@
 /* unreported.h - collectives that NCCL asks the tuner about and then reports to no profiler: no bracket, no COLL event.
  * Seen of Broadcasts (NCCL 2.28.9, 2.30.7). README.md has the policy in words.
  *
- * What is known of such a kernel is where it lies: between two kernels whose calls are known. Where as many kernels lie
- * between the two as calls were made, each belongs to its own; else none is joined.
+ * What is known of such a kernel is where it lies: between two kernels whose calls are known. If as many kernels lie
+ * between the two as calls were made, they are joined in order; else none is joined.
  */
 #ifndef LAGOM_UNREPORTED_H
 #define LAGOM_UNREPORTED_H
@@ -45,7 +45,7 @@ struct lagom_unreported {
     } held[LAGOM_UNREPORTED_HELD]; /* in the order of the launches */
 };
 
-/* Whether this kernel is one that NCCL tells nobody about. */
+/* Whether NCCL reports this kernel to no profiler. */
 bool lagom_unreported_is(const struct lagom_unreported *unreported, const struct lagom_kernel_span *kernel);
 
 /* NCCL asked about one. false = no room. */

@@ -1,4 +1,4 @@
-"""``lagom bench``: what a job gains by each of several settings, measured so that it can be believed. See README.md."""
+"""``lagom bench``: how much faster each of several settings makes a job, with confidence intervals. See README.md."""
 
 from lagom.bench.arm_words import BenchArm, Kind, parse_arms
 from lagom.bench.request import Request

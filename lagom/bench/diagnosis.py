@@ -1,6 +1,6 @@
-"""Why a process gave nothing, as far as its log, its calls and its output tell: a clause, or "" where nothing does.
+"""Why a process gave no result, from its log, its calls and its output: a clause, or "" if unknown.
 
-What broke down by itself is not asked about: its own last words say more.
+Not used for a process that failed: its own last lines are the better explanation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lagom.bench.request import Request
 from lagom.bench.schedule import Task
 from lagom.journal.schema import Base
 
-#: A rank that is over at once may not be seen.
+#: A rank that ends at once may not be seen.
 NO_CALLS = "no rank was seen to call NCCL through the plugin (it does not use NCCL, or ended too soon)"
 UNENDED = "its search had not ended when the job did"
 

@@ -1,4 +1,4 @@
-"""The typical iteration of a process, from what it showed."""
+"""The median iteration time of a process, from its log, its calls or its output."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _samples(measure: str, seen: Seen, rate: JobRegions | None) -> Sequence[tupl
 
 
 def _counted(samples: Sequence[tuple[float, float]], seen: Seen, arm: BenchArm) -> list[float]:
-    """The values that are of the arm, and not of what ran before it came into force."""
+    """The values measured after the settings of the arm were in force."""
     if arm.tunes:
         return [] if (settled := search_ended_at(seen)) is None else steady(samples, settled)
     if arm.pins:

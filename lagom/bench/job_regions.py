@@ -1,6 +1,6 @@
-"""Every region of one job, looked at now and then: its calls, and what its ranks were started with.
+"""All shared-memory regions of one job, read at intervals: its calls, and the settings its ranks were started with.
 
-A job whose ranks have a NCCL_HOSTID each has one region for each of them; all bear the name of the job.
+A job whose ranks have a NCCL_HOSTID each has one region for each of them; all have the name of the job.
 """
 
 from __future__ import annotations

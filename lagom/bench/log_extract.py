@@ -1,4 +1,4 @@
-"""What a log tells of a run: windows by arm, sites, outcome, and what a tuning run would use, as an arm."""
+"""What a log holds about a run: windows by arm, sites, outcome, and what a tuning run would use, as an arm."""
 
 from __future__ import annotations
 

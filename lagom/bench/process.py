@@ -33,17 +33,17 @@ LOOK_SECONDS = 0.1
 GRACE_SECONDS = 60.0
 #: The saved config is written just after the outcome: the job is not ended sooner.
 AFTER_OUTCOME_SECONDS = 1.0
-#: Of what the job prints: enough to hold an error of its own and a launcher's account of it (torchrun's: 40 lines).
+#: Lines of the job's output that are kept: an error of its own and the launcher's report on it (torchrun: 40 lines).
 OUTPUT_LINES = 200
 KEPT_LINES = 12
 #: An exception as Python ends a traceback with it, also where torch names the rank first.
 PYTHONS_ERROR = re.compile(r"^(\[\w+\]:\s?)?[\w.]*(Error|Exception|Interrupt)\b: \S")
-#: How torchrun begins its account of a rank that ended badly: what the rank itself said stands before it.
+#: How torchrun begins its report on a rank that failed. The output of the rank itself is before it.
 LAUNCHERS_ACCOUNT = re.compile(r"^E\d{4} .* torch/distributed/elastic/\S+ (failed \(exitcode: -?\d+\) local_rank: \d+)")
 LAUNCHERS_LINE = re.compile(r"^[EIW]\d{4} .*torch/distributed/elastic/")
-#: A remark of torch's own, which ends no job: that a process group was not destroyed comes after the reason.
+#: A warning of torch that ends no job: "process group was not destroyed" comes after the real reason.
 TORCHS_REMARK = re.compile(r"^\[\w+\]:\[[IW]\d{4} ")
-#: How `lagom run` begins what it says between the job's own lines.
+#: Prefix of the lines that `lagom run` prints between the job's own.
 OUR_LINE = "lagom: "
 #: Variables of the caller that would be the job's: each process is given its own.
 OURS = (
@@ -86,8 +86,8 @@ class ProcessStart:
         return [sys.executable, "-m", "lagom", "run", *timed, *options, "--", *self.command]
 
     def environment(self) -> dict[str, str]:
-        """The caller's, without what names another tuning run, and without the configs of earlier ones; the job gets a
-        name of its own."""
+        """The caller's environment, without the variables of another tuning run and without cached configs; the job
+        gets its own name."""
         unwanted = OURS if self.lagom is not None else (*OURS, *PLUGINS)
         kept = {name: value for name, value in os.environ.items() if name not in unwanted}
         named = {} if self.lagom is None else {"LAGOM_JOB_ID": f"bench-{os.getpid()}-{self.name}"}
@@ -100,17 +100,17 @@ def _is_error(line: str) -> bool:
 
 @dataclass
 class Seen:
-    """What a process has shown so far."""
+    """Log events and output of a process so far."""
 
     events: list[Base] = field(default_factory=list)
     metric: list[tuple[float, float]] = field(default_factory=list)  # (wall clock, value)
     matched: bool = False  # the metric's expression did, be it with a number above 0 or not
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=OUTPUT_LINES))  # the last ones
-    notes: list[str] = field(default_factory=list)  # what befell our own files
+    notes: list[str] = field(default_factory=list)  # problems with our own files
 
     def last_lines(self) -> list[str]:
-        """The few lines that say how the job ended: up to the first error that Python told of, or that its launcher
-        begins to tell of, since what a launcher says later does not hold the reason; else the last ones."""
+        """The few lines that say how the job ended: up to the first error that Python or the launcher
+        reported, since what the launcher prints later does not hold the reason; else the last ones."""
         lines = list(self.lines)
         ends = (number for number, line in enumerate(lines, 1) if _is_error(line))
         return lines[: next(ends, len(lines))][-KEPT_LINES:]
@@ -120,7 +120,7 @@ class Seen:
         return [event for event in self.events if isinstance(event, journal.Outcome)]
 
     def is_passthrough(self) -> bool:
-        """Whether nothing will ever be tuned: some communicators were left alone and none is worked on."""
+        """Whether nothing will ever be tuned: there are communicators, and each is a passthrough."""
         passthrough = {event.communicator for event in self.events if isinstance(event, journal.Passthrough)}
         known = {event.communicator for event in self.events if isinstance(event, journal.Communicator)}
         return bool(known) and known <= passthrough
@@ -141,7 +141,7 @@ class Ended:
 
 
 def leave_in_order() -> None:
-    """From now on SIGTERM and SIGHUP leave by the way of an exception, so that the job under way is ended behind us."""
+    """From now on SIGTERM and SIGHUP raise an exception, so that the running job is ended on the way out."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -151,7 +151,7 @@ def leave_in_order() -> None:
 
 
 def run_process(start: ProcessStart) -> Ended:
-    """Run it; returns when it has ended and everything it said was read. Ctrl-C ends it too, and is passed on."""
+    """Run it; returns when it has ended and its output was read. Ctrl-C ends it too, and is raised again."""
     began, clock = time.time(), time.monotonic()
     start.folder.mkdir(parents=True, exist_ok=True)
     start.seconds_file.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ def run_process(start: ProcessStart) -> Ended:
 
 
 def _end_with(parent: int) -> None:
-    """In the new process: SIGTERM when we are killed. Else the job would go on alone, beside the next one measured."""
+    """In the new process: SIGTERM when we are killed. Else the job would continue during the next measurement."""
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -199,8 +199,8 @@ def _watch(process: subprocess.Popen[str], start: ProcessStart, seen: Seen, tail
 
 
 def _read(process: subprocess.Popen[str], start: ProcessStart, seen: Seen) -> None:
-    """Keeps everything in a file, the last lines in memory, and the metric of each line that has one. To the end of the
-    pipe, whatever becomes of the file: a job whose pipe nobody drains stands still."""
+    """Keeps all lines in a file, the last ones in memory, and the metric of each line that has one. Reads to the end of
+    the pipe even if the file fails: a job blocks when nobody reads its pipe."""
     assert process.stdout is not None
     copy = _Copy(start.folder / f"{start.name}.out")
     for line in process.stdout:

@@ -1,5 +1,5 @@
-"""Whether a job's shared memory was ever made, by the kernel's word (inotify): a job of a second may come and go
-between two looks, and must not be taken for one that never called NCCL."""
+"""Whether a job's shared memory was ever created (inotify): a job of one second may start and end between two checks,
+and must not be mistaken for one that never called NCCL."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class RegionWatch:
         self._descriptor = -1
 
     def was_made(self, others: Collection[str] = ()) -> bool | None:
-        """Whether the region's file has appeared since; None where the kernel could not tell, or where a file came that
-        is not in ``others``, those of other jobs. May be asked once."""
+        """Whether the region's file has appeared since; None if inotify could not report it, or if another file
+        appeared that is not in ``others``, those of other jobs. To be called once."""
         if self._descriptor < 0:
             return None
         events = bytearray()

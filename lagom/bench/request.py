@@ -22,8 +22,8 @@ WORLD = frozenset({
     "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE",
     "MPI_LOCALNRANKS", "CUDA_VISIBLE_DEVICES",
 })  # fmt: skip
-#: Of these, what a process is given anew in any case, and what only says where something lies, how much is told, or
-#: which commit the evidence is signed with (``tests/evidence.py``).
+#: Of these, what every process gets anew, and what only sets a path, how much is printed, or which commit the evidence
+#: is signed with (``tests/evidence.py``).
 NOT_FINGERPRINTED = (
     *OURS,
     *PLUGINS,

@@ -1,8 +1,8 @@
-"""From raw samples to what can be said: pure, from a :class:`~lagom.bench.store.BenchRecord` to one result an arm.
+"""From raw samples to results: pure, from a :class:`~lagom.bench.store.BenchRecord` to one result an arm.
 
 Every ratio is of a pair: two neighbouring blocks of one job, or two processes of one round. The number is the
-Hodges-Lehmann median of ln(Z of stock / Z of the arm), the interval that of the signed-rank test: neither asks how the
-noise is distributed, and fewer than six pairs give no 95 % interval at all, which is then said.
+Hodges-Lehmann median of ln(Z of stock / Z of the arm), the interval that of the signed-rank test: neither assumes a
+distribution of the noise. Fewer than six pairs give no 95 % interval; the result then says so.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _typical(windows: Cycles) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """The fastest ``arm`` ``among`` so many of a sweep, and its windows that had no say in that."""
+    """The fastest ``arm`` ``among`` so many of a sweep, and those of its windows that were not used to choose it."""
 
     arm: str
     among: int
@@ -194,8 +194,8 @@ class _Best:
 
 
 def _best_of(word: str, by_arm: Mapping[str, Cycles]) -> _Best | None:
-    """The fastest of a sweep: chosen by every other window and measured by the rest, so that the best of many is not
-    taken for better than it is."""
+    """The fastest of a sweep: chosen by every other window and measured by the rest, so that choosing the
+    best of many does not overestimate it."""
     arms = {arm: list(own.items()) for arm, own in by_arm.items() if arm.startswith(SWEEPS[word]) and len(own) >= 2}
     if not arms:
         return None

@@ -1,4 +1,4 @@
-"""The course of a benchmark: the next task, a process for it, its samples on disk, until all is done or time is up."""
+"""Runs a benchmark: next task, a process for it, its samples to disk; until all is done or the time is up."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from lagom.controller.arms import ArmsFile, ArmWish
 from lagom.format import format_version
 
 Say = Callable[[str], None]
-#: A process is not started with less time than this.
+#: No process is started with less time left than this.
 LEAST_SECONDS = 20.0
-#: And not if processes like it took longer than what is left by this factor.
+#: Nor if the time left is less than this share of what such processes took.
 CLOSE = 0.9
-#: Of a limited time, what the start of a job and its end are left; the limit of a search includes its final A/B.
+#: Part of a time limit that is kept for the start and end of a job. The limit of a search includes its final A/B.
 START_SECONDS = 30.0
 
 
@@ -52,7 +52,7 @@ def run_bench(request: Request, say: Say = lambda text: None, store: Store | Non
 
 
 def _out_of_time(request: Request, task: Task, needs: float, waiting: int) -> str:
-    """Going on with the same command helps only where its time is enough for one more process."""
+    """Repeating the command helps only if its time limit is enough for one more process."""
     what = f"time limit reached, processes left: {waiting}"
     if request.budget is not None and request.budget < needs:
         return (
@@ -117,7 +117,7 @@ def run_task(request: Request, task: Task, store: Store, time_left: float | None
 
 
 def _fill_machine(run: RunRecord, regions: JobRegions) -> None:
-    """What the regions tell of the job, where no controller has told it."""
+    """Ranks, NCCL and GPU from the regions, if no controller has recorded them."""
     first = next(iter(regions.starts.values()), None)
     run.ranks, run.nodes, run.ranks_seen = regions.ranks, regions.nodes, len(regions.starts)
     if first is not None and not run.nccl:
@@ -127,7 +127,7 @@ def _fill_machine(run: RunRecord, regions: JobRegions) -> None:
 
 
 def _called_nccl(seen: Seen, region_was_made: bool | None) -> bool | None:
-    """Whether a rank called NCCL through the plugin; None where nobody could see that. Shared memory is made by the
+    """Whether a rank called NCCL through the plugin; None if unknown. Shared memory is made by the
     first rank, or by the controller: then its log says whether a rank came, or that it ran too late to see one."""
     if not region_was_made:
         return region_was_made
@@ -176,7 +176,7 @@ def _search_limit(limit: float | None) -> list[str]:
 
 
 def _compared(request: Request) -> Callable[[Seen], bool]:
-    """Enough is known once so many communicators are through, or none will be looked at."""
+    """Enough once this many communicators have an outcome, or none will be tuned."""
     return lambda seen: len(seen.outcomes()) >= request.communicators or seen.is_passthrough()
 
 
@@ -197,7 +197,7 @@ def _tuned(store: Store) -> Sequence[ArmWish]:
     return [wish for run in store.record.runs_of(Kind.TUNING.value) for wish in arms_of_search(run)]
 
 
-# -- for the one who waits
+# -- progress
 
 
 def _task_text(task: Task) -> str:

@@ -35,7 +35,7 @@ class Task:
 
 
 def tasks(request: Request) -> Iterator[Task]:
-    """Everything, most telling first: what tuning finds, then the comparison that needs it, then processes."""
+    """Everything, most informative first: what tuning finds, then the comparison that needs it, then processes."""
     for arm in request.of(Kind.TUNING):
         yield Task(Kind.TUNING, arm)
     if request.compares_in_job:

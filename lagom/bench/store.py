@@ -70,7 +70,7 @@ class RunRecord(BaseModel):
     notes: list[str] = Field(default_factory=list)
     output: list[str] = Field(default_factory=list)
     reason: str = ""  # why it gave nothing though it did not break down
-    called_nccl: bool | None = None  # whether a rank was seen to, through the plugin; None: nobody could see
+    called_nccl: bool | None = None  # whether a rank was seen to, through the plugin; None: unknown
     log: str = ""
 
     @property
@@ -111,8 +111,8 @@ class RunRecord(BaseModel):
 
     @property
     def last_line(self) -> str:
-        """What the job said last, for whoever asks why it failed, and how its launcher saw a rank end. Our own first
-        and last lines do not tell."""
+        """The job's last line of output, to explain a failure, with the launcher's report on a rank that failed. Our
+        own first and last lines do not help and are left out."""
         said = [line for line in self.output if line.strip() and not line.startswith(OUR_LINE)]
         own = [line for line in said if not (LAUNCHERS_LINE.match(line) or TORCHS_REMARK.match(line))]
         account = LAUNCHERS_ACCOUNT.match(said[-1]) if said else None

@@ -1,61 +1,130 @@
-"""The results for people: one table, and under it what it can and cannot show."""
+"""The results for people: the verdict, one table, and under it what it can and cannot show."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from lagom.bench.log_extract import Search
 from lagom.bench.results import OWN_STOCK, TUNING, Ratio, Result
 from lagom.bench.store import BenchRecord
+from lagom.format import UNKNOWN, format_count, format_interval, format_percent, format_speedup, format_time
 
-UNITS = {"calls": (1e3, "ms a call"), "wall": (1.0, "s a process"), "metric": (1.0, "")}
-IN_JOB_UNIT = (1e-6, "ms")
+STOCK = ("stock", OWN_STOCK)
+#: What is measured of whole processes. Everything else is measured within one job.
+OF_PROCESSES = ("calls", "wall", "metric")
+#: From this width on the results are a table, else a paragraph an arm.
+WIDE = 78
+
+
+def show(record: BenchRecord, results: Sequence[Result], path: Path, console: Console) -> None:
+    """All of it, within the width of the console; only the path may be longer, to be copied whole."""
+    _put(console, verdict(results), style="bold")
+    if console.width >= WIDE and results:
+        console.print(table_of(results))
+    else:
+        for line in paragraphs(results):
+            _put(console, line)
+        console.print()
+    for line in (*comparisons(results), *remarks(record, results)):
+        _put(console, f"- {line}")
+    console.print(f"raw samples: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _put(console: Console, line: str, style: str = "") -> None:
+    hanging = "  " if line.startswith(("- ", "  ")) else ""
+    wrapped = textwrap.fill(
+        line, console.width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
+    )
+    console.print(Text(wrapped, style), highlight=False, soft_wrap=True)
+
+
+def verdict(results: Sequence[Result]) -> str:
+    """Which arm is fastest and by how much, or that none is faster than stock."""
+    if not any(result.ratio for result in results):
+        return "Nothing could be measured."
+    arms = [
+        (result.arm, ratio) for result in results if (ratio := result.ratio) is not None and result.arm not in STOCK
+    ]
+    if not arms:
+        return "No arm could be compared with stock."
+    faster = [(arm, ratio) for arm, ratio in arms if ratio.has_interval and ratio.low > 1.0]
+    if faster:
+        arm, best = max(faster, key=lambda pair: pair[1].value)
+        return f"Fastest: {arm}, {format_speedup(best.value, best.low, best.high)}."
+    if not any(ratio.has_interval for _, ratio in arms):
+        return "Too few pairs to compare any arm with stock: six are needed. Use more --cycles or --rounds."
+    return "No arm is faster than stock: no 95 % interval is above 1."
 
 
 def table_of(results: Sequence[Result]) -> Table:
-    """Arm, speed-up, interval, pairs, smallest effect seen, iteration, how it was paired and measured."""
+    """Arm, speed-up, interval, pairs, smallest detectable effect, what was measured."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("arm", overflow="fold")
-    for name in ("speed-up", "95 % interval", "pairs", "detectable", "an iteration"):
-        table.add_column(name, justify="right")
-    table.add_column("compared", min_width=22)
+    for name in ("speed-up", "95 % interval", "pairs", "detectable", "median"):
+        table.add_column(name, justify="right", no_wrap=True)
     for result in results:
-        style = "dim" if result.arm in ("stock", OWN_STOCK) else ""
-        table.add_row(result.arm, *cells(result), style=style)
+        table.add_row(result.arm, *cells(result), style="dim" if result.arm in STOCK else "")
     return table
+
+
+def paragraphs(results: Sequence[Result]) -> Iterator[str]:
+    """The same for a narrow terminal."""
+    for result in results:
+        yield ""
+        if result.ratio is None:
+            yield f"{result.arm}: not compared"
+            continue
+        speedup, range_, pairs, detectable, median = cells(result)
+        yield f"{result.arm}: {speedup} {range_}"
+        seen = f", smallest detectable effect {detectable}" if result.ratio.has_interval else ""
+        yield f"  {format_count(int(pairs), 'pair')}{seen}, median {median}"
+
+
+def comparisons(results: Sequence[Result]) -> Iterator[str]:
+    """How the arms were compared, and what the median is of: one line for all that have both in common."""
+    arms: dict[str, list[str]] = {}
+    for result in results:
+        if how := ", ".join(filter(None, (result.pairing, _by(result.measured_by)))):
+            arms.setdefault(how, []).append(result.arm)
+    for how, names in arms.items():
+        yield f"{', '.join(names)}: compared {how}." if how.startswith("within") else f"{', '.join(names)}: {how}."
 
 
 def cells(result: Result) -> tuple[str, ...]:
     """A row without its name."""
-    how = ", ".join(filter(None, (result.pairing, _by(result.measured_by))))
     if result.ratio is None:
-        return "-", "-", "-", "-", "-", how
+        return (UNKNOWN,) * 5
     ratio = result.ratio
-    seen = f"{ratio.resolvable:.1%}" if ratio.has_interval else "-"
-    return f"{ratio.value:.3f}x", interval(ratio), str(ratio.pairs), seen, typical(result), how
+    seen = format_percent(ratio.resolvable) if ratio.has_interval else UNKNOWN
+    return f"{ratio.value:.3f}x", interval(ratio), str(ratio.pairs), seen, typical(result)
 
 
 def interval(ratio: Ratio) -> str:
-    """``1.137 to 1.151``, or that there is none."""
-    return f"{ratio.low:.3f} to {ratio.high:.3f}" if ratio.has_interval else "too few pairs"
+    """``[1.137, 1.151]``, or that there is none."""
+    return format_interval(ratio.low, ratio.high) if ratio.has_interval else "too few pairs"
 
 
 def typical(result: Result) -> str:
-    """An iteration under the arm, in its unit."""
+    """The median of an iteration, call or process under the arm, with its unit; the job's own metric has none."""
     if result.typical is None:
-        return "-"
-    factor, unit = UNITS.get(result.measured_by, IN_JOB_UNIT)
-    return f"{result.typical * factor:.4g} {unit}".strip()
+        return UNKNOWN
+    if result.measured_by == "metric":
+        return f"{result.typical:.4g}"
+    return format_time(result.typical * (1e9 if result.measured_by in ("calls", "wall") else 1.0))
 
 
 def remarks(record: BenchRecord, results: Sequence[Result]) -> Iterator[str]:
     """What a reader must know beside the table."""
     for result in results:
-        if result.note and result.arm not in ("stock", OWN_STOCK):
+        if result.note and result.arm not in STOCK:
             yield f"{result.arm}: {result.note}."
         if result.search is not None:
             yield f"{result.arm}: {search_text(result.search)}."
@@ -66,7 +135,7 @@ def remarks(record: BenchRecord, results: Sequence[Result]) -> Iterator[str]:
     for run in failed:
         what, why = f"{run.kind} {run.arm}".strip(), "; ".join(filter(None, (run.last_line, run.reason)))
         yield f"a process of '{what}' ended with {run.exit} after {run.seconds:.0f} s ({run.ended}): {why}."
-    if any(result.measured_by in UNITS for result in results):
+    if any(result.measured_by in OF_PROCESSES for result in results):
         yield "Arms in processes of their own include the variation between processes, larger than within one job."
 
 
@@ -117,7 +186,7 @@ def _json_of(result: Result) -> dict[str, Any]:
 
 def _by(measure: str) -> str:
     words = {
-        "calls": "the plugin's call counts",
+        "calls": "time per NCCL call",
         "wall": "wall time of the job's command",
         "metric": "the job's own metric",
     }

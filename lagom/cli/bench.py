@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lagom.cli.common import say
 from lagom.cli.measured_job import check_job, told_how_to_go_on
 
 if TYPE_CHECKING:
@@ -28,19 +28,28 @@ def bench(
         typer.Option(
             help="What to compare, commas between; ARMS below says what each is. May be repeated. "
             f"Default: {DEFAULT_ARMS}.",
+            metavar="ARMS",
             show_default=False,
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the raw samples; the same one goes on where it ended.")] = Path(
-        "lagom-bench"
-    ),
-    cycles: Annotated[int, typer.Option(help="Shuffled cycles within a job; two pairs an arm each.", min=1)] = 8,
-    jobs: Annotated[int, typer.Option(help="Do the comparison within so many jobs.", min=1)] = 1,
-    rounds: Annotated[int, typer.Option(help="Processes of each arm that needs its own.", min=1)] = 6,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of the raw samples. With the same folder the benchmark continues where it ended.",
+        ),
+    ] = Path("lagom-bench"),
+    cycles: Annotated[
+        int, typer.Option(help="Shuffled cycles within a job; each gives two pairs an arm.", metavar="N", min=1)
+    ] = 8,
+    jobs: Annotated[int, typer.Option(help="Repeat the comparison in this many jobs.", metavar="N", min=1)] = 1,
+    rounds: Annotated[int, typer.Option(help="Processes of each arm that needs its own.", metavar="N", min=1)] = 6,
     samples: Annotated[
         int,
         typer.Option(
-            help="Steady samples after which such a process is ended; not where wall time is compared.", min=3
+            help="End such a process after this many steady samples. No effect when wall time is compared.",
+            metavar="N",
+            min=3,
         ),
     ] = 30,
     metric: Annotated[
@@ -48,6 +57,7 @@ def bench(
         typer.Option(
             help="Regular expression with one group: an iteration's time in a line of the job's output. For arms that "
             "need processes of their own.",
+            metavar="REGEX",
             show_default=False,
         ),
     ] = "",
@@ -55,18 +65,20 @@ def bench(
         bool, typer.Option("--higher-is-better", help="The metric is a speed, not a time.")
     ] = False,
     budget: Annotated[
-        float | None, typer.Option(help="Seconds; ends cleanly with what there is.", min=1, show_default=False)
+        float | None,
+        typer.Option(help="Time limit; results so far are kept.", metavar="SECONDS", min=1, show_default=False),
     ] = None,
     run_limit: Annotated[
-        float | None, typer.Option(help="Seconds that one process of the job may take.", min=1, show_default=False)
+        float | None,
+        typer.Option(help="Time limit of one process of the job.", metavar="SECONDS", min=1, show_default=False),
     ] = None,
     communicators: Annotated[
-        int, typer.Option(help="How many process groups to look at, the busiest first.", min=1)
+        int, typer.Option(help="How many process groups to measure, the busiest first.", metavar="N", min=1)
     ] = 1,
-    seed: Annotated[int, typer.Option(help="Of the order of arms, and of searches.")] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what the folder of results holds.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed of the order of arms and of searches.", metavar="N")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the earlier results in the folder.")] = False,
     json_out: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON; progress goes to stderr in any case.")
+        bool, typer.Option("--json", help="Print the results as JSON. Progress goes to stderr with and without it.")
     ] = False,
 ) -> None:
     """Compare settings on any job, stock against stock among them, with intervals.
@@ -100,7 +112,7 @@ def bench(
     claim(request.folder)
     if fresh:
         discard(request.folder)
-    store = Store(request)  # what cannot be gone on with is refused before anything is announced
+    store = Store(request)  # a folder that cannot be continued is refused before anything is printed
     for sentence in preview(request):
         _say(sentence)
     leave_in_order()
@@ -122,12 +134,8 @@ def _show(record: BenchRecord, results: list[Result], path: Path, *, as_json: bo
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, PIPE_COLUMNS)
-    console.print(table.table_of(results) if results else "Nothing could be measured.")
-    for remark in table.remarks(record, results):
-        console.print(f"- {remark}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"raw samples: {path}", markup=False, highlight=False, soft_wrap=True)
+    table.show(record, results, path, console)
 
 
 def _say(text: str) -> None:
-    """Progress, on stderr."""
-    print(f"lagom bench: {text}", file=sys.stderr, flush=True)
+    say("lagom bench: ", text)

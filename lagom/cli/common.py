@@ -1,9 +1,11 @@
-"""What several commands share: an argument, and lines on standard output for a person or a pipe."""
+"""What several commands share: an argument, and printing to standard output and stderr."""
 
 from __future__ import annotations
 
 import errno
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +16,7 @@ from lagom.cli import complete
 LogFolder = Annotated[
     Path | None,
     typer.Argument(
+        metavar="[LOG]",
         help="Log folder or decisions.jsonl; default: the newest ./lagom-*.",
         show_default=False,
         autocompletion=complete.log_folders,
@@ -29,6 +32,18 @@ def put(line: str) -> None:
     except BrokenPipeError:
         sys.stdout = None  # type: ignore[assignment]
         raise typer.Exit from None
+
+
+def say(prefix: str, text: str, *, whole: bool = False) -> None:
+    """A sentence on stderr; on a terminal its lines are broken between words, unless it is to be copied ``whole``."""
+    lines = f"{prefix}{text}".split("\n")
+    if sys.stderr.isatty() and not whole:
+        columns = shutil.get_terminal_size().columns
+        lines = [
+            textwrap.fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+            for line in lines
+        ]
+    print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def flush() -> None:

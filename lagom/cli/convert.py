@@ -29,7 +29,7 @@ def convert(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="SOURCE",
+            metavar="[SOURCE]",
             help="A CSV file of NVIDIA's example tuner; or a saved config, a log folder, or rules in quotes. Default: "
             "the newest ./lagom-*.",
             show_default=False,
@@ -37,29 +37,36 @@ def convert(
         ),
     ] = "",
     target: Annotated[
-        Path | None, typer.Argument(help="The file to write; default: standard output.", show_default=False)
+        Path | None,
+        typer.Argument(metavar="[TARGET]", help="The file to write; default: standard output.", show_default=False),
     ] = None,
     ranks: Annotated[
         int,
         typer.Option(
+            metavar="N",
             help="Ranks of the communicators that the rules are for; a saved config knows its own.",
             min=0,
             show_default=False,
         ),
     ] = 0,
-    nodes: Annotated[int, typer.Option(help="Nodes they span.", min=1)] = 1,
+    nodes: Annotated[int, typer.Option(metavar="N", help="Nodes they span.", min=1)] = 1,
     communicators: Annotated[
-        int, typer.Option(help="To a saved config: how many communicators of that size the job has.", min=1, max=16)
+        int,
+        typer.Option(
+            metavar="N", help="To a saved config: how many communicators of that size the job has.", min=1, max=16
+        ),
     ] = 1,
     fill: Annotated[
         str,
         typer.Option(
-            help="To a CSV file: ALGO/PROTO where a rule leaves both to NCCL; default: NCCL's choice, from the log."
+            metavar="ALGO/PROTO",
+            help="To a CSV file: ALGO/PROTO where a rule leaves both to NCCL; default: NCCL's choice, from the log.",
         ),
     ] = "",
     without: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="KNOB",
             help="To a CSV file: leave a knob out of every rule, chunk or nt. The result is not the config that was "
             "tuned.",
             show_default=False,

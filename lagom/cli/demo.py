@@ -14,9 +14,10 @@ from lagom.files import check_named
 
 def demo(
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the result to this file.", show_default=False)
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Also write the result to this file.", show_default=False),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Stop searching after this long.", min=5)] = 50.0,
+    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of the search.", min=5)] = 50.0,
 ) -> None:
     """Watch a simulated job being tuned: 8 virtual ranks of an FSDP Llama-3-8B on simulated A40s.
 

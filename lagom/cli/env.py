@@ -18,6 +18,7 @@ def env(
     config: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="Also export this saved config and the start settings it asks for.",
             exists=True,
             dir_okay=False,

@@ -25,6 +25,7 @@ def log(
     site: Annotated[
         str,
         typer.Option(
+            metavar="SITE",
             help="Only what touches this site: its number, or words it starts with (`allgather 416M`).",
             autocompletion=complete.sites,
         ),

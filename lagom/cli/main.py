@@ -1,17 +1,14 @@
-"""``lagom``: every command, and the one place where errors become sentences."""
+"""``lagom``: every command, and the one place where errors are printed."""
 
 from __future__ import annotations
 
 import io
-import re
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from lagom.cli import (
     bench,
@@ -27,12 +24,12 @@ from lagom.cli import (
     tune,
     watch,
 )
-from lagom.cli.common import flush, is_unwritten
+from lagom.cli.common import flush, is_unwritten, say
+from lagom.cli.help_page import Command
 from lagom.errors import LagomError, UsageError
-from lagom.version import __version__
+from lagom.version import __version__, commit_of_build
 
 EXIT_REFUSED = 2
-PAGES = Path(__file__).parent / "pages"
 INSTALL_COMPLETION = "--install-completion"  # typer's own; it writes below the home folder
 
 app = typer.Typer(
@@ -68,14 +65,6 @@ MOVED = {
 WITH_JOB_COMMAND = ("run", "bench", "tune")  # their options end where the job's command begins, with or without --
 
 
-def epilog_of(command: str) -> str:
-    """What ``--help`` shows below the options: the text of ``pages/<command>.txt``, with its headings in bold."""
-    text = escape((PAGES / f"{command}.txt").read_text())
-    if tuple(map(int, typer.__version__.split(".")[:2])) < (0, 26):  # it would join the lines of a paragraph
-        text = text.replace("\n", "\n\n")
-    return re.sub(r"(?m)^([A-Z][A-Z ]+)$", r"[bold]\1[/bold]", text)
-
-
 def _refuse_moved(context: typer.Context) -> None:
     name = context.info_name or ""
     raise UsageError(f"there is no `lagom {name}` any more: {MOVED[name]}.")
@@ -85,7 +74,7 @@ for _panel, _commands in PANELS.items():
     for _name, _command in _commands.items():
         app.command(
             _name,
-            epilog=epilog_of(_name),
+            cls=Command,
             rich_help_panel=_panel,
             context_settings={"allow_interspersed_args": _name not in WITH_JOB_COMMAND},
         )(_command)
@@ -100,14 +89,18 @@ for _name in MOVED:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"lagom {__version__}")
+        commit = commit_of_build()
+        typer.echo(f"lagom {__version__}" + (f" (commit {commit})" if commit else ""))
         raise typer.Exit
 
 
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and the commit of the build.", callback=_show_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Options of lagom itself."""
@@ -125,7 +118,7 @@ def main() -> None:
         finally:
             flush()  # here, where a failure can still be reported
     except LagomError as error:
-        print(f"lagom: {error}", file=sys.stderr)
+        say("lagom: ", str(error))
         sys.exit(EXIT_REFUSED)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

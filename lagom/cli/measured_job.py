@@ -18,7 +18,7 @@ def told_how_to_go_on(out: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, SystemExit):
         with contextlib.suppress(OSError):  # the terminal may be gone: that was the signal
-            how = f"the same command (--out {out}, without --fresh) goes on from here"
+            how = f"the same command (--out {out}, without --fresh) continues from here"
             say(f"interrupted: {how}; only the process that was under way begins anew.")
         raise
 

@@ -21,6 +21,7 @@ def set_rules(
     rules: Annotated[
         list[str] | None,
         typer.Argument(
+            metavar="[RULES]...",
             help='Like "allgather:>=1M:nc=4,chunk=512K": function, sizes, config.',
             show_default=False,
             autocompletion=complete.rules,
@@ -30,6 +31,7 @@ def set_rules(
         Path | None,
         typer.Option(
             "--dir",
+            metavar="FOLDER",
             help="The job's log folder; default: the newest ./lagom-*.",
             show_default=False,
             autocompletion=complete.log_folders,

@@ -25,7 +25,7 @@ _ENOUGH_KERNELS = 400_000
 _PIPE_COLUMNS = 120
 #: Iterations that must look alike before a live job is recorded.
 _SETTLED = 5
-#: What would tune the job that is looked at.
+#: Variables that would tune the job, which is profiled under plain NCCL.
 _AS_IT_IS = {"LAGOM_SET": "", "LAGOM_CONFIG": "", "LAGOM_PROFILE": "", "LAGOM_STRATEGY": ""}
 
 
@@ -42,6 +42,7 @@ def profile(
         list[Path] | None,
         typer.Option(
             "--trace",
+            metavar="TRACE",
             help="A Kineto trace (.json or .json.gz), one file a rank; or the folder of an earlier recording "
             "(lagom-profile, or a log of lagom run --record).",
             show_default=False,
@@ -51,6 +52,7 @@ def profile(
         list[Path] | None,
         typer.Option(
             "--reference",
+            metavar="TRACE",
             help="A trace of the same job with hardly any communication (lagom run --set "
             "any:>=64K:nc=1,chunk=32K): the reference for kernels that never run alone.",
             show_default=False,
@@ -69,27 +71,37 @@ def profile(
         str,
         typer.Option(
             "--workload",
+            metavar="PRESET",
             help="What to simulate: fsdp, tp or ep, then the model.",
             autocompletion=complete.workloads,
         ),
     ] = "fsdp-llama3-8b",
     sms: Annotated[
         int,
-        typer.Option("--sms", help="SMs of the GPU, to split the overhead; default: as in the trace.", min=0, max=1024),
+        typer.Option(
+            "--sms",
+            metavar="N",
+            help="SMs of the GPU, to split the overhead; default: as in the trace.",
+            min=0,
+            max=1024,
+        ),
     ] = 0,
     iterations: Annotated[
-        int, typer.Option("--iterations", help="Iterations of the job (-- CMD) to record.", min=4, max=1000)
+        int,
+        typer.Option("--iterations", metavar="N", help="Iterations of the job (-- CMD) to record.", min=4, max=1000),
     ] = 20,
-    out: Annotated[Path, typer.Option("--out", help="Folder for profile.html, the pictures and trace.json.gz.")] = Path(
-        "lagom-profile"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Folder for profile.html, the pictures and trace.json.gz.")
+    ] = Path("lagom-profile"),
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write all numbers to this file.", show_default=False)
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Also write all numbers to this file.", show_default=False),
     ] = None,
 ) -> None:
     """Answer "is NCCL slowing my matmuls, and by how much?" from a job, from traces of one, or from a simulated one.
 
-    A job runs to its own end, with NCCL as it is: lagom profile -- torchrun --nproc-per-node 8 train.py
+    A job runs to its end under plain NCCL: lagom profile -- torchrun --nproc-per-node 8 train.py
+
     Record a trace with torch.profiler (ProfilerActivity.CUDA) over at least four iterations.
     """
     import json

@@ -1,4 +1,4 @@
-"""``lagom report``: what became of a tuned job and why, and what to start it with next time."""
+"""``lagom report``: the result of tuning a job, the reasons, and the settings for the next start."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def report(
     bench: Annotated[
         list[Path] | None,
         typer.Option(
+            metavar="FOLDER",
             help="Results of `lagom bench` (a folder) on settings of the start; may be repeated. Those in the log "
             "folder are found.",
             show_default=False,
@@ -58,12 +59,16 @@ def report(
     ] = False,
     megatron: Annotated[
         Path | None,
-        typer.Option(help="Write a file for Megatron's --nccl-communicator-config-path.", show_default=False),
+        typer.Option(
+            metavar="FILE", help="Write a file for Megatron's --nccl-communicator-config-path.", show_default=False
+        ),
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            help="Write the log's saved config with the measured environment to this file.", show_default=False
+            metavar="FILE",
+            help="Write the log's saved config with the measured environment to this file.",
+            show_default=False,
         ),
     ] = None,
     old_option: Annotated[Path | None, typer.Option("--profile", hidden=True)] = None,

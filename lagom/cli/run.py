@@ -28,6 +28,7 @@ def run(
         str,
         typer.Option(
             help="auto, tune, replay, replay-or-tune or off: LAGOM_MODE in `lagom env --settings`.",
+            metavar="MODE",
             autocompletion=complete.modes,
         ),
     ] = "",
@@ -35,6 +36,7 @@ def run(
         str,
         typer.Option(
             help="Search strategy, or your own as package.module:Class; default: LAGOM_STRATEGY, else auto.",
+            metavar="NAME",
             autocompletion=complete.strategies,
         ),
     ] = "",
@@ -42,6 +44,7 @@ def run(
         list[str] | None,
         typer.Option(
             "--set",
+            metavar="RULES",
             help='Pin a config by hand, like "allgather:>=1M:nc=4,chunk=512K"; may be repeated.',
             show_default=False,
             autocompletion=complete.rules,
@@ -51,6 +54,7 @@ def run(
         Path | None,
         typer.Option(
             help="Replay this saved config if it fits the job; never search, unless --or-tune is given.",
+            metavar="FILE",
             exists=True,
             dir_okay=False,
             show_default=False,
@@ -60,24 +64,30 @@ def run(
     old_option: Annotated[Path | None, typer.Option("--profile", hidden=True)] = None,
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", help="Log folder; default: LAGOM_DIR, else ./lagom-<job>.", show_default=False),
+        typer.Option(
+            "--dir", metavar="FOLDER", help="Log folder; default: LAGOM_DIR, else ./lagom-<job>.", show_default=False
+        ),
     ] = None,
     compare: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="RULES",
             help="Measure this config (rules, `;` between them) against stock instead of searching; may be repeated.",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the search.")] = 0,
     stable_iterations: Annotated[
         int | None,
-        typer.Option(help="Iterations with the same calls before the first trial.", min=1, show_default=False),
+        typer.Option(
+            metavar="N", help="Iterations with the same calls before the first trial.", min=1, show_default=False
+        ),
     ] = None,
     search_seconds: Annotated[
         float | None,
         typer.Option(
-            help="Time limit of the search, s, for all process groups together, the final A/B included.",
+            metavar="SECONDS",
+            help="Time limit of the search, for all process groups together, the final A/B included.",
             min=1,
             show_default=False,
         ),
@@ -88,6 +98,7 @@ def run(
     headroom: Annotated[
         str,
         typer.Option(
+            metavar="NC[:NC]",
             help="Let NCCL build this many channels, like 32, so that more channels can be tried. Calls that are not "
             "tuned keep stock's number, which is read from a log of this job without head-room, or given: 32:24.",
             show_default=False,
@@ -96,18 +107,25 @@ def run(
     headroom_from: Annotated[
         Path | None,
         typer.Option(
-            help="The log from which --headroom reads stock's number of channels.", exists=True, show_default=False
+            metavar="LOG",
+            help="The log from which --headroom reads stock's number of channels.",
+            exists=True,
+            show_default=False,
         ),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Search, although the cache holds a config of this job (LAGOM_CACHE).")
+        bool, typer.Option("--fresh", help="Search even if the cache has a config for this job (LAGOM_CACHE).")
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print no progress between the first and the last line of lagom.")
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Print only the first and the last `lagom:` line, no progress between them."
+        ),
     ] = False,
     no_profiler: Annotated[bool, typer.Option("--no-profiler", help="Leave NCCL's profiler slot free.")] = False,
     replace_plugin: Annotated[
-        bool, typer.Option("--replace-plugin", help="Run although NCCL_TUNER_PLUGIN names another.")
+        bool,
+        typer.Option("--replace-plugin", help="Run even if NCCL_TUNER_PLUGIN names another plugin, and replace it."),
     ] = False,
     arms: Annotated[
         Path | None, typer.Option("--arms", help="Compare the arms of this file (lagom bench).", hidden=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lagom.cli.common import say
 from lagom.cli.measured_job import check_job, told_how_to_go_on
 from lagom.errors import UsageError
 
@@ -35,30 +36,41 @@ FOUND, NOTHING = 0, 1
 def tune(
     command: Annotated[
         list[str] | None,
-        typer.Argument(help="The job's command, after `--`.", metavar="-- CMD...", show_default=False),
+        typer.Argument(help="The job's command, after `--`.", metavar="[-- CMD...]", show_default=False),
     ] = None,
     budget: Annotated[
-        str, typer.Option(help="Time for all processes: 90s, 20m, 2h. The same command goes on where it ended.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Time for all processes: 90s, 20m, 2h. The same command continues where it ended."
+        ),
     ] = "20m",
     metric: Annotated[
         str,
         typer.Option(
             help="Regular expression with one group: an iteration's time in a line of the job's output. Default: the "
             "rate of the job's NCCL calls.",
+            metavar="REGEX",
             show_default=False,
         ),
     ] = "",
     higher_is_better: Annotated[
         bool, typer.Option("--higher-is-better", help="The metric is a speed, not a time.")
     ] = False,
-    samples: Annotated[int, typer.Option(help="Steady samples after which a process is ended.", min=3)] = 10,
-    run_limit: Annotated[float, typer.Option(help="Seconds that one process may take.", min=1)] = 300.0,
+    samples: Annotated[
+        int, typer.Option(metavar="N", help="End a process after this many steady samples.", min=3)
+    ] = 10,
+    run_limit: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of one process.", min=1)] = 300.0,
     transport: Annotated[
-        str, typer.Option(help="sockets: do not ask NCCL how the ranks reach each other.", show_default=False)
+        str,
+        typer.Option(
+            metavar="NAME", help="sockets: do not find out from NCCL how the ranks are connected.", show_default=False
+        ),
     ] = "",
-    out: Annotated[Path, typer.Option(help="Folder of the raw samples and of the result.")] = Path("lagom-tune"),
-    seed: Annotated[int, typer.Option(help="Of the order of processes.")] = 0,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what the folder holds.")] = False,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the raw samples and of the result.")] = Path(
+        "lagom-tune"
+    ),
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the order of processes.")] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the earlier results in the folder.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Tune a simulated job instead; no GPU needed.")] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -190,7 +202,9 @@ def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
     _say(f"written: {config}")
     if kept := keep_config(request.command, config, os.environ, "lagom tune"):
         _say(kept)
-    _say(f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}")
+    _say(
+        f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}", whole=True
+    )
 
 
 def _transport_named(word: str) -> Transport | None:
@@ -209,6 +223,6 @@ def _seconds(text: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def _say(text: str) -> None:
+def _say(text: str, *, whole: bool = False) -> None:
     """Progress, on stderr."""
-    print(f"lagom tune: {text}", file=sys.stderr, flush=True)
+    say("lagom tune: ", text, whole=whole)

@@ -36,22 +36,28 @@ def watch(
         str,
         typer.Argument(
             help="A job's name or log folder; default: every job of yours on this node.",
-            metavar="JOB",
+            metavar="[JOB]",
             autocompletion=complete.jobs,
         ),
     ] = "",
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="The same as JOB: a log folder.", show_default=False)
+        Path | None, typer.Option("--dir", metavar="FOLDER", help="The same as JOB: a log folder.", show_default=False)
     ] = None,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1, max=3600)] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="One look, then exit; 1 if nothing runs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Each look as one JSON object a line.")] = False,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time between two snapshots.", min=0.1, max=3600)
+    ] = 1.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one snapshot, then exit; exit code 1 if no job runs.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each snapshot as a line with one JSON object.")
+    ] = False,
     prometheus: Annotated[
         Path | None,
         typer.Option(
             "--prometheus",
             metavar="FILE",
-            help="Also write each look to this file, for node-exporter's textfile collector; - prints it instead.",
+            help="Also write each snapshot to this file, for node-exporter's textfile collector; - prints it instead.",
             show_default=False,
         ),
     ] = None,

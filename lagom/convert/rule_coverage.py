@@ -61,7 +61,7 @@ class RuleCoverage:
         return any(self.within(rule, function) for function in functions_of(rule))
 
     def within(self, rule: Rule, function: Function) -> list[Interval]:
-        """The covered intervals of one collective that meet the rule's sizes, in order; they may reach beyond."""
+        """The covered intervals of one collective that overlap the rule's sizes, in order; they may be larger."""
         taken = self._taken[function]
         return taken[_met(taken, Interval(rule.bytes_min, rule.bytes_max))]
 

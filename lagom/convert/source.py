@@ -28,7 +28,7 @@ def of_rules(rules: Sequence[Rule], only: Topology | None) -> list[Entry]:
 
 
 def of_sections(sections: Sequence[Section]) -> list[Entry]:
-    """The communicators of a saved config, one by one; those that other formats cannot tell apart must agree."""
+    """The communicators of a saved config, one by one; those that other formats cannot distinguish must agree."""
     entries: list[Entry] = []
     first: dict[Topology, tuple[Section, list[Entry]]] = {}
     for section in sections:

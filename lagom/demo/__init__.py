@@ -102,7 +102,7 @@ def controller_arguments(scene: Scene, seconds: float, strategy: str) -> tuple[s
 def _play(
     scene: Scene, job: str, log: Path, run_state: RunState, console: Console, seconds: float, strategy: str
 ) -> list[str]:
-    """Run it until the search is over or the time is up; what two ranks ever did differently."""
+    """Run it until the search is over or the time is up; returns the calls that two ranks ran differently."""
     tail, arguments = Tail(log), controller_arguments(scene, seconds, strategy)
     with (
         tempfile.TemporaryDirectory(prefix="lagom-demo-") as scratch,

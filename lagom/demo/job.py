@@ -1,4 +1,4 @@
-"""The demo's ranks alone, as a job of anybody's: ``python -m lagom.demo.job``.
+"""The demo's ranks alone, as an ordinary job: ``python -m lagom.demo.job``.
 
 It knows no more of lagom than its environment says, as a training job does: with NCCL_TUNER_PLUGIN set the virtual
 ranks load the plugin, without it they do not. So `lagom run` and `lagom bench` can be tried, and tested, without a GPU:

@@ -1,4 +1,4 @@
-"""The demo's cast: which job is simulated, and the processes that play it."""
+"""The demo's simulated job and its processes."""
 
 from __future__ import annotations
 

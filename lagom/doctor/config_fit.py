@@ -19,7 +19,7 @@ from lagom.wire.library import library
 @dataclass(frozen=True, slots=True)
 class ConfigFit:
     """Whether a saved config would be replayed on this machine. ``refusal`` is the plugin's own sentence; empty = it
-    fits as far as it could be compared. ``unknown``: what only the job itself can tell."""
+    fits as far as it could be compared. ``unknown``: what is known only once the job runs."""
 
     refusal: str
     unknown: tuple[str, ...] = ()

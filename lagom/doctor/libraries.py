@@ -197,7 +197,7 @@ def find_nccl(environ: Mapping[str, str]) -> int:
 
 
 # -- NCCL as pip sees it. nvidia-nccl-cu12 and nvidia-nccl-cu13 install the same file, nvidia/nccl/lib/libnccl.so.2; the
-# last one installed wins and pip says nothing. The size in each wheel's RECORD tells whose file it is.
+# last one installed wins and pip prints no warning. The size in each wheel's RECORD shows whose file it is.
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ SHARE_OF_FREE = 4  # a region may take a quarter of what is free
 
 
 def examine(environ: Mapping[str, str], *, clean: bool = False) -> list[Finding]:
-    """Room and regions; ``clean`` removes those that nobody holds."""
+    """Room and regions; ``clean`` removes those that no live process uses."""
     folder = Path(read("LAGOM_SHM_DIR", environ))
     return [check_room(folder), *check_regions(folder, clean=clean)]
 

@@ -1,7 +1,7 @@
-"""What each NCCL lets a plugin do: one table, for doctor and docs/nccl.md, and what the plugin is held to.
+"""What each NCCL lets a plugin do: one table, for doctor, docs/nccl.md and the tests of the plugin.
 
 Sources: the symbol names that each wheel's libnccl.so.2 looks up (2.19.3 to 2.32.3), and the tuner headers of each
-release. ``tests/system/test_every_nccl.py`` plays every row to the plugin and compares what it says it can do;
+release. ``tests/system/test_every_nccl.py`` runs the plugin under every row and compares the knobs it reports;
 ``make test-abi`` asks the wheels.
 """
 
@@ -75,7 +75,7 @@ TABLE = (
 
 
 def threads_versions() -> tuple[Version, ...]:
-    """Releases with a build that the plugin can set threads in: known, and telling an id to recognise memory by."""
+    """Releases in which the plugin can set threads: the build is known, and NCCL passes an id to check memory with."""
     found = {build.version for build in known_builds() if capabilities(build.version).online}
     return tuple(sorted(found))
 

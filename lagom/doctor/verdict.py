@@ -1,7 +1,7 @@
 """The last line of ``lagom doctor``: can a job be tuned on this machine, and if not, why not?
 
-What counts is the NCCL that a job would load here, not the GPU: a login node has none, and its jobs run elsewhere. A
-missing GPU is told, and decides nothing.
+The NCCL that a job would load here decides, not the GPU: a login node has none, and its jobs run elsewhere. A missing
+GPU is printed but does not change the verdict.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Verdict:
 
     @property
     def reach(self) -> Reach:
-        """Decided by the NCCL, where there is no obstacle."""
+        """The verdict if nothing prevents tuning: what this NCCL release allows."""
         if self.obstacle:
             return Reach.NOTHING
         return Reach.TUNE if self._able.online else Reach.SIZE_RULES

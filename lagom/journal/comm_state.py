@@ -1,4 +1,4 @@
-"""The state of one communicator by a log: its sites, the moves of its search with their speed-ups, how it ended."""
+"""The state of one communicator, from a log: its sites, the moves of its search with their speed-ups, how it ended."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class CommState:
     program: schema.Program | None = None
     moves: list[schema.Move] = field(default_factory=list)
     outcome: schema.Outcome | None = None
-    phase: schema.Phase | None = None  # of its tuner; None: nobody told, as in a replay or by a log of schema 1
+    phase: schema.Phase | None = None  # of its tuner; None: not recorded, as in a replay or in a log of schema 1
     searches: int = 0  # before this one
     drifts: int = 0
     drift: str = ""  # why it is being learnt again; empty once a program is found
@@ -186,7 +186,7 @@ class CommState:
 
     @property
     def resolvable(self) -> float | None:
-        """The smallest effect, as a fraction of Z, that could be told from nothing at the end, or so far."""
+        """The smallest effect, as a fraction of Z, that could be distinguished from noise at the end, or so far."""
         if self.outcome is not None and self.outcome.resolvable is not None:
             return self.outcome.resolvable
         return self.moves[-1].resolvable if self.moves else None
@@ -244,7 +244,8 @@ class CommState:
                 candidates = [move.candidate for move in moves]
                 one = chosen if chosen in candidates else candidates[-1]
                 measured = [move for move in moves if move.candidate == one]
-                beside = measured if measured[-1].against == "stock" else self.moves[:1]
+                is_beside_stock = purpose == "final" or measured[-1].against == "stock"
+                beside = measured if is_beside_stock else self.moves[:1]
                 return _side(beside, 0), _side(measured, 1)
         return [], []
 

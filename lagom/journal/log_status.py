@@ -1,6 +1,7 @@
-"""How a log ends, or why it does not.
+"""The end of a log: how the controller ended.
 
-A controller that is killed cannot say so itself. One that is gone was killed or could not write: both logs look alike.
+A killed controller cannot write an end event. A log without one means that the controller was killed or could not
+write; the two cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def write_end(folder: Path, reason: str, seconds: float) -> None:
             log.write(JobEnd(reason=reason, seconds=seconds))
 
 
-#: What became of a controller that wrote no end, where nobody saw it.
+#: How a controller ended that wrote no end event, if nothing else is known.
 GONE = "was killed, or could not write it (a full disk)"
 
 
@@ -83,7 +84,7 @@ def describe_log_status(run: RunState) -> str:
 
 
 def has_died(run: RunState) -> bool:
-    """Whether nobody will ever write the end of such a log; False where that cannot be seen from here."""
+    """Whether no process is left that could write the end of such a log; False if that is unknown here."""
     start, last = run.start, run.last
     if start is None or not start.pid or isinstance(last, JobEnd) or start.host != socket.gethostname():
         return False

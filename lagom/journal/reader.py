@@ -166,7 +166,7 @@ def find_log(path: Path | str | None = None) -> Path:
 
 
 def find_written(path: Path | str | None = None) -> Path:
-    """The same of a log that is there to be told of: :class:`JournalError` also where nothing is in it yet."""
+    """The same, but a log that is still empty is a :class:`JournalError`, too."""
     log = find_log(path)
     with contextlib.suppress(OSError), open_regular(log) as file:  # who reads it says why it cannot be read
         if not file.read(FIRST_BYTES).strip():

@@ -1,8 +1,8 @@
-"""What a log says of its newest job so far: the only place where events are put together.
+"""The state of the newest job of a log, built from its events; nothing else combines events.
 
 :class:`RunState` takes the events in order. The progress of ``lagom run``, ``watch``, ``report``, the demo and the
 evidence in a saved config read it; none of them keeps a state of its own. Times are nanoseconds, losses are iterations
-under stock NCCL. What the log does not say (X and Y without kernel times, the outcome of a search that goes on) is
+under stock NCCL. What the log does not hold (X and Y without kernel times, the outcome of a search that goes on) is
 ``None``.
 """
 

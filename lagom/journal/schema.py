@@ -30,7 +30,7 @@ Level = Literal["info", "notice", "warning"]
 #: Why something is not tuned, as far as a reader decides by it; empty: any other reason.
 #: ``config_refused``: the saved config is for another job, NCCL or GPU. ``other_program``: it fits, and the job makes
 #: other calls. ``not_agreed``: no rank, or not every rank, put it in force. ``several_nodes``: the communicator spans
-#: them. ``no_rank``: none registered. ``controller_died``: what was agreed goes on.
+#: them. ``no_rank``: none registered. ``controller_died``: the last agreed plan stays in force.
 Cause = Literal["", "config_refused", "other_program", "not_agreed", "several_nodes", "no_rank", "controller_died"]
 
 
@@ -234,7 +234,7 @@ class PlanCommitted(Base):
 
 
 class PlanAborted(Base):
-    """The plan came to nothing; the plan before it goes on, on every rank."""
+    """The plan was aborted; the previous plan stays in force on every rank."""
 
     event: Literal["plan_aborted"] = "plan_aborted"
     communicator: int
@@ -295,7 +295,7 @@ class Move(Base):
 
 class Outcome(Base):
     """How the search of one communicator ended, and on what. ``verdict``: improved, stock_is_best, cut_short or
-    stopped; ``cut_short``: a limit ended the search, whatever came of it. ``payback_iterations``: of the
+    stopped; ``cut_short``: a limit ended the search, whatever it found. ``payback_iterations``: of the
     tuned job, until they have saved what the search lost; null where nothing is left to make up for, or nothing was
     gained. ``best``: what a stopped search measured as the best and has not proven, with its speed-up over stock and
     the pairs of a final A/B that would have proven it; null where nothing was faster."""
@@ -343,7 +343,7 @@ class Drift(Base):
 
 
 class Passthrough(Base):
-    """Something is not tuned, and why. The job goes on as NCCL would run it, or on the last committed plan."""
+    """Something is not tuned, and why. The job continues under NCCL's choice, or under the last committed plan."""
 
     event: Literal["standing_aside"] = "standing_aside"
     reason: str

@@ -1,6 +1,6 @@
 """Lines of schema 1 as events of this one.
 
-Schema 1 said in sentences what is fields now, so this is the one place that looks into sentences: those of the releases
+Schema 1 had sentences where fields are now, so this is the one place that parses sentences: those of the releases
 that wrote it, which do not change any more.
 """
 
@@ -31,7 +31,7 @@ def upgrade(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _move(data: dict[str, Any]) -> dict[str, Any]:
-    """``phase`` was the tuner's, and told nothing that the purpose does not."""
+    """``phase`` was the tuner's and held nothing beyond the purpose."""
     reason, verdict = str(data.get("reason")), data.get("verdict")
     found: dict[str, Any] = {"phase": "floor" if _FLOOR.search(reason) else ""}
     found["kept"] = verdict in ("better", "confirmed") or (verdict == "tie" and bool(_KEPT.search(reason)))

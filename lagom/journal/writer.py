@@ -1,9 +1,9 @@
 """Writes the log: append-only, one event a line, each in the file before ``write`` returns.
 
 The log may never cost the job anything. So it is bounded (at ``max_bytes`` it keeps its head, counts what it leaves
-out, and still writes how the search and the job ended), and a folder that cannot be written to is said once on stderr
-and otherwise ignored. A line goes out in one write() to an O_APPEND file: a reader sees whole lines, a crash tears the
-last one at most, and the next writer starts a fresh line after it.
+out, and still writes how the search and the job ended), and a folder that cannot be written to is reported once on
+stderr and otherwise ignored. A line goes out in one write() to an O_APPEND file: a reader sees whole lines, a crash
+tears the last one at most, and the next writer starts a fresh line after it.
 """
 
 from __future__ import annotations

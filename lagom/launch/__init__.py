@@ -1,4 +1,4 @@
-"""What ``lagom run`` does around a job: its environment, its controller process, its command, and what is said of it.
+"""What ``lagom run`` does around a job: environment, controller process, command, and the lines that it prints.
 
 Nothing here imports :mod:`lagom.cli`, which parses the options and calls :func:`lagom.launch.run_job.run_job`.
 """

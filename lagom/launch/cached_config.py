@@ -1,5 +1,5 @@
-"""The config of an earlier run at the start of the same job, and what becomes of it at the job's end. Nothing here ends
-a job: what does not work with the cache costs one sentence."""
+"""The cached config of an earlier run: used at the start of the same job, updated at its end. Nothing here ends a job:
+a problem with the cache only prints one sentence."""
 
 from __future__ import annotations
 

@@ -126,8 +126,8 @@ def _wanted(asked: str, run: RunState | None, source: str) -> Headroom:
     if run is None:
         raise NoHeadroom(
             "how many channels NCCL builds here by itself is not known, and head-room must not change calls that are "
-            "not tuned; run the job once without --headroom (20 iterations are enough), or say the number that NCCL's "
-            f'own line tells under NCCL_DEBUG=INFO ("24 coll channels"): --headroom {asked}:24.'
+            "not tuned; run the job once without --headroom (20 iterations are enough), or give the number that NCCL "
+            f'prints with NCCL_DEBUG=INFO ("24 coll channels"): --headroom {asked}:24.'
         )
     stock, threads = _stock_channels(run, source)
     return _checked(Headroom(int(asked), stock, threads))

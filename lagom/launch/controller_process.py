@@ -90,7 +90,7 @@ class ControllerProcess:
 
 
 def describe_end(code: int) -> str:
-    """How a process ended, in words: its exit code as :mod:`subprocess` tells it."""
+    """How a process ended, in words: its exit code as :mod:`subprocess` reports it."""
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
 
 

@@ -22,7 +22,7 @@ ONE = ("", "1", "1:1")
 #: These start ranks elsewhere, with an environment of their own choice.
 REMOTE = {"srun", "jsrun", "aprun", "ibrun", "pdsh", "clush", "ssh", "horovodrun", "ray"}
 MPI = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "prterun"}
-#: Where a batch system or the user tells mpirun its hosts, without a word in the command.
+#: Variables in which a batch system or the user passes the hosts to mpirun, so that the command does not show them.
 HOSTS_OF_MPI = ("PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS", "PE_HOSTFILE", "OMPI_MCA_orte_default_hostfile",
                 "OMPI_MCA_rmaps_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE")  # fmt: skip
 HOSTS = {"-H", "-f", "-host", "-hosts", "-hostfile", "-machinefile", "-configfile", "--host", "--hosts", "--hostfile",

@@ -85,7 +85,7 @@ class ReplayLog:
             self._thread.start()
 
     def end(self, code: int | None) -> None:
-        """The job is over: ``code`` is what its command ended with, None if it could not be started."""
+        """The job has ended: ``code`` is the exit code of its command, None if it could not be started."""
         self._over.set()
         if not self._is_off:
             self._thread.join(LATER)
@@ -119,7 +119,7 @@ class ReplayLog:
             self._over.wait(LATER if before and time.monotonic() - changed > SETTLED else SOON)
 
     def _state(self) -> int:
-        """A number that grows with everything new."""
+        """A counter that increases with every change."""
         return (
             len(self._remarks)
             + sum(map(bool, self._remarks.values()))
@@ -207,8 +207,8 @@ class ReplayLog:
             self._write_mismatch(key, group, group.plan)
 
     def _write_mismatch(self, key: tuple[int, int], group: GroupView, plan: PlanView) -> None:
-        """GPU, NCCL and ranks are those of the saved config, but the job may make other calls. Then all of them run as
-        NCCL chooses, and nothing else reports that."""
+        """GPU, NCCL and ranks fit the saved config, but the calls of the job may differ. Then NCCL chooses for all of
+        them, and this is the only message about it."""
         calls = min((slot.calls for slot in group.slots), default=0) - plan.start_call
         enough = max(UNMATCHED_CALLS, UNMATCHED_ITERATIONS * plan.calls_per_iteration)
         if calls < enough:

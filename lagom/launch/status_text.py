@@ -113,7 +113,7 @@ def _gain(event: schema.StartSettings) -> str:
 
 
 def _searched(event: schema.Outcome) -> str | None:
-    """A search is over; that of a job that has ended is told in the last line."""
+    """A search is over; for a job that has ended, the last line says so."""
     if event.verdict == "stopped":
         return None
     won = event.verdict == "improved" and event.speedup is not None

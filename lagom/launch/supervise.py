@@ -1,7 +1,7 @@
 """Runs the job's command as if it were started directly: terminal, signals and exit code are its own.
 
 The command stays in our process group, so the terminal's Ctrl-C and Ctrl-Z reach it; signals sent to us with kill() are
-passed on. Signals are taken by waiting for them, not by handlers: that tells the two apart (``si_code``), and inside
+passed on. Signals are taken by waiting for them, not by handlers: ``si_code`` distinguishes the two, and inside
 :func:`signals_held` no signal can end us before we have cleaned up. Threads that a library starts when it is imported
 must not take the signals either: import such libraries inside :func:`signals_left_to_us`.
 """

@@ -25,7 +25,7 @@ from lagom.wire.layout import MAX_POSITIONS, TRANSPARENT_BELOW_BYTES
 
 #: Calls remembered. Three of the longest programs a plan can hold, and a little.
 HISTORY_CALLS = 3 * MAX_POSITIONS + 1024
-#: A run after an irregular phase must be so long to be looked at.
+#: A run after an irregular phase must be this long to be used.
 FEWEST_CALLS, RUN_ITERATIONS = 128, 12
 #: Shares of an iteration's bytes below this are nothing to tune.
 LEFT_OUT = 0.02
@@ -217,9 +217,9 @@ def _program_of_all(history: CallHistory) -> CallProgram | None:
 
 
 def _step_calls(history: CallHistory, tail: list[int], period: int) -> int | None:
-    """Calls from one of the host's pauses to the next, where a step repeats the period, a layer of it, many times. In
-    which of the period's calls a step begins, only its pause tells. What takes as long as an iteration is one, and its
-    pauses are checkpoints."""
+    """Calls from one of the host's pauses to the next, where a step repeats the period, a layer of it, many times. Only
+    the pause shows at which call of the period a step begins. A period that takes as long as an iteration is one, and
+    its pauses are checkpoints."""
     gaps = np.diff([history.times[i] for i in tail]).astype(float)
     if len(gaps) == 0 or np.median(gaps) * period >= SHORTEST_NS:
         return None

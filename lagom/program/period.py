@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Call = TypeVar("Call", bound=Hashable)
 MIN_REPEATS = 3
-#: Share of the whole history that the period must explain; less is taken for a loop inside the iteration.
+#: Share of the whole history that the period must explain; less is treated as a loop inside the iteration.
 MIN_EXPLAINED = 0.75
 MAX_MULTIPLE = 8
 #: A period that repeats so often within a longer one is an iteration, not a micro-batch or a layer.
@@ -40,9 +40,9 @@ HALF_EFFECT = 0.25
 PAUSE_FACTOR, LONG_PAUSE_FACTOR = 3.0, 30.0
 #: Share of the pauses that must come again at their distance, and of the time since the first that they must fill.
 MIN_RETURNING = 0.5
-#: Distances that occur so often, beside the commonest, are not told apart by chance.
+#: Distances that occur at least this often, relative to the most common one, do not differ from it by chance alone.
 ABOUT_AS_COMMON = 0.8
-#: Two pauses with more others between them are not compared: so many hiccups a step leave nothing to tell.
+#: Two pauses with more others between them are not compared: with so many pauses a step no period can be found.
 MAX_BETWEEN = 7
 
 
@@ -113,8 +113,8 @@ def is_layer_like(calls: Sequence[Hashable]) -> bool:
 def inner_loop(calls: Sequence[Call]) -> list[Call] | None:
     """The calls of the smallest period that fills most of one long period, over and over; ``None`` if there is none.
 
-    In one run; if nothing does, in several of one loop with interruptions between them. What may be a layer must do it
-    in one: the ends of micro-batches part layers just as evaluations part iterations.
+    In one run of calls; else in several runs of one loop with interruptions between them. A period that may be a layer
+    must fill a single run: layers are separated by the ends of micro-batches, as iterations are by evaluations.
     """
     names = list(dict.fromkeys(calls))
     numbers = {name: number for number, name in enumerate(names)}

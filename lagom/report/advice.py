@@ -1,4 +1,4 @@
-"""One advice, and all of them."""
+"""A proposal for the next start, and the set of all proposals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Standing(Enum):
 class Group:
     """A cap for one process group, as torch and Megatron set them when they make it."""
 
-    name: str  # of the process group, as NCCL was told
+    name: str  # of the process group, as NCCL got it
     max_ctas: int
     alone: bool = False  # the job's only one: then the variable and the group's own cap are the same
 
@@ -62,7 +62,7 @@ def join_advice(proposals: Iterable[Advice], measured: Iterable[Advice]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Advices:
-    """``remarks``: why something was not looked at."""
+    """``remarks``: why something was not considered."""
 
     source: str
     all: tuple[Advice, ...] = ()
@@ -75,7 +75,7 @@ class Advices:
 
     @property
     def exported(self) -> Advice | None:
-        """The greatest of them: each was measured alone, so two together would be a start that nobody has measured."""
+        """The greatest of them: each was measured alone; two together have not been measured."""
         return max((one for one in self.gains if one.environment), key=lambda one: one.speedup, default=None)
 
     def environment(self) -> dict[str, str]:

@@ -134,7 +134,7 @@ def _environment(arm: str) -> dict[str, str]:
 
 
 # -- an arm beside another one of the same rounds of processes, and which of many
-# such comparisons may be believed
+# such comparisons are accepted
 
 LEVEL = 0.05  # of all comparisons of one record together, two-sided
 SPARE = 2  # rounds more than the fewest that can show anything: one pair may fall the wrong way

@@ -56,8 +56,8 @@ def _headroom_wanted(search: CommState, built: int | None) -> list[Advice]:
     place, move = ends[0]
     higher = min(MOST_CHANNELS, max(built + 8, built * 4 // 3))
     evidence = (
-        f"{len(ends)} of {len(search.sites)} sites ended at NCCL's own {built} channels, all there are, and the last "
-        f"of them still paid, as at {format_site(search.sites[place])}: {move.reason} (move #{move.number})"
+        f"{len(ends)} of {len(search.sites)} sites ended at NCCL's own {built} channels, the most it built, and "
+        f"the last ones still helped, as at {format_site(search.sites[place])}: {move.reason} (move #{move.number})"
     )
     room = Headroom(higher, built)
     return [
@@ -155,7 +155,8 @@ def _threads(search: CommState) -> list[Advice]:
         return []
     threads = chosen.pop()
     evidence = (
-        f"{threads} threads a channel are part of what won per call, {outcome.reason}; not measured by themselves"
+        f"{threads} threads a channel are part of the config that was kept per call, {outcome.reason}; not measured "
+        "by themselves"
     )
     return [
         Advice(f"{threads} threads a CTA for every call", Standing.PROPOSAL, evidence, {"NCCL_NTHREADS": str(threads)},

@@ -1,5 +1,5 @@
-"""A saved config by itself as an explanation: what it would do, what it is for, whether it would be replayed here, and
-the evidence that was written into it."""
+"""The report of a saved config: its configs, the job it is for, whether it would be replayed here, and the evidence
+that was written into it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def build_config_report(path: Path, environ: Mapping[str, str] | None = None) ->
 
 
 def _started(evidence: Sequence[Mapping[str, Any]]) -> str:
-    """What speaks for the start settings, as `lagom tune` wrote it."""
+    """The evidence for the start settings, as `lagom tune` wrote it."""
     proof = next((one for one in evidence if one.get("start")), {})
     speedup, ends = proof.get("speedup"), [proof.get(name) for name in ("low", "high")]
     if not isinstance(speedup, float):

@@ -1,4 +1,4 @@
-"""A decision log as an explanation."""
+"""The report of a job, from its decision log."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | Non
     return CommReport(
         name=comm.name,
         ranks=comm.ranks,
-        answer=tuning_report.describe_communicator(comm),
+        answer=tuning_report.describe_communicator(comm, run.start.config if run.start is not None else ""),
         channels_built=program.channels_built if program is not None else None,
         headroom=run.start is not None and bool(run.start.headroom),
         tier=program.tier if program is not None else "",
@@ -178,9 +178,9 @@ def _kept(trial: TriedConfig) -> str:
 
 
 def _grown_from(trial: TriedConfig) -> str:
-    """Where a search begins is put in force without being better: it has to grow from somewhere."""
-    point = "floor" if trial.phase == "floor" else "point"
-    return f"the {point} where this search began (#{trial.number}{_together(trial)}, {trial.verdict} in its own window)"
+    """The first config of a search is put in force even if it is slower: the search increases resources from there."""
+    point = "smallest config" if trial.phase == "floor" else "config"
+    return f"the {point}, where this search began (#{trial.number}{_together(trial)}: {trial.verdict})"
 
 
 def _together(trial: TriedConfig) -> str:

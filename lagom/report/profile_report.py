@@ -188,7 +188,7 @@ def show(profile: Profile, console: Console) -> None:
 
 
 def _pattern_table(profile: Profile, wide: bool) -> Table:
-    """A row a pattern and one for the step; X, Y and OEF only where there is room."""
+    """One row per pattern and one for the step; X, Y and OEF only on a wide terminal."""
     table = Table(title=f"Overlap groups of a step (median of {profile.steps})", title_justify="left", box=None)
     columns = ("pattern", "groups", "Z", "X", "Y", "hidden", "exposed", "OEF", "overhead", "of Y")
     shown = [index for index, name in enumerate(columns) if wide or name not in ("X", "Y", "OEF")]

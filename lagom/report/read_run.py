@@ -1,4 +1,4 @@
-"""``lagom.read_run``: a tuned job, as its log has it."""
+"""``lagom.read_run``: a tuned job, read from its log."""
 
 from __future__ import annotations
 

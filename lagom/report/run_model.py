@@ -93,7 +93,7 @@ class RunReport:
 
     source: str
     kind: Literal["log", "config"]
-    start: str = ""  # what became of a saved config's start settings, or what speaks for them
+    start: str = ""  # whether a saved config's start settings are in force, or the evidence for them
     nothing: str = ""  # what to say of a log in which no communicator was seen
     facts: tuple[tuple[str, str], ...] = ()
     communicators: tuple[CommReport, ...] = ()

@@ -1,4 +1,4 @@
-"""An explanation for a terminal, a pipe, or a program."""
+"""The report as text for a terminal or a pipe, and as JSON."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def lines(
 
 
 def _verdict(report: RunReport, advices: Advices | None) -> Iterator[Line]:
-    """What a reader wants to know first: does it fit here, what came of the search, what to start with next time."""
+    """The first lines: whether a saved config fits here, the result of the search, the settings for the next start."""
     yield from _fit(report)
     if report.start:
         yield 0, Text(report.start, style="bold")
@@ -119,7 +119,7 @@ def _communicator(part: CommReport, everything: bool) -> Iterator[Line]:
     if any(known):
         yield 2, Text(", ".join(fact for fact in known if fact))
     if part.proof:
-        yield 2, Text(f"proof: {part.proof}")
+        yield 2, Text(f"proof: {part.proof if everything else part.proof.split('; ')[0]}")
     if part.cost:
         yield 2, Text(f"cost:  {part.cost}")
     if everything:
@@ -152,7 +152,7 @@ def _named(site: SiteReport) -> str:
 
 
 def _short(site: SiteReport) -> Text:
-    """NCCL's choice, ours, the communication time before and after, and what speaks for it."""
+    """NCCL's choice, ours, the communication time before and after, and the evidence."""
     stock = "" if site.stock is None else describe_config(replace(site.stock, threads=None))
     times = ""
     if site.stock_ns and site.ours_ns is not None:

@@ -1,4 +1,4 @@
-"""What tuning did to the kernels, from the samples of the trace that a search leaves beside its log, or from raw
+"""The effect of tuning on the kernels, from the trace samples that a search writes to the log folder, or from raw
 records: the overlap before and after; each overlap pattern's X, Y and Z under every config that the search kept."""
 
 from __future__ import annotations

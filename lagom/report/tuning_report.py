@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,29 +74,35 @@ def find_applied(comm: CommState) -> PlanPublished | None:
     return None if plan is not None and plan.purpose == "replay" and comm.not_tuned else plan
 
 
-def describe_communicator(comm: CommState) -> str:
-    """What became of a communicator, in one sentence: the same on a terminal and on the page."""
+def describe_communicator(comm: CommState, saved: str = "") -> str:
+    """The result for one communicator, in a sentence or two: the same on a terminal and on the page. ``saved``: the
+    saved config that the job was started with."""
     plan = find_applied(comm)
     if comm.was_searched:
         return describe_verdict(comm)
     if plan is not None and plan.purpose == "replay":
-        return "Replayed from a saved config, agreed by every rank; nothing was tried here."
+        evidence = f" Its speed-up and evidence: lagom report {shlex.quote(saved)}" if saved else ""
+        return f"Replayed from a saved config, agreed by every rank; nothing was tried here.{evidence}"
     if plan is not None and plan.rules:
-        return "Pinned by hand: " + "; ".join(plan.rules) + "."
+        return f"Pinned by hand, not compared with stock NCCL: {'; '.join(plan.rules)}."
     if comm.program is None:
         return "No iteration was found here, so nothing was tried; NCCL decides."
     return "Nothing was tried here; NCCL decides."
 
 
 def describe_no_search(run: RunState) -> str:
-    """What to say of a log without a communicator."""
-    return f"Nothing was tuned{'' if run.end is not None else ' yet'}: the log has no move."
+    """The result of a log without a communicator: a refused saved config, or another reason."""
+    reason = next(iter(run.not_tuned), "no communicator of 2 or more ranks was seen")
+    if "config_refused" in run.causes:
+        return f"{reason[0].upper()}{reason[1:]}."
+    return f"Nothing was tuned{'' if run.end is not None else ' yet'}: {reason}."
 
 
 def answers(run: RunState) -> list[str]:
-    """What became of each communicator, a sentence each."""
+    """The result for each communicator, a sentence or two each."""
     named = len(run.comms) > 1
-    found = [(f"{comm.name}: " if named else "") + describe_communicator(comm) for comm in run.comms.values()]
+    saved = run.start.config if run.start is not None else ""
+    found = [(f"{comm.name}: " if named else "") + describe_communicator(comm, saved) for comm in run.comms.values()]
     return found or [describe_no_search(run)]
 
 
@@ -203,9 +210,7 @@ def nccl_of(run: RunState) -> str:
 def _remarks(run: RunState) -> list[str]:
     remarks = list(run.remarks)
     if run.plans_aborted:
-        remarks.append(
-            f"{run.plans_aborted} plan(s) came to nothing: not every rank agreed in time, so nothing changed."
-        )
+        remarks.append(f"{run.plans_aborted} plan(s) aborted: not every rank agreed in time, so nothing changed.")
     if run.end is None:
         remarks.append(
             "The log has no last line: the job is still running, or was killed, or could not write it (a full disk)."

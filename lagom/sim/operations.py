@@ -100,7 +100,7 @@ class OverlapGroup:
 @dataclass(frozen=True, slots=True)
 class SiteShape:
     """What is common to the calls of one site, whatever the machine. ``reach`` says who can tune it: any tuner
-    (``"tuner"``), only the paper's fork (``"fork"``: AlltoAll, which stock NCCL shows to nobody), or nobody here
+    (``"tuner"``), only the paper's fork (``"fork"``: AlltoAll, for which stock NCCL calls no tuner), or nobody here
     (``"none"``: it belongs to another communicator)."""
 
     name: str

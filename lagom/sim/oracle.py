@@ -1,4 +1,4 @@
-"""The best assignment there is, noise-free: what a strategy's end result is held against.
+"""The best assignment there is, noise-free: a strategy's end result is compared with it.
 
 Groups do not influence each other, so each is solved alone, over the configs that no other beats in everything. Up to
 two sites: every joint config. More: descent from several starts, one site at a time over all its configs, then pairs of
@@ -81,7 +81,7 @@ def minimise(cost: Cost, choices: Sequence[Sequence[CommConfig]], seed: int = 0)
 
 
 def _descend(known: Cost, choices: Sequence[Sequence[CommConfig]], at: Choice) -> Choice:
-    """To a choice that neither one site nor two sites together can improve."""
+    """Descends to an assignment that no change of one or two sites improves."""
     while True:
         better = _one_site_at_a_time(known, choices, at)
         better = _pairs_of_sites(known, choices, better)

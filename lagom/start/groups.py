@@ -22,7 +22,7 @@ class StartGroup:
         return " ".join(f"{name}={value}" for name, value in self.settings.items())
 
     def remarks(self, ranks: int) -> list[str]:
-        """What whoever uses it in a job of so many ranks (0 = not known) should know."""
+        """Remarks for the user of this group in a job of so many ranks (0 = unknown)."""
         rows = [find_variable(name) for name in self.settings]
         found = [f"{row.name} replaces {row.overrides} where a framework set it." for row in rows if row.overrides]
         if ranks != 2 and any(row.reorders for row in rows):

@@ -171,7 +171,7 @@ def _sites(
     )  # fmt: skip
     distinct = list(dict.fromkeys(keys))
     site_of = np.array([distinct.index(key) for key in keys])
-    contexts = _contexts(distinct) if table.is_compute.any() else [""] * len(distinct)  # else there is no telling
+    contexts = _contexts(distinct) if table.is_compute.any() else [""] * len(distinct)  # else it is unknown
     sites = [
         SiteView(index, function, size, slot, contexts[index], behind, int((site_of == index).sum()),
                  float(hidden[site_of == index].mean()))

@@ -75,8 +75,8 @@ class SiteRow:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The overlap of a job. ``ranks[shown]`` is the rank that pictures and patterns are of: the one with the
-    median step. Times in ns; ``z_max``, ``x``, ``y`` are medians over steps of the ranks together
+    """The overlap of a job. ``ranks[shown]`` is the rank shown in pictures and patterns: the one with the median step.
+    Times in ns; ``z_max``, ``x``, ``y`` are medians over steps of the ranks together
     (:class:`~lagom.timeline.ranks.StepTimes`), ``own_x``, ``overlap_ratio``, ``exposed``, ``idle`` of the rank shown;
     shares are of 1. What cannot be seen is NaN: without compute kernels everything but Z max and X. ``reference``: the
     kernels of the reference trace that the rank shown was compared with."""
@@ -106,7 +106,7 @@ class Profile:
 
     @property
     def sees_compute(self) -> bool:
-        """Whether compute kernels were recorded, or at least no communication that they could hide."""
+        """True if compute kernels were recorded, or if there was no communication to hide."""
         return self.coverage.tier != NCCL_ALONE
 
     @property

@@ -67,7 +67,7 @@ def tunable_share(joined: int, unjoined: Mapping[str, int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """Kernel k of a sequence belongs to call ``first[k]`` (-1: no telling); ``used`` marks the calls that are
+    """Kernel k of a sequence belongs to call ``first[k]`` (-1: unknown); ``used`` marks the calls that are
     placed."""
 
     first: NDArray[np.int64]
@@ -130,7 +130,7 @@ class _Work:
         self.exact += int(good.sum())
 
     def place_by_order(self, function: int) -> None:
-        """The rest of one function: one communicator takes all streams together; several are told apart by what
+        """The rest of one function: one communicator takes all streams together; several are assigned by what
         fits."""
         kernels = np.flatnonzero(self.open & (self.table.function == function))
         slots = [slot for slot in self.calls if self._free(slot, function).size]
@@ -241,7 +241,7 @@ def _by_prefix_sums(sizes: NDArray[np.int64], call_sizes: NDArray[np.int64]) -> 
     call_ends = np.concatenate([[0], np.searchsorted(call_sums, common) + 1])
     first, used = np.full(sizes.size, -1, np.int64), np.zeros(call_sizes.size, bool)
     for (low, high), (begin, end) in zip(pairwise(kernel_ends.tolist()), pairwise(call_ends.tolist()), strict=True):
-        if high - low == 1 or end - begin == 1:  # several to several: no telling which
+        if high - low == 1 or end - begin == 1:  # else several to several: unknown which
             first[low:high] = begin
             used[begin:end] = True
     return _Placed(first, used)

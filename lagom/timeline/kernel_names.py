@@ -101,7 +101,7 @@ def label(name: str, width: int = 44) -> str:
     text = text.split("<", 1)[0].split("::")[-1] or text
     if len(text) <= width:
         return text
-    tail = width // 3  # the end often tells variants apart: ..._TNT, ..._NNT
+    tail = width // 3  # variants often differ at the end: ..._TNT, ..._NNT
     return f"{text[: width - 1 - tail]}…{text[-tail:]}"
 
 

@@ -27,7 +27,7 @@ from lagom.timeline.kernel_table import KernelTable, build
 
 
 class TraceError(LagomError):
-    """A trace file that cannot be read as what it claims to be."""
+    """A trace file that is damaged or not in the expected format."""
 
 
 #: Rank of a table whose trace does not name it.

@@ -1,6 +1,6 @@
 """From a file of any supported kind to kernel tables, one a rank.
 
-Kineto traces (JSON, gzip or not) and plain-text dumps are told apart by their first byte. Ring records come
+Kineto traces (JSON, gzip or not) and plain-text dumps are distinguished by their first byte. Ring records come
 from memory: see :mod:`lagom.timeline.ring_records`.
 
 A dump has one kernel a line, ``start_ns end_ns stream gridX blockX gridY name``, and ``#`` comments: the smallest

@@ -46,7 +46,7 @@ def has_records(folder: Path, since: float = 0.0) -> bool:
 
 
 def forget_records(folder: Path) -> None:
-    """Remove those of an earlier job from a log folder, so that they are not taken for the next one's."""
+    """Remove those of an earlier job from a log folder, so that they are not mistaken for those of the next job."""
     for name in (CALLS, KERNELS, NAMES):
         (folder / name).unlink(missing_ok=True)
 
@@ -151,7 +151,7 @@ def _spelled(
     spans: NDArray[Any], function: NDArray[Any], known: Mapping[int, str]
 ) -> tuple[list[str], NDArray[np.int64]]:
     """The names, and the index of each span's. NCCL's own events have none: such a collective is called by its
-    function, as NCCL's kernels are, so that whoever reads the name knows what it is."""
+    function, as NCCL's kernels are, so that the name shows what it is."""
     hashes, index = np.unique(spans["name"], return_inverse=True)
     spellings = [known.get(int(value), f"kernel#{value:08x}") for value in hashes]
     nameless = (spans["name"] == 0) & (spans["kind"] == KernelKind.COLLECTIVE) & (function != NO_FUNCTION)

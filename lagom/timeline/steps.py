@@ -73,7 +73,7 @@ class Steps:
 def find_steps(table: KernelTable, other: Steps | None = None) -> Steps:
     """The steps of ``table``; ``other`` is another rank's result, whose position 0 is taken over where it fits.
 
-    Where shapes change from step to step, kernels are told apart by their names alone; where nothing repeats, all is
+    Where shapes change from step to step, kernels are compared by name alone. If nothing repeats, everything is
     one step.
     """
     for exact in (True, False):
@@ -205,7 +205,7 @@ def _name_kernels(table: KernelTable, rows: NDArray[np.int64]) -> tuple[tuple[st
 
 
 def _pauses(table: KernelTable, usual: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Median time without communication before each of the usual kernels, circularly; ns."""
+    """Median time without communication before each kernel of a typical step (cyclic), ns."""
     start, end = table.start[usual], np.maximum.accumulate(table.end[usual], axis=1)
     pause = np.zeros(usual.shape[1])
     pause[1:] = np.median(start[:, 1:] - end[:, :-1], axis=0)

@@ -1,4 +1,4 @@
-"""The course of a search: the next trial, a process for it, its sample on disk, until all is known or time is up."""
+"""Runs a search: next trial, a process for it, its sample to disk; until all is measured or the time is up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HANGING, LEAST_LIMIT = 5.0, 60.0
 
 
 def plain_nccl(environ: Mapping[str, str]) -> PlainNccl:
-    """What is set already, by the caller and by NCCL's files."""
+    """The NCCL variables that are set already, in the environment and in NCCL's configuration files."""
     variables = {name: environ[name] for name in sorted(environ) if name.startswith(SETTINGS)}
     return PlainNccl(variables, {str(file): values for file in conf_files(environ) if (values := read_conf(file))})
 
@@ -109,7 +109,7 @@ def run_tune(request: Request, aim: TuneRecord, store: Store, say: Say = lambda 
 
 
 def _out_of_time(request: Request, needs: float, waiting: int) -> str:
-    """Going on with the same command helps only where its time is enough for one more process."""
+    """Repeating the command helps only if its time limit is enough for one more process."""
     what = f"time limit reached, processes left: {waiting}"
     if request.budget is not None and request.budget < needs:
         return f"{what}; the next one needs at least {needs:.0f} s: use --budget {math.ceil(needs)} or more."
@@ -133,13 +133,13 @@ def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
 
 
 def _plan(request: Request, aim: TuneRecord, runs: Sequence[RunRecord]) -> Plan:
-    """By the first process that gave something, so that the same record always means the same plan."""
+    """From the first process with a result, so that the same record always gives the same plan."""
     first = next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
     return plan_for(groups_of(aim), first, request.budget, request.seed, aim.factors)
 
 
 def _note_plan(aim: TuneRecord, plan: Plan) -> None:
-    """For whoever reads the record later."""
+    """Text for the record."""
     aim.rounds = {stage: plan.rounds(stage) for stage in STAGES}
     aim.count = len(plan.groups)
 

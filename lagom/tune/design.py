@@ -1,8 +1,9 @@
-"""Screening many start settings at once: a two-level design, and what its processes say of each setting.
+"""Screening many start settings at once: a two-level design, and what its processes show about each setting.
 
-In a Plackett-Burman design of N processes every process tells of every setting, because half of the processes have it
-and the effects of the others cancel. So a setting that loses alone and wins with another one is seen, which changing
-one setting at a time would miss. Plackett and Burman, "The design of optimum multifactorial experiments", 1946.
+In a Plackett-Burman design of N processes every process gives information on every setting, because half of the
+processes have it and the effects of the others cancel. So a setting that is slower alone and faster with another one is
+found, which changing one setting at a time would miss. Plackett and Burman, "The design of optimum multifactorial
+experiments", 1946.
 
 A variable with several values takes two columns of the design: neither, the first, the second, both stand for leaving
 it alone and for its values.
@@ -177,7 +178,7 @@ class _Fit:
 
     @classmethod
     def of(cls, terms: tuple[Term, ...], rows: Sequence[Row], logs: npt.NDArray[np.float64]) -> _Fit:
-        """With these terms; a sigma that is infinite where they cannot be told apart."""
+        """With these terms; sigma is infinite if they cannot be separated."""
         matrix = _matrix(terms, rows)
         freedom = len(rows) - matrix.shape[1]
         if freedom < _LEAST_FREEDOM or np.linalg.matrix_rank(matrix) < matrix.shape[1]:

@@ -1,4 +1,4 @@
-"""What a search over start settings sets out to do: its stages and processes, and how many fit into the time."""
+"""The plan of a search over start settings: its stages and processes, and how many fit into the time limit."""
 
 from __future__ import annotations
 

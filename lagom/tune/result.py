@@ -1,4 +1,4 @@
-"""What a search over start settings came to, and the files that it leaves."""
+"""The result of a search over start settings, and the files that it writes."""
 
 from __future__ import annotations
 

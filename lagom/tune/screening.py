@@ -1,4 +1,4 @@
-"""The design as processes: which of its rows are still wanted, and what those that ran say."""
+"""The design as processes: which of its rows are still wanted, and the effects that the finished ones show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results for people: one row a group of start settings, in the order of what they gave."""
+"""The results for people: one row per group of start settings, fastest first."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from lagom.bench.store import BenchRecord
 from lagom.tune.estimate import estimate_speedup
@@ -58,18 +59,20 @@ def measured_by(record: BenchRecord) -> str:
 
 
 def table_of(plan: Plan, tried: list[Tried], measured: str) -> Table:
-    """Group, processes, mean, speed-up over plain NCCL of the same stages with its interval."""
+    """Group and its variables, processes, mean, speed-up over plain NCCL of the same stages with its interval. The
+    variables are below the group's name, so that the table fits 60 columns."""
     title = f"by {measured}, all stages" if measured else "no process was measured"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title=title, title_justify="left")
     table.add_column("start settings", overflow="fold")
-    table.add_column("sets", no_wrap=True)
-    for name in ("runs", "mean", "speed-up, 95 % interval"):
-        table.add_column(name, justify="right")
+    for name in ("runs", "mean"):
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("speed-up [95 %]", justify="right", no_wrap=True)
     groups = {group.name: group for group in (PLAIN, *plan.groups, *entrants(plan, tried, "confirm"))}
     means = {name: _mean(tried, name) for name in groups}
     for group in sorted(groups.values(), key=lambda group: means[group.name]):
         mine = [one for one in tried if one.group == group.name]
-        table.add_row(group.name, group.text.replace(" ", "\n"), *_cells(tried, mine, means[group.name]))
+        settings = Text("\n".join(("", *group.text.split())), "dim")
+        table.add_row(Text(group.name) + settings, *_cells(tried, mine, means[group.name]))
     return table
 
 

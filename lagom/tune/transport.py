@@ -1,4 +1,4 @@
-"""How the ranks of a job reach each other, from what NCCL logs when it connects them."""
+"""The transport between the ranks of a job, from what NCCL logs when it connects them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def debug_variables(folder: Path) -> dict[str, str]:
 
 
 def read_transport(folder: Path) -> Transport | None:
-    """The slowest transport that some connection of the job has; None if no log tells of one."""
+    """The slowest transport that some connection of the job has; None if no log names one."""
     found: set[Transport | None] = set()
     between_gpus: set[str] = set()
     for path in folder.glob("nccl-*.log"):

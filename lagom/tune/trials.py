@@ -3,7 +3,7 @@
 Four stages; all but the third in shuffled rounds with plain NCCL twice in every round:
 
 *screen*   every known group; after a round, what is clearly slower than the best is left out
-*best two* against each other, on fresh processes: the best of many is not as good as it looked
+*best two* against each other, on fresh processes: choosing the best of many overestimates it
 *design*   with the best group in force, all other variables at once (``design.py``), folded over where noise is high
 *confirm*  what the design chose, and the best group alone, against plain NCCL, again on fresh processes: only these say
            how much faster they are
@@ -69,8 +69,8 @@ def _missing(
 
 
 def entrants(plan: Plan, tried: Sequence[Tried], stage: Stage) -> tuple[StartGroup, ...]:
-    """The groups that a stage is about. Of a stage whose results are not there yet: those it would have as things
-    stand."""
+    """The groups that a stage compares. For a stage without results: the groups it would compare by the results so
+    far."""
     if stage == "screen":
         return plan.groups
     if stage == "best two":

@@ -1,4 +1,4 @@
-"""From what was found (shared memory, log, the look before) to the snapshot: pure."""
+"""Builds the snapshot from shared memory, log and the previous snapshot: pure."""
 
 from __future__ import annotations
 
@@ -64,15 +64,18 @@ def build_job(
         gpu=printable(first.gpu) if first is not None else "",
         started=shared.created_ns / 1e9,
         simulated_clock=shared.simulated_clock,
-        remarks=tuple(sorted({printable(process.remark) for process in shared.processes} - {""}))
-        + tuple(log.state.not_tuned),
+        remarks=tuple(
+            dict.fromkeys(
+                [*sorted({printable(process.remark) for process in shared.processes} - {""}), *log.state.not_tuned]
+            )
+        ),
         groups=tuple(_build_group(shared, group, log, before, now) for group in shared.groups),
         decisions=tuple(log.decisions)[-SHOWN_DECISIONS:],
     )
 
 
 def build_ended(log: LogView, folder: str, region: str, reason: str, last: JobSnapshot | None) -> JobSnapshot:
-    """A job that is over: as it was seen last, with how it ended."""
+    """A job that has ended: its last snapshot, and how it ended."""
     start = log.state.start
     return JobSnapshot(
         job=readable_name(start.job) if start is not None else (last.job if last is not None else region),
@@ -183,7 +186,7 @@ def _without_controller(comm: CommState, agreed: bool) -> tuple[GroupPhase, str]
 
 
 def _speedup(comm: CommState) -> Speedup | None:
-    """The proven one, or while the search goes on that of the config in force, which fresh windows have confirmed."""
+    """The speed-up of the final A/B, or during the search that of the config in force, confirmed by fresh windows."""
     outcome = comm.outcome
     if comm.drift:
         return None

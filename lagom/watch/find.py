@@ -35,8 +35,8 @@ def regions() -> list[Path]:
 
 
 def find_log_folder(seen: RegionView) -> Path | None:
-    """Where the log of a region's job is: as its controller was told, as its ranks were, or one here that names it.
-    Only a log of ours is believed: a process id may have gone to another user, and anybody may write down a region."""
+    """The log folder of a region's job: that of its controller, that of its ranks, or one here that names the region.
+    Only a log of our own user counts: a process id may now belong to another user, and anyone can name a region."""
     for folder in _candidates(seen):
         if own_file(folder / LOG_NAME) is not None and read_region_path(folder) == seen.path:
             return folder.absolute()

@@ -1,11 +1,11 @@
 """A snapshot as people read it: on a terminal a block a job, in it a table a communicator, below it the last decisions;
-in a file or a pipe a line a communicator and look, each decision once, each end once."""
+in a file or a pipe a line per communicator and snapshot, each decision once, each end once."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -23,7 +23,7 @@ DECISIONS = 5
 NO_JOB = "no job of yours is running on this node"
 #: Columns from which on a site's line has NCCL's pick, too.
 WIDE = 90
-#: While the search goes on, what is in force has no final A/B behind it.
+#: During the search the config in force has not been through the final A/B.
 UNPROVEN = {GroupPhase.SEARCHING, GroupPhase.CONFIRMING, GroupPhase.PROVING}
 STYLES = {
     GroupPhase.TUNED: "green",
@@ -77,33 +77,58 @@ def page(node: NodeSnapshot, *, live: bool = False) -> RenderableType:
 
 
 def _running(job: JobSnapshot, now: float) -> RenderableType:
-    lines: list[RenderableType] = [_headline(job, "  ".join(list_job_facts(job, now)))]
+    lines: list[RenderableType] = [*_headline(job, *list_job_facts(job, now))]
     lines += [Text(f"! {remark}", style="yellow") for remark in job.remarks]
     for group in job.groups:
         lines += [Text(""), *_group(group)]
-    if not job.groups:
+    if not job.groups and not job.remarks:
         lines.append(Text("no communicator yet", style="dim"))
     return Group(*lines, *_decisions(job))
 
 
 def _ended(job: JobSnapshot) -> RenderableType:
-    return Group(_headline(job, f"ended: {job.ended}"), *_decisions(job))
+    return Group(*_headline(job, f"ended: {job.ended}"), *_decisions(job))
 
 
-def _headline(job: JobSnapshot, facts: str) -> Text:
-    line = Text(f"job {job.job}  ", style="bold cyan")
-    line.append(facts, style="default not bold")
+def _headline(job: JobSnapshot, *facts: str) -> Iterator[RenderableType]:
+    yield _Facts(facts, f"job {job.job}  ")
     if job.folder:
-        line.append(f"\nlog {printable(job.folder)}", style="dim not bold")
-    return line
+        yield Text(f"log {printable(job.folder)}", style="dim")
 
 
 def _group(group: GroupSnapshot) -> list[RenderableType]:
     head = Text(f"{group.name}  {group.ranks} ranks  ", style="bold")
-    head.append(format_phase(group), style=f"{STYLES.get(group.phase, 'magenta')} not bold")
-    facts = Text("  ".join(list_group_facts(group)))
+    head.append(_headword(group), style=f"{STYLES.get(group.phase, 'magenta')} not bold")
+    facts = _Facts(tuple(list_group_facts(group, gain=False)))
     rules = [Text(f"rule {rule}") for rule in group.rules]
     return [head, facts, *rules, *([_Sites(group)] if group.sites else [])]
+
+
+def _headword(group: GroupSnapshot) -> str:
+    """The phase with the speed-up if there is one, else with its reason; the log has both."""
+    detail = format_gain(group) or group.detail
+    if group.phase is GroupPhase.SEARCHING:
+        detail = detail or "nothing faster yet"
+    detail = detail.removeprefix(f"{group.phase.value} ")  # "cut short with ..."
+    return format_phase(replace(group, detail=detail))
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Facts beside each other; a line is broken between two of them, not within one that fits."""
+
+    facts: tuple[str, ...]
+    first: str = ""  # of the first line, in bold
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line, gap = Text(self.first, style="bold cyan"), ""
+        for fact in self.facts:
+            if gap and len(line) + len(gap) + len(fact) > options.max_width:
+                yield line
+                line, gap = Text(), ""
+            line.append(gap + fact, style="default not bold")
+            gap = "  "
+        yield line
 
 
 @dataclass(frozen=True)
@@ -214,9 +239,9 @@ def list_job_facts(job: JobSnapshot, now: float) -> list[str]:
     return [fact for fact in facts if fact]
 
 
-def list_group_facts(group: GroupSnapshot) -> list[str]:
+def list_group_facts(group: GroupSnapshot, *, gain: bool = True) -> list[str]:
     """The numbers of a communicator, those that are known."""
-    facts = [format_gain(group)] if group.speedup is not None else []
+    facts = [format_gain(group)] if gain and group.speedup is not None else []
     if group.calls_per_second is not None:
         facts.append(f"{format_rate(group.calls_per_second)} calls/s")
     if group.iterations_per_second is not None:

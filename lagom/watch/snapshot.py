@@ -1,6 +1,6 @@
-"""One look at a node as plain data: what the screen, ``--json`` and the metrics are all made of.
+"""One snapshot of a node as plain data: what the screen, ``--json`` and the metrics are all made of.
 
-``calls_per_second`` and ``iterations_per_second`` are rates between two looks, by the wall clock; ``None`` where there
+``calls_per_second`` and ``iterations_per_second`` are rates between two snapshots (wall clock); ``None`` where there
 is only one, or where nothing counts them.
 """
 
@@ -31,8 +31,8 @@ class GroupPhase(str, Enum):
     PINNED = "pinned"
     REPLAYING = "replaying"
     PASSTHROUGH = "passthrough"  # not tuned: NCCL decides
-    STOCK = "stock"  # nobody tunes it: no controller, no saved config
-    UNATTENDED = "unattended"  # its controller is gone, what was agreed stays
+    STOCK = "stock"  # not tuned: no controller, no saved config
+    UNATTENDED = "unattended"  # its controller has ended, the agreed plan stays in force
 
 
 class Agreement(str, Enum):
@@ -88,7 +88,7 @@ class GroupSnapshot:
     calls: int  # of the slowest rank
     calls_per_second: float | None
     iterations_per_second: float | None
-    changed: int  # calls for which NCCL was told something, all ranks
+    changed: int  # calls for which the plugin changed NCCL's choice, all ranks
     unrecorded: int  # call records that found no room, all ranks
     suspensions: int  # times a rank left the program, all ranks
     graph_captured: bool

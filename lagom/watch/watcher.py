@@ -1,4 +1,4 @@
-"""Looks at the node again and again, and remembers between two looks what a snapshot needs: counters, logs, who ended.
+"""Takes snapshots of the node at intervals, and keeps between them what the next one needs: counters, logs, ended jobs.
 
 Shared memory is copied read-only and no lock is taken (:mod:`lagom.wire.peek`); logs are read.
 """

@@ -76,7 +76,7 @@ def check_rules(rules: Sequence[str]) -> list[str]:
 
 
 def choose_rules(options: Sequence[str] | None, variable: str) -> tuple[str, ...]:
-    """The rules of --set, else those of LAGOM_SET; what has no rule in it is refused, not taken for a search."""
+    """The rules of --set, else those of LAGOM_SET; an empty text is refused; it does not mean a search."""
     rules = tuple(check_rules(options or [variable]))
     if not rules and (options or variable):
         name = "--set" if options else "LAGOM_SET"

@@ -102,7 +102,7 @@ class Region:
 
     @classmethod
     def create(cls, job_key: str, *, simulated_clock: bool = False) -> Region:
-        """Attach to the region of ``job_key``, making it if nobody has yet; raises :class:`RegionRefused`."""
+        """Attach to the region of ``job_key``, creating it if needed; raises :class:`RegionRefused`."""
         mapping = ffi.new("struct lagom_mapping *")
         fault = library().lagom_region_control(mapping, os.fsencode(job_key), True, int(simulated_clock))
         return cls._checked(mapping, fault, job_key)
@@ -258,7 +258,7 @@ class Region:
         return Verdict(self._lib.lagom_publish_poll(self._region, communicator))
 
     def epoch(self, communicator: int) -> int:
-        """The epoch in the communicator's switch word; 0 in an entry that was used again."""
+        """The epoch in the communicator's switch word; 0 if another communicator has taken the entry."""
         return int(self._region.communicators[communicator].word >> 2)
 
     def refusal(self, communicator: int, epoch: int) -> Refusal | None:
@@ -280,6 +280,6 @@ class Region:
 
 
 def unlink_if_unheld(path: Path) -> bool:
-    """Remove a region that no living process holds any lock on, whatever is in it; True if it is gone."""
+    """Remove a region that no live process holds a lock on, whatever is in it; True if it was removed."""
     library().lagom_region_remove_stale(os.fsencode(path))
     return not os.path.lexists(path)

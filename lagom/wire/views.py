@@ -1,4 +1,4 @@
-"""What a region says of its processes, communicators and ranks, as values of Python.
+"""The processes, communicators and ranks of a region, as Python values.
 
 Everything read from a region, mapped or copied, may be garbage (another process writes it), so indices are clamped
 here, once.

@@ -28,7 +28,7 @@ NAMES = {Path(file).name for file in TRACKED}
 NAMED = re.compile(r"(?<![\w./*{<-])((?:[\w.-]+/)*[\w-]+\.(?:py|c|h|md|sh|cpp))(?![\w*{<(-])(?!\.j2)")
 #: Files of others that our texts speak of.
 OF_OTHERS = {"train.py", "importlib.py", "parallel_state.py", "nccl_tuner.h", "nccl_profiler.h", "utils.py"}
-OF_OTHERS |= {"train.sh", "job.sh", "pretrain_gpt.py"}  # scripts of a user, and Megatron's
+OF_OTHERS |= {"train.sh", "job.sh", "pretrain_gpt.py", "run_train.sh"}  # scripts of a user, of Megatron and torchtitan
 OF_OTHERS |= {"communication_analysis.py", "results.md"}  # HolisticTraceAnalysis; a page that is written on request
 #: Numbered points of a design that lies elsewhere, as comments once quoted them.
 OUTSIDE = re.compile(r"\bS[0-2]-[0-9n]+\b|design section|design\.md")

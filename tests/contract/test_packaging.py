@@ -55,6 +55,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """By way of the source distribution: that has to be complete as well."""
     folder = tmp_path_factory.mktemp("wheel")
     source = copy_source(folder / "source")
+    (source / "COMMIT").write_text("0123abc+\n")
     subprocess.run([sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(folder)], cwd=source, check=True)
     (packed,) = folder.glob("*.tar.gz")
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
@@ -68,24 +69,31 @@ def test_a_wheel_holds_every_library_and_every_file_of_the_package(wheel: Path) 
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {*(f"lagom/_lib/{library}" for library in LIBRARIES), "lagom/py.typed"} <= names
     libraries = {name for name in names if name.startswith("lagom/_lib/")}
-    assert libraries == {f"lagom/_lib/{library}" for library in LIBRARIES}, "nothing there names an interpreter"
+    expected = {f"lagom/_lib/{name}" for name in (*LIBRARIES, "commit")}
+    assert libraries == expected, "nothing there names an interpreter"
     source = wheel.parent / "source"
     files = {str(file.relative_to(source)) for file in (source / "lagom").rglob("*") if file.is_file()}
     left_out = {file for file in files - names if not file.endswith(".md")}
     assert not left_out, "add them to package-data in pyproject.toml"
 
 
-@pytest.fixture
-def installed(wheel: Path, tmp_path: Path) -> Path:
-    """A fresh environment, in a folder with a blank in its name, with the wheel in it. numpy and the like are those of
-    this Python; lagom is not, because a .pth file adds a folder without reading the .pth files in it."""
-    prefix = tmp_path / "an environment"
+def install(wheel: Path, prefix: Path) -> None:
+    """A fresh environment with the wheel in it. numpy and the like are those of this Python; lagom is not, because a
+    .pth file adds a folder without reading the .pth files in it."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(prefix)], check=True)
     python = prefix / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install", "--no-deps", "--no-index"]
-    subprocess.run([*pip, str(wheel)], check=True)
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # it may show a lagom to pip
+    subprocess.run([*pip, str(wheel)], env=environ, check=True)
     (packages,) = (prefix / "lib").glob("python*/site-packages")
     (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> Path:
+    """An environment in a folder with a blank in its name."""
+    prefix = tmp_path / "an environment"
+    install(wheel, prefix)
     return prefix
 
 
@@ -109,6 +117,11 @@ def test_a_rank_starts_the_controller_of_an_installed_wheel_from_the_environment
         log = tmp_path / "lagom-wheel" / "controller.log"
         wait_until(lambda: log.exists() and "lagom controller" in log.read_text(), "the controller")
     assert sorted(file.name for file in plugin.parent.iterdir()) == before, "no file is made on first use"
+
+
+def test_a_wheel_names_the_commit_of_its_source_distribution(wheel: Path) -> None:
+    """No git is there when a source distribution is built: what it carries is all there is."""
+    assert zipfile.ZipFile(wheel).read("lagom/_lib/commit") == b"0123abc+\n"
 
 
 def test_without_a_compiler_one_sentence_says_what_to_install(source: Path) -> None:

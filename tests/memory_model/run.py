@@ -58,7 +58,7 @@ CXX = ["g++", "-std=c++14", "-O2", "-w", f"-I{ROOT}", f"-I{THIRD_PARTY}"]
 class Edit:
     """One text of a source replaced by another; it must be there exactly once."""
 
-    source: str  # below csrc
+    source: str  # below csrc or tuner_plugin
     text: str
     becomes: str
 
@@ -73,10 +73,10 @@ class Variant:
     harmless: str = ""
 
 
-AGREEMENT, PUBLISHER, REPLAY = "agreement/agreement.c", "agreement/publisher.c", "agreement/replay.c"
-ATOMIC, RING, REGISTRATION = "protocol/lagom_atomic.h", "shm/ring.c", "shm/registration.c"
-TABLE = "shm/region_table.c"
-CAPTURE_THREAD = "timeline/capture_thread.c"
+AGREEMENT, PUBLISHER, REPLAY = "csrc/agreement/agreement.c", "csrc/agreement/publisher.c", "csrc/agreement/replay.c"
+ATOMIC, RING, REGISTRATION = "csrc/protocol/lagom_atomic.h", "csrc/shm/ring.c", "csrc/shm/registration.c"
+TABLE = "csrc/shm/region_table.c"
+CAPTURE_THREAD, SPANS = "csrc/timeline/capture_thread.c", "tuner_plugin/spans.c"
 
 ACK_STORE = Edit(AGREEMENT, "lagom_store_release(&slot->ack_epoch,", "lagom_store_relaxed(&slot->ack_epoch,")
 ACK_LOAD = Edit(PUBLISHER, "lagom_load_acquire(&slot->ack_epoch)", "lagom_load_relaxed(&slot->ack_epoch)")
@@ -151,6 +151,7 @@ ENDING_STORE = Edit(
     CAPTURE_THREAD, "lagom_store_release(&timeline.ending, 1u)", "lagom_store_relaxed(&timeline.ending, 1u)"
 )
 ENDING_LOAD = Edit(CAPTURE_THREAD, "lagom_load_acquire(&timeline.ending)", "lagom_load_relaxed(&timeline.ending)")
+TURN_STORE = Edit(SPANS, "lagom_store_release(&turn, 0u);", "lagom_store_relaxed(&turn, 0u);")
 OWNER_LOAD = Edit(
     TABLE,
     "if (lagom_load_acquire(&slot->state) == LAGOM_READY &&",
@@ -196,6 +197,8 @@ VARIANTS = [
     Variant("head loaded relaxed by the consumer", "ring", [HEAD_LOAD]),
     Variant("tail stored relaxed", "ring", [TAIL_STORE]),
     Variant("tail loaded relaxed by the producer", "ring", [TAIL_LOAD]),
+    Variant("spans", "spans"),
+    Variant("the turn given back relaxed", "spans", [TURN_STORE]),
     Variant("register", "register"),
     Variant("a slot's READY stored relaxed", "register", [SLOT_STORE]),
     Variant("a slot's READY loaded relaxed", "register", [SLOT_LOAD]),
@@ -225,14 +228,12 @@ def scaled_header(text: str) -> str:
 
 
 def edited(variant: Variant) -> dict[str, str]:
-    """The variant's sources by path below csrc."""
+    """The variant's sources by path."""
     texts: dict[str, str] = {}
     for edit in variant.edits:
-        text = texts.get(edit.source) or (ROOT / "csrc" / edit.source).read_text()
+        text = texts.get(edit.source) or (ROOT / edit.source).read_text()
         if text.count(edit.text) != 1:
-            raise ValueError(
-                f"{variant.name}: csrc/{edit.source} has {edit.text!r} {text.count(edit.text)} times, not once"
-            )
+            raise ValueError(f"{variant.name}: {edit.source} has {edit.text!r} {text.count(edit.text)} times, not once")
         texts[edit.source] = text.replace(edit.text, edit.becomes)
     return texts
 
@@ -253,9 +254,10 @@ def build(variant: Variant) -> Path:
     """Compiles the variant in a folder of its own and returns the program."""
     folder = BUILD / re.sub(r"\W+", "_", variant.name)
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(ROOT / "csrc", folder / "csrc", ignore=shutil.ignore_patterns("*.o"))
+    for part in ("csrc", "tuner_plugin"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("*.o"))
     for source, text in edited(variant).items():
-        (folder / "csrc" / source).write_text(text)
+        (folder / source).write_text(text)
     header = folder / "csrc" / "protocol" / "lagom_protocol.h"
     header.write_text(scaled_header(header.read_text()))
     (folder / "scenario_chosen.c").write_text(f'#include "tests/memory_model/scenarios/{variant.scenario}.c"\n')

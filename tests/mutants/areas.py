@@ -168,7 +168,7 @@ AREAS = (
     Area(
         "lagom/journal",
         ("lagom/journal/*.py",),
-        unit=("tests/unit/journal", "tests/unit/watch", "tests/unit/report"),
+        unit=("tests/unit/journal", "tests/unit/watch", "tests/unit/report", "tests/unit/demo"),
     ),
     Area(
         "lagom/launch",

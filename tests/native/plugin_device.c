@@ -18,7 +18,7 @@ int main(void)
     }
     CHECK_EQUAL(lagom_cuda_device(), LAGOM_UNKNOWN_DEVICE);
     snprintf(path, sizeof(path), "%s/another_name.so", folder);
-    snprintf(command, sizeof(command), "printf '" DRIVER "' | gcc -x c -shared -fPIC -Wl,-soname,libcuda.so.1 -o '%s' -", path);
+    snprintf(command, sizeof(command), "printf '" DRIVER "' | ${CC:-gcc} -x c -shared -fPIC -Wl,-soname,libcuda.so.1 -o '%s' -", path);
     CHECK_EQUAL(system(command), 0);
     void *driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     CHECK(driver != NULL);

@@ -18,7 +18,7 @@ static const struct fake_notes *load_beside_a_counting_timeline(void)
     char command[2 * PATH_MAX];
     snprintf(path, sizeof(path), "%s/libnccl-tuner-lagom.so", case_folder);
     snprintf(command, sizeof(command),
-             "cp '%s' '%s' && gcc -std=c11 -O1 -shared -fPIC -Icsrc tests/native/fakes/fake_timeline.c "
+             "cp '%s' '%s' && ${CC:-gcc} -std=c11 -O1 -shared -fPIC -Icsrc tests/native/fakes/fake_timeline.c "
              "-o '%s/liblagom_timeline.so'",
              plugin_path(), path, case_folder);
     CHECK(system(command) == 0);

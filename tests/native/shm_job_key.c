@@ -89,6 +89,20 @@ static void long_words_stay_apart(void)
     CHECK(lagom_job_key(second, 0) && strcmp(first, second) != 0);
 }
 
+/* A job may be started with anything in its variables. What is beyond the room for the words is written nowhere: beyond it lies
+ * the address to return to, so that such a write is seen without a sanitizer too. */
+static void words_beyond_their_room_are_cut(void)
+{
+    char word[8192], key[LAGOM_PATH_BYTES];
+    clear();
+    memset(word, 'w', sizeof(word));
+    word[sizeof(word) - 1] = '\0';
+    setenv("MASTER_PORT", word, 1);
+    word[4000] = '\0';
+    setenv("MASTER_ADDR", word, 1);
+    CHECK(lagom_job_key(key, 0) && strlen(key) < LAGOM_PATH_BYTES && strncmp(key, "master.www", 10) == 0);
+}
+
 static void the_path_is_short_and_plain(void)
 {
     char path[LAGOM_PATH_BYTES], other[LAGOM_PATH_BYTES];
@@ -130,6 +144,7 @@ int main(void)
     RUN(the_order_of_preference);
     RUN(nodes_on_one_host_differ);
     RUN(long_words_stay_apart);
+    RUN(words_beyond_their_room_are_cut);
     RUN(the_path_is_short_and_plain);
     RUN(a_folder_too_long_for_a_path_is_refused);
     RUN(hashes_are_fnv);

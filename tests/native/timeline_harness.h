@@ -110,9 +110,9 @@ static inline void build_fakes(void)
     const char *folder = fakes_folder();
     snprintf(command, sizeof(command),
              "mkdir -p '%s' && "
-             "gcc -std=c11 -O1 -shared -fPIC -pthread -Wl,-soname,libcupti.so.13 tests/native/fakes/fake_cupti.c "
+             "${CC:-gcc} -std=c11 -O1 -shared -fPIC -pthread -Wl,-soname,libcupti.so.13 tests/native/fakes/fake_cupti.c "
              "-o '%s/libcupti.so.13' && "
-             "gcc -std=c11 -O1 -shared -fPIC -Wl,-soname,libtorch_cpu.so tests/native/fakes/fake_torch.c "
+             "${CC:-gcc} -std=c11 -O1 -shared -fPIC -Wl,-soname,libtorch_cpu.so tests/native/fakes/fake_torch.c "
              "-o '%s/libtorch_cpu.so'",
              folder, folder, folder);
     CHECK(system(command) == 0);
@@ -256,6 +256,9 @@ static inline void attach(void)
 static inline void leave(void)
 {
     timeline.detach();
+    for (int i = 0; i < 10000 && threads_of_ours() > 0; i++) {
+        usleep(1000); /* a thread may be joined a moment before /proc lists it no more */
+    }
     CHECK_EQUAL(threads_of_ours(), 0);
     free(region);
 }

@@ -95,7 +95,7 @@ class ProcessEntry:
         return int(kernels), int(calls)
 
     def awaits_outcome(self, comm_ids: list[int]) -> bool:
-        """Whether we have acknowledged a plan on one of ``comm_ids`` and nobody has decided yet."""
+        """Whether we have acknowledged a plan on one of ``comm_ids`` and no decision was made yet."""
         for comm_id in comm_ids:
             slot = self.slot_of(comm_id)
             if slot is not None:

@@ -123,7 +123,7 @@ class VirtualProfiler:
             self._waiting[self._calls] = (handle, config.channels or 0)
 
     def kernels_ran(self, times: Mapping[int, tuple[int, int]]) -> None:
-        """Kernels have ended: call number -> (start ns, end ns) of the GPU's timer. Only those asked for are told."""
+        """Kernels have ended: call number -> (start ns, end ns) of the GPU's timer. Reports those requested."""
         for call, (start, end) in times.items():
             coll, channels = self._waiting.pop(call, (ffi.NULL, 0))
             for channel in range(channels):

@@ -27,7 +27,7 @@ CHUNK_STEPS = 4  # RING/SIMPLE AllReduce, AllGather and ReduceScatter chunks spa
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCall:
-    """One call of the user: function and size as getCollInfo is told it (AllGather: bytes of the gathered buffer)."""
+    """One call of the user: function and size as getCollInfo gets them (AllGather: bytes of the gathered buffer)."""
 
     function: Function
     bytes: int

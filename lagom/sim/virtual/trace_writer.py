@@ -1,4 +1,4 @@
-"""What a virtual rank lets the controller see: kernels, when the GPU has run them, and only what capture asks for.
+"""What a virtual rank shows the controller: kernels after the GPU has run them, and only what capture asks for.
 
 Two ways, as on a real machine: spans in the process's kernel ring, as the timeline (CUPTI) would put them there, or
 NCCL's own kernel events through the profiler plugin. The rings are finite and simulated time is compressed, so a
@@ -59,7 +59,7 @@ class _Enqueued:
 class TraceWriter:
     """Keeps what was enqueued until the GPU has run it, then writes it.
 
-    ``mine[i]`` are the iteration's operations that communicator i makes, in order.
+    ``mine[i]`` lists the operations of communicator i in an iteration, in order.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TraceWriter:
         """The GPU has run these iterations."""
         for iteration in finished:
             if iteration.number not in self._enqueued:
-                continue  # a graph's replay: nobody was asked, nothing is named
+                continue  # a graph's replay: no tuner call, no names
             one = self._enqueued.pop(iteration.number)
             if self._spec.timeline == "spans" and self._entry:
                 self._push_spans(self._entry, iteration.gpu_start, one)
@@ -174,7 +174,7 @@ class TraceWriter:
         return rows
 
     def _name_calls(self, entry: ProcessEntry, rows: Any, times: IterationTimes, first_calls: list[int]) -> None:
-        """Which call of which slot each collective was: what the launch brackets of the profiler plugin tell."""
+        """Which call of which slot each collective was: as the launch events of the profiler plugin show."""
         for index, places in enumerate(self._places):
             slot = self._slot(entry, index)
             for row in np.flatnonzero(np.isin(times.operations, self._mine[index])):

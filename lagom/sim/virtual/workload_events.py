@@ -84,7 +84,7 @@ class EventScript:
 
 
 def shaped(size: Any, share: float) -> Any:
-    """So large (bytes, a number or an array of them) is a collective that has ``share`` of its usual size."""
+    """Bytes of a collective at ``share`` of its usual size; ``bytes`` may be an array."""
     return size if share == 1.0 else np.maximum(ALIGNED, size * share // ALIGNED * ALIGNED)
 
 

@@ -72,7 +72,7 @@ def test_log_prints_one_line_an_event(job: Path) -> None:
     done = lagom("log", str(job))
     assert done.returncode == 0
     verdict, blank, *lines = done.stdout.splitlines()
-    assert (verdict, blank) == ("Nothing was tuned yet: the log has no move.", "")
+    assert (verdict, blank) == ("Nothing was tuned yet: no communicator of 2 or more ranks was seen.", "")
     assert [line.split(" ", 1)[1] for line in lines] == ["job job starts: mode tune", "hello"]
 
 

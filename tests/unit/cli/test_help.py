@@ -14,7 +14,8 @@ import typer
 from typer.testing import CliRunner
 
 from lagom.bench.arm_words import BARE, TUNERS, VALUED
-from lagom.cli.main import MOVED, PAGES, PANELS, app
+from lagom.cli.help_page import PAGES
+from lagom.cli.main import MOVED, PANELS, app
 from lagom.settings import BY_NAME
 
 RUNNER = CliRunner(env={"COLUMNS": "160"})

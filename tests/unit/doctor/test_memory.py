@@ -102,6 +102,14 @@ def test_garbage_under_our_name_is_stale(shm: Path, content: bytes) -> None:
     assert not path.exists()
 
 
+def test_a_region_with_a_controller_and_no_rank_yet_is_in_use(shm: Path) -> None:
+    with Region.create("the-job") as region:
+        seen = peek_region(region.path)
+        assert (seen.fault, seen.processes) == ("", ())
+        assert seen.in_use
+        region.close(unlink=True)
+
+
 def test_inspecting_takes_nothing_away(shm: Path) -> None:
     with Region.create("the-job") as region:
         path = region.path

@@ -6,7 +6,7 @@ import pytest
 
 from lagom import journal
 from lagom.journal import ConfigRecord, RunState
-from lagom.journal.comm_state import PLANS_KEPT
+from lagom.journal.comm_state import PLANS_KEPT, median_of
 from lagom.journal.schema import Base, SampleRecord
 
 STOCK, FEWER, BEST = (ConfigRecord(),), (ConfigRecord(channels=4),), (ConfigRecord(channels=2),)
@@ -112,3 +112,8 @@ def test_each_reason_is_told_once_and_where_it_belongs() -> None:
 
 def test_who_follows_for_days_keeps_no_samples() -> None:
     assert not any(kept.samples for kept in RunState(SEARCH, keep_samples=False).comm(0).moves)
+
+
+def test_a_median_leaves_out_what_is_not_known() -> None:
+    assert median_of([3.0, None, 1.0, 8.0]) == 3.0
+    assert median_of([None, None]) is None

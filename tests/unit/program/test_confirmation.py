@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lagom.program import CallHistory, ProgramConfirmation
+from lagom.program.confirmation import LAYER_CALLS
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import Function
 from lagom.wire.layout import CALL_RECORD, MAX_POSITIONS
@@ -107,6 +108,17 @@ def test_calls_that_do_not_count_are_no_iterations(calls: int, at: int) -> None:
     assert seen >= ASKED
     seen = iterations_at_belief([one * at, [SMALL] * ASKED * calls, one * (ASKED + 30)], calls)
     assert seen >= ASKED
+
+
+def test_a_short_iteration_between_evaluations_is_no_layer() -> None:
+    """Eight calls of two sizes may be a layer until 200 calls an iteration asked for were seen: those before the newest
+    evaluation count too, though the program is found in the calls after it."""
+    one, odd = [1 << 20] * 7 + [2 << 20], [3 << 20, 4 << 20]
+    sizes = [size for iterations in (37, 43, 41, 47, 39) * 10 for size in (*odd, *one * iterations)]
+    optimizer = {number: 5 for number, size in enumerate(sizes) if number and sizes[number - 1] == one[-1]}
+    after, period = believed_at(records(sizes, optimizer), every=100) or (0, 0)
+    assert period == len(one)
+    assert LAYER_CALLS * ASKED <= after < 1.5 * LAYER_CALLS * ASKED
 
 
 def test_looks_must_share_a_whole_iteration() -> None:

@@ -235,10 +235,12 @@ def test_steps_of_tensor_parallelism_begin_after_their_pause(
     assert program.positions[: len(layer)] == tuple((Function(f), size) for f, size in layer)
 
 
-def test_steps_begin_where_the_newest_begin() -> None:
-    """After a warm-up of 1,000 calls that paused in step with nothing that follows."""
+@pytest.mark.parametrize("steps", [4, 17])
+def test_steps_begin_where_the_newest_begin(steps: int) -> None:
+    """After a warm-up of 1,000 calls that paused in step with nothing that follows: four of the newest eight steps are
+    enough where their pauses are longer."""
     history = CallHistory()
-    rows = records(ONE_SIZE * (1000 + 17 * 64), step_ns=200_000)
+    rows = records(ONE_SIZE * (1000 + steps * 64), step_ns=200_000)
     gaps = np.full(len(rows), 200_000)
     gaps[1000::64] = 40_000_000
     gaps[10:1000:64] = 5_000_000

@@ -150,7 +150,7 @@ def test_the_floor_in_force_is_told_as_what_it_is() -> None:
     first, second = explained([*events()[:-2], *up, chosen], "here").communicators[0].sites
     assert first.evidence.startswith("kept by #3, better; changes from it were kept, and not what was confirmed (#6)")
     assert second.evidence == (
-        "the floor where this search began (#2 with other sites, worse in its own window); changes from it were "
+        "the smallest config, where this search began (#2 with other sites: worse); changes from it were "
         "not kept (#5) or worse (#8); proven with all sites together in the final A/B"
     )
     assert f"evidence: {second.evidence}" in text_of(explained([*events()[:-2], *up, chosen], "here"), everything=True)

@@ -64,6 +64,13 @@ def test_a_single_pair_is_told_by_its_kernels() -> None:
     assert lost([(1.0, 1.3)], x=(0.5, 0.5)) == pytest.approx(0.6)
 
 
+def test_only_what_communication_takes_longer_explains_a_longer_iteration() -> None:
+    """Not all of it: 1.3 iterations more with the communication of before are an interruption, with 0.4 more of it they
+    are none."""
+    assert lost([(1.0, 2.3)], x=(0.5, 0.5)) == 0.0
+    assert lost([(1.0, 2.3)], x=(0.5, 0.9)) == pytest.approx(2.6)
+
+
 def test_what_is_known_of_a_candidate_tells_too() -> None:
     """A window of one pair, interrupted, after one that was not."""
     assert lost([(1.0, 1.05)] * 2, [(1.0, LONG)]) == pytest.approx(0.05 * 6)

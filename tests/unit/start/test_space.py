@@ -31,6 +31,22 @@ def test_every_row_is_complete(row: StartVariable) -> None:
     assert all(find_variable(name) is not row for name in row.together)
 
 
+@pytest.mark.parametrize(
+    ("since", "nccl", "is_read"),
+    [
+        ("2.24", 22403, True),
+        ("2.24.3", 22403, True),
+        ("2.24.4", 22403, False),
+        ("2.25", 22403, False),
+        ("2.25", 0, True),  # which NCCL it is, is not known
+        ("", 22403, True),
+        ("torch 2.6", 22403, True),
+    ],
+)
+def test_a_variable_is_read_from_its_first_release_on(since: str, nccl: int, is_read: bool) -> None:
+    assert StartVariable("X", "", since=since).is_read_by(nccl) is is_read
+
+
 def test_what_is_never_searched_has_no_values_and_what_is_never_asked_for_is_not_in_the_table() -> None:
     assert not any(find_variable(name).values for name in NEVER_SEARCHED)
     for name in NEVER_ASKED_FOR:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from lagom.bench.request import Request
 from lagom.bench.schedule import Task
-from lagom.bench.store import GroupRecord, RunRecord, Store, TuneRecord
+from lagom.bench.store import BadBench, GroupRecord, RunRecord, Store, TuneRecord
 from lagom.environment import conf_files
 from lagom.start import StartGroup, Transport, known_factors
 from lagom.tune import PLAIN, Plan, TuneResult, course, run_tune
@@ -112,6 +113,14 @@ def test_a_record_on_disk_is_gone_on_with(machine: Machine) -> None:
     assert len(machine.started) == plan.most_processes + 1, "the one that was under way begins anew"
     machine.tune()
     assert len(machine.started) == plan.most_processes + 1, "what is known is not measured again"
+
+
+def test_no_process_is_started_whose_sample_could_not_be_kept(machine: Machine) -> None:
+    """Something is in the way of the record: a training run of minutes would be for nothing."""
+    Store(machine.request()).path.with_suffix(f".{os.getpid()}.partial").mkdir()
+    with pytest.raises(BadBench, match="cannot be written"):
+        machine.tune()
+    assert machine.started == []
 
 
 def test_plain_nccl_that_keeps_failing_ends_the_search(machine: Machine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -172,9 +173,9 @@ def node(job: JobSnapshot, t: float = 100.0) -> NodeSnapshot:
     return NodeSnapshot(t, "host", (job,))
 
 
-def shown_on_screen(snapshot: NodeSnapshot) -> str:
+def shown_on_screen(snapshot: NodeSnapshot, width: int = 140) -> str:
     out = io.StringIO()
-    Console(file=out, width=140).print(page(snapshot))
+    Console(file=out, width=width).print(page(snapshot))
     return out.getvalue()
 
 
@@ -192,7 +193,7 @@ def test_a_screen_says_all_of_it() -> None:
         "NCCL 2.30.7",
         "controller 42",
         "log /logs/lagom-myjob",
-        "fsdp  2 ranks  tuned: proven",
+        "fsdp  2 ranks  tuned: 1.100x stock",
         "stock 100.0 ms",
         "1.100x stock",
         "smallest detectable effect 1.00 %",
@@ -204,6 +205,24 @@ def test_a_screen_says_all_of_it() -> None:
     ):
         assert words in picture
     assert "no job of yours" in shown_on_screen(NodeSnapshot(1.0, "host", ()))
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_fact_is_broken_on_a_narrow_screen(width: int) -> None:
+    picture = shown_on_screen(node(job(*SEARCH)), width)
+    assert all(len(line) <= width for line in picture.splitlines())
+    for fact in ("controller 42", "smallest detectable effect 1.00 %", "1 trials, lost 2.5 iterations (0.25 s)"):
+        assert fact in picture
+
+
+def test_a_search_without_a_gain_says_so_and_a_remark_is_shown_once() -> None:
+    searching = replace(job(*SEARCH).groups[0], phase=GroupPhase.SEARCHING, speedup=None, detail="")
+    shown = replace(job(*SEARCH), groups=(searching,), remarks=("saved config refused: another NCCL",))
+    picture = shown_on_screen(node(shown))
+    assert "searching: nothing faster yet" in picture
+    refused = shown_on_screen(node(replace(shown, groups=())))
+    assert refused.count("saved config refused") == 1
+    assert "no communicator yet" not in refused
 
 
 def test_a_screen_says_how_a_job_ended() -> None:

@@ -154,3 +154,14 @@ def test_random_bytes_never_name_what_does_not_exist() -> None:
     kept = records[plausible(records)]
     assert (kept["function"] < 5).all()
     assert (kept["stock_algorithm"] < 7).all()
+
+
+def test_kernel_names_are_found_by_the_number_in_a_span() -> None:
+    """Numbers begin at 1, since 0 in a span means none. A name that is not whole yet is left out."""
+    with Region.create("job-names") as region:
+        for index, (text, ready) in enumerate(((b"gemm", 1), (b"half written", 0), (b"ncclDevKernel", 1))):
+            entry = region._region.names[index]
+            ffi.memmove(entry.text, text, len(text))
+            entry.ready = ready
+        assert region.kernel_names() == {1: "gemm", 3: "ncclDevKernel"}
+        region.close(unlink=True)

@@ -1,0 +1,75 @@
+"""Every example in plain torch runs on gloo, and with the environment that `lagom env` and `lagom run` give it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+PLAIN = ("ddp", "fsdp2", "tensor_parallel", "expert_parallel")
+FRAMEWORKS = {"accelerate_ddp": "accelerate", "lightning_ddp": "lightning", "deepspeed_zero": "deepspeed"}
+JOBS = (*PLAIN, *FRAMEWORKS)
+LONGEST = 40
+OPTIONS = ["--width", "64", "--steps", "3"]
+
+
+def missing(job: str) -> str:
+    """The package that a job needs and that is not installed."""
+    needed = ("torch", FRAMEWORKS.get(job, "torch"))
+    return next((name for name in needed if find_spec(name) is None), "")
+
+
+def torchrun(job: str) -> list[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return [*launcher, str(EXAMPLES / f"{job}.py"), *OPTIONS]
+
+
+def exported(environ: dict[str, str]) -> dict[str, str]:
+    """The environment of a shell after ``eval $(lagom env)``."""
+    script = f'eval $("{sys.executable}" -m lagom env) && exec env -0'
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True, check=True)
+    return dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["without us", "lagom env", "lagom run"])
+@pytest.mark.parametrize("job", JOBS)
+def test_an_example_runs(job: str, way: str, tmp_path: Path) -> None:
+    if package := missing(job):
+        pytest.skip(f"{package} is not installed: pip install '.[examples]'")
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
+    environ |= {"PYTHONPATH": str(ROOT), "LAGOM_SHM_DIR": str(tmp_path), "LAGOM_DIR": str(tmp_path / "log")}
+    command = torchrun(job)
+    if way == "lagom env":
+        environ = exported(environ)
+        assert Path(environ["NCCL_TUNER_PLUGIN"]).exists()
+    elif way == "lagom run":
+        command = [sys.executable, "-m", "lagom", "run", "--", *command]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    finished = "rank 0: 3 steps" if job == "lightning_ddp" else "step 2 loss"
+    assert finished in done.stdout, done.stdout[-3000:]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_an_example_is_short_and_knows_nothing_of_us(job: str) -> None:
+    text = (EXAMPLES / f"{job}.py").read_text()
+    assert len(text.splitlines()) <= LONGEST
+    imported = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {node.module or "" for node in imported if isinstance(node, ast.ImportFrom)}
+    names |= {alias.name for node in imported if isinstance(node, ast.Import) for alias in node.names}
+    assert not [name for name in names if name.split(".")[0] in ("lagom", "benchmarks", "tests")]
+
+
+def test_every_job_has_its_row_in_the_readme() -> None:
+    rows = set(re.findall(r"^\| `(\w+)\.py`", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
+    assert rows == {path.stem for path in EXAMPLES.glob("*.py")}
+    assert rows == {*JOBS, "own_strategy"}

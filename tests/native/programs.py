@@ -1,0 +1,65 @@
+"""How the C programs of this folder are built and run, for ``test_native.py`` and for the wheels of other processors.
+
+A program is linked with the objects of ``csrc``, with the plugin's too if it is named ``plugin_*``, and with those of a
+folder of its own name, if it has one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.building import build_lock, compile_object, is_newer, newest_header
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
+TIME_LIMIT_S = 3500 if FULL else 800
+SKIPPED = 77  # the exit code of a program that cannot run here
+
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-Icsrc", "-I."]
+FLAGS += ["-Wall", "-Wextra", "-Werror", "-Wshadow"]
+
+PROGRAMS = sorted(path.stem for path in HERE.glob("*.c"))
+
+
+def sources(folder: str) -> list[Path]:
+    """The C sources of a library folder."""
+    return sorted(path for path in (ROOT / folder).rglob("*.c") if path.name != "dump_layout.c")
+
+
+def build(program: str, compiler: Sequence[str], out: Path) -> Path:
+    """The program, built with ``compiler`` and its flags below ``out``."""
+    folders = ["csrc", "tuner_plugin"] if program.startswith("plugin_") else ["csrc"]
+    header = newest_header(("csrc", "tuner_plugin", "tests/native"))
+    with build_lock(out), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        files = [HERE / f"{program}.c", *sorted((HERE / program).glob("*.c"))]
+        files += [path for folder in folders for path in sources(folder)]
+        objects = list(pool.map(lambda path: compile_object(out, path, compiler, header), files))
+        target = out / program
+        if not is_newer(target, objects):
+            # -rdynamic: the plugin tests play libnccl, and the plugin looks their ncclGetVersion up
+            command = [*compiler, *map(str, objects), "-rdynamic", "-Wl,--build-id=sha1", "-ldl"]
+            subprocess.run([*command, "-o", str(target)], cwd=ROOT, check=True)
+    return target
+
+
+def run_to_the_end(command: list[str], environ: dict[str, str], folder: Path = ROOT) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr. A program that takes too long goes with all it has started."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, cwd=folder, env=environ, stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
+    )
+    try:
+        out, err = process.communicate(timeout=TIME_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        pytest.fail(f"{command[0]} did not end in {TIME_LIMIT_S} s\n{out[-6000:]}\n{err[-6000:]}")
+    return process.returncode, out, err
