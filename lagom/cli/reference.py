@@ -8,7 +8,8 @@ from typing import Any
 
 import typer
 
-from lagom.cli.main import PAGES, PANELS, app
+from lagom.cli.help_page import PAGES
+from lagom.cli.main import PANELS, app
 
 HEADING = re.compile(r"^([A-Z][A-Z ]+)\n", re.MULTILINE)
 

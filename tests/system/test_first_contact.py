@@ -37,7 +37,7 @@ CASES = {
     "tuning": Case(
         ("--search-seconds", "2"),
         (
-            "plan: tune while it runs; strategy lagom, limit 2 s; log log",
+            "plan: tune while it runs; strategy auto, limit 2 s; log log",
             "in force: NCCL's choice on 2 ranks; searching 6 sites of default_pg",
             "in force: ",
             "ended: exit 0 after",
@@ -100,7 +100,7 @@ CASES = {
     "nothing to tune": Case(
         (),
         (
-            "plan: tune while it runs; strategy lagom, no time limit; log log",
+            "plan: tune while it runs; strategy auto, no time limit; log log",
             "; nothing to tune: no NCCL communicator of 2 or more ranks was seen",
             "next: lagom doctor",
         ),
@@ -110,7 +110,7 @@ CASES = {
     "stopped early": Case(
         (),
         (
-            "plan: tune while it runs; strategy lagom, no time limit; log log",
+            "plan: tune while it runs; strategy auto, no time limit; log log",
             "in force: NCCL's choice on 2 ranks; searching 6 sites of default_pg",
             "; stopped before its proof: ",
             "next: lagom report log",

@@ -84,7 +84,7 @@ def test_the_job_runs_as_always_with_the_plugin_in_its_environment(place: Path) 
     assert Path(plugin).name == "libnccl-tuner-lagom.so"
     first, *_, ending, last = done.stderr.splitlines()
     folder = place / f"lagom-{job}"
-    assert first == f"lagom: plan: tune while it runs; strategy lagom, no time limit; log {folder.name}"
+    assert first == f"lagom: plan: tune while it runs; strategy auto, no time limit; log {folder.name}"
     assert ending.startswith("lagom: ended: exit 3 after")
     assert last == "lagom: next: lagom doctor", "nothing called NCCL"
     assert_nothing_left(place)

@@ -19,7 +19,7 @@ FROZEN = {
     "LAGOM_PROFILE": "",
     "LAGOM_DIR": "./lagom-<job>",
     "LAGOM_JOB_ID": "",
-    "LAGOM_STRATEGY": "lagom",
+    "LAGOM_STRATEGY": "auto",
     "LAGOM_SET": "",
     "LAGOM_NT": "0",
     "LAGOM_CONTROLLER": "auto",
