@@ -92,6 +92,17 @@ def run(
             show_default=False,
         ),
     ] = None,
+    search_percent: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Let the search lose at most this share of the job's iterations so far: it waits where it has lost "
+            "more.",
+            min=0.1,
+            max=100,
+            show_default=False,
+        ),
+    ] = None,
     record: Annotated[
         bool, typer.Option("--record", help="Keep the raw call and kernel records in the log folder.")
     ] = False,
@@ -165,7 +176,12 @@ def run(
     _check_start(mode, strategy, config)
     pinned = choose_rules(rules, read("LAGOM_SET"))
     for_controller = _controller_options(
-        compare or [], record, seed=seed, stable_iterations=stable_iterations, search_seconds=search_seconds
+        compare or [],
+        record,
+        seed=seed,
+        stable_iterations=stable_iterations,
+        search_seconds=search_seconds,
+        search_percent=search_percent,
     )
     for file in candidates or []:
         for_controller = (*for_controller, "--candidates", str(file.absolute()))
@@ -204,7 +220,7 @@ def run(
     remarks = (
         *cache.remarks,
         *start.remarks,
-        *_left_out(plan, given, search_seconds, stable_iterations, record=record, seed=seed),
+        *_left_out(plan, given, search_seconds, search_percent, stable_iterations, record=record, seed=seed),
     )
     plan = replace(plan.with_variables(start.variables, remarks), sets_start=start.is_of_config)
     check_command(command[0])
@@ -219,10 +235,11 @@ def _left_out(plan: JobPlan, given: Path | None, *numbers: float | None, record:
         return
     if plan.config is not None and (record or seed or any(number is not None for number in numbers)):
         yield (
-            "nothing is searched here, so --record, --seed, --search-seconds and --stable-iterations have no effect."
+            "nothing is searched here, so --record, --seed, --search-seconds, --search-percent and --stable-iterations "
+            "have no effect."
             if plan.mode == "replay"
             else "if the saved config does not fit, the ranks start the controller themselves, without --record, "
-            "--seed, --search-seconds and --stable-iterations; --mode tune searches with them."
+            "--seed, --search-seconds, --search-percent and --stable-iterations; --mode tune searches with them."
         )
 
 

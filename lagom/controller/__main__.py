@@ -49,6 +49,7 @@ def _run(wanted: argparse.Namespace) -> None:
         profile_iterations=wanted.profile_iterations,
         stable_iterations=wanted.stable_iterations,
         search_seconds=wanted.search_seconds,
+        search_percent=wanted.search_percent,
         headroom=headroom.parse(read("LAGOM_HEADROOM")),
         candidates=tuple(wanted.candidates),
         launcher=wanted.launcher,
@@ -98,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stable-iterations", type=int, default=STABLE_ITERATIONS)
     parser.add_argument("--search-seconds", type=float, help="the final A/B included; default: no limit in time")
+    parser.add_argument("--search-percent", type=float, help="of the job's iterations, what the search may have lost")
     parser.add_argument("--clock", choices=("monotonic", "simulated"), default="monotonic")
     return parser
 

@@ -129,6 +129,8 @@ class Searching(Phase):
     def _next_window(self, now: float) -> Phase | None:
         if not self._state.may_tune:
             return None
+        if self._has_lost_too_much():
+            return None
         if self._is_elsewhere(now):
             return self._wait_it_out()
         self._end_workload_change()
@@ -154,7 +156,7 @@ class Searching(Phase):
         """The limit counts the time in which this communicator had its turn."""
         limit = self._state.search_seconds
         passed = now - self._stepped_at
-        self._spent += passed if self._state.may_tune else 0.0
+        self._spent += passed if self._state.may_tune and not self._has_lost_too_much() else 0.0
         self._measured_seconds += passed if self._window is not None else 0.0
         self._stepped_at = now
         if limit is not None and self._spent > limit:
@@ -166,6 +168,13 @@ class Searching(Phase):
         if limit is not None and self._measured_pairs and self._measured_seconds > 0.0:
             left = max(0.0, limit - self._spent) * self._measured_pairs / self._measured_seconds
             self.session.set_time_left(left, _limit_reached(limit))
+
+    def _has_lost_too_much(self) -> bool:
+        """Whether the search waits between two windows, until the job has made enough iterations for what it lost."""
+        percent = self._state.options.search_percent
+        if percent is None or self._window is not None or not isinstance(self.session, TuningSession):
+            return False
+        return self.session.lost_iterations > percent / 100.0 * (self._state.iteration() or 0)
 
     def _next_request(self) -> WindowRequest | None:
         """The next window, or None when the search is over."""

@@ -297,8 +297,10 @@ class Outcome(Base):
     """How the search of one communicator ended, and on what. ``verdict``: improved, stock_is_best, cut_short or
     stopped; ``cut_short``: a limit ended the search, whatever it found. ``payback_iterations``: of the
     tuned job, until they have saved what the search lost; null where nothing is left to make up for, or nothing was
-    gained. ``best``: what a stopped search measured as the best and has not proven, with its speed-up over stock and
-    the pairs of a final A/B that would have proven it; null where nothing was faster."""
+    gained. ``expected_gain``: of a search that was cut short, what its next window promised, as a fraction of Z; null
+    where the strategy expects nothing in particular. ``best``: what a stopped search measured as the best and has not
+    proven, with its speed-up over stock and the pairs of a final A/B that would have proven it; null where nothing was
+    faster."""
 
     event: Literal["outcome"] = "outcome"
     communicator: int
@@ -316,6 +318,7 @@ class Outcome(Base):
     iterations: int = 0
     regret_iterations: float = 0.0
     payback_iterations: float | None = None
+    expected_gain: float | None = None
     best: tuple[ConfigRecord, ...] | None = None
     best_speedup: float | None = None
     best_low: float | None = None

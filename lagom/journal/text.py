@@ -187,7 +187,7 @@ class Formatter:
     def _outcome(self, e: schema.Outcome) -> str:
         gain = "" if e.speedup is None else f" {format_speedup(e.speedup, e.speedup_low, e.speedup_high)}"
         lost = f"{e.regret_iterations:.1f} iterations lost{format_payback(e.payback_iterations)}"
-        cost = f"{lost}; {e.configs} configs"
+        cost = f"{lost}; {e.configs} configs{_promised(e)}"
         stopped = describe_stopped(self.state.comm(e.communicator))
         line = f"{self._where(e.communicator)}search over: {stopped or e.verdict.replace('_', ' ') + gain} ({cost})"
         return f"{line}: {self.configs(e.communicator, e.configs_chosen)}: {e.reason}" if self.verbose else line
@@ -214,6 +214,12 @@ class Formatter:
         calls = "" if e.calls is None else f", {e.calls} calls recorded, {e.calls_dropped or 0} dropped"
         config = f", saved config {e.config}" if e.config else ""
         return f"job ends{took}: {e.reason}{f'{calls}{config}' if self.verbose else ''}"
+
+
+def _promised(outcome: schema.Outcome) -> str:
+    """What going on was expected to gain, where a limit ended the search."""
+    gain = outcome.expected_gain
+    return "" if gain is None else f"; the next config was expected to gain {format_percent(gain)}"
 
 
 def _alike(one: schema.RankJoined, other: schema.RankJoined) -> bool:

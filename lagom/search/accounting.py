@@ -26,6 +26,7 @@ class Accounting:
     def __init__(self, measurements: Measurements, policy: Policy) -> None:
         self.moves: list[SearchMove] = []
         self.iterations = 0
+        self.expected_gain: float | None = None  # of a search that was cut short, as its strategy has it
         self._time_lost = TimeLost()
         self._measurements = measurements
         self._policy = policy
@@ -61,6 +62,11 @@ class Accounting:
                 sigma=measurements.noise.sigma,
                 level=measurements.known(asked.incumbent).z / measurements.known(measurements.stock).z,
             )
+
+    @property
+    def lost_iterations(self) -> float:
+        """Time lost against stock, in stock iterations."""
+        return self._time_lost.lost
 
     @property
     def unwritten(self) -> bool:
@@ -201,4 +207,5 @@ class Accounting:
             moves=tuple(self.moves),
             proposed=answer.assignment if answer else None,
             cut_short=answer is not None and answer.cut_short,
+            expected_gain=self.expected_gain,
         )

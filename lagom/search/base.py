@@ -203,6 +203,8 @@ class Strategy(ABC):
         self.space = Space(problem, shared=shared)
         self.random = random.Random(seed)
         self._explanation: MoveNote | None = None
+        #: What going on is expected to gain, as a fraction of Z; ``None`` where the strategy has no expectation.
+        self.expected_gain: float | None = None
 
     @abstractmethod
     def moves(self, measurements: Measurements) -> Moves:
@@ -272,7 +274,7 @@ class Strategy(ABC):
                 answer: Answer = stopped.value
                 return answer
             finally:
-                note = other.take_explanation()
+                note, self.expected_gain = other.take_explanation(), other.expected_gain
                 self._explanation = note and replace(note, reason=f"{note.reason}{remark}")
             comparison = yield proposal
 

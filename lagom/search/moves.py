@@ -115,6 +115,7 @@ class SearchOutcome:
     moves: tuple[SearchMove, ...] = field(default=())
     proposed: Assignment | None = None
     cut_short: bool = False  # whatever the verdict: a limit ended the search, so not everything was looked at
+    expected_gain: float | None = None  # of a search cut short: what its next window promised, as a fraction of Z
     best: Assignment | None = None  # of a search that was stopped: the best it measured, not proven
     best_speedup: float | None = None  # its speed-up over stock, with a 95 % interval
     best_low: float | None = None

@@ -91,6 +91,11 @@ class TuningSession:
         return self.measurements.incumbent
 
     @property
+    def lost_iterations(self) -> float:
+        """What the search has cost the job so far, in stock iterations; gains do not pay for it."""
+        return self._accounting.lost_iterations
+
+    @property
     def untried(self) -> tuple[Assignment, ...]:
         """The candidates that were not measured yet."""
         return tuple(each for each in self.candidates if self.measurements.trial(each) is None)
@@ -186,6 +191,7 @@ class TuningSession:
         while isinstance(step, Proposal):
             if self._open(step) and (spent := self._accounting.limit_reached(step.candidate, given_up) or self._enough):
                 course.close()
+                self._accounting.expected_gain = self.strategy.expected_gain
                 return Answer(self.measurements.fastest(), spent, cut_short=True)
             if self.strategy.checked and (wrong := self.strategy.space.why_illegal(step.candidate)):
                 raise IllegalProposal(f"strategy {self.strategy.name} proposed what is not legal here: {wrong}")

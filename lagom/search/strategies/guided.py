@@ -176,6 +176,7 @@ class Guided(Strategy):
                 return None
             leader = self._leader(measurements)
             chosen = self._most_promising(measurements, leader)
+            self.expected_gain = None if chosen is None else chosen[1].hope
             if chosen is None:
                 return Answer(leader, f"the model expects no other config to gain {HOPE:.1%} ({reason})")
             candidate, change, what = chosen

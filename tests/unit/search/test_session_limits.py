@@ -116,3 +116,16 @@ def test_a_search_with_a_time_limit_replays_from_its_log() -> None:
         assert again.outcome is not None
         assert again.outcome.verdict == session.outcome.verdict
         assert again.outcome.assignment == session.outcome.assignment
+
+
+def test_a_search_that_is_cut_short_says_what_its_next_config_promised() -> None:
+    """So that the user knows whether a longer limit is worth it. One that came to its end expects nothing."""
+    short, _, _ = run_limited("guided", 1, 40)
+    assert short.outcome is not None
+    assert short.outcome.cut_short
+    assert short.outcome.expected_gain is not None
+    assert 0.0 < short.outcome.expected_gain < 0.5
+    whole, _, _ = run_limited("guided", 1, 2000)
+    assert whole.outcome is not None
+    assert not whole.outcome.cut_short
+    assert whole.outcome.expected_gain is None
