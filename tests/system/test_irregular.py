@@ -41,7 +41,9 @@ def plain(calls: tuple[tuple[int, int], ...] = CALLS, ranks: int = 2) -> JobSpec
 
 def tune(spec: JobSpec, job: Job, folder: Path, search_seconds: int = 5) -> Played:
     """Until a search is over."""
-    return play(spec, job, folder, "--search-seconds", str(search_seconds), until=searches())
+    # ``lagom`` searches for longer than ``auto``: it is still at it when something happens to the job.
+    limit = ("--search-seconds", str(search_seconds))
+    return play(spec, job, folder, "--strategy", "lagom", *limit, until=searches())
 
 
 def is_run(expected: list[CommConfig], calls: list[CommConfig]) -> bool:
