@@ -87,6 +87,7 @@ ARMS = (
     LandscapeArm("H reversed", options={"order": "reversed"}),
     LandscapeArm('`start="stock"`', options={"start": "stock"}),
     LandscapeArm("`shared=True` (one config for all)", options={"shared": True}),
+    LandscapeArm("`auto`", "auto"),
     LandscapeArm("`guided`", "guided"),
     LandscapeArm("`autoccl`", "autoccl"),
 )

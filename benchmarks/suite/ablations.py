@@ -48,7 +48,7 @@ def _runs(case: Case, arm: StrategyArm, seeds: int) -> list[SuiteRun]:
     return [run_arm(case, simulator, arm, seed) for seed in range(seeds)]
 
 
-STRATEGIES = ("lagom", "guided", "autoccl")
+STRATEGIES = ("auto", "lagom", "guided", "autoccl")
 PRESETS = ("a40_nvlink", "h200_host")
 
 

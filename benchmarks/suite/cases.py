@@ -8,7 +8,7 @@ from lagom.records import Problem
 from lagom.sim import Simulator, machine, workloads
 
 HEADLINE = "stock_2_30"
-STRATEGIES = ("lagom", "guided", "autoccl", "static")
+STRATEGIES = ("auto", "lagom", "guided", "autoccl", "static")
 LESSER = ("random", "as_printed")
 """Run under the headline knob set only."""
 
