@@ -18,6 +18,7 @@ from benchmarks.matrix.rows import Row
 from benchmarks.matrix.single_runs import SingleRun, run_arms
 from benchmarks.matrix.verdicts import format_ratio
 from lagom.bench.results import ratio_of
+from lagom.search import STRATEGIES
 from lagom.wire.library import plugin_path
 
 OFF, AGAIN = "off", "off again"
@@ -37,12 +38,19 @@ def runs(row: Row) -> dict[str, SingleRun]:
         TUNED: SingleRun(("--mode", "tune")),
         AGAIN: SingleRun(None),
         LOADED: SingleRun(None, loaded),
-    }
+    } | {arm: SingleRun(_options(arm)) for arm in row.arms if _options(arm)}
     if not row.arms:
         return {arm: known[arm] for arm in (OFF, TUNED, AGAIN)}
     shuffle = random.Random(row.name)
     rounds = (shuffle.sample(row.arms, len(row.arms)) for _ in range(row.rounds))
     return {f"{arm}{ROUND}{number}": known[arm] for number, order in enumerate(rounds) for arm in order}
+
+
+def _options(arm: str) -> tuple[str, ...]:
+    """Of `lagom run`: a config set by hand, or a search strategy; none for the other arms."""
+    if arm.startswith("set="):
+        return ("--set", arm.removeprefix("set="))
+    return ("--mode", "tune", "--strategy", arm) if arm in STRATEGIES and arm != TUNED else ()
 
 
 def run(row: Row, place: Place, earlier: dict[str, Any], budget: float) -> dict[str, Any]:
@@ -64,6 +72,7 @@ def verdict(arms: Mapping[str, Any]) -> dict[str, Any]:
         found["loss_difference"] = largest_difference(first[TUNED]["losses"], first[OFF]["losses"])
     found["loss_difference_off"] = largest_difference(first[AGAIN]["losses"], first[OFF]["losses"])
     names = {TUNED: "speed", LOADED: "speed_loaded", AGAIN: "speed_off"}
+    names |= {arm: f"speed {arm}" for arm in first if _options(arm)}
     return found | {name: _speed(by_round, arm) for arm, name in names.items() if arm in first}
 
 

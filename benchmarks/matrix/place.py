@@ -18,6 +18,7 @@ REGIMES: dict[str, dict[str, str]] = {
     "nvlink": {},
     "host": {"NCCL_P2P_DISABLE": "1"},
     "sockets": {"NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo"},
+    "shared": {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps"},
 }
 #: Narrow models and few tokens: the same calls, in seconds, on a machine without GPUs.
 TINY = {
@@ -28,6 +29,8 @@ TINY = {
     "ep_two_batch.py": ("--shape", "tiny", "--layers", "2", "--tokens", "256"),
     "launches.py": ("--tokens", "64"),
     "ddp.py": ("--layers", "1", "--tokens", "64"),
+    "transformer_ddp.py": ("--layers", "1", "--batch", "1", "--length", "16", "--accumulate", "2"),
+    "fsdp_nodes.py": ("--layers", "1", "--tokens", "64"),
     "contention.py": ("--bytes", "65536", "--tokens", "64", "--width", "64", "--inner", "128", "--gemm", "library"),
 }
 REHEARSED_STEPS = 6
@@ -60,7 +63,14 @@ class Place:
         """The job's command line; without ``more`` it runs until it is ended."""
         if self.rehearse == "virtual":
             return (self.python, "-m", "lagom.demo.job", "--layers", "2")
-        launcher = (self.python, "-m", "torch.distributed.run", "--nproc-per-node", str(self.gpus), "--standalone")
+        launcher = (
+            self.python,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            str(row.ranks or self.gpus),
+            "--standalone",
+        )
         if row.script.startswith("-m "):
             options = (option.replace(ASSETS, str(self._assets(row))) for option in row.options)
             return (*launcher, *row.script.split(), *options)

@@ -49,6 +49,7 @@ class Row:
     arm: str = "lagom"  # which the target is for
     environ: dict[str, str] = field(default_factory=dict)
     least_gpus: int = 2
+    ranks: int = 0  # on the one GPU that they share; 0: one rank a GPU
     note: str = ""
     assets: str = ""  # the script that makes what the job reads
     spread: bool = False  # longer than one command: process by process, or cycle by cycle, over several
@@ -56,7 +57,10 @@ class Row:
     @property
     def regime_text(self) -> str:
         """For tables."""
-        return {"nvlink": "NVLink", "host": "host path", "sockets": 'sockets, two "nodes"'}[self.regime]
+        return {
+            "nvlink": "NVLink", "host": "host path", "sockets": 'sockets, two "nodes"',
+            "shared": f"{self.ranks} ranks share one GPU, MPS",
+        }[self.regime]  # fmt: skip
 
 
 def rows() -> tuple[Row, ...]:
@@ -199,6 +203,17 @@ def _foreign_jobs() -> Iterator[Row]:
             name, "mean step of whole processes compared with the job without Lagom: the plugin loaded and no "
             "controller; tuned live, search included", "foreign_jobs", script, (*options, "--steps", "120"),
             arms=("off", "off again", "loaded", "lagom"), rounds=8, seconds=500,
+        )  # fmt: skip
+    for name, script, options, ranks, steps in (
+        ("cost-shared-ddp", "transformer_ddp.py", (), 2, "1000"),
+        ("cost-shared-fsdp", "fsdp_nodes.py", ("--layers", "4", "--tokens", "2048"), 4, "500"),
+    ):
+        yield Row(
+            name, "mean step of whole processes compared with the job without Lagom, the search included: tuned live, "
+            "for communication alone, and one config set by hand", "foreign_jobs", script, (*options, "--steps", steps),
+            "shared", "2.30", ("off", "off again", "lagom", "autoccl", "set=any:>=1M:nc=32"), rounds=6, seconds=1800,
+            least_gpus=1, ranks=ranks, spread=True,
+            note="needs an MPS server (nvidia-cuda-mps-control -d) with CUDA_MPS_PIPE_DIRECTORY=/tmp/mps",
         )  # fmt: skip
     yield Row(
         "sockets-two-nodes", "stock behaviour, and the log says why", "passthrough", "two_nodes.py",
