@@ -175,7 +175,7 @@ def _cards(search: CommState) -> list[Card]:
     cards = []
     if outcome is not None and outcome.speedup is not None:
         better = outcome.verdict == "improved"
-        cards.append(Card(f"{outcome.speedup:.3f}×", "speed-up of the final A/B", "good" if better else ""))
+        cards.append(Card(f"{outcome.speedup:.3f}×", "proven speed-up", "good" if better else ""))
     if base is not None and base.z is not None:
         cards.append(Card(format_time(base.z), "an iteration under stock (Z)"))
     cards.append(Card(str(len(search.moves)), "windows measured"))

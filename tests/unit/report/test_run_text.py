@@ -151,7 +151,7 @@ def test_the_floor_in_force_is_told_as_what_it_is() -> None:
     assert first.evidence.startswith("kept by #3, better; changes from it were kept, and not what was confirmed (#6)")
     assert second.evidence == (
         "the smallest config, where this search began (#2 with other sites: worse); changes from it were "
-        "not kept (#5) or worse (#8); proven with all sites together in the final A/B"
+        "not kept (#5) or worse (#8); proven with all sites together"
     )
     assert f"evidence: {second.evidence}" in text_of(explained([*events()[:-2], *up, chosen], "here"), everything=True)
     running = explained(events()[:-2], "here").communicators[0].sites[1]
