@@ -18,6 +18,7 @@ TUNERS = tuple(name for name in STRATEGIES if name not in NO_SEARCH)
 OFF = "off"
 BARE = ("stock", "static", "grid", "dhelix", "liger", OFF)
 VALUED = ("set", "static", "replay", "env", "headroom")
+HEADROOM_STRATEGY = "auto"  # what tunes a job with head-room; own:auto is the same without it
 LISTS = ("set", "replay", "env")  # whose values may hold commas
 
 
@@ -133,7 +134,7 @@ def _process(word: str, head: str, value: str) -> BenchArm:
     if word == OFF:
         return BenchArm(word, Kind.PROCESS, plugin=False)
     if head == "headroom":
-        return BenchArm(word, Kind.PROCESS, strategy="auto", options=("--headroom", _headroom(word, value)))
+        return BenchArm(word, Kind.PROCESS, strategy=HEADROOM_STRATEGY, options=("--headroom", _headroom(word, value)))
     return BenchArm(word, Kind.PROCESS, environ={**_no_controller(), **_variables(word, value)})
 
 

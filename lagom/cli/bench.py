@@ -86,7 +86,7 @@ def bench(
     Arms that NCCL can take while it runs alternate with stock within one job; the others run in processes of their own,
     in shuffled order. The table says which, and what difference it could have seen.
 
-    Example: lagom bench --arms stock,lagom,static,off --metric "step time: ([0-9.]+)" -- torchrun train.py
+    Example: lagom bench --arms stock,auto,static,off --metric "step time: ([0-9.]+)" -- torchrun train.py
     """
     from lagom.bench import Request, parse_arms, results_of, run_bench
     from lagom.bench.process import leave_in_order

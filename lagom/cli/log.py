@@ -83,9 +83,13 @@ def log(
 
 def _verdict(state: RunState, columns: int) -> Iterator[str]:
     """What became of the job, and the command that uses it."""
+    from lagom.journal.verdict import verdict_of
     from lagom.report.tuning_report import answers
 
     for answer in answers(state):
         yield from textwrap.wrap(answer, columns)
+    if verdict_of(state) == "pinned" and state.start is not None and state.start.rules:
+        rules = shlex.quote(";".join(state.start.rules))
+        yield f"What it gains: lagom run --compare {rules} -- CMD"
     if state.end is not None and state.end.config:
         yield f"Next: lagom run --config {shlex.quote(state.end.config)} -- CMD"

@@ -87,7 +87,7 @@ def run(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Time limit of the search, for all process groups together, the final A/B included.",
+            help="Time limit of the search, for all process groups together, proofs included.",
             min=1,
             show_default=False,
         ),

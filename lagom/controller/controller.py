@@ -89,7 +89,7 @@ class Controller:
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         """Signal handler: finish the round and go."""
-        self._stop_reason = f"stopped by {signal.Signals(number).name}"
+        self._stop_reason = describe_stop(number, launched=self.options.launcher is not None)
 
     # -- who is there
 
@@ -271,3 +271,11 @@ def lower_priority() -> None:
     """The job's own threads come first."""
     with contextlib.suppress(OSError):
         os.nice(5)
+
+
+def describe_stop(number: int, *, launched: bool) -> str:
+    """Why a signal ends the controller. ``lagom run`` sends SIGTERM to its own, in a session of its own, when the
+    job's command has ended: that is no sign that somebody stopped the job."""
+    if launched and number == signal.SIGTERM:
+        return "the job's command has ended"
+    return f"stopped by {signal.Signals(number).name}"

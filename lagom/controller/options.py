@@ -28,8 +28,8 @@ class Options:
     profile_iterations: int = 0  # record so many iterations as they are, and tune nothing
     stable_iterations: int = STABLE_ITERATIONS
     headroom: Headroom | None = None  # channels beyond NCCL's own were built
+    search_seconds: float | None = None  # proofs included; None = the policy's own limits
     search_percent: float | None = None  # of the job's iterations so far: what the search may have lost
-    search_seconds: float | None = None  # the final A/B included; None = the policy's own limits
     candidates: tuple[Path, ...] = ()  # saved configs whose assignments are tried first
     launcher: int | None = None  # our parent, which ends us: ranks may come late, and come back
     first_rank_seconds: float = 60.0

@@ -16,7 +16,6 @@ import os
 import random
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,14 +39,14 @@ HEARD = ("LAGOM_", *(variable.name for variable in VARIABLES))
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the job to its end."""
     wanted = _parser().parse_args(arguments)
-    stop = threading.Event()
+    asked: list[int] = []  # no Event: a second signal within its set(), which holds a lock, would wait for ever
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda number, _: asked.append(number))
     environ = {name: value for name, value in os.environ.items() if name.startswith(HEARD)}
     aloud = partial(spawned, aloud=True)
     with tempfile.TemporaryDirectory(prefix="lagom-job-") as scratch:
         with VirtualJob(_spec(wanted), wanted.folder or Path(scratch), environ, aloud) as job:
-            while job.running() and not stop.is_set():
+            while job.running() and not asked:
                 time.sleep(0.02)
             job.stop()
             lengths = job.finish()[0].lengths

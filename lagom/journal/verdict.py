@@ -6,7 +6,7 @@ from typing import Literal
 
 from lagom.journal.run_state import RunState
 
-#: ``improved``: a config that the final A/B confirmed is in force. ``running``: the log has no end of the search yet.
+#: ``improved``: a config that was proven faster than stock is in force. ``running``: the search has no end in the log.
 #: ``stopped``: the job ended before the search. ``cut_short``: a limit ended the search with nothing faster found.
 #: ``stock_is_best``: nothing was faster than NCCL's own choice. ``pinned``: rules given by hand. ``replayed``: a saved
 #: config, or its start settings, is in force. ``refused``: it does not fit this job. ``other_program``: it fits, and

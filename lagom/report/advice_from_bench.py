@@ -2,7 +2,7 @@
 
 Only what a process was started with counts as measured. A cap within the job (``static=``, ``own:static=``) was a
 config of every call, not a variable of the start: of those the best becomes a proposal. Head-room runs under a search,
-so it is judged beside ``own:lagom``, the same search without it; beside stock it would be credited with the tuning.
+so it is judged beside ``own:auto``, the same search without it; beside stock it would be credited with the tuning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lagom.bench.arm_words import parse_arms
+from lagom.bench.arm_words import HEADROOM_STRATEGY, parse_arms
 from lagom.bench.results import OWN_STOCK, Ratio, Result, ratio_of, results_of, round_logs, rounds_of, sign_of
 from lagom.bench.store import BenchRecord, read_record
 from lagom.format import format_percent
@@ -23,8 +23,8 @@ from lagom.search import statistics
 
 #: A gain below this is not worth a setting that somebody has to remember.
 WORTH = 1.005
-OWN_LAGOM = "own:lagom"
-_NAMES = {OWN_STOCK: "stock", OWN_LAGOM: "lagom without head-room"}
+OWN_TUNED = f"own:{HEADROOM_STRATEGY}"
+_NAMES = {OWN_STOCK: "stock", OWN_TUNED: "lagom without head-room"}
 
 
 def advise_from_bench(path: Path) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
@@ -50,7 +50,7 @@ def advise_from_record(record: BenchRecord, source: str) -> tuple[tuple[Advice, 
 
 def _reference(arm: str) -> str:
     """What an arm is held against: the same but for what it sets."""
-    return OWN_LAGOM if arm.startswith("headroom=") else OWN_STOCK
+    return OWN_TUNED if arm.startswith("headroom=") else OWN_STOCK
 
 
 def _judge(found: Paired, is_beyond_chance: bool, arms: int, source: str) -> Advice:
@@ -78,12 +78,12 @@ def _told(ratio: Ratio, beside: str) -> str:
 
 def _without_lagom_beside(record: BenchRecord, arm: str, source: str) -> Advice | None:
     """Head-room that ran beside stock only: no measurement of head-room."""
-    found = compare_paired(record, arm, OWN_STOCK) if _reference(arm) == OWN_LAGOM else None
+    found = compare_paired(record, arm, OWN_STOCK) if _reference(arm) == OWN_TUNED else None
     if found is None:
         return None
     evidence = (
         f"{_told(found.ratio, 'stock')} together with tuning ({source}); what of that is head-room's shows only beside "
-        f"{OWN_LAGOM}, which was not run with it"
+        f"{OWN_TUNED}, which was not run with it"
     )
     return Advice(_what(arm), Standing.PROPOSAL, evidence, _environment(arm), arms=(arm,))
 

@@ -14,7 +14,7 @@ from lagom.bench.store import FILE, read_record
 from lagom.errors import UsageError
 from lagom.journal import RunState
 from lagom.report.advice import Advice, Advices, Standing, join_advice
-from lagom.report.advice_from_bench import OWN_LAGOM, advise_from_bench, count_rounds
+from lagom.report.advice_from_bench import OWN_TUNED, advise_from_bench, count_rounds
 from lagom.report.advice_from_log import advise_from_log
 
 #: In the log folder: where the printed `lagom bench` line puts what it measured.
@@ -64,7 +64,7 @@ def list_proposed_arms(advices: Advices) -> tuple[str, ...]:
     if both := advices.together():
         wanted.append("env=" + ",".join(f"{name}={value}" for name, value in both.items()))
     arms = [arm for arm in dict.fromkeys(wanted) if arm not in measured]
-    beside = [OWN_LAGOM] if any(arm.startswith("headroom=") for arm in arms) else []
+    beside = [OWN_TUNED] if any(arm.startswith("headroom=") for arm in arms) else []
     return (*beside, *arms)
 
 
@@ -102,7 +102,7 @@ def gather_advice(run: RunState, log: Path, bench: Iterable[Path] = ()) -> Advic
 
 def count_judged_arms(arms: tuple[str, ...]) -> int:
     """How many of them are compared: not what others are held against."""
-    return len([arm for arm in arms if arm != OWN_LAGOM])
+    return len([arm for arm in arms if arm != OWN_TUNED])
 
 
 def format_exports(advices: Advices) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lagom.config_file import Fingerprint, Section, find_evidence, load_config
 from lagom.doctor.config_fit import fit
+from lagom.errors import LagomError
 from lagom.format import (
     describe_interval,
     describe_rule,
@@ -38,6 +39,18 @@ def build_config_report(path: Path, environ: Mapping[str, str] | None = None) ->
         environment=saved.environment,
         fit=fit(path, saved.fingerprint, os.environ if environ is None else environ),
     )
+
+
+def describe_proof(path: Path) -> str:
+    """What a config of one communicator gained where it was made; empty where that is not known, or not any more."""
+    try:
+        saved = load_config(path)
+    except (OSError, LagomError):
+        return ""
+    if len(saved.sections) != 1:
+        return ""
+    (section,) = saved.sections
+    return _proven(_mapping(find_evidence(saved.evidence, section.ranks, section.ordinal).get("outcome")))
 
 
 def _started(evidence: Sequence[Mapping[str, Any]]) -> str:
@@ -83,12 +96,18 @@ def _communicator(section: Section, proof: Mapping[str, Any]) -> CommReport:
     )
 
 
-def _answer(outcome: Mapping[str, Any], confirmed: Mapping[str, Any]) -> str:
+def _proven(outcome: Mapping[str, Any]) -> str:
     speedup = outcome.get("speedup")
-    if outcome.get("verdict") == "improved" and isinstance(speedup, float):
-        ends = (outcome.get(name) for name in ("speedup_low", "speedup_high"))
-        interval = describe_interval(*(end if isinstance(end, float) else None for end in ends))
-        return f"Where it was made, the job ran {speedup:.3f}× as fast as with stock NCCL{interval}."
+    if outcome.get("verdict") != "improved" or not isinstance(speedup, float):
+        return ""
+    ends = (outcome.get(name) for name in ("speedup_low", "speedup_high"))
+    interval = describe_interval(*(end if isinstance(end, float) else None for end in ends))
+    return f"Where it was made, the job ran {speedup:.3f}× as fast as with stock NCCL{interval}."
+
+
+def _answer(outcome: Mapping[str, Any], confirmed: Mapping[str, Any]) -> str:
+    if proven := _proven(outcome):
+        return proven
     if confirmed:
         return "It holds the best confirmed configs of a search that did not come to its final A/B."
     return "It holds no evidence of how its configs were found: written by hand, pinned, or by an older lagom."

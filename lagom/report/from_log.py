@@ -159,7 +159,7 @@ def _value(record: journal.ConfigRecord) -> CommConfig:
 
 
 def describe_evidence(ours: CommConfig, trials: Sequence[TriedConfig], *, proven: bool) -> str:
-    """One clause. ``proven``: the final A/B of all sites together spoke for it. Empty where NCCL decides."""
+    """One clause. ``proven``: all sites together were proven faster than stock. Empty where NCCL decides."""
     if ours.is_stock:
         return ""
     settled = [trial for trial in trials if trial.settled]
@@ -170,7 +170,7 @@ def describe_evidence(ours: CommConfig, trials: Sequence[TriedConfig], *, proven
     ]
     since = kept[-1].number if kept else own[0].number if own else 0
     clauses += _beside([trial for trial in settled if trial.config != ours and trial.number > since])
-    return "; ".join([*clauses, *(["proven with all sites together in the final A/B"] if proven else [])])
+    return "; ".join([*clauses, *(["proven with all sites together"] if proven else [])])
 
 
 def _kept(trial: TriedConfig) -> str:

@@ -26,7 +26,7 @@ class Run:
     log : Path
         The log that was read.
     verdict : str
-        One of :data:`lagom.journal.Verdict`. ``improved``: a config that the final A/B confirmed is in force.
+        One of :data:`lagom.journal.Verdict`. ``improved``: a config that was proven faster than stock is in force.
         ``stock_is_best``: nothing was faster than stock NCCL. ``cut_short``: a limit ended the search with nothing
         faster found. ``stopped``: the job ended before the search. ``running``: the log has no end of the search yet.
         ``pinned``: rules given by hand were in force. ``replayed``: a saved config was in force. ``refused``: the saved
@@ -34,8 +34,8 @@ class Run:
         there was no communicator that could be tuned. ``off``: mode off. ``not_tuned``: nothing was searched. Of
         several communicators: the first of improved, running, stopped, cut_short, stock_is_best that one of them has.
     speedup, speedup_low, speedup_high : float or None
-        Stock's iteration time over ours and its 95 % interval, from the final A/B, of the communicator that gained
-        most; None where no final A/B was made.
+        Stock's iteration time over ours and its 95 % interval, as proven, of the communicator that gained
+        most; None where nothing was tested against stock.
     report : RunReport
         What ``lagom report`` prints: by communicator and site NCCL's choice, ours, and the evidence.
     state : RunState
@@ -75,7 +75,7 @@ class Run:
             Columns ``communicator``, ``ranks``, ``site``, ``function``, ``bytes``, ``calls_per_iteration``,
             ``context``; ``algorithm``, ``protocol``, ``channels``, ``threads``, ``chunk_bytes`` as set (None: left to
             NCCL), each also as ``stock_...`` (None: not seen); ``stock_ns``, ``ns`` (communication time an iteration
-            in the final A/B) and ``evidence``.
+            in the proof) and ``evidence``.
 
         Raises
         ------

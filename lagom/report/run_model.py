@@ -43,7 +43,7 @@ class TriedConfig:
 @dataclass(frozen=True, slots=True)
 class SiteReport:
     """One site: NCCL's own choice (open fields: not seen), ours (open fields: left to NCCL), and how it came to that.
-    Communication times an iteration, ns, from the final A/B."""
+    Communication times an iteration, ns, from the windows that proved the config."""
 
     index: int
     function: str

@@ -172,7 +172,7 @@ def _site(site: SiteReport) -> Iterator[Line]:
     yield 4, Text(f"Lagom: {ours(site.ours)}", style="" if site.ours.is_stock else "green")
     if site.stock_ns and site.ours_ns is not None:
         times = f"{format_time(site.stock_ns)} -> {format_time(site.ours_ns)} an iteration"
-        yield 4, Text(f"final A/B: its communication {times} ({format_factor(site.ours_ns / site.stock_ns)})")
+        yield 4, Text(f"in the proof: its communication {times} ({format_factor(site.ours_ns / site.stock_ns)})")
     if site.evidence:
         yield 4, Text(f"evidence: {site.evidence}")
     yield from _why(site)

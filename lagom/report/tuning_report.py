@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lagom.files import own_file
 from lagom.format import describe_interval, format_percent, format_time
 from lagom.journal import CommState, PlanPublished, RunState, SiteChange, Step, describe_stopped
-from lagom.report import page, style, tuning_figures, tuning_kernels
+from lagom.report import from_config, page, style, tuning_figures, tuning_kernels
 from lagom.report.tuning_kernels import OverlapChange, Patterns
 
 if TYPE_CHECKING:
@@ -81,13 +81,20 @@ def describe_communicator(comm: CommState, saved: str = "") -> str:
     if comm.was_searched:
         return describe_verdict(comm)
     if plan is not None and plan.purpose == "replay":
-        evidence = f" Its speed-up and evidence: lagom report {shlex.quote(saved)}" if saved else ""
-        return f"Replayed from a saved config, agreed by every rank; nothing was tried here.{evidence}"
+        return f"Replayed from a saved config, agreed by every rank; nothing was tried here.{_found_before(saved)}"
     if plan is not None and plan.rules:
         return f"Pinned by hand, not compared with stock NCCL: {'; '.join(plan.rules)}."
     if comm.program is None:
         return "No iteration was found here, so nothing was tried; NCCL decides."
     return "Nothing was tried here; NCCL decides."
+
+
+def _found_before(saved: str) -> str:
+    if not saved:
+        return ""
+    proof = from_config.describe_proof(Path(saved))
+    said = f"{proof} Its evidence" if proof else "Its speed-up and evidence"
+    return f" {said}: lagom report {shlex.quote(saved)}"
 
 
 def describe_no_search(run: RunState) -> str:
@@ -175,7 +182,7 @@ def _cards(search: CommState) -> list[Card]:
     cards = []
     if outcome is not None and outcome.speedup is not None:
         better = outcome.verdict == "improved"
-        cards.append(Card(f"{outcome.speedup:.3f}×", "speed-up of the final A/B", "good" if better else ""))
+        cards.append(Card(f"{outcome.speedup:.3f}×", "proven speed-up", "good" if better else ""))
     if base is not None and base.z is not None:
         cards.append(Card(format_time(base.z), "an iteration under stock (Z)"))
     cards.append(Card(str(len(search.moves)), "windows measured"))

@@ -49,6 +49,8 @@ NOT_RUN = {
     "make readme": "test_what_is_made_from_the_code_is_up_to_date compares what it writes",
     "make docs": "tests/contract/test_site.py builds the site where mkdocs is installed",
     "make fresh-clone": "takes minutes",
+    "make wheel": "needs packages of its own and a minute",
+    "make test-wheel": "needs packages of its own and minutes",
     "make asan": "run by make test",
     "make ubsan": "run by make test",
     "make tsan": "run by make test",

@@ -76,6 +76,18 @@ def test_log_prints_one_line_an_event(job: Path) -> None:
     assert [line.split(" ", 1)[1] for line in lines] == ["job job starts: mode tune", "hello"]
 
 
+def test_the_log_of_a_pinned_job_names_the_command_that_measures_its_rules(tmp_path: Path) -> None:
+    put = journal.PlanPublished(communicator=0, epoch=1, start_call=9, purpose="pin", rules=("allgather: nc=4",))
+    with journal.Journal(tmp_path / "lagom-job") as log:
+        log.write(journal.JobStart(job="job", mode="tune", rules=("allgather:>=1M:nc=4", "any:nc=2")))
+        log.write(journal.Communicator(communicator=0, comm_id="7", name="fsdp", ranks=8, nodes=1))
+        log.write(put)
+        log.write(journal.PlanCommitted(communicator=0, epoch=1, start_call=9))
+    first, second, *_ = lagom("log", str(tmp_path / "lagom-job")).stdout.splitlines()
+    assert first.startswith("Pinned by hand, not compared with stock NCCL")
+    assert second == "What it gains: lagom run --compare 'allgather:>=1M:nc=4;any:nc=2' -- CMD"
+
+
 def test_log_json_is_what_was_recorded(job: Path) -> None:
     lines = lagom("log", str(job), "--json").stdout.splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["job_start", "note"]

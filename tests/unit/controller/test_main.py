@@ -10,6 +10,7 @@ import pytest
 
 from lagom import journal
 from lagom.controller.__main__ import main
+from lagom.controller.controller import describe_stop
 from lagom.wire.job_key import job_key
 
 
@@ -61,3 +62,9 @@ def test_a_job_that_nobody_named_for_people_is_called_what_its_ranks_call_it(
     start, *_ = run(tmp_path, monkeypatch, "--job-key", job_key() or "")
     assert isinstance(start, journal.JobStart)
     assert start.job == "s"
+
+
+def test_a_job_that_ended_by_itself_is_not_said_to_have_been_stopped() -> None:
+    assert describe_stop(signal.SIGTERM, launched=True) == "the job's command has ended"
+    assert describe_stop(signal.SIGINT, launched=True) == "stopped by SIGINT"
+    assert describe_stop(signal.SIGTERM, launched=False) == "stopped by SIGTERM"

@@ -257,7 +257,7 @@ def test_a_gain_that_chance_could_make_among_so_many_stays_a_proposal() -> None:
 
 
 def test_headroom_is_held_against_the_same_tuning_without_it() -> None:
-    seconds = {"own:stock": noisy(1, 1.0, 16), "own:lagom": noisy(2, 0.70, 8), "headroom=32:24": noisy(3, 0.71, 8)}
+    seconds = {"own:stock": noisy(1, 1.0, 16), "own:auto": noisy(2, 0.70, 8), "headroom=32:24": noisy(3, 0.71, 8)}
     (found,) = advise_from_record(processes(seconds), "b")[0]
     assert found.standing is Standing.NO_GAIN
     assert "lagom without head-room" in found.evidence
@@ -265,10 +265,10 @@ def test_headroom_is_held_against_the_same_tuning_without_it() -> None:
     assert gain.standing is Standing.GAIN
     assert gain.speedup == pytest.approx(0.7 / 0.6, rel=0.01)
     assert gain.environment["LAGOM_HEADROOM"] == "32:24"
-    del seconds["own:lagom"]
+    del seconds["own:auto"]
     (unknown,) = advise_from_record(processes(seconds), "b")[0]
     assert unknown.standing is Standing.PROPOSAL
-    assert output.list_proposed_arms(Advices("x", (unknown,))) == ("own:lagom", "headroom=32:24")
+    assert output.list_proposed_arms(Advices("x", (unknown,))) == ("own:auto", "headroom=32:24")
 
 
 @pytest.mark.parametrize("arm", ["static=2", "own:static=2"])

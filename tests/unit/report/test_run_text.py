@@ -151,13 +151,27 @@ def test_the_floor_in_force_is_told_as_what_it_is() -> None:
     assert first.evidence.startswith("kept by #3, better; changes from it were kept, and not what was confirmed (#6)")
     assert second.evidence == (
         "the smallest config, where this search began (#2 with other sites: worse); changes from it were "
-        "not kept (#5) or worse (#8); proven with all sites together in the final A/B"
+        "not kept (#5) or worse (#8); proven with all sites together"
     )
     assert f"evidence: {second.evidence}" in text_of(explained([*events()[:-2], *up, chosen], "here"), everything=True)
     running = explained(events()[:-2], "here").communicators[0].sites[1]
     assert "proven" not in running.evidence
     stock = chosen.model_copy(update={"configs_chosen": records_of(Assignment.stock(2)), "verdict": "stock_is_best"})
     assert {site.evidence for site in explained([*events()[:-2], stock], "here").communicators[0].sites} == {""}
+
+
+def test_a_replay_says_by_how_much_where_the_saved_config_does(tmp_path: Path) -> None:
+    proof = {"ranks": 8, "ordinal": 0, "outcome": {"verdict": "improved", "speedup": 1.1, "speedup_low": 1.05}}
+    file = config(tmp_path, Fingerprint(ranks=8), evidence=(proof,))
+    start = journal.JobStart(job="llama", mode="replay", config=str(file))
+    put = journal.PlanPublished(communicator=0, epoch=1, start_call=9, purpose="replay", rules=("allgather: nc=4",))
+    told = [start, *events()[1:3], put, journal.PlanCommitted(communicator=0, epoch=1, start_call=9)]
+    (part,) = explained(told, "here").communicators
+    assert "Where it was made, the job ran 1.100× as fast as with stock NCCL" in part.answer
+    assert part.answer.endswith(f"Its evidence: lagom report {file}")
+    file.unlink()
+    (part,) = explained(told, "here").communicators
+    assert part.answer.endswith(f"nothing was tried here. Its speed-up and evidence: lagom report {file}")
 
 
 def test_a_replay_is_told_as_one() -> None:
