@@ -48,7 +48,7 @@ REFUSED = {
         "a_rank_that_is_a_subreaper",
         "a_rank_whose_parent_is_a_rank",
     },
-    "plugin_replay": {"replay_or_tune_with_a_config_that_does_not_fit"},
+    "plugin_replay": {"replay_or_tune_with_a_config_that_does_not_fit", "auto_replays_a_config_that_fits"},
     "plugin_signals": {"forks_at_any_moment"},
 }
 #: What a program is told, where all that it checks takes an hour under qemu-user.
