@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from lagom.atlas import Atlas
 from lagom.config_file import BEST_SO_FAR_NAME, FILE_NAME
 from lagom.headroom import Headroom
 
@@ -30,6 +31,7 @@ class Options:
     headroom: Headroom | None = None  # channels beyond NCCL's own were built
     search_seconds: float | None = None  # the final A/B included; None = the policy's own limits
     candidates: tuple[Path, ...] = ()  # saved configs whose assignments are tried first
+    atlas: Atlas = field(default_factory=Atlas)  # what searches of other jobs found
     launcher: int | None = None  # our parent, which ends us: ranks may come late, and come back
     first_rank_seconds: float = 60.0
 
