@@ -205,8 +205,7 @@ class TuningSession:
 
     def _try_candidates(self) -> Windows:
         """What earlier searches found is measured like any trial, but given up after a window whose pairs are all
-        slower: one that was found where something else was the bottleneck costs one window. What is better is confirmed
-        at once, however little it gains: few candidates are so likely to hold."""
+        slower: one that was found where something else was the bottleneck costs one window."""
         self._ask_for_suggestions()
         for number, candidate in enumerate(self.candidates, 1):
             if self._enough or self._accounting.limit_reached(candidate, 0):
@@ -219,7 +218,7 @@ class TuningSession:
                 self._write(cast("MoveVerdict", comparison.verdict), measured, phase=CANDIDATE)
             if comparison.new is None:
                 return  # nothing can be measured now
-            if comparison.better and not self._enough:
+            if comparison.better and self._worth_confirming(comparison.new):
                 yield from self._confirm(candidate)
 
     def _ask_for_suggestions(self) -> None:
