@@ -42,6 +42,7 @@ LIMITS: dict[str, tuple[float, float] | None] = {
     "0.07 s a step, 40 s": (0.07, 40.0),
     "no limit": None,
 }
+SHORTEST = {"0.5 s a step, 20 s": (0.5, 20.0)}  # of search_atlas.py only
 NO_LIMIT = "no limit"
 
 
@@ -88,8 +89,14 @@ class TimedJob(SecondJob):
 
 def run_one(strategy: str, seen: str, limit: str, seed: int, landscape: SecondLandscape, noise: float) -> TableRun:
     """One search from its baseline to its end."""
-    problem, timed = landscape.problem(), LIMITS[limit]
+    problem = landscape.problem()
     session = TuningSession(make_strategy(strategy, problem, seed, model=FittedModel), problem, seed=seed)
+    return run_session(session, seen, limit, landscape, noise)
+
+
+def run_session(session: TuningSession, seen: str, limit: str, landscape: SecondLandscape, noise: float) -> TableRun:
+    """The same, of a session that was made already."""
+    problem, seed, timed = session.problem, session.seed, (LIMITS | SHORTEST)[limit]
     job = TimedJob(landscape, seed, noise)
     iterations = math.inf if timed is None else timed[1] / timed[0]
     job.run_until(session, iterations)
@@ -98,9 +105,9 @@ def run_one(strategy: str, seen: str, limit: str, seed: int, landscape: SecondLa
     gain, proven = (job.gain(each) - 1.0 for each in (outcome.assignment, job.in_force or outcome.assignment))
     stock = job.truth(Assignment.stock(len(problem.sites))).z
     return TableRun(
-        strategy, seen, limit, seed, landscape.kind, noise, len(problem.sites), stock / landscape.best - 1.0, gain,
-        proven, max(0.0, job.clock - iterations), job.lost, outcome.configs, outcome.windows, job.clock,
-        outcome.verdict, _covered(outcome, job),
+        session.strategy.name, seen, limit, seed, landscape.kind, noise, len(problem.sites),
+        stock / landscape.best - 1.0, gain, proven, max(0.0, job.clock - iterations), job.lost, outcome.configs,
+        outcome.windows, job.clock, outcome.verdict, _covered(outcome, job),
     )  # fmt: skip
 
 

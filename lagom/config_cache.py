@@ -10,6 +10,7 @@ too.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import re
 import stat
 import time
@@ -120,9 +121,17 @@ class ConfigCache:
 
     def of_folder(self, folder: str) -> Listing:
         """What is kept of jobs that were started in a working folder."""
+        found = self._listing(f"{_digest(folder)}-*{SUFFIX}")
+        return Listing([one for one in found.configs if one.entry.job.folder == folder], found.damaged)
+
+    def everything(self, most: int) -> Listing:
+        """What is kept of all jobs: the ``most`` files that were written last."""
+        return self._listing(f"*{SUFFIX}", most)
+
+    def _listing(self, pattern: str, most: int | None = None) -> Listing:
         self.check()
-        found = Listing()
-        for path in self._configs.glob(f"{_digest(folder)}-*{SUFFIX}"):
+        found, paths = Listing(), self._configs.glob(pattern)
+        for path in paths if most is None else heapq.nlargest(most, paths, key=_changed):
             try:
                 config = _read(path)
             except FileNotFoundError:  # removed since
@@ -130,8 +139,7 @@ class ConfigCache:
             except (OSError, ValueError) as error:
                 found.damaged.append(f"the cached config {path} is damaged, so it is not used; remove it ({error}).")
                 continue
-            if config.entry.job.folder == folder:
-                found.configs.append(config)
+            found.configs.append(config)
         found.configs.sort(key=lambda config: config.entry.written, reverse=True)
         return found
 
@@ -175,6 +183,14 @@ def _stands_for(pattern: str, word: str) -> bool:
     of one word, not the rest of the script."""
     parts = pattern.split(PLACEHOLDER)
     return len(parts) > 1 and re.fullmatch(r"[^\s;&|]*".join(map(re.escape, parts)), word) is not None
+
+
+def _changed(path: Path) -> float:
+    """When a file was written, by the file system; 0 where it is no more."""
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _is_for(entry: Entry, job: Job, machine: Machine) -> bool:

@@ -168,10 +168,19 @@ SETTINGS = (
         "LAGOM_CACHE",
         "folder or off",
         "~/.cache/lagom",
-        ("launcher",),
+        ("launcher", "controller"),
         "Where the saved configs of tuned jobs are kept: `lagom run` replays a job's own at its next start, without a "
         "search (`--fresh` searches). The default is below XDG_CACHE_HOME where that is set. `off`, or the empty word: "
         "nothing is kept and nothing is used.",
+    ),
+    Setting(
+        "LAGOM_ATLAS",
+        "word",
+        "on",
+        ("controller",),
+        "Whether a search first tries what searches of other jobs found on the same kind of machine (the atlas: a list "
+        "that comes with Lagom, and the saved configs in LAGOM_CACHE). `off`: it does not.",
+        choices=("on", "off"),
     ),
     Setting(
         "LAGOM_TRIAL",

@@ -86,12 +86,12 @@ class ProcessStart:
         return [sys.executable, "-m", "lagom", "run", *timed, *options, "--", *self.command]
 
     def environment(self) -> dict[str, str]:
-        """The caller's environment, without the variables of another tuning run and without cached configs; the job
-        gets its own name."""
+        """The caller's environment, without the variables of another tuning run and without configs that other jobs
+        left; the job gets its own name."""
         unwanted = OURS if self.lagom is not None else (*OURS, *PLUGINS)
         kept = {name: value for name, value in os.environ.items() if name not in unwanted}
         named = {} if self.lagom is None else {"LAGOM_JOB_ID": f"bench-{os.getpid()}-{self.name}"}
-        return {**kept, **named, "LAGOM_CACHE": "off", **self.environ}
+        return {**kept, **named, "LAGOM_CACHE": "off", "LAGOM_ATLAS": "off", **self.environ}
 
 
 def _is_error(line: str) -> bool:

@@ -125,7 +125,11 @@ def run(
         ),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Search even if the cache has a config for this job (LAGOM_CACHE).")
+        bool, typer.Option("--fresh", help="Search anew: neither the cache (LAGOM_CACHE) nor the atlas is used.")
+    ] = False,
+    no_atlas: Annotated[
+        bool,
+        typer.Option("--no-atlas", help="Do not try first what searches of other jobs on such machines found."),
     ] = False,
     quiet: Annotated[
         bool,
@@ -206,6 +210,7 @@ def run(
         or_tune=or_tune,
         directory=directory,
         use_profiler=not no_profiler,
+        use_atlas=not (no_atlas or fresh),
         replace_plugin=replace_plugin,
         controller_options=for_controller,
         compared=len(compare or []),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lagom import headroom
+from lagom.atlas import load_atlas
 from lagom.controller.controller import Controller, lower_priority
 from lagom.controller.options import STABLE_ITERATIONS, Options
 from lagom.controller.session_choice import refuse_what_cannot_be_read
@@ -52,6 +53,7 @@ def _run(wanted: argparse.Namespace) -> None:
         search_percent=wanted.search_percent,
         headroom=headroom.parse(read("LAGOM_HEADROOM")),
         candidates=tuple(wanted.candidates),
+        atlas=load_atlas(os.environ),
         launcher=wanted.launcher,
         first_rank_seconds=wanted.grace,
     )

@@ -1,17 +1,21 @@
-"""What earlier searches found for a communicator, read from saved configs: it is tried first and never trusted."""
+"""What earlier searches found for a communicator, from saved configs of this job and from the atlas: it is tried first
+and never trusted."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from lagom.atlas import Entry, key_of
+from lagom.atlas.match import suggest
 from lagom.config_file import Section, load_config
 from lagom.controller.pinned_rules import by_first_rule
 from lagom.errors import LagomError
 from lagom.program import TunedProgram
-from lagom.records import Assignment, CommConfig, Site
-from lagom.wire.views import CommunicatorView
+from lagom.records import Assignment, CommConfig, Problem, Site
+from lagom.search import Suggestion
+from lagom.wire.views import CommunicatorView, ProcessView
 
 
 def candidates_of(
@@ -37,6 +41,29 @@ def candidates_of(
         fitting.sort(key=lambda section: section.ordinal != communicator.ordinal)
         found += [_assignment(section, program) for section in fitting]
     return list(dict.fromkeys(found))
+
+
+def suggest_from(
+    entries: Sequence[Entry],
+    communicator: CommunicatorView,
+    process: ProcessView,
+    problem: Problem,
+    most: int,
+    x: float | None,
+    y: float | None,
+) -> list[Suggestion]:
+    """At most ``most`` candidates from the atlas. ``process``: one of the communicator's; ``x``, ``y``: of stock's
+    iteration, ns."""
+    here = key_of(
+        gpu=process.gpu,
+        nccl_version=process.nccl_version,
+        peer_access=process.peer_access,
+        ranks=communicator.rank_count,
+        nodes=communicator.node_count,
+        x=x,
+        y=y,
+    )
+    return suggest(entries, here, problem, most)
 
 
 def _fits(section: Section, communicator: CommunicatorView, program: TunedProgram) -> bool:

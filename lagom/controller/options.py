@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from lagom.atlas import Atlas
 from lagom.config_file import BEST_SO_FAR_NAME, FILE_NAME
 from lagom.headroom import Headroom
 
@@ -31,6 +32,7 @@ class Options:
     search_seconds: float | None = None  # proofs included; None = the policy's own limits
     search_percent: float | None = None  # of the job's iterations so far: what the search may have lost
     candidates: tuple[Path, ...] = ()  # saved configs whose assignments are tried first
+    atlas: Atlas = field(default_factory=Atlas)  # what searches of other jobs found
     launcher: int | None = None  # our parent, which ends us: ranks may come late, and come back
     first_rank_seconds: float = 60.0
 

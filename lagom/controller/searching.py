@@ -6,7 +6,10 @@ back, for as long as it takes. Only if other calls have taken its place for good
 
 from __future__ import annotations
 
-from lagom.controller.candidates import candidates_of
+from functools import partial
+
+from lagom.atlas.match import MOST_SUGGESTIONS
+from lagom.controller.candidates import candidates_of, suggest_from
 from lagom.controller.finalizing import Finalizing
 from lagom.controller.measure import Tier
 from lagom.controller.phase import Phase, Stopped
@@ -16,7 +19,7 @@ from lagom.controller.tuner_state import TunerState
 from lagom.controller.window import Window
 from lagom.controller.workload_change import WorkloadChange
 from lagom.records import Assignment
-from lagom.search import TuningSession, WindowRequest
+from lagom.search import Suggest, TuningSession, WindowRequest
 from lagom.wire.region import Capture
 
 MAX_LOST_WINDOWS = 5
@@ -37,7 +40,9 @@ class Searching(Phase):
         # In windows: what a pair takes, and so how many still fit.
         self._measured_seconds, self._measured_pairs = 0.0, 0
         self._tier = state.learned.tier
-        self.session = chosen_session(state.options, state.learned, state.events.warn, self._candidates())
+        candidates = self._candidates()
+        suggest = self._suggestions(MOST_CANDIDATES - len(candidates))
+        self.session = chosen_session(state.options, state.learned, state.events.warn, candidates, suggest)
         self._window: Window | None = None
         self._request: WindowRequest | None = None
         self._workload_change: WorkloadChange | None = None
@@ -123,6 +128,19 @@ class Searching(Phase):
         paths = [*state.options.candidates, *([left] if left.exists() else [])]
         saved = candidates_of(paths, state.view, state.tuned, state.events.note)
         return [*([state.known] if state.known is not None else []), *saved][:MOST_CANDIDATES]
+
+    def _suggestions(self, room: int) -> Suggest | None:
+        """What the atlas knows of communicators like this one; None = it is not asked."""
+        state, atlas = self._state, self._state.options.atlas
+        if atlas.problem:
+            state.events.note(f"the atlas is without what this user's jobs found: {atlas.problem}")
+        if not atlas.entries or state.options.only_compares or room <= 0:
+            return None
+        assert state.learned is not None
+        processes = set(state.slots.values())
+        process = next(process for process in state.region.processes() if process.index in processes)
+        most = min(room, MOST_SUGGESTIONS)
+        return partial(suggest_from, atlas.entries, state.view, process, state.learned.problem, most)
 
     # -- what may be tried, and when
 

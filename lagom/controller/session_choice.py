@@ -11,7 +11,7 @@ from lagom.controller.options import Options
 from lagom.controller.pinned_rules import by_first_rule, left_out, settable_rules
 from lagom.controller.tuner_state import Learned
 from lagom.records import Assignment, CommConfig, Site
-from lagom.search import BLOCKS, LIVE, Strategy, TuningSession, find_strategy, make_strategy
+from lagom.search import BLOCKS, LIVE, Strategy, Suggest, TuningSession, find_strategy, make_strategy
 from lagom.search.comparison import ComparisonSession
 from lagom.settings import split_rules
 from lagom.wire.plan import Rule, parse_rule
@@ -27,12 +27,16 @@ def refuse_what_cannot_be_read(options: Options) -> None:
 
 
 def chosen_session(
-    options: Options, learned: Learned, say: Callable[[str], None], candidates: Sequence[Assignment] = ()
+    options: Options,
+    learned: Learned,
+    say: Callable[[str], None],
+    candidates: Sequence[Assignment] = (),
+    suggest: Suggest | None = None,
 ) -> TuningSession | ComparisonSession:
     """What drives the windows of one communicator: a search, or with ``--arms`` a comparison of named settings.
 
     ``say`` hears a sentence for everything that was asked for by hand and cannot be had here.
-    ``candidates``: what earlier searches found; they are tried first.
+    ``candidates``: what earlier searches of this job found; they are tried first, then those of ``suggest``.
     """
     problem = learned.problem
     if options.arms is None:
@@ -40,7 +44,7 @@ def chosen_session(
             say(sentence)
         policy = BLOCKS if learned.tier is Tier.HOST else LIVE
         strategy = chosen_strategy(options, learned)
-        session = TuningSession(strategy, problem, policy, options.seed, candidates=candidates)
+        session = TuningSession(strategy, problem, policy, options.seed, candidates=candidates, suggest=suggest)
         for sentence in session.left_out:
             say(sentence)
         return session

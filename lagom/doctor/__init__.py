@@ -40,12 +40,12 @@ class Finding:
 
 def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) -> tuple[list[Finding], Verdict]:
     """Every finding of this machine and environment, and what they amount to; ``clean`` also removes stale regions."""
-    from lagom.doctor import cache, libraries, memory, plugin, variables
+    from lagom.doctor import atlas, cache, libraries, memory, plugin, variables
     from lagom.doctor.verdict import judge
     from lagom.environment import find_gpu
 
     here = os.environ if environ is None else environ
-    ours, nccl = plugin.examine(here), libraries.find_installed(here)
+    ours, nccl, gpu = plugin.examine(here), libraries.find_installed(here), find_gpu()
     findings = [
         *ours,
         *libraries.examine(nccl),
@@ -53,12 +53,13 @@ def examine(environ: Mapping[str, str] | None = None, *, clean: bool = False) ->
         *plugin.examine_cupti(here),
         *memory.examine(here, clean=clean),
         *cache.examine(here),
+        *atlas.examine(here, gpu, nccl.code),
     ]
     verdict = judge(
         plugin_loads=all(finding.level is not Level.PROBLEM for finding in ours),
         nccl_found=bool(nccl.candidates),
         nccl=nccl.code,
-        gpu=find_gpu(),
+        gpu=gpu,
         problems=sum(finding.level is Level.PROBLEM for finding in findings),
     )
     return findings, verdict

@@ -13,7 +13,7 @@ from lagom.journal.comm_state import CommState
 
 def evidence_of(comm: CommState, *, ranks: int, ordinal: int, name: str, job: str, gpu: str) -> dict[str, Any] | None:
     """What is kept of one communicator's search; ``None`` where nothing was searched."""
-    program, outcome, confirmed = comm.program, comm.outcome, comm.confirmed
+    program, outcome, confirmed, baseline = comm.program, comm.outcome, comm.confirmed, comm.baseline
     if program is None:
         return None
     return {
@@ -24,6 +24,8 @@ def evidence_of(comm: CommState, *, ranks: int, ordinal: int, name: str, job: st
         "gpu": gpu,
         "t": round((outcome or confirmed or program).t),
         "z_ns": comm.stock_z,
+        "x_ns": None if baseline is None else baseline.x,
+        "y_ns": None if baseline is None else baseline.y,
         "channels_built": program.channels_built,
         "stock": [None if site.stock is None else site.stock.model_dump(exclude_none=True) for site in program.sites],
         "context": [site.context for site in program.sites],

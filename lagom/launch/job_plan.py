@@ -47,6 +47,7 @@ class JobOptions:
     compared: int = 0  # configs to measure instead of a search
     search_seconds: float | None = None
     recorded: int = 0  # iterations to record instead of a search
+    use_atlas: bool = True
     timeline: bool = False  # record kernels through CUPTI
 
 
@@ -185,6 +186,8 @@ def _variables(job_options: JobOptions, environ: Mapping[str, str], plugin: Path
         variables["LD_LIBRARY_PATH"] = ":".join([*paths, str(plugin.parent)])
     if job_options.timeline:
         variables["LAGOM_TIMELINE"] = "1"
+    if not job_options.use_atlas:
+        variables["LAGOM_ATLAS"] = "off"
     if job_options.strategy:
         variables["LAGOM_STRATEGY"] = job_options.strategy
     if job_options.rules:

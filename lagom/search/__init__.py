@@ -2,9 +2,9 @@
 
 from lagom.search.base import Answer, Comparison, Moves, NonConforming, Proposal, Strategy
 from lagom.search.measurements import Measurements, Trial
-from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult
+from lagom.search.moves import SearchMove, SearchOutcome, Suggestion, WindowRequest, WindowResult
 from lagom.search.replay import ReplayMismatch, moves_of, replay
-from lagom.search.session import IllegalProposal, TuningSession
+from lagom.search.session import IllegalProposal, Suggest, TuningSession
 from lagom.search.space import Space
 from lagom.search.stopping_rule import BLOCKS, LIVE, Policy
 from lagom.search.strategies import STRATEGIES, UnknownStrategy, find_strategy, make_strategy
@@ -26,6 +26,8 @@ __all__ = [
     "SearchOutcome",
     "Space",
     "Strategy",
+    "Suggest",
+    "Suggestion",
     "Trial",
     "TuningSession",
     "UnknownStrategy",

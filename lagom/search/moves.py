@@ -12,6 +12,14 @@ Pairs = tuple[tuple[Sample, Sample], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A candidate from elsewhere, tried before the strategy begins. ``origin``: where it is from, for people."""
+
+    assignment: Assignment
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class WindowRequest:
     """Measure ``candidate`` against ``incumbent``: ``pairs`` pairs in the order incumbent, candidate, candidate,
     incumbent.

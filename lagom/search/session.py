@@ -20,7 +20,7 @@ A session is deterministic: the same problem, strategy, seed and results lead to
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -33,16 +33,19 @@ from lagom.search import statistics
 from lagom.search.accounting import Accounting
 from lagom.search.base import JUDGED, Answer, Comparison, MoveNote, NonConforming, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
-from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult, roomier
+from lagom.search.moves import SearchMove, SearchOutcome, Suggestion, WindowRequest, WindowResult, roomier
 from lagom.search.proof import NOTHING_PROVEN
 from lagom.search.sequential_test import SequentialTest, pairs_to_prove
 from lagom.search.space import Space
 from lagom.search.stopping_rule import LIVE, Policy, StoppingRule
 
 Windows = Generator[WindowRequest, WindowResult, None]
+Suggest = Callable[[float | None, float | None], Sequence[Suggestion]]
+"""Asked for candidates when stock's X and Y are known (ns, ``None`` where unseen)."""
 MOST_FINALS = 2  # tests at the level of a final A/B in one run
 FEW = 3  # pairs of which the median may still be an outlier
 CANDIDATE = "candidate"  # phase of the moves that try what an earlier search found
+EARLIER = "an earlier search"  # where a candidate is from, if that is not said
 
 
 class IllegalProposal(LagomError):
@@ -60,10 +63,12 @@ class TuningSession:
         seed: int = 0,
         *,
         candidates: Sequence[Assignment] = (),
+        suggest: Suggest | None = None,
     ) -> None:
         """``seed`` is kept for the log; a strategy brings its own. ``candidates``: what earlier searches found, tried
-        in this order before anything else; :attr:`left_out` says which are not legal here and why. Nothing is measured
-        before the first request."""
+        in this order before anything else; :attr:`left_out` says which are not legal here and why. ``suggest``: asked
+        for more of them after the baseline; they are tried after these. Nothing is measured before the first
+        request."""
         self.strategy = strategy
         self.problem = problem
         self.policy = policy
@@ -71,6 +76,7 @@ class TuningSession:
         self.outcome: SearchOutcome | None = None
         self.measurements = Measurements(Assignment.stock(len(problem.sites)))
         self.candidates, self.left_out = fitting(strategy.space, candidates)
+        self._suggest, self._origins = suggest, dict[Assignment, str]()
         self._accounting = Accounting(self.measurements, policy)
         self._stopping_rule = StoppingRule(self.measurements, policy)
         self._failed: set[Assignment] = set()  # confirmations that did not hold
@@ -204,20 +210,32 @@ class TuningSession:
         return step
 
     def _try_candidates(self) -> Windows:
-        """What earlier searches found is measured like any trial. What is better is confirmed at once, however little
-        it gains: few candidates are so likely to hold."""
+        """What earlier searches found is measured like any trial, but given up after a window whose pairs are all
+        slower: one that was found where something else was the bottleneck costs one window."""
+        self._ask_for_suggestions()
         for number, candidate in enumerate(self.candidates, 1):
             if self._enough or self._accounting.limit_reached(candidate, 0):
                 return
-            why = f"candidate {number} of {len(self.candidates)} from an earlier search"
+            origin = self._origins.get(candidate, EARLIER)
+            why = f"candidate {number} of {len(self.candidates)} from {origin}"
             comparison = yield from self._settle(Proposal(candidate, why, cautious=True), CANDIDATE)
             if self._accounting.unwritten:
                 measured = f"{why}: {percent(comparison.delta, 'the incumbent')}"
                 self._write(cast("MoveVerdict", comparison.verdict), measured, phase=CANDIDATE)
             if comparison.new is None:
                 return  # nothing can be measured now
-            if comparison.better and not self._enough:
+            if comparison.better and self._worth_confirming(comparison.new):
                 yield from self._confirm(candidate)
+
+    def _ask_for_suggestions(self) -> None:
+        if self._suggest is None:
+            return
+        stock = self.measurements.known(self.measurements.stock)
+        for suggestion in self._suggest(stock.x, stock.y):
+            kept, left_out = fitting(self.strategy.space, [suggestion.assignment])
+            fresh = [each for each in kept if each not in self.candidates]
+            self._origins |= dict.fromkeys(fresh, suggestion.origin)
+            self.candidates, self.left_out = (*self.candidates, *fresh), (*self.left_out, *left_out)
 
     def _settle(self, proposal: Proposal, phase: str = "") -> Generator[WindowRequest, WindowResult, Comparison]:
         """Windows until the proposal's question is answered. The last one stays unwritten: its sentence is the
@@ -242,6 +260,8 @@ class TuningSession:
                 why = f"the window came back empty, asked again: {proposal.why}"
                 self._write("missing", why, site=proposal.site, phase=phase)
             if proposal.once or (result.ended_early and target == new):
+                break
+            if phase == CANDIDATE and result.pairs and all(its.z > other.z for other, its in result.pairs):
                 break
         return self._stopping_rule.comparison(new, old)
 

@@ -138,7 +138,8 @@ def test_a_cache_that_is_not_to_be_trusted_costs_one_line(
 
 def test_processes_that_measure_neither_use_the_cache_nor_fill_it(tmp_path: Path) -> None:
     for options in (None, ["--mode", "tune"]):
-        assert ProcessStart(["true"], tmp_path, "one", options).environment()["LAGOM_CACHE"] == "off"
+        environ = ProcessStart(["true"], tmp_path, "one", options).environment()
+        assert (environ["LAGOM_CACHE"], environ["LAGOM_ATLAS"]) == ("off", "off")
 
 
 @pytest.mark.slow

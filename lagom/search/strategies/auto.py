@@ -41,13 +41,12 @@ class Auto(Strategy):
         groups = SiteGroups(problem, self.space).together(list(self.space.units))
         self._groups = groups if contexts_known else [tuple(range(len(problem.sites)))]
         self._model, self._seed = model, seed
-        self._together = Guided(
-            problem, seed, model=model, units=self._groups, configs=TOGETHER * len(self._groups)
-        )  # fmt: skip
 
     def moves(self, measurements: Measurements) -> Moves:
         """The course set out at the head of this file."""
-        answer = yield from self.follow(self._together, measurements)
+        configs = measurements.tried + TOGETHER * len(self._groups)  # candidates of earlier searches come on top
+        together = Guided(self.problem, self._seed, model=self._model, units=self._groups, configs=configs)
+        answer = yield from self.follow(together, measurements)
         if len(self._groups) >= len(self.space.units):
             return answer
         if _nothing_to_gain(measurements, answer):

@@ -29,6 +29,7 @@ FROZEN = {
     "LAGOM_HEADROOM": "",
     "LAGOM_LOG_LEVEL": "info",
     "LAGOM_CACHE": "~/.cache/lagom",
+    "LAGOM_ATLAS": "on",
     "LAGOM_TRIAL": "",
     "LAGOM_LAUNCHER": "0",
     "LAGOM_CLOCK": "real",

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from lagom.atlas import Entry, Found, Key
 from lagom.config_file import Fingerprint, SavedConfig, Section, load_config, save_config
-from lagom.controller.candidates import candidates_of
+from lagom.controller.candidates import candidates_of, suggest_from
+from lagom.journal import ConfigRecord
 from lagom.program.detect import CallProgram
 from lagom.program.sites import TunedProgram, cut_into_sites
-from lagom.records import STOCK, Assignment, CommConfig, Function
+from lagom.records import STOCK, Assignment, CommConfig, Function, Problem
 from lagom.wire.plan import parse_rule
-from lagom.wire.views import CommunicatorView
+from lagom.wire.views import CommunicatorView, ProcessView
 
 VIEW = CommunicatorView(0, 42, 8, 1, 0, "")
 GATHER, SCATTER = (Function.ALL_GATHER, 64 << 20), (Function.REDUCE_SCATTER, 32 << 20)
@@ -92,3 +94,21 @@ def test_sites_that_are_not_tuned_stay_stock_in_the_file(tmp_path: Path) -> None
     (read,) = load_config(saved(tmp_path / "a", section(4, 2))).sections
     assert read.assignment is not None
     assert read.assignment.configs[2] == STOCK
+
+
+PROCESS = ProcessView(0, 1, 23007, 5, 5, 0, "NVIDIA H200", "", "", 0, 0, 0, 0, 0, peer_access=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "count"),
+    [({}, 1), ({"regime": "bound"}, 1), ({"regime": "hidden"}, 0), ({"transport": "p2p"}, 0), ({"ranks": 4}, 0)],
+)
+def test_the_atlas_is_asked_for_this_communicator_and_these_ranks(key: dict[str, object], count: int) -> None:
+    here = {"gpu": "NVIDIA H200", "nccl": "2.30", "transport": "shm", "ranks": 8, "nodes": 1}
+    found = Found(function="allgather", size_class=26, config=ConfigRecord(channels=2))
+    entry = Entry(key=Key(**here | key), found=(found,), speedup=1.2, low=1.1, high=1.3, origin="a run")  # type: ignore[arg-type]
+    tuned = program()
+    problem = Problem(tuned.sites[:2], (CommConfig(channels=8),) * 2, 8)
+    suggestions = suggest_from((entry,), VIEW, PROCESS, problem, 2, 2e6, 1e6)
+    assert [[config.channels for config in one.assignment.configs] for one in suggestions] == [[2, None]] * count
+    assert suggest_from((entry,), VIEW, PROCESS, problem, 0, 2e6, 1e6) == []

@@ -10,7 +10,7 @@ import pytest
 
 from lagom.cost import FittedModel
 from lagom.records import Algorithm, Assignment, CommConfig, Protocol
-from lagom.search import STRATEGIES, SearchMove, TuningSession, make_strategy, replay
+from lagom.search import STRATEGIES, SearchMove, Suggestion, TuningSession, make_strategy, replay
 from lagom.search.landscape import MS, Communication, Landscape, LandscapeDriver, comm_bound, compute_bound, flat
 
 ALPHA, RUNS = 0.05, 240
@@ -133,6 +133,94 @@ def test_a_candidate_that_is_39_times_slower_costs_one_window() -> None:
         (move,) = [move for move in session.moves if move.candidate == slow]
         assert (move.number, move.verdict, move.pairs) == (2, "worse", 2)
         assert session.outcome is not None
+
+
+def suggested(
+    landscape: Landscape, *given: Assignment, seed: int = 0, before: tuple[Assignment, ...] = ()
+) -> tuple[TuningSession, list[tuple[float | None, float | None]]]:
+    """A whole search with suggestions, and the X and Y with which they were asked for."""
+    problem, asked = landscape.problem(), []
+
+    def suggest(x: float | None, y: float | None) -> list[Suggestion]:
+        asked.append((x, y))
+        return [Suggestion(each, "the atlas") for each in given]
+
+    strategy = make_strategy("auto", problem, seed, model=FittedModel)
+    session = TuningSession(strategy, problem, seed=seed, candidates=before, suggest=suggest)
+    return LandscapeDriver(landscape, seed=seed, noise=0.02).drive(session), asked
+
+
+def test_suggestions_are_asked_for_once_with_stocks_x_and_y_and_tried_after_the_candidates() -> None:
+    landscape = compute_bound()
+    own, other = everywhere(landscape, channels=4), everywhere(landscape, channels=6)
+    session, asked = suggested(landscape, other, own, before=(own,))
+    ((x, y),) = asked
+    truth = landscape.truth(Assignment.stock(len(landscape.communications)))
+    assert x == pytest.approx(truth.x, rel=0.1)
+    assert y == pytest.approx(truth.y, rel=0.1)
+    assert session.candidates == (own, other), "each once"
+    reasons = [move.reason for move in session.moves if move.phase == "candidate"]
+    assert any("candidate 1 of 2 from an earlier search" in reason for reason in reasons)
+    assert any("candidate 2 of 2 from the atlas" in reason for reason in reasons)
+    again = replay(session.moves, make_strategy("auto", session.problem, 0, model=FittedModel), session.problem)
+    assert [move.candidate for move in again.moves] == [move.candidate for move in session.moves]
+
+
+def test_where_x_and_y_are_not_seen_they_are_not_said() -> None:
+    assert suggested(compute_bound(see_kernels=False))[1] == [(None, None)]
+
+
+def test_without_suggestions_nothing_is_tried_first() -> None:
+    session, asked = suggested(compute_bound())
+    assert len(asked) == 1
+    assert not [move for move in session.moves if move.phase == "candidate"]
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_a_suggestion_of_another_regime_costs_one_window_of_two_pairs(channels: int) -> None:
+    """What gives compute back where X <= Y, tried where the iteration waits for communication."""
+    landscape = comm_bound()
+    wrong = everywhere(landscape, channels=channels)
+    assert LandscapeDriver(landscape).gain(wrong) < 0.95
+    for seed in range(20):
+        session, _ = suggested(landscape, wrong, seed=seed)
+        tried = [move for move in session.moves if move.phase == "candidate"]
+        assert [(move.number, move.pairs) for move in tried] == [(2, 2)]
+        assert not [move for move in session.moves if move.candidate == wrong and move.verdict == "confirmed"]
+
+
+def test_a_candidate_that_is_a_little_slower_is_given_up_without_being_sure() -> None:
+    """2 % slower in 2 % of noise: not beyond doubt after two pairs. Half of them at least cost one window."""
+    landscape = compute_bound()
+    stock = LandscapeDriver(landscape).gain
+    slower = next(
+        each
+        for each in (everywhere(landscape, channels=count, chunk_bytes=32 << 10) for count in (24, 16, 12, 8, 6, 4, 3))
+        if 0.9 < stock(each) < 0.985
+    )
+    windows = []
+    for seed in range(20):
+        session, _ = suggested(landscape, slower, seed=seed)
+        windows.append(sum(move.phase == "candidate" for move in session.moves))
+    assert windows.count(1) >= 10, windows
+
+
+def test_a_suggestion_that_is_not_legal_here_costs_nothing_and_is_said() -> None:
+    landscape = compute_bound(ceiling=8)
+    session, _ = suggested(landscape, everywhere(landscape, channels=12))
+    assert not [move for move in session.moves if move.phase == "candidate"]
+    (sentence,) = session.left_out
+    assert "not legal here" in sentence
+
+
+def test_candidates_take_nothing_of_what_auto_may_try_itself() -> None:
+    """Four configs for all communications, whatever was tried before."""
+    landscape = flat()
+    given = [everywhere(landscape, channels=count) for count in (2, 3, 4)]
+    alone, _ = suggested(landscape)
+    after, _ = suggested(landscape, *given)
+    ours = [sum(move.purpose == "trial" and move.phase != "candidate" for move in s.moves) for s in (alone, after)]
+    assert ours[1] >= ours[0] > 0
 
 
 def test_what_is_not_legal_here_costs_nothing_and_is_said() -> None:
