@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the three native libraries into the package; everything else about the project is in pyproject.toml.
 
     lagom/_lib/liblagom.so              csrc/ but timeline: the shared memory protocol, for Python (lagom.wire)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the list that Lagom's atlas ships with, from the searches in benchmarks/results that ended on a proven config.
 
     python -m benchmarks.atlas            # writes lagom/atlas/shipped.json

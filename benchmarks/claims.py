@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers in the text of README.md and docs/measured.md, computed from the raw results.
 
 ``tests/contract/test_numbers.py`` looks for each of these phrases on its page. Tables between ``<!-- name:begin -->``

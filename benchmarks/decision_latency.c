@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* decision_latency.c - what a decision costs NCCL: the real library, called through its exported tables as NCCL does.
  *
  * Two ranks of one communicator live in this process; the region is mapped beside the plugin to publish the program and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a decision costs inside NCCL: ``python -m benchmarks.decision_latency [--json FILE] [--plugin SO]``.
 
 Builds ``decision_latency.c`` with the compiler that builds the plugin, runs it against the installed library, prints a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m benchmarks.figures``: the paper's figures from the simulator, and the page that compares them.
 
 Reads sim_suite's JSON (``make bench`` writes it) and writes PNGs and ``sim_vs_paper_202611.md`` into

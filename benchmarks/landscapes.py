@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each part of the search contributes: the table in ``lagom/search/README.md``.
 
     python -m benchmarks.landscapes [--seeds 4] [--json FILE]      # about 10 minutes on 2 cores

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page and the pictures of the matrix, from its raw results.
 
     python -m benchmarks.matrix_page benchmarks/results/matrix_h200x8_202611.json [PART.json ...]

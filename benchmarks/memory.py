@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Lagom keeps in memory: ``python -m benchmarks.memory [--runs 3] [--json FILE]``.
 
 Runs the demo (8 virtual ranks, no GPU) and reads, ten times a second, the size of the shared region and the largest

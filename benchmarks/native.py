@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C programs beside the benchmarks: built as the plugin is, run against the installed library."""
 
 from __future__ import annotations

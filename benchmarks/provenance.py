@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What git knows of the commits that results name: whether they are here, what came before them, what changed since.
 
     python -m benchmarks.provenance            # writes benchmarks/results/README.md: every result and its commits

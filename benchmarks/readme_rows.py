@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of README.md, from raw results: each speed-up beside the strongest simple thing that a user could set."""
 
 from __future__ import annotations

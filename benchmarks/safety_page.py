@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The safety table: tests of what could harm a job, and their results, from files in ``benchmarks/results``.
 
     python -m benchmarks.safety_page            # writes benchmarks/results/safety_202611.md

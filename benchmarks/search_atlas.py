@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a candidate from the atlas is worth, on the second family of landscapes.
 
     python -m benchmarks.search_atlas --strategy auto --seeds 48

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a search finds, how soon and at which cost, on landscapes that share no formula with ours (``second_family``).
 
     python -m benchmarks.search_table --strategy lagom guided --name today --out benchmarks/results/NAME.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A second family of landscapes: it shares no formula with ``lagom.sim`` or ``lagom.cost``.
 
 A cost model that is tested on the simulator it was written beside may look better than it is. Here communication time

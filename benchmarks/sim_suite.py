@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m benchmarks.sim_suite [--quick] [--json FILE]``: every strategy on every simulated landscape.
 
 Noise-free times are cached per pattern and config, 2 % noise is put on top, and the session that runs is the one the

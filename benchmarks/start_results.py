@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``lagom tune`` found on one H200 that two ranks share: speed-ups from the raw samples, and a picture of them.
 
 ``make readme`` writes the picture into docs/pictures.

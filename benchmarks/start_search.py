@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How often the search of `lagom tune` finds planted start settings, and how often it is wrong; simulated processes.
 
     python -m benchmarks.start_search [SEARCHES] > benchmarks/results/start_search_202611.json

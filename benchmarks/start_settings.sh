@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # `lagom tune` on one GPU whose ranks share it: how start settings are found from nothing, and how the next start of the
 # job uses them from the cache. A stand-in: it says nothing about the speed of several GPUs. Times are those of the
 # regime it prints.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* switch_latency.c - what a switch costs the calls around it: the real library, called through its exported tables.
  *
  * A round: a plan is published; every rank's next call copies, checks and acknowledges it; the controller commits; calls

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a switch costs the calls around it: ``python -m benchmarks.switch_latency [--json FILE] [--plugin SO]``.
 
 Builds and runs ``switch_latency.c``: plans of three sizes are published, acknowledged, committed, come into force and

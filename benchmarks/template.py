@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of results: the text is in ``benchmarks/templates``, the numbers are computed in Python."""
 
 from __future__ import annotations

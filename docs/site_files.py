@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A hook of mkdocs: the site has the folders of the repository, so one relative link works on GitHub and on the site.
 
 The pages are README.md (the first page), all of docs/, and every file that one of these links to, directly or through

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains an MLP with Accelerate: torchrun --nproc-per-node 2 examples/accelerate_ddp.py"""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains an MLP with DeepSpeed ZeRO, stage 3: torchrun --nproc-per-node 2 examples/deepspeed_zero.py"""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains layers of one expert a rank, tokens by AlltoAll: torchrun --nproc-per-node 2 examples/expert_parallel.py"""
 
 import argparse

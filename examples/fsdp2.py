@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains an MLP sharded over the ranks (FSDP2): torchrun --nproc-per-node 2 examples/fsdp2.py"""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains an MLP with Lightning's DDP: torchrun --nproc-per-node 2 examples/lightning_ddp.py"""
 
 import argparse

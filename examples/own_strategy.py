@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A search strategy of one's own: fewer channels at one site after the other, the largest messages first.
 
     PYTHONPATH=examples lagom run --strategy own_strategy:FewerChannels -- torchrun --nproc-per-node 8 train.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains an MLP whose matrices are split over the ranks: torchrun --nproc-per-node 2 examples/tensor_parallel.py"""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lagom: just the right amount of communication. An auto-tuner for stock NCCL in distributed PyTorch training.
 
 The names in ``__all__`` are the public API. Their modules are imported on first use, so that ``import lagom`` is fast.

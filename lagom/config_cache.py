@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saved configs of jobs that were tuned before, kept for their next start.
 
 One file an entry, ``configs/<working folder>-<job>.lagom`` in the cache folder: a saved config like any other, with a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes and reads the saved config: the one text file that replays a tuning run without a controller.
 
 The format is defined by ``csrc/config/config_text.h``. Replay happens inside the plugin, so reading is done by the

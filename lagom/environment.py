@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What no tuner can change after the start of a job: the variables that NCCL reads when it builds a communicator, its
 configuration files, and the GPU.
 

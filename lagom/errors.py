@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one base of every error a user can meet.
 
 An error's text is one clear sentence that ends with what to do about it; the command line prints it and nothing else. A

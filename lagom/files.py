@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files in places where other users can write too: their links are not followed, their files are not used as ours, and
 files are written atomically. For libraries and programs the C side has ``csrc/shm/ownership.h``."""
 

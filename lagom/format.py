@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How numbers, sizes, durations, versions, configs and intervals read, in logs, on terminals and on pages.
 
 Everything that Lagom prints is formatted here, so that a value reads alike wherever it stands. The other direction, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Head-room: NCCL builds more channels than it would by itself, so that NC can be searched upwards too.
 
 ``NCCL_MIN_NCHANNELS`` is read when a communicator is built and raises what every call gets. Calls that no plan

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that all packages share: functions, configs, sites, problems, assignments, samples.
 
 Plain frozen values, no behaviour beyond their own arithmetic. Sizes are bytes, times are nanoseconds unless a name says

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every environment variable of the product, once: name, type, default, meaning.
 
 ``lagom env --help`` and the table in docs/settings.md are made from :data:`SETTINGS`;

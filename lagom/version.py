@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The release of lagom. The plugin says the same (`tuner_plugin/plugin.h`)."""
 
 from pathlib import Path

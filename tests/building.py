@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the C programs of the tests are built: one builder at a time, only what is older than its sources."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A command beside busy loops, as on a laptop that compiles or a shared CI runner; whether it passes must not change.
 
     python -m tests.busy --loops 3 --runs 10 -- make test

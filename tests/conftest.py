@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For every test: Hypothesis judges what code does, never how long it takes, because the machine may be busy, and takes
 the same examples in every run (`pytest --hypothesis-profile random` takes others; what it finds becomes an
 `@example`); and no job replays what an earlier one left in the user's cache, or leaves something there. A test that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every piece of evidence says about how it came to be: command, commit, machine, date."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting in tests: for what must come, however busy the machine is."""
 
 from __future__ import annotations

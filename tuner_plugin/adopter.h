@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* adopter.h - which process becomes the parent of a controller that a rank starts.
  *
  * The process between rank and controller ends at once, so the kernel gives the controller to the nearest ancestor that is a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* apply.h - from a config to NCCL's cost table and channel count, for both deciders: an agreed plan (decide.c) or
  * size rules (static_rules.c). Pure: nothing but its arguments. */
 #ifndef LAGOM_APPLY_H

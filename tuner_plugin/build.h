@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* build.h - which build of NCCL calls, and whether the pointer it passed is really inside one of its communicators.
  *
  * NCCL gives every tuner `&comm->tunerContext` at init. On a build that is known (nccl_builds.h, by the build id of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* built_channels.h - how many channels a communicator has, where NCCL does not check our answer.
  *
  * Grouped Broadcasts with several roots (NCCL 2.29.2 to 2.30.x, unless NCCL_ALLGATHERV_ENABLE=0) call the tuner as an

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* call_clock.h - CLOCK_MONOTONIC for call records, at the price of reading the processor's counter.
  *
  * clock_gettime costs 20 to 30 ns, most of what a recorded call may cost in all. Where the kernel itself keeps time by

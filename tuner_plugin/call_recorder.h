@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* call_recorder.h - what is recorded about a decided call, if requested (communicator.capture). */
 #ifndef LAGOM_CALL_RECORDER_H
 #define LAGOM_CALL_RECORDER_H

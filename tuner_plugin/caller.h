@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* caller.h - which libnccl is calling us: its version, its file and its build. Without linking to it. */
 #ifndef LAGOM_CALLER_H
 #define LAGOM_CALLER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* capture_client.h - loads liblagom_timeline.so, a library of its own beside this one, and calls it. Jobs that want no
  * kernel timeline (LAGOM_TIMELINE=0, replay, virtual ranks) never load it. Without it nothing here does anything.
  */

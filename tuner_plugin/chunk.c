@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tuner_plugin/chunk.h"
 
 void lagom_chunk_list_open(struct lagom_chunk_list *list)

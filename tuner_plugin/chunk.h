@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chunk.h - which chunk size goes with the collective that getChunkSize asks about (NCCL >= 2.30.3).
  *
  * getChunkSize does not say which call it belongs to: it sees one channel's bytes, and in a group it comes after the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm_context.h - this process's context of one communicator: what NCCL gives back to us with every call.
  *
  * Made at tuner init, freed at finalize; about 70 KiB. NCCL uses a communicator from one thread at a time, so nothing

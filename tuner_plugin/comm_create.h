@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm_create.h - makes and frees the context of a communicator. */
 #ifndef LAGOM_COMM_CREATE_H
 #define LAGOM_COMM_CREATE_H

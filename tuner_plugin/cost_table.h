@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cost_table.h - NCCL's cost table: read for what NCCL would choose, written to make it choose something else.
  *
  * Flat float[algorithms][protocols] behind a float **. Two rules hold for every NCCL from 2.24 to 2.32: an entry below

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* decide.h - one getCollInfo: counts the call, gets its config from the agreement, applies and records it.
  *
  * No lock, no allocation, no system call. A call without a config leaves the cost table and the channel count

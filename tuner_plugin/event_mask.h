@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* event_mask.h - which profiler events NCCL sends. The mask is one int a process and NCCL, which NCCL reads whenever a
  * collective is called; several communicators want different things from it, so wants are counted.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* event_words.h - NCCL's event strings as numbers. Unknown words are -1, never something else. */
 #ifndef LAGOM_EVENT_WORDS_H
 #define LAGOM_EVENT_WORDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exports.c - the nine tables NCCL looks up, and nothing else. Each adapter only translates its version's arguments. */
 #include <stdlib.h>
 

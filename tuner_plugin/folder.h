@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* folder.h - the job's log folder, chosen by the ranks when there is no `lagom run` (environment-only use). */
 #ifndef LAGOM_FOLDER_H
 #define LAGOM_FOLDER_H

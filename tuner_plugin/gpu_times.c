@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tuner_plugin/gpu_times.h"
 
 #include "protocol/lagom_atomic.h"

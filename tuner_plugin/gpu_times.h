@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu_times.h - whether the times that NCCL reports for a communicator's kernels can belong to those kernels.
  *
  * A KERNEL_CH event takes its time from the slot that NCCL's count of works on the host points to, while the GPU fills

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hardware.h - where we run: what a saved config's fingerprint is compared with, found without CUDA. */
 #ifndef LAGOM_HARDWARE_H
 #define LAGOM_HARDWARE_H

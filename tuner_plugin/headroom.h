@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* headroom.h - channels beyond NCCL's own, so that NC can be searched upwards too. Opt-in: LAGOM_HEADROOM=built:stock.
  *
  * NCCL_MIN_NCHANNELS makes NCCL build `built` channels instead of the `stock` it would have built. Every call that no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job.h - this process's part in the job: which region, which NCCL, replay or tune, who starts the controller. Decided
  * once, at the first communicator, under the plugin's lock. */
 #ifndef LAGOM_JOB_H

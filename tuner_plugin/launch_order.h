@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* launch_order.h - which call a launched collective belongs to.
  *
  * NCCL asks for a whole group first (getCollInfo, once per aggregate) and launches it afterwards (one COLL event per

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* log.h - messages of the plugin: through NCCL's log (NCCL_DEBUG shows it), and once to stderr.
  *
  * Never on stdout, never on the path of a collective, and never under the plugin's lock: the output may be slow or

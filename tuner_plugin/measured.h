@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* measured.h - collectives whose kernels are being timed, from their launch until their last channel has stopped.
  *
  * A KERNEL_CH event carries GPU time (globaltimer) for one channel, and arrives late, on a proxy thread: a kernel is

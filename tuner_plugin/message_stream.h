@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* message_stream.h - a line on stderr, which is not ours: it may be closed, full, nobody's any more, or a file of the
  * program's that has nothing to do with messages. Nothing here waits (but for a regular file on a file system that is
  * slow: whether a write to one would wait cannot be asked), raises a signal, or changes how the program's own descriptor

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_abi.h - the interface between NCCL and a tuner or profiler plugin, in our own declarations.
  *
  * NCCL looks a plugin's table of functions up by name (ncclTunerPlugin_v6, ncclProfiler_v5, ...), newest first, so one

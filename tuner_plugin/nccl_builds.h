@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_builds.h - made by `python -m tests.abi.digest` from lagom/doctor/nccl_builds.json; do not edit.
  *
  * Every nvidia-nccl wheel from 2.21.5 on, by the build id of its libnccl.so.2: bytes from &comm->tunerContext to

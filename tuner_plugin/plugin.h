@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.h - what this process has once: settings, the mapping of the region, a saved config. Made at the first
  * communicator.
  *

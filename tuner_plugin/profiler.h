@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profiler.h - the profiler plugin: names and ranks, effective channels and threads, GPU times, and what never reaches
  * the tuner. NCCL loads it only if NCCL_PROFILER_PLUGIN names this library; the tuner plugin works without it.
  *

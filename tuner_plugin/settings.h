@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* settings.h - the settings of the user for the plugin: environment variables. Read once, at the first communicator's init. */
 #ifndef LAGOM_PLUGIN_SETTINGS_H
 #define LAGOM_PLUGIN_SETTINGS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* spans.h - kernel spans to the controller, from any thread of this process. */
 #ifndef LAGOM_SPANS_H
 #define LAGOM_SPANS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* spawn.h - a rank starts the controller, where only environment variables are set (no `lagom run`).
  *
  * Tuner init is a bad place to start a process from: it runs in a thread whose CPU affinity NCCL has narrowed, among

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* static_rules.h - what is possible on NCCL 2.21 to 2.26, which gives no communicator id: rules by function and
  * size, read once by each rank, in force from the first call. Nothing is agreed while the job runs; a decision is a pure
  * function of the rules and the call. Opt-in: LAGOM_MODE=replay, and LAGOM_CONFIG or LAGOM_SET. One node only.

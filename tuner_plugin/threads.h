@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* threads.h - NT, the one knob that NCCL has no interface for. Opt-in (LAGOM_NT=1), guarded, RING only.
  *
  * NCCL hands every tuner `&comm->tunerContext` at init, and reads comm->maxThreads[algorithm][protocol] right after

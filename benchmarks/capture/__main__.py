@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernel capture on GPUs: is it correct, what does it cost, does it work together with torch.profiler?
 
     python -m benchmarks.capture --gpus 4 --out results.json --traces FOLDER [--only join,cost,beside,traces]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is tried on the one job: the join, the cost of capture, torch.profiler before, inside and after our windows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels of a step, whoever recorded them: X, Y and overlap, and how NCCL's were joined with their calls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kineto traces small enough to keep beside the tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training job that captures are taken of, and the region whose rings are drained while it runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What capture leaves behind once it is off, to a thousandth: two jobs alike take turns on the same GPUs, a few steps
 each, and only one of them was ever captured. Neighbouring turns are seconds apart, so what the machine does by itself
 falls on both; the turns before anything was switched on show how far the two differ anyway.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the small jobs share: a training loop that prints one JSON line a step, and torch.profiler for some steps."""
 
 from __future__ import annotations

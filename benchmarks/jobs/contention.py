@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Communication beside computation, over and over: how long does each take? Knows nothing of any tuner.
 
     torchrun --nproc-per-node 8 contention.py --pattern ffn        # an AllReduce of 32 MB beside a feed-forward layer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a stack of transformer-sized linear layers with DistributedDataParallel. Knows nothing of any tuner.
 
 torchrun --nproc-per-node 4 ddp.py --layers 8 --tokens 8192 --steps 60

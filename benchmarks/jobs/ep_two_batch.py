@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains mixture-of-experts layers, experts split over ranks, two micro-batches in turn. Knows nothing of any tuner.
 
     torchrun --nproc-per-node 8 ep_two_batch.py --shape olmoe_1b_7b --layers 4 --tokens 16384

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a Hugging Face model with FSDP2, the way the tutorials do. Knows nothing of any tuner.
 
     torchrun --nproc-per-node 8 fsdp.py --shape llama3_8b --layers 3 --tokens 16384 --steps 60

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains Llama-like layers with FSDP2, each rank a node of its own if asked. Knows nothing of any tuner.
 
     torchrun --nproc-per-node 2 fsdp_nodes.py --as-nodes --steps 15

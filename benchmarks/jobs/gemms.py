@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matrix products of two kinds: the vendor library's, which on recent GPUs are persistent (one block an SM that stays),
 and a plain Triton kernel, one block a tile, that comes and goes in waves as the papers' cost models assume."""
 

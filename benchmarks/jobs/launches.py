@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Launches tiny kernels and nothing else: a step's time is the host's cost of that many launches.
 
 torchrun --nproc-per-node 2 launches.py --tokens 4096 --steps 400

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face models of the sizes that papers name: random weights, fewer layers, never narrower ones.
 
 A ``tiny_`` shape has the same structure and is for trying a job without a GPU.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Start N ranks of a script on this machine: what torchrun does, without its own five seconds of start and end.
 #   ranks.sh N SCRIPT [ARGUMENTS]
 count=$1

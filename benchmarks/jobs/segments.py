@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Backward passes in an order of one's own: what schedules that overlap communication are made of.
 
 Autograd runs the backward pass as one chain. A schedule that starts a collective for one half of the batch and computes

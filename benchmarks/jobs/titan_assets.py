@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What torchtitan reads besides its own code and no package ships: a tokenizer and text. Ours are of bytes, and random.
 
 python titan_assets.py FOLDER     # makes FOLDER/tokenizer and FOLDER/text

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains MLP blocks split over the ranks (tensor parallel, Megatron style): one all-reduce a block and pass.
 
 torchrun --nproc-per-node 4 tp.py --layers 8 --tokens 8192 --steps 60

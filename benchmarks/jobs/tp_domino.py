@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains layers split over tensor ranks, two half batches in turn, as Domino does. Knows nothing of any tuner.
 
     torchrun --nproc-per-node 8 tp_domino.py --shape llama3_8b --layers 8 --tokens 8192

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several jobs in one process, one after the other, a few steps each under torch.profiler: one start pays for all.
 
 torchrun --nproc-per-node 4 traces.py --jobs fsdp-2048,fsdp-8192,ddp,tp --to FOLDER

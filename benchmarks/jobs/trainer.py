@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hugging Face's Trainer with FSDP, its loop and its wrapping: only the model's size and the random data are ours.
 
 torchrun --nproc-per-node 8 trainer.py --layers 3 --tokens 8192 --steps 200

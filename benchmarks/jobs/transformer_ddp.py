@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small transformer with DistributedDataParallel and gradient accumulation. Knows nothing of any tuner.
 
     torchrun --nproc-per-node 2 transformer_ddp.py --steps 1000

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fsdp.py with the ranks of one machine divided into two "nodes" that only sockets connect. Knows nothing of any tuner.
 
 torchrun --nproc-per-node 8 two_nodes.py --layers 2 --tokens 4096

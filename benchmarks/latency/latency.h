@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* latency.h - what the latency programs share: a clock of nanoseconds, samples, NCCL's side of the plugin, and the proofs
  * that nothing allocates, calls the system or waits. Linked into each program of benchmarks/ that includes it. */
 #ifndef LAGOM_BENCHMARK_LATENCY_H

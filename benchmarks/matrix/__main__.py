@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run every row of the GPU matrix, in order of value, until all are measured or the time is over.
 
     python -m benchmarks.matrix --gpus 8 --out results.json --nccl-230 libnccl.so.2 --budget 570

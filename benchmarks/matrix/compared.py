@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows that `lagom bench` answers: the arms of the row on the row's job."""
 
 from __future__ import annotations

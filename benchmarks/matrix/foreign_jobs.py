@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The job with and without Lagom, in separate processes: exits, losses, and what a step costs.
 
 The cost of tuning to a job is the ratio of mean step times, the search included: a median would leave out the steps in

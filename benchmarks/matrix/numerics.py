@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tuning does to the numbers: losses of 200 steps, one seed, against stock and against other settings of stock.
 
 Channels and chunks change the order in which AllReduce and ReduceScatter add up, as NCCL's own settings do. So the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of the matrix, made from its raw results: every row with regime, NCCL version, n, A/A, interval, command."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two "nodes" on one machine: a communicator that spans them is left to NCCL, and the log says so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the rows run: GPUs, regimes, which NCCL, which Python, and what a job's command line is there."""
 
 from __future__ import annotations

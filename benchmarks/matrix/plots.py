@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of the matrix: every arm's interval on one page, and the paper's figures 3 and 5 as measured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """After tuning, does the job run as a replay of what was found? Processes in shuffled rounds, by the job's times."""
 
 from __future__ import annotations

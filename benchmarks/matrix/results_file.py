@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of results: rows by name with all raw samples, and what each session measured them with.
 
 What was measured elsewhere (other GPUs, another NCCL, a rehearsal) is not this machine's result: such a file is refused

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows: each a question with the job, the regime and the arms that answer it, most telling first.
 
 ``seconds`` are what a row takes on eight H200s by the step times measured so far, start-ups of 20 to 30 s included;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arms that are one job each: run as far as the time goes, and kept only if they ended by themselves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of docs/measured.md: every row that was measured, on whatever machine, from the files of raw results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long communication and computation take side by side under each of many settings: figures 3 and 5 of the paper.
 
 One job runs throughout and prints x, y and z of every iteration. The settings are pinned one after the other from

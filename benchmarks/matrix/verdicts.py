@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a number amounts to: a claim holds where its whole interval does, so that noise never helps it."""
 
 from __future__ import annotations

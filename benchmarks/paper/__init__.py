@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the paper (arXiv 2602.20656) says, section by section. Its figures carry no readable values; these are from its
 text."""
 

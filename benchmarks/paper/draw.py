@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paper's figures from our data. One function a figure; each saves one PNG."""
 
 from __future__ import annotations

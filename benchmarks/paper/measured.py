@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What runs on GPUs left in benchmarks/results, where there is any: the outcome of each tuned or compared job."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``sim_vs_paper``: every figure of the paper beside the simulator's, generated from the JSON, with the likely reason
 where they differ. The text is ``benchmarks/templates/sim_vs_paper.md.j2``."""
 

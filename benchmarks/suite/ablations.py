@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each ingredient is worth (the same runs with one thing changed), and how the number of configs grows with the
 number of communications (the paper's Fig. 8c)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is run: every workload of the paper's Table 2 on every preset under the knob sets that make sense there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One tuning run on the simulator, by the session that the live controller drives; rows of medians over seeds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The targets of the suite, each with its measured number and whether it is met."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* agreement.h - the rank's half of a switch: sees PREPARED, copies, checks, acknowledges, aborts when it arrives too
  * early, activates at start_call. README.md in this folder explains the protocol.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* publisher.h - the controller's half of a switch (and of the publishing rank in replay). Exported to Python. */
 #ifndef LAGOM_PUBLISHER_H
 #define LAGOM_PUBLISHER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* replay.h - a saved config takes effect without a controller: through the same word, agreed by the ranks themselves.
  *
  * One rank, the winner of communicator.publisher, publishes the saved config's plan once every rank is there; each

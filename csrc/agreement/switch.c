@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "agreement/switch.h"
 
 #include "protocol/lagom_protocol.h"

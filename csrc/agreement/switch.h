@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* switch.h - the switch itself: pure transition functions of the rank and of whoever decides.
  *
  * They read no shared memory and write none; agreement.c and publisher.c perform what they say, one memory access at a

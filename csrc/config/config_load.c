@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config_load.c - the saved config's file into memory, whole or not at all. */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config_match.c - does a saved config fit this job, and which of its sections is this communicator's? */
 #include <inttypes.h>
 #include <stdio.h>

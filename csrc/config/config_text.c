@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config_text.c - the saved config's document: header, fingerprint, sections. Its words are read by words.c. */
 #include "config/config_text.h"
 

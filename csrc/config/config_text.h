@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config_text.h - the saved config file, read without Python: replay needs no controller.
  *
  * Line based, '#' comments, every line checked; an unknown word refuses the whole file with its line number.

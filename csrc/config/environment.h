@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* environment.h - what a job must have been started with for a saved config to mean what was measured: variables
  * that NCCL (or our plugin) reads once, when it builds a communicator, and that no plan can change afterwards.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rule_text.c - one rule of --set and LAGOM_SET: function:sizes:knobs. */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scan.h - a text line by line and word by word, without copying it. Internal to csrc/config. */
 #ifndef LAGOM_SCAN_H
 #define LAGOM_SCAN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* words.h - the small words of saved configs and --set rules: numbers, sizes, functions, knobs. Internal to csrc/config.
  *
  * A word is a piece of somebody else's text and has no terminating zero. Every reader checks the whole of it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/choose.h"
 
 static bool leased(const struct lagom_plan *plan, uint64_t call)

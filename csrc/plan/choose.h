@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* choose.h - (plan, point, call) -> config. Pure; no memory but its arguments. */
 #ifndef LAGOM_CHOOSE_H
 #define LAGOM_CHOOSE_H

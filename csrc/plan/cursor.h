@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cursor.h - the point in the program at which a communicator is. A pure function of the calls since the plan's
  * start_call, hence the same on every rank.
  *

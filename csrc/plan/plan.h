@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.h - the checks of a plan before it is used: hash and validity. Pure. */
 #ifndef LAGOM_PLAN_H
 #define LAGOM_PLAN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_check.c - whether a plan is valid. Reads nothing outside the struct, even if its counts are wrong. */
 #include "plan/plan.h"
 

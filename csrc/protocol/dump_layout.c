@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dump_layout.c - prints what the compiler made of lagom_protocol.h as JSON, for tests/contract/test_layout.py.
  *
  * A program, not part of either library. A field that is missing here is found by the test too: the fields' sizes of a

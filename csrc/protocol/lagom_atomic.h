@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lagom_atomic.h - every memory ordering that crosses a process boundary, named once.
  *
  * load_acquire  pairs with the store_release or compare_exchange of the other party named at each use.

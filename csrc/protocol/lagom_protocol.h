@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lagom_protocol.h - THE contract between the ranks of one node and their controller.
  *
  * One region a node and job lies in shared memory. Both ends map it: the tuner plugin inside every rank process, and

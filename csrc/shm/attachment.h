@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attachment.h - the regions this process has mapped: one descriptor and one mapping each, for life.
  *
  * Needed because POSIX locks belong to (process, file): a second descriptor of the same file would drop them when

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* capture.h - what the controller asks the ranks of one communicator to record. Exported to Python. */
 #ifndef LAGOM_CAPTURE_H
 #define LAGOM_CAPTURE_H

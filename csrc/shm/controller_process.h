@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* controller_process.h - what a controller is started with: the program text for Python and the environment. One source
  * for both ways of starting: by a rank (tuner_plugin/spawn.c) and by `lagom run` (lagom/wire/library.py).
  */

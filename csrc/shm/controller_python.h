@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* controller_python.h - which Python a rank starts the controller with. */
 #ifndef LAGOM_CONTROLLER_PYTHON_H
 #define LAGOM_CONTROLLER_PYTHON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* file_lock.h - byte locks (F_SETLK, one byte each) that show whether a process is alive.
  *
  * Freed by the kernel when the process dies, seen across PID namespaces, not inherited by fork; and dropped when the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "shm/job_key.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job_key.h - which region belongs to this job: ranks and controller derive the same name from the environment.
  *
  * First of LAGOM_JOB_ID; TORCHELASTIC_RUN_ID + MASTER_ADDR + MASTER_PORT + TORCHELASTIC_RESTART_COUNT; SLURM_JOB_ID +

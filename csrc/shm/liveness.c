@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* liveness.c - which processes are alive, decided by their locks alone; and the texts of errors. */
 #include "shm/attachment.h"
 #include "shm/file_lock.h"

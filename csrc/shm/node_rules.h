@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* node_rules.h - the size rules of a node, where ranks have no other way to agree (NCCL before 2.27).
  *
  * NCCL checks nothing: if the file of one rank had another rule, or one rank found it unfit, the job would hang at its

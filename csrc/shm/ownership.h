@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ownership.h - who owns a file: a file that another user could replace is neither loaded nor started.
  *
  * Trusted users are root, this user, the owner of the root directory (in a user namespace the system's files belong to no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* region.c - attaching and leaving: whoever comes finds the region or makes it, takes its lock, and sees that it is
  * still the one. The file: region_file.c. Who is registered in it: region_table.c. */
 #include "shm/region.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* region.h - create, attach, register, judge liveness, remove.
  *
  * File: <dir>/lagom-<uid>-<16 hex of the job key's hash>, 0600, posix_fallocate'd (ftruncate on a full tmpfs succeeds

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* region_file.c - the file itself: what lies there and whether it may be used, removing what nobody holds, making a new
  * one. */
 #include "shm/region_file.h"

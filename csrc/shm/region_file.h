@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* region_file.h - the region's file: found and judged, removed when nobody holds it, made. Internal to csrc/shm; the
  * attachments' lock is held. */
 #ifndef LAGOM_REGION_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* region_table.c - who is registered: processes and the controller, and what the dead leave behind.
  *
  * All of it changes under one byte lock (LAGOM_LOCK_REGISTER), held for microseconds. A process waits for it no longer

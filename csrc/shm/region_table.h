@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* region_table.h - the tables of a region: processes, communicators, slots. Internal to csrc/shm; the attachments' lock
  * is held, and lagom_table_begin/end around whatever changes them. */
 #ifndef LAGOM_REGION_TABLE_H

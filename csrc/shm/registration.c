@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* registration.c - a rank enters a communicator and takes a slot in it. */
 #include "protocol/lagom_atomic.h"
 #include "shm/region_table.h"

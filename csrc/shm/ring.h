@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ring.h - the two rings: calls (one producer: NCCL's thread of that communicator) and kernels (one producer: the
  * process serialises its own). One consumer: the controller. Never blocks; what does not fit is counted in *drops.
  *

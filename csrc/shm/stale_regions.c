@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stale_regions.c - the process that creates a region removes stale ones: a job whose processes were all killed leaves
  * 8 MB, and under a name that may never come again (port and restart count are in it). */
 #include "shm/stale_regions.h"

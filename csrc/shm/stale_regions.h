@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stale_regions.h - regions of this user that nobody holds any more. Internal to csrc/shm; the attachments' lock is
  * held. */
 #ifndef LAGOM_STALE_REGIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wait_budget.h - how long one process may wait for others while it registers: two seconds over all its communicators
  * together, because NCCL's init waits with it. Then it gives up permanently: later communicators fall back to NCCL at once.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* activity.h - CUPTI's activity buffers: switched on and off, handed out and taken back.
  *
  * CUPTI asks for buffers and returns them on threads of the job or of its own; there we only move table entries under

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "timeline/alignment.h"
 
 static struct lagom_launch *launch_at(const struct lagom_alignment_input *input, uint64_t number)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* alignment.h - the launch at which the kernels that are held may begin. It only looks; join.c decides what follows. */
 #ifndef LAGOM_ALIGNMENT_H
 #define LAGOM_ALIGNMENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* brackets.h - the notes of the launching threads, as liblagom_timeline.h offers them. */
 #ifndef LAGOM_BRACKETS_H
 #define LAGOM_BRACKETS_H

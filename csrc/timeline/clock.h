@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock.h - the one clock of the kernel timeline. CUPTI stamps by it too, while we are its user. */
 #ifndef LAGOM_TIMELINE_CLOCK_H
 #define LAGOM_TIMELINE_CLOCK_H

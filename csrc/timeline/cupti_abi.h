@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cupti_abi.h - what we read of CUPTI 12 and 13, in our own words: no CUDA headers are needed to build.
  *
  * CUPTI's records grow at their end from release to release; the offsets below are the same from CUPTI 12.0 (kernel

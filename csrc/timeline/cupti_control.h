@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cupti_control.h - the state machine behind process.timeline_wanted: when to record, to yield to another tool, to try again.
  *
  * One step is a few microseconds and is taken every 5 ms by the thread of capture_thread.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cupti_loader.h - finds the CUPTI that this process uses, or would use, and its functions.
  *
  * First the copy that is loaded already (torch holds one), then the one that belongs to the loaded torch or CUDA

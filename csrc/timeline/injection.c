@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* injection.c - CUDA_INJECTION64_PATH=liblagom_timeline.so: CUDA loads us into every process that uses it.
  *
  * All that is gained is an early look: CUPTI is found and loaded before the first context is made. Recording starts, as

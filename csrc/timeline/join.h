@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* join.h - which call a kernel belongs to: README.md has the policy in words. One thread, no clock, no CUPTI.
  *
  * Kernels come in the order of their correlation ids, launches in the order in which they were noted: both are the

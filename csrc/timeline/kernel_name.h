@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_name.h - from CUPTI's name of a kernel to its index in the region, and to what kind of kernel it is. */
 #ifndef LAGOM_KERNEL_NAME_H
 #define LAGOM_KERNEL_NAME_H

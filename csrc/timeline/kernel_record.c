@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "timeline/kernel_record.h"
 
 #define CLOCK_SLACK_NS 1000000000u /* CUPTI interpolates: a stamp may lie a little ahead */

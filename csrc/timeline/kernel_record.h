@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel_record.h - from CUPTI's record of a kernel to our span. Pure. */
 #ifndef LAGOM_KERNEL_RECORD_H
 #define LAGOM_KERNEL_RECORD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* launched.h - the launches that were noted, in their order, and what is known of each until its kernel is found. */
 #ifndef LAGOM_LAUNCHED_H
 #define LAGOM_LAUNCHED_H

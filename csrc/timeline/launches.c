@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "timeline/launches.h"
 
 #include "protocol/lagom_atomic.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* launches.h - notes of the launching threads about NCCL's launches, for the thread that joins them with kernels.
  *
  * A queue of many writers and one reader; nobody waits. While nobody records, a note costs one load.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* liblagom_timeline.h - what the library of that name offers: the kernel timeline of this process. README.md says how it
  * behaves.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_kernel.h - one kernel of NCCL's as CUPTI recorded it, input of the code that finds its call. */
 #ifndef LAGOM_NCCL_KERNEL_H
 #define LAGOM_NCCL_KERNEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profiler_conflict.h - which other tool profiles this process. CUPTI's Activity API has one user and does not say who. */
 #ifndef LAGOM_PROFILER_CONFLICT_H
 #define LAGOM_PROFILER_CONFLICT_H

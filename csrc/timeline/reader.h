@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reader.h - from CUPTI's buffers to spans in the ring: reads, names, joins, pushes. Our thread only. */
 #ifndef LAGOM_READER_H
 #define LAGOM_READER_H

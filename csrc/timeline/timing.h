@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* timing.h - NCCL times its kernels itself (KernelCh): by the GPU's clock, which runs evenly, from a zero of its own.
  *
  * Kernels put side by side with launches are rightly put if all of them took as long by both clocks and the clocks are

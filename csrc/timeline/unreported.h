@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* unreported.h - collectives that NCCL asks the tuner about and then reports to no profiler: no bracket, no COLL event.
  * Seen of Broadcasts (NCCL 2.28.9, 2.30.7). README.md has the policy in words.
  *

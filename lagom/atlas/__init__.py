@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The atlas: configs that earlier searches proved, for other jobs on the same kind of machine.
 
 A saved config in the cache is for the same job (``lagom.config_cache``). The atlas reads the same files, and a list

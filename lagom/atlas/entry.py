@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One entry of the atlas: on which machine and communicator a search was proven, and what it found there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entries of the atlas from a saved config: one for each communicator whose search ended on something faster."""
 
 from __future__ import annotations

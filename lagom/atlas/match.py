@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the atlas suggests for a communicator's iteration."""
 
 from __future__ import annotations

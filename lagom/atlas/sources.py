@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the atlas is read from: the list that comes with the package, and the saved configs in this user's cache."""
 
 from __future__ import annotations

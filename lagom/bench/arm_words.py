@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The words of ``--arms``: what each means, and how it can be compared. `lagom bench --help` explains each."""
 
 from __future__ import annotations

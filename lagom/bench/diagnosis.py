@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why a process gave no result, from its log, its calls and its output: a clause, or "" if unknown.
 
 Not used for a process that failed: its own last lines are the better explanation.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The median iteration time of a process, from its log, its calls or its output."""
 
 from __future__ import annotations

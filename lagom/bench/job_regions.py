@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All shared-memory regions of one job, read at intervals: its calls, and the settings its ranks were started with.
 
 A job whose ranks have a NCCL_HOSTID each has one region for each of them; all have the name of the job.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a log holds about a run: windows by arm, sites, outcome, and what a tuning run would use, as an arm."""
 
 from __future__ import annotations

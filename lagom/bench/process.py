@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One process of the job from start to end: what it prints, what the log says, how fast it calls; ended when enough is
 known, or when its time is up.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a job's shared memory was ever created (inotify): a job of one second may start and end between two checks,
 and must not be mistaken for one that never called NCCL."""
 

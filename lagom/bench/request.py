@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one ``lagom bench`` was asked to do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From raw samples to results: pure, from a :class:`~lagom.bench.store.BenchRecord` to one result an arm.
 
 Every ratio is of a pair: two neighbouring blocks of one job, or two processes of one round. The number is the

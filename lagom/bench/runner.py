@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a benchmark: next task, a process for it, its samples to disk; until all is done or the time is up."""
 
 from __future__ import annotations

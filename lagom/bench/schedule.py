@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which processes a benchmark takes, in which order: pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The raw samples of a benchmark, as one JSON file that grows by a run at a time: what was done is not done again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The results for people: the verdict, one table, and under it what it can and cannot show."""
 
 from __future__ import annotations

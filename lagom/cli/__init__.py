@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: one file a command, put together in :mod:`lagom.cli.main`.
 
 A command file imports at its top only what its options need; the rest is imported when the command runs, so that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom bench --arms ... -- CMD...``: what each setting is worth on a job of the user's own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What several commands share: an argument, and printing to standard output and stderr."""
 
 from __future__ import annotations

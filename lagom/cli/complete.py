@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the Tab key offers: strategies, presets, modes, sites, log folders. Asked by the shell at every Tab, so each
 imports only what it needs, when it is asked."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom convert``: rules of NVIDIA's example tuner as Lagom's, and Lagom's as a file for NVIDIA's example tuner."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom demo``: the whole system on this machine, without a GPU."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom doctor``: what would happen if a job were started here, and what to do about it."""
 
 from __future__ import annotations

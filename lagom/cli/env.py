@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom env``: use without a launcher, by environment variables alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom COMMAND --help``, wrapped to the terminal: usage, description, options, then ``pages/<command>.txt``.
 
 typer's own tables leave 16 columns for the text on a terminal of 60 and cut longer words, hence this layout.

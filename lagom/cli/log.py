@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom log``: the decisions of a job, one readable line each."""
 
 from __future__ import annotations

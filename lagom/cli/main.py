@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom``: every command, and the one place where errors are printed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the commands have in common that run the job's own command in order to measure it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom set``: pin configs in a running job by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom profile``: is NCCL slowing my matmuls, and by how much?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every command as Markdown, for docs/cli.md: what ``--help`` says, from the same options and texts."""
 
 from __future__ import annotations

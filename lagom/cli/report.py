@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom report``: the result of tuning a job, the reasons, and the settings for the next start."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom run -- CMD...``: run a job unchanged, with the tuner loaded and a controller process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom tune -- CMD``: start settings, measured on the job itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom watch``: the jobs of this node, live."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m lagom.controller``: started by ``lagom run``, by the first rank, or by the demo; not by people."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which arms ``lagom bench`` wants compared within this job: from its file to assignments of this run's sites.
 
 The file is written before anything is known of the job, so it says what is meant (a cap, rules, a file, a sweep);

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Have the ranks made the same calls? SearchEvent in the log when they have not; nothing is decided by it.
 
 Acknowledgements carry the history of calls before a plan, so ranks that have parted get no plan. Between plans nobody

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What earlier searches found for a communicator, from saved configs of this job and from the atlas: it is tried first
 and never trusted."""
 

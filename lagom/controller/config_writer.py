@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the saved config of a job whenever what is in force has changed, with the evidence for it; and beside it, what
 a stopped search leaves for the next one."""
 

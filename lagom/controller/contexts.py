@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exposed or hidden, while the program is being learnt: the last iterations' calls and kernels, kept for one question.
 
 The first AllGather of a pass looks like the others and has nothing to hide behind; only a timeline tells it from them.

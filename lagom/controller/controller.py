@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The slow loop: drain what the ranks recorded, let each communicator's tuner take a step, write down what happened.
 
     region ── calls, kernels ──▶ tuner ── requests ──▶ session (search)

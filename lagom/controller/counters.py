@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What passed by on each communicator: calls recorded and dropped, and what NCCL ran without asking a tuner."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Has Z left the level it had when the search ended? A sequential test on a few numbers a minute.
 
 The job is cut into blocks of some seconds; each block has a mean iteration, and votes: slower than the reference by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller tells: every event of the log, from the controller's own words to the schema's."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The search is over: its result is put in force, open-ended, and everything that records is switched off."""
 
 from __future__ import annotations

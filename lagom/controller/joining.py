@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Until every rank of the communicator is here, or it is known that it cannot be tuned."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stock iterations watched until it is known what repeats, what overlaps and what may be tuned."""
 
 from __future__ import annotations

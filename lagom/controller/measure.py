@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One window measured: call records and kernel spans of all ranks in, pairs of samples out.
 
 Z is the time between starts of position 0, credited to the config the GPU ran: the start is that of the kernel where a

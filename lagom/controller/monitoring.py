@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """After the search: nothing is recorded any more, and yet a job that has changed is noticed.
 
 A rank publishes how many iterations of its program it has begun (``lagom_slot.iterations``). Read from shared memory

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules pinned by hand: those of ``--set`` at the start, what ``lagom set`` writes into the log folder later, and which
 of their knobs can be set here.
 

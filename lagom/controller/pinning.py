@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules by hand (``--set``, ``lagom set``) put in force, or taken back."""
 
 from __future__ import annotations

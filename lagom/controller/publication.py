@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Getting one plan agreed: choose a start far enough ahead, offer it, look until the ranks have decided, try again.
 
 Nobody waits for anybody: a rank that arrives at the start before the decision aborts the offer, and one that was there

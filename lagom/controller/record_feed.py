@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who gets the records that the ranks of one communicator have written."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whose turn it is: one communicator is searched at a time, for Z of several at once could not say which helped.
 
 The busiest goes first (by bytes an iteration, as far as its program is known). One that does not settle, or whose job

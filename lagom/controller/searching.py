@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The search of one communicator: each request of the session becomes a window, each result goes back to it.
 
 Nothing is tried while the job does something else (evaluation, a checkpoint): trials wait for the iteration to come

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which strategy a tuning run uses: the one named, or the configs given by hand for comparison."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the first iterations show about a communicator: how much can be measured, and what NCCL picks by itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel timeline from the controller's side: asked for while it helps, and told about in the log.
 
 Each process records by itself (csrc/timeline) and yields to any other profiler; here is only the wish, one for all

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A few iterations of one rank's kernels under every config that the search kept: for `lagom report`, which shows the
 timeline and the contention overhead before and after.
 

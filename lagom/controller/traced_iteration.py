@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One stock iteration as the cost model wants to see it: which kernels ran when, and which site a collective is of.
 
 Only ``guided`` asks for it, and only where a timeline shows compute. Grids are left out: how many blocks of a kernel

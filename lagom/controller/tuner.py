@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One communicator's way through a tuning run: join, learn the program, try configs, and watch.
 
     Joining -> Learning -> Searching -> Finalizing -> Monitoring -> (drift) Learning ...

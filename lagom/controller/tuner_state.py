@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the phases of one communicator's tuner share: who takes part, what was seen, what is in force.
 
 A phase (``learning.py``, ``searching.py``, ...) reads it when it begins and leaves in it what the next one needs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One window from request to result: get the lease agreed, collect what the ranks record, cut a clearly bad candidate.
 
 The plan is a lease: whatever becomes of this process, the candidate ends at ``end_call`` on every rank.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The job does something else than its iteration: an evaluation, which passes, or another iteration, which stays.
 
 From calls alone the two differ in nothing but how long they last. So the new calls are watched on their own, apart from

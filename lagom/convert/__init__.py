@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules of NVIDIA's example tuner to Lagom's rules and back. README.md says how the two differ."""
 
 from __future__ import annotations

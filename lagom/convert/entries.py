@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The results of a conversion: rules that were taken, rules that were refused and why, and remarks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CSV of NVIDIA's example tuner (NVIDIA/nccl, plugins/tuner/example), 2.27.3 and later.
 
     collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks[,numPipeOps[,regBuff]]

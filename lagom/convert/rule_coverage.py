@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calls that rules so far cover: for each collective a sorted list of disjoint intervals of sizes, so that a file
 of many thousand lines is read in about a second."""
 

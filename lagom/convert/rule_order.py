@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps "the first rule that matches" true when a rule in the middle cannot be converted.
 
 If a refused rule were dropped, its calls would match a later rule that was not meant for them. So the sizes of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where an export's rules come from: ``--set`` rules, or a saved config with what NCCL picked where it was measured.
 
 A saved config says what to do at each *position* of a program; the other formats know only function and size. So a site

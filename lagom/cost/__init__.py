@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cost model: the paper's Eq. 1 to 6 made to work, fitted to a few windows, and honest about when it does not.
 
     model = model_of(problem)                        # or model_of(problem, program_of(problem, kernels))

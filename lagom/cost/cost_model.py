@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From an assignment to Z, Y and every x_j: the equations put together for one tuning problem.
 
 A :class:`CostModel` holds what is known for sure (the sites, their bytes and calls, NCCL's own pick, the program); the

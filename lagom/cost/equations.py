@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Equations 1 to 6 of the paper, as repaired (README.md: printed, computed, why).
 
 Plain functions over numpy arrays; everything broadcasts. Symbols are the paper's: ``x`` communication time, ``y``

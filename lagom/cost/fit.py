@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fitting the model to a few measured windows: least squares on log times, with priors and physical bounds.
 
 The priors enter as residuals of their own (a maximum a posteriori estimate), so two windows are enough to start and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The best configs there are, as the model sees it: a search over the ladders that costs no iteration of the job."""
 
 from __future__ import annotations

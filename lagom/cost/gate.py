@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """May the fitted model be trusted? If not, why not, in one sentence; the search then measures instead of believing.
 
 Three questions, all asked of windows that the fit has not seen (leave-one-out):

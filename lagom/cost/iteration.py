@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one iteration does: which compute runs beside which communication. Two ways to know it.
 
 :class:`LumpedIteration` knows only the sites. Of each site a fitted share ``e_j`` is exposed, the rest runs beside

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fitted numbers of the cost model: one table with symbol, unit, prior and physical bounds.
 
 Every parameter is positive and lives in the fit as its logarithm; the exposed share of a site lives as its logit. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the fitted model says of configs nobody has run: Z with its uncertainty.
 
 Ratios are predicted better than times, since most of what is uncertain cancels: :func:`compare` is what a search uses.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the kernels of one typical iteration, run under NCCL's own configs, to a :class:`TracedIteration`.
 
 Who waits for whom is not written in a timeline, but most of it shows:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom demo``: a whole tuning run without a GPU, from the first call to the table, in under a minute.
 
 Real: the plugin in eight rank processes, the shared memory, the agreement, the controller, the search, the log, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's ranks alone, as an ordinary job: ``python -m lagom.demo.job``.
 
 It knows no more of lagom than its environment says, as a training job does: with NCCL_TUNER_PLUGIN set the virtual

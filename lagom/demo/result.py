@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's last page, of the state of its run: one table, one sentence; the same for programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's simulated job and its processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``lagom doctor`` checks: one file for each question, each returns findings with their remedies.
 
 Nothing here imports torch or needs a GPU: wheels are read from their metadata, and libraries are asked in a process of

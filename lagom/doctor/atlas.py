@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the atlas knows: entries that come with Lagom, those of this user's jobs, and how many are for this machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The saved configs that `lagom run` would replay by itself: where they are, how many, and whether they can be used."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Would a saved config be replayed on this machine? Asked of the C code that decides it in the plugin."""
 
 from __future__ import annotations

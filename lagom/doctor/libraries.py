@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which NCCL would a torch job load here, is it the only one, and what can be tuned with it?
 
 The dynamic linker's order for torch: what LD_PRELOAD names, LD_LIBRARY_PATH, the wheel beside torch (its RUNPATH), the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared memory: is there room for a region, and what regions are there, alive or left over?"""
 
 from __future__ import annotations

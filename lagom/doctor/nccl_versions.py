@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What each NCCL lets a plugin do: one table, for doctor, docs/nccl.md and the tests of the plugin.
 
 Sources: the symbol names that each wheel's libnccl.so.2 looks up (2.19.3 to 2.32.3), and the tuner headers of each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Are our libraries there, do they load, and do they export what NCCL and the plugin look for? Is there a CUPTI?"""
 
 from __future__ import annotations

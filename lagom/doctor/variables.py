@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The user's settings that limit tuning: in the environment, and in the files that NCCL reads.
 
 The user's settings always win; the doctor says what each of them leaves to tune.

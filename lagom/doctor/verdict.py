@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The last line of ``lagom doctor``: can a job be tuned on this machine, and if not, why not?
 
 The NCCL that a job would load here decides, not the GPU: a login node has none, and its jobs run elsewhere. A missing

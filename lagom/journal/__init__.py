@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The decision log: what happened in a job and why, one JSON object a line, in ``<log folder>/decisions.jsonl``."""
 
 from __future__ import annotations

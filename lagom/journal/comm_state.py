@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of one communicator, from a log: its sites, the moves of its search with their speed-ups, how it ended."""
 
 from __future__ import annotations

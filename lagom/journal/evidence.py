@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The evidence that goes into a saved config: how each communicator's configs were found, in a few numbers.
 
 Taken from the state that the log's events make, so that the saved config and the log cannot differ.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of a log: how the controller ended.
 
 A killed controller cannot write an end event. A log without one means that the controller was killed or could not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds a log and reads it back: whole, or as it grows.
 
 A crash may have torn a line: such lines are skipped and counted. Schema 1 is read too, line by line, as a folder may

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of the newest job of a log, built from its events; nothing else combines events.
 
 :class:`RunState` takes the events in order. The progress of ``lagom run``, ``watch``, ``report``, the demo and the

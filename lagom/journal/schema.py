@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The events of the log. This file is the schema: ``lagom log --schema`` prints it as JSON Schema.
 
 Every event carries ``schema`` (this format's version), ``t`` (wall clock, seconds since 1970) and ``event`` (its kind).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lines of schema 1 as events of this one.
 
 Schema 1 had sentences where fields are now, so this is the one place that parses sentences: those of the releases

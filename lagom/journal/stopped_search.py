@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A search that was stopped before its proof, in one clause: the best it measured and what is missing."""
 
 from __future__ import annotations

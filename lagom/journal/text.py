@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One readable line an event, for ``lagom log``: when, and what was decided. Of a move, with the speed-up over stock::
 
     09:31:02 #7   kept      1.045x [1.035, 1.054]  allgather 416M hidden +1: nc=3 c=256K

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the newest job of a log ended, as one word: what ``lagom run`` prints last and :func:`lagom.read_run` returns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the log: append-only, one event a line, each in the file before ``write`` returns.
 
 The log may never cost the job anything. So it is bounded (at ``max_bytes`` it keeps its head, counts what it leaves

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cached config of an earlier run: used at the start of the same job, updated at its end. Nothing here ends a job:
 a problem with the cache only prints one sentence."""
 

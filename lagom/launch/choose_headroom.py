@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many channels head-room adds and which number stock NCCL builds: known from a saved config, a log, or the user.
 
 Stock's number must be known before the job starts, because nothing in a job with head-room shows it any more.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts the controller process of a job, watches it, and stops it when the job ends."""
 
 from __future__ import annotations

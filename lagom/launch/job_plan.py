@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``lagom run`` puts into the environment of a job, computed from the options and the environment alone.
 
 The user's own settings win: another tuner is refused unless it may be replaced, another profiler keeps its slot.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a job's launcher starts every rank from here, as far as its command and environment say.
 
 Start settings reach the ranks that inherit the environment of this process, and NCCL needs most of them to be the same

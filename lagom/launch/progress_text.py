@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``lagom run`` prints while the job runs: whole lines on stderr, made from the controller's log.
 
 The terminal belongs to the job, so nothing is redrawn: a line is printed when something was decided, and at intervals

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the log of a job that replays a saved config, or is off. Such a job has no controller, so the launcher reads
 from the ranks' shared memory what they did with the config: agreed on it, or refused it and why. It takes no lock and
 writes nothing to shared memory.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a planned job to its end: the command, its controller process, and what is printed about both."""
 
 from __future__ import annotations

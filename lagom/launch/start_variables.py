@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which variables a job is started with besides the plugin's: for head-room, and those that a saved config asks for.
 What is refused is refused before anything starts."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lines of ``lagom run`` about its job: what is planned, what is in force, how it ended, and the next command.
 
 Each is made from fields: the plan, and the state that the log gives. A line has at most :data:`COLUMNS` columns where

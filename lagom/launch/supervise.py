@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the job's command as if it were started directly: terminal, signals and exit code are its own.
 
 The command stays in our process group, so the terminal's Ctrl-C and Ctrl-Z reach it; signals sent to us with kill() are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calls that a job repeats in every iteration: its period, positions and sites."""
 
 from lagom.program.confirmation import ProgramConfirmation

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a sequence that repeats is confirmed as an iteration: after enough repetitions. They are counted over more calls
 than the history holds, since some iterations are so long that only three of them fit into it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From call records to a program: the calls of one communicator's iteration, and where it begins."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The period of a call sequence: the smallest one that explains it, and the multiple of it that also repeats in time.
 
 Two cases decide the rules. A backward pass ``ARARAR...`` looks like period 2 for a while, so a

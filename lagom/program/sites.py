@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sites: which positions of a program share one config.
 
 Calls of one function and size form a site; where the timeline shows how much of each position's communication is hidden

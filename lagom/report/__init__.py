@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom report`` and the page of ``lagom profile``: text, pages, pictures. Nothing here measures or decides."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A proposal for the next start, and the set of all proposals."""
 
 from __future__ import annotations

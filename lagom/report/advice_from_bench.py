@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a benchmark has measured of settings that only a start can change: its env= and headroom= arms.
 
 Only what a process was started with counts as measured. A cap within the job (``static=``, ``own:static=``) was a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a decision log gives reason to try at the next start.
 
 A log measures configs of calls, not settings of a start: what follows from it is a proposal. One thing a job with

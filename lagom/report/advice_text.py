@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Advice on the next start: as text, export lines, a saved config's environment, Megatron's communicator file, JSON."""
 
 from __future__ import annotations

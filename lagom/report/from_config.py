@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a saved config: its configs, the job it is for, whether it would be replayed here, and the evidence
 that was written into it."""
 

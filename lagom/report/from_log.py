@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a job, from its decision log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One HTML file out of a template: inline pictures and style, nothing fetched from anywhere."""
 
 from __future__ import annotations

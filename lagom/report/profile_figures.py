@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of a profile beside the timeline: what each overlap group consists of, and the slowdown of each kernel."""
 
 from __future__ import annotations

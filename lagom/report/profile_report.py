@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A profile as a folder of files, as tables for a terminal, and as JSON; and the one sentence that answers the
 question."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom.read_run``: a tuned job, read from its log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the text of a report consists of: plain values, in NCCL's words where NCCL has one."""
 
 from __future__ import annotations

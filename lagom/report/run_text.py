@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report as text for a terminal or a pipe, and as JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Colours, and how a figure becomes a file: one look for every picture."""
 
 from __future__ import annotations

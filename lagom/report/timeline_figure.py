@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture of a step: communication above compute, time to the right, and what contention cost in red below.
 
 Up to some thousands of kernels each one is a bar. Beyond, bars would be thinner than a pixel, so each lane shows how

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of a search: its path in the X-Y plane, how it converged and what that cost, and each site before and
 after."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The effect of tuning on the kernels, from the trace samples that a search writes to the log folder, or from raw
 records: the overlap before and after; each overlap pattern's X, Y and Z under every config that the search kept."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A decision log as one offline HTML file with its pictures beside it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Search: what to try next, and what the measurements show. Start with session.py, then base.py and strategies/."""
 
 from lagom.search.base import Answer, Comparison, Moves, NonConforming, Proposal, Strategy

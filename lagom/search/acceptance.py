@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one measured step meant for ``lagom``: was it worth keeping, what did it cost, is communication hidden?
 
 The paper's Eq. 7 and its three boundary conditions, as far as they can be told from one answer.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The accounting of a run: what was asked, what it cost, and the one move written for each window, the outcome."""
 
 from __future__ import annotations

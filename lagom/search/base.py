@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contract between a strategy and the session that drives it.
 
 The life of a strategy:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a search that is stopped before its final A/B can say: the best it measured, and what would prove it.
 
 The best of many noisy trials looks better than it is, so this is a candidate for a proof and none.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Named arms against stock, without any search: what ``lagom bench`` hands to the controller.
 
 A cycle measures every arm once, each beside stock in one short window (stock, arm, arm, stock), in an order that is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The conformance suite: what every strategy owes the session, whoever wrote it.
 
     from lagom.search.conformance import check_conformance

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An analytic landscape and a driver: a strategy is tried on it without a simulator and without a GPU.
 
 The landscape has the shape of the paper's Fig. 3 and Eq. 1: communication gets faster with NC and C with diminishing

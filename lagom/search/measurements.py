@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Everything measured so far in one run, on one clock.
 
 A candidate is only ever measured beside an incumbent, so all that is known about it is relative. The measurements puts

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes into a session and what comes out: a window asked for, its pairs, the move logged for it, the outcome."""
 
 from __future__ import annotations

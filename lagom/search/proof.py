@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is proven of the incumbent: the tests that it and those before it have passed, from stock on.
 
 A config that passed a test against stock is proven. One that passed a test against a proven incumbent is proven too:

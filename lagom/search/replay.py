@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run again, from its log: the same windows handed to a new session must lead to the same decisions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A claim tested on fresh samples: "this candidate is faster than that". Used before a promotion and at the end."""
 
 from __future__ import annotations

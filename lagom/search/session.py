@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tuning session: what the simulator and the live job both drive.
 
     while (request := session.request()) is not None:

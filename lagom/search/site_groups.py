@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Communications as ``lagom`` moves them: which go together, which weigh most, and how far each has grown."""
 
 from __future__ import annotations

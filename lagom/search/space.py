@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What may be tried: ladders, floors, subspaces and legality, in one place.
 
 Every knob of a site is a *ladder*: its legal values in rising order of resources. The rung that NCCL itself would

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Paired comparison of noisy iterations: estimates, exact rank tests, and how an error level is shared.
 
 All differences are d = ln(Z of candidate / Z of incumbent), one a pair; negative is faster. Two neighbouring

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much a tuning run may spend, when a trial's question is answered, and which assignment is measured next.
 
 A question is "is the new one faster than the old one?" or "is it at least not slower?", both known only beside the

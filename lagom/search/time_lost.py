@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the candidates of a run have cost against stock, in stock iterations, and what is not theirs.
 
 A job also loses time by itself: an evaluation or a checkpoint between two iterations makes one iteration many times as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A discrete-event simulator of one training iteration on N GPUs: try and test a tuner without any.
 
 ``Simulator(workloads.fsdp("llama3_8b"), machine.A40_NVLINK)`` is where to start; README.md says what is modelled, what

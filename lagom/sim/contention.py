@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long a collective takes alone, and what a kernel and a collective do to each other while both run.
 
 Compute loses SM slots (by waves, by co-residency, by broken clusters), memory bandwidth (more than its share once the

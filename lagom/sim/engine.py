@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The discrete-event engine: two in-order queues, the rates at which their heads slow each other, and nothing else.
 
 Between two events both heads progress at constant rates, read from a table. A segment of many equal repetitions soon

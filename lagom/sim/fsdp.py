@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FSDP2's schedule.
 
 Forward: AG(l+1) may start once layer l's parameters are copied out of AG(l)'s buffer, so it runs beside layer l.

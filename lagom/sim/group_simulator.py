@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One group of an iteration on one machine: what its collectives and kernels do to each other; its times, cached."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schedules that split the batch into two halves, so that one half's communication runs beside the other's compute.
 
 Tensor parallelism as DeepSpeed-Domino's released code schedules it: an AllReduce after each half's attention and MLP.

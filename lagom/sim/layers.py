@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From the published configurations of the paper's models to compute kernels: shapes, kernels, and the kernels of one
 transformer layer, forward and backward. bf16 throughout: two bytes an element.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulated machines. Every constant has a unit and says where it comes from:
 
 - ``[L]`` the Lagom paper (arXiv 2602.20656); ``[M]`` measurements of 8xH200, November 2026 (README.md here);

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a simulated iteration consists of: kernels, collectives, segments, groups, workloads.
 
 A GPU runs two in-order queues, compute and communication. A dependency across them therefore needs one number only:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The best assignment there is, noise-free: a strategy's end result is compared with it.
 
 Groups do not influence each other, so each is solved alone, over the configs that no other beats in everything. Up to

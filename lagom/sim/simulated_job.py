@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drives a :class:`lagom.search.TuningSession` on the simulator, as the controller drives it on a live job."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated job's kernels as the timeline's own table, as if one rank had recorded them."""
 
 from __future__ import annotations

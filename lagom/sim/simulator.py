@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulator: a workload on a machine under a set of knobs, with noise-free results cached.
 
 ``run`` is exact arithmetic and cached by group and by the configs of that group's sites (a group starts and ends with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast a ring over NCCL's sockets is, by start settings: a model, calibrated on one table of measurements.
 
 Two ranks as two nodes over loopback sockets on one H200, time-sliced, FSDP2 of four layers (hidden 2048), NCCL 2.28.9;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workloads: FSDP, Domino-style TP, two-batch EP, and the small patterns for single effects.
 
 Every function returns a :class:`Workload` that any machine can run. Sites come in the order of their first call.

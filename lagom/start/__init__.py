@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What NCCL and torch read only when a job or a communicator starts, and which of it is worth trying on which wire."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start settings that are known to help only together, by transport: what a search tries first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of start settings: every variable that a saved config may ask for, and what is known of it.
 
 One row a variable. A saved config can ask for these and no others (``environment`` lines): the plugin's list of names,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From kernels to overlap: which kernels ran when, how they overlapped, and what that cost.
 
 Pure functions over numpy arrays; README.md has the definitions, formula first. The path: ``load`` -> ``kernel_table``

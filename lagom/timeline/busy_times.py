@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Busy times and overlap of one rank, for any ranges of time: steps, groups, or the whole trace.
 
 With C the set of times when communication runs and K the set when compute runs (README.md has the formulas):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The iterations of a recorded tuning run under one config after another, and X, Y and Z of each overlap pattern there.
 
 A window alternates between two assignments every few iterations, so a recording is a mixture of both. The call records

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Overlap groups, sites and patterns: the step cut at its communication.
 
 A *run* is a stretch of communication kernels with gaps of at most :data:`TOLERANCE_NS`; a *group* is everything from

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arithmetic on sets of half-open time intervals ``[start, end)``, whole arrays at a time.
 
 A *set* is a pair of equally long int64 arrays, sorted, disjoint and not touching: what :func:`merge` returns.

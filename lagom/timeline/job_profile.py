@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From kernel tables to everything that a report shows.
 
 ``profile(tables)`` is what ``lagom profile`` prints, draws and writes; the controller uses the parts directly.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which kernel belongs to which call: by number where the span names the call, else by order, with checks.
 
 Two sides: communication kernels (spans on streams) and calls (one counted ``getCollInfo`` of one communicator each).

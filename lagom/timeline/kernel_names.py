@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a kernel's name shows: a readable spelling, communication or compute, which collective, which sort of work.
 
 CUPTI gives mangled names, Kineto demangled ones, our text dumps mangled ones cut at 60 characters. :func:`plain_name`

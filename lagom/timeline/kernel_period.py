@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The period of one stream's kernel sequence, and which stream's period is a step's.
 
 A period must explain at least three whole repeats, and *every* signature must be in (nearly) every repeat: otherwise

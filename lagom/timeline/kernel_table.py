@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One rank's kernels as columns.
 
 :func:`build` is the only way in: it cleans, counts what it had to clean, and sorts, so that the order of the records

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kineto (PyTorch profiler) traces in Chrome's JSON format: read any job's, write ours so that HTA reads it too.
 
 Format (as torch 2.x writes it): ``traceEvents`` with ``ph: X``; GPU work has ``cat`` kernel, gpu_memcpy or gpu_memset,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a file of any supported kind to kernel tables, one a rank.
 
 Kineto traces (JSON, gzip or not) and plain-text dumps are distinguished by their first byte. Ring records come

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom.overlap``: how much of a job's communication is hidden behind compute, and what that costs the compute."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several ranks together: which steps are the same step, and the job's times from those of its ranks.
 
 Communication time is the minimum over ranks (the last to arrive waits least, so its time is the true one), compute time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reference of each compute kernel that runs beside communication: the same kernel running without it.
 
 A reference kernel runs the same problem: kernels of one name, grid and block often do not. The role of a place

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """References from a second trace: the same job with little or no communication.
 
 A fifth to two fifths of a job's compute is at places that always have communication beside them; its own trace does not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of the shared kernel ring as kernel tables: drained just now, or read from the files of a live job.
 
 Ring records are ``struct lagom_kernel_span`` (``lagom.wire.layout.KERNEL_SPAN``): a numpy array straight from the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contention overhead: the extra time of compute kernels that run beside communication, in total and by kernel.
 
     overhead = sum over compute kernels beside communication of (duration - duration without communication)

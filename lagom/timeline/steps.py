@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The iterations of one rank, found from its kernels alone.
 
 A training step launches the same kernels on each stream, so each stream's sequence of (name, grid, block) is periodic,

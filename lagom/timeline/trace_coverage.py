@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much of a job was seen: the tier of measurement, and how many of its kernels were joined with calls;
 and what a reader of the numbers should know.
 """

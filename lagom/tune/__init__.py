@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom tune``: start settings measured on the job's own command, in short whole processes; the result is a saved
 config. Pure decisions in ``trials``, ``screening`` and ``estimate``; ``course`` runs them; ``result`` writes what was
 found."""

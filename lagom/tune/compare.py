@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups of start settings compared by their processes: which is ahead, which is not worth another process."""
 
 from __future__ import annotations

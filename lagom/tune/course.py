@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a search: next trial, a process for it, its sample to disk; until all is measured or the time is up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Screening many start settings at once: a two-level design, and what its processes show about each setting.
 
 In a Plackett-Burman design of N processes every process gives information on every setting, because half of the

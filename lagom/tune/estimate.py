@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much faster one start is than another, from the values of whole processes: the ratio of their means."""
 
 from __future__ import annotations

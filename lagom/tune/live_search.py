@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """After the start settings: one process of the job in which its communicators are tuned while it runs, inside the start
 that was found. What each of the two contributes is kept apart: a speed-up of whole processes, and one of the final A/B.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every process of a search has a number, for a folder of its own: `{trial}` in its command, LAGOM_TRIAL."""
 
 from __future__ import annotations

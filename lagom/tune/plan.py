@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan of a search over start settings: its stages and processes, and how many fit into the time limit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The result of a search over start settings, and the files that it writes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The design as processes: which of its rows are still wanted, and the effects that the finished ones show."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The results for people: one row per group of start settings, fastest first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The transport between the ranks of a job, from what NCCL logs when it connects them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which process comes next: a pure function of the results so far.
 
 Four stages; all but the third in shuffled rounds with plain NCCL twice in every round:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom watch``: what tuning does to the jobs of this node, seen from outside. README.md says how."""
 
 from __future__ import annotations

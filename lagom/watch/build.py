@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the snapshot from shared memory, log and the previous snapshot: pure."""
 
 from __future__ import annotations

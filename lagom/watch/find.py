@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which jobs of this user run on this node, and where their logs are. Looks only; takes nothing, removes nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job's log as ``watch`` needs it: its state, and the last lines of what was decided."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A snapshot in Prometheus' text format, for node-exporter's textfile collector, and a Grafana dashboard for it.
 
 Every metric: its name with its unit, its kind, its meaning, and where in a snapshot it comes from.

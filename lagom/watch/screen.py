@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A snapshot as people read it: on a terminal a block a job, in it a table a communicator, below it the last decisions;
 in a file or a pipe a line per communicator and snapshot, each decision once, each end once."""
 

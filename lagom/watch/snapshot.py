@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One snapshot of a node as plain data: what the screen, ``--json`` and the metrics are all made of.
 
 ``calls_per_second`` and ``iterations_per_second`` are rates between two snapshots (wall clock); ``None`` where there

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Takes snapshots of the node at intervals, and keeps between them what the next one needs: counters, logs, ended jobs.
 
 Shared memory is copied read-only and no lock is taken (:mod:`lagom.wire.peek`); logs are read.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The key of a job, as its ranks derive it from their environment, and the file of the region that belongs to it."""
 
 from __future__ import annotations

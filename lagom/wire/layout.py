@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Python half of ``csrc/protocol/lagom_protocol.h`` and of the functions liblagom exports.
 
 A declaration for declaration mirror in cffi's own C dialect; ``tests/contract/test_layout.py`` compares every field,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds and opens ``liblagom.so``, the C half of the protocol, and asks it how a controller is started."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read a region from outside (watch, doctor, the launcher): a private copy of its tables, taken without a lock and
 without a write.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans and rules of the controller as the C structs that ranks read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A region as the controller holds it: attach, read its tables, drain the rings, publish plans.
 
 Every write goes through liblagom: release stores and compare-and-swap are not something Python can do to shared memory.

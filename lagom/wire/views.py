@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The processes, communicators and ranks of a region, as Python values.
 
 Everything read from a region, mapped or copied, may be garbage (another process writes it), so indices are clamped

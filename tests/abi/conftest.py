@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real wheels: hundreds of megabytes each, so only where LAGOM_TEST_ABI=1 asks for it (``make test-abi``)."""
 
 from __future__ import annotations

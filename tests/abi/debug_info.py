@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Struct layouts out of a library's own debug information (DWARF, by pyelftools).
 
 A layout is plain data, fit for JSON and for comparing: each member by its dotted name, with offset and size in bytes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads every wheel there is and writes down what was found: ``python -m tests.abi.digest`` (an hour of network; or
 minutes with libraries kept by LAGOM_ABI_KEEP=1).
 
@@ -24,6 +25,7 @@ BUILDS = ROOT / "lagom" / "doctor" / "nccl_builds.json"
 HEADER = ROOT / "tuner_plugin" / "nccl_builds.h"
 
 HEAD = """\
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_builds.h - made by `python -m tests.abi.digest` from lagom/doctor/nccl_builds.json; do not edit.
  *
  * Every nvidia-nccl wheel from 2.21.5 on, by the build id of its libnccl.so.2: bytes from &comm->tunerContext to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process in which the plugin meets a real libnccl.so.2: ``python -m tests.abi.meet LIBRARY BUILD``.
 
 No GPU is needed: NCCL answers its version, and the plugin's tuner init is called as that release calls it, with a

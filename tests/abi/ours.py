@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our own declarations of NCCL's plugin interface, as layouts: the plugin's header, the virtual ranks' cffi structs."""
 
 from __future__ import annotations

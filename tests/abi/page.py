@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of a run of ``make test-abi``: ``python -m tests.abi.page results.json`` writes results.md beside it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one libnccl.so.2 says of itself: the plugin symbols it looks up, the structs it passes, its communicator."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL's wheels, asked themselves: which symbols they look up, how their structs lie, what the plugin makes of them.
 
 Each wheel is downloaded, read and thrown away again (LAGOM_ABI_KEEP=1 keeps it). The newest release is among them: when

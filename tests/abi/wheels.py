@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL's wheels: fetched by pip one at a time, unpacked to the one file that matters, kept only on request.
 
 ``LAGOM_ABI_CACHE`` names the folder (default: a folder under the user's cache), ``LAGOM_ABI_KEEP=1`` leaves the

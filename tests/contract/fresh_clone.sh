@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Clones HEAD into a temporary folder and runs `make demo` and `make test` there, with nothing of this checkout in reach.
 # Usage: tests/contract/fresh_clone.sh [make target ...]      (default: demo test)
 set -euo pipefail

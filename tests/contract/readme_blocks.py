@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of README.md and docs/ that are made from the code and from results: ``make readme`` writes them, and
 test_readme_commands.py compares them.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our declarations of NCCL's plugin interface are NCCL's: compared with what NVIDIA's wheels said of themselves.
 
 ``tests/abi/layouts.json`` is a digest of the debug information of every wheel from 2.21.5 on; ``make test-abi`` asks

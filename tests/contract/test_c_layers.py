@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The includes of the C: csrc never uses tuner_plugin, the folders of csrc are in one order, and no two modules include
 each other, directly or through others. A module is a source with the header of its name.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nothing is decided by the wall clock: who reads it is listed here, with what for. tests/system/test_surroundings.py
 runs a whole search under a wall clock that jumps."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What we say of CUPTI against NVIDIA's own headers and libraries, of CUDA 12 and 13.
 
 The wheels come from the package index, or from the folder named by CUPTI_WHEELS (unpacked). Without either this is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imports only go down: the layers of ``pyproject.toml`` hold, and an import that goes up is seen."""
 
 from __future__ import annotations

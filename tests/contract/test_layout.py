@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bytes of the shared region: what the C compiler made of the header is what Python reads.
 
 ``csrc/protocol/dump_layout.c`` prints every field; each is compared with cffi's view of ``lagom.wire.layout`` and with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every file that a comment, a docstring, a README or the table of the mutants names is there; and no text refers to a
 document outside this repository."""
 

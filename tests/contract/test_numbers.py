@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every speed-up in the text of README.md and docs/measured.md is that of the raw results in benchmarks/results."""
 
 from __future__ import annotations

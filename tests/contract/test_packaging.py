@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A wheel holds what a job needs, and a machine without a compiler is told so in one sentence."""
 
 from __future__ import annotations

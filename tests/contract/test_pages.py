@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """README.md is short, and every relative link of README.md and docs/ leads to a file, and to a heading of it."""
 
 from __future__ import annotations

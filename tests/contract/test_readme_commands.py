@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of README.md and docs/ do what these pages say, as far as they need no GPU: documentation drifts.
 
 Every line of a fenced block labelled ``sh``, or not labelled and beginning with a command, is a command. It is run

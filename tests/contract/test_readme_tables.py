@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A folder's README with a table of its files, or of its tests, names every one of them."""
 
 from __future__ import annotations

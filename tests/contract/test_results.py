@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Published results name commits that exist, and every figure on a generated page is that of its raw samples."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SECURITY.md names a test for each promise: they exist, and every section of promises has some."""
 
 from __future__ import annotations

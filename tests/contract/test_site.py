@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The site that ``make docs`` builds: no warning, every page of docs/ in its navigation, nothing from elsewhere."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which calls advance a program: the C half, which decides in every rank, and the Python half, which learns the
 iteration, say the same of every size around the limit and of every function."""
 

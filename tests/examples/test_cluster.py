@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The container, Slurm and Kubernetes files under their linters, and the container's entry as process 1."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every example in plain torch runs on gloo, and with the environment that `lagom env` and `lagom run` give it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* agreement.c - ranks, a publisher and a replay in a region that is written to behind their backs.
  *
  * Input: a first byte that says what may be damaged and whether a saved config is replayed, then operations. In `anywhere`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the fuzz targets: with clang's libFuzzer where it is installed, with gcc and ``standalone.c`` everywhere.
 
 Both under AddressSanitizer and UndefinedBehaviorSanitizer, without recovery. What a target is linked with stands in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config.c - any bytes as a saved config, and as a rule of --set: read to the last word or refused with one sentence.
  *
  * Input: the text. Its first line is also read as a rule.

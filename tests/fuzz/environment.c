@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* environment.c - any environment: the job's name, the region's path, the plugin's settings, the log folder's name.
  *
  * Input: lines NAME=value, NAME being one of those Lagom reads. Everything that comes out is a string that fits.

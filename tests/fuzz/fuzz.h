@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz.h - what the fuzz targets share: bytes taken from the input one after another, and an expectation whose failure is a crash.
  *
  * A target is one function, LLVMFuzzerTestOneInput: libFuzzer calls it where clang is there, standalone.c where it is not.

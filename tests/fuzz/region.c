@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* region.c - attaching to a region's file as rank, controller and onlooker, whatever lies in it.
  *
  * Input: what the file looks like (size, mode, whether a living process holds it), a list of damaged places, then

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``make fuzz``: every target for so many CPU seconds under libFuzzer, and what came of it.
 
     python -m tests.fuzz.run                              # FUZZ_SECONDS (1440) CPU seconds a target

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* standalone.c - the driver where there is no libFuzzer: replays a corpus, then mutates it for some seconds.
  *
  *   <target> [-seconds=N] FILE_OR_FOLDER...

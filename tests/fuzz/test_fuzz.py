@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fuzz targets, briefly: the kept corpus and some seconds of mutations, under AddressSanitizer and UBSan.
 
 With gcc everywhere (``standalone.c``); with libFuzzer too where clang is installed. The hunt itself is ``make fuzz``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``make fuzz`` as whoever calls it meets it: it fuzzes, and says what it did. The fuzzer itself is a stand-in here."""
 
 from __future__ import annotations

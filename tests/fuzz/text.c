@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.c - lines NAME=value are an environment, anything else is a saved config, and its first line a rule. */
 #include "text.h"
 

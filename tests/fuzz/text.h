@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.h - the two kinds of text that are read in C. */
 #ifndef LAGOM_FUZZ_TEXT_H
 #define LAGOM_FUZZ_TEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* timeline.c - CUPTI's records, its buffers in any order, kernel names and NCCL's launch notes, into spans.
  *
  * Input: operations on a CUPTI of our own making. It keeps what the real one promises (a record lies whole in its

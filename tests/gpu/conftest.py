@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Everything here needs GPUs: elsewhere each test skips with one reason. What was measured is printed at the end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A controller that thinks of nothing: it has random legal plans agreed, one after the other, as fast as it can.
 
     python -m tests.gpu.storm FOLDER --world 2 --plans 200 --seconds 40

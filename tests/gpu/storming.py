@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job with a storm of random legal plans beside it: started, ended, judged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starting jobs on GPUs and reading what they left: output, decision log, kernel traces."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels of a running job through CUPTI: seen, joined with their calls, and never in torch.profiler's way."""
 
 from __future__ import annotations

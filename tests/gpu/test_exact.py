@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Right results, element by element on every rank, under random legal configs that change while the job runs."""
 
 from __future__ import annotations

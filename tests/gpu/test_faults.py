@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A dead controller costs the job nothing; a dead rank costs it what it would have cost without us."""
 
 from __future__ import annotations

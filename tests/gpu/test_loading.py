@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unchanged torch loads the plugin by the environment alone; mode off changes nothing at all."""
 
 from __future__ import annotations

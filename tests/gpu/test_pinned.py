@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A config shows in the kernels themselves: on every rank, from the agreed call on and not one call earlier."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL 2.21 to 2.26 on GPUs: a size rule shows in the kernels from the first call on, and results stay exact.
 
 ``LAGOM_TEST_NCCL_OLD`` names libraries of those releases (``:`` between them); their wheels bring them.

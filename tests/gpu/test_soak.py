@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training for minutes while its configs change every few iterations: it learns as it would have without us."""
 
 from __future__ import annotations

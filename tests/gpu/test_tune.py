@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom run`` on a small overlapping job: it comes to an end, it never makes things worse, and its log is sound."""
 
 from __future__ import annotations

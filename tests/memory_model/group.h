@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* group.h - ranks of one communicator in a region small enough to check every execution: what most scenarios use. */
 #ifndef LAGOM_MODEL_GROUP_H
 #define LAGOM_MODEL_GROUP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* relacy_runtime.cpp - the shipped C functions under Relacy's C++11 memory model.
  *
  * The C code is compiled by gcc with -fsanitize=thread, which calls a function at every access: __tsan_atomic64_load and

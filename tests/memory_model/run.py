@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the scenarios under Relacy: the shipped sources must hold, and each planted fault must be found.
 
 The sources are copied with smaller tables, a variant's text is replaced, and the copy is compiled by gcc with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scenario.h - one small concurrent use of the shipped functions, checked by a C11 memory model instead of by luck.
  *
  * A scenario is three functions and a thread count. relacy_runtime.cpp calls setup, then every

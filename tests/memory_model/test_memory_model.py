@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shipped orderings hold under a C11 memory model, and weakening any of them that matters is found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* unit.c - one scenario and the shipped sources as one translation unit.
  *
  * run.py compiles it in a copy of csrc whose tables are smaller and, for a broken variant, one ordering weaker. */

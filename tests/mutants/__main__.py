@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``make mutants``: plants faults, one at a time, and asks whether the tests see them.
 
     python -m tests.mutants --count 100 --seed 1 --json build/mutants.json

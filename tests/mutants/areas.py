@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which files belong to which area, and which tests are asked, the cheapest first."""
 
 from __future__ import annotations

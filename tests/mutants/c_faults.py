@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The faults that can be planted in a C source, token by token: never in comments, strings or static assertions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of a kept result: how many faults the tests detected, by area and rule, and those that they did not.
 
 python -m tests.mutants.mutants_page benchmarks/results/mutants_202611.json      # writes the .md beside it

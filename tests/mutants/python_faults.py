@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The faults that can be planted in a Python source: by its syntax tree, written into the text of the node alone."""
 
 from __future__ import annotations

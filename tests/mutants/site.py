@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One fault: where it is planted and what is written there."""
 
 from __future__ import annotations

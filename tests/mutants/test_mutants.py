@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is planted is what the rules say, and nothing else is changed. No fault is judged here: `make mutants` does."""
 
 from __future__ import annotations

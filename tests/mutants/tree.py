@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A private copy of the repository in which faults are planted; the checkout itself is only read."""
 
 from __future__ import annotations

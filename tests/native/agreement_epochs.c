@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* agreement_epochs.c - no epoch is used twice for one communicator, whatever has become of the region's counter: the
  * acknowledgements of its first plan would count for the second. */
 #include "tests/native/group.h"

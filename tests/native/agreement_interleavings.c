@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* agreement_interleavings.c - every interleaving of ranks and whoever publishes, over the functions that ship; and
  * faults planted in it, each of which must be found. agreement_interleavings/README.md tells the design.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* agreement_replay.c - a saved config takes effect without a controller: all or none, and none who waits. */
 #include <pthread.h>
 #include <sched.h>

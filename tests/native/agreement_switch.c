@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* agreement_switch.c - one switch at a time, call by call: who sees what, when it takes effect, and how it can fail. */
 #include "tests/native/group.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* agreement_threads.c - ranks as threads at full speed, a publisher that publishes, withdraws and dies as it likes: not
  * one call on which two ranks differ. The same under ThreadSanitizer. */
 #include <pthread.h>

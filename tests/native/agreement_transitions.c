@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* agreement_transitions.c - the switch's pure functions, case by case: every state of the word against every state of a
  * rank. */
 #include "agreement/switch.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* build_id.h - the program plays a libnccl of a known build: the build id in its own memory is written over. */
 #ifndef LAGOM_TEST_BUILD_ID_H
 #define LAGOM_TEST_BUILD_ID_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.h - what the tests of csrc share: checks that say where and what, children, and a communicator ready to use. */
 #ifndef LAGOM_CHECK_H
 #define LAGOM_CHECK_H

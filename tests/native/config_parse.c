@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config_parse.c - the saved config and the rules of --set: what is read, what is refused and in which line, and noise. */
 #include <stdlib.h>
 

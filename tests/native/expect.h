@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* expect.h - what every native test checks with: where, what, and an exit that the runner counts as a failure. */
 #ifndef LAGOM_EXPECT_H
 #define LAGOM_EXPECT_H

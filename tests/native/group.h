@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* group.h - a communicator of a few ranks in private memory, for tests of the agreement that need no file and no locks.
  */
 #ifndef LAGOM_GROUP_H

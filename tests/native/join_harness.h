@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* join_harness.h - a join without CUPTI, clocks or threads, and what comes out of it; one per program. */
 #ifndef LAGOM_JOIN_HARNESS_H
 #define LAGOM_JOIN_HARNESS_H

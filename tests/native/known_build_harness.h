@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* known_build_harness.h - a communicator of a known NCCL build: memory with the members we look at in NCCL's places. */
 #ifndef LAGOM_KNOWN_BUILD_HARNESS_H
 #define LAGOM_KNOWN_BUILD_HARNESS_H

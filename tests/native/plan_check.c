@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_check.c - each fault of a plan is found; the hash covers every byte in use and no other; copies stay inside. */
 #include "tests/native/check.h"
 

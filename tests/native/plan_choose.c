@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_choose.c - which config a call gets: site, rule or nothing; incumbent or candidate; until the lease ends. */
 #include "plan/choose.h"
 #include "tests/native/check.h"

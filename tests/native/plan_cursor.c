@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_cursor.c - the program: followed, left at a mismatch, found again; the same on every rank for any calls. */
 #include "plan/cursor.h"
 #include "tests/native/check.h"

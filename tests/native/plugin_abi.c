@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_abi.c - our declarations against the facts: every size and offset that a version's NCCL relies on; and what
  * the library shows to the world and takes from it. */
 #include <elf.h>

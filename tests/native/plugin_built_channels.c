@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_built_channels.c - channels where NCCL takes them unchecked (built_channels.h): no more than are built. */
 #include "tests/native/known_build_harness.h"
 

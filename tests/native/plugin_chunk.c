@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_chunk.c - v6: the chunk of the right decision, in groups too; only ever lower, never below the floor. */
 #include "tests/native/plugin_harness.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's cost table, read and written: against a plain reading of many small tables, with refused entries, ties, zeros and
  * NaN anywhere, also in the first and the last place. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_decide.c - what reaches NCCL: nothing on a miss; A, P, NC where plan and table have them; records. */
 #include "tests/native/plugin_harness.h"
 

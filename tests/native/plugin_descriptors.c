@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_descriptors.c - a host that closes descriptors which are not its own, ours among them, and perhaps opens files of its
  * own under the same numbers: what it has there is neither locked, unlocked nor closed by us, and nothing is waited for. */
 #include <sys/syscall.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_device.c - which GPU a rank uses, asked of the driver as torch and NCCL load it: by its soname, not for everybody,
  * and never loaded by the plugin. */
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_doubles.c - a process that registers one communicator more often than it has ranks in it: "all are here" must
  * mean all ranks, not as many registrations. */
 #include "tests/native/plugin_harness.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_fallback.c - falling back to NCCL: whatever is missing, damaged or hostile before the first commit, NCCL
  * gets its own table and channel count back byte for byte, its own chunk, and success. */
 #include "shm/file_lock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_fork.c - children forked while other threads make the first communicators: whatever the child finds locked, it
  * comes back from the plugin at once, and nothing of it is tuned or told. In mode off no lock is taken at all. */
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's times of kernels, told apart from other kernels' times: never doubted where they are right, whatever the host
  * does; refuted within a few steps where NCCL counts works otherwise than the GPU. */
 #include <unistd.h>

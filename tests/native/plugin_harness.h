@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_harness.h - NCCL's side of the plugin, for the tests: loads the real library, gives it a flat cost table, and
  * maps the region beside it so that a test can publish plans and read what the plugin wrote.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_headroom.c - head-room: every call that no plan speaks for runs with the channels NCCL would have used without
  * it, whatever became of region, mode and rank; and without head-room nothing changes. */
 #include "tests/native/plugin_harness.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_life.c - communicators as a job makes and loses them: destroyed, aborted in the middle of an agreement, split,
  * shrunk to the survivors, and many at once. Whatever becomes of one, the others go on, and a new one starts as stock. */
 #include "tests/native/plugin_harness.h"

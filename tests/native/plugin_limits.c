@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_limits.c - a limit of the process that the kernel answers by a signal: the job goes on, stock, one sentence says
  * why, and no file is left. */
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_many.c - many communicators at once and one after another: threads, concurrent inits, 10,000 lives without
  * growth. */
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_measured.c - kernels that are being timed: a handle names one collective and no later one, and its span ends
  * with its last channel. */
 #include "protocol/lagom_atomic.h"

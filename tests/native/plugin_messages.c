@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_messages.c - what becomes of the plugin's lines where stderr is closed, full, stopped, or not meant for them: no
  * init waits, no signal is raised, no byte of anybody's data is written over, and what was lost is counted. */
 #include <arpa/inet.h>

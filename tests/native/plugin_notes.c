@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_notes.c - what the plugin tells the kernel timeline: of launches and of the times that NCCL took, and where
  * NCCL reports nothing, of its calls. */
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_profiler.c - the profiler plugin, v4..v7: rank and name reach the tuner, events become spans with effective
  * channels, threads and GPU times, the mask is raised when somebody measures and lowered again, pools end cleanly. */
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_reaper.c - who becomes the controller's parent: never a process that the job could wait in for it. A rank that is
  * process 1 of its PID namespace or a child subreaper, or has a rank among its ancestors, starts no controller and says so; a
  * launcher that is one and waits for all its children comes back, because the controller ends when no rank is there. */

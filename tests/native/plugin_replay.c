@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_replay.c - LAGOM_MODE=replay and auto: a saved config takes effect on all ranks at one call, without a controller;
  * and every reason not to replay it leaves NCCL stock, says why, and says it where doctor looks. */
 #include <pthread.h>

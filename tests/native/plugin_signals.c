@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_signals.c - exit() and fork() in a signal handler of the job's, or fork() in another thread, while init waits for
  * another process's lock or is in the middle of anything else: they come back at once, and whoever goes on, goes on stock. */
 #include <errno.h>

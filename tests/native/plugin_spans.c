@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Spans of one process from several threads: a thread that pushes thousands in a row is in nobody's way. */
 #include <pthread.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_spawn.c - environment-only use: one rank starts the controller, cleanly; nobody does where it is forbidden,
  * there is one already, or it cannot be started. The controller here is a script that writes down what it was given, or
  * this program. */

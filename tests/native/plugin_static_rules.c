@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_static_rules.c - NCCL 2.21 to 2.26, where no id is told: size rules from the first call on, one reading a node, and
  * not a byte where no rule speaks, nobody asked, or the release is another. */
 #include <stddef.h>

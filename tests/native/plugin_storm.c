@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_storm.c - everything at once in one process: ranks of several communicators on a thread each, communicators
  * that come and go beside them (split, shrink, abort), a controller that publishes, withdraws, sweeps and drains, and
  * forks in between. Not one call on which two ranks differ, and nothing that ThreadSanitizer objects to. */

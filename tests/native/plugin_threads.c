@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_threads.c - NT inside a communicator whose build is known: exact bytes, the defaults back afterwards, and not one
  * byte wherever a guard is broken. */
 #include "tests/native/known_build_harness.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin_twice.c - the plugin loaded from two files into one process: locks of one's own process cannot be seen, and go
  * when any descriptor of the file is closed. The second copy leaves what the first one holds alone, and runs stock. */
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profiler_harness.h - ranks with a profiler plugin, v4..v7, and the events that NCCL would send them. */
 #ifndef LAGOM_PROFILER_HARNESS_H
 #define LAGOM_PROFILER_HARNESS_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the C programs of this folder are built and run, for ``test_native.py`` and for the wheels of other processors.
 
 A program is linked with the objects of ``csrc``, with the plugin's too if it is named ``plugin_*``, and with those of a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_controller_process.c - a controller's environment, while another thread of the job changes the job's own. */
 #include "shm/controller_process.h"
 #include "tests/native/check.h"

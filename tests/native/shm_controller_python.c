@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_controller_python.c - which Python a rank would start: LAGOM_PYTHON, or the first line of the installed script. */
 #include <limits.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_inherited.c - what a process finds in a region that was there before it: holes in the file, and the claim to start
  * the controller of the one whose entry it takes. */
 #include <fcntl.h>

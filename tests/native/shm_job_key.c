@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_job_key.c - the name of a job: the same words, the same name; the order of preference; nothing two jobs share. */
 #include <errno.h>
 

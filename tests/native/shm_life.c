@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_life.c - what jobs do to each other's regions: killed whole, ended by a power cut, in containers with process ids
  * of their own, of another user, stopped at the worst moment. */
 #include <dirent.h>

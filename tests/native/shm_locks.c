@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_locks.c - who counts as alive: across kill, fork, a second join in the same process, and looks by doctor. */
 #include "tests/native/check.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_ownership.c - whose a file is, along every way that can lead to it. Who is another user here is uid 65534. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_planted.c - thousands of files under names like ours, another user's or our own, in a process of thousands of
  * mappings: making a region stays within the two seconds that init may wait. What is counted is what this process spent,
  * which another's work on the machine does not change. */

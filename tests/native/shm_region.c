@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_region.c - the file: made whole, found, refused with the right reason, judged stale, removed. */
 #include <errno.h>
 #include <fcntl.h>

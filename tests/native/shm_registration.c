@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_registration.c - communicators and slots: shared, several a process, freed, reused, never mixed up. */
 #include <pthread.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_ring.c - the rings, from empty to a producer that is killed in the middle. */
 #include <pthread.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm_waits.c - how long NCCL's init can be held up: another process has the table's lock, or makes the region, and does not
  * let go. What is checked is what this process spent, which another's work on the machine does not change. */
 #include <fcntl.h>

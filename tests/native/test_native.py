@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds and runs the C programs of this folder: one program a behaviour, exit 0 = holds, 77 = skipped, else broken.
 
 How: ``programs.py``. With ``LAGOM_SANITIZE=address|undefined|thread`` (or a comma list) everything is compiled and run

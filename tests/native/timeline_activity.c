@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The buffers alone: on and off a thousand times, none leaks, none is lost, and more is asked for than there is. */
 #include <limits.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Capture from end to end against a fake CUPTI: records, names, the join, drops, on and off, the end. */
 #include <limits.h>
 

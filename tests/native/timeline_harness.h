@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* timeline_harness.h - a process whose GPU is the fake CUPTI's: the real liblagom_timeline.so (with a sanitizer: its
  * objects in this program) over a region in private memory. Every case runs in a child of its own. */
 #ifndef LAGOM_TIMELINE_HARNESS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The join of kernels with launches, without CUPTI, clocks or threads: what is certain is joined, nothing is guessed. */
 #include "join_harness.h"
 #include "timeline/kernel_name.h"

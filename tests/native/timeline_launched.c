@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The launches that are noted: the ring of them goes round, and what has been passed is found again only as long as it is
  * there. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of what launching threads say: each note once and in its thread's order, or counted as lost; nobody waits. */
 #include <pthread.h>
 #include <sched.h>

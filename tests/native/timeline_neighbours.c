@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Capture beside other users of CUPTI: torch.profiler, whoever takes the clock, the callbacks or a buffer, injected tools. */
 #include <limits.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Windows as H200s gave them, through the join: on eight of them CUPTI took 0.45 s to be switched on, eight iterations. Before
  * NCCL's times were used, not one of its kernels could be joined; with notes lost, all were joined wrongly.
  * tests/data/README.md says what is in the files. */

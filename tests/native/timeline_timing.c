@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL's own times of its kernels tell which of several alignments is right: of a job that repeats itself, whose CUPTI took
  * iterations to be switched on; and they tell when a pair is none. */
 #include "join_harness.h"

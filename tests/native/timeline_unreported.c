@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Broadcasts, which NCCL asks about and reports to no profiler: joined by where they lie between kernels whose calls
  * are known, never guessed, and never in the way of the others. */
 #include "join_harness.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Do kernels and launches put side by side go together, by NCCL's own times? And what that clock counts by. */
 #include "check.h"
 #include "timeline/timing.h"

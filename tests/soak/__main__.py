@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The soak: ranks that train, a controller that tunes them, and everything that goes wrong on a node, for half an hour.
 
     make soak                         8 virtual ranks, SOAK_MINUTES=30

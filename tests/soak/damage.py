@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random bytes where a region may hold garbage without harm: rings, their ends, header, plans.
 
 Not the switch word, nor acknowledgements, nor call counters: what the ranks agree by is not promised to survive

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong during a soak, how often, and what is done to bring it about. Drawn from one seed."""
 
 from __future__ import annotations

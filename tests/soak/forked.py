@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A child of this process that finds everything imported: a controller at work in milliseconds instead of a second.
 
 The parent must have no threads and hold no region; what it has imported is what the child has.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One generation of ranks: a job of virtual ranks from its start to its end, as an elastic launcher sees it."""
 
 from __future__ import annotations

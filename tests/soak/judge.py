@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Was every call of a generation of ranks what had been agreed? Looks at nothing but the files that the ranks left.
 
 1. Every rank's log is a beginning of the longest: nobody ever ran anything else than the others.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps a controller beside the ranks: starts the next one when one was killed, and knows why each one ended."""
 
 from __future__ import annotations

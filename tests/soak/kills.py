@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Controllers killed by the thousand: each attaches to the region of running ranks, publishes, and dies somewhere.
 
     python -m tests.soak.kills --kills 10000 --json FILE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a controller dies: as it enters one of the things it does to shared memory or to the log, or some microseconds
 later, wherever the processor is by then.
 

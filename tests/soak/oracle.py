@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a plan says for every call, worked out a second time: in Python, from the plan's bytes and the rank's calls.
 
 Shares no code with csrc/plan. It does not say what NCCL makes of a config (that is the machine's business), only which

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does the log tell what happened? Compared with what the soak did and what the ranks saw, at the end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A hundred controllers killed in the middle of what they do; ``python -m tests.soak.kills`` kills ten thousand."""
 
 from __future__ import annotations

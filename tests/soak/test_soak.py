@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The soak for a few seconds, and its judge put to the test: what it is for, it must find."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the system tests share: the native programs, job names of their own, shared memory of their own."""
 
 from __future__ import annotations

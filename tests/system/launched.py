@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`lagom run` with the demo's job of virtual ranks, as a user would start it, ended when its log says something."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process groups that Megatron-core makes for one job, in its order of creation (``parallel_state.py``, 2025)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls no sane job makes, from inside one rank: ``python odd_calls.py``; prints what became of each as JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A virtual job under the real controller, watched until enough is seen: the loop that the tests of tuning share."""
 
 from __future__ import annotations

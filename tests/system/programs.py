@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of ``native/``: compiled, and linked with liblagom. They are kept in ``build/tests/system``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A controller of one plan, as a process that can be killed: ``python publish.py KEY REQUEST.json``.
 
 Attaches with the controller's lock, publishes the plan that the request describes, prints one JSON line at each step

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agreement storm: ranks that call as fast as they can, plans as fast as they are taken, and everything that may go
 wrong meanwhile. A referee in shared memory compares every call of every rank.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What system tests know of their job."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Not one call on which two ranks differ: 8 ranks x 4 communicators, random skew, plans as fast as they are taken,
 ranks paused, the publisher killed and a second one meddling in between.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a search of one job proved is tried first by the search of another one with like communicators."""
 
 from __future__ import annotations

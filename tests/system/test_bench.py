@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`lagom bench` on virtual ranks: every kind of arm, from the command line to the table, and on from where it ended."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job that was tuned before starts with its config from the cache: after a search while it ran, with two jobs at
 once; and it runs as without a cache where the config does not fit, or the cache is not trusted."""
 

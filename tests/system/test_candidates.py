@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A search that is interrupted leaves its best so far; the same job, started again, tries that first."""
 
 from __future__ import annotations

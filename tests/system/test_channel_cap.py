@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A user's NCCL_MAX_CTAS (or NCCL_MAX_NCHANNELS) wins: NCCL builds no more channels, and a rule, a saved config or
 head-room that asks for more does not get them. The search does not even try.
 

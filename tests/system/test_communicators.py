@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two communicators a rank, each on a thread of its own: the controller tunes one after the other."""
 
 from __future__ import annotations

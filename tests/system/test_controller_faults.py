@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real controller, killed, stopped and fed with garbage while it tunes real ranks."""
 
 from __future__ import annotations

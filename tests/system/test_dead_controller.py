@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A controller that is killed, stopped or late leaves nothing bad behind: leases end by themselves, on every rank."""
 
 from __future__ import annotations

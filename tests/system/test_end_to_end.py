@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole path, once: virtual ranks tuned live by the real controller, the log, the saved config, and its replay."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An agreed plan is followed to the call on every NCCL that can, however the job calls: groups, threads, others."""
 
 from __future__ import annotations

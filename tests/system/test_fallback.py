@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Before the first commit every failure is stock NCCL: cost table, nChannels and chunk byte for byte, no crash."""
 
 from __future__ import annotations

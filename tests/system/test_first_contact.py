@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `lagom run` says of its job, in each of the cases that a user must tell apart: what is planned, what is in force
 or refused, how it ended, and the next command. `python -m tests.system.test_first_contact` prints the transcripts."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No module of the folder that the job runs in is executed by the controller, whichever way it is started: in a folder
 that other users may write to, such a module is theirs.
 

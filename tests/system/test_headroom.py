@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Head-room: NCCL builds more channels, and every call that nobody tunes runs as if it had not, whatever becomes of
 the controller; only a plan goes above stock."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that do not only iterate: evaluations, checkpoints, other shapes, micro-batches, recompilation, graph capture.
 
 None of it may hang the job or the search, let two ranks differ, count as an iteration, or leave a wrong config behind.

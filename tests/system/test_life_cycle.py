@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs, controllers and processes that come, go, come again and share a host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What another user of the machine tries, tried: SECURITY.md names each promise with its test here.
 
 The other user is uid 65534 in a child that has given root up; without root there is nobody to play him.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """With a timeline, calls of one size part by what they hide behind: each kind gets the config that suits it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node of a large job: every process group that Megatron-core makes has its place in the region, and those that can
 be tuned have one in which they can, however many others come first."""
 

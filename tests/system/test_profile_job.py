@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom profile -- CMD``: some iterations of an unchanged job are recorded, and the question is answered from them.
 
 The job is virtual ranks: their simulated kernels take the way that CUPTI's would.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """After the search: nothing is recorded, exactly as in a replay, and yet a job that has changed is noticed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replay without a controller, ranks that start when they like: all follow it from one call on, or none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom run`` with a saved config leaves a log that says what the ranks did with it, though no controller runs."""
 
 from __future__ import annotations

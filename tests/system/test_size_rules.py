@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL 2.21 to 2.26: rules by size, alike on every rank from the first call on; who did not ask for them is stock.
 
 A preloaded library gives the version of the ranks' NCCL, as the real one would. Without it the plugin falls back.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the machine around a job may be like: shared memory of a container's size or none, folders nobody can write,
 a wall clock that jumps, process ids of one's own, and every launcher's way of naming a job.
 

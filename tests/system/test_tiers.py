@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be measured decides how, not whether: kernels through NCCL's profiler events, or the host's calls alone."""
 
 from __future__ import annotations

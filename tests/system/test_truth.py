@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a window says of a config is what that config costs, whatever else the job does meanwhile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`lagom tune` on virtual ranks: what it finds and writes; what becomes of it when it is interrupted, when a rank
 is not started as wanted, and when a group of start settings breaks the job."""
 

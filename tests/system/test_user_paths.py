@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two ways a user starts a job under lagom, with virtual ranks as the job: ``lagom run``, and variables alone."""
 
 from __future__ import annotations

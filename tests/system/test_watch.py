@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom watch`` beside a running job of virtual ranks: it finds it, tells what it does, and leaves it alone."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Is a sample what its config costs? The simulator says how long an iteration under given configs takes, the plan that
 was in force says which configs a window's incumbent and candidate were.
 

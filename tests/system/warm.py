@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Virtual ranks and controllers forked from a server that has imported everything: 10 ms of CPU each, not 300.
 
 The server holds no region and has loaded no plugin: only imported modules are inherited. What a fork cannot have is an

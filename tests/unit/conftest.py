@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For every unit test: a folder of its own for shared memory, on request."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``make test-busy``: it says what failed, and leaves no busy loop behind however it ends. And how a test tells whether
 other processes computed."""
 

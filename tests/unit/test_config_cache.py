@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache of configs: which job an entry is for, what replaces it, and what of it is not trusted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A saved config is read back as it was written, by the code that replays it; what it cannot hold is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No link of another user is followed and no file of theirs taken for ours; what is written is whole or not there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How values read, wherever they are printed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hypothesis takes the same examples in every run, whatever was imported before: a test fails only after a change."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What ``make wheel`` made, for ``make test-wheel``: zig is 400 MB, so nothing here runs without being asked for."""
 
 from __future__ import annotations

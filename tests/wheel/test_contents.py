@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each wheel is for the platform in its name: its tag, the libraries it links, the versions of glibc's symbols."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel of this machine, in a fresh environment, with nothing but that environment's programs on PATH."""
 
 from __future__ import annotations

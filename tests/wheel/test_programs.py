@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The C tests run on each wheel's libraries; those for aarch64 under qemu-user.
 
 qemu-user runs one process, not a machine: what it refuses is named in ``REFUSED``, case by case. Those cases run on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategies by name. Each is imported only when asked for: a controller that runs one does not load the others."""
 
 from __future__ import annotations

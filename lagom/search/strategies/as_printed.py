@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Algorithms 1 and 2 to the letter, to show which of their lines fail. Nobody should tune with this.
 
 Two lines cannot be followed at all and are read in the mildest way: line 4's ``s_i in M`` as ``S`` (M is the number

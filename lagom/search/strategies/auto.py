@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``auto``: one config for all communications first, then one for each of them. The default.
 
 1. **Together**: communications of one context (hidden or exposed) share a config; where no context is known, all of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AutoCCL's objective and descent: minimise each x_j by itself, blind to what that costs compute (NSDI'25).
 
 From its code, on our ladders: each communication is a job of its own, and all jobs move in every window. A job

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every legal assignment: the oracle for small problems. Meant for the simulator; a live job would never finish."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``given``: no search at all. Each of the assignments it was handed is measured once; how one tests a hypothesis.
 
 Used by ``lagom run --compare RULE``: stock and the named configs alternate within one job, with an A/A window first.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``guided``: the paper's loop, but a fitted cost model says where to look, what to leave out and when to stop.
 
 1. **Learn**: a few designed windows near NCCL's own pick, every site on another level in each (a Latin square). Where

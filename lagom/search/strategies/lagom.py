@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paper's search: grow what pays most for the compute it costs, stop where communication hides.
 
 As printed, Algorithms 1 and 2 do not work; README.md of this folder goes through them line by line. The course here:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random search: so many legal assignments, drawn independently. What any other strategy has to beat."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One cap for all communications, as users set it by environment variable today.
 
 ``caps=None`` sweeps the channel ladder and keeps the fastest (the best that a static setting can do). Liger's setting

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL's side of the plugin ABI: the structs and callbacks of tuner v2..v6 and profiler v4..v7, in cffi's C dialect.
 
 Written from NCCL's public headers (``src/include/plugin/nccl_tuner.h`` and ``nccl_profiler.h`` of 2.21 .. 2.32), not

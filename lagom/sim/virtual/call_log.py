@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Did every rank run every call with the same config? A rank's logs, and how they are compared.
 
 Each rank keeps one 64-bit word a call and appends them to a file of its own, iteration by iteration: what a killed rank

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A virtual rank's own entry in the shared region: the simulated clock and the kernel ring.
 
 The plugin inside this process has mapped the region; we find its mapping in ``/proc/self/maps`` and the entry by our

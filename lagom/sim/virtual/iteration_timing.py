@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long an iteration takes under the configs that came out, and which kernels a timeline would show of it.
 
 Two sources behind one interface: the discrete-event simulator of :mod:`lagom.sim` for a named workload and machine,

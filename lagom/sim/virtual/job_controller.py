@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real controller beside a job of virtual ranks, and the region they share: started, killed, removed."""
 
 from __future__ import annotations

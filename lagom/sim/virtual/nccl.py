@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL as a plugin sees it: loads the real library, asks it in NCCL's order, and does with the answers what NCCL does.
 
 One :class:`VirtualNccl` a process, one :class:`VirtualCommunicator` a rank of a communicator. What each step imitates:

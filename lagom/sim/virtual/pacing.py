@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far a virtual rank is: its two clocks, and the counters by which the ranks of a job wait for each other.
 
 A host without ``.item()`` runs ahead of its GPU until the launch queue is full; here that is ``run_ahead`` iterations.

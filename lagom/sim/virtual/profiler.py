@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The profiler plugin's events as NCCL sends them, v4 (2.27), v5 (2.28), v6 (2.29), v7 (2.31).
 
 GroupApi and CollApi start when the user calls, before getCollInfo; KernelLaunch brackets the launch (v5 on); Coll start

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process of one virtual rank: ``python -m lagom.sim.virtual.rank FOLDER RANK FD``.
 
 init every communicator; then, iteration by iteration:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What NCCL does with a collective before and after it asked the tuner: cost table, default NC and NT, chunks; and what
 differs between releases: the ABI they look for, how they pick, how they clamp NC.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a job of virtual ranks is: everything a rank process needs to know, as one JSON file."""
 
 from __future__ import annotations

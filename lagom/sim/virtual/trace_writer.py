@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a virtual rank shows the controller: kernels after the GPU has run them, and only what capture asks for.
 
 Two ways, as on a real machine: spans in the process's kernel ring, as the timeline (CUPTI) would put them there, or

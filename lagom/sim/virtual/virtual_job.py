@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job of virtual ranks as its parent sees it: start, watch, pause, stop, collect."""
 
 from __future__ import annotations

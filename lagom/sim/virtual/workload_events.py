@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What interrupts the iterations of a real job: evaluations, checkpoints, new shapes, graph captures, a slower machine.
 
 Events are part of the job's spec and happen at the same iteration on every rank, as NCCL demands.

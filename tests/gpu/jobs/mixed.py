@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every collective that has a tuner, on integer-valued data, each result compared with what it must be.
 
     torchrun --nproc-per-node 2 mixed.py --iterations 200

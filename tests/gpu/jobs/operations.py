@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one iteration of mixed.py calls, in order. Knows neither torch nor any tuner: the publisher reads it too."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All-gathers beside matrix products, about 20 ms an iteration: the bare bones of sharded training. Knows no tuner.
 
     torchrun --nproc-per-node 2 overlap.py --until FILE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A libnccl of any release, driven without torch.distributed: one process, every GPU a rank.
 
     python own_nccl.py /path/to/libnccl.so.2 --gpus 2 --iterations 20

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small Llama-like model with FSDP2: enough of a job that gathers, computes and scatters. Knows no tuner.
 
     torchrun --nproc-per-node 8 training.py --steps 200

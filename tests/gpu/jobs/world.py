@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the jobs have in common: joining, ending together, a trace. As a user would write it; knows no tuner."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two ranks acknowledge (agreement.c, acknowledge): with the fence one of them sees both, in every execution.
  * -DFENCE=memory_order_acq_rel: neither may. */
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A publisher writes the next plan once a rank's counter and active_epoch say that it runs this one. Both are relaxed here:
  * the rank still cannot have copied the next plan, because it copied before it stored ack_epoch (release), and the publisher
  * committed only after it had read that (acquire). -DACK=memory_order_relaxed: under IMM it can. */

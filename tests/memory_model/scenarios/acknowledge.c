@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two ranks whose calls differ acknowledge the same plan while the publisher looks: it must never commit.
  *
  * Both slots still hold the acknowledgement of an earlier plan, with equal hashes. A publisher that sees the new ack_epoch

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two ranks go past a plan's start while the publisher commits it and prepares the next one at once: call by call they
  * run the same plan. Whoever is early aborts. */
 #include "tests/memory_model/group.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The thread of the kernel timeline ends when it is told to: by then it reads what the one who told it had noted before. */
 #include <pthread.h>
 #include <time.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A process leaves while another one fills a slot that the first had before: what is the other's stays READY. */
 #include "tests/memory_model/group.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan is published while a rank decides: a rank that sees PREPARED copies the whole plan.
  *
  * A torn copy would be refused by its hash, so no wrong plan can be run; but the plan would be lost for nothing. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replay: one rank refuses for good while the publishing rank looks. Its slot still holds the fault of an earlier
  * refusal, "too late", after which the publisher would try again. */
 #include "tests/memory_model/group.h"

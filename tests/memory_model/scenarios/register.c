@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A rank enters a communicator and takes a slot, both used before by others, while a publisher looks.
  *
  * The entry's former life had one rank, and the slot's former owner had made 900 calls. A publisher that takes the old

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two ranks acknowledge at once a plan that the last to acknowledge commits: one of them sees both and does.
  *
  * Each writes its own ack_epoch and then reads the other's. Without a fence between the two, both may read the old one:

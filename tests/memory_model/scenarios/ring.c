@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Producer and consumer of a ring of two records: each record arrives whole, once and in order, and nobody touches a record
  * that the other one is using. The kernel ring is the same code. */
 #include "tests/memory_model/scenario.h"

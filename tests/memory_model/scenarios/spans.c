@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two threads of a process push a span each, by turns: the ring has one producer at a time, so each span arrives whole and
  * once, or is counted. The ring itself is the scenario `ring`. */
 #include "tests/memory_model/scenario.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* decider.c - the controller, or the publishing rank, in the order of publisher.c; killed, or stopped and succeeded. */
 #include "model.h"
 

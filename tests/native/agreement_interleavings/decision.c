@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* decision.c - what a rank runs at a call, by the function that ships, and whether that breaks a promise. */
 #include <string.h>
 

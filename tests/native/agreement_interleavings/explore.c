@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* explore.c - depth first over all moves, each state once. */
 #include <stdio.h>
 #include <stdlib.h>

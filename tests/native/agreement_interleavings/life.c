@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* life.c - ranks come and go, and an entry that nobody is in is used again (csrc/shm/registration.c, region_table.c).
  * All of it happens under the register lock, hence in one move each. */
 #include <string.h>

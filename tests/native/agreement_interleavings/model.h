@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.h - the state of two or three ranks and whoever publishes, and how it moves. README.md tells the design. */
 #ifndef INTERLEAVINGS_MODEL_H
 #define INTERLEAVINGS_MODEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* poll.c - lagom_publish_poll, one access at a time. */
 #include "model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rank.c - a rank, in the order of agreement.c. */
 #include "model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scenarios_lease.c - a candidate's lease ends while the next plan is offered, agreed, aborted. */
 #include "model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scenarios_restart.c - the controller, ranks, or the whole job come again and find what was left behind. */
 #include "model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scenarios_stop.c - a controller is stopped at any moment, succeeded, and later finishes what it had begun. */
 #include "model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scenarios_switch.c - one plan after another, nobody restarts. */
 #include "model.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fake_cupti.c - a CUPTI whose kernels are told to it: built as libcupti.so.13 by the timeline_* programs.
  *
  * Records are written byte by byte at the offsets of NVIDIA's headers (tests/contract/test_cupti.py checks those), not

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A kernel timeline that only counts what the plugin notes in it. */
 #include "protocol/lagom_protocol.h"
 

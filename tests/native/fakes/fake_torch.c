@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fake_torch.c - the functions of libtorch_cpu.so that we ask, under their mangled names. */
 #include <stdbool.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* imitation.h - NCCL 2.30 as a tuner sees it, in C and in a hurry: flat cost table, getCollInfo, pick, getChunkSize for
  * each part. lagom/sim/virtual/nccl.py is the careful version; this one makes a million calls in seconds.
  *

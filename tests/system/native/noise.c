@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* noise.c - random bytes in shared memory, seed after seed: no rank may crash, disagree, or do what nobody agreed to.
  *
  *     noise PLUGIN FIRST_SEED SEEDS SECONDS

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* process_groups.c - the ranks of one node of a large job, as far as a tuner sees them: each makes its communicators and
  * stays.
  *

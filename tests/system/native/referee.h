@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* referee.h - did every rank run this call alike? The first one to make it writes down what it ran, the others compare. */
 #ifndef REFEREE_H
 #define REFEREE_H

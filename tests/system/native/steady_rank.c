@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* steady_rank.c - one virtual rank of a training job: the same calls every iteration, a loss logged now and then, a little
  * time in between. What the real controller can learn and tune.
  *

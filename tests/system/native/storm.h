@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* storm.h - what the ranks, the publisher and the referee of an agreement storm share.
  *
  * Ranks call the real plugin in a tight loop with random skew; the publisher offers random plans as fast as the ranks

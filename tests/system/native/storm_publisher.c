@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* storm_publisher.c - a controller without a brain: offers random legal plans on every communicator, as fast as it can.
  *
  *     storm_publisher JOB_KEY CONTROL SEED [intruder]

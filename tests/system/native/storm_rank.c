@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* storm_rank.c - one virtual rank that makes calls as fast as it can, on all communicators in an order of its own.
  *
  *     storm_rank PLUGIN CONTROL RANK

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which entries of the atlas fit a communicator, and what they suggest for its sites."""
 
 from __future__ import annotations

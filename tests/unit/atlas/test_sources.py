@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the atlas reads: the list of the package, and saved configs in a cache of this user's own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why a process gave nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which part of a process counts."""
 
 from __future__ import annotations

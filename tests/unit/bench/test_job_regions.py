@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every region of a job: its call rate, and whether its ranks were started as wanted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is kept of what a process says."""
 
 from __future__ import annotations

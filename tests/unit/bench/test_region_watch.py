@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether shared memory was made, though it is gone again when we ask."""
 
 from __future__ import annotations

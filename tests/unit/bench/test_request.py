@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which variables make samples of one command line unlike."""
 
 from __future__ import annotations

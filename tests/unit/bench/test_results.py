@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From samples to what is said: known speed-ups come out, and what cannot be known is not claimed."""
 
 from __future__ import annotations

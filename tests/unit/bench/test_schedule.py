@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which processes are run, in which order, and what is not run again."""
 
 from __future__ import annotations

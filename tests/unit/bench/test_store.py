@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folder of a record: one process at a time writes it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `lagom bench` prints: the verdict first, nothing cut on a narrow terminal."""
 
 from __future__ import annotations

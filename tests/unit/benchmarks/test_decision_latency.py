@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Issue 2's cost targets, with slack for a machine that does other things; the benchmark prints true numbers."""
 
 from __future__ import annotations

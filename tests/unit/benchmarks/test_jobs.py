@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark jobs, tiny, with gloo on this machine: they run, their schedules compute what plain autograd computes.
 
 Needs torch and transformers: lagom's own, or those of the Python that LAGOM_TEST_TORCH names.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The matrix without GPUs: its rows can be run, stop in time, go on later, and what was measured is kept."""
 
 from __future__ import annotations

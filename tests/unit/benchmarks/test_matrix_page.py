@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the matrix's results amount to: targets, words, the page and its figures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The row of two "nodes": what their controllers said is found, wherever each has its log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The safety table says what its evidence says, and fits on a page."""
 
 from __future__ import annotations

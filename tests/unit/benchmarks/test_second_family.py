@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The second family of landscapes holds what its table claims to be measured on, and the page is that of its runs."""
 
 from __future__ import annotations

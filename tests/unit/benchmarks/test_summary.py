@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of docs/measured.md, what was measured: nothing left out, nothing called a gain that is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No call around a switch waits for anybody; what did would be named."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line as a user meets it: quick help, one sentence an error, exit codes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the Tab key offers, asked as the shells ask: by the variables of their scripts."""
 
 from __future__ import annotations

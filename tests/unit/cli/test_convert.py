@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom convert`` as a user meets it: exit codes, what goes to stdout, what is written."""
 
 from __future__ import annotations

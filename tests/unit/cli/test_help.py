@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Help keeps up with the commands: every command has its epilog, every example is a command line that exists."""
 
 from __future__ import annotations

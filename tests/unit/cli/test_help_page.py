@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Help at any width: nothing is cut, no line is too long, a command can be pasted."""
 
 from __future__ import annotations

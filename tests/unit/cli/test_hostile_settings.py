@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any environment: a setting is one of its values or refused, and a job's name never leads out of the folder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`lagom run` with the real controller: the job is untouched, and whatever happens nothing is left behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One table of settings: frozen here, and the same as what the C half reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom watch`` on a terminal and in a pipe, where nothing runs: how it begins, and how it leaves."""
 
 from __future__ import annotations

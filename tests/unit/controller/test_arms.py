@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From what `lagom bench` asks for to assignments of the sites that were found."""
 
 from __future__ import annotations

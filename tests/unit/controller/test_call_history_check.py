@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that have made different calls are told of, and a look at the wrong moment is not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Candidates from saved configs: whose they are, and what becomes of what does not fit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hidden shares while learning: right where records are whole, None where anything is missing, bounded."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When is a job that was left alone no longer the same? And when is it only noisy?"""
 
 from __future__ import annotations

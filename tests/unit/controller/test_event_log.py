@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the controller writes of an iteration it has found."""
 
 from __future__ import annotations

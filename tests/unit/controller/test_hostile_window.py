@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the ranks recorded may be anything: a window comes to pairs of finite samples, or to none."""
 
 from __future__ import annotations

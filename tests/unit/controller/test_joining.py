@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is waited for, and what is never tuned and said so."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Learning: what is believed to be an iteration, and when; whoever watches a job is told why nothing happens."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A window's plan: it lasts as long as its pairs need and not an iteration less, and a bad candidate ends it early."""
 
 from __future__ import annotations

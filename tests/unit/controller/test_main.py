@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controller's command line: what is wrong with it is told where the job's reader will look."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The meter: what counts as a sample, and to whom it is credited."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The watch after the search: Z from two counters and a clock, and what does not count."""
 
 from __future__ import annotations

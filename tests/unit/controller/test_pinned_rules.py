@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Configs by hand, as far as they can be set here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offers: retried with more room, withdrawn in silence, never past what the region refuses."""
 
 from __future__ import annotations

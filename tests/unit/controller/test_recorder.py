@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Raw records kept for people: the first and the newest, the rest counted."""
 
 from __future__ import annotations

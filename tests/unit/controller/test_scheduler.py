@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several communicators: who searches when, and for how long."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a search may spend: seconds, all windows and the final A/B included, or a share of the job's iterations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The timeline's place in the controller: one source a window, its tier, when it is wished for."""
 
 from __future__ import annotations

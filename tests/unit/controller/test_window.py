@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A window's end: what is taken of a lease that is over."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An evaluation passes; another iteration stays."""
 
 from __future__ import annotations

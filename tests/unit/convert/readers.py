@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What NVIDIA's example tuner does with a call, written from its documentation and source. Small on purpose, and it
 shares no code with lagom.convert, so that the tests can compare the two."""
 

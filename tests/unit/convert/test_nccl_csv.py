@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every format both ways, held against what the other side does with the same call."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever lies in a file: it is taken, refused by name, or one sentence says that it is no such file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which calls are spoken for: held against looking at every rule, and fast where a file is long."""
 
 from __future__ import annotations

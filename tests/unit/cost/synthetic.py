@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small machine to try the cost model on, built on other equations than the model's.
 
 FSDP of a few layers, kernel by kernel: waves with ceilings (or persistent kernels), each kernel slowed by whatever

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The model against ``lagom.sim``, which shares no code with it: half of the windows must predict the other half."""
 
 from __future__ import annotations

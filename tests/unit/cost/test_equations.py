@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The equations one by one: limits, directions, and the figures they must reproduce."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fitting: known parameters come back, half of the windows predict the other half, errors are honest."""
 
 from __future__ import annotations

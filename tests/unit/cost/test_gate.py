@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gate: lets a good model pass, and says "the model is not trusted" where the model's assumptions do not hold."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gate on landscapes that share no formula with the cost model: what it trusts predicts configs it has not seen."""
 
 from __future__ import annotations

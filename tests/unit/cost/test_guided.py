@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``guided`` on simulated jobs: few configs, little regret, near the oracle; and when the model is wrong."""
 
 from __future__ import annotations

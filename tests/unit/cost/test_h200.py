@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fitted on what 8xH200 showed (data/h200_2026-11.json): the errors stated in lagom/cost/README.md, held to here.
 
 These points were measured before this repository had any code. Few of them carry X or Y, so most fits see Z alone.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two queues with dependencies: hand-worked cases, the closed form, and random schedules against a plain loop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Predictions: calibrated, honest about distance, and good enough to find the optimum from a few windows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading who waits for whom from one iteration's kernels, and what a traced program is worth."""
 
 from __future__ import annotations

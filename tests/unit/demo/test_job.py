@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m lagom.demo.job``, whose job is one that ends when it is asked to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the demo shows is what the log says: the table's numbers are medians of the log's pairs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a saved config would be replayed on this machine, asked of the plugin's own code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which NCCL a job would load: wheels, clashes, torch's pin, the linker's order; with small fakes built by gcc."""
 
 from __future__ import annotations

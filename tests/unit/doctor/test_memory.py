@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regions are told apart: live, stale, garbage; only what nobody holds is ever removed."""
 
 from __future__ import annotations

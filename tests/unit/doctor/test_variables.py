@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings that stand in the way are named with their origin and a remedy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The last line of the doctor: one sentence for every outcome, and the exit code that goes with it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests/gpu is made of, on virtual ranks, so that it does not rot between runs on GPUs."""
 
 from __future__ import annotations

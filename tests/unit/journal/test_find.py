@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What lies about under the names of logs: only ours are found, and nothing planted can hang or break a search."""
 
 from __future__ import annotations

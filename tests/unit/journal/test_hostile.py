@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any bytes as a log: what is whole is read, the rest is counted, and only another schema is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading back: torn lines are skipped and counted, another schema is refused, --follow sees what comes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nothing is decided by a sentence: a log in which every one is worded otherwise gives the same reports, the same watch
 and the same replay. And logs and files of the last release that decided by sentences are read."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one reading of a log: what its newest job has come to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schema holds what the search decides, round trips, and does not change by accident."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A search that was stopped: the same clause in the log, the report and the last line of a run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every event reads as one line, and --site keeps what touches that site."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log is append-only, bounded, whole lines, and never costs the job anything."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a cached config is replayed, when it is only named, and what is said where the cache cannot be used."""
 
 from __future__ import annotations

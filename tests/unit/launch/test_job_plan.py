@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `lagom run` sets: the user's own settings win, and one controller a node is started."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which launchers start every rank from here; in doubt none does."""
 
 from __future__ import annotations

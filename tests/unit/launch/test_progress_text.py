@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a running job is told about its search, and that it never lands in the middle of the job's own output."""
 
 from __future__ import annotations

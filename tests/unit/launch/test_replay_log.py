@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the launcher writes of a replayed saved config, from what it reads in the ranks' shared memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a job is started with: head-room only where stock's channels are known, a saved config's environment, the user's
 own settings first."""
 

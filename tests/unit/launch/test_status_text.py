@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `lagom run` says last: a line is cut at its end, so the figures that matter must come before that."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The job behaves as if it had been started directly: exit code, signals, terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the plugin says it is ("loaded v0.1.0") is what the package is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a program is believed: counted over more calls than are remembered, and only while nothing breaks it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs from call records, as a controller drains them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Periods: what is one, what only looks like one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Advice on the next start: a proposal is never a measurement, and a measurement is never without its numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names in a log are the job's, or whoever wrote it: neither terminal nor page takes them for more than names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The numbers of ``lagom profile --json``: each means what its name says, on a job worked out by hand."""
 
 from __future__ import annotations

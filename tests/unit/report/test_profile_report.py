@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom profile``: its answer, its files, its numbers, and one sentence for every wrong use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom.read_run``: the log of a tuned job as values."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom report``: what a log and a saved config say at each site, in NCCL's words, and what they cannot say."""
 
 from __future__ import annotations

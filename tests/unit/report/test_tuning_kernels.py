@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels that a search keeps for the report: which moves leave a file, what is in it, what the page makes of it."""
 
 from __future__ import annotations

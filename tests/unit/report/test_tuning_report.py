@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom report``: from a decision log to one page, for finished, unfinished, empty and damaged logs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What cannot be written is one sentence, whichever of a command's results it is."""
 
 from __future__ import annotations

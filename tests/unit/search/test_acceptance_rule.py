@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What becomes the incumbent and what the job is left with, on fixed sequences of pairs: no chance and no simulator, so
 each sentence of the rule has a case that only this sentence decides."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What earlier searches found is tried first, may cost a window, and is never trusted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Named arms beside stock: shuffled cycles, all pairs kept, slow arms spared, nothing promoted."""
 
 from __future__ import annotations

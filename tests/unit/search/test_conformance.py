@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every strategy passes the one conformance suite."""
 
 from __future__ import annotations

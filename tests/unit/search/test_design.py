@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The learning windows: every site sees every level, sites differ within a window, rungs are legal and below NCCL's."""
 
 from __future__ import annotations

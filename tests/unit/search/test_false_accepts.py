@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Family-wise error of whole tuning runs at zero true difference, under noise and drift; and the power that is left.
 
 Every run here searches a landscape on which nothing matters, so any outcome but "stock is best" is a false accept. The

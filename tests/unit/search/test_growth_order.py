@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which communication ``lagom`` grows next, and which knobs it may trade against each other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which config ``guided`` measures next, by a model that says what the test wants."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paper's search as we run it: its three ways to end, its invariants, and that Z has the last word."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategies on the discrete-event simulator, which shares no code with them: a few runs of what ``sim_suite`` does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A strategy of a user's own, by `package.module:Class`: found where it may be, refused with the reason where not."""
 
 from __future__ import annotations

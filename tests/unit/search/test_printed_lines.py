@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each line of Algorithms 1 and 2 that fails as printed, failing; and ours, not failing, on the same landscape.
 
 Numbers are those of the table of defects in ``lagom/search/README.md``. ``repaired`` mends the lines before the one in

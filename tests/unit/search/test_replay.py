@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A run again from its own log file: through JSON and back, to the same decisions."""
 
 from __future__ import annotations

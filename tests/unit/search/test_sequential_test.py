@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The test on fresh samples: what its looks may spend, and which candidates it turns down although they look faster."""
 
 from __future__ import annotations

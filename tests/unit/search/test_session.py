@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The session: what it asks for, what it makes of the answers, and what it will not be talked into."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a session believes: a candidate that failed once is not proven again, and one slow pair cuts no window."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The driver's ways to end a session early."""
 
 from __future__ import annotations

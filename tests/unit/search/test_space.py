@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Legality and ladders, for every problem that can come up."""
 
 from __future__ import annotations

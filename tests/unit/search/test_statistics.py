@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paired statistics against brute force, and their behaviour under outliers and drift."""
 
 from __future__ import annotations

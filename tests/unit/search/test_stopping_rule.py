@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a question is dropped before its windows are all there: Z leans half a standard error to the wrong side."""
 
 from __future__ import annotations

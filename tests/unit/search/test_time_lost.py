@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a search has cost: the candidates' time, and not what the job lost by itself while they ran."""
 
 from __future__ import annotations

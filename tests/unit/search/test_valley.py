@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Growth may end where every step is uphill and the job is slower than before: the search does not go on from there."""
 
 from __future__ import annotations

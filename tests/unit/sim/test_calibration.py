@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every calibration figure, with its source, beside the simulator's own value. No speed-up of the paper's evaluation
 (Fig. 7, 8) is among them: those are to be reproduced, so the suite reports them and nothing is fitted to them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two queues, on schedules small enough to be worked out by hand. Times in ns; a head's burden and stretch are 2
 and 1.5 where nothing else is said."""
 

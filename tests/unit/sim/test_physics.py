@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links and contention: which way every knob pulls, and the limits."""
 
 from __future__ import annotations

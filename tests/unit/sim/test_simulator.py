@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The simulator's face: problems, caching, per-call configs, samples, the oracle, and its independence."""
 
 from __future__ import annotations

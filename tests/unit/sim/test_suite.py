@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark around the simulator: its rows have what the issue names, its page is generated from them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workloads against the published shapes of their models."""
 
 from __future__ import annotations

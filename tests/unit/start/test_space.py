@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of start settings: what may be asked for, what is never searched, and the groups that are tried first."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lets the tests of this folder import ``timeline_helpers``."""
 
 from __future__ import annotations

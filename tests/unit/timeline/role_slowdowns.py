@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much slower a role of the step is under communication: the two ways in which such ratios are quoted."""
 
 from __future__ import annotations

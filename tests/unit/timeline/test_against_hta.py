@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same Kineto trace through HolisticTraceAnalysis and through ours: overlap ratio, X and Y within 0.1 %.
 
 Runs over every ``tests/data/kineto/*.json.gz``; a trace dropped there is covered by that alone. HTA rounds times to µs

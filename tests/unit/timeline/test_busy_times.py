@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """X, Y, Z, overlap and OEF on small timelines, groups and sites on hand-made jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Iterations under one assignment, cut out of a recording that alternates between two."""
 
 from __future__ import annotations

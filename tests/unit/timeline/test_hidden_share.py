@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exposed or hidden, by program position, from kernels joined to calls; and the sites that come of it."""
 
 from __future__ import annotations

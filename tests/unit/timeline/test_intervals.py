@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interval arithmetic against a sweep that looks at every nanosecond."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kernels and calls: exact, grouped, fused, several communicators, and everything that must stay unjoined."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names as CUPTI and Kineto spell them."""
 
 from __future__ import annotations

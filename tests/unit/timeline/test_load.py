@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loaders: what each format gives, and one clear sentence for every bad file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The H200 traces, against values worked out here in a few independent lines (no function of ours but the loader's).
 
 Expected values are written as the fraction or difference they came from; times in ns.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any set of spans, however broken, goes through the whole path; what comes out obeys arithmetic."""
 
 from __future__ import annotations

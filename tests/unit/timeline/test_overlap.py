@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``lagom.overlap``: its numbers by hand, every kind of input, and that they are those of ``lagom profile``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several ranks: alignment, minima and maxima, stragglers, and what must not matter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """References: medians by group, whether group and value fit into one sorted number or not; slowdowns, and from
 which share of communication beside a kernel on."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A reference trace as the reference: against the simulator's own durations without communication, and where it must
 not be believed."""
 

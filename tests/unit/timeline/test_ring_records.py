@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Raw records of a job, written by the controller's recorder and read back."""
 
 from __future__ import annotations

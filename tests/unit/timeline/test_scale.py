@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """50 iterations x 5,000 kernels x 8 ranks, from ring-like columns to the whole profile: under 5 s and 500 MB.
 
 In a process of its own, so that the peak is this work's; processor time, since others share the machine.

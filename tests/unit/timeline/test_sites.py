@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sites and patterns of a profile, with every number worked out by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contention overhead where the truth is known: hand-made slowdowns, and the simulator's own durations without
 communication."""
 

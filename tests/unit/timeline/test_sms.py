@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The split of the overhead into missing SMs and bandwidth, on tables small enough to count waves by hand.
 
 132 SMs and a GEMM of 528 blocks: four waves alone. A gather of 24 channels leaves 108 SMs: ceil(528 / 108) = 5 waves,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps, from hand-made jobs: the period, position 0, and what happens to what does not fit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tier of measurement and the counts of joined kernels, over ranks and by reason."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small traces made by hand, and the few lines of arithmetic that tests compare with."""
 
 from __future__ import annotations

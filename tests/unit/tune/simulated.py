@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Searches over processes that are random numbers: what `lagom tune` would decide, without running anything."""
 
 from __future__ import annotations

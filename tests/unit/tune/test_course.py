@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The course of a search: what a process is started with, what stands in the record, and when it ends."""
 
 from __future__ import annotations

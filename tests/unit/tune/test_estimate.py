@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ratio of means of whole processes, and its interval."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole search over planted start settings: what it finds, what it leaves alone, how often it is wrong.
 
 Ten variables more than the table has on any transport, in a job without known groups; noise between processes has heavy

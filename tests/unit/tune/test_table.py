@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of `lagom tune` fits a narrow terminal, with every name, variable and interval whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How ranks reach each other, from NCCL's log of the connections it makes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which process comes next, as a pure function of what the earlier ones gave."""
 
 from __future__ import annotations

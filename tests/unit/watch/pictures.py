@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Regions and logs as a watcher may find them, made by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From what lies in shared memory and in the log to what a watcher is shown."""
 
 from __future__ import annotations

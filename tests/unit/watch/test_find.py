@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs are found by their shared memory, logs by what controller, ranks and logs themselves say."""
 
 from __future__ import annotations

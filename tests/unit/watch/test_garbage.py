@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A region may hold anything: whatever is copied from it can be shown, on every way out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The textfile is what Prometheus reads, and the dashboard asks for nothing that is not in it."""
 
 from __future__ import annotations

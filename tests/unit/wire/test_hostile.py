@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any bytes where the Python side reads what others wrote: rules, saved configs, regions, rings. What comes out is
 right or refused with one sentence; nothing else ever leaves."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a controller inherits: by one list, whichever way it is started."""
 
 from __future__ import annotations

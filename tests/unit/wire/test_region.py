@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A region as the controller holds it, through the real library; what is read from it may be garbage."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock_jumps.c - to be preloaded: the wall clock steps by ten days, forth and back, every 50 ms; the monotonic clock is
  * left alone. What decides by the wall clock goes mad. */
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* recorder.c - a tuner and profiler that only writes down how it was called: a virtual NCCL seen from inside.
  * One line a call, to the file named by RECORDER_LOG. Its answers come from RECORDER_NC and RECORDER_CHUNK. */
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The log of effective configs finds the first call on which two ranks differ, and nothing where there is none."""
 
 from __future__ import annotations

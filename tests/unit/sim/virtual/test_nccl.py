@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A virtual NCCL calls a plugin as NCCL does: seen by a plugin that writes down every call."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The two clocks of a virtual rank."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a rank leaves on record when it is killed: never a call whose shape is not known."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL's arithmetic, against figures seen on real machines or read in its source."""
 
 from __future__ import annotations
