@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections import Counter
 from pathlib import Path
 
+from lagom.controller.controller import describe_stop
 from lagom.journal import LOG_NAME, Communicator, JobEnd, JobStart, PlanCommitted, PlanPublished
 from lagom.journal.reader import parse
 from lagom.journal.schema import Base
 from tests.soak.keeper import Life
+
+AFTER_SIGTERM = describe_stop(signal.SIGTERM, launched=True)  # the soak is the launcher, and ends its controllers
 
 
 class Story:
@@ -44,7 +48,7 @@ class Story:
         unconfirmed = [plan for plan in in_force if plan[:2] not in self.committed]
         said = (self._folder / "controller.log").read_text(errors="replace")
         stops = sum(life.ended_by == "stopped" for life in lives)
-        ends = [event for event in self.events if isinstance(event, JobEnd) and "SIGTERM" in event.reason]
+        ends = [event for event in self.events if isinstance(event, JobEnd) and event.reason == AFTER_SIGTERM]
         starts = sum(isinstance(event, JobStart) for event in self.events)
         attached = len(re.findall(r"^lagom controller \d+:", said, re.MULTILINE))
         held = {
