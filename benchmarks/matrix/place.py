@@ -15,11 +15,12 @@ from benchmarks.matrix.rows import ASSETS, ENDLESS, METRIC, Row
 JOBS = Path(__file__).parent.parent / "jobs"
 #: NVLink multicast stays off: where it is not set up it fails, and no row needs it.
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+PIPES = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps")  # of the MPS server, which the caller starts
 REGIMES: dict[str, dict[str, str]] = {
     "nvlink": {},
     "host": {"NCCL_P2P_DISABLE": "1"},
     "sockets": {"NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo"},
-    "shared": {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps"},
+    "shared": {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "CUDA_MPS_PIPE_DIRECTORY": PIPES},
 }
 #: Narrow models and few tokens: the same calls, in seconds, on a machine without GPUs.
 TINY = {
