@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers in the text of README.md and docs/measured.md, computed from the raw results.
+"""Numbers in the text of README.md, docs/measured.md and the page of start settings, computed from the raw results.
 
 ``tests/contract/test_numbers.py`` looks for each of these phrases on its page. Tables between ``<!-- name:begin -->``
 and ``<!-- name:end -->`` are written by ``make readme`` and are not repeated here.
@@ -27,7 +27,7 @@ def of_readme() -> Iterator[str]:
     yield f"{_cost('cost-ddp-8192')} to {100 * (1 - _first_slice_costs()[1]):.0f} % slower"
     yield ratio(4, "nvlink-fsdp-4096", "lagom:proposed").text
     yield ratio(2, "host-fsdp-8192", "set=any:>=1M:chunk=256K").text
-    yield f"{len(start_results.runs('time-sliced'))} processes in {start_results.minutes('time-sliced')} minutes"
+    yield start_results.cost("time-sliced")
 
 
 def of_measured() -> Iterator[str]:
@@ -42,6 +42,13 @@ def of_measured() -> Iterator[str]:
     yield from _of_start_settings()
     yield from _of_capture()
     yield from _of_the_plugin()
+
+
+def of_start_page() -> Iterator[str]:
+    """Phrases of benchmarks/results/start_settings_h200x1_202611.md."""
+    yield f"time-sliced {start_results.cost('time-sliced')}, MPS {start_results.cost('mps')}"
+    for regime in ("time-sliced", "mps"):
+        yield f"**{start_results.confirmed(regime).text.replace('x', '')}**"
 
 
 def _of_start_settings() -> Iterator[str]:

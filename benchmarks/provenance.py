@@ -46,6 +46,7 @@ DEPENDS = {
     "landscapes": ("simulator", "search and cost model"),
     "kills_": ("plugin and shared memory", "measurement and controller"),
     "memory_": ("plugin and shared memory", "measurement and controller", "search and cost model"),
+    "mutants_": ("plugin and shared memory", "measurement and controller", "search and cost model", "start settings"),
     "search_": ("search and cost model",),
     "sim_": ("simulator", "search and cost model"),
     "start_search_": ("start settings",),

@@ -38,7 +38,7 @@ static inline int push(struct ring ring, const void *record)
     uint64_t head = lagom_load_relaxed(ring.head);
     uint64_t tail = lagom_load_acquire(ring.tail); /* pairs with the consumer's release: the slot is read out */
     if (head - tail >= ring.capacity) {
-        lagom_store_relaxed(ring.drops, lagom_load_relaxed(ring.drops) + 1);
+        lagom_fetch_add(ring.drops, 1); /* not the producer's alone: a thread without its turn counts there too */
         return 0;
     }
     __builtin_memcpy(ring.records + (head & (ring.capacity - 1)) * RECORD_BYTES, record, RECORD_BYTES);

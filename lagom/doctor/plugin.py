@@ -22,7 +22,7 @@ SYMBOLS = (
 )
 TIMELINE = "liblagom_timeline.so"
 TIMELINE_SYMBOLS = ("lagom_timeline_attach", "lagom_timeline_detach", "InitializeInjection")
-REBUILD = "build it again: `make native` in a clone, or `pip install --force-reinstall lagom`."
+REBUILD = "build it again: `make native` in a clone, or `pip install --force-reinstall` with the wheel's file."
 
 
 def examine(environ: Mapping[str, str]) -> list[Finding]:

@@ -75,9 +75,9 @@ class Acceptance:
     def why_ended(self, hidden: bool, above_floor: bool, trial: Trial) -> str:
         """Which of the three conditions ended growth."""
         if not hidden:
-            return f"no increase of resources lowers Z any more ({where(trial)}; condition 2 of the paper)"
-        which = 3 if above_floor else 1
-        return f"communication is hidden behind compute ({where(trial)}; condition {which} of the paper)"
+            return f"no increase of resources lowers Z any more ({where(trial)})"
+        found = "after resources were increased" if above_floor else "with the fewest resources"
+        return f"communication is hidden behind compute {found} ({where(trial)})"
 
 
 def where(trial: Trial) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("liblagom.so", "libnccl-tuner-lagom.so", "liblagom_timeline.so")
+#: A command by which pip looks the name up in an index: there it is another project's.
+FROM_INDEX = re.compile(r"pip3? install (?:[^`#\n]* )?['\"]?lagom(?![-\w])")
 PARTS = ("lagom", "csrc", "tuner_plugin", "setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
 
 
@@ -123,6 +126,17 @@ def test_a_rank_starts_the_controller_of_an_installed_wheel_from_the_environment
 def test_a_wheel_names_the_commit_of_its_source_distribution(wheel: Path) -> None:
     """No git is there when a source distribution is built: what it carries is all there is."""
     assert zipfile.ZipFile(wheel).read("lagom/_lib/commit") == b"0123abc+\n"
+
+
+def test_nobody_is_asked_to_install_the_lagom_of_pypi() -> None:
+    assert FROM_INDEX.search("pip install --upgrade 'lagom[docs]'")
+    assert not FROM_INDEX.search("pip install ./dist/lagom-0.1.0-py3-none-any.whl")
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.splitlines()
+    texts = [name for name in listed if name.startswith(("docs/", "examples/", "lagom/")) or name.endswith(".md")]
+    found = [name for name in texts if FROM_INDEX.search((ROOT / name).read_text(errors="replace"))]
+    assert found == []
 
 
 def test_without_a_compiler_one_sentence_says_what_to_install(source: Path) -> None:

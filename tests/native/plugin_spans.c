@@ -170,11 +170,45 @@ static void launches_come_through(void)
     CHECK_EQUAL(read_in_bulk + launches + dropped(), pushed_in_bulk + LAUNCHERS * LAUNCHES);
 }
 
+#define DROPS 100000u
+
+static void *push_into_a_full_ring(void *argument)
+{
+    const struct lagom_kernel_span span = {.source = LAGOM_SPAN_CUPTI};
+    uint64_t *pushes = argument;
+    for (; lagom_load_acquire(&over) == 0; (*pushes)++) {
+        CHECK(!lagom_kernel_ring_push(region, 0, &span));
+    }
+    return NULL;
+}
+
+/* The thread that has its turn finds no room, while another one finds no turn: both count in the same word. */
+static void both_kinds_of_drops_are_counted(void)
+{
+    const struct lagom_kernel_span span = {.source = LAGOM_SPAN_NCCL_EVENT};
+    uint64_t pushes = 0;
+    pthread_t other;
+    begin();
+    turn = 1; /* it is that thread's */
+    region->processes[0].kernel_head = LAGOM_KERNEL_RING_CAPACITY;
+    CHECK(pthread_create(&other, NULL, push_into_a_full_ring, &pushes) == 0);
+    while (dropped() == 0) { /* it has begun: from here both count at once */
+        usleep(10);
+    }
+    for (uint32_t i = 0; i < DROPS; i++) {
+        push_in_a_hurry(region, 0, &span);
+    }
+    lagom_store_release(&over, 1u);
+    pthread_join(other, NULL);
+    CHECK_EQUAL(dropped(), pushes + DROPS);
+}
+
 int main(void)
 {
     RUN(patience_lets_the_hurried_go_first);
     RUN(patience_outlasts_a_long_push);
     RUN(a_launch_waits_for_nobody);
+    RUN(both_kinds_of_drops_are_counted);
     RUN(launches_come_through);
     return 0;
 }

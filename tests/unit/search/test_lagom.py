@@ -40,20 +40,20 @@ def reason_of(session: TuningSession) -> str:
 def test_condition_1_ends_at_the_floor() -> None:
     """Light communication under much compute: hidden with the least resources, nothing is grown."""
     session, _ = run(Landscape((Communication(0.5 * MS, 4.0), Communication(0.6 * MS, 4.0)), 80 * MS, ceiling=8))
-    assert "condition 1" in reason_of(session)
+    assert "hidden behind compute with the fewest resources" in reason_of(session)
     assert session.moves[1].reason.startswith("all communications at their fewest resources")
 
 
 def test_condition_2_ends_with_every_knob_closed() -> None:
     session, driver = run(comm_bound())
-    assert "condition 2" in reason_of(session)
+    assert "no increase of resources lowers Z any more" in reason_of(session)
     assert session.outcome is not None
     assert driver.gain(session.outcome.assignment) > 1.35
 
 
 def test_condition_3_ends_at_the_crossing() -> None:
     session, driver = run(compute_bound())
-    assert "condition 3" in reason_of(session)
+    assert "hidden behind compute after resources were increased" in reason_of(session)
     assert "X " in reason_of(session)
     assert session.outcome is not None
     assert driver.gain(session.outcome.assignment) > 1.05
@@ -80,7 +80,7 @@ def test_where_no_context_is_known_z_says_that_something_is_exposed() -> None:
     landscape = Landscape((Communication(2 * MS, 2.0), Communication(3 * MS, 2.0, exposed=1.0)), 90 * MS, ceiling=8)
     assert not any(site.context for site in landscape.problem().sites)
     session, driver = run(landscape)
-    assert "condition 1" not in reason_of(session)
+    assert "with the fewest resources" not in reason_of(session)
     floor = next(
         move for move in session.moves if move.reason.startswith("all communications at their fewest resources")
     )
