@@ -89,8 +89,9 @@ def _verdict(state: RunState, columns: int) -> Iterator[str]:
 
     for answer in answers(state):
         yield from textwrap.wrap(answer, columns)
-    if verdict_of(state) == "pinned" and state.start is not None and state.start.rules:
+    verdict = verdict_of(state)
+    if verdict == "pinned" and state.start is not None and state.start.rules:
         rules = shlex.quote(";".join(state.start.rules))
         yield f"What it gains: lagom run --compare {rules} -- CMD"
-    if state.end is not None and state.end.config:
+    if verdict == "improved" and state.end is not None and state.end.config:
         yield f"Next: lagom run --config {shlex.quote(state.end.config)} -- CMD"

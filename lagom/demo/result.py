@@ -13,7 +13,7 @@ from rich.text import Text
 
 from lagom import journal
 from lagom.format import format_config, format_payback, format_percent, format_site, format_speedup, format_time
-from lagom.journal import CommState, RunState, SiteChange, describe_stopped
+from lagom.journal import CommState, RunState, SiteChange, describe_pinned, describe_stopped
 from lagom.journal.comm_state import median_of
 
 #: Whose windows decide: the final A/B against stock, else the last confirmation, else stock against itself.
@@ -147,6 +147,8 @@ def _change(before: float | None, after: float | None) -> tuple[str, str, str]:
 def verdict(run: RunState) -> str:
     """How it ended, in one paragraph; every number is the log's."""
     outcome = the_comm(run).outcome
+    if pinned := describe_pinned(the_comm(run)):
+        return pinned
     if outcome is None:
         return f"The search had not ended when the time was up: {the_comm(run).configs_tried} configs tried."
     spent = (

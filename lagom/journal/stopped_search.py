@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A search that was stopped before its proof, in one clause: the best it measured and what is missing."""
+"""A search that was stopped: the best it measured, what is missing, and what the job was left on."""
 
 from __future__ import annotations
 
 from lagom.format import format_interval
+from lagom.journal import schema
 from lagom.journal.comm_state import CommState, describe_changes
 
 
@@ -14,9 +15,19 @@ def describe_stopped(comm: CommState) -> str:
     outcome = comm.outcome
     if outcome is None or outcome.verdict != "stopped":
         return ""
+    return f"stopped before its proof: {_best(comm)}; the job was left on {_left_on(comm, outcome)}"
+
+
+def describe_pinned(comm: CommState) -> str:
+    """The rules that were put in force by hand, in one sentence; empty where there are none."""
+    return f"Pinned by hand, not compared with plain NCCL: {'; '.join(comm.pinned)}." if comm.pinned else ""
+
+
+def _left_on(comm: CommState, outcome: schema.Outcome) -> str:
+    if comm.pinned:
+        return f"the pinned rules: {'; '.join(comm.pinned)}"
     confirmed = describe_changes(comm.sites, outcome.configs_chosen)
-    left_on = f"what was confirmed while searching: {confirmed}" if confirmed else "plain NCCL's choice"
-    return f"stopped before its proof: {_best(comm)}; the job was left on {left_on}"
+    return f"what was confirmed while searching: {confirmed}" if confirmed else "plain NCCL's choice"
 
 
 def _best(comm: CommState) -> str:

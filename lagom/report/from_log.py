@@ -22,6 +22,7 @@ def build_report(run: RunState, source: str) -> RunReport:
     return RunReport(
         source=source,
         kind="log",
+        verdict=journal.verdict_of(run),
         start=_started(run),
         nothing="" if run.comms else tuning_report.describe_no_search(run),
         facts=_facts(run),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lagom.doctor.config_fit import ConfigFit
+from lagom.journal import Verdict
 from lagom.records import Against, CommConfig
 
 
@@ -94,6 +95,7 @@ class RunReport:
 
     source: str
     kind: Literal["log", "config"]
+    verdict: Verdict | None = None  # of a log
     start: str = ""  # whether a saved config's start settings are in force, or the evidence for them
     nothing: str = ""  # what to say of a log in which no communicator was seen
     facts: tuple[tuple[str, str], ...] = ()

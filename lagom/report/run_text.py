@@ -54,7 +54,7 @@ def lines(
 ) -> Iterator[Line]:
     """(indent, text) of every line."""
     yield from _verdict(report, advices)
-    if report.kind == "log" and folder is not None and (saved := saved_in(folder)).is_file():
+    if report.verdict == "improved" and folder is not None and (saved := saved_in(folder)).is_file():
         command = f"lagom run --config {shlex.quote(str(saved))} -- CMD"
         yield 0, Text(f"Next: {command}", no_wrap=True)  # to be copied whole
     yield 0, Text("")

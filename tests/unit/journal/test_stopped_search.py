@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 
 from lagom import journal
+from lagom.demo.result import verdict as demo_verdict
 from lagom.journal import ConfigRecord, RunState, describe_stopped
-from lagom.report.tuning_report import describe_verdict
+from lagom.report.tuning_report import describe_communicator, describe_verdict
 
 SITES = tuple(journal.SiteRecord(index=at, function="allgather", bytes=(2 - at) << 30) for at in range(2))
 FOUND, CONFIRMED = ConfigRecord(channels=6, chunk_bytes=512 << 10), ConfigRecord(channels=4)
@@ -52,6 +53,19 @@ MEASURED = (
 )
 def test_a_stopped_search_in_one_clause(run: RunState, text: str) -> None:
     assert describe_stopped(run.comm(0)) == text
+
+
+def test_rules_pinned_in_mid_search_are_what_the_job_was_left_on() -> None:
+    """By every reader; and no command replays them as if they had been proven."""
+    run = stopped(configs=3, configs_chosen=(STOCK, CONFIRMED))
+    rules = ("any:>=1M:chunk=256K",)
+    run.apply(journal.PlanPublished(communicator=0, epoch=9, start_call=9, rules=rules, purpose="pin"))
+    run.apply(journal.PlanCommitted(communicator=0, epoch=9, start_call=9))
+    pinned = "Pinned by hand, not compared with plain NCCL: any:>=1M:chunk=256K."
+    assert describe_stopped(run.comm(0)).endswith("; the job was left on the pinned rules: any:>=1M:chunk=256K")
+    assert journal.verdict_of(run) == "pinned"
+    assert describe_communicator(run.comm(0)) == pinned
+    assert demo_verdict(run) == pinned
 
 
 def test_everybody_says_it_alike() -> None:

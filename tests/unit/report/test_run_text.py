@@ -21,6 +21,7 @@ from lagom.cli.report import is_config
 from lagom.config_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
+from lagom.journal.writer import Journal
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Site
 from lagom.report import from_log as log
 from lagom.report import run_text as show
@@ -305,3 +306,18 @@ def test_the_counts_of_configs_add_up_however_often_one_was_measured() -> None:
     counts = re.findall(r"tried: (\d+) configs?: (\d+) kept, (\d+) not", text)
     assert counts
     assert all(int(configs) == int(kept) + int(rest) for configs, kept, rest in counts), text
+
+
+@pytest.mark.parametrize(("verdict", "shown"), [("improved", True), ("stock_is_best", False), ("stopped", False)])
+def test_only_a_proven_config_is_the_next_command(tmp_path: Path, verdict: str, shown: bool) -> None:
+    """A job that was stopped or pinned has a saved config, too, and nothing proves that it is faster."""
+    saved = config(tmp_path, Fingerprint(ranks=8)).rename(tmp_path / "config.lagom")
+    outcome = events()[-2].model_copy(update={"verdict": verdict})
+    end = journal.JobEnd(reason="over", config=str(saved))
+    told = [*events()[:-2], outcome, end]
+    with Journal(tmp_path) as written:
+        for event in told:
+            written.write(event)
+    for command in ("report", "log"):
+        output = CliRunner().invoke(app, [command, str(tmp_path)]).output
+        assert ("lagom run --config" in output) == shown, output
