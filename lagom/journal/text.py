@@ -235,7 +235,10 @@ def _decision(move: schema.Move) -> str:
     if move.verdict == "confirmed" and move.against == "stock":
         return "proven"
     words = {"confirmed": "confirmed", "rejected": "rejected", "missing": "no data", "more": "undecided"}
-    return words.get(move.verdict, "kept" if move.kept else "not kept")
+    if move.kept or move.verdict in words:
+        return words.get(move.verdict, "kept")
+    # A config that is not slower may still be chosen later: nothing that is proven below is called "not kept" here.
+    return "not kept" if move.verdict == "worse" else "measured"
 
 
 def _gain(step: Step) -> str:

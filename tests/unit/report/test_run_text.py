@@ -156,6 +156,10 @@ def test_the_floor_in_force_is_told_as_what_it_is() -> None:
         "not kept (#5) or worse (#8); proven with all sites together"
     )
     assert f"evidence: {second.evidence}" in text_of(explained([*events()[:-2], *up, chosen], "here"), everything=True)
+    later = [move(8, "trial", OTHER_UP, "tie", "predicted", phase="predict")]
+    chosen = chosen.model_copy(update={"configs_chosen": records_of(OTHER_UP)})
+    (_, second) = explained([*events()[:-2], *later, chosen], "here").communicators[0].sites
+    assert second.evidence == "measured by #8; proven with all sites together"
     running = explained(events()[:-2], "here").communicators[0].sites[1]
     assert "proven" not in running.evidence
     stock = chosen.model_copy(update={"configs_chosen": records_of(Assignment.stock(2)), "verdict": "stock_is_best"})
