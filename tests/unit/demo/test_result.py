@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from lagom import journal
@@ -72,9 +73,9 @@ def told(*events: journal.schema.Base) -> RunState:
     return RunState(events)
 
 
-def page(run: RunState) -> str:
+def page(run: RunState, width: int = 110) -> str:
     out = io.StringIO()
-    Console(file=out, width=110).print(last_page(run))
+    Console(file=out, width=width).print(last_page(run))
     return out.getvalue()
 
 
@@ -95,6 +96,16 @@ def test_page_names_pick_choice_times_and_cost() -> None:
     assert "38 configs tried in 51 windows, 436 iterations; regret 2.2 iterations" in flat
     assert "Communication got 20% longer" in flat
     assert "11.1% shorter" in flat
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_cell_of_the_table_is_cut(width: int) -> None:
+    text = page(told(program(), move("final", 1), outcome()), width)
+    assert "…" not in text
+    assert "nc=3" in text
+    assert "+20.0 %" in text
+    assert ("1.00 s" in text) == (width >= 80)
+    assert all(len(line) <= width for line in text.splitlines())
 
 
 def test_nothing_found_shows_stock_and_what_could_be_seen() -> None:
