@@ -9,7 +9,7 @@ from lagom.journal.comm_state import CommState, describe_changes
 
 
 def describe_stopped(comm: CommState) -> str:
-    """``stopped before its proof: best measured, not proven: 1.034x [1.012, 1.056] by allgather 2G: nc=6 c=512K;
+    """``stopped before its proof: best measured, not proven: 1.034x [1.012, 1.056] by allgather 2G: nc=6 chunk=512K;
     missing: the final A/B (about 32 pairs); the job was left on plain NCCL's choice``. Empty where no search was
     stopped."""
     outcome = comm.outcome

@@ -89,7 +89,15 @@ def test_levels_are_medians_of_the_final_pairs() -> None:
 
 def test_page_names_pick_choice_times_and_cost() -> None:
     text = page(told(program(), move("final", 1), outcome()))
-    for words in ("64 x allgather 416M", "ring simple nc=8", "nc=3 c=256K", "1.00 s", "920 ms", "-8.0 %", "+20.0 %"):
+    for words in (
+        "64 x allgather 416M",
+        "ring simple nc=8",
+        "nc=3 chunk=256K",
+        "1.00 s",
+        "920 ms",
+        "-8.0 %",
+        "+20.0 %",
+    ):
         assert words in text, text
     flat = " ".join(text.split())
     assert "Speed-up of an iteration: 1.087x stock [1.081, 1.094]" in flat

@@ -22,7 +22,7 @@ def stopped(*moves: journal.Move, **fields: object) -> RunState:
 
 BEST = {"best": (FOUND, STOCK), "best_speedup": 1.0341, "best_low": 1.012, "best_high": 1.056, "missing_pairs": 32}
 MEASURED = (
-    "best measured, not proven: 1.034x [1.012, 1.056] by allgather 2G: nc=6 c=512K; "
+    "best measured, not proven: 1.034x [1.012, 1.056] by allgather 2G: nc=6 chunk=512K; "
     "missing: the final A/B (about 32 pairs)"
 )
 

@@ -76,7 +76,7 @@ STORY: list[tuple[Base, str]] = [
             resolvable=0.0125,
             lost_iterations=3.41,
         ),
-        "#7   measured  1.045x [1.035, 1.054]  allgather 416M: nc=3 c=256K",
+        "#7   measured  1.045x [1.035, 1.054]  allgather 416M: nc=3 chunk=256K",
     ),
     (
         Outcome(communicator=0, verdict="improved", reason="A/B", configs_chosen=(NC3,), speedup=1.25),
@@ -111,6 +111,14 @@ def test_every_event_reads_as_one_line() -> None:
         assert wanted in line
         assert "\n" not in line
         assert len(line) <= COLUMNS
+
+
+def test_a_narrow_terminal_shows_the_config_of_a_decision() -> None:
+    formatter = Formatter(columns=60)
+    lines = [formatter.line(event) or "" for event, _ in STORY]
+    move = next(line for line in lines if " #7 " in line)
+    assert move.endswith("#7   measured  1.045x  nc=3 chunk=256K at allgathe…")
+    assert all(len(line) <= 60 for line in lines)
 
 
 def test_verbose_lines_are_never_cut_and_say_what_was_measured_and_why() -> None:
@@ -201,7 +209,7 @@ def test_plans_of_trials_are_lines_only_on_request_and_a_lasting_one_says_what_i
     formatter = Formatter()
     lines = [line for event in events if (line := formatter.line(event)) is not None]
     assert len(lines) == 1
-    assert lines[0].endswith("in force on every rank: site 0: nc=3 c=256K (open-ended)")
+    assert lines[0].endswith("in force on every rank: site 0: nc=3 chunk=256K (open-ended)")
 
 
 def test_pinned_rules_are_not_called_stock() -> None:

@@ -98,9 +98,9 @@ def test_the_story_is_told_in_nccls_words() -> None:
     for wanted in (
         "head-room 32:24", "started with: NCCL_BUFFSIZE=1", "24 channels of stock",
         "site 0: AllGather 416M hidden, 12 calls an iteration",
-        "NCCL:  Ring/Simple, 24 channels, 512 threads, chunk 2M (NCCL's rule, default buffers)",
-        "Lagom: 6 channels; the rest as NCCL", "proof: 1.05x stock (p = 0.001)",
-        "#3 it 30 6 channels: Z ×0.9500 [0.940, 0.960] of that in force in 4 pairs, H 0.5, better",
+        "NCCL:  ring simple nc=24 nt=512 chunk=2M (NCCL's rule, default buffers)",
+        "Lagom: nc=6; the rest as NCCL", "proof: 1.05x stock (p = 0.001)",
+        "#3 it 30 nc=6: Z ×0.9500 [0.940, 0.960] of that in force in 4 pairs, H 0.5, better",
         "48 × send/recv and AlltoAll", "NCCL_MAX_P2P_NCHANNELS", "everything here: the communicator spans 2 nodes",
         "No iteration was found here",
     ):  # fmt: skip
@@ -121,7 +121,7 @@ def test_a_site_is_one_line_unless_all_is_asked_for() -> None:
     ]
     story = explained([*events()[:-2], *more, *events()[-2:]], "here")
     lines = text_of(story).splitlines()
-    assert sum("AllGather 416M hidden: Ring/Simple, 24 channels -> 6 channels" in line for line in lines) == 1
+    assert sum("AllGather 416M hidden: ring simple nc=24 -> nc=6" in line for line in lines) == 1
     assert not any("try" in line for line in lines)
     assert any("`lagom report --all` shows every config that was tried" in line for line in lines)
     assert len(lines) <= 40
