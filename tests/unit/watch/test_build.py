@@ -226,6 +226,13 @@ def test_a_search_without_a_gain_says_so_and_a_remark_is_shown_once() -> None:
     assert "no communicator yet" not in refused
 
 
+def test_a_job_started_with_pinned_rules_is_not_called_one_that_tunes() -> None:
+    start = START.model_copy(update={"rules": ("any:>=1M:chunk=256K",)})
+    facts = list_job_facts(job(start, *SEARCH[1:]), 1.0)
+    assert "mode pin" in facts
+    assert not any("tune" in fact for fact in facts)
+
+
 def test_calls_outside_the_learned_iteration_are_a_plain_sentence() -> None:
     one = replace(job(*SEARCH).groups[0], suspensions=1)
     assert "a rank made other calls than the learned iteration 1 time" in list_group_facts(one)
