@@ -69,9 +69,10 @@ def run(
         differences = _play(scene, job, log, run_state, console, seconds, strategy)
     except KeyboardInterrupt:
         console.print("stopped; no process and no shared memory is left.")
+        console.print(_log_line(log), markup=False, highlight=False, soft_wrap=True)
         return INTERRUPTED
     console.print(last_page(run_state))
-    for line in (f"log:    lagom log {log}", f"why:    lagom report {log}", *_replay(log, run_state)):
+    for line in (_log_line(log), f"why:    lagom report {log}", *_replay(log, run_state)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     for difference in differences:
         console.print(f"two ranks differed: {difference}", markup=False)
@@ -79,6 +80,10 @@ def run(
         document = {**as_json(run_state), "differences": differences, "log": str(log)}
         write_named(json_file, json.dumps(document, indent=1))
     return DISAGREED if differences else DONE
+
+
+def _log_line(log: Path) -> str:
+    return f"log:    lagom log {shlex.quote(str(log))}"
 
 
 def _replay(log: Path, run: RunState) -> Iterator[str]:

@@ -63,6 +63,7 @@ def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | Non
         period=comm.period,
         z=comm.stock_z,
         proof=outcome.reason if outcome is not None else "",
+        proven=outcome is not None and outcome.verdict == "improved",
         cost=_cost(comm),
         sites=_sites(comm),
         rules=plan.rules if plan is not None else (),

@@ -83,6 +83,7 @@ class CommReport:
     period: int = 0
     z: float | None = None  # an iteration under stock, ns
     proof: str = ""
+    proven: bool = False  # else ``proof`` is only why the search ended
     cost: str = ""
     sites: tuple[SiteReport, ...] = ()
     rules: tuple[str, ...] = ()  # for calls that belong to no site

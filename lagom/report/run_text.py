@@ -120,7 +120,8 @@ def _communicator(part: CommReport, everything: bool) -> Iterator[Line]:
     if any(known):
         yield 2, Text(", ".join(fact for fact in known if fact))
     if part.proof:
-        yield 2, Text(f"proof: {part.proof if everything else part.proof.split('; ')[0]}")
+        label = "proof:" if part.proven else "ended:"
+        yield 2, Text(f"{label} {part.proof if everything else part.proof.split('; ')[0]}")
     if part.cost:
         yield 2, Text(f"cost:  {part.cost}")
     if everything:

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from lagom import journal
+from lagom.demo import INTERRUPTED
+from lagom.demo import run as run_demo
 from lagom.demo.result import last_page, levels, verdict
 from lagom.journal import RunState
 from lagom.journal.schema import SampleRecord
@@ -129,3 +132,13 @@ def test_time_up_in_mid_search_says_so() -> None:
     assert "had not ended" in verdict(told(program(), move("trial", 1)))
     assert levels(told(program())) is None
     assert page(told()) != ""
+
+
+def test_an_interrupted_demo_says_where_its_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lagom.demo._play", interrupt)
+    out = io.StringIO()
+    assert run_demo(folder=tmp_path, console=Console(file=out, width=200)) == INTERRUPTED
+    assert f"lagom log {tmp_path}" in out.getvalue()

@@ -322,6 +322,9 @@ def test_only_a_proven_config_is_the_next_command(tmp_path: Path, verdict: str, 
     with Journal(tmp_path) as written:
         for event in told:
             written.write(event)
+    report = CliRunner().invoke(app, ["report", str(tmp_path)]).output
+    assert ("proof: 1.05x stock" in report) == shown, report
+    assert ("ended: 1.05x stock" in report) != shown, report
     for command in ("report", "log"):
         output = CliRunner().invoke(app, [command, str(tmp_path)]).output
         assert ("lagom run --config" in output) == shown, output
