@@ -129,6 +129,11 @@ def format_payback(iterations: float | None) -> str:
     return f", paid back after {rounded:,} iteration{'s' if rounded != 1 else ''}"
 
 
+def simulated_remark(is_simulated: bool) -> str:
+    """Behind a command that replays a saved config."""
+    return "    # simulated: it fits no job of yours" if is_simulated else ""
+
+
 # -- NCCL's things
 
 

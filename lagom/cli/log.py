@@ -84,6 +84,7 @@ def log(
 
 def _verdict(state: RunState, columns: int) -> Iterator[str]:
     """What became of the job, and the command that uses it."""
+    from lagom.format import simulated_remark
     from lagom.journal.verdict import verdict_of
     from lagom.report.tuning_report import answers
 
@@ -94,4 +95,4 @@ def _verdict(state: RunState, columns: int) -> Iterator[str]:
         rules = shlex.quote(";".join(state.start.rules))
         yield f"What it gains: lagom run --compare {rules} -- CMD"
     if verdict == "improved" and state.end is not None and state.end.config:
-        yield f"Next: lagom run --config {shlex.quote(state.end.config)} -- CMD"
+        yield f"Next: lagom run --config {shlex.quote(state.end.config)} -- CMD{simulated_remark(state.is_simulated)}"

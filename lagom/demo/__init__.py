@@ -24,6 +24,7 @@ from lagom.demo.result import as_json, last_page, the_comm
 from lagom.demo.stage import Scene, on_stage
 from lagom.errors import UsageError
 from lagom.files import FOLDER_MODE, write_named
+from lagom.format import simulated_remark
 from lagom.journal import RunState, verdict_of
 from lagom.journal.reader import Tail
 from lagom.settings import log_folder
@@ -89,7 +90,7 @@ def _log_line(log: Path) -> str:
 def _replay(log: Path, run: RunState) -> Iterator[str]:
     """With the saved config, if the search found something faster."""
     if verdict_of(run) == "improved" and (saved := saved_in(log)).is_file():
-        yield f"replay: lagom run --config {shlex.quote(str(saved))} -- CMD    # simulated: it fits no job of yours"
+        yield f"replay: lagom run --config {shlex.quote(str(saved))} -- CMD{simulated_remark(True)}"
 
 
 def _opening(scene: Scene, log: Path) -> str:

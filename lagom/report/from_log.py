@@ -23,6 +23,7 @@ def build_report(run: RunState, source: str) -> RunReport:
         source=source,
         kind="log",
         verdict=journal.verdict_of(run),
+        is_simulated=run.is_simulated,
         start=_started(run),
         nothing="" if run.comms else tuning_report.describe_no_search(run),
         facts=_facts(run),

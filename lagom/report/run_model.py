@@ -97,6 +97,7 @@ class RunReport:
     source: str
     kind: Literal["log", "config"]
     verdict: Verdict | None = None  # of a log
+    is_simulated: bool = False
     start: str = ""  # whether a saved config's start settings are in force, or the evidence for them
     nothing: str = ""  # what to say of a log in which no communicator was seen
     facts: tuple[tuple[str, str], ...] = ()

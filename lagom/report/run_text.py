@@ -21,6 +21,7 @@ from lagom.format import (
     format_interval,
     format_time,
     nccl_name,
+    simulated_remark,
 )
 from lagom.records import Algorithm, CommConfig, Protocol
 from lagom.report.advice import Advices
@@ -55,7 +56,7 @@ def lines(
     """(indent, text) of every line."""
     yield from _verdict(report, advices)
     if report.verdict == "improved" and folder is not None and (saved := saved_in(folder)).is_file():
-        command = f"lagom run --config {shlex.quote(str(saved))} -- CMD"
+        command = f"lagom run --config {shlex.quote(str(saved))} -- CMD{simulated_remark(report.is_simulated)}"
         yield 0, Text(f"Next: {command}", no_wrap=True)  # to be copied whole
     yield 0, Text("")
     yield 0, Text(f"{report.kind} {report.source}", style="dim")

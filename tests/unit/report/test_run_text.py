@@ -325,6 +325,18 @@ def test_only_a_proven_config_is_the_next_command(tmp_path: Path, verdict: str, 
     report = CliRunner().invoke(app, ["report", str(tmp_path)]).output
     assert ("proof: 1.05x stock" in report) == shown, report
     assert ("ended: 1.05x stock" in report) != shown, report
+    assert "simulated" not in report
     for command in ("report", "log"):
         output = CliRunner().invoke(app, [command, str(tmp_path)]).output
         assert ("lagom run --config" in output) == shown, output
+
+
+def test_the_next_command_of_a_simulated_run_says_that_it_was_simulated(tmp_path: Path) -> None:
+    saved = config(tmp_path, Fingerprint(ranks=8)).rename(tmp_path / "config.lagom")
+    start = journal.JobStart(job="demo", mode="tune", simulated_clock=True)
+    with Journal(tmp_path) as written:
+        for event in [start, *events()[1:-1], journal.JobEnd(reason="over", config=str(saved))]:
+            written.write(event)
+    for command in ("report", "log"):
+        output = CliRunner().invoke(app, [command, str(tmp_path)]).output
+        assert "-- CMD    # simulated: it fits no job of yours" in output
