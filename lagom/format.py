@@ -129,6 +129,11 @@ def format_payback(iterations: float | None) -> str:
     return f", paid back after {rounded:,} iteration{'s' if rounded != 1 else ''}"
 
 
+def simulated_remark(is_simulated: bool) -> str:
+    """Behind a command that replays a saved config."""
+    return "    # simulated: it fits no job of yours" if is_simulated else ""
+
+
 # -- NCCL's things
 
 
@@ -142,31 +147,16 @@ def format_version(version: int | Sequence[int]) -> str:
 
 
 def format_config(config: Any) -> str:
-    """``ring simple nc=3 c=256K``, or ``stock``: a config's value or its record in a log, whose names need not be
+    """``ring simple nc=3 chunk=256K``, or ``stock``: a config's value or its record in a log, whose names need not be
     those of any NCCL that we know."""
     parts = [_word(value) for value in (config.algorithm, config.protocol) if value is not None]
     if config.channels is not None:
         parts.append(f"nc={config.channels}")
     if config.chunk_bytes is not None:
-        parts.append(f"c={format_bytes(config.chunk_bytes)}")
+        parts.append(f"chunk={format_bytes(config.chunk_bytes)}")
     if config.threads is not None:
         parts.append(f"nt={config.threads}")
     return " ".join(parts) or "stock"
-
-
-def describe_config(config: Any) -> str:
-    """``Ring/Simple, 24 channels, 512 threads, chunk 2M``: the same in NCCL's words; empty if all is left to NCCL."""
-    parts = []
-    if config.algorithm is not None or config.protocol is not None:
-        algorithm = "any" if config.algorithm is None else nccl_name(config.algorithm)
-        parts.append(algorithm + ("" if config.protocol is None else f"/{nccl_name(config.protocol)}"))
-    if config.channels is not None:
-        parts.append(f"{config.channels} channel{'s' if config.channels != 1 else ''}")
-    if config.threads is not None:
-        parts.append(f"{config.threads} threads")
-    if config.chunk_bytes is not None:
-        parts.append(f"chunk {format_bytes(config.chunk_bytes)}")
-    return ", ".join(parts)
 
 
 def format_site(site: Any) -> str:

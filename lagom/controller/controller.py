@@ -252,6 +252,7 @@ class Controller:
                 headroom="" if self.options.headroom is None else str(self.options.headroom),
                 pid=os.getpid(),
                 pid_namespace=pid_namespace(),
+                simulated_clock=self.region.has_simulated_clock,
             )
         )
 

@@ -24,7 +24,8 @@ from lagom.demo.result import as_json, last_page, the_comm
 from lagom.demo.stage import Scene, on_stage
 from lagom.errors import UsageError
 from lagom.files import FOLDER_MODE, write_named
-from lagom.journal import RunState
+from lagom.format import simulated_remark
+from lagom.journal import RunState, verdict_of
 from lagom.journal.reader import Tail
 from lagom.settings import log_folder
 from lagom.watch import Watcher
@@ -69,9 +70,10 @@ def run(
         differences = _play(scene, job, log, run_state, console, seconds, strategy)
     except KeyboardInterrupt:
         console.print("stopped; no process and no shared memory is left.")
+        console.print(_log_line(log), markup=False, highlight=False, soft_wrap=True)
         return INTERRUPTED
     console.print(last_page(run_state))
-    for line in (f"log:    lagom log {log}", f"why:    lagom report {log}", *_replay(log)):
+    for line in (_log_line(log), f"why:    lagom report {log}", *_replay(log, run_state)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     for difference in differences:
         console.print(f"two ranks differed: {difference}", markup=False)
@@ -81,10 +83,14 @@ def run(
     return DISAGREED if differences else DONE
 
 
-def _replay(log: Path) -> Iterator[str]:
+def _log_line(log: Path) -> str:
+    return f"log:    lagom log {shlex.quote(str(log))}"
+
+
+def _replay(log: Path, run: RunState) -> Iterator[str]:
     """With the saved config, if the search found something faster."""
-    if (saved := saved_in(log)).is_file():
-        yield f"replay: lagom run --config {shlex.quote(str(saved))} -- CMD    # simulated: it fits no job of yours"
+    if verdict_of(run) == "improved" and (saved := saved_in(log)).is_file():
+        yield f"replay: lagom run --config {shlex.quote(str(saved))} -- CMD{simulated_remark(True)}"
 
 
 def _opening(scene: Scene, log: Path) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,12 +14,15 @@ from rich.text import Text
 
 from lagom import journal
 from lagom.format import format_config, format_payback, format_percent, format_site, format_speedup, format_time
-from lagom.journal import CommState, RunState, SiteChange, describe_stopped
+from lagom.journal import CommState, RunState, SiteChange, describe_pinned, describe_stopped
 from lagom.journal.comm_state import median_of
 
 #: Whose windows decide: the final A/B against stock, else the last confirmation, else stock against itself.
 DECIDING = ("final", "confirm", "baseline")
-#: Columns from which on the table has NCCL's picks, and from which on times.
+PICK, TIMES = "NCCL's pick", ("before", "after")
+NUMBERS = (*TIMES, "change")
+COLUMNS = ("an iteration's calls", PICK, "ours", *NUMBERS)
+#: Width of the terminal from which on the table has NCCL's picks, and from which on times.
 WIDE, NARROW = 90, 80
 
 
@@ -88,28 +92,32 @@ class _Sites:
     run: RunState
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = _table(self.run)
-        if options.max_width < NARROW:
-            del table.columns[3:5]
-        if options.max_width < WIDE:
-            del table.columns[1]
-        yield table
+        left_out = {PICK} if options.max_width < WIDE else set()
+        left_out |= set(TIMES) if options.max_width < NARROW else set()
+        yield _table(self.run, [name for name in COLUMNS if name not in left_out])
 
 
-def _table(run: RunState) -> Table:
+def _table(run: RunState, columns: Sequence[str]) -> Table:
+    """With these of :data:`COLUMNS` only: a column that is deleted later would still take its width."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("an iteration's calls", "NCCL's pick", "ours"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for name in ("before", "after", "change"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in columns:
+        if name in NUMBERS:
+            table.add_column(name, justify="right", no_wrap=True)
+        else:
+            table.add_column(name, no_wrap=True, overflow="ellipsis")
+
+    def add_row(*cells: str, style: str = "") -> None:
+        table.add_row(*(cell for name, cell in zip(COLUMNS, cells, strict=True) if name in columns), style=style)
+
     outcome = the_comm(run).outcome
     for change in the_comm(run).changes(*DECIDING):
-        _add_site(table, change, improved=outcome is not None and outcome.verdict == "improved")
+        add_row(*_site_cells(change, improved=outcome is not None and outcome.verdict == "improved"))
     found = levels(run)
     if found is not None:
         table.add_section()
         for name, text in (("x", "X, all communication"), ("y", "Y, all compute"), ("z", "Z, the iteration")):
-            _add_total(table, name, text, *found)
+            times = (getattr(side, name) for side in found)
+            add_row(text, "", "", *_change(*times), style="bold")
     return table
 
 
@@ -118,9 +126,9 @@ def _pick(stock: journal.ConfigRecord) -> str:
     return format_config(stock.model_copy(update={"threads": None}))
 
 
-def _add_site(table: Table, change: SiteChange, *, improved: bool) -> None:
+def _site_cells(change: SiteChange, *, improved: bool) -> tuple[str, ...]:
     after = change.tuned_ns if improved else change.stock_ns
-    table.add_row(
+    return (
         f"{change.site.calls_per_iteration} x {format_site(change.site)}",
         _pick(change.site.stock) if change.site.stock else "-",
         _ours(change.chosen),
@@ -133,10 +141,6 @@ def _ours(chosen: journal.ConfigRecord | None) -> str:
     return "as NCCL" if text == "stock" else text
 
 
-def _add_total(table: Table, name: str, text: str, before: ConfigTimes, after: ConfigTimes) -> None:
-    table.add_row(text, "", "", *_change(getattr(before, name), getattr(after, name)), style="bold")
-
-
 def _change(before: float | None, after: float | None) -> tuple[str, str, str]:
     if before is None or after is None:
         return "-", "-", "-"
@@ -147,6 +151,8 @@ def _change(before: float | None, after: float | None) -> tuple[str, str, str]:
 def verdict(run: RunState) -> str:
     """How it ended, in one paragraph; every number is the log's."""
     outcome = the_comm(run).outcome
+    if pinned := describe_pinned(the_comm(run)):
+        return pinned
     if outcome is None:
         return f"The search had not ended when the time was up: {the_comm(run).configs_tried} configs tried."
     spent = (

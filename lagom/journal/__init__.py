@@ -33,7 +33,7 @@ from lagom.journal.schema import (
     StartSettings,
     json_schema,
 )
-from lagom.journal.stopped_search import describe_stopped
+from lagom.journal.stopped_search import describe_pinned, describe_stopped
 from lagom.journal.text import COLUMNS, Formatter
 from lagom.journal.verdict import Verdict, verdict_of
 from lagom.journal.writer import DEFAULT_MAX_BYTES, LOG_NAME, Journal
@@ -73,6 +73,7 @@ __all__ = [
     "StartSettings",
     "Step",
     "Verdict",
+    "describe_pinned",
     "describe_stopped",
     "find_log",
     "find_own_logs",

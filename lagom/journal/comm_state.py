@@ -21,9 +21,12 @@ def describe_changes(
     configs: tuple[ConfigRecord, ...],
     before: tuple[ConfigRecord, ...] | None = None,
     most: int | None = None,
+    *,
+    config_first: bool = False,
 ) -> str:
-    """``allgather 416M: nc=6 c=512K``: the sites that ``configs`` set otherwise than ``before`` (``None``: than stock),
-    those with the same config together, ``most`` of them by name; empty where none is."""
+    """``allgather 416M: nc=6 chunk=512K``: the sites that ``configs`` set otherwise than ``before`` (``None``: than
+    stock), those with the same config together, ``most`` of them by name; empty where none is. ``config_first``:
+    ``nc=6 chunk=512K at allgather 416M``, for a line that is cut at its end."""
     places: dict[str, list[int]] = {}
     for place, (old, new) in enumerate(zip(before or (STOCK,) * len(configs), configs, strict=False)):
         if old != new:
@@ -36,6 +39,8 @@ def describe_changes(
         more = f" +{len(changed) - len(named)}" if len(named) < len(changed) else ""
         return ", ".join(format_site(sites[at]) if at < len(sites) else f"site {at}" for at in named) + more
 
+    if config_first:
+        return "; ".join(f"{config} at {names(changed)}" for config, changed in places.items())
     return "; ".join(f"{names(changed)}: {config}" for config, changed in places.items())
 
 
@@ -72,12 +77,11 @@ class Step:
             return "stock against itself"
         return describe_changes(self.sites, self.move.candidate, self.move.incumbent) or "the incumbent"
 
-    @property
-    def moved(self) -> str:
+    def describe_moved(self, *, config_first: bool = False) -> str:
         """Which sites the candidate sets otherwise than the search's last point, and how; all it sets where it is
         proven. Of several sites that were moved alike the first is named."""
         point = None if self.move.purpose in ("confirm", "final") else self.point
-        changes = describe_changes(self.sites, self.move.candidate, point, most=1)
+        changes = describe_changes(self.sites, self.move.candidate, point, most=1, config_first=config_first)
         return changes or ("stock" if point is None else "as before")
 
 

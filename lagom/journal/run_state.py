@@ -48,6 +48,10 @@ class RunState:
         return max(0, self.jobs - 1)
 
     @property
+    def is_simulated(self) -> bool:
+        return self.start is not None and self.start.simulated_clock
+
+    @property
     def no_rank_joined(self) -> bool:
         """Whether the job ended, by its controller's log, without one rank that loaded the plugin."""
         return not self.ranks and self.end is not None and self.end.calls == 0

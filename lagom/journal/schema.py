@@ -135,6 +135,7 @@ class JobStart(Base):
     headroom: str = ""  # channels built : those of stock
     pid: int = 0  # of the controller; 0 = there is none, or a lagom wrote this that did not say
     pid_namespace: int = 0  # where that is its number: an inode; 0 = not said
+    simulated_clock: bool = False  # a demo: its times and its saved config are of no real job
 
 
 class RankJoined(Base):

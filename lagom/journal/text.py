@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One readable line an event, for ``lagom log``: when, and what was decided. Of a move, with the speed-up over stock::
 
-    09:31:02 #7   kept      1.045x [1.035, 1.054]  allgather 416M hidden +1: nc=3 c=256K
+    09:31:02 #7   kept      1.045x [1.035, 1.054]  allgather 416M hidden +1: nc=3 chunk=256K
 
 With ``verbose`` a second part says what was measured and the strategy's reason, and no line is cut.
 """
@@ -29,6 +29,7 @@ from lagom.journal.schema import Base, ConfigRecord, SiteRecord
 from lagom.journal.stopped_search import describe_stopped
 
 COLUMNS = 100
+NARROW = 80  # columns below which a config stands before its sites, and an interval is left out
 
 
 class Formatter:
@@ -84,6 +85,10 @@ class Formatter:
             return event.verdict == "more"
         return isinstance(event, schema.PlanPublished | schema.Phase)
 
+    @property
+    def _is_narrow(self) -> bool:
+        return self.columns < NARROW and not self.verbose
+
     # -- naming things
 
     def name(self, communicator: int | None) -> str:
@@ -100,7 +105,8 @@ class Formatter:
     def configs(self, communicator: int, configs: tuple[ConfigRecord, ...] | None) -> str:
         """The sites that are changed, each with its config; ``stock`` if none is."""
         changed = [(i, config) for i, config in enumerate(configs or ()) if config != ConfigRecord()]
-        return "; ".join(f"{self.site_name(communicator, i)}: {format_config(c)}" for i, c in changed) or "stock"
+        named = ((self.site_name(communicator, i), format_config(config)) for i, config in changed)
+        return "; ".join(f"{c} at {site}" if self._is_narrow else f"{site}: {c}" for site, c in named) or "stock"
 
     # -- the --site filter
 
@@ -174,7 +180,9 @@ class Formatter:
 
     def _move(self, e: schema.Move) -> str:
         step = self.state.comm(e.communicator).last_step
-        line = f"{f'#{e.number}':<4} {_decision(e):<9} {_gain(step):<21}  {self._where(e.communicator)}{_what(step)}"
+        gain = f"{_gain(step, with_interval=not self._is_narrow):<{6 if self._is_narrow else 21}}"
+        what = self._where(e.communicator) + _what(step, config_first=self._is_narrow)
+        line = f"{f'#{e.number}':<4} {_decision(e):<9} {gain}  {what}"
         if not self.verbose:
             return line
         again = " (the reference config ran once more)" if e.ran else ""
@@ -235,20 +243,28 @@ def _decision(move: schema.Move) -> str:
     if move.verdict == "confirmed" and move.against == "stock":
         return "proven"
     words = {"confirmed": "confirmed", "rejected": "rejected", "missing": "no data", "more": "undecided"}
-    return words.get(move.verdict, "kept" if move.kept else "not kept")
+    if move.kept or move.verdict in words:
+        return words.get(move.verdict, "kept")
+    # A config that is not slower may still be chosen later: nothing that is proven below is called "not kept" here.
+    return "not kept" if move.verdict == "worse" else "measured"
 
 
-def _gain(step: Step) -> str:
+def _gain(step: Step, *, with_interval: bool) -> str:
     """Over stock."""
     if step.move.purpose == "baseline" and step.move.z is not None:
         return format_time(step.move.z)
     if step.speedup is None:
         return ""
-    return f"{step.speedup:.3f}x {format_interval(step.low, step.high)}".rstrip()
+    interval = format_interval(step.low, step.high) if with_interval else ""
+    return f"{step.speedup:.3f}x {interval}".rstrip()
 
 
-def _what(step: Step) -> str:
-    return "an iteration under stock" if step.move.purpose == "baseline" else step.moved
+def _what(step: Step, *, config_first: bool) -> str:
+    return (
+        "an iteration under stock"
+        if step.move.purpose == "baseline"
+        else step.describe_moved(config_first=config_first)
+    )
 
 
 def format_measurements(move: schema.Move) -> str:

@@ -25,6 +25,8 @@ def verdict_of(run: RunState) -> Verdict:
     """The verdict on a job, from the fields of its log."""
     if run.start is not None and run.start.mode == "off":
         return "off"
+    if any(comm.pinned for comm in run.comms.values()):  # whatever was searched before is in force no more
+        return "pinned"
     unended = "running" if run.end is None else "stopped"
     found = {unended if comm.outcome is None else comm.outcome.verdict for comm in run.searched}
     if found:
@@ -34,8 +36,6 @@ def verdict_of(run: RunState) -> Verdict:
 
 def _without_a_search(run: RunState) -> Verdict:
     comms = run.comms.values()
-    if any(comm.pinned for comm in comms):
-        return "pinned"
     if "config_refused" in run.causes:
         return "refused"
     if any(comm.replayed for comm in comms) or (run.start_settings is not None and run.start_settings.in_force):

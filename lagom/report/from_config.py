@@ -91,6 +91,7 @@ def _communicator(section: Section, proof: Mapping[str, Any]) -> CommReport:
         period=len(section.program.positions) if section.program is not None else 0,
         z=proof.get("z_ns") if isinstance(proof.get("z_ns"), float) else None,
         proof=str(outcome.get("reason") or confirmed.get("reason") or ""),
+        proven=outcome.get("verdict") == "improved",
         cost=_cost(outcome),
         sites=_sites(section, proof),
         rules=tuple(map(describe_rule, section.rules)),

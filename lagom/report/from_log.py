@@ -22,6 +22,8 @@ def build_report(run: RunState, source: str) -> RunReport:
     return RunReport(
         source=source,
         kind="log",
+        verdict=journal.verdict_of(run),
+        is_simulated=run.is_simulated,
         start=_started(run),
         nothing="" if run.comms else tuning_report.describe_no_search(run),
         facts=_facts(run),
@@ -62,6 +64,7 @@ def _communicator(run: RunState, comm: CommState, record: journal.NotAsked | Non
         period=comm.period,
         z=comm.stock_z,
         proof=outcome.reason if outcome is not None else "",
+        proven=outcome is not None and outcome.verdict == "improved",
         cost=_cost(comm),
         sites=_sites(comm),
         rules=plan.rules if plan is not None else (),
@@ -166,9 +169,7 @@ def describe_evidence(ours: CommConfig, trials: Sequence[TriedConfig], *, proven
     settled = [trial for trial in trials if trial.settled]
     own = [trial for trial in settled if trial.config == ours]
     kept = [trial for trial in own if trial.kept]
-    clauses = [
-        _kept(kept[-1]) if kept else _grown_from(own[0]) if own else "no window was about this config here alone"
-    ]
+    clauses = [_kept(kept[-1]) if kept else _measured(own) if own else "no window was about this config here alone"]
     since = kept[-1].number if kept else own[0].number if own else 0
     clauses += _beside([trial for trial in settled if trial.config != ours and trial.number > since])
     return "; ".join([*clauses, *(["proven with all sites together"] if proven else [])])
@@ -178,10 +179,13 @@ def _kept(trial: TriedConfig) -> str:
     return f"kept by #{trial.number}{_together(trial)}, {trial.verdict}"
 
 
-def _grown_from(trial: TriedConfig) -> str:
-    """The first config of a search is put in force even if it is slower: the search increases resources from there."""
-    point = "smallest config" if trial.phase == "floor" else "config"
-    return f"the {point}, where this search began (#{trial.number}{_together(trial)}: {trial.verdict})"
+def _measured(own: Sequence[TriedConfig]) -> str:
+    """A config that no window of its own kept. That of the phase `floor` is where a search begins, even if it is
+    slower: the search increases resources from there. Any other was chosen later, and proven with all sites."""
+    trial = own[0]
+    if trial.phase == "floor":
+        return f"the smallest config, where this search began (#{trial.number}{_together(trial)}: {trial.verdict})"
+    return f"measured by #{own[-1].number}{_together(own[-1])}"
 
 
 def _together(trial: TriedConfig) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lagom.doctor.config_fit import ConfigFit
+from lagom.journal import Verdict
 from lagom.records import Against, CommConfig
 
 
@@ -82,6 +83,7 @@ class CommReport:
     period: int = 0
     z: float | None = None  # an iteration under stock, ns
     proof: str = ""
+    proven: bool = False  # else ``proof`` is only why the search ended
     cost: str = ""
     sites: tuple[SiteReport, ...] = ()
     rules: tuple[str, ...] = ()  # for calls that belong to no site
@@ -94,6 +96,8 @@ class RunReport:
 
     source: str
     kind: Literal["log", "config"]
+    verdict: Verdict | None = None  # of a log
+    is_simulated: bool = False
     start: str = ""  # whether a saved config's start settings are in force, or the evidence for them
     nothing: str = ""  # what to say of a log in which no communicator was seen
     facts: tuple[tuple[str, str], ...] = ()

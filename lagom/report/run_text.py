@@ -14,13 +14,14 @@ from rich.text import Text
 
 from lagom.config_file import saved_in
 from lagom.format import (
-    describe_config,
     format_bytes,
+    format_config,
     format_count,
     format_factor,
     format_interval,
     format_time,
     nccl_name,
+    simulated_remark,
 )
 from lagom.records import Algorithm, CommConfig, Protocol
 from lagom.report.advice import Advices
@@ -54,8 +55,8 @@ def lines(
 ) -> Iterator[Line]:
     """(indent, text) of every line."""
     yield from _verdict(report, advices)
-    if report.kind == "log" and folder is not None and (saved := saved_in(folder)).is_file():
-        command = f"lagom run --config {shlex.quote(str(saved))} -- CMD"
+    if report.verdict == "improved" and folder is not None and (saved := saved_in(folder)).is_file():
+        command = f"lagom run --config {shlex.quote(str(saved))} -- CMD{simulated_remark(report.is_simulated)}"
         yield 0, Text(f"Next: {command}", no_wrap=True)  # to be copied whole
     yield 0, Text("")
     yield 0, Text(f"{report.kind} {report.source}", style="dim")
@@ -120,7 +121,8 @@ def _communicator(part: CommReport, everything: bool) -> Iterator[Line]:
     if any(known):
         yield 2, Text(", ".join(fact for fact in known if fact))
     if part.proof:
-        yield 2, Text(f"proof: {part.proof if everything else part.proof.split('; ')[0]}")
+        label = "proof:" if part.proven else "ended:"
+        yield 2, Text(f"{label} {part.proof if everything else part.proof.split('; ')[0]}")
     if part.cost:
         yield 2, Text(f"cost:  {part.cost}")
     if everything:
@@ -154,13 +156,14 @@ def _named(site: SiteReport) -> str:
 
 def _short(site: SiteReport) -> Text:
     """NCCL's choice, ours, the communication time before and after, and the evidence."""
-    stock = "" if site.stock is None else describe_config(replace(site.stock, threads=None))
+    stock = None if site.stock is None else replace(site.stock, threads=None)
     times = ""
     if site.stock_ns and site.ours_ns is not None:
         times = f"; {format_time(site.stock_ns)} -> {format_time(site.ours_ns)} an iteration"
     by = f"; {site.evidence.split(';')[0]}" if site.evidence else ""
     found = Text(f"{_named(site)}: ")
-    found.append(f"{stock or 'not seen'} -> ").append(describe_config(site.ours), style="green").append(times + by)
+    seen = format_config(stock) if stock is not None and not stock.is_stock else "not seen"
+    found.append(f"{seen} -> ").append(format_config(site.ours), style="green").append(times + by)
     return found
 
 
@@ -193,7 +196,7 @@ def _why(site: SiteReport) -> Iterator[Line]:
 def _trial(trial: TriedConfig) -> str:
     where = "" if trial.iteration is None else f" it {trial.iteration}"
     together = " (with other sites)" if trial.joint else ""
-    tried = describe_config(trial.config) or "as NCCL"
+    tried = "as NCCL" if trial.config.is_stock else format_config(trial.config)
     than = " (than the search's last point)" if trial.against == "point" else ""
     return f"#{trial.number}{where} {tried}{together}: {_measured(trial)}{trial.verdict}{than}: {trial.reason}"
 
@@ -257,13 +260,13 @@ def describe_stock(word: str, config: CommConfig | None) -> str:
     """What NCCL would do: what was seen, and its rule for what nothing shows."""
     if config is None or config == CommConfig():
         return "not seen"
-    seen = describe_config(config)
+    seen = format_config(config)
     if config.channels is None:
         seen += ", channels not seen"
     chunk = default_chunk(word, config) if config.chunk_bytes is None else None
-    return seen if chunk is None else f"{seen}, chunk {format_bytes(chunk)} (NCCL's rule, default buffers)"
+    return seen if chunk is None else f"{seen} chunk={format_bytes(chunk)} (NCCL's rule, default buffers)"
 
 
 def ours(config: CommConfig) -> str:
     """What is done instead, in terms of what is set."""
-    return "as NCCL" if config.is_stock else f"{describe_config(config)}; the rest as NCCL"
+    return "as NCCL" if config.is_stock else f"{format_config(config)}; the rest as NCCL"

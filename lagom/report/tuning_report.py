@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lagom.files import own_file
 from lagom.format import describe_interval, format_percent, format_time
-from lagom.journal import CommState, PlanPublished, RunState, SiteChange, Step, describe_stopped
+from lagom.journal import CommState, PlanPublished, RunState, SiteChange, Step, describe_pinned, describe_stopped
 from lagom.report import from_config, page, style, tuning_figures, tuning_kernels
 from lagom.report.tuning_kernels import OverlapChange, Patterns
 
@@ -79,12 +79,12 @@ def describe_communicator(comm: CommState, saved: str = "") -> str:
     """The result for one communicator, in a sentence or two: the same on a terminal and on the page. ``saved``: the
     saved config that the job was started with."""
     plan = find_applied(comm)
+    if comm.pinned:
+        return describe_pinned(comm)
     if comm.was_searched:
         return describe_verdict(comm)
     if plan is not None and plan.purpose == "replay":
         return f"Replayed from a saved config, agreed by every rank; nothing was tried here.{_found_before(saved)}"
-    if plan is not None and plan.rules:
-        return f"Pinned by hand, not compared with stock NCCL: {'; '.join(plan.rules)}."
     if comm.program is None:
         return "No iteration was found here, so nothing was tried; NCCL decides."
     return "Nothing was tried here; NCCL decides."

@@ -57,8 +57,8 @@ def build_job(
         region=str(shared.path),
         folder=folder,
         ended="",
-        mode=start.mode if start is not None else "",
-        strategy=start.strategy if start is not None else "",
+        mode=_mode(start),
+        strategy=_strategy(start),
         controller_pid=shared.controller_pid if shared.controller_alive else 0,
         ranks=len(shared.processes),
         nccl=tuple(sorted({format_version(process.nccl_version) for process in shared.processes} - {""})),
@@ -83,8 +83,8 @@ def build_ended(log: LogView, folder: str, region: str, reason: str, last: JobSn
         region=region,
         folder=folder,
         ended=reason,
-        mode=start.mode if start is not None else "",
-        strategy=start.strategy if start is not None else "",
+        mode=_mode(start),
+        strategy=_strategy(start),
         controller_pid=0,
         ranks=0,
         nccl=last.nccl if last is not None else (),
@@ -95,6 +95,18 @@ def build_ended(log: LogView, folder: str, region: str, reason: str, last: JobSn
         groups=(),
         decisions=tuple(log.decisions)[-SHOWN_DECISIONS:],
     )
+
+
+def _mode(start: journal.JobStart | None) -> str:
+    """A job that was started with pinned rules is in mode tune, and tunes nothing."""
+    if start is None:
+        return ""
+    return "pin" if start.rules and start.mode == "tune" else start.mode
+
+
+def _strategy(start: journal.JobStart | None) -> str:
+    """Empty where nothing is searched."""
+    return "" if start is None or start.rules else start.strategy
 
 
 def _build_group(

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lagom.format import format_clock, format_elapsed, format_percent, format_rate, format_speedup
+from lagom.format import format_clock, format_count, format_elapsed, format_percent, format_rate, format_speedup
 from lagom.records import printable
 from lagom.watch.snapshot import Agreement, GroupPhase, GroupSnapshot, JobSnapshot, NodeSnapshot, SiteSnapshot
 
@@ -109,7 +109,7 @@ def _headword(group: GroupSnapshot) -> str:
     """The phase with the speed-up if there is one, else with its reason; the log has both."""
     detail = format_gain(group) or group.detail
     if group.phase is GroupPhase.SEARCHING:
-        detail = detail or "nothing faster yet"
+        detail = detail or "no gain confirmed yet"
     detail = detail.removeprefix(f"{group.phase.value} ")  # "cut short with ..."
     return format_phase(replace(group, detail=detail))
 
@@ -262,7 +262,7 @@ def _troubles(group: GroupSnapshot) -> Iterable[str]:
     if group.unrecorded:
         yield f"{group.unrecorded} records dropped"
     if group.suspensions:
-        yield f"left the learned iteration {group.suspensions} times"
+        yield f"a rank made other calls than the learned iteration {format_count(group.suspensions, 'time')}"
     if group.graph_captured:
         yield "CUDA graph captured"
     never = [f"{count} {kind.replace('_', ' ')}" for kind, count in group.untunable.items() if count]

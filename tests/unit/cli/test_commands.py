@@ -85,7 +85,7 @@ def test_the_log_of_a_pinned_job_names_the_command_that_measures_its_rules(tmp_p
         log.write(put)
         log.write(journal.PlanCommitted(communicator=0, epoch=1, start_call=9))
     first, second, *_ = lagom("log", str(tmp_path / "lagom-job")).stdout.splitlines()
-    assert first.startswith("Pinned by hand, not compared with stock NCCL")
+    assert first.startswith("Pinned by hand, not compared with plain NCCL")
     assert second == "What it gains: lagom run --compare 'allgather:>=1M:nc=4;any:nc=2' -- CMD"
 
 

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from lagom import journal
+from lagom.demo import INTERRUPTED
+from lagom.demo import run as run_demo
 from lagom.demo.result import last_page, levels, verdict
 from lagom.journal import RunState
 from lagom.journal.schema import SampleRecord
@@ -72,9 +76,9 @@ def told(*events: journal.schema.Base) -> RunState:
     return RunState(events)
 
 
-def page(run: RunState) -> str:
+def page(run: RunState, width: int = 110) -> str:
     out = io.StringIO()
-    Console(file=out, width=110).print(last_page(run))
+    Console(file=out, width=width).print(last_page(run))
     return out.getvalue()
 
 
@@ -88,13 +92,31 @@ def test_levels_are_medians_of_the_final_pairs() -> None:
 
 def test_page_names_pick_choice_times_and_cost() -> None:
     text = page(told(program(), move("final", 1), outcome()))
-    for words in ("64 x allgather 416M", "ring simple nc=8", "nc=3 c=256K", "1.00 s", "920 ms", "-8.0 %", "+20.0 %"):
+    for words in (
+        "64 x allgather 416M",
+        "ring simple nc=8",
+        "nc=3 chunk=256K",
+        "1.00 s",
+        "920 ms",
+        "-8.0 %",
+        "+20.0 %",
+    ):
         assert words in text, text
     flat = " ".join(text.split())
     assert "Speed-up of an iteration: 1.087x stock [1.081, 1.094]" in flat
     assert "38 configs tried in 51 windows, 436 iterations; regret 2.2 iterations" in flat
     assert "Communication got 20% longer" in flat
     assert "11.1% shorter" in flat
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_cell_of_the_table_is_cut(width: int) -> None:
+    text = page(told(program(), move("final", 1), outcome()), width)
+    assert "…" not in text
+    assert "nc=3" in text
+    assert "+20.0 %" in text
+    assert ("1.00 s" in text) == (width >= 80)
+    assert all(len(line) <= width for line in text.splitlines())
 
 
 def test_nothing_found_shows_stock_and_what_could_be_seen() -> None:
@@ -110,3 +132,13 @@ def test_time_up_in_mid_search_says_so() -> None:
     assert "had not ended" in verdict(told(program(), move("trial", 1)))
     assert levels(told(program())) is None
     assert page(told()) != ""
+
+
+def test_an_interrupted_demo_says_where_its_log_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lagom.demo._play", interrupt)
+    out = io.StringIO()
+    assert run_demo(folder=tmp_path, console=Console(file=out, width=200)) == INTERRUPTED
+    assert f"lagom log {tmp_path}" in out.getvalue()

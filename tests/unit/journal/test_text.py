@@ -76,7 +76,7 @@ STORY: list[tuple[Base, str]] = [
             resolvable=0.0125,
             lost_iterations=3.41,
         ),
-        "#7   not kept  1.045x [1.035, 1.054]  allgather 416M: nc=3 c=256K",
+        "#7   measured  1.045x [1.035, 1.054]  allgather 416M: nc=3 chunk=256K",
     ),
     (
         Outcome(communicator=0, verdict="improved", reason="A/B", configs_chosen=(NC3,), speedup=1.25),
@@ -111,6 +111,14 @@ def test_every_event_reads_as_one_line() -> None:
         assert wanted in line
         assert "\n" not in line
         assert len(line) <= COLUMNS
+
+
+def test_a_narrow_terminal_shows_the_config_of_a_decision() -> None:
+    formatter = Formatter(columns=60)
+    lines = [formatter.line(event) or "" for event, _ in STORY]
+    move = next(line for line in lines if " #7 " in line)
+    assert move.endswith("#7   measured  1.045x  nc=3 chunk=256K at allgathe…")
+    assert all(len(line) <= 60 for line in lines)
 
 
 def test_verbose_lines_are_never_cut_and_say_what_was_measured_and_why() -> None:
@@ -150,7 +158,7 @@ def test_a_move_is_told_by_what_it_changes_at_the_search_s_last_point() -> None:
         "#1 not kept 0.800x all 2 sites: nc=1",
         "#2 kept 2.000x allgather 416M: nc=3",
         "#4 confirmed 2.000x all 2 sites: nc=3",
-        "#5 not kept 2.000x reducescatter 416M hidden: nc=1",
+        "#5 measured 2.000x reducescatter 416M hidden: nc=1",
     ]
 
 
@@ -182,6 +190,17 @@ def test_a_config_with_a_name_unknown_to_nccl_is_shown_as_recorded() -> None:
     assert "site 0: teleport; not measured; r" in str(Formatter(verbose=True).line(move))
 
 
+def test_what_is_proven_later_was_not_called_not_kept() -> None:
+    """A strategy may choose a config whose own trial was a tie."""
+    formatter = Formatter()
+    common = {"communicator": 0, "candidate": (NC3,), "reason": "r", "ratio": 0.9}
+    trial = Move(number=12, purpose="trial", verdict="tie", **common)
+    final = Move(number=13, purpose="final", verdict="confirmed", against="stock", **common)
+    tried, proven = (str(formatter.line(move)) for move in (trial, final))
+    assert "#12  measured" in tried
+    assert "#13  proven" in proven
+
+
 def test_plans_of_trials_are_lines_only_on_request_and_a_lasting_one_says_what_it_brings() -> None:
     trial = PlanPublished(communicator=0, epoch=1, start_call=9, end_call=99, candidate=(NC3,))
     lasting = PlanPublished(communicator=0, epoch=2, start_call=100, incumbent=(NC3,))
@@ -190,7 +209,7 @@ def test_plans_of_trials_are_lines_only_on_request_and_a_lasting_one_says_what_i
     formatter = Formatter()
     lines = [line for event in events if (line := formatter.line(event)) is not None]
     assert len(lines) == 1
-    assert lines[0].endswith("in force on every rank: site 0: nc=3 c=256K (open-ended)")
+    assert lines[0].endswith("in force on every rank: site 0: nc=3 chunk=256K (open-ended)")
 
 
 def test_pinned_rules_are_not_called_stock() -> None:

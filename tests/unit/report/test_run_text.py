@@ -21,6 +21,7 @@ from lagom.cli.report import is_config
 from lagom.config_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.journal import RunState
 from lagom.journal.schema import records_of
+from lagom.journal.writer import Journal
 from lagom.records import STOCK, Algorithm, Assignment, CommConfig, Function, Protocol, Site
 from lagom.report import from_log as log
 from lagom.report import run_text as show
@@ -97,9 +98,9 @@ def test_the_story_is_told_in_nccls_words() -> None:
     for wanted in (
         "head-room 32:24", "started with: NCCL_BUFFSIZE=1", "24 channels of stock",
         "site 0: AllGather 416M hidden, 12 calls an iteration",
-        "NCCL:  Ring/Simple, 24 channels, 512 threads, chunk 2M (NCCL's rule, default buffers)",
-        "Lagom: 6 channels; the rest as NCCL", "proof: 1.05x stock (p = 0.001)",
-        "#3 it 30 6 channels: Z ×0.9500 [0.940, 0.960] of that in force in 4 pairs, H 0.5, better",
+        "NCCL:  ring simple nc=24 nt=512 chunk=2M (NCCL's rule, default buffers)",
+        "Lagom: nc=6; the rest as NCCL", "proof: 1.05x stock (p = 0.001)",
+        "#3 it 30 nc=6: Z ×0.9500 [0.940, 0.960] of that in force in 4 pairs, H 0.5, better",
         "48 × send/recv and AlltoAll", "NCCL_MAX_P2P_NCHANNELS", "everything here: the communicator spans 2 nodes",
         "No iteration was found here",
     ):  # fmt: skip
@@ -120,7 +121,7 @@ def test_a_site_is_one_line_unless_all_is_asked_for() -> None:
     ]
     story = explained([*events()[:-2], *more, *events()[-2:]], "here")
     lines = text_of(story).splitlines()
-    assert sum("AllGather 416M hidden: Ring/Simple, 24 channels -> 6 channels" in line for line in lines) == 1
+    assert sum("AllGather 416M hidden: ring simple nc=24 -> nc=6" in line for line in lines) == 1
     assert not any("try" in line for line in lines)
     assert any("`lagom report --all` shows every config that was tried" in line for line in lines)
     assert len(lines) <= 40
@@ -155,6 +156,10 @@ def test_the_floor_in_force_is_told_as_what_it_is() -> None:
         "not kept (#5) or worse (#8); proven with all sites together"
     )
     assert f"evidence: {second.evidence}" in text_of(explained([*events()[:-2], *up, chosen], "here"), everything=True)
+    later = [move(8, "trial", OTHER_UP, "tie", "predicted", phase="predict")]
+    chosen = chosen.model_copy(update={"configs_chosen": records_of(OTHER_UP)})
+    (_, second) = explained([*events()[:-2], *later, chosen], "here").communicators[0].sites
+    assert second.evidence == "measured by #8; proven with all sites together"
     running = explained(events()[:-2], "here").communicators[0].sites[1]
     assert "proven" not in running.evidence
     stock = chosen.model_copy(update={"configs_chosen": records_of(Assignment.stock(2)), "verdict": "stock_is_best"})
@@ -305,3 +310,33 @@ def test_the_counts_of_configs_add_up_however_often_one_was_measured() -> None:
     counts = re.findall(r"tried: (\d+) configs?: (\d+) kept, (\d+) not", text)
     assert counts
     assert all(int(configs) == int(kept) + int(rest) for configs, kept, rest in counts), text
+
+
+@pytest.mark.parametrize(("verdict", "shown"), [("improved", True), ("stock_is_best", False), ("stopped", False)])
+def test_only_a_proven_config_is_the_next_command(tmp_path: Path, verdict: str, shown: bool) -> None:
+    """A job that was stopped or pinned has a saved config, too, and nothing proves that it is faster."""
+    saved = config(tmp_path, Fingerprint(ranks=8)).rename(tmp_path / "config.lagom")
+    outcome = events()[-2].model_copy(update={"verdict": verdict})
+    end = journal.JobEnd(reason="over", config=str(saved))
+    told = [*events()[:-2], outcome, end]
+    with Journal(tmp_path) as written:
+        for event in told:
+            written.write(event)
+    report = CliRunner().invoke(app, ["report", str(tmp_path)]).output
+    assert ("proof: 1.05x stock" in report) == shown, report
+    assert ("ended: 1.05x stock" in report) != shown, report
+    assert "simulated" not in report
+    for command in ("report", "log"):
+        output = CliRunner().invoke(app, [command, str(tmp_path)]).output
+        assert ("lagom run --config" in output) == shown, output
+
+
+def test_the_next_command_of_a_simulated_run_says_that_it_was_simulated(tmp_path: Path) -> None:
+    saved = config(tmp_path, Fingerprint(ranks=8)).rename(tmp_path / "config.lagom")
+    start = journal.JobStart(job="demo", mode="tune", simulated_clock=True)
+    with Journal(tmp_path) as written:
+        for event in [start, *events()[1:-1], journal.JobEnd(reason="over", config=str(saved))]:
+            written.write(event)
+    for command in ("report", "log"):
+        output = CliRunner().invoke(app, [command, str(tmp_path)]).output
+        assert "-- CMD    # simulated: it fits no job of yours" in output

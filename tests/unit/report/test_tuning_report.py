@@ -88,14 +88,14 @@ def test_speed_ups_are_over_stock_whatever_the_incumbent_was(story: RunState) ->
         None, round(1 / 1.25, 4), round(1 / 0.95, 4), round(1 / 0.95, 4), round(1 / 0.95 / 0.96, 4), round(1 / 0.91, 4)
     ]  # fmt: skip
     assert steps[4].low == pytest.approx(1 / 0.95 / 0.97)
-    assert steps[4].what == "reducescatter 416M: nc=2 c=256K"
+    assert steps[4].what == "reducescatter 416M: nc=2 chunk=256K"
     assert story.comm(0).incumbent_line() == [(0, 1.0), (60, 1 / 0.95), (100, 1 / 0.91)]
 
 
 def test_sites_before_and_after_come_from_the_final_ab(story: RunState) -> None:
     first, second = story.comm(0).changes()
     assert (first.name, first.after, first.stock_ns, first.tuned_ns) == ("allgather 416M hidden", "nc=4", 30e6, 33e6)
-    assert (second.after, second.changed) == ("nc=2 c=256K", True)
+    assert (second.after, second.changed) == ("nc=2 chunk=256K", True)
 
 
 def test_the_page_tells_all_of_it_offline(story: RunState, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_the_page_tells_all_of_it_offline(story: RunState, tmp_path: Path) -> No
     assert names == ["convergence.png", "path.png", "report.html", "sites.png"]
     page = (tmp_path / "report.html").read_text()
     assert page.count("<svg") == 3
-    for wanted in ("1.099× as fast", "&lt;too few&gt; &amp; slow", "nc=2 c=256K", "NVIDIA H200", "no chunk knob"):
+    for wanted in ("1.099× as fast", "&lt;too few&gt; &amp; slow", "nc=2 chunk=256K", "NVIDIA H200", "no chunk knob"):
         assert wanted in page, wanted
     without_names = re.sub(r'xmlns(:\w+)?="[^"]*"|<!DOCTYPE[^>]*>', "", page)
     assert not re.findall(r'(?:src|href)="(?!#)[^"]*"|https?://\S+', without_names)

@@ -16,7 +16,7 @@ from lagom.records import CommConfig
 from lagom.watch import screen
 from lagom.watch.build import build_ended, build_job, read_counters
 from lagom.watch.log_view import LogView
-from lagom.watch.screen import Lines, page
+from lagom.watch.screen import Lines, list_group_facts, list_job_facts, page
 from lagom.watch.snapshot import Agreement, GroupPhase, GroupSnapshot, JobSnapshot, NodeSnapshot
 from lagom.wire.peek import RegionView
 from tests.unit.watch.pictures import (
@@ -220,10 +220,23 @@ def test_a_search_without_a_gain_says_so_and_a_remark_is_shown_once() -> None:
     searching = replace(job(*SEARCH).groups[0], phase=GroupPhase.SEARCHING, speedup=None, detail="")
     shown = replace(job(*SEARCH), groups=(searching,), remarks=("saved config refused: another NCCL",))
     picture = shown_on_screen(node(shown))
-    assert "searching: nothing faster yet" in picture
+    assert "searching: no gain confirmed yet" in picture
     refused = shown_on_screen(node(replace(shown, groups=())))
     assert refused.count("saved config refused") == 1
     assert "no communicator yet" not in refused
+
+
+def test_a_job_started_with_pinned_rules_is_not_called_one_that_tunes() -> None:
+    start = START.model_copy(update={"rules": ("any:>=1M:chunk=256K",)})
+    facts = list_job_facts(job(start, *SEARCH[1:]), 1.0)
+    assert "mode pin" in facts
+    assert not any("tune" in fact for fact in facts)
+
+
+def test_calls_outside_the_learned_iteration_are_a_plain_sentence() -> None:
+    one = replace(job(*SEARCH).groups[0], suspensions=1)
+    assert "a rank made other calls than the learned iteration 1 time" in list_group_facts(one)
+    assert "a rank made other calls than the learned iteration 8 times" in list_group_facts(replace(one, suspensions=8))
 
 
 def test_a_screen_says_how_a_job_ended() -> None:
