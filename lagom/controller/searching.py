@@ -38,7 +38,7 @@ class Searching(Phase):
     def __init__(self, state: TunerState, now: float) -> None:
         super().__init__(state)
         assert state.learned is not None
-        self._spent, self._stepped_at = 0.0, now  # seconds
+        self._stepped_at = now
         # In windows: what a pair takes, and so how many still fit.
         self._measured_seconds, self._measured_pairs = 0.0, 0
         self._tier = state.learned.tier
@@ -71,7 +71,8 @@ class Searching(Phase):
     @property
     def wants_timeline(self) -> bool:
         """For every window but those that have the last word, which see the job as it is without anybody looking."""
-        return self._tier is Tier.TIMELINE and not self._has_last_word(self._request)
+        is_wanted = self._tier is Tier.TIMELINE and not self._has_last_word(self._request)
+        return is_wanted and not self._has_lost_too_much()
 
     @property
     def purpose(self) -> str:
@@ -79,8 +80,11 @@ class Searching(Phase):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the job does something else, so that another communicator may have its turn."""
-        return self._stands_still if self._window is not None else self._workload_change is not None
+        """Whether the job does something else, or no trial may begin yet, so that another communicator may have its
+        turn."""
+        if self._window is not None:
+            return self._stands_still
+        return self._workload_change is not None or self._has_lost_too_much()
 
     @property
     def _stands_still(self) -> bool:
@@ -198,20 +202,20 @@ class Searching(Phase):
         self._window = self._request = self._standing = None
 
     def _mind_the_time(self, now: float) -> None:
-        """The limit counts the time in which this communicator had its turn."""
+        """The limit counts the time in which this communicator had its turn and did not wait with a trial."""
         limit = self._state.search_seconds
         passed = now - self._stepped_at
-        self._spent += passed if self._state.may_tune and not self._has_lost_too_much() else 0.0
+        self._state.spent_seconds += passed if self._state.may_tune and not self._has_lost_too_much() else 0.0
         self._measured_seconds += passed if self._window is not None else 0.0
         self._stepped_at = now
-        if limit is not None and self._spent > limit:
+        if limit is not None and self._state.spent_seconds > limit:
             self.session.wrap_up(_limit_reached(limit))
 
     def _tell_time_left(self) -> None:
         """The session sizes its proofs by it, so that the final A/B ends within the limit."""
         limit = self._state.search_seconds
         if limit is not None and self._measured_pairs and self._measured_seconds > 0.0:
-            left = max(0.0, limit - self._spent) * self._measured_pairs / self._measured_seconds
+            left = max(0.0, limit - self._state.spent_seconds) * self._measured_pairs / self._measured_seconds
             self.session.set_time_left(left, _limit_reached(limit))
 
     def _has_lost_too_much(self) -> bool:

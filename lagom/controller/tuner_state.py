@@ -62,7 +62,8 @@ class TunerState:
     rules: tuple[Rule, ...] = ()
     agreed_rules: tuple[Rule, ...] = ()
     may_tune: bool = False
-    search_seconds: float | None = None
+    search_seconds: float | None = None  # of this turn
+    spent_seconds: float = 0.0  # of it, by the search
     retunes: int = 0
     unproven: tuple[Section, ...] = ()  # of a search that was stopped: what the next one should try first
     search_has_ended: bool = False  # by itself: nothing is left to be tried

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search may spend: seconds, all windows and the final A/B included, or a share of the job's iterations."""
+"""What a search may spend: seconds, all windows and the final A/B included, or a share of its iterations."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def searching(session: TuningSession, *, seconds: float | None = None, percent: 
     phase._state = SimpleNamespace(
         may_tune=True,
         search_seconds=seconds,
+        spent_seconds=0.0,
         options=SimpleNamespace(search_percent=percent),
         iteration=lambda: phase.iterations,
         captured=lambda: phase.graph,
@@ -52,7 +53,7 @@ def searching(session: TuningSession, *, seconds: float | None = None, percent: 
         offer=lambda plan_at, purpose: phase.offered.append(Taken(plan_at(100))) or phase.offered[-1],
     )
     phase.iterations = 100
-    phase._spent = phase._stepped_at = phase._measured_seconds = 0.0
+    phase._stepped_at = phase._measured_seconds = 0.0
     phase._measured_pairs = 0
     return phase
 
@@ -91,7 +92,7 @@ def test_time_in_which_another_communicator_had_its_turn_is_not_counted() -> Non
     phase = searching(session_of(GOOD, answer=GOOD), seconds=10.0)
     phase._state.may_tune = False
     phase._mind_the_time(60.0)
-    assert phase._spent == 0.0
+    assert phase._state.spent_seconds == 0.0
 
 
 def test_a_search_waits_until_the_job_has_made_enough_iterations_for_what_it_lost() -> None:
@@ -99,10 +100,12 @@ def test_a_search_waits_until_the_job_has_made_enough_iterations_for_what_it_los
     assert session.lost_iterations == pytest.approx(4.0)
     phase = searching(session, seconds=10.0, percent=2.0)
     assert phase._has_lost_too_much()
+    assert phase.is_waiting, "so that others may have their turn"
     phase._mind_the_time(60.0)
-    assert phase._spent == 0.0, "waiting is not searching"
+    assert phase._state.spent_seconds == 0.0, "waiting is not searching"
     phase.iterations = 200
     assert not phase._has_lost_too_much()
+    assert not phase.is_waiting
 
 
 def test_a_window_under_way_is_never_given_up_for_what_was_lost() -> None:
