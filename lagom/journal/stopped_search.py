@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A search that was stopped before its proof, in one clause: the best it measured and what is missing."""
+"""A search that ended before its proof, in one clause: the best it measured and what is missing."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from lagom.journal.comm_state import CommState, describe_changes
 
 def describe_stopped(comm: CommState) -> str:
     """``stopped before its proof: best measured, not proven: 1.034x [1.012, 1.056] by allgather 2G: nc=6 c=512K;
-    missing: the final A/B (about 32 pairs); the job was left on plain NCCL's choice``. Empty where no search was
-    stopped."""
+    missing: the final A/B (about 32 pairs); the job was left on plain NCCL's choice``. Empty where every
+    search came to its end, or was cut short with nothing faster found."""
     outcome = comm.outcome
-    if outcome is None or outcome.verdict != "stopped":
+    if outcome is None or not (outcome.verdict == "stopped" or (outcome.verdict == "cut_short" and outcome.best)):
         return ""
     confirmed = describe_changes(comm.sites, outcome.configs_chosen)
     left_on = f"what was confirmed while searching: {confirmed}" if confirmed else "plain NCCL's choice"
-    return f"stopped before its proof: {_best(comm)}; the job was left on {left_on}"
+    how = "stopped" if outcome.verdict == "stopped" else "cut short"
+    return f"{how} before its proof: {_best(comm)}; the job was left on {left_on}"
 
 
 def _best(comm: CommState) -> str:

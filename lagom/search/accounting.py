@@ -10,7 +10,7 @@ from lagom.format import format_percent
 from lagom.records import Against, Assignment, MoveVerdict, OutcomeVerdict
 from lagom.search import statistics
 from lagom.search.base import Answer, MoveNote
-from lagom.search.best_so_far import best_so_far
+from lagom.search.best_so_far import BestSoFar, best_so_far
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult
 from lagom.search.proof import Proof
@@ -167,17 +167,7 @@ class Accounting:
     def stopped(self, reason: str, final: SequentialTest | None) -> SearchOutcome:
         """The run ended before its final A/B, or in the midst of it: with the best so far."""
         best = best_so_far(self._measurements, self._policy, final)
-        outcome = self.outcome("stopped", self._measurements.incumbent, reason)
-        if best is None:
-            return outcome
-        return replace(
-            outcome,
-            best=best.assignment,
-            best_speedup=best.speedup,
-            best_low=best.low,
-            best_high=best.high,
-            missing_pairs=best.missing_pairs,
-        )
+        return with_best(self.outcome("stopped", self._measurements.incumbent, reason), best)
 
     def outcome(
         self,
@@ -210,3 +200,17 @@ class Accounting:
             cut_short=answer is not None and answer.cut_short,
             expected_gain=self.expected_gain,
         )
+
+
+def with_best(outcome: SearchOutcome, best: BestSoFar | None) -> SearchOutcome:
+    """The outcome with the best that was measured and not proven, if there is one."""
+    if best is None:
+        return outcome
+    return replace(
+        outcome,
+        best=best.assignment,
+        best_speedup=best.speedup,
+        best_low=best.low,
+        best_high=best.high,
+        missing_pairs=best.missing_pairs,
+    )

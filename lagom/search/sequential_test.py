@@ -42,6 +42,7 @@ class SequentialTest:
         self.candidate = candidate
         self.open = True
         self.passed = False
+        self.cut_off = False  # ended before its next look, while a gain was in sight
         self.sentence = ""
         self.found: Estimate | None = None
         self._share = level / len(looks)
@@ -102,7 +103,9 @@ class SequentialTest:
         p = statistics.signed_rank_p(self._clean)
         outliers = statistics.has_more_outliers(self.found.dropped_slow, self.found.dropped_fast)
         self.passed = p <= self._share and not outliers and self._total < 1.0
-        self.open = not (self.passed or cut or outliers or not self._looks or self._hopeless())
+        is_settled = self.passed or outliers or not self._looks or self._hopeless()
+        self.open = not (is_settled or cut)
+        self.cut_off = cut and not is_settled
         self.sentence = self._describe(p, outliers)
 
     @property

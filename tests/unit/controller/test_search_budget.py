@@ -11,10 +11,12 @@ import pytest
 from lagom.controller.finalizing import Finalizing
 from lagom.controller.publication import Progress
 from lagom.controller.searching import Searching
+from lagom.controller.tuner_state import TunerState
 from lagom.records import Assignment, Sample
 from lagom.search import TuningSession, WindowResult
 from lagom.wire.plan import Plan
 from tests.unit.search.test_session import GOOD, OTHER, drive, session_of
+from tests.unit.search.test_session_limits import limited_to
 
 
 class Taken:
@@ -174,3 +176,14 @@ def test_a_graph_ends_the_waiting_for_iterations_that_are_not_counted_any_more()
     assert phase.step(1.0) is None
     phase.graph = True
     assert isinstance(phase.step(2.0), Finalizing)
+
+
+def test_what_there_was_no_time_to_prove_is_kept_for_the_next_start() -> None:
+    state: Any = SimpleNamespace(
+        options=SimpleNamespace(only_compares=False),
+        section=lambda assignment: assignment,
+        events=SimpleNamespace(config_changed=lambda: None),
+    )
+    TunerState.keep_unproven(state, limited_to(12).outcome)  # type: ignore[arg-type]
+    assert state.unproven == (GOOD,)
+    assert not state.search_has_ended, "what the folder holds is not removed"

@@ -15,7 +15,8 @@ STOCK = ConfigRecord()
 
 
 def stopped(*moves: journal.Move, **fields: object) -> RunState:
-    outcome = journal.Outcome(communicator=0, verdict="stopped", reason="the job ended", **fields)  # type: ignore[arg-type]
+    ending = {"verdict": "stopped", "reason": "the job ended", **fields}
+    outcome = journal.Outcome(communicator=0, **ending)  # type: ignore[arg-type]
     return RunState([journal.Program(communicator=0, period=2, sites=SITES), *moves, outcome])
 
 
@@ -47,6 +48,11 @@ MEASURED = (
             stopped(),
             "stopped before its proof: no config was measured; the job was left on plain NCCL's choice",
         ),
+        (
+            stopped(verdict="cut_short", configs=31, **BEST),
+            f"cut short before its proof: {MEASURED}; the job was left on plain NCCL's choice",
+        ),
+        (stopped(verdict="cut_short", configs=31), ""),
         (RunState(), ""),
     ],
 )

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from lagom.cost import FittedModel
@@ -10,6 +12,7 @@ from lagom.records import Sample
 from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy, replay
 from lagom.search.landscape import LandscapeDriver, comm_bound, flat
 from lagom.sim import Simulator, machine, workloads
+from tests.unit.search.test_session import GOOD, session_of
 
 ENOUGH = 9
 
@@ -117,6 +120,53 @@ def test_a_search_with_a_time_limit_replays_from_its_log() -> None:
         assert again.outcome is not None
         assert again.outcome.verdict == session.outcome.verdict
         assert again.outcome.assignment == session.outcome.assignment
+
+
+def limited_to(pairs: int, noise: float = 0.01, gain: float = 1.25) -> TuningSession:
+    """GOOD is tried in a search of so many pairs: four for the baseline, four for the trial, the rest for its proof."""
+    draw, session, used = random.Random(1), session_of(GOOD, answer=GOOD), 0
+    while (request := session.request()) is not None:
+        sides = [1e8 / gain if each == GOOD else 1e8 for each in (request.incumbent, request.candidate)]
+        result = [(Sample(sides[0] * draw.gauss(1, noise)), Sample(sides[1] * draw.gauss(1, noise)))
+                  for _ in range(request.pairs)]  # fmt: skip
+        used += len(result)
+        session.set_time_left(max(0, pairs - used), "stopped: time limit of 10 s reached")
+        session.report(WindowResult(tuple(result)))
+    return session
+
+
+def test_a_config_whose_proof_there_was_no_time_for_is_not_forgotten() -> None:
+    """Stock is not the best: what was found is named, with the pairs that are missing."""
+    session = limited_to(12)
+    assert "final" not in [move.purpose for move in session.moves]
+    outcome = session.outcome
+    assert outcome is not None
+    assert (outcome.verdict, outcome.cut_short, outcome.assignment.is_stock) == ("cut_short", True, True)
+    assert outcome.best == GOOD
+    assert outcome.best_speedup == pytest.approx(1.25, rel=0.05)
+    assert outcome.missing_pairs is not None
+    assert outcome.missing_pairs >= Policy().final_looks[0]
+    assert outcome.reason.startswith("cut short before the proof of 1.2")
+
+
+def test_a_final_that_has_its_last_look_for_lack_of_time_is_no_verdict_on_stock() -> None:
+    """Gain in sight, and the next look was due after more pairs than there was time for."""
+    session = limited_to(30, noise=0.03, gain=1.025)
+    finals = [move for move in session.moves if move.purpose == "final"]
+    assert [move.verdict for move in finals][-1] == "rejected"
+    outcome = session.outcome
+    assert outcome is not None
+    assert (outcome.verdict, outcome.cut_short) == ("cut_short", True)
+    assert outcome.best == GOOD
+    assert outcome.missing_pairs is not None
+    assert outcome.missing_pairs > 0
+
+
+def test_a_final_that_saw_no_gain_within_its_time_is_a_verdict_on_stock() -> None:
+    session = limited_to(30, gain=0.99)
+    outcome = session.outcome
+    assert outcome is not None
+    assert (outcome.verdict, outcome.best) == ("stock_is_best", None)
 
 
 def test_a_search_that_is_cut_short_says_what_its_next_config_promised() -> None:
