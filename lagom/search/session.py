@@ -90,6 +90,7 @@ class TuningSession:
         self._is_proof_missing = False  # the time was over before a final A/B, or in the midst of it
         self._enough = ""  # why the driver wants no more trials
         self._time = TimeLeft()
+        self._is_not_proven_next = False  # a replay knows that the log confirmed nothing here
         self._is_last_look = False  # the driver knows that the test under way ends with the next window
         self._course = self._run()
         self._wanted: WindowRequest | None = next(self._course)
@@ -131,6 +132,7 @@ class TuningSession:
             self._wanted = self._course.send(result)
         except StopIteration:
             self._wanted = None
+        self._is_not_proven_next = False
         assert len(self._accounting.moves) == before + 1, "one window, one move"
         return self._accounting.moves[-1]
 
@@ -156,6 +158,11 @@ class TuningSession:
     def end_test(self) -> None:
         """The test under way, if any, has its last look after the next window (a replay knows where a log's ended)."""
         self._is_last_look = True
+
+    def skip_proof(self) -> None:
+        """What the next window shows is not confirmed, if proofs have used up their time (a replay knows that the log
+        went on without)."""
+        self._is_not_proven_next = self._proof_pairs > 0
 
     def stop(self, reason: str) -> None:
         """End at once, on the incumbent. No effect on a session that is over."""
@@ -311,6 +318,8 @@ class TuningSession:
 
     def _may_prove(self) -> bool:
         """Proofs get at most half of a search with a time limit."""
+        if self._is_not_proven_next:
+            return False
         return self._proof_pairs < 0.5 * self._time.at_first or math.isinf(self._time.pairs)
 
     def _kept_for_proof(self) -> float:

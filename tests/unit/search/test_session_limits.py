@@ -8,11 +8,11 @@ import random
 import pytest
 
 from lagom.cost import FittedModel
-from lagom.records import Sample
+from lagom.records import STOCK, Assignment, CommConfig, Sample
 from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy, replay
 from lagom.search.landscape import LandscapeDriver, comm_bound, flat
 from lagom.sim import Simulator, machine, workloads
-from tests.unit.search.test_session import GOOD, session_of
+from tests.unit.search.test_session import GOOD, OTHER, Scripted, session_of
 
 ENOUGH = 9
 
@@ -167,6 +167,43 @@ def test_a_final_that_saw_no_gain_within_its_time_is_a_verdict_on_stock() -> Non
     outcome = session.outcome
     assert outcome is not None
     assert (outcome.verdict, outcome.best) == ("stock_is_best", None)
+
+
+@pytest.mark.parametrize("pairs", [9, 12, 14, 20, 30])
+def test_a_final_that_was_skipped_or_cut_off_replays(pairs: int) -> None:
+    session = limited_to(pairs)
+    assert session.outcome is not None
+    strategy = Scripted(session.problem).script(GOOD, answer=GOOD)
+    again = replay(session.moves, strategy, session.problem, cut_short=session.outcome.cut_short)
+    assert again.outcome is not None
+    for name in ("verdict", "assignment", "speedup", "cut_short", "best", "missing_pairs"):
+        assert getattr(again.outcome, name) == getattr(session.outcome, name), name
+
+
+def test_a_trial_that_was_not_confirmed_because_proofs_had_used_their_half_replays() -> None:
+    """The first proof takes more than half of the time; the search goes on, and OTHER is not confirmed."""
+    third = Assignment((CommConfig(channels=1), STOCK))
+    draw, z, left = random.Random(), {GOOD: 1e8 / 1.06, OTHER: 1e8 / 1.3}, 60
+    seen = 0
+    for seed in range(40):
+        draw.seed(seed)
+        session, left = session_of(GOOD, OTHER, third, answer=OTHER), 60
+        while (request := session.request()) is not None:
+            noise = 0.003 if request.purpose == "trial" else 0.05
+            sides = [z.get(each, 1e8) for each in (request.incumbent, request.candidate)]
+            result = [(Sample(sides[0] * draw.gauss(1, noise)), Sample(sides[1] * draw.gauss(1, noise)))
+                      for _ in range(request.pairs)]  # fmt: skip
+            left -= len(result)
+            session.set_time_left(max(0, left), "stopped: time limit of 10 s reached")
+            session.report(WindowResult(tuple(result)))
+        assert session.outcome is not None
+        strategy = Scripted(session.problem).script(GOOD, OTHER, third, answer=OTHER)
+        again = replay(session.moves, strategy, session.problem, cut_short=session.outcome.cut_short)
+        assert again.outcome is not None
+        assert again.outcome.assignment == session.outcome.assignment
+        tried = [(move.purpose, move.candidate) for move in session.moves]
+        seen += ("trial", third) in tried and ("confirm", OTHER) not in tried and ("confirm", GOOD) in tried
+    assert seen, "some of them went on without a confirmation"
 
 
 def test_a_search_that_is_cut_short_says_what_its_next_config_promised() -> None:
