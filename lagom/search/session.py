@@ -389,7 +389,8 @@ class TuningSession:
             if contender == self._proven or self._finals == MOST_FINALS:
                 break
             level, looks = statistics.final_level(self.policy.alpha), self.policy.final_looks
-            test = SequentialTest("final", self.measurements.stock, contender, level, looks, self.policy.epsilon)
+            stock, proven = self.measurements.stock, self._proof.speedup
+            test = SequentialTest("final", stock, contender, level, looks, self.policy.epsilon, proven)
             if self._time.pairs < test.least:  # it could prove nothing
                 answer, self._final, self._is_proof_missing = replace(answer, cut_short=True), None, True
                 break
