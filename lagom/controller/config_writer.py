@@ -106,6 +106,8 @@ class ConfigWriter:
         evidence, outcome = self._evidence(tuner), self._events.run.comm(tuner.view.index).outcome
         if evidence is None or outcome is None:
             return {"not_proven": {}}
+        if outcome.missing_pairs == 0:
+            return evidence  # proven; the next search begins with it
         evidence["outcome"]["reason"] = f"not proven, the search ended before: {outcome.reason}"
         looked = outcome.model_dump(include={"best_speedup", "best_low", "best_high"})
         return {**evidence, "confirmed": None, "not_proven": looked}

@@ -17,6 +17,9 @@ def describe_stopped(comm: CommState) -> str:
     confirmed = describe_changes(comm.sites, outcome.configs_chosen)
     left_on = f"what was confirmed while searching: {confirmed}" if confirmed else "plain NCCL's choice"
     how = "stopped" if outcome.verdict == "stopped" else "cut short"
+    if outcome.missing_pairs == 0 and outcome.speedup is not None:
+        interval = format_interval(outcome.speedup_low, outcome.speedup_high)
+        return f"{how} after a proof: {outcome.speedup:.3f}x {interval} by {confirmed}, which the job was left on"
     return f"{how} before its proof: {_best(comm)}; the job was left on {left_on}"
 
 

@@ -164,8 +164,11 @@ class Accounting:
         sigma = format_percent(self._measurements.noise.sigma)
         return f"stock: {text}; standard deviation of a pair: {sigma}"
 
-    def stopped(self, reason: str, final: SequentialTest | None) -> SearchOutcome:
-        """The run ended before its final A/B, or in the midst of it: with the best so far."""
+    def stopped(self, reason: str, final: SequentialTest | None, proof: Proof) -> SearchOutcome:
+        """The run ended before its final A/B, or in the midst of it: with what is proven, or else the best so far."""
+        if proof.tests:
+            outcome = self.outcome("stopped", proof.assignment, f"{proof.sentence}; {reason}", proof=proof)
+            return replace(outcome, missing_pairs=0)
         best = best_so_far(self._measurements, self._policy, final)
         return with_best(self.outcome("stopped", self._measurements.incumbent, reason), best)
 

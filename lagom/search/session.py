@@ -169,7 +169,7 @@ class TuningSession:
         if self.outcome is None:
             self._course.close()
             self._wanted = None
-            self.outcome = self._accounting.stopped(reason, self._final)
+            self.outcome = self._accounting.stopped(reason, self._final, self._proof)
 
     # -- the course of a run
 

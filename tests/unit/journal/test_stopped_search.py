@@ -53,6 +53,17 @@ MEASURED = (
             f"cut short before its proof: {MEASURED}; the job was left on plain NCCL's choice",
         ),
         (stopped(verdict="cut_short", configs=31), ""),
+        (
+            stopped(
+                configs=31,
+                configs_chosen=(STOCK, CONFIRMED),
+                missing_pairs=0,
+                speedup=1.05,
+                speedup_low=1.02,
+                speedup_high=1.08,
+            ),
+            "stopped after a proof: 1.050x [1.020, 1.080] by allgather 1G: nc=4, which the job was left on",
+        ),
         (RunState(), ""),
     ],
 )

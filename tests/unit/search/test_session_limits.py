@@ -12,7 +12,7 @@ from lagom.records import STOCK, Assignment, CommConfig, Sample
 from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy, replay
 from lagom.search.landscape import LandscapeDriver, comm_bound, flat
 from lagom.sim import Simulator, machine, workloads
-from tests.unit.search.test_session import GOOD, OTHER, Scripted, session_of
+from tests.unit.search.test_session import GOOD, OTHER, Scripted, drive, session_of
 
 ENOUGH = 9
 
@@ -204,6 +204,21 @@ def test_a_trial_that_was_not_confirmed_because_proofs_had_used_their_half_repla
         tried = [(move.purpose, move.candidate) for move in session.moves]
         seen += ("trial", third) in tried and ("confirm", OTHER) not in tried and ("confirm", GOOD) in tried
     assert seen, "some of them went on without a confirmation"
+
+
+def test_a_search_that_is_stopped_after_a_proof_does_not_forget_it() -> None:
+    session = session_of(GOOD, OTHER, answer=OTHER)
+    drive(session, lambda assignment, _: 8e7 if assignment == GOOD else 1e8, until="confirm")
+    while session.incumbent.is_stock:
+        request = session.request()
+        assert request is not None
+        session.report(WindowResult(((Sample(1e8), Sample(8e7)),) * request.pairs))
+    session.stop("the job ended before the search did")
+    outcome = session.outcome
+    assert outcome is not None
+    assert (outcome.verdict, outcome.assignment) == ("stopped", GOOD)
+    assert outcome.speedup == pytest.approx(1.25)
+    assert (outcome.missing_pairs, outcome.best) == (0, None)
 
 
 def test_a_search_that_is_cut_short_says_what_its_next_config_promised() -> None:
