@@ -165,12 +165,15 @@ class Accounting:
         return f"stock: {text}; standard deviation of a pair: {sigma}"
 
     def stopped(self, reason: str, final: SequentialTest | None, proof: Proof) -> SearchOutcome:
-        """The run ended before its final A/B, or in the midst of it: with what is proven, or else the best so far."""
-        if proof.tests:
-            outcome = self.outcome("stopped", proof.assignment, f"{proof.sentence}; {reason}", proof=proof)
-            return replace(outcome, missing_pairs=0)
+        """The run ended before its final A/B, or in the midst of it: with what is proven, and the best so far where
+        that is another one."""
         best = best_so_far(self._measurements, self._policy, final)
-        return with_best(self.outcome("stopped", self._measurements.incumbent, reason), best)
+        if not proof.tests:
+            return with_best(self.outcome("stopped", self._measurements.incumbent, reason), best)
+        outcome = self.outcome("stopped", proof.assignment, f"{proof.sentence}; {reason}", proof=proof)
+        if best is None or best.assignment == proof.assignment:
+            return replace(outcome, missing_pairs=0)
+        return with_best(outcome, best)
 
     def outcome(
         self,
