@@ -153,7 +153,9 @@ class Searching(Phase):
             return None
         assert state.learned is not None
         processes = set(state.slots.values())
-        process = next(process for process in state.region.processes() if process.index in processes)
+        process = next((process for process in state.region.processes() if process.index in processes), None)
+        if process is None:  # every rank has gone
+            return None
         most = min(room, MOST_SUGGESTIONS)
         return partial(suggest_from, atlas.entries, state.view, process, state.learned.problem, most)
 

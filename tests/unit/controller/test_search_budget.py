@@ -187,3 +187,12 @@ def test_what_there_was_no_time_to_prove_is_kept_for_the_next_start() -> None:
     TunerState.keep_unproven(state, limited_to(12).outcome)  # type: ignore[arg-type]
     assert state.unproven == (GOOD,)
     assert not state.search_has_ended, "what the folder holds is not removed"
+
+
+def test_where_every_rank_has_gone_the_atlas_is_not_asked() -> None:
+    phase = searching(session_of(GOOD, answer=GOOD))
+    phase._state.options.atlas = SimpleNamespace(problem="", entries=("one",))
+    phase._state.options.only_compares = False
+    phase._state.learned, phase._state.slots = object(), {0: 7}
+    phase._state.region = SimpleNamespace(processes=list)
+    assert phase._suggestions(4) is None
