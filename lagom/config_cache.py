@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lagom.config_file import check_config
 from lagom.errors import LagomError
@@ -32,6 +32,8 @@ ENTRY = "# job: "
 #: And the one that holds a digest of all other lines: a file that was cut is still a saved config, of other settings.
 CHECK = "# check: "
 SUFFIX = ".lagom"
+#: What a file may say of when it was written: the year 9999 in any time zone.
+LATEST = 253_402_000_000.0
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -72,7 +74,7 @@ class Entry(_Stored):
 
     job: Job
     machine: Machine
-    written: float
+    written: float = Field(ge=0.0, le=LATEST, allow_inf_nan=False)
     by: str
     refused: str = ""
 

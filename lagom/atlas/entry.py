@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from lagom.journal import ConfigRecord
 
@@ -20,6 +20,10 @@ class _Stored(BaseModel):
     """Fields that a later lagom adds are passed over."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+Ratio = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
+"""A speed-up that a file may name."""
 
 
 class Key(_Stored):
@@ -54,9 +58,9 @@ class Entry(_Stored):
 
     key: Key
     found: tuple[Found, ...]
-    speedup: float
-    low: float
-    high: float
+    speedup: Ratio
+    low: Ratio
+    high: Ratio
     origin: str
 
 

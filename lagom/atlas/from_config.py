@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from lagom.atlas.entry import Entry, Found, key_of, size_class
+from lagom.atlas.entry import Entry, Found, Ratio, key_of, size_class
 from lagom.config_file import SavedConfig, Section, find_evidence
 from lagom.journal import ConfigRecord
 from lagom.records import CommConfig, Site
@@ -16,9 +16,9 @@ from lagom.records import CommConfig, Site
 
 class _Outcome(BaseModel):
     verdict: str
-    speedup: float
-    speedup_low: float
-    speedup_high: float
+    speedup: Ratio
+    speedup_low: Ratio
+    speedup_high: Ratio
 
 
 class _Proof(BaseModel):

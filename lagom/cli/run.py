@@ -97,8 +97,8 @@ def run(
         float | None,
         typer.Option(
             metavar="PERCENT",
-            help="Let the search lose at most this share of the job's iterations so far: it waits where it has lost "
-            "more.",
+            help="Let the search of each process group lose at most this share of the group's iterations so far: it "
+            "waits with further trials where it has lost more.",
             min=0.1,
             max=100,
             show_default=False,

@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stable-iterations", type=int, default=STABLE_ITERATIONS)
     parser.add_argument("--search-seconds", type=float, help="proofs included; default: no limit in time")
-    parser.add_argument("--search-percent", type=float, help="of the job's iterations, what the search may have lost")
+    parser.add_argument("--search-percent", type=float, help="of its iterations, what each search may have lost")
     parser.add_argument("--clock", choices=("monotonic", "simulated"), default="monotonic")
     return parser
 

@@ -31,7 +31,7 @@ class Options:
     stable_iterations: int = STABLE_ITERATIONS
     headroom: Headroom | None = None  # channels beyond NCCL's own were built
     search_seconds: float | None = None  # proofs included; None = the policy's own limits
-    search_percent: float | None = None  # of the job's iterations so far: what the search may have lost
+    search_percent: float | None = None  # of its iterations so far: what each search may have lost
     candidates: tuple[Path, ...] = ()  # saved configs whose assignments are tried first
     atlas: Atlas = field(default_factory=Atlas)  # what searches of other jobs found
     launcher: int | None = None  # our parent, which ends us: ranks may come late, and come back

@@ -66,7 +66,8 @@ class Phase:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it cannot use its turn now: no program is found, or the job does something else."""
+        """Whether it cannot use its turn now: no program is found, the job does something else, or the search has
+        lost as much as it may."""
         return False
 
     @property

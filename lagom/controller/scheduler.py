@@ -2,8 +2,9 @@
 """Whose turn it is: one communicator is searched at a time, for Z of several at once could not say which helped.
 
 The busiest goes first (by bytes an iteration, as far as its program is known). One that does not settle, or whose job
-is elsewhere, holds the others up only for a while; it gets another turn when they have had theirs. A limit in time is
-for all of them together: each gets an equal part of what is left. When all have had their turn it begins anew, for
+is elsewhere, holds the others up only for a while, and so does one that must not lose more yet; it gets another turn
+when they have had theirs. A limit in time is for all of them together: each gets an equal part of what the searches
+have left. When all have had their turn it begins anew, for
 those that drift later.
 """
 
@@ -27,7 +28,6 @@ class Scheduler:
         self._limit = self._left = search_seconds
         self._turn: CommunicatorTuner | None = None
         self._idle_since: float | None = None
-        self._began = 0.0
         self._first_seen: float | None = None
         self._had: Counter[int] = Counter()  # turns by communicator
 
@@ -36,7 +36,7 @@ class Scheduler:
         if self._turn is not None:
             if self._keeps_it(self._turn, tuners, now):
                 return
-            self._end(self._turn, now)
+            self._end(self._turn)
             self._turn = None
         waiting = [tuner for tuner in tuners if tuner.wants_turn]
         if waiting and self._should_wait_for_others(tuners, now):
@@ -44,7 +44,7 @@ class Scheduler:
         fewest_first = sorted(waiting, key=lambda tuner: (self._had[tuner.view.index], -tuner.traffic()))
         self._turn = next(iter(fewest_first), None)
         if self._turn is not None:
-            self._begin(self._turn, len(waiting), now)
+            self._begin(self._turn, len(waiting))
         else:
             self._left = self._limit
 
@@ -64,12 +64,12 @@ class Scheduler:
             return True
         return not any(tuner.wants_turn for tuner in tuners if tuner is not turn)
 
-    def _begin(self, tuner: CommunicatorTuner, waiting: int, now: float) -> None:
+    def _begin(self, tuner: CommunicatorTuner, waiting: int) -> None:
         self._had[tuner.view.index] += 1
-        self._began, self._idle_since = now, None
+        self._idle_since = None
         tuner.give_turn(None if self._left is None else self._left / waiting)
 
-    def _end(self, tuner: CommunicatorTuner, now: float) -> None:
+    def _end(self, tuner: CommunicatorTuner) -> None:
         tuner.take_turn()
         if self._left is not None:
-            self._left = max(1.0, self._left - (now - self._began))
+            self._left = max(1.0, self._left - tuner.spent_seconds)

@@ -14,10 +14,11 @@ from lagom.controller.candidates import candidates_of, suggest_from
 from lagom.controller.finalizing import Finalizing
 from lagom.controller.measure import Tier
 from lagom.controller.phase import Phase, Stopped
+from lagom.controller.publication import Offer, Progress
 from lagom.controller.record_feed import Subscription
 from lagom.controller.session_choice import chosen_session
 from lagom.controller.tuner_state import TunerState
-from lagom.controller.window import Window
+from lagom.controller.window import Window, standing
 from lagom.controller.workload_change import WorkloadChange
 from lagom.records import Assignment
 from lagom.search import Suggest, TuningSession, WindowRequest
@@ -37,7 +38,7 @@ class Searching(Phase):
     def __init__(self, state: TunerState, now: float) -> None:
         super().__init__(state)
         assert state.learned is not None
-        self._spent, self._stepped_at = 0.0, now  # seconds
+        self._stepped_at = now
         # In windows: what a pair takes, and so how many still fit.
         self._measured_seconds, self._measured_pairs = 0.0, 0
         self._tier = state.learned.tier
@@ -46,6 +47,8 @@ class Searching(Phase):
         self.session = chosen_session(state.options, state.learned, state.events.warn, candidates, suggest)
         self._window: Window | None = None
         self._request: WindowRequest | None = None
+        self._in_force = self.session.incumbent  # where the last lease ended
+        self._standing: Offer | None = None  # of the incumbent, under way
         self._workload_change: WorkloadChange | None = None
         self._changed_calls: Subscription | None = None
         self._last_purpose = ""
@@ -68,7 +71,8 @@ class Searching(Phase):
     @property
     def wants_timeline(self) -> bool:
         """For every window but those that have the last word, which see the job as it is without anybody looking."""
-        return self._tier is Tier.TIMELINE and not self._has_last_word(self._request)
+        is_wanted = self._tier is Tier.TIMELINE and not self._has_last_word(self._request)
+        return is_wanted and not self._has_lost_too_much()
 
     @property
     def purpose(self) -> str:
@@ -76,13 +80,21 @@ class Searching(Phase):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the job does something else, so that another communicator may have its turn."""
-        return self._stands_still if self._window is not None else self._workload_change is not None
+        """Whether the job does something else, or no trial may begin yet, so that another communicator may have its
+        turn."""
+        if self._window is not None:
+            return self._stands_still
+        return self._workload_change is not None or self._has_lost_too_much()
 
     @property
     def _stands_still(self) -> bool:
-        """Whether a window waits for ranks that make no calls at all."""
-        return self._window is not None and self._window.offer is not None and self._window.offer.waits
+        """Whether a plan waits for ranks that make no calls at all."""
+        return self._offer is not None and self._offer.waits
+
+    @property
+    def _offer(self) -> Offer | None:
+        """What is offered to the ranks now."""
+        return self._standing if self._window is None else self._window.offer
 
     def step(self, now: float) -> Phase | None:
         if self._state.ranks_have_left():
@@ -99,6 +111,8 @@ class Searching(Phase):
         if self._state.findings_refuted():
             return self._begin_anew()
         failure = self._window.failure
+        if result.pairs:
+            self._in_force = self._window.request.incumbent
         self._window.close()
         self._window = self._request = None
         self._lost_windows = 0 if result.pairs else self._lost_windows + 1
@@ -139,59 +153,80 @@ class Searching(Phase):
             return None
         assert state.learned is not None
         processes = set(state.slots.values())
-        process = next(process for process in state.region.processes() if process.index in processes)
+        process = next((process for process in state.region.processes() if process.index in processes), None)
+        if process is None:  # every rank has gone
+            return None
         most = min(room, MOST_SUGGESTIONS)
         return partial(suggest_from, atlas.entries, state.view, process, state.learned.problem, most)
 
     # -- what may be tried, and when
 
     def _next_window(self, now: float) -> Phase | None:
-        if not self._state.may_tune:
+        if self._standing is not None and not self._is_decided(self._standing, now):
             return None
-        if self._has_lost_too_much():
+        if not self._state.may_tune:
             return None
         if self._is_elsewhere(now):
             return self._wait_it_out()
         self._end_workload_change()
-        self._request = self._request or self._next_request()
+        self._request = self._next_request()
         self._last_purpose = self._last_purpose if self._request is None else self._request.purpose
         if self._request is None:
             assert self.session.outcome is not None
             return Finalizing(self._state, self.session.outcome)
-        if self._can_be_seen(self._request, now):
+        if self._has_lost_too_much():
+            self._put_in_force(self.session.incumbent)
+        elif self._can_be_seen(self._request, now):
             self._window = self._open_window(self._request)
         return None
 
+    def _put_in_force(self, incumbent: Assignment) -> None:
+        """The lease of the window that proved it has ended on the incumbent before it; the next window may be far off.
+        What the ranks do not agree on is not offered again."""
+        if incumbent != self._in_force:
+            self._in_force = incumbent
+            tuned = self._state.tuned
+            self._standing = self._state.offer(lambda start: standing(tuned, incumbent, start), "incumbent")
+
+    def _is_decided(self, offer: Offer, now: float) -> bool:
+        if offer.step(now) is Progress.PENDING:
+            return False
+        self._standing = None
+        return True
+
     def _put_off(self) -> None:
-        """The window is given up and asked for again, if ever: another communicator has its turn, or a graph has taken
-        the calls over."""
-        if self._window is not None and self._window.offer is not None:
-            self._window.offer.give_up()
+        """What is offered is given up and asked for again, if ever: another communicator has its turn, or a graph has
+        taken the calls over."""
+        if self._offer is not None:
+            self._offer.give_up()
         if self._window is not None:
             self._window.close()
-        self._window = self._request = None
+        self._window = self._request = self._standing = None
 
     def _mind_the_time(self, now: float) -> None:
-        """The limit counts the time in which this communicator had its turn."""
+        """The limit counts the time in which this communicator had its turn and did not wait with a trial."""
         limit = self._state.search_seconds
         passed = now - self._stepped_at
-        self._spent += passed if self._state.may_tune and not self._has_lost_too_much() else 0.0
+        self._state.spent_seconds += passed if self._state.may_tune and not self._has_lost_too_much() else 0.0
         self._measured_seconds += passed if self._window is not None else 0.0
         self._stepped_at = now
-        if limit is not None and self._spent > limit:
+        if limit is not None and self._state.spent_seconds > limit:
             self.session.wrap_up(_limit_reached(limit))
 
     def _tell_time_left(self) -> None:
         """The session sizes its proofs by it, so that the final A/B ends within the limit."""
         limit = self._state.search_seconds
         if limit is not None and self._measured_pairs and self._measured_seconds > 0.0:
-            left = max(0.0, limit - self._spent) * self._measured_pairs / self._measured_seconds
+            left = max(0.0, limit - self._state.spent_seconds) * self._measured_pairs / self._measured_seconds
             self.session.set_time_left(left, _limit_reached(limit))
 
     def _has_lost_too_much(self) -> bool:
-        """Whether the search waits between two windows, until the job has made enough iterations for what it lost."""
-        percent = self._state.options.search_percent
+        """Whether the search waits before another trial, until the job has made enough iterations for what it lost. It
+        never waits with a proof: that ends the cost and brings the gain."""
+        percent, request = self._state.options.search_percent, self.session.request()
         if percent is None or self._window is not None or not isinstance(self.session, TuningSession):
+            return False
+        if request is None or request.purpose != "trial" or self._state.captured():
             return False
         return self.session.lost_iterations > percent / 100.0 * (self._state.iteration() or 0)
 

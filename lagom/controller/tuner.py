@@ -147,19 +147,25 @@ class CommunicatorTuner:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has the turn and cannot use it now: no program is found, or the job does something else."""
+        """Whether it has the turn and cannot use it now: no program is found, the job does something else, or the
+        search has lost as much as it may."""
         return self._phase.is_waiting
 
     def give_turn(self, seconds: float | None) -> None:
-        """From now on this communicator may search, for so long in all."""
-        self.state.may_tune, self.state.search_seconds = True, seconds
+        """From now on this communicator may search, for so long in this turn."""
+        self.state.may_tune, self.state.search_seconds, self.state.spent_seconds = True, seconds, 0.0
+
+    @property
+    def spent_seconds(self) -> float:
+        """What its search took of this turn."""
+        return self.state.spent_seconds
 
     def take_turn(self) -> None:
         """Another one searches."""
         self.state.may_tune = False
         if self.is_idle:
             self.state.events.note(
-                f"communicator {self.view.index}: its calls are irregular, so others have their turn first"
+                f"communicator {self.view.index}: nothing can be tried now, so others have their turn first"
             )
 
     def traffic(self) -> int:

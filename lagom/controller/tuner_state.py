@@ -62,7 +62,8 @@ class TunerState:
     rules: tuple[Rule, ...] = ()
     agreed_rules: tuple[Rule, ...] = ()
     may_tune: bool = False
-    search_seconds: float | None = None
+    search_seconds: float | None = None  # of this turn
+    spent_seconds: float = 0.0  # of it, by the search
     retunes: int = 0
     unproven: tuple[Section, ...] = ()  # of a search that was stopped: what the next one should try first
     search_has_ended: bool = False  # by itself: nothing is left to be tried
@@ -120,9 +121,10 @@ class TunerState:
         return Section(view.rank_count, view.node_count, view.ordinal, view.name, tuned, tuned.widen(assignment))
 
     def keep_unproven(self, outcome: SearchOutcome, untried: Iterable[Assignment] = ()) -> None:
-        """The best that a stopped search measured, what it had confirmed, and the candidates that it never came to."""
+        """The best that a search measured which ended before its proof, what it had confirmed, and the candidates that
+        it never came to."""
         if not self.options.only_compares:
-            self.search_has_ended = outcome.verdict != "stopped"
+            self.search_has_ended = outcome.verdict != "stopped" and outcome.best is None
             left = () if self.search_has_ended else dict.fromkeys((outcome.best, outcome.assignment, *untried))
             self.unproven = tuple(self.section(each) for each in left if each is not None and not each.is_stock)
         self.events.config_changed()

@@ -300,9 +300,9 @@ class Outcome(Base):
     stopped; ``cut_short``: a limit ended the search, whatever it found. ``payback_iterations``: of the
     tuned job, until they have saved what the search lost; null where nothing is left to make up for, or nothing was
     gained. ``expected_gain``: of a search that was cut short, what its next window promised, as a fraction of Z; null
-    where the strategy expects nothing in particular. ``best``: what a stopped search measured as the best and has not
-    proven, with its speed-up over stock and the pairs of a final A/B that would have proven it; null where nothing was
-    faster."""
+    where the strategy expects nothing in particular. ``best``: the best that a search measured which ended
+    before its proof, with its speed-up over stock and the pairs of a final A/B that would have proven it; null where
+    nothing was faster."""
 
     event: Literal["outcome"] = "outcome"
     communicator: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A search that was stopped: the best it measured, what is missing, and what the job was left on."""
+"""A search that ended before its proof: the best it measured, what is missing, and what the job was left on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from lagom.journal.comm_state import CommState, describe_changes
 
 def describe_stopped(comm: CommState) -> str:
     """``stopped before its proof: best, not proven: 1.034x [1.012, 1.056] by allgather 2G: nc=6 chunk=512K;
-    missing: the final A/B (about 32 pairs); the job was left on plain NCCL's choice``. Empty where no search was
-    stopped."""
+    missing: the final A/B (about 32 pairs); the job was left on plain NCCL's choice``. Empty where every
+    search came to its end, or was cut short with nothing faster found."""
     outcome = comm.outcome
-    if outcome is None or outcome.verdict != "stopped":
+    if outcome is None or not (outcome.verdict == "stopped" or (outcome.verdict == "cut_short" and outcome.best)):
         return ""
-    return f"stopped before its proof: {_best(comm)}; the job was left on {_left_on(comm, outcome)}"
+    how = "stopped" if outcome.verdict == "stopped" else "cut short"
+    if outcome.missing_pairs == 0 and outcome.speedup is not None and not comm.pinned:
+        interval = format_interval(outcome.speedup_low, outcome.speedup_high)
+        proven = _first_change(comm, outcome.configs_chosen)
+        return f"{how} after a proof: {outcome.speedup:.3f}x {interval} by {proven}, which the job was left on"
+    return f"{how} before its proof: {_best(comm)}; the job was left on {_left_on(comm, outcome)}"
 
 
 def describe_pinned(comm: CommState) -> str:

@@ -126,12 +126,12 @@ def _unfinished(environ: Mapping[str, str]) -> ConfigCache:
 
 
 def _keep_unfinished(use: CacheUse, verdict: Verdict, left: Path) -> Iterator[str]:
-    """Keep what a stopped search had found; forget it when a search of the job has come to its end."""
+    """Keep what a search found that ended before its proof; forget it when a search of the job has come to its end."""
     try:
         job, machine = _job(use.command, use.environ), _machine(use.environ)
-        if verdict == "stopped" and left.is_file():
+        if verdict in ("stopped", "cut_short") and left.is_file():
             _unfinished(use.environ).keep(job, machine, left, LIVE)
-            yield "the search was interrupted: the next start of this job tries what it had found first"
+            yield "the search ended before its proof: the next start of this job tries what it had found first"
         elif verdict in ("improved", "stock_is_best"):
             _unfinished(use.environ).drop(job, machine)
     except FAILURES as error:

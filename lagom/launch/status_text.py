@@ -174,6 +174,8 @@ def describe_verdict(verdict: Verdict, run: RunState) -> str:
         return f"in force: {', '.join(gains)}"
     if verdict == "stock_is_best":
         return f"NCCL's choice is best here: {format_count(sum(o.configs for o in outcomes), 'config')} tried"
+    if verdict == "cut_short" and any(outcome.best_speedup for outcome in outcomes):
+        return _unproven(comms, "cut short")
     if verdict == "cut_short":
         return f"search cut short by its limit, nothing faster: {sum(o.configs for o in outcomes)} configs tried"
     if verdict == "replayed" and (start := run.start_settings) is not None and start.in_force:
@@ -192,7 +194,7 @@ def describe_verdict(verdict: Verdict, run: RunState) -> str:
         return f"nothing to tune: {_why_nothing(run)}"
     if verdict == "not_tuned":
         return next(_reasons(run), "nothing was tuned: the job ended before its iteration was known")
-    return _stopped(comms)
+    return _unproven(comms, "stopped")
 
 
 def _reasons(run: RunState) -> Iterator[str]:
@@ -202,17 +204,17 @@ def _reasons(run: RunState) -> Iterator[str]:
         yield from comm.not_tuned
 
 
-def _stopped(comms: Sequence[CommState]) -> str:
+def _unproven(comms: Sequence[CommState], how: str) -> str:
     """Of a search without an end: the best it measured, which nothing has proven, and what is missing. Short, because
     the line is cut at its end, and there stands what is missing."""
     found = [comm.outcome for comm in comms if comm.outcome is not None and comm.outcome.best_speedup is not None]
     if not found:
         tried = format_count(sum(comm.configs_tried for comm in comms), "config")
-        return f"stopped before its proof: nothing faster in {tried}"
+        return f"{how} before its proof: nothing faster in {tried}"
     best = max(found, key=lambda outcome: outcome.best_speedup or 0.0)
     missing = "" if best.missing_pairs is None else f", {format_count(best.missing_pairs, 'pair')} missing"
     interval = format_interval(best.best_low, best.best_high)
-    return f"stopped unproven: best {best.best_speedup:.3f}x {interval}{missing}"
+    return f"{how} unproven: best {best.best_speedup:.3f}x {interval}{missing}"
 
 
 def _replayed(comms: Sequence[CommState]) -> list[CommState]:

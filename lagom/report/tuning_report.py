@@ -62,7 +62,7 @@ def describe_verdict(search: CommState) -> str:
         tried = f"Stock NCCL is already best here: {outcome.configs} configs were tried"
         seen = outcome.resolvable
         return f"{tried}." if seen is None else f"{tried}, and a gain of {format_percent(seen)} would have shown."
-    if outcome.verdict == "cut_short":
+    if outcome.verdict == "cut_short" and outcome.best is None:
         return (
             f"The search was cut short with nothing faster than stock NCCL found: {outcome.configs} configs were tried."
         )

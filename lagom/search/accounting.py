@@ -10,7 +10,7 @@ from lagom.format import format_percent
 from lagom.records import Against, Assignment, MoveVerdict, OutcomeVerdict
 from lagom.search import statistics
 from lagom.search.base import Answer, MoveNote
-from lagom.search.best_so_far import best_so_far
+from lagom.search.best_so_far import BestSoFar, best_so_far
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, WindowRequest, WindowResult
 from lagom.search.proof import Proof
@@ -164,20 +164,16 @@ class Accounting:
         sigma = format_percent(self._measurements.noise.sigma)
         return f"stock: {text}; standard deviation of a pair: {sigma}"
 
-    def stopped(self, reason: str, final: SequentialTest | None) -> SearchOutcome:
-        """The run ended before its final A/B, or in the midst of it: with the best so far."""
+    def stopped(self, reason: str, final: SequentialTest | None, proof: Proof) -> SearchOutcome:
+        """The run ended before its final A/B, or in the midst of it: with what is proven, and the best so far where
+        that is another one."""
         best = best_so_far(self._measurements, self._policy, final)
-        outcome = self.outcome("stopped", self._measurements.incumbent, reason)
-        if best is None:
-            return outcome
-        return replace(
-            outcome,
-            best=best.assignment,
-            best_speedup=best.speedup,
-            best_low=best.low,
-            best_high=best.high,
-            missing_pairs=best.missing_pairs,
-        )
+        if not proof.tests:
+            return with_best(self.outcome("stopped", self._measurements.incumbent, reason), best)
+        outcome = self.outcome("stopped", proof.assignment, f"{proof.sentence}; {reason}", proof=proof)
+        if best is None or best.assignment == proof.assignment:
+            return replace(outcome, missing_pairs=0)
+        return with_best(outcome, best)
 
     def outcome(
         self,
@@ -210,3 +206,17 @@ class Accounting:
             cut_short=answer is not None and answer.cut_short,
             expected_gain=self.expected_gain,
         )
+
+
+def with_best(outcome: SearchOutcome, best: BestSoFar | None) -> SearchOutcome:
+    """The outcome with the best that was measured and not proven, if there is one."""
+    if best is None:
+        return outcome
+    return replace(
+        outcome,
+        best=best.assignment,
+        best_speedup=best.speedup,
+        best_low=best.low,
+        best_high=best.high,
+        missing_pairs=best.missing_pairs,
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a search that is stopped before its final A/B can say: the best it measured, and what would prove it.
+"""What a search that ends before its final A/B is over can say: the best it measured, and what would prove it.
 
 The best of many noisy trials looks better than it is, so this is a candidate for a proof and none.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lagom.format import format_interval
 from lagom.records import Assignment
 from lagom.search import statistics
 from lagom.search.measurements import Measurements
@@ -25,6 +26,10 @@ class BestSoFar:
     low: float
     high: float
     missing_pairs: int
+
+    def __str__(self) -> str:
+        interval = format_interval(self.low, self.high)
+        return f"{self.speedup:.3f}x stock {interval} (about {self.missing_pairs} pairs missing)"
 
 
 def best_so_far(measurements: Measurements, policy: Policy, final: SequentialTest | None) -> BestSoFar | None:

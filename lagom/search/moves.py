@@ -107,7 +107,8 @@ class SearchOutcome:
     """How a tuning run ended. ``proposed`` is what the strategy itself would have used, before the final A/B.
 
     ``verdict``: *improved*; *stock_is_best* after a search that came to its own end; *cut_short* where a limit ended it
-    and nothing found until then is faster than stock, with which the job is left; *stopped* without a final A/B."""
+    and nothing found until then is proven to be faster than stock, with which the job is left; *stopped* without a
+    final A/B."""
 
     assignment: Assignment
     verdict: OutcomeVerdict
@@ -125,7 +126,7 @@ class SearchOutcome:
     proposed: Assignment | None = None
     cut_short: bool = False  # whatever the verdict: a limit ended the search, so not everything was looked at
     expected_gain: float | None = None  # of a search cut short: what its next window promised, as a fraction of Z
-    best: Assignment | None = None  # of a search that was stopped: the best it measured, not proven
+    best: Assignment | None = None  # of a search that ended before its proof: the best it measured
     best_speedup: float | None = None  # its speed-up over stock, with a 95 % interval
     best_low: float | None = None
     best_high: float | None = None

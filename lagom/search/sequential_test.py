@@ -36,18 +36,22 @@ class SequentialTest:
         level: float,
         looks: tuple[int, ...],
         epsilon: float,
+        proven: float = 1.0,
     ) -> None:
+        """``proven``: the speed-up that something else is proven to have; to pass, the candidate must reach it."""
         self.purpose = purpose
         self.against = against
         self.candidate = candidate
         self.open = True
         self.passed = False
+        self.cut_off = False  # ended before its next look, while a gain was in sight
         self.sentence = ""
         self.found: Estimate | None = None
         self._share = level / len(looks)
         self.least = statistics.fewest_pairs(self._share)
         self._looks = [max(look, self.least) for look in looks]
-        self._epsilon = epsilon
+        self._worthwhile = max(epsilon, math.log(proven))  # of -ln(Z / Z)
+        self._proven = proven
         self._differences: list[float] = []
         self._times: list[tuple[float, float]] = []
 
@@ -101,8 +105,11 @@ class SequentialTest:
         assert self.found is not None
         p = statistics.signed_rank_p(self._clean)
         outliers = statistics.has_more_outliers(self.found.dropped_slow, self.found.dropped_fast)
-        self.passed = p <= self._share and not outliers and self._total < 1.0
-        self.open = not (self.passed or cut or outliers or not self._looks or self._hopeless())
+        is_less = math.exp(-self.found.value) < self._proven
+        self.passed = p <= self._share and not outliers and not is_less and self._total < 1.0
+        is_settled = self.passed or outliers or not self._looks or self._hopeless()
+        self.open = not (is_settled or cut)
+        self.cut_off = cut and not is_settled
         self.sentence = self._describe(p, outliers)
 
     @property
@@ -113,7 +120,7 @@ class SequentialTest:
 
     def _hopeless(self) -> bool:
         """Even one standard error on the bright side it is no gain worth having."""
-        return self.found is not None and self.found.value - self.found.se > -self._epsilon
+        return self.found is not None and self.found.value - self.found.se > -self._worthwhile
 
     def _describe(self, p: float, outliers: bool) -> str:
         assert self.found is not None
@@ -127,4 +134,6 @@ class SequentialTest:
             f"in {len(self._differences)} fresh pairs (p = {p:.2g}, needed {self._share:.2g})"
         )
         end = "not faster on average" if self._total >= 1.0 else "not shown to be faster"
+        if 1.0 < math.exp(-self.found.value) < self._proven:
+            end = f"less than the {self._proven:.3f}x that is proven already"
         return text + ("" if self.passed else "; more pairs" if self.open else f"; {end}")

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -31,8 +31,9 @@ from lagom.errors import LagomError
 from lagom.format import format_percent
 from lagom.records import Against, Assignment, MoveVerdict, OutcomeVerdict, Problem, Sample
 from lagom.search import statistics
-from lagom.search.accounting import Accounting
+from lagom.search.accounting import Accounting, with_best
 from lagom.search.base import JUDGED, Answer, Comparison, MoveNote, NonConforming, Proposal, Strategy, percent
+from lagom.search.best_so_far import best_so_far
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, Suggestion, WindowRequest, WindowResult, roomier
 from lagom.search.proof import NOTHING_PROVEN
@@ -86,8 +87,10 @@ class TuningSession:
         self._final: SequentialTest | None = None  # the final A/B under way
         self._proof = NOTHING_PROVEN  # of the incumbent
         self._proof_pairs = 0  # measured for proofs so far
+        self._is_proof_missing = False  # the time was over before a final A/B, or in the midst of it
         self._enough = ""  # why the driver wants no more trials
         self._time = TimeLeft()
+        self._is_not_proven_next = False  # a replay knows that the log confirmed nothing here
         self._is_last_look = False  # the driver knows that the test under way ends with the next window
         self._course = self._run()
         self._wanted: WindowRequest | None = next(self._course)
@@ -129,6 +132,7 @@ class TuningSession:
             self._wanted = self._course.send(result)
         except StopIteration:
             self._wanted = None
+        self._is_not_proven_next = False
         assert len(self._accounting.moves) == before + 1, "one window, one move"
         return self._accounting.moves[-1]
 
@@ -155,12 +159,17 @@ class TuningSession:
         """The test under way, if any, has its last look after the next window (a replay knows where a log's ended)."""
         self._is_last_look = True
 
+    def skip_proof(self) -> None:
+        """What the next window shows is not confirmed, if proofs have used up their time (a replay knows that the log
+        went on without)."""
+        self._is_not_proven_next = self._proof_pairs > 0
+
     def stop(self, reason: str) -> None:
         """End at once, on the incumbent. No effect on a session that is over."""
         if self.outcome is None:
             self._course.close()
             self._wanted = None
-            self.outcome = self._accounting.stopped(reason, self._final)
+            self.outcome = self._accounting.stopped(reason, self._final, self._proof)
 
     # -- the course of a run
 
@@ -309,6 +318,8 @@ class TuningSession:
 
     def _may_prove(self) -> bool:
         """Proofs get at most half of a search with a time limit."""
+        if self._is_not_proven_next:
+            return False
         return self._proof_pairs < 0.5 * self._time.at_first or math.isinf(self._time.pairs)
 
     def _kept_for_proof(self) -> float:
@@ -378,13 +389,17 @@ class TuningSession:
             if contender == self._proven or self._finals == MOST_FINALS:
                 break
             level, looks = statistics.final_level(self.policy.alpha), self.policy.final_looks
-            test = SequentialTest("final", self.measurements.stock, contender, level, looks, self.policy.epsilon)
-            if self._time.pairs < test.least:
-                break  # it could prove nothing
+            stock, proven = self.measurements.stock, self._proof.speedup
+            test = SequentialTest("final", stock, contender, level, looks, self.policy.epsilon, proven)
+            if self._time.pairs < test.least:  # it could prove nothing
+                answer, self._final, self._is_proof_missing = replace(answer, cut_short=True), None, True
+                break
             self._final, self._finals = test, self._finals + 1
             yield from self._run_test(test, "final A/B against stock")
             if test.passed:
                 break
+            if test.cut_off:
+                answer, self._is_proof_missing = replace(answer, cut_short=True), True
         self.outcome = self._proven_outcome(answer) if self._proof.tests else self._outcome_without_proof(answer)
 
     def _proven_outcome(self, answer: Answer) -> SearchOutcome:
@@ -396,15 +411,18 @@ class TuningSession:
     def _outcome_without_proof(self, answer: Answer) -> SearchOutcome:
         test, stock = self._final, self.measurements.stock
         self.measurements.incumbent = stock
+        best = best_so_far(self.measurements, self.policy, test) if self._is_proof_missing else None
         verdict: OutcomeVerdict = "stock_is_best"
         what = "stock is already best here"
         if answer.cut_short:
             verdict, what = "cut_short", "cut short with nothing faster than stock found"
+        if best is not None:
+            what = f"cut short before the proof of {best}"
         effect = format_percent(self._accounting.resolvable(test))
         reason = f"{what}: {self.measurements.tried} configs, smallest detectable effect {effect}; {_ending(answer)}"
         if test is not None:
             reason += f"; final A/B of its choice: {test.sentence}"
-        return self._accounting.outcome(verdict, stock, reason, test, answer)
+        return with_best(self._accounting.outcome(verdict, stock, reason, test, answer), best)
 
     def _contenders(self, answer: Assignment) -> list[Assignment]:
         """What the job may be left with, the best first: the answer unless the incumbent is clearly faster, then the

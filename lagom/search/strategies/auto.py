@@ -8,18 +8,22 @@
    where x_j is not seen, because nothing else tells the sites apart. Where its model is not trusted, ``lagom`` moves
    the sites one by one.
 
-The second part is left out where nothing can be gained: NCCL's own config is the best so far, and compute was not
-faster in any window, so there is no contention to win back.
+The second part is left out where nothing can be gained: NCCL's own config is the best so far, what another one gains,
+with one standard error of doubt, is below what could be resolved, and compute was not faster in any window, so there is
+no contention to win back.
 """
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from lagom.records import Problem
+from lagom.search import statistics
 from lagom.search.base import Answer, MakeModel, Moves, Strategy
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.site_groups import SiteGroups
+from lagom.search.stopping_rule import LIVE
 from lagom.search.strategies.guided import Guided
 
 TOGETHER = 4  # configs for each group of communications
@@ -59,13 +63,16 @@ class Auto(Strategy):
 
 
 def _nothing_to_gain(measurements: Measurements, answer: Answer) -> bool:
-    """Whether stock is the best so far and compute is no faster with any other config. Unknown where Y is not seen."""
+    """Whether stock is the best, no other config gains as much as could be resolved, and compute is no faster with any
+    of them. Unknown where Y is not seen."""
     stock = measurements.known(measurements.stock)
-    best = measurements.trial(answer.assignment)
-    if stock.y is None or best is None or _gained(stock.z, best.z, best):
+    if stock.y is None or not answer.assignment.is_stock:
         return False
     tried = [trial for trial in measurements.trials() if not trial.assignment.is_stock]
-    return not any(trial.y is not None and _gained(stock.y, trial.y, trial) for trial in tried)
+    if any(trial.y is not None and _gained(stock.y, trial.y, trial) for trial in tried):
+        return False
+    resolvable = statistics.resolvable(measurements.noise.sigma / math.sqrt(LIVE.pairs_max), CERTAIN)
+    return all(math.log(stock.z / trial.z) + trial.z_se < resolvable for trial in tried)
 
 
 def _gained(before: float, after: float, trial: Trial) -> bool:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from benchmarks.atlas import shipped_text
 from lagom.atlas import Atlas, Entry, load_atlas
 from lagom.atlas.match import suggest
 from lagom.atlas.sources import ENTRIES, SHIPPED, read_shipped
-from lagom.config_cache import ConfigCache, Job, Machine
+from lagom.config_cache import CHECK, ENTRY, ConfigCache, Job, Machine, _digest
 from lagom.config_file import Fingerprint, SavedConfig, Section, save_config
 from lagom.doctor import atlas as doctor
 from lagom.program import CallProgram, cut_into_sites
@@ -182,3 +183,24 @@ def test_fields_of_a_later_lagom_are_passed_over() -> None:
     for row in rows:
         row["note"] = row["key"]["fabric"] = "new"
     assert ENTRIES.validate_python(rows) == read_shipped()
+
+
+@pytest.mark.parametrize("written", [1e300, math.inf, math.nan, -1e18])
+def test_a_time_that_no_calendar_has_makes_a_file_damaged(environ: dict[str, str], written: float) -> None:
+    """It has its digest, and ended the controller when the atlas named its date."""
+    path = keep(environ, PROOF)
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(CHECK)]
+    at = next(number for number, line in enumerate(lines) if line.startswith(ENTRY))
+    entry = json.loads(lines[at].removeprefix(ENTRY))
+    lines[at] = ENTRY + json.dumps({**entry, "written": written})
+    path.write_text("\n".join([lines[0], CHECK + _digest(*lines), *lines[1:]]) + "\n")
+    atlas = load_atlas(environ)
+    assert (atlas.own, atlas.problem) == ((), "")
+    (sentence,) = ConfigCache(Path(environ["LAGOM_CACHE"])).everything(9).damaged
+    assert "it does not say whose it is" in sentence
+
+
+@pytest.mark.parametrize("speedup", [1e300, math.inf, math.nan])
+def test_a_speed_up_that_is_no_number_is_no_entry(environ: dict[str, str], speedup: float) -> None:
+    keep(environ, {**PROOF, "outcome": {**OUTCOME, "speedup": speedup}})
+    assert own(environ) == ()

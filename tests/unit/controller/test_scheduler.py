@@ -21,6 +21,7 @@ class Tuner:
     is_unknown: bool = False
     wants_turn: bool = True
     seconds: float | None = -1.0
+    spent_seconds: float = 0.0
     has_turn: bool = False
 
     @property
@@ -31,7 +32,7 @@ class Tuner:
         return self.bytes
 
     def give_turn(self, seconds: float | None) -> None:
-        self.has_turn, self.seconds = True, seconds
+        self.has_turn, self.seconds, self.spent_seconds = True, seconds, 0.0
 
     def take_turn(self) -> None:
         self.has_turn = False
@@ -98,9 +99,11 @@ def test_a_limit_in_time_is_for_all_of_them() -> None:
     turns = Scheduler(90.0)
     look(turns, tuners, 0.0)
     assert tuners[1].seconds == 30.0
+    tuners[1].spent_seconds = 10.0
     tuners[1].finish()
     look(turns, tuners, 10.0)
     assert tuners[2].seconds == 40.0, "what the first one left is shared"
+    tuners[2].spent_seconds = 60.0
     tuners[2].finish()
     look(turns, tuners, 70.0)
     assert tuners[0].seconds == 20.0
@@ -119,3 +122,19 @@ def test_one_that_comes_back_after_drift_gets_another_turn() -> None:
     assert look(turns, [one], 1.0) == []
     one.is_over, one.wants_turn = False, True
     assert look(turns, [one], 2.0) == [0]
+
+
+def test_one_that_waits_until_it_may_lose_more_keeps_nobody_from_the_time() -> None:
+    """It searched for 5 of 60 seconds and then waited for an hour: the others get what is left, and so does it."""
+    tuners = [Tuner(0, 10), Tuner(1, 30)]
+    turns = Scheduler(60.0)
+    look(turns, tuners, 0.0)
+    tuners[1].spent_seconds, tuners[1].is_idle = 5.0, True
+    look(turns, tuners, 5.0)
+    look(turns, tuners, 5.0 + 2 * PATIENCE_SECONDS)
+    assert whose(tuners) == [0]
+    assert tuners[0].seconds == 27.5
+    tuners[0].finish()
+    look(turns, tuners, 3600.0)
+    assert whose(tuners) == [1]
+    assert tuners[1].seconds == 55.0

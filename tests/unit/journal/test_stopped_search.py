@@ -18,7 +18,8 @@ STOCK = ConfigRecord()
 
 
 def stopped(*moves: journal.Move, **fields: object) -> RunState:
-    outcome = journal.Outcome(communicator=0, verdict="stopped", reason="the job ended", **fields)  # type: ignore[arg-type]
+    ending = {"verdict": "stopped", "reason": "the job ended", **fields}
+    outcome = journal.Outcome(communicator=0, **ending)  # type: ignore[arg-type]
     return RunState([journal.Program(communicator=0, period=2, sites=SITES), *moves, outcome])
 
 
@@ -48,6 +49,22 @@ MEASURED = (
         (
             stopped(),
             "stopped before its proof: no config was measured; the job was left on plain NCCL's choice",
+        ),
+        (
+            stopped(verdict="cut_short", configs=31, **BEST),
+            f"cut short before its proof: {MEASURED}; the job was left on plain NCCL's choice",
+        ),
+        (stopped(verdict="cut_short", configs=31), ""),
+        (
+            stopped(
+                configs=31,
+                configs_chosen=(STOCK, CONFIRMED),
+                missing_pairs=0,
+                speedup=1.05,
+                speedup_low=1.02,
+                speedup_high=1.08,
+            ),
+            "stopped after a proof: 1.050x [1.020, 1.080] by allgather 1G: nc=4, which the job was left on",
         ),
         (RunState(), ""),
     ],

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lagom.records import Assignment, Sample
 from lagom.search import Policy, TuningSession, WindowResult
 from tests.unit.search.test_session import GOOD, OTHER, drive, jitter, session_of
@@ -38,3 +40,18 @@ def test_one_slow_pair_cuts_no_window_and_a_slow_candidate_is_cut() -> None:
     for count in (2, 3, 4, 8):
         assert session.should_cut([slow] * count), f"{count} pairs, each 50 % slower"
     assert session.should_cut([fine, slow, slow, slow, slow]), "most are"
+
+
+def test_a_final_that_shows_less_than_what_is_proven_replaces_nothing() -> None:
+    """OTHER was lucky in its trial; against stock it is faster, and slower than GOOD, which is proven."""
+
+    def z_of(assignment: Assignment, purpose: str) -> float:
+        return {GOOD: 1e8 / 1.25, OTHER: 1e8 / (1.30 if purpose == "trial" else 1.15)}.get(assignment, 1e8)
+
+    session = drive(session_of(GOOD, OTHER, answer=OTHER), z_of)
+    (final,) = [move for move in session.moves if move.purpose == "final"]
+    assert (final.candidate, final.verdict) == (OTHER, "rejected")
+    assert "that is proven already" in final.reason
+    assert session.outcome is not None
+    assert session.outcome.assignment == GOOD
+    assert session.outcome.speedup == pytest.approx(1.25, rel=0.01)

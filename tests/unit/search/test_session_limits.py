@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from lagom.cost import FittedModel
-from lagom.records import Sample
+from lagom.records import STOCK, Assignment, CommConfig, Sample
 from lagom.search import Policy, TuningSession, WindowRequest, WindowResult, make_strategy, replay
 from lagom.search.landscape import LandscapeDriver, comm_bound, flat
 from lagom.sim import Simulator, machine, workloads
+from tests.unit.search.test_session import GOOD, OTHER, Scripted, drive, session_of
 
 ENOUGH = 9
 
@@ -117,6 +120,105 @@ def test_a_search_with_a_time_limit_replays_from_its_log() -> None:
         assert again.outcome is not None
         assert again.outcome.verdict == session.outcome.verdict
         assert again.outcome.assignment == session.outcome.assignment
+
+
+def limited_to(pairs: int, noise: float = 0.01, gain: float = 1.25) -> TuningSession:
+    """GOOD is tried in a search of so many pairs: four for the baseline, four for the trial, the rest for its proof."""
+    draw, session, used = random.Random(1), session_of(GOOD, answer=GOOD), 0
+    while (request := session.request()) is not None:
+        sides = [1e8 / gain if each == GOOD else 1e8 for each in (request.incumbent, request.candidate)]
+        result = [(Sample(sides[0] * draw.gauss(1, noise)), Sample(sides[1] * draw.gauss(1, noise)))
+                  for _ in range(request.pairs)]  # fmt: skip
+        used += len(result)
+        session.set_time_left(max(0, pairs - used), "stopped: time limit of 10 s reached")
+        session.report(WindowResult(tuple(result)))
+    return session
+
+
+def test_a_config_whose_proof_there_was_no_time_for_is_not_forgotten() -> None:
+    """Stock is not the best: what was found is named, with the pairs that are missing."""
+    session = limited_to(12)
+    assert "final" not in [move.purpose for move in session.moves]
+    outcome = session.outcome
+    assert outcome is not None
+    assert (outcome.verdict, outcome.cut_short, outcome.assignment.is_stock) == ("cut_short", True, True)
+    assert outcome.best == GOOD
+    assert outcome.best_speedup == pytest.approx(1.25, rel=0.05)
+    assert outcome.missing_pairs is not None
+    assert outcome.missing_pairs >= Policy().final_looks[0]
+    assert outcome.reason.startswith("cut short before the proof of 1.2")
+
+
+def test_a_final_that_has_its_last_look_for_lack_of_time_is_no_verdict_on_stock() -> None:
+    """Gain in sight, and the next look was due after more pairs than there was time for."""
+    session = limited_to(30, noise=0.03, gain=1.025)
+    finals = [move for move in session.moves if move.purpose == "final"]
+    assert [move.verdict for move in finals][-1] == "rejected"
+    outcome = session.outcome
+    assert outcome is not None
+    assert (outcome.verdict, outcome.cut_short) == ("cut_short", True)
+    assert outcome.best == GOOD
+    assert outcome.missing_pairs is not None
+    assert outcome.missing_pairs > 0
+
+
+def test_a_final_that_saw_no_gain_within_its_time_is_a_verdict_on_stock() -> None:
+    session = limited_to(30, gain=0.99)
+    outcome = session.outcome
+    assert outcome is not None
+    assert (outcome.verdict, outcome.best) == ("stock_is_best", None)
+
+
+@pytest.mark.parametrize("pairs", [9, 12, 14, 20, 30])
+def test_a_final_that_was_skipped_or_cut_off_replays(pairs: int) -> None:
+    session = limited_to(pairs)
+    assert session.outcome is not None
+    strategy = Scripted(session.problem).script(GOOD, answer=GOOD)
+    again = replay(session.moves, strategy, session.problem, cut_short=session.outcome.cut_short)
+    assert again.outcome is not None
+    for name in ("verdict", "assignment", "speedup", "cut_short", "best", "missing_pairs"):
+        assert getattr(again.outcome, name) == getattr(session.outcome, name), name
+
+
+def test_a_trial_that_was_not_confirmed_because_proofs_had_used_their_half_replays() -> None:
+    """The first proof takes more than half of the time; the search goes on, and OTHER is not confirmed."""
+    third = Assignment((CommConfig(channels=1), STOCK))
+    draw, z, left = random.Random(), {GOOD: 1e8 / 1.06, OTHER: 1e8 / 1.3}, 60
+    seen = 0
+    for seed in range(40):
+        draw.seed(seed)
+        session, left = session_of(GOOD, OTHER, third, answer=OTHER), 60
+        while (request := session.request()) is not None:
+            noise = 0.003 if request.purpose == "trial" else 0.05
+            sides = [z.get(each, 1e8) for each in (request.incumbent, request.candidate)]
+            result = [(Sample(sides[0] * draw.gauss(1, noise)), Sample(sides[1] * draw.gauss(1, noise)))
+                      for _ in range(request.pairs)]  # fmt: skip
+            left -= len(result)
+            session.set_time_left(max(0, left), "stopped: time limit of 10 s reached")
+            session.report(WindowResult(tuple(result)))
+        assert session.outcome is not None
+        strategy = Scripted(session.problem).script(GOOD, OTHER, third, answer=OTHER)
+        again = replay(session.moves, strategy, session.problem, cut_short=session.outcome.cut_short)
+        assert again.outcome is not None
+        assert again.outcome.assignment == session.outcome.assignment
+        tried = [(move.purpose, move.candidate) for move in session.moves]
+        seen += ("trial", third) in tried and ("confirm", OTHER) not in tried and ("confirm", GOOD) in tried
+    assert seen, "some of them went on without a confirmation"
+
+
+def test_a_search_that_is_stopped_after_a_proof_does_not_forget_it() -> None:
+    session = session_of(GOOD, OTHER, answer=OTHER)
+    drive(session, lambda assignment, _: 8e7 if assignment == GOOD else 1e8, until="confirm")
+    while session.incumbent.is_stock:
+        request = session.request()
+        assert request is not None
+        session.report(WindowResult(((Sample(1e8), Sample(8e7)),) * request.pairs))
+    session.stop("the job ended before the search did")
+    outcome = session.outcome
+    assert outcome is not None
+    assert (outcome.verdict, outcome.assignment) == ("stopped", GOOD)
+    assert outcome.speedup == pytest.approx(1.25)
+    assert (outcome.missing_pairs, outcome.best) == (0, None)
 
 
 def test_a_search_that_is_cut_short_says_what_its_next_config_promised() -> None:
