@@ -27,6 +27,7 @@ def bench(
     arms: Annotated[
         list[str] | None,
         typer.Option(
+            "--arms",
             help="What to compare, commas between; ARMS below says what each is. May be repeated. "
             f"Default: {DEFAULT_ARMS}.",
             metavar="ARMS",

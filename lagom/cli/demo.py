@@ -18,7 +18,9 @@ def demo(
         Path | None,
         typer.Option("--json", metavar="FILE", help="Also write the result to this file.", show_default=False),
     ] = None,
-    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Time limit of the search.", min=5)] = 50.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="SECONDS", help="Time limit of the search.", min=5)
+    ] = 50.0,
 ) -> None:
     """Watch a simulated job being tuned: 8 virtual ranks of an FSDP Llama-3-8B on simulated A40s.
 

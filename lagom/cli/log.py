@@ -26,6 +26,7 @@ def log(
     site: Annotated[
         str,
         typer.Option(
+            "--site",
             metavar="SITE",
             help="Only what touches this site: its number, or words it starts with (`allgather 416M`).",
             autocompletion=complete.sites,

@@ -28,6 +28,7 @@ def run(
     mode: Annotated[
         str,
         typer.Option(
+            "--mode",
             help="auto, tune, replay, replay-or-tune or off: LAGOM_MODE in `lagom env --settings`.",
             metavar="MODE",
             autocompletion=complete.modes,

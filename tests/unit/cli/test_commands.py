@@ -12,13 +12,15 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+from typer.models import OptionInfo
 from typer.testing import CliRunner
 
 from lagom import journal
 from lagom.cli import pin
-from lagom.cli.main import app
+from lagom.cli.main import PANELS, app
 from lagom.errors import UsageError
 from lagom.journal.log_status import pid_namespace
 
@@ -53,6 +55,16 @@ def test_help_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_option_that_is_its_own_metavar_is_named() -> None:
+    """typer 0.27.0 takes the metavar for the name: `--mode` with metavar MODE was `--MODE` there."""
+    for commands in PANELS.values():
+        for name, command in commands.items():
+            for option, hint in get_type_hints(command, include_extras=True).items():
+                for info in getattr(hint, "__metadata__", ()):
+                    if isinstance(info, OptionInfo) and info.metavar == option.upper():
+                        assert info.param_decls, f"lagom {name}: name --{option} in its typer.Option"
 
 
 @pytest.mark.parametrize("command", ["run", "env", "doctor", "log", "set", "demo", "profile", "report"])
