@@ -28,6 +28,7 @@ class Transformer(nn.Module):
     def __init__(self, layers: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(WORDS, WIDTH)
+        nn.init.normal_(self.embedding.weight, std=0.02)  # of size 1 the loss diverges
         layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
