@@ -22,15 +22,31 @@ from torch import nn
 WIDTH, HEADS, WORDS = 768, 12, 50_304
 
 
+class Layer(nn.Module):
+    """Attention and an MLP of a GPT's shape. Few operations: PyTorch's own encoder layer is bound by the host here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, length, width) to the same."""
+        parts = self.qkv(self.first(x)).unflatten(-1, (3, HEADS, WIDTH // HEADS)).permute(2, 0, 3, 1, 4)
+        attended = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        return x + self.down(nn.functional.gelu(self.up(self.second(x))))
+
+
 class Transformer(nn.Module):
-    """Embedding, encoder layers, and the embedding again as the output layer."""
+    """Embedding, layers, and the embedding again as the output layer."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(WORDS, WIDTH)
         nn.init.normal_(self.embedding.weight, std=0.02)  # of size 1 the loss diverges
-        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True)
-        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.layers = nn.Sequential(*(Layer() for _ in range(layers)))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """(batch, length) to one number."""
