@@ -12,10 +12,15 @@ import numpy as np
 import pytest
 
 from lagom.wire.layout import NO_CALL
-from tests.gpu.support import LAGOM, JobRun, Kernel, Place, kernels, run, torchrun, until
+from tests.gpu.support import LAGOM, SHARED_BY, JobRun, Kernel, Place, kernels, run, torchrun, until
 
 ITERATIONS = 8
 CUPTI, COMPUTE, COLLECTIVE = 3, 0, 1
+MISMATCH = 4  # LAGOM_JOIN_MISMATCH
+#: Ranks that share a GPU without MPS take turns on it. Where a turn ends between CUPTI's start of a kernel and NCCL's,
+#: the two times differ by a turn, and the kernel is joined with no call (tests/native/timeline_timing.c). Seen:
+#: 1 kernel of 406, 1 of 109, 0 of 640; under MPS 0 of 630 (benchmarks/results/shared_gpu_202611.md).
+PREEMPTED_SHARE = 0.05
 #: CUPTI turns the GPU's clock into the host's at a rate of its own: seen to go 63 us apart in a second on one rank
 #: (capture_h200x2_202611.md). A kernel of another iteration is milliseconds off.
 CLOCKS_APART_NS = 300_000
@@ -49,7 +54,8 @@ def test_a_job_that_knows_nothing_is_profiled(spot: Place, gpus: int, evidence: 
     evidence(kernels=len(spans), collectives=len(collectives), by_join=dict(reasons), told=told)
     assert len(np.unique(spans[spans["span"]["kind"] == COMPUTE]["process"])) == gpus, f"{told}"
     joined = collectives["span"][collectives["span"]["call"] != NO_CALL]
-    assert len(joined) == len(collectives), f"by join result: {dict(reasons)}"
+    excused = reasons[MISMATCH] if SHARED_BY and reasons[MISMATCH] <= PREEMPTED_SHARE * len(collectives) else 0
+    assert len(joined) == len(collectives) - excused, f"by join result: {dict(reasons)}"
     assert_right(joined, calls)
     assert json.loads((spot.folder / "n.json").read_text())
 

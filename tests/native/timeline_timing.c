@@ -62,6 +62,7 @@ struct scenario {
     bool a_stranger_first;  /* the first call is another communicator's */
     uint32_t unnamed;       /* from this call on the numbers of twelve are not known; 0 = of none */
     bool untold;            /* NCCL's times of this communicator are refuted, and so not told */
+    uint32_t preempted;     /* taken off the GPU between CUPTI's start and NCCL's; 0 = none */
     uint32_t notes_lost;    /* so many from `note_lost` on, and this is told; 0 = it and nobody says so */
 };
 
@@ -101,11 +102,12 @@ static uint64_t by_the_gpu(const struct scenario *scenario, uint64_t ns)
 
 static void note_ran(const struct scenario *scenario, uint32_t i)
 {
+    uint64_t off_ns = scenario->preempted == i && i != 0 ? 2 * MS : 0;
     lagom_join_note(
         &join, &(struct lagom_note){.kind = LAGOM_NOTE_RAN,
                                     .span = {.call = name_of(scenario, i),
                                              .slot = slot_of(scenario, i),
-                                             .start_ns = by_the_gpu(scenario, calls[i].start_ns + dice() % (10 * US)),
+                                             .start_ns = by_the_gpu(scenario, calls[i].start_ns + off_ns + dice() % (10 * US)),
                                              .end_ns = by_the_gpu(scenario, calls[i].end_ns - dice() % (5 * US))}});
 }
 
@@ -228,6 +230,19 @@ static void what_was_lost_is_noticed(void)
         CHECK_EQUAL(out_count, note ? CALLS : CALLS - 1);
         CHECK_EQUAL(joined_wrongly(), 0);
         CHECK(joined_rightly() >= CALLS - 12);
+    }
+}
+
+/* Processes that share a GPU without MPS take turns on it. One whose turn ends just after CUPTI's start of a kernel, before
+ * NCCL's, has a kernel that is shorter by NCCL's times: it is not believed to be the same, and nothing else is lost. */
+static void a_kernel_is_preempted_as_it_starts(void)
+{
+    for (int equal = 0; equal < 2; equal++) {
+        make_job(equal, 4 * MS, 8);
+        play(&(struct scenario){0, 32, CALLS, CALLS, .preempted = 200});
+        CHECK_EQUAL(out_count, CALLS);
+        CHECK_EQUAL(joined_rightly(), CALLS - 1);
+        CHECK_EQUAL(join.counts[LAGOM_JOIN_MISMATCH], 1);
     }
 }
 
@@ -452,6 +467,7 @@ int main(void)
     RUN(without_times_it_is_not_guessed);
     RUN(a_coarse_clock_says_less);
     RUN(what_was_lost_is_noticed);
+    RUN(a_kernel_is_preempted_as_it_starts);
     RUN(notes_are_lost);
     RUN(a_buffer_that_comes_late);
     RUN(short_kernels_are_not_guessed);
