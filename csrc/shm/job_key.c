@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define BOOT_ID_BYTES 64u
+#define VALUE_BYTES 512u /* of a variable; a key has five of them at most */
 
 uint64_t lagom_hash_text(const char *text)
 {
@@ -46,6 +47,17 @@ static const char *variable(const char *name)
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
+/* `room` - 1 characters at most. The end of a longer text is replaced by the hash of the whole: two long names that share a
+ * beginning must not become one. */
+static void fit(char *out, size_t room, const char *text)
+{
+    if (strlen(text) < room) {
+        snprintf(out, room, "%s", text);
+    } else {
+        snprintf(out, room, "%.*s~%016llx", (int)room - 18, text, (unsigned long long)lagom_hash_text(text));
+    }
+}
+
 /* Joins the values of the variables with '.'; 0 if the first `needed` of them are not all there. */
 static int join(char *out, size_t room, const char *prefix, int needed, ...)
 {
@@ -60,7 +72,9 @@ static int join(char *out, size_t room, const char *prefix, int needed, ...)
             return 0;
         }
         if (value != NULL && used < room) {
-            used += (size_t)snprintf(out + used, room - used, ".%s", value);
+            char fitted[VALUE_BYTES];
+            fit(fitted, sizeof(fitted), value);
+            used += (size_t)snprintf(out + used, room - used, ".%s", fitted);
         }
     }
     va_end(names);
@@ -88,28 +102,17 @@ static int job_words(char *out, size_t room, uint64_t first_comm_id)
     return 1;
 }
 
-/* What does not fit is replaced by its hash: two long names that share a beginning must not become one. */
-static void shorten(char *words, size_t keep)
-{
-    if (strlen(words) > keep) {
-        unsigned long long hash = lagom_hash_text(words);
-        snprintf(words + keep - 17, 18, "~%016llx", hash);
-    }
-}
-
 int lagom_job_key(char out[LAGOM_PATH_BYTES], uint64_t first_comm_id)
 {
-    char words[4096];
+    char words[8 * VALUE_BYTES], name[121], host_id[49];
     if (!job_words(words, sizeof(words), first_comm_id)) {
         out[0] = '\0';
         return 0;
     }
-    shorten(words, 120);
+    fit(name, sizeof(name), words);
     const char *host = variable("NCCL_HOSTID");
-    char host_id[256];
-    snprintf(host_id, sizeof(host_id), "%s", host != NULL ? host : "-");
-    shorten(host_id, 48);
-    snprintf(out, LAGOM_PATH_BYTES, "%s uid=%u boot=%016llx host=%s", words, (unsigned)getuid(),
+    fit(host_id, sizeof(host_id), host != NULL ? host : "-");
+    snprintf(out, LAGOM_PATH_BYTES, "%s uid=%u boot=%016llx host=%s", name, (unsigned)getuid(),
              (unsigned long long)lagom_boot_hash(), host_id);
     return 1;
 }
