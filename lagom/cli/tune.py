@@ -131,7 +131,7 @@ def _tune(
         raise typer.Exit(NOTHING)
     _say(shortest_text(request))
     plan, result = run_tune(request, aim, store, _say)
-    _finish(request, store, plan, result, as_json=as_json)
+    _finish(request, store, plan, result, is_demo=is_demo, as_json=as_json)
 
 
 def _choose_groups(request: Request, transport: Transport | None, cores: int, plain: PlainNccl) -> TuneRecord:
@@ -168,7 +168,7 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
         yield f"{cores} cores are too few for the helper threads of {'; '.join(names)}: left out."
 
 
-def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, as_json: bool) -> None:
+def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, is_demo: bool, as_json: bool) -> None:
     from lagom.tune.live_search import found_by, live_config
     from lagom.tune.result import as_json as to_json
     from lagom.tune.result import saved_config
@@ -181,15 +181,16 @@ def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, a
     live = live_config(found_by(store.record.runs), request.folder)
     saved = saved_config(result, store.record.runs, request.metric, live)
     if saved is not None:
-        _write(request, saved, result)
+        _write(request, saved, result, is_demo=is_demo)
     raise typer.Exit(NOTHING if saved is None else FOUND)
 
 
-def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
+def _write(request: Request, saved: SavedConfig, result: TuneResult, *, is_demo: bool) -> None:
     """The saved config, and the start settings in a file for NCCL_CONF_FILE."""
     from lagom.config_file import save_config
     from lagom.environment import conf_file
     from lagom.files import write_whole
+    from lagom.format import simulated_remark
     from lagom.launch.cached_config import keep_config
     from lagom.tune.result import conf_text
 
@@ -203,9 +204,8 @@ def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
     _say(f"written: {config}")
     if kept := keep_config(request.command, config, os.environ, "lagom tune"):
         _say(kept)
-    _say(
-        f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}", whole=True
-    )
+    command = f"lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}"
+    _say(f"next: {command}{simulated_remark(is_demo)}", whole=True)
 
 
 def _transport_named(word: str) -> Transport | None:

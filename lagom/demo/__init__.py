@@ -24,8 +24,7 @@ from lagom.demo.result import as_json, last_page, the_comm
 from lagom.demo.stage import Scene, on_stage
 from lagom.errors import UsageError
 from lagom.files import FOLDER_MODE, write_named
-from lagom.format import simulated_remark
-from lagom.journal import RunState, verdict_of
+from lagom.journal import RunState, replay_command, verdict_of
 from lagom.journal.reader import Tail
 from lagom.settings import log_folder
 from lagom.watch import Watcher
@@ -89,8 +88,9 @@ def _log_line(log: Path) -> str:
 
 def _replay(log: Path, run: RunState) -> Iterator[str]:
     """With the saved config, if the search found something faster."""
-    if verdict_of(run) == "improved" and (saved := saved_in(log)).is_file():
-        yield f"replay: lagom run --config {shlex.quote(str(saved))} -- CMD{simulated_remark(True)}"
+    saved = shlex.quote(str(saved_in(log))) if saved_in(log).is_file() else ""
+    if command := replay_command(verdict_of(run), saved, is_simulated=True):
+        yield f"replay: {command}"
 
 
 def _opening(scene: Scene, log: Path) -> str:

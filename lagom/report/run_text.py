@@ -21,8 +21,8 @@ from lagom.format import (
     format_interval,
     format_time,
     nccl_name,
-    simulated_remark,
 )
+from lagom.journal import replay_command
 from lagom.records import Algorithm, CommConfig, Protocol
 from lagom.report.advice import Advices
 from lagom.report.advice_text import advice_to_json, format_advice
@@ -55,8 +55,8 @@ def lines(
 ) -> Iterator[Line]:
     """(indent, text) of every line."""
     yield from _verdict(report, advices)
-    if report.verdict == "improved" and folder is not None and (saved := saved_in(folder)).is_file():
-        command = f"lagom run --config {shlex.quote(str(saved))} -- CMD{simulated_remark(report.is_simulated)}"
+    saved = shlex.quote(str(saved_in(folder))) if folder is not None and saved_in(folder).is_file() else ""
+    if command := replay_command(report.verdict, saved, is_simulated=report.is_simulated):
         yield 0, Text(f"Next: {command}", no_wrap=True)  # to be copied whole
     yield 0, Text("")
     yield 0, Text(f"{report.kind} {report.source}", style="dim")
