@@ -157,7 +157,7 @@ def verdict(run: RunState) -> str:
         return f"The search had not ended when the time was up: {the_comm(run).configs_tried} configs tried."
     spent = (
         f"{outcome.configs} configs tried in {outcome.windows} windows, {outcome.iterations} iterations; regret "
-        f"{outcome.regret_iterations:.1f} iterations (time lost against stock while searching)"
+        f"{outcome.regret_iterations:.1f} iterations (time lost against plain NCCL while searching)"
         f"{format_payback(outcome.payback_iterations)}."
     )
     if outcome.verdict != "improved":

@@ -103,7 +103,7 @@ def test_page_names_pick_choice_times_and_cost() -> None:
     ):
         assert words in text, text
     flat = " ".join(text.split())
-    assert "Speed-up of an iteration: 1.087x stock [1.081, 1.094]" in flat
+    assert "Speed-up of an iteration: 1.087x plain NCCL [1.081, 1.094]" in flat
     assert "38 configs tried in 51 windows, 436 iterations; regret 2.2 iterations" in flat
     assert "Communication got 20% longer" in flat
     assert "11.1% shorter" in flat
