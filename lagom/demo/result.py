@@ -81,8 +81,9 @@ def as_json(run: RunState) -> dict[str, Any]:
 
 
 def last_page(run: RunState) -> RenderableType:
-    """What it came to, and the table of it."""
-    return Group(Text(""), Text(verdict(run), style="bold"), _Sites(run))
+    """What it came to, and the table of it; none of pinned rules, under which nothing was measured."""
+    table = [] if the_comm(run).pinned else [_Sites(run)]
+    return Group(Text(""), Text(verdict(run), style="bold"), *table)
 
 
 @dataclass(frozen=True, slots=True)
