@@ -43,7 +43,7 @@ def log(
     ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a line and exit.")] = False,
 ) -> None:
-    """Print the verdict on a job, then its decisions: one line each, with the speed-up over stock NCCL."""
+    """Print the verdict on a job, then its decisions: one line each, with the speed-up over plain NCCL."""
     from lagom import journal
     from lagom.journal.log_status import describe_log_status, has_died
 
