@@ -115,8 +115,8 @@ def describe_interval(low: float | None, high: float | None) -> str:
 
 
 def format_speedup(ratio: float, low: float | None = None, high: float | None = None) -> str:
-    """``1.143x stock [1.137, 1.151]``: the time under stock NCCL over ours, with its 95 % interval."""
-    return " ".join(part for part in (f"{ratio:.3f}x stock", format_interval(low, high)) if part)
+    """``1.143x plain NCCL [1.137, 1.151]``: the time under plain NCCL over ours, with its 95 % interval."""
+    return " ".join(part for part in (f"{ratio:.3f}x plain NCCL", format_interval(low, high)) if part)
 
 
 def format_payback(iterations: float | None) -> str:

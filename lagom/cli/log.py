@@ -43,7 +43,7 @@ def log(
     ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of a line and exit.")] = False,
 ) -> None:
-    """Print the verdict on a job, then its decisions: one line each, with the speed-up over stock NCCL."""
+    """Print the verdict on a job, then its decisions: one line each, with the speed-up over plain NCCL."""
     from lagom import journal
     from lagom.journal.log_status import describe_log_status, has_died
 
@@ -85,8 +85,7 @@ def log(
 
 def _verdict(state: RunState, columns: int) -> Iterator[str]:
     """What became of the job, and the command that uses it."""
-    from lagom.format import simulated_remark
-    from lagom.journal.verdict import verdict_of
+    from lagom.journal.verdict import replay_command, verdict_of
     from lagom.report.tuning_report import answers
 
     for answer in answers(state):
@@ -95,5 +94,6 @@ def _verdict(state: RunState, columns: int) -> Iterator[str]:
     if verdict == "pinned" and state.start is not None and state.start.rules:
         rules = shlex.quote(";".join(state.start.rules))
         yield f"What it gains: lagom run --compare {rules} -- CMD"
-    if verdict == "improved" and state.end is not None and state.end.config:
-        yield f"Next: lagom run --config {shlex.quote(state.end.config)} -- CMD{simulated_remark(state.is_simulated)}"
+    saved = shlex.quote(state.end.config) if state.end is not None and state.end.config else ""
+    if command := replay_command(verdict, saved, is_simulated=state.is_simulated):
+        yield f"Next: {command}"

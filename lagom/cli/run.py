@@ -74,7 +74,8 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="RULES",
-            help="Measure this config (rules, `;` between them) against stock instead of searching; may be repeated.",
+            help="Measure this config (rules, `;` between them) against plain NCCL instead of searching; may be "
+            "repeated.",
             show_default=False,
         ),
     ] = None,
@@ -113,7 +114,7 @@ def run(
         typer.Option(
             metavar="NC[:NC]",
             help="Let NCCL build this many channels, like 32, so that more channels can be tried. Calls that are not "
-            "tuned keep stock's number, which is read from a log of this job without head-room, or given: 32:24.",
+            "tuned keep plain NCCL's number, which is read from a log of this job without head-room, or given: 32:24.",
             show_default=False,
         ),
     ] = "",
@@ -121,7 +122,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="LOG",
-            help="The log from which --headroom reads stock's number of channels.",
+            help="The log from which --headroom reads plain NCCL's number of channels.",
             exists=True,
             show_default=False,
         ),

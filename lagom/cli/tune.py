@@ -17,6 +17,7 @@ import typer
 from lagom.cli.common import say
 from lagom.cli.measured_job import check_job, told_how_to_go_on
 from lagom.errors import UsageError
+from lagom.format import format_count, simulated_remark
 
 if TYPE_CHECKING:
     from lagom.bench.request import Request
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 DEMO = ("--iterations", "8", "--sockets", "--ranks", "2", "--layers", "2")
 DEMO_SECONDS = 100.0  # enough for the groups; the other variables do nothing to the simulated job
+#: What a process of the demo counts of that, however long it takes: on an idle machine about as long.
+DEMO_PROCESS_SECONDS = 2.5
 DEMO_METRIC = r"iteration \d+: ([0-9.]+) ms"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -91,6 +94,7 @@ def tune(
         metric, transport = DEMO_METRIC, "sockets"
         samples, budget = 3, f"{min(_seconds(budget), DEMO_SECONDS):g}"
         _say("simulated: two virtual ranks on a model of sockets (lagom/sim/sockets.py), no measurement of yours.")
+        _say(_demo_limit(_seconds(budget)))
     if not command:
         raise UsageError("give the job's command after `--`, or --demo.")
     check_job(command, metric)
@@ -130,8 +134,8 @@ def _tune(
         )
         raise typer.Exit(NOTHING)
     _say(shortest_text(request))
-    plan, result = run_tune(request, aim, store, _say)
-    _finish(request, store, plan, result, as_json=as_json)
+    plan, result = run_tune(request, aim, store, _say, DEMO_PROCESS_SECONDS if is_demo else None)
+    _finish(request, store, plan, result, is_demo=is_demo, as_json=as_json)
 
 
 def _choose_groups(request: Request, transport: Transport | None, cores: int, plain: PlainNccl) -> TuneRecord:
@@ -168,7 +172,7 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
         yield f"{cores} cores are too few for the helper threads of {'; '.join(names)}: left out."
 
 
-def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, as_json: bool) -> None:
+def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, is_demo: bool, as_json: bool) -> None:
     from lagom.tune.live_search import found_by, live_config
     from lagom.tune.result import as_json as to_json
     from lagom.tune.result import saved_config
@@ -181,11 +185,11 @@ def _finish(request: Request, store: Store, plan: Plan, result: TuneResult, *, a
     live = live_config(found_by(store.record.runs), request.folder)
     saved = saved_config(result, store.record.runs, request.metric, live)
     if saved is not None:
-        _write(request, saved, result)
+        _write(request, saved, result, is_demo=is_demo)
     raise typer.Exit(NOTHING if saved is None else FOUND)
 
 
-def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
+def _write(request: Request, saved: SavedConfig, result: TuneResult, *, is_demo: bool) -> None:
     """The saved config, and the start settings in a file for NCCL_CONF_FILE."""
     from lagom.config_file import save_config
     from lagom.environment import conf_file
@@ -203,8 +207,15 @@ def _write(request: Request, saved: SavedConfig, result: TuneResult) -> None:
     _say(f"written: {config}")
     if kept := keep_config(request.command, config, os.environ, "lagom tune"):
         _say(kept)
-    _say(
-        f"next: lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}", whole=True
+    command = f"lagom run --config {shlex.quote(os.path.relpath(config))} -- {shlex.join(request.command)}"
+    _say(f"next: {command}{simulated_remark(is_demo)}", whole=True)
+
+
+def _demo_limit(seconds: float) -> str:
+    most = int(seconds / DEMO_PROCESS_SECONDS)
+    return (
+        f"limit: {format_count(most, 'process', 'processes')}, which are {seconds:g} s of simulated time "
+        f"({DEMO_PROCESS_SECONDS:g} s each); a busy machine takes longer and finds the same."
     )
 
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,8 +25,7 @@ from lagom.demo.result import as_json, last_page, the_comm
 from lagom.demo.stage import Scene, on_stage
 from lagom.errors import UsageError
 from lagom.files import FOLDER_MODE, write_named
-from lagom.format import simulated_remark
-from lagom.journal import RunState, verdict_of
+from lagom.journal import CommState, RunState, replay_command, verdict_of
 from lagom.journal.reader import Tail
 from lagom.settings import log_folder
 from lagom.watch import Watcher
@@ -39,6 +39,7 @@ LOOK_SECONDS = 0.1
 TERMINAL_SECONDS, PLAIN_SECONDS = 0.5, 5.0
 PLAIN_WIDTH = 100
 OTHER_SECONDS = 8.0  # what start-up and end may take on a slow machine
+PINNED_ITERATIONS = 100  # under rules that were pinned by hand, of which no search says that it is over
 DEFAULT_SCENE = Scene()
 DONE, DISAGREED, INTERRUPTED = 0, 1, 130
 
@@ -89,8 +90,9 @@ def _log_line(log: Path) -> str:
 
 def _replay(log: Path, run: RunState) -> Iterator[str]:
     """With the saved config, if the search found something faster."""
-    if verdict_of(run) == "improved" and (saved := saved_in(log)).is_file():
-        yield f"replay: lagom run --config {shlex.quote(str(saved))} -- CMD{simulated_remark(True)}"
+    saved = shlex.quote(str(saved_in(log))) if saved_in(log).is_file() else ""
+    if command := replay_command(verdict_of(run), saved, is_simulated=True):
+        yield f"replay: {command}"
 
 
 def _opening(scene: Scene, log: Path) -> str:
@@ -109,8 +111,9 @@ def controller_arguments(scene: Scene, seconds: float, strategy: str) -> tuple[s
 def _play(
     scene: Scene, job: str, log: Path, run_state: RunState, console: Console, seconds: float, strategy: str
 ) -> list[str]:
-    """Run it until the search is over or the time is up; returns the calls that two ranks ran differently."""
-    tail, arguments = Tail(log), controller_arguments(scene, seconds, strategy)
+    """Run it until the search is over, pinned rules have been in force for a while, or the time is up; returns the
+    calls that two ranks ran differently."""
+    tail, arguments, end = Tail(log), controller_arguments(scene, seconds, strategy), End()
     with (
         tempfile.TemporaryDirectory(prefix="lagom-demo-") as scratch,
         on_stage(scene, job, log, Path(scratch), arguments) as (controller, ranks),
@@ -118,10 +121,12 @@ def _play(
         began = time.monotonic()
         with _view(console) as (view, every):
             watcher, shown = Watcher(Named(log)), began - every
-            while the_comm(run_state).outcome is None and (now := time.monotonic()) - began < seconds:
+            while (now := time.monotonic()) - began < seconds:
                 controller.check()
                 ranks.running()
                 run_state.read(tail.unread())
+                if end.is_reached(the_comm(run_state), ranks.iteration):
+                    break
                 if now - shown >= every:
                     shown = now
                     view(watcher.look())
@@ -131,6 +136,23 @@ def _play(
         controller.stop()
         run_state.read(tail.unread())
         return [str(difference) for difference in ranks.differences()]
+
+
+@dataclass(slots=True)
+class End:
+    """Whether there is nothing more to wait for."""
+
+    pinned_at: int | None = None  # the iteration at which pinned rules were seen in force
+
+    def is_reached(self, comm: CommState, iteration: int) -> bool:
+        if comm.outcome is not None:
+            return True
+        if not comm.pinned:
+            self.pinned_at = None
+            return False
+        if self.pinned_at is None:
+            self.pinned_at = iteration
+        return iteration - self.pinned_at >= PINNED_ITERATIONS
 
 
 @contextlib.contextmanager

@@ -81,8 +81,9 @@ def as_json(run: RunState) -> dict[str, Any]:
 
 
 def last_page(run: RunState) -> RenderableType:
-    """What it came to, and the table of it."""
-    return Group(Text(""), Text(verdict(run), style="bold"), _Sites(run))
+    """What it came to, and the table of it; none of pinned rules, under which nothing was measured."""
+    table = [] if the_comm(run).pinned else [_Sites(run)]
+    return Group(Text(""), Text(verdict(run), style="bold"), *table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ def verdict(run: RunState) -> str:
         return f"The search had not ended when the time was up: {the_comm(run).configs_tried} configs tried."
     spent = (
         f"{outcome.configs} configs tried in {outcome.windows} windows, {outcome.iterations} iterations; regret "
-        f"{outcome.regret_iterations:.1f} iterations (time lost against stock while searching)"
+        f"{outcome.regret_iterations:.1f} iterations (time lost against plain NCCL while searching)"
         f"{format_payback(outcome.payback_iterations)}."
     )
     if outcome.verdict != "improved":

@@ -66,6 +66,26 @@ class Step:
         return self.base / self.move.ratio_low if self.move.ratio_low else None
 
     @property
+    def over_incumbent(self) -> float | None:
+        """Its speed-up over the config in force; None where that is plain NCCL's, or was not measured."""
+        is_plain = self.move.purpose == "final" or not any(one != STOCK for one in self.move.incumbent or ())
+        return None if is_plain or not self.move.ratio else 1.0 / self.move.ratio
+
+    @property
+    def decision(self) -> str:
+        """What was decided, in a word or two."""
+        move = self.move
+        if move.verdict == "baseline":
+            return "baseline"
+        if move.verdict == "confirmed" and move.against == "stock":
+            return "proven"
+        words = {"confirmed": "confirmed", "rejected": "rejected", "missing": "no data", "more": "undecided"}
+        if move.kept or move.verdict in words:
+            return words.get(move.verdict, "kept")
+        # A config that is not slower may still be chosen later: nothing that is proven below is called "not kept" here.
+        return "not kept" if move.verdict == "worse" else "measured"
+
+    @property
     def settles(self) -> bool:
         """False for a window that only asked for more samples, or brought none."""
         return self.move.verdict not in ("more", "missing")

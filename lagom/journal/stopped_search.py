@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from lagom.format import format_interval
+from collections.abc import Iterable
+
+from lagom.format import format_count, format_interval
 from lagom.journal import schema
 from lagom.journal.comm_state import CommState, describe_changes
 
@@ -15,12 +17,47 @@ def describe_stopped(comm: CommState) -> str:
     outcome = comm.outcome
     if outcome is None or not (outcome.verdict == "stopped" or (outcome.verdict == "cut_short" and outcome.best)):
         return ""
-    how = "stopped" if outcome.verdict == "stopped" else "cut short"
-    if outcome.missing_pairs == 0 and outcome.speedup is not None and not comm.pinned:
-        interval = format_interval(outcome.speedup_low, outcome.speedup_high)
+    if _is_proven(outcome) and not comm.pinned:
         proven = _first_change(comm, outcome.configs_chosen)
-        return f"{how} after a proof: {outcome.speedup:.3f}x {interval} by {proven}, which the job was left on"
-    return f"{how} before its proof: {_best(comm)}; the job was left on {_left_on(comm, outcome)}"
+        return f"{_ended(outcome)}: {_ratio(outcome)} by {proven}, which the job was left on"
+    how = f"{_how(outcome)} before its proof" if comm.pinned else _ended(outcome)
+    return f"{how}: {_best(comm)}; the job was left on {_left_on(comm, outcome)}"
+
+
+def summarize_stopped(comms: Iterable[CommState]) -> str:
+    """``stopped before its proof: 1.034x [1.012, 1.056], 32 pairs missing``: the same of the communicator with the
+    largest speed-up. Short, because `lagom run` cuts its line at the end."""
+    comms = list(comms)
+    outcomes = [comm.outcome for comm in comms if comm.outcome is not None]
+    found = [outcome for outcome in outcomes if _is_proven(outcome) or outcome.best_speedup is not None]
+    if not found:
+        return (
+            f"stopped before its proof: nothing proven in {format_count(sum(c.configs_tried for c in comms), 'config')}"
+        )
+    best = max(found, key=lambda outcome: (_is_proven(outcome), outcome.best_speedup or outcome.speedup or 0.0))
+    missing = f", {format_count(best.missing_pairs, 'pair')} missing" if best.missing_pairs else ""
+    return f"{_ended(best)}: {_ratio(best)}{missing}"
+
+
+def _is_proven(outcome: schema.Outcome) -> bool:
+    return outcome.missing_pairs == 0 and outcome.speedup is not None
+
+
+def _how(outcome: schema.Outcome) -> str:
+    return "stopped" if outcome.verdict == "stopped" else "cut short"
+
+
+def _ended(outcome: schema.Outcome) -> str:
+    return f"{_how(outcome)} {'after a' if _is_proven(outcome) else 'before its'} proof"
+
+
+def _ratio(outcome: schema.Outcome) -> str:
+    """Of what is proven; else of the best that was measured."""
+    if _is_proven(outcome):
+        ratio, low, high = outcome.speedup, outcome.speedup_low, outcome.speedup_high
+    else:
+        ratio, low, high = outcome.best_speedup, outcome.best_low, outcome.best_high
+    return f"{ratio:.3f}x {format_interval(low, high)}".rstrip()
 
 
 def describe_pinned(comm: CommState) -> str:
@@ -50,7 +87,6 @@ def _best(comm: CommState) -> str:
         if (comm.best_speedup or 0.0) > 1.0:  # within noise, or by a log that does not say what it was
             return f"nothing was proven in {outcome.configs} configs"
         return f"nothing faster than plain NCCL was found in {outcome.configs} configs"
-    ratio = f"{outcome.best_speedup:.3f}x {format_interval(outcome.best_low, outcome.best_high)}".rstrip()
     best = _first_change(comm, outcome.best) or "plain NCCL"
     missing = "" if outcome.missing_pairs is None else f" (about {outcome.missing_pairs} pairs)"
-    return f"best, not proven: {ratio} by {best}; missing: the final A/B{missing}"
+    return f"best, not proven: {_ratio(outcome)} by {best}; missing: the final A/B{missing}"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One readable line an event, for ``lagom log``: when, and what was decided. Of a move, with the speed-up over stock::
+"""One readable line an event, for ``lagom log``: when, and what was decided. Of a move, with the speed-up over plain
+NCCL::
 
     09:31:02 #7   kept      1.045x [1.035, 1.054]  allgather 416M hidden +1: nc=3 chunk=256K
 
@@ -19,7 +20,6 @@ from lagom.format import (
     format_payback,
     format_percent,
     format_site,
-    format_speedup,
     format_time,
 )
 from lagom.journal import schema
@@ -182,7 +182,7 @@ class Formatter:
         step = self.state.comm(e.communicator).last_step
         gain = f"{_gain(step, with_interval=not self._is_narrow):<{6 if self._is_narrow else 21}}"
         what = self._where(e.communicator) + _what(step, config_first=self._is_narrow)
-        line = f"{f'#{e.number}':<4} {_decision(e):<9} {gain}  {what}"
+        line = f"{f'#{e.number}':<4} {step.decision:<9} {gain}  {what}"
         if not self.verbose:
             return line
         again = " (the reference config ran once more)" if e.ran else ""
@@ -194,7 +194,8 @@ class Formatter:
         return f"{self.name(communicator)}: " if len(self.state.comms) > 1 else ""
 
     def _outcome(self, e: schema.Outcome) -> str:
-        gain = "" if e.speedup is None else f" {format_speedup(e.speedup, e.speedup_low, e.speedup_high)}"
+        interval = format_interval(e.speedup_low, e.speedup_high)
+        gain = "" if e.speedup is None else f" {e.speedup:.3f}x {interval}".rstrip()
         lost = f"{e.regret_iterations:.1f} iterations lost{format_payback(e.payback_iterations)}"
         cost = f"{lost}; {e.configs} configs{_promised(e)}"
         stopped = describe_stopped(self.state.comm(e.communicator))
@@ -237,20 +238,8 @@ def _alike(one: schema.RankJoined, other: schema.RankJoined) -> bool:
     return not one.remark and not other.remark and all(getattr(one, name) == getattr(other, name) for name in said)
 
 
-def _decision(move: schema.Move) -> str:
-    if move.verdict == "baseline":
-        return "baseline"
-    if move.verdict == "confirmed" and move.against == "stock":
-        return "proven"
-    words = {"confirmed": "confirmed", "rejected": "rejected", "missing": "no data", "more": "undecided"}
-    if move.kept or move.verdict in words:
-        return words.get(move.verdict, "kept")
-    # A config that is not slower may still be chosen later: nothing that is proven below is called "not kept" here.
-    return "not kept" if move.verdict == "worse" else "measured"
-
-
 def _gain(step: Step, *, with_interval: bool) -> str:
-    """Over stock."""
+    """Over plain NCCL."""
     if step.move.purpose == "baseline" and step.move.z is not None:
         return format_time(step.move.z)
     if step.speedup is None:
@@ -261,7 +250,7 @@ def _gain(step: Step, *, with_interval: bool) -> str:
 
 def _what(step: Step, *, config_first: bool) -> str:
     return (
-        "an iteration under stock"
+        "an iteration under plain NCCL"
         if step.move.purpose == "baseline"
         else step.describe_moved(config_first=config_first)
     )

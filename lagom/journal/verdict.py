@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from lagom.format import simulated_remark
 from lagom.journal.run_state import RunState
 
 #: ``improved``: a config that was proven faster than stock is in force. ``running``: the search has no end in the log.
@@ -32,6 +33,14 @@ def verdict_of(run: RunState) -> Verdict:
     if found:
         return next((verdict for verdict in _OF_A_SEARCH if verdict in found), "not_tuned")
     return _without_a_search(run)
+
+
+def replay_command(verdict: Verdict | None, config: str, *, is_simulated: bool) -> str:
+    """The command that replays the saved config at ``config``, a path as a shell takes it. Empty where nothing is
+    proven: a job that was stopped before its proof, or pinned, leaves a saved config, too."""
+    if verdict != "improved" or not config:
+        return ""
+    return f"lagom run --config {config} -- CMD{simulated_remark(is_simulated)}"
 
 
 def _without_a_search(run: RunState) -> Verdict:

@@ -198,4 +198,4 @@ class ProgressText:
 
 def _best_text(speedup: float) -> str:
     """Of the best trial so far; stock is one of them."""
-    return f"best so far {speedup:.3f}x stock" if speedup > 1.0 else "nothing faster than stock so far"
+    return f"best {speedup:.3f}x plain NCCL" if speedup > 1.0 else "nothing faster than plain NCCL so far"

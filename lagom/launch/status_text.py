@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lagom.format import format_count, format_interval, format_payback, format_speedup
-from lagom.journal import CommState, RunState, Verdict, schema, verdict_of
+from lagom.journal import CommState, RunState, Verdict, replay_command, schema, summarize_stopped, verdict_of
 from lagom.journal.log_status import NO_RANK_JOINED
 from lagom.launch.job_plan import JobPlan
 
@@ -175,7 +175,7 @@ def describe_verdict(verdict: Verdict, run: RunState) -> str:
     if verdict == "stock_is_best":
         return f"NCCL's choice is best here: {format_count(sum(o.configs for o in outcomes), 'config')} tried"
     if verdict == "cut_short" and any(outcome.best_speedup for outcome in outcomes):
-        return _unproven(comms, "cut short")
+        return summarize_stopped(comms)
     if verdict == "cut_short":
         return f"search cut short by its limit, nothing faster: {sum(o.configs for o in outcomes)} configs tried"
     if verdict == "replayed" and (start := run.start_settings) is not None and start.in_force:
@@ -194,7 +194,7 @@ def describe_verdict(verdict: Verdict, run: RunState) -> str:
         return f"nothing to tune: {_why_nothing(run)}"
     if verdict == "not_tuned":
         return next(_reasons(run), "nothing was tuned: the job ended before its iteration was known")
-    return _unproven(comms, "stopped")
+    return summarize_stopped(comms)
 
 
 def _reasons(run: RunState) -> Iterator[str]:
@@ -202,19 +202,6 @@ def _reasons(run: RunState) -> Iterator[str]:
     yield from run.not_tuned
     for comm in run.comms.values():
         yield from comm.not_tuned
-
-
-def _unproven(comms: Sequence[CommState], how: str) -> str:
-    """Of a search without an end: the best it measured, which nothing has proven, and what is missing. Short, because
-    the line is cut at its end, and there stands what is missing."""
-    found = [comm.outcome for comm in comms if comm.outcome is not None and comm.outcome.best_speedup is not None]
-    if not found:
-        tried = format_count(sum(comm.configs_tried for comm in comms), "config")
-        return f"{how} before its proof: nothing faster in {tried}"
-    best = max(found, key=lambda outcome: outcome.best_speedup or 0.0)
-    missing = "" if best.missing_pairs is None else f", {format_count(best.missing_pairs, 'pair')} missing"
-    interval = format_interval(best.best_low, best.best_high)
-    return f"{how} unproven: best {best.best_speedup:.3f}x {interval}{missing}"
 
 
 def _replayed(comms: Sequence[CommState]) -> list[CommState]:
@@ -245,7 +232,6 @@ def _next(plan: JobPlan, run: RunState) -> str:
     if not has_log(plan, run):
         return "lagom run --dir FOLDER -- CMD"
     verdict = verdict_of(run)
-    saved = run.end.config if run.end is not None else ""
     if verdict in ("refused", "other_program"):
         return "lagom run -- CMD" if plan.cached_by else "lagom run --mode tune -- CMD"
     if verdict == "pinned" and plan.rules:
@@ -257,9 +243,8 @@ def _next(plan: JobPlan, run: RunState) -> str:
         return f"lagom bench --arms replay={paste(plan.config)} -- CMD"
     if verdict == "nothing_to_tune":
         return "lagom doctor"
-    if saved:
-        return f"lagom run --config {paste(Path(saved))} -- CMD"
-    return f"lagom report {paste(plan.folder)}"
+    saved = paste(Path(run.end.config)) if run.end is not None and run.end.config else ""
+    return replay_command(verdict, saved, is_simulated=run.is_simulated) or f"lagom report {paste(plan.folder)}"
 
 
 def has_log(plan: JobPlan, run: RunState) -> bool:

@@ -105,13 +105,13 @@ def _headroom_used(search: CommState, room: Headroom) -> Advice:
     if above and outcome.verdict == "improved" and outcome.speedup is not None:
         evidence = (
             f"a job with it ended on up to {max(above)} channels, {outcome.reason}; that is tuning and head-room "
-            "together against stock, and what head-room adds to tuning was not measured"
+            "together against plain NCCL, and what head-room adds to tuning was not measured"
         )
         return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=arms)
     measured = [move for move in search.moves if move.verdict not in ("more", "missing")]
     tried = {c.channels for move in measured for c in move.candidate if (c.channels or 0) > room.stock}
     if not tried:
-        evidence = f"the job had it, and its search never went above stock's {room.stock} channels"
+        evidence = f"the job had it, and its search never went above plain NCCL's {room.stock} channels"
         return Advice(what, Standing.PROPOSAL, evidence, room.environment(), arms=arms)
     channels = ", ".join(map(str, sorted(filter(None, tried))))
     kept_none = f"the job had it; {channels} channels were tried and none was kept"

@@ -104,7 +104,7 @@ def _proven(outcome: Mapping[str, Any]) -> str:
         return ""
     ends = (outcome.get(name) for name in ("speedup_low", "speedup_high"))
     interval = describe_interval(*(end if isinstance(end, float) else None for end in ends))
-    return f"Where it was made, the job ran {speedup:.3f}× as fast as with stock NCCL{interval}."
+    return f"Where it was made, the job ran {speedup:.3f}× as fast as with plain NCCL{interval}."
 
 
 def _answer(outcome: Mapping[str, Any], confirmed: Mapping[str, Any]) -> str:
@@ -126,7 +126,7 @@ def _cost(outcome: Mapping[str, Any]) -> str:
     payback = outcome.get("payback_iterations")
     if isinstance(lost, float):
         paid = format_payback(payback if isinstance(payback, float) else None)
-        text += f", {lost:.1f} of them lost against stock{paid}"
+        text += f", {lost:.1f} of them lost against plain NCCL{paid}"
     return text + (f"; a gain of {format_percent(seen)} would have shown" if isinstance(seen, float) else "")
 
 

@@ -80,7 +80,9 @@ def _cost(search: CommState) -> str:
     if outcome.resolvable is not None and not outcome.cut_short:
         seen = f"; a gain of {format_percent(outcome.resolvable)} would have shown"
     tried = f"{outcome.configs} configs in {outcome.windows} windows, {outcome.iterations} iterations"
-    lost = f"{outcome.regret_iterations:.1f} of them lost against stock{format_payback(outcome.payback_iterations)}"
+    lost = (
+        f"{outcome.regret_iterations:.1f} of them lost against plain NCCL{format_payback(outcome.payback_iterations)}"
+    )
     return f"{tried}, {lost}{seen}"
 
 
@@ -115,13 +117,15 @@ def _in_force(search: CommState) -> tuple[journal.ConfigRecord, ...]:
 
 def _trials(search: CommState, moved: Mapping[int, frozenset[int]], place: int) -> Iterable[TriedConfig]:
     """Every window whose question was this site's config."""
-    for move in search.moves:
+    for step in search.steps():
+        move = step.move
         sites = moved.get(move.number, frozenset())
         if place in sites:
             yield TriedConfig(
                 move.number, move.iteration, _value(move.candidate[place]), len(sites) > 1, move.verdict,
-                move.against, move.kept, move.phase, move.reason,
-                move.ratio, move.ratio_low, move.ratio_high, move.pairs, move.h, move.x, move.y, move.z,
+                step.decision, move.kept, move.phase, move.reason,
+                move.ratio, move.ratio_low, move.ratio_high, step.speedup, step.low, step.high, step.over_incumbent,
+                move.pairs, move.h, move.x, move.y, move.z,
             )  # fmt: skip
 
 

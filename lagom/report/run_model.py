@@ -9,27 +9,32 @@ from typing import Literal
 
 from lagom.doctor.config_fit import ConfigFit
 from lagom.journal import Verdict
-from lagom.records import Against, CommConfig
+from lagom.records import CommConfig
 
 
 @dataclass(frozen=True, slots=True)
 class TriedConfig:
     """A config that was tried at a site. ``ratio`` is Z of the candidate over Z of the config in force then (below 1 is
-    faster) with its 95 % interval; ``verdict`` compares it with ``against``: a search walks away from what is in force,
-    point by point. Times in ns."""
+    faster), ``speedup`` Z of plain NCCL over Z of the candidate, each with its 95 % interval; ``over_incumbent``: the
+    speed-up over the config in force, None where that is plain NCCL. ``decision`` is `lagom log`'s word. Times in ns.
+    """
 
     number: int
     iteration: int | None
     config: CommConfig
     joint: bool  # other sites were changed in the same move
     verdict: str
-    against: Against
+    decision: str
     kept: bool  # the search went on from it: it was faster, or as fast with fewer resources
     phase: str  # of the search, in the strategy's word
     reason: str
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    over_incumbent: float | None = None
     pairs: int = 0
     h: float | None = None
     x: float | None = None
@@ -81,7 +86,7 @@ class CommReport:
     headroom: bool = False  # then these are stock's, and more were built
     tier: str = ""
     period: int = 0
-    z: float | None = None  # an iteration under stock, ns
+    z: float | None = None  # an iteration under plain NCCL, ns
     proof: str = ""
     proven: bool = False  # else ``proof`` is only why the search ended
     cost: str = ""

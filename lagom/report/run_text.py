@@ -17,12 +17,11 @@ from lagom.format import (
     format_bytes,
     format_config,
     format_count,
-    format_factor,
-    format_interval,
+    format_speedup,
     format_time,
     nccl_name,
-    simulated_remark,
 )
+from lagom.journal import replay_command
 from lagom.records import Algorithm, CommConfig, Protocol
 from lagom.report.advice import Advices
 from lagom.report.advice_text import advice_to_json, format_advice
@@ -55,8 +54,8 @@ def lines(
 ) -> Iterator[Line]:
     """(indent, text) of every line."""
     yield from _verdict(report, advices)
-    if report.verdict == "improved" and folder is not None and (saved := saved_in(folder)).is_file():
-        command = f"lagom run --config {shlex.quote(str(saved))} -- CMD{simulated_remark(report.is_simulated)}"
+    saved = shlex.quote(str(saved_in(folder))) if folder is not None and saved_in(folder).is_file() else ""
+    if command := replay_command(report.verdict, saved, is_simulated=report.is_simulated):
         yield 0, Text(f"Next: {command}", no_wrap=True)  # to be copied whole
     yield 0, Text("")
     yield 0, Text(f"{report.kind} {report.source}", style="dim")
@@ -112,10 +111,11 @@ def _fit(report: RunReport) -> Iterator[Line]:
 
 def _communicator(part: CommReport, everything: bool) -> Iterator[Line]:
     yield 0, Text(f"{part.name}, {part.ranks} ranks", style="bold")
+    built = "of plain NCCL" if part.headroom else "built"
     known = [
         f"{part.period} calls an iteration" if part.period else "",
-        f"{format_time(part.z)} under stock" if part.z else "",
-        f"{part.channels_built} channels {'of stock' if part.headroom else 'built'}" if part.channels_built else "",
+        f"{format_time(part.z)} under plain NCCL" if part.z else "",
+        f"{part.channels_built} channels {built}" if part.channels_built else "",
         f"measured by {part.tier}" if part.tier else "",
     ]
     if any(known):
@@ -176,7 +176,7 @@ def _site(site: SiteReport) -> Iterator[Line]:
     yield 4, Text(f"Lagom: {ours(site.ours)}", style="" if site.ours.is_stock else "green")
     if site.stock_ns and site.ours_ns is not None:
         times = f"{format_time(site.stock_ns)} -> {format_time(site.ours_ns)} an iteration"
-        yield 4, Text(f"in the proof: its communication {times} ({format_factor(site.ours_ns / site.stock_ns)})")
+        yield 4, Text(f"in the proof: its communication {times} ({100 * (site.ours_ns / site.stock_ns - 1):+.1f} %)")
     if site.evidence:
         yield 4, Text(f"evidence: {site.evidence}")
     yield from _why(site)
@@ -197,19 +197,20 @@ def _trial(trial: TriedConfig) -> str:
     where = "" if trial.iteration is None else f" it {trial.iteration}"
     together = " (with other sites)" if trial.joint else ""
     tried = "as NCCL" if trial.config.is_stock else format_config(trial.config)
-    than = " (than the search's last point)" if trial.against == "point" else ""
-    return f"#{trial.number}{where} {tried}{together}: {_measured(trial)}{trial.verdict}{than}: {trial.reason}"
+    return f"#{trial.number}{where} {tried}{together}: {trial.decision}{_measured(trial)}: {trial.reason}"
 
 
 def _measured(trial: TriedConfig) -> str:
+    """Over plain NCCL, as everywhere; and over the config in force, with which it was run in turn."""
     parts = []
-    if trial.ratio is not None:
-        interval = format_interval(trial.ratio_low, trial.ratio_high)
-        ratio = f"Z ×{trial.ratio:.4f} {interval}".rstrip()
-        parts.append(f"{ratio} of that in force in {trial.pairs} pairs")
+    if trial.speedup is not None:
+        speedup = format_speedup(trial.speedup, trial.speedup_low, trial.speedup_high)
+        parts.append(f"{speedup} in {format_count(trial.pairs, 'pair')}")
+    if trial.over_incumbent is not None:
+        parts.append(f"{trial.over_incumbent:.3f}x the incumbent")
     if trial.h is not None:
         parts.append(f"H {trial.h:.3g}")
-    return "".join(f"{part}, " for part in parts)
+    return "".join(f", {part}" for part in parts)
 
 
 def _not_tuned(one: NotTuned) -> str:

@@ -71,7 +71,7 @@ def _bounds(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
 def _ends(axes: Axes, steps: list[Step], x: np.ndarray, y: np.ndarray) -> Labels:
     """Marks stock and what the search ended on; where their labels stand."""
     axes.scatter(x[:1], y[:1], s=90, facecolor="none", edgecolor=style.VERDICT["baseline"], lw=1.6, zorder=4)
-    axes.annotate("stock", (x[0], y[0]), xytext=_STOCK_OFF, textcoords="offset points", fontsize=9, weight="bold")
+    axes.annotate("plain NCCL", (x[0], y[0]), xytext=_STOCK_OFF, textcoords="offset points", fontsize=9, weight="bold")
     final = [place for place, step in enumerate(steps) if step.move.purpose in ("final", "confirm")
              and step.move.verdict == "confirmed"]  # fmt: skip
     labels = [(0, _STOCK_OFF)]
@@ -116,8 +116,8 @@ def draw_convergence(search: CommState) -> Figure | None:
     times, values = zip(*line, strict=True)
     above.step([*times, last], [*values, values[-1]], where="post", color=style.VERDICT["confirmed"], lw=1.6, zorder=4)
     above.axhline(1.0, color=style.FAINT, lw=0.8, ls=(0, (4, 3)))
-    above.set_title("Convergence: speed-up over stock")
-    above.set_ylabel("stock / trial")
+    above.set_title("Convergence: speed-up over plain NCCL")
+    above.set_ylabel("plain NCCL / trial")
     _limits(above, steps)
     above.legend(handles=_verdict_legend(steps), loc="lower right", ncols=5, handlelength=1.0)
     _regret(below, search)
@@ -159,7 +159,7 @@ def _regret(axes: Axes, search: CommState) -> None:
     lost = [move.lost_iterations for move in search.moves]
     axes.fill_between(when, lost, step="post", color=style.LOSS, alpha=0.18, lw=0)
     axes.step(when, lost, where="post", color=style.LOSS, lw=1.2)
-    axes.set_title(f"Regret: {search.regret:.1f} iterations lost against stock while searching")
+    axes.set_title(f"Regret: {search.regret:.1f} iterations lost against plain NCCL while searching")
     axes.set_ylabel("iterations")
     axes.set_xlabel("iteration of the job" if search.moves[0].iteration is not None else "window")
     axes.set_ylim(0, max([*lost, 1e-3]) * 1.25)
@@ -190,9 +190,9 @@ def draw_patterns(found: Patterns) -> Figure | None:
         axes.set_ylim(min(low, 0.95), max(high, 1.05))
         axes.axhline(1.0, color=style.FAINT, lw=0.8, ls=(0, (4, 3)))
         length = found.times[0].z[pattern] / 1e6
-        axes.set_title(f"{found.names[pattern]}   ({length:.1f} ms under stock)", fontsize=9)
+        axes.set_title(f"{found.names[pattern]}   ({length:.1f} ms under plain NCCL)", fontsize=9)
         axes.set_xticks(place, found.labels if axes is rows[-1] else [""] * len(place), fontsize=8)
-        axes.set_ylabel("× stock", fontsize=8)
+        axes.set_ylabel("× plain NCCL", fontsize=8)
     figure.legend(*rows[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, handlelength=1.4)
     return figure
 
@@ -207,7 +207,7 @@ def draw_sites(search: CommState) -> Figure | None:
     place = np.arange(len(changes))[::-1]
     stock = np.array([change.stock_ns for change in changes], float) / 1e6
     tuned = np.array([change.tuned_ns for change in changes], float) / 1e6
-    axes.barh(place + 0.19, stock, height=0.36, color="#b9c3cd", label="stock")
+    axes.barh(place + 0.19, stock, height=0.36, color="#b9c3cd", label="plain NCCL")
     axes.barh(place - 0.19, tuned, height=0.36, color=style.COMMUNICATION["allgather"], label="tuned")
     for at, before, after, change in zip(place.tolist(), stock, tuned, changes, strict=True):
         axes.text(max(before, after), at, f"  {change.after}   {after / before:.2f}×", va="center", fontsize=8)

@@ -72,7 +72,10 @@ def read_overlap(run: RunState, folder: Path) -> tuple[OverlapChange | None, str
         tables, calls = load_records(folder)
         before, after = select_iterations(tables, calls, ()), select_iterations(tables, calls, chosen)
         if not before or not after:
-            return None, "the raw records hold too few iterations under stock or under the tuned configs to compare."
+            return (
+                None,
+                "the raw records hold too few iterations under plain NCCL or under the tuned configs to compare.",
+            )
         return OverlapChange(search.index, timeline.profile(before, after), timeline.profile(after)), ""
     except LagomError as error:
         return None, str(error)
@@ -133,7 +136,7 @@ def read_kernels(search: CommState, folder: Path) -> Kernels:
         stock = load_trace_sample(files[base.number])
         seen = select_iterations(*stock, (), _LEAST_OF_STOCK)
         if not seen:
-            return Kernels(remark="the kernels kept of stock are too few iterations to compare with.")
+            return Kernels(remark="the kernels kept of plain NCCL are too few iterations to compare with.")
         profile = timeline.profile(seen)
         cut = cut_patterns(profile, _calls(stock))
         patterns = None if cut is None else _patterns(search, files, stock, cut)
@@ -182,7 +185,7 @@ def _patterns(search: CommState, files: dict[int, Path], stock: Recorded, cut: P
             columns.append((number, times))
     if not columns or columns[0][0] != base.number:
         return None
-    labels = tuple("stock" if number == base.number else f"#{number}" for number, _ in columns)
+    labels = tuple("plain NCCL" if number == base.number else f"#{number}" for number, _ in columns)
     return Patterns(cut.names, tuple(number for number, _ in columns), labels, tuple(times for _, times in columns))
 
 

@@ -57,14 +57,14 @@ def describe_verdict(search: CommState) -> str:
         return f"The search was still going after {len(search.moves)} moves."
     if outcome.verdict == "improved" and outcome.speedup is not None:
         interval = describe_interval(outcome.speedup_low, outcome.speedup_high)
-        return f"The job runs {outcome.speedup:.3f}× as fast as with stock NCCL{interval}."
+        return f"The job runs {outcome.speedup:.3f}× as fast as with plain NCCL{interval}."
     if outcome.verdict == "stock_is_best":
-        tried = f"Stock NCCL is already best here: {outcome.configs} configs were tried"
+        tried = f"Plain NCCL is already best here: {outcome.configs} configs were tried"
         seen = outcome.resolvable
         return f"{tried}." if seen is None else f"{tried}, and a gain of {format_percent(seen)} would have shown."
     if outcome.verdict == "cut_short" and outcome.best is None:
         return (
-            f"The search was cut short with nothing faster than stock NCCL found: {outcome.configs} configs were tried."
+            f"The search was cut short with nothing faster than plain NCCL found: {outcome.configs} configs were tried."
         )
     return f"The search was {describe_stopped(search)}."
 
@@ -185,7 +185,7 @@ def _cards(search: CommState) -> list[Card]:
         better = outcome.verdict == "improved"
         cards.append(Card(f"{outcome.speedup:.3f}×", "proven speed-up", "good" if better else ""))
     if base is not None and base.z is not None:
-        cards.append(Card(format_time(base.z), "an iteration under stock (Z)"))
+        cards.append(Card(format_time(base.z), "an iteration under plain NCCL (Z)"))
     cards.append(Card(str(len(search.moves)), "windows measured"))
     if outcome is not None:
         cards.append(Card(str(outcome.configs), "configs tried"))

@@ -29,7 +29,7 @@ class BestSoFar:
 
     def __str__(self) -> str:
         interval = format_interval(self.low, self.high)
-        return f"{self.speedup:.3f}x stock {interval} (about {self.missing_pairs} pairs missing)"
+        return f"{self.speedup:.3f}x plain NCCL {interval} (about {self.missing_pairs} pairs missing)"
 
 
 def best_so_far(measurements: Measurements, policy: Policy, final: SequentialTest | None) -> BestSoFar | None:

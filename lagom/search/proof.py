@@ -44,7 +44,7 @@ class Proof:
             return self.tests[0].sentence
         low, high = self.interval
         steps = "; then ".join(test.sentence for test in self.tests)
-        return f"{self.speedup:.3f}x stock [{low:.3f}, {high:.3f}] in {len(self.tests)} tests: {steps}"
+        return f"{self.speedup:.3f}x plain NCCL [{low:.3f}, {high:.3f}] in {len(self.tests)} tests: {steps}"
 
     def followed_by(self, test: SequentialTest) -> Proof:
         """The proof of the next incumbent. A test against stock stands alone."""

@@ -124,7 +124,7 @@ class SequentialTest:
 
     def _describe(self, p: float, outliers: bool) -> str:
         assert self.found is not None
-        what = "stock" if self.against.is_stock else "the incumbent"
+        what = "plain NCCL" if self.against.is_stock else "the incumbent"
         low, high = self.interval or (math.nan, math.nan)
         if outliers:
             slow, fast = self.found.dropped_slow, self.found.dropped_fast

@@ -395,7 +395,7 @@ class TuningSession:
                 answer, self._final, self._is_proof_missing = replace(answer, cut_short=True), None, True
                 break
             self._final, self._finals = test, self._finals + 1
-            yield from self._run_test(test, "final A/B against stock")
+            yield from self._run_test(test, "final A/B against plain NCCL")
             if test.passed:
                 break
             if test.cut_off:
@@ -413,9 +413,9 @@ class TuningSession:
         self.measurements.incumbent = stock
         best = best_so_far(self.measurements, self.policy, test) if self._is_proof_missing else None
         verdict: OutcomeVerdict = "stock_is_best"
-        what = "stock is already best here"
+        what = "plain NCCL is already best here"
         if answer.cut_short:
-            verdict, what = "cut_short", "cut short with nothing faster than stock found"
+            verdict, what = "cut_short", "cut short with nothing faster than plain NCCL found"
         if best is not None:
             what = f"cut short before the proof of {best}"
         effect = format_percent(self._accounting.resolvable(test))

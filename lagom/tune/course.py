@@ -64,10 +64,18 @@ def shortest_text(request: Request) -> str:
     return f"measured by the rate of NCCL calls (no --metric): a process lasts {least:.0f} s and its start at least."
 
 
-def run_tune(request: Request, aim: TuneRecord, store: Store, say: Say = lambda text: None) -> tuple[Plan, TuneResult]:
+def run_tune(
+    request: Request,
+    aim: TuneRecord,
+    store: Store,
+    say: Say = lambda text: None,
+    simulated_seconds: float | None = None,
+) -> tuple[Plan, TuneResult]:
     """Run what is left; returns the plan that the time was enough for, and what the results say.
 
     ``request``: its arms are empty, since trials are chosen while it goes on. ``aim``: what is to be tried.
+    ``simulated_seconds``: what each process counts of the time limit, instead of the time that it took; so a simulated
+    job's search does not depend on what else the machine does.
     """
     clock, earlier = time.monotonic(), len(store.record.runs)
     while True:
@@ -76,11 +84,12 @@ def run_tune(request: Request, aim: TuneRecord, store: Store, say: Say = lambda 
         if measured.by != request.by:
             say("too few NCCL calls to count in one process: the wall time of the command is compared.")
         request = measured
-        plan = _plan(request, aim, runs)
+        plan = _plan(request, aim, runs, simulated_seconds)
         _note_plan(aim, plan)
         tried = tried_of(runs, request.higher_is_better)
         trial = next_trial(plan, tried)
-        time_left = None if request.budget is None else request.budget - (time.monotonic() - clock)
+        spent = time.monotonic() - clock if simulated_seconds is None else simulated_seconds * (len(runs) - earlier)
+        time_left = None if request.budget is None else request.budget - spent
         if trial is None:
             break
         if any(run.is_without_nccl for run in runs):
@@ -91,12 +100,14 @@ def run_tune(request: Request, aim: TuneRecord, store: Store, say: Say = lambda 
                 f"plain NCCL gave nothing {ATTEMPTS} times in a row, so that there is nothing to compare with: {failed}"
             )
             break
-        if time_left is not None and time_left < (needs := CLOSE * _seconds(runs)):
-            say(_out_of_time(request, needs, len(list(left(plan, tried)))))
+        needs = CLOSE * _seconds(runs) if simulated_seconds is None else simulated_seconds
+        if time_left is not None and time_left < needs:
+            kind = "time" if simulated_seconds is None else "simulated time"
+            say(_out_of_time(request, kind, needs, len(list(left(plan, tried)))))
             break
         store.check_room()
         best = best_so_far(plan, tried)
-        run = _run(request, trial, store, tried, time_left)
+        run = _run(request, trial, store, tried, time_left if simulated_seconds is None else None)
         store.add(run)
         if run.ranks_seen < run.ranks and not any(one.ranks_seen < one.ranks for one in runs[:-1]):
             say(f"{run.ranks_seen} of {run.ranks} ranks were seen here; the settings of the others are not checked.")
@@ -109,9 +120,9 @@ def run_tune(request: Request, aim: TuneRecord, store: Store, say: Say = lambda 
     return plan, result
 
 
-def _out_of_time(request: Request, needs: float, waiting: int) -> str:
+def _out_of_time(request: Request, kind: str, needs: float, waiting: int) -> str:
     """Repeating the command helps only if its time limit is enough for one more process."""
-    what = f"time limit reached, processes left: {waiting}"
+    what = f"{kind} limit reached, processes left: {waiting}"
     if request.budget is not None and request.budget < needs:
         return f"{what}; the next one needs at least {needs:.0f} s: use --budget {math.ceil(needs)} or more."
     return f"{what}; the same command continues."
@@ -133,10 +144,10 @@ def _measured(request: Request, runs: Sequence[RunRecord]) -> Request:
     return replace(request, by="wall") if request.measure == "calls" and is_short else request
 
 
-def _plan(request: Request, aim: TuneRecord, runs: Sequence[RunRecord]) -> Plan:
+def _plan(request: Request, aim: TuneRecord, runs: Sequence[RunRecord], simulated_seconds: float | None) -> Plan:
     """From the first process with a result, so that the same record always gives the same plan."""
     first = next((run.seconds for run in runs if run.counted), FIRST_GUESS_SECONDS)
-    return plan_for(groups_of(aim), first, request.budget, request.seed, aim.factors)
+    return plan_for(groups_of(aim), simulated_seconds or first, request.budget, request.seed, aim.factors)
 
 
 def _note_plan(aim: TuneRecord, plan: Plan) -> None:

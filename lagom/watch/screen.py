@@ -216,7 +216,7 @@ def lost(group: GroupSnapshot) -> str:
 
 
 def format_gain(group: GroupSnapshot) -> str:
-    """``1.143x stock [1.137, 1.151]``, with ``so far`` until it is proven; empty where nothing was confirmed."""
+    """``1.143x plain NCCL [1.137, 1.151]``, with ``so far`` until it is proven; empty where nothing was confirmed."""
     if group.speedup is None:
         return ""
     gain = format_speedup(group.speedup.ratio, group.speedup.low, group.speedup.high)

@@ -115,6 +115,7 @@ def test_the_demo_finds_sockets_with_channels_and_the_saved_config_starts_the_jo
     out = tmp_path / "out"
     assert load_config(out / "config.lagom").environment == settings
     assert read_conf(out / "nccl.conf") == settings
+    assert done.stderr.rstrip().endswith("# simulated: it fits no job of yours"), "the next command"
     assert "the config is kept: the next start of this job replays it" in done.stderr
     for options, plan in (
         (("--config", "out/config.lagom"), "saved config"),

@@ -35,7 +35,7 @@ def test_what_is_not_known_is_a_dash_or_nothing() -> None:
     assert formats.format_time(math.nan) == formats.format_percent(None) == formats.format_factor(math.nan) == "-"
     assert formats.format_interval(None, 1.0) == formats.describe_interval(1.0, None) == ""
     assert formats.describe_interval(1.087, 1.1111) == " (95 % interval 1.087 to 1.111)"
-    assert formats.format_speedup(1.1434) == "1.143x stock"
+    assert formats.format_speedup(1.1434) == "1.143x plain NCCL"
     assert formats.format_clock(1e300) == "--:--:--"
 
 

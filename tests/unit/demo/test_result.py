@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from lagom import journal
-from lagom.demo import INTERRUPTED
+from lagom.demo import INTERRUPTED, PINNED_ITERATIONS, End
 from lagom.demo import run as run_demo
 from lagom.demo.result import last_page, levels, verdict
 from lagom.journal import RunState
@@ -103,7 +103,7 @@ def test_page_names_pick_choice_times_and_cost() -> None:
     ):
         assert words in text, text
     flat = " ".join(text.split())
-    assert "Speed-up of an iteration: 1.087x stock [1.081, 1.094]" in flat
+    assert "Speed-up of an iteration: 1.087x plain NCCL [1.081, 1.094]" in flat
     assert "38 configs tried in 51 windows, 436 iterations; regret 2.2 iterations" in flat
     assert "Communication got 20% longer" in flat
     assert "11.1% shorter" in flat
@@ -142,3 +142,20 @@ def test_an_interrupted_demo_says_where_its_log_is(tmp_path: Path, monkeypatch: 
     out = io.StringIO()
     assert run_demo(folder=tmp_path, console=Console(file=out, width=200)) == INTERRUPTED
     assert f"lagom log {tmp_path}" in out.getvalue()
+
+
+def test_a_demo_pinned_from_its_start_ends_once_its_rules_were_in_force_for_a_while() -> None:
+    """No search begins, so that none says that it is over."""
+    put = journal.PlanPublished(communicator=0, epoch=1, start_call=9, purpose="pin", rules=("any: nc=2",))
+    run, end = told(journal.Communicator(communicator=0, comm_id="7", ranks=8, nodes=1), put), End()
+    assert not end.is_reached(run.comm(0), 10 * PINNED_ITERATIONS), "offered, and not agreed to yet"
+    run.apply(journal.PlanCommitted(communicator=0, epoch=1, start_call=9))
+    assert not end.is_reached(run.comm(0), 1000)
+    assert not end.is_reached(run.comm(0), 1000 + PINNED_ITERATIONS - 1)
+    assert end.is_reached(run.comm(0), 1000 + PINNED_ITERATIONS)
+    assert page(run).strip() == "Pinned by hand, not compared with plain NCCL: any: nc=2."
+    run.apply(put.model_copy(update={"epoch": 2, "rules": ()}))
+    run.apply(journal.PlanCommitted(communicator=0, epoch=2, start_call=99))
+    assert not end.is_reached(run.comm(0), 5000), "withdrawn by `lagom set --clear`: the search begins"
+    run.apply(outcome())
+    assert end.is_reached(run.comm(0), 5001)

@@ -80,7 +80,7 @@ STORY: list[tuple[Base, str]] = [
     ),
     (
         Outcome(communicator=0, verdict="improved", reason="A/B", configs_chosen=(NC3,), speedup=1.25),
-        "search over: improved 1.250x stock",
+        "search over: improved 1.250x (",
     ),
     (
         Outcome(
@@ -91,7 +91,7 @@ STORY: list[tuple[Base, str]] = [
             regret_iterations=21.3,
             payback_iterations=5263,
         ),
-        "1.200x stock (21.3 iterations lost, paid back after 5,300 iteratio",
+        "1.200x (21.3 iterations lost, paid back after 5,300 iterations; ",
     ),
     (Passthrough(reason="a graph capture was seen", communicator=0), "not tuned fsdp: a graph capture was seen"),
     (Note(text="careful", level="warning"), "warning: careful"),

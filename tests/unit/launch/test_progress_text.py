@@ -70,11 +70,11 @@ def test_key_events_are_told_at_once_and_the_rest_now_and_then() -> None:
     said = [line for line in told if line]
     assert said[0] == "in force: NCCL's choice on 0 ranks; searching 1 site of comm0, 11 calls an iteration"
     assert said[1] == "stock: Z 180 ms"
-    assert said[2] == "in force: 1.111x stock: allgather 416M: nc=3"
-    assert said[-1] == "in force: 1.110x stock; search over: improved, 0 configs, 0.0 iterations lost"
+    assert said[2] == "in force: 1.111x plain NCCL: allgather 416M: nc=3"
+    assert said[-1] == "in force: 1.110x plain NCCL; search over: improved, 0 configs, 0.0 iterations lost"
     between = said[3:-1]
     assert 2 <= len(between) <= 3, "one line in ten seconds"
-    assert "best so far 1.111x stock" in between[0], "ratios are against the incumbent: 1.2 of 0.9 is no gain"
+    assert "best 1.111x plain NCCL" in between[0], "ratios are against the incumbent: 1.2 of 0.9 is no gain"
     assert "3.4 iterations lost" in between[0]
     assert "detectable 1.2 %" in between[0]
 
@@ -83,7 +83,7 @@ def test_as_long_as_nothing_is_faster_stock_is_the_best_so_far() -> None:
     progress = ProgressText(10.0)
     for event in (PROGRAM, BASELINE, move(2, ratio=1.414)):
         progress.line(event, 0.0)
-    assert "nothing faster than stock so far" in progress.status
+    assert "nothing faster than plain NCCL so far" in progress.status
     assert "0.707x" not in progress.status
 
 

@@ -12,7 +12,7 @@ import pytest
 from lagom import journal
 from lagom.journal import RunState
 from lagom.launch.job_plan import JobOptions, JobPlan, plan_job
-from lagom.launch.status_text import COLUMNS, PREFIX, describe_end, describe_plan
+from lagom.launch.status_text import COLUMNS, PREFIX, describe_end, describe_next, describe_plan
 
 SPEEDUP = {"speedup": 1.0424, "speedup_low": 1.0321, "speedup_high": 1.0542}
 BEST = {"best_speedup": 1.0333, "best_low": 1.0301, "best_high": 1.0371}
@@ -22,17 +22,22 @@ def plan_of(job_options: JobOptions = JobOptions()) -> JobPlan:  # noqa: B008 (f
     return plan_job(job_options, {}, Path("/opt/lagom/_lib/libnccl-tuner-lagom.so"))
 
 
-def state(*events: journal.Event) -> RunState:
-    start = journal.JobStart(job="j", mode="tune")
+def state(*events: journal.Event, is_simulated: bool = False, config: str = "") -> RunState:
+    start = journal.JobStart(job="j", mode="tune", simulated_clock=is_simulated)
     comm = journal.Communicator(communicator=0, comm_id="0x7", ranks=2, nodes=1)
-    return RunState([start, journal.RankJoined(process=0, pid=1), comm, *events, journal.JobEnd(reason="over")])
+    end = journal.JobEnd(reason="over", config=config)
+    return RunState([start, journal.RankJoined(process=0, pid=1), comm, *events, end])
 
 
 @pytest.mark.parametrize(
     ("fields", "figures"),
     [
         ({"verdict": "improved", **SPEEDUP, "payback_iterations": 5263.0}, "paid back after 5,300 iterations"),
-        ({"verdict": "stopped", **BEST, "missing_pairs": 10}, "1.033x [1.030, 1.037], 10 pairs missing"),
+        (
+            {"verdict": "stopped", **BEST, "missing_pairs": 10},
+            "stopped before its proof: 1.033x [1.030, 1.037], 10 pairs missing",
+        ),
+        ({"verdict": "stopped", **SPEEDUP, "missing_pairs": 0}, "stopped after a proof: 1.042x [1.032, 1.054]"),
     ],
 )
 def test_the_last_figure_is_not_cut_off(fields: dict[str, Any], figures: str) -> None:
@@ -41,6 +46,33 @@ def test_the_last_figure_is_not_cut_off(fields: dict[str, Any], figures: str) ->
     line = describe_end(plan_of(), run, 0, 3600.0)
     assert line.endswith(figures)
     assert len(PREFIX) + len(line) <= COLUMNS
+
+
+PINNED = (
+    journal.PlanPublished(communicator=0, epoch=9, start_call=9, rules=("any: nc=2",), purpose="pin"),
+    journal.PlanCommitted(communicator=0, epoch=9, start_call=9),
+)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "more", "is_simulated", "following"),
+    [
+        ("improved", (), False, "lagom run --config log/config.lagom -- train"),
+        ("improved", (), True, "lagom run --config log/config.lagom -- train    # simulated: it fits no job of yours"),
+        ("stopped", (), False, "lagom report log"),
+        ("cut_short", (), False, "lagom report log"),
+        ("improved", PINNED, False, "lagom report log"),
+    ],
+)
+def test_only_a_proven_config_is_the_next_command(
+    verdict: Any, more: tuple[journal.Event, ...], is_simulated: bool, following: str
+) -> None:
+    """A job that was stopped before its proof, or pinned by `lagom set`, has a saved config, too."""
+    figures = SPEEDUP if verdict == "improved" else BEST
+    found = journal.Outcome(communicator=0, reason="", verdict=verdict, **figures)
+    run = state(found, *more, is_simulated=is_simulated, config="log/config.lagom")
+    plan = plan_of(JobOptions(directory=Path("log")))
+    assert describe_next(plan, run, ["train"]) == f"next: {following}"
 
 
 def test_a_job_that_was_only_to_be_recorded_did_what_was_planned() -> None:

@@ -96,11 +96,11 @@ def test_each_site_has_only_the_moves_that_were_about_it() -> None:
 def test_the_story_is_told_in_nccls_words() -> None:
     text = text_of(explained(events(), "here"), everything=True)
     for wanted in (
-        "head-room 32:24", "started with: NCCL_BUFFSIZE=1", "24 channels of stock",
+        "head-room 32:24", "started with: NCCL_BUFFSIZE=1", "24 channels of plain NCCL",
         "site 0: AllGather 416M hidden, 12 calls an iteration",
         "NCCL:  ring simple nc=24 nt=512 chunk=2M (NCCL's rule, default buffers)",
         "Lagom: nc=6; the rest as NCCL", "proof: 1.05x stock (p = 0.001)",
-        "#3 it 30 nc=6: Z ×0.9500 [0.940, 0.960] of that in force in 4 pairs, H 0.5, better",
+        "#3 it 30 nc=6: kept, 1.053x plain NCCL [1.042, 1.064] in 4 pairs, H 0.5: site 0",
         "48 × send/recv and AlltoAll", "NCCL_MAX_P2P_NCHANNELS", "everything here: the communicator spans 2 nodes",
         "No iteration was found here",
     ):  # fmt: skip
@@ -173,7 +173,7 @@ def test_a_replay_says_by_how_much_where_the_saved_config_does(tmp_path: Path) -
     put = journal.PlanPublished(communicator=0, epoch=1, start_call=9, purpose="replay", rules=("allgather: nc=4",))
     told = [start, *events()[1:3], put, journal.PlanCommitted(communicator=0, epoch=1, start_call=9)]
     (part,) = explained(told, "here").communicators
-    assert "Where it was made, the job ran 1.100× as fast as with stock NCCL" in part.answer
+    assert "Where it was made, the job ran 1.100× as fast as with plain NCCL" in part.answer
     assert part.answer.endswith(f"Its evidence: lagom report {file}")
     file.unlink()
     (part,) = explained(told, "here").communicators
@@ -275,7 +275,7 @@ def test_evidence_of_a_saved_config_is_told(tmp_path: Path) -> None:
         "1.100× as fast",
         "proof: 1.1x in 10 pairs",
         "24 channels built",
-        "9 configs in 12 windows, 300 iterations, 3.0 of them lost against stock, paid back after 33 iterations;",
+        "9 configs in 12 windows, 300 iterations, 3.0 of them lost against plain NCCL, paid back after 33 iterations;",
         "llama",
     ):
         assert wanted in text
@@ -340,3 +340,16 @@ def test_the_next_command_of_a_simulated_run_says_that_it_was_simulated(tmp_path
     for command in ("report", "log"):
         output = CliRunner().invoke(app, [command, str(tmp_path)]).output
         assert "-- CMD    # simulated: it fits no job of yours" in output
+
+
+def test_every_ratio_is_over_plain_nccl_and_one_over_the_incumbent_says_so() -> None:
+    """Once something is confirmed, trials are run in turn with it: what they gain is the product of both."""
+    later = move(8, "trial", OTHER_UP, "better", "site 1: 2 to 4", against="point")
+    later = later.model_copy(update={"incumbent": records_of(ONE_UP)})
+    text = text_of(explained([*events()[:-2], later, *events()[-2:]], "here"), everything=True)
+    assert "#3 it 30 nc=6: kept, 1.053x plain NCCL [1.042, 1.064] in 4 pairs, H 0.5: site 0" in text
+    assert "#8 it 80 nc=4: kept, 1.108x plain NCCL [1.096, 1.120] in 4 pairs, 1.053x the incumbent: site 1" in text
+    line = journal.Formatter(state=(state := RunState())).line
+    said = [line(event) for event in [*events()[:-2], later] if state.apply(event) is None]
+    assert any(" #8   kept      1.108x [1.096, 1.120] " in str(one) for one in said), "lagom log, in the same words"
+    assert not re.search(r"\bstock\b", text.replace("1.05x stock (p = 0.001)", "")), text

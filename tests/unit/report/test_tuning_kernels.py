@@ -178,7 +178,7 @@ def test_each_patterns_times_are_those_of_its_groups(tmp_path: Path) -> None:
     story = RunState(search(tmp_path))
     found = read_kernels(story.comm(0), tmp_path)
     assert found.patterns is not None
-    assert found.patterns.labels == ("stock", "#3")
+    assert found.patterns.labels == ("plain NCCL", "#3")
     gather_, scatter = (found.patterns.names.index(name) for name in found.patterns.names)
     for column, tuned in zip(found.patterns.times, (False, True), strict=True):
         for pattern, (comm, compute, length) in zip((gather_, scatter), LENGTHS[tuned], strict=True):
@@ -235,6 +235,6 @@ def test_the_page_shows_both(tmp_path: Path) -> None:
     assert "Overlap, before and after" in text
     assert "<td>iteration (Z max)</td><td>300 µs</td><td>260 µs</td>" in text
     assert "Overlap patterns, config by config" in text
-    assert "<th>stock</th><th>#3</th>" in text
+    assert "<th>plain NCCL</th><th>#3</th>" in text
     for picture in ("patterns", "timeline-stock", "timeline-tuned"):
         assert (folder / "report" / f"{picture}.png").exists()

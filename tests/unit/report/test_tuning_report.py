@@ -119,7 +119,7 @@ def test_no_label_of_the_path_lies_on_another() -> None:
     figure.canvas.draw()
     texts = [text for text in figure.axes[0].texts if text.get_text() and "X = Y" not in text.get_text()]
     boxes = [text.get_window_extent() for text in texts]
-    assert {"stock", "tuned"} <= {text.get_text() for text in texts}
+    assert {"plain NCCL", "tuned"} <= {text.get_text() for text in texts}
     assert "H 0.2" in {text.get_text() for text in texts}
     assert not [pair for pair in itertools.combinations(boxes, 2) if pair[0].overlaps(pair[1])]
 
@@ -149,12 +149,12 @@ def said_where_stock_was_kept(verdict: str) -> str:
 
 def test_stock_is_best_is_a_good_answer() -> None:
     said = said_where_stock_was_kept("stock_is_best")
-    assert said == "Stock NCCL is already best here: 40 configs were tried, and a gain of 1.2 % would have shown."
+    assert said == "Plain NCCL is already best here: 40 configs were tried, and a gain of 1.2 % would have shown."
 
 
 def test_a_search_whose_time_was_over_says_no_more_than_that() -> None:
     said = said_where_stock_was_kept("cut_short")
-    assert said == "The search was cut short with nothing faster than stock NCCL found: 40 configs were tried."
+    assert said == "The search was cut short with nothing faster than plain NCCL found: 40 configs were tried."
 
 
 def test_without_kernel_times_there_is_no_path_but_the_rest(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_command_writes_what_it_is_asked_for_and_counts_damage(tmp_path: Path) -
     folder = write(tmp_path / "lagom-x", events(), extra='{"torn')
     ran = CliRunner().invoke(app, ["report", str(folder), "--html", str(tmp_path / "one.html")])
     assert ran.exit_code == 0, ran.output
-    assert ran.stdout.startswith("The job runs 1.099× as fast as with stock NCCL"), "the verdict first"
+    assert ran.stdout.startswith("The job runs 1.099× as fast as with plain NCCL"), "the verdict first"
     assert "1 line(s) of the log could not be read" in (tmp_path / "one.html").read_text()
     assert {file.name for file in tmp_path.iterdir()} == {"lagom-x", "one.html"}, "a file has its pictures inside"
     assert {file.name for file in folder.iterdir()} == {journal.LOG_NAME}

@@ -54,11 +54,11 @@ def test_a_search_that_a_limit_ends_does_not_call_stock_the_best() -> None:
         outcome = LandscapeDriver(landscape).drive(session).outcome
         assert outcome is not None
         assert (outcome.verdict, outcome.cut_short, outcome.assignment.is_stock) == ("cut_short", True, True)
-        assert outcome.reason.startswith("cut short with nothing faster than stock found: ")
+        assert outcome.reason.startswith("cut short with nothing faster than plain NCCL found: ")
         assert limit in outcome.reason
     assert whole.outcome is not None
     assert (whole.outcome.verdict, whole.outcome.cut_short) == ("stock_is_best", False)
-    assert whole.outcome.reason.startswith("stock is already best here: ")
+    assert whole.outcome.reason.startswith("plain NCCL is already best here: ")
 
 
 @pytest.mark.parametrize(("strategy", "options"), [("autoccl", {"windows": 1}), ("as_printed", {"windows": 1})])

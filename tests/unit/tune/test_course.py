@@ -51,6 +51,7 @@ class Machine:
     folder: Path
     gives: Gives = by_model
     started: list[tuple[Request, Task]] = field(default_factory=list)
+    limits: list[float | None] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
     def request(
@@ -62,18 +63,23 @@ class Machine:
         assert task.arm is not None
         settings = settings_of(task)
         self.started.append((request, task))
+        self.limits.append(time_left)
         group = next((one for one in SOCKET_GROUPS if one.settings == settings), PLAIN)
         run = self.gives(len(store.record.runs), group)
         run.arm, run.round = task.arm.name, task.round
         return run
 
     def tune(
-        self, budget: float | None = None, command: tuple[str, ...] = ("train",), metric: str = "step (.+)"
+        self,
+        budget: float | None = None,
+        command: tuple[str, ...] = ("train",),
+        metric: str = "step (.+)",
+        simulated_seconds: float | None = None,
     ) -> tuple[Plan, TuneResult]:
         request = self.request(budget, command, metric)
         store = Store(request)
         store.record.tune = store.record.tune or AIM.model_copy()
-        return run_tune(request, store.record.tune, store, self.said.append)
+        return run_tune(request, store.record.tune, store, self.said.append, simulated_seconds)
 
 
 @pytest.fixture
@@ -190,6 +196,20 @@ def test_the_plan_is_made_by_what_the_first_process_took(machine: Machine) -> No
     quick = Machine(machine.folder / "quick", lambda number, group: process(over_sockets(group), seconds=1.0))
     course.run_task = quick.run
     assert quick.tune(budget=1200)[0].screen == 2
+
+
+def test_a_simulated_job_s_search_does_not_depend_on_how_long_its_processes_take(machine: Machine) -> None:
+    """A busy machine: the limit is simulated time, of which each process counts the same."""
+    searches = []
+    for name, seconds in (("idle", 1.0), ("busy", 500.0)):
+        one = Machine(machine.folder / name)
+        one.gives = lambda number, group, seconds=seconds: process(over_sockets(group) + number % 3, seconds)  # type: ignore[misc]
+        course.run_task = one.run
+        plan, result = one.tune(budget=20.0, simulated_seconds=2.0)
+        searches.append((plan, result, [settings_of(task) for _, task in one.started]))
+        assert one.said[-1].startswith("simulated time limit reached, processes left: ")
+        assert one.limits == [None] * 10, "no process is ended by the wall clock"
+    assert searches[0] == searches[1]
 
 
 # -- what is set already

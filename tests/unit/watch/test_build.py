@@ -158,7 +158,7 @@ def test_the_search_in_numbers() -> None:
     assert (shown.configs_tried, shown.resolvable, shown.lost_iterations) == (1, 0.01, 2.5)
     assert shown.lost_seconds == pytest.approx(0.25)
     assert shown.speedup is not None
-    assert screen.format_gain(shown) == "1.100x stock [1.080, 1.120]"
+    assert screen.format_gain(shown) == "1.100x plain NCCL [1.080, 1.120]"
     again = built(region(group(*BOTH)), *SEARCH, PROGRAM, BASELINE, move("trial", lost_iterations=1.0))
     assert (again.lost_iterations, again.configs_tried, again.speedup) == (3.5, 1, None)
     drifted = built(region(group(*BOTH)), *SEARCH, DRIFT)
@@ -194,9 +194,9 @@ def test_a_screen_says_all_of_it() -> None:
         "NCCL 2.30.7",
         "controller 42",
         "log /logs/lagom-myjob",
-        "fsdp  2 ranks  tuned: 1.100x stock",
+        "fsdp  2 ranks  tuned: 1.100x plain NCCL",
         "stock 100.0 ms",
-        "1.100x stock",
+        "1.100x plain NCCL",
         "smallest detectable effect 1.00 %",
         "1 trials, lost 2.5 iterations (0.25 s)",
         "not tunable: 4 p2p",
