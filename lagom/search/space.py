@@ -52,6 +52,10 @@ class Space:
         NCCL's own rung."""
         return self._values[site, dim]
 
+    def magnitudes(self, site: int, dim: str) -> list[int]:
+        """The same settings with NCCL's own as its value."""
+        return [magnitude for _, magnitude in self._ladders[site, dim]]
+
     def rung(self, assignment: Assignment, site: int, dim: str) -> int:
         """Where on the ladder a site stands."""
         return self._values[site, dim].index(getattr(assignment[site], FIELDS[dim]))

@@ -4,9 +4,9 @@
 1. **Together**: communications of one context (hidden or exposed) share a config; where no context is known, all of
    them. ``guided`` searches these few knobs: an effect too small to be seen at one site is seen at all of them, and a
    search that is cut short has found most of what there is.
-2. **Apart**: ``guided`` again, one config a site, from everything measured so far; with designed windows of its own
-   where x_j is not seen, because nothing else tells the sites apart. Where its model is not trusted, ``lagom`` moves
-   the sites one by one.
+2. **Apart**: windows of a two-level design, each with half the channels at half of the sites, so that every window says
+   something of every site; then ``guided`` again, one config a site, from everything measured so far. Where its model
+   is not trusted, ``lagom`` moves the sites one by one.
 
 The second part is left out where nothing can be gained: NCCL's own config is the best so far, what another one gains,
 with one standard error of doubt, is below what could be resolved, and compute was not faster in any window, so there is
@@ -15,19 +15,24 @@ no contention to win back.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Generator
 from typing import ClassVar
 
-from lagom.records import Problem
+import numpy as np
+from scipy.linalg import hadamard
+
+from lagom.records import Assignment, Problem
 from lagom.search import statistics
-from lagom.search.base import Answer, MakeModel, Moves, Strategy
+from lagom.search.base import Answer, Comparison, MakeModel, Moves, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.site_groups import SiteGroups
 from lagom.search.stopping_rule import LIVE
-from lagom.search.strategies.guided import Guided
+from lagom.search.strategies.guided import Guided, nearest_rung
 
 TOGETHER = 4  # configs for each group of communications
-APART = 4  # and then for each communication
+APART = 3  # and then for each communication
 CERTAIN = 2.0  # standard errors by which compute must be faster to count
 
 
@@ -57,9 +62,31 @@ class Auto(Strategy):
         if _nothing_to_gain(measurements, answer):
             return Answer(answer.assignment, f"no contention to win back; {answer.reason}", answer.cut_short)
         configs = measurements.tried + APART * len(self.space.units)
-        learn = measurements.known(measurements.stock).x_by_site is None  # so far nothing tells the sites apart
-        apart = Guided(self.problem, self._seed, model=self._model, learn=learn, configs=configs)
+        yield from self._halve(answer.assignment, measurements)
+        apart = Guided(self.problem, self._seed, model=self._model, learn=False, configs=configs)
         return (yield from self.follow(apart, measurements))
+
+    def _halve(self, best: Assignment, measurements: Measurements) -> Generator[Proposal, Comparison, None]:
+        """The windows of the two-level design, from the best of the first part."""
+        for sites in two_level_design(len(self.space.units)) if "channels" in self.space.dims else ():
+            candidate = best
+            for site in itertools.chain.from_iterable(self.space.units[unit] for unit in sites):
+                candidate = self._at_half(candidate, site)
+            if measurements.trial(candidate) is None:
+                what = f"designed window: half the channels at {len(sites)} of {len(self.space.units)} communications"
+                answer = yield Proposal(candidate, what, against=best, once=True)
+                self.explain(f"{what}: {percent(answer.delta)} than the best so far", phase="learn")
+
+    def _at_half(self, assignment: Assignment, site: int) -> Assignment:
+        half = nearest_rung(self.space.magnitudes(site, "channels"), self.space.rung(assignment, site, "channels"), 0.5)
+        return self.space.at(assignment, site, "channels", half)
+
+
+def two_level_design(factors: int) -> list[tuple[int, ...]]:
+    """Which factors are on the other level in each run: a saturated design from Hadamard's matrix, with the run in
+    which none is left out, because it is known."""
+    matrix = hadamard(1 << factors.bit_length())
+    return [tuple(np.flatnonzero(row[1 : factors + 1] < 0).tolist()) for row in matrix[1:]]
 
 
 def _nothing_to_gain(measurements: Measurements, answer: Answer) -> bool:

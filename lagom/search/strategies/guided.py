@@ -129,14 +129,9 @@ class Guided(Strategy):
         for site in range(len(assignment)):
             own, now, least = (self.space.rung(at, site, "channels") for at in (self.space.stock, assignment, floor))
             if now < own:
-                half = nearest_rung(self._magnitudes(assignment, site, "channels"), now, 0.5)
+                half = nearest_rung(self.space.magnitudes(site, "channels"), now, 0.5)
                 moved = self.space.at(moved, site, "channels", min(now, max(half, least)))
         return None if moved == assignment else moved
-
-    def _magnitudes(self, assignment: Assignment, site: int, dim: str) -> list[int]:
-        """The ladder's values, NCCL's own rung with its value."""
-        rungs = range(len(self.space.ladder(site, dim)))
-        return [self.space.magnitude(self.space.at(assignment, site, dim, rung), site, dim) for rung in rungs]
 
     def _design(self) -> list[Assignment]:
         levels = LEVELS if "chunk" in self._dims else LEVELS_WITHOUT_CHUNK
@@ -162,7 +157,7 @@ class Guided(Strategy):
         """``unit`` at these shares of NCCL's own settings."""
         for site, dim in itertools.product(unit, self._dims):
             own = self.space.rung(self.space.stock, site, dim)
-            there = nearest_rung(self._magnitudes(assignment, site, dim), own, shares[dim])
+            there = nearest_rung(self.space.magnitudes(site, dim), own, shares[dim])
             assignment = self.space.at(assignment, site, dim, there)
         return assignment
 

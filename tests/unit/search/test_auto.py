@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When ``auto`` leaves its second part out: only where it is known that nothing can be gained."""
+"""The second part of ``auto``: left out only where nothing can be gained, and what its designed windows tell apart."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from benchmarks.search_table import run_one
+from benchmarks.second_family import draw_landscape
 from lagom.records import Assignment, Sample
 from lagom.search import Answer, Measurements
-from lagom.search.strategies.auto import _nothing_to_gain
+from lagom.search.strategies.auto import _nothing_to_gain, two_level_design
 from tests.unit.search.test_session import GOOD, OTHER
 
 STOCK = Assignment.stock(2)
@@ -38,3 +41,20 @@ def test_nothing_is_to_be_gained_where_every_config_is_surely_no_faster() -> Non
 )
 def test_a_lack_of_power_is_no_proof_that_nothing_can_be_gained(measurements: Measurements, leader: Assignment) -> None:
     assert not _nothing_to_gain(measurements, Answer(leader, ""))
+
+
+@pytest.mark.parametrize("factors", range(2, 9))
+def test_every_run_of_the_design_says_something_of_every_factor(factors: int) -> None:
+    """Each factor is on the other level in half of the runs (the known one counted), and all effects can be told."""
+    runs = two_level_design(factors)
+    moved = np.array([[factor in run for factor in range(factors)] for run in runs], dtype=float)
+    assert (moved.sum(axis=0) == (len(runs) + 1) / 2).all()
+    assert np.linalg.matrix_rank(moved) == factors
+
+
+def test_sites_that_need_their_channels_are_told_from_those_that_waste_them() -> None:
+    """Two sites are hidden and gain from fewer channels, two are exposed and lose: together nothing is gained."""
+    landscape, noise = draw_landscape(3)
+    assert [valley.exposed for valley in landscape.valleys] == [False, False, True, True]
+    run = run_one("auto", "XYZ", "no limit", 3, landscape, noise)
+    assert run.gained > 0.7 * run.possible
