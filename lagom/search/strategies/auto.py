@@ -20,9 +20,6 @@ import math
 from collections.abc import Generator
 from typing import ClassVar
 
-import numpy as np
-from scipy.linalg import hadamard
-
 from lagom.records import Assignment, Problem
 from lagom.search import statistics
 from lagom.search.base import Answer, Comparison, MakeModel, Moves, Proposal, Strategy, percent
@@ -83,10 +80,10 @@ class Auto(Strategy):
 
 
 def two_level_design(factors: int) -> list[tuple[int, ...]]:
-    """Which factors are on the other level in each run: a saturated design from Hadamard's matrix, with the run in
-    which none is left out, because it is known."""
-    matrix = hadamard(1 << factors.bit_length())
-    return [tuple(np.flatnonzero(row[1 : factors + 1] < 0).tolist()) for row in matrix[1:]]
+    """Which factors are on the other level in each run: the saturated design of Hadamard's matrix, whose entry in row r
+    and column c is negative where r and c share an odd number of bits. Row 0, in which none is, is known already."""
+    rows = range(1, 1 << factors.bit_length())
+    return [tuple(factor for factor in range(factors) if (row & (factor + 1)).bit_count() % 2) for row in rows]
 
 
 def _nothing_to_gain(measurements: Measurements, answer: Answer) -> bool:
