@@ -148,6 +148,14 @@ def finish() -> None:
     dist.destroy_process_group()
 
 
+def print_step(step: int, began: float, loss: torch.Tensor) -> None:
+    """Waits for the step to end; rank 0 prints it. ``began``: ``time.perf_counter()`` before it."""
+    value = loss.item()
+    if dist.get_rank() == 0:
+        took = (time.perf_counter() - began) * 1e3
+        print(json.dumps({"step": step, "ms": round(took, 3), **clocks(), "loss": value}), flush=True)
+
+
 def run(
     arguments: argparse.Namespace, build: Callable[[argparse.Namespace, torch.device], nn.Module], width: int = 4096
 ) -> None:
@@ -164,8 +172,5 @@ def run(
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        value = loss.item()
-        if dist.get_rank() == 0:
-            took = (time.perf_counter() - began) * 1e3
-            print(json.dumps({"step": step, "ms": round(took, 3), **clocks(), "loss": value}), flush=True)
+        print_step(step, began, loss)
     finish()

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import time
 
 import torch
-import torch.distributed as dist
-from common import finish, start
+from common import finish, print_step, start
 from torch import nn
 
 WIDTH, HEADS, WORDS = 768, 12, 50_304
@@ -82,10 +80,7 @@ def train(arguments: argparse.Namespace) -> None:
                 loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        value = loss.item()
-        if dist.get_rank() == 0:
-            took = (time.perf_counter() - began) * 1e3
-            print(json.dumps({"step": step, "ms": round(took, 3), "loss": value}), flush=True)
+        print_step(step, began, loss)
     finish()
 
 
