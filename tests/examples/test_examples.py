@@ -20,6 +20,9 @@ FRAMEWORKS = {"accelerate_ddp": "accelerate", "lightning_ddp": "lightning", "dee
 JOBS = (*PLAIN, *FRAMEWORKS)
 LONGEST = 40
 OPTIONS = ["--width", "64", "--steps", "3"]
+#: What a rank says that gloo's threads abort at its exit: `destroy_process_group` leaves them running (torch 2.13), and
+#: one that asks for Python's lock when Python has ended ends the process. Seen on a busy machine, in a job without us.
+ABORTED_AT_EXIT = "terminate called without an active exception"
 
 
 def missing(job: str) -> str:
@@ -40,6 +43,15 @@ def exported(environ: dict[str, str]) -> dict[str, str]:
     return dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
 
 
+def finished(command: list[str], folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """What became of the job; another run takes the place of one whose threads gloo aborted at exit."""
+    for _ in range(3):
+        done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+        if ABORTED_AT_EXIT not in done.stderr:
+            break
+    return done
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["without us", "lagom env", "lagom run"])
 @pytest.mark.parametrize("job", JOBS)
@@ -54,10 +66,10 @@ def test_an_example_runs(job: str, way: str, tmp_path: Path) -> None:
         assert Path(environ["NCCL_TUNER_PLUGIN"]).exists()
     elif way == "lagom run":
         command = [sys.executable, "-m", "lagom", "run", "--", *command]
-    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    done = finished(command, tmp_path, environ)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    finished = "rank 0: 3 steps" if job == "lightning_ddp" else "step 2 loss"
-    assert finished in done.stdout, done.stdout[-3000:]
+    last_line = "rank 0: 3 steps" if job == "lightning_ddp" else "step 2 loss"
+    assert last_line in done.stdout, done.stdout[-3000:]
 
 
 @pytest.mark.parametrize("job", JOBS)

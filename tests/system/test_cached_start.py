@@ -16,7 +16,7 @@ import pytest
 from lagom import journal, read_run
 from lagom.bench.process import ProcessStart
 from lagom.launch.cached_config import keep_config
-from tests.system.launched import JOB, bare_environment, launch
+from tests.system.launched import JOB, UNHURRIED_JOB, bare_environment, launch
 from tests.system.test_candidates import after_something_faster
 from tests.system.test_first_contact import HEAD, RULE
 
@@ -159,12 +159,11 @@ def test_an_interrupted_search_is_continued_at_the_next_start_in_another_log_fol
     """Ended as soon as a config stood out; the next search tries that first, and forgets it once it has come to an
     end."""
     cache = str(tmp_path / "cache")
-    slow = ("--strategy", "lagom")  # the default may come to its end before it can be interrupted
-    _, done = launch(tmp_path, *slow, until=after_something_faster, LAGOM_CACHE=cache)
+    _, done = launch(tmp_path, until=after_something_faster, job=UNHURRIED_JOB, LAGOM_CACHE=cache)
     assert list((tmp_path / "cache").glob("unfinished/*.lagom"))
     assert any("the next start of this job tries what it had found first" in line for line in lines(done))
     shutil.rmtree(tmp_path / "log")  # nothing of the first run but the cache
-    events, done = launch(tmp_path, *slow, until=journal.Outcome, LAGOM_CACHE=cache)
+    events, done = launch(tmp_path, until=journal.Outcome, job=UNHURRIED_JOB, LAGOM_CACHE=cache)
     assert any("an interrupted search of this job is continued" in line for line in done.stderr.splitlines())
     trials = [event for event in events if isinstance(event, journal.Move) and event.purpose == "trial"]
     assert trials[0].phase == "candidate"

@@ -13,7 +13,7 @@ import pytest
 
 from lagom import journal
 from lagom.config_file import BEST_SO_FAR_NAME, load_config, read_evidence
-from tests.system.launched import launch
+from tests.system.launched import UNHURRIED_JOB, launch
 
 ENDS = ("improved", "stock_is_best", "cut_short")
 
@@ -53,7 +53,7 @@ def saved_configs(file: Path) -> list[tuple[journal.ConfigRecord, ...]]:
 @pytest.mark.parametrize("strategy", ["lagom", "guided"])
 def test_an_interrupted_search_goes_on_with_its_best_so_far(strategy: str, tmp_path: Path) -> None:
     first, second = folder(tmp_path, "first"), folder(tmp_path, "second")
-    events, done = launch(first, "--strategy", strategy, until=after_something_faster)
+    events, done = launch(first, "--strategy", strategy, until=after_something_faster, job=UNHURRIED_JOB)
     assert done.returncode == 0, done.stderr
     (stopped,) = outcomes_of(events)
     assert stopped.verdict == "stopped"
