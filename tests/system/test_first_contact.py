@@ -15,7 +15,7 @@ import pytest
 
 from lagom import journal, read_run
 from lagom.wire.library import plugin_path
-from tests.system.launched import JOB, bare_environment, launch
+from tests.system.launched import JOB, UNHURRIED_JOB, bare_environment, launch
 
 HEAD = "lagom-config 1\nfingerprint ranks {ranks}\ncommunicator ranks=2 nodes=1 ordinal=0\n"
 RULE, PROGRAM = "rule allgather 1M - nc=4\nend\n", "site 0 allgather 123M nc=2\nprogram 3x0\nend\n"
@@ -117,6 +117,7 @@ CASES = {
             "next: lagom report log",
         ),
         until=journal.Move,
+        job=UNHURRIED_JOB,
         ending=signal.SIGINT,
     ),
 }
