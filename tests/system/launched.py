@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 JOB = (sys.executable, "-m", "lagom.demo.job", "--ranks", "2", "--layers", "4")
 #: The same job with iterations so long in real time that its search can be interrupted before it ends by itself.
-UNHURRIED_JOB = (*JOB, "--real-ms", "20")
+UNHURRIED_JOB = (*JOB, "--real-ms", "50")
 
 
 def launch(
