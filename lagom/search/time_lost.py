@@ -3,11 +3,13 @@
 
 A job also loses time by itself: an evaluation or a checkpoint between two iterations makes one iteration many times as
 long, in whichever arm it falls. That pair is left out of the mean; the candidate's iterations are counted all the same.
+Of a candidate whose pairs were all interrupted, what its kernels explain is counted.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +20,8 @@ from lagom.search.statistics import OUTLIER_MADS, outlier_mask
 #: Two pairs have no majority. The one further from equal is left out where its ln(Z / Z) is so many times the other's,
 #: and larger by as much as an outlier is, or by ``LEAST``.
 FURTHER, LEAST = 2.0, math.log(1.1)
+#: Kernels that are not seen take the same time in every iteration, up to this fraction.
+ALIKE = 0.2
 
 
 class TimeLost:
@@ -26,18 +30,15 @@ class TimeLost:
     def __init__(self) -> None:
         self.lost = 0.0
         self.gained = 0.0
-        self._seen: dict[Assignment, list[tuple[float, bool]]] = {}  # each pair's ln(Z / Z of stock), was it idle?
+        self._seen: dict[Assignment, list[_Ratio]] = {}
 
     def add(self, candidate: Assignment, pairs: Pairs, iterations: int, *, sigma: float, level: float = 1.0) -> None:
         """One window, which has pairs: ``iterations`` ran with ``candidate`` in force and as many with the incumbent,
         whose Z is ``level`` times stock's. ``sigma``: standard deviation of a pair's ln(Z / Z)."""
         self.gained += max(0.0, 1.0 - level) * iterations
         seen = self._seen.setdefault(candidate, [])
-        seen += [(math.log(level * tried.z / beside.z), _was_idle(beside, tried)) for beside, tried in pairs]
-        logs, good = np.array([log for log, _ in seen]), ~_interrupted(seen, sigma)
-        new = logs[-len(pairs) :][good[-len(pairs) :]]
-        counted = new if len(new) else logs[good]  # of a window that was interrupted throughout: those before it
-        excess = float(np.mean(np.expm1(counted))) * iterations if len(counted) else 0.0
+        seen += [_Ratio.of(beside, tried, level) for beside, tried in pairs]
+        excess = float(np.mean(np.expm1(_counted(seen, len(pairs), sigma)))) * iterations
         self.lost += max(0.0, excess)
         self.gained += max(0.0, -excess)
 
@@ -48,24 +49,62 @@ class TimeLost:
         return missing / (1.0 - 1.0 / speedup) if missing > 0.0 and speedup > 1.0 else None
 
 
-def _was_idle(one: Sample, other: Sample) -> bool:
-    """Whether one iteration of a pair was longer than the other by more than that one's whole length, and its
-    communication explains none of it. False where kernels are not seen."""
-    short, long = sorted((one, other), key=lambda sample: sample.z)
+@dataclass(frozen=True, slots=True)
+class _Ratio:
+    """One pair. ``log``: its ln(Z / Z of stock). ``idle``: by how much its longer iteration is longer than the kernels
+    explain, below 0 where that is stock's; 0 where they explain it. ``busy``: ``log`` without the idle time."""
+
+    log: float
+    idle: float
+    busy: float
+
+    @classmethod
+    def of(cls, beside: Sample, tried: Sample, level: float) -> _Ratio:
+        if tried.z > beside.z:
+            idle = _idle_time(beside, tried)
+            after, before = tried.z - idle, beside.z
+        else:
+            idle = -_idle_time(tried, beside)
+            after, before = tried.z, beside.z + idle
+        return cls(math.log(level * tried.z / beside.z), idle, math.log(level * after / before))
+
+
+def _idle_time(short: Sample, long: Sample) -> float:
+    """Of the longer iteration of a pair; 0 where it is no more than the shorter one's whole length, or where kernels
+    are not seen."""
     if short.x is None or long.x is None:
-        return False
-    return long.z - short.z - max(0.0, long.x - short.x) > short.z
+        return 0.0
+    if long.z - short.z - max(0.0, long.x - short.x) <= short.z:
+        return 0.0
+    # No iteration is shorter than its communication or its computation; what interrupted it may have computed as well.
+    explained = max(long.x, short.y or 0.0, short.z + long.x - short.x)
+    return long.z - (explained or short.z)
 
 
-def _interrupted(seen: list[tuple[float, bool]], sigma: float) -> np.ndarray:
+def _counted(seen: list[_Ratio], new: int, sigma: float) -> np.ndarray:
+    """ln(Z / Z of stock) by which the last ``new`` pairs of a candidate count: theirs; of a window that was interrupted
+    throughout, those before it; where all were interrupted, what their kernels explain."""
+    logs, good = np.array([pair.log for pair in seen]), ~_interrupted(seen, sigma)
+    if good[-new:].any():
+        return logs[-new:][good[-new:]]
+    return logs[good] if good.any() else np.array([pair.busy for pair in seen[-new:]])
+
+
+def _interrupted(seen: list[_Ratio], sigma: float) -> np.ndarray:
     """True for pairs in which the job did something else as well: those that were idle, and those far from a
-    candidate's other pairs. A candidate that always seems idle may use calls whose kernels are not seen."""
-    logs, idle = np.array([log for log, _ in seen]), np.array([was_idle for _, was_idle in seen])
-    if idle.all() and len(seen) > 1:
-        idle[:] = False
+    candidate's other pairs."""
+    logs, idle = np.array([pair.log for pair in seen]), _idle(np.array([pair.idle for pair in seen]))
     bad = idle.copy()
     bad[~idle] = _is_far(logs[~idle], sigma)
     return bad
+
+
+def _idle(times: np.ndarray) -> np.ndarray:
+    """Which pairs were idle. A candidate that always seems idle, and for about as long, may use calls whose kernels are
+    not seen; interruptions take now more of a pair and now less."""
+    if len(times) > 1 and times.all() and np.mean(np.abs(times / np.median(times) - 1.0) <= ALIKE) > 0.5:
+        return np.zeros(len(times), dtype=bool)
+    return times != 0.0
 
 
 def _is_far(logs: np.ndarray, sigma: float) -> np.ndarray:

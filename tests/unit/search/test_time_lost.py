@@ -60,7 +60,7 @@ def test_a_bad_candidate_whose_kernels_are_not_all_seen_is_counted_whole() -> No
 def test_a_single_pair_is_told_by_its_kernels() -> None:
     """The GPU was idle for 35 iterations; in the other half of the pair that is no gain either."""
     assert lost([(1.0, LONG)], x=(0.5, 0.5)) == 0.0
-    assert lost([(LONG, 1.05)], x=(0.5, 0.5)) == 0.0
+    assert lost([(LONG, 1.05)], x=(0.5, 0.5)) == pytest.approx(0.0, abs=1e-9)
     assert lost([(LONG, 1.05)]) == 0.0
     assert lost([(1.0, 1.3)], x=(0.5, 0.5)) == pytest.approx(0.6)
 
@@ -81,6 +81,27 @@ def test_more_interruptions_than_iterations_are_told_by_the_kernels() -> None:
     """Most of a candidate's pairs, in both halves: 6x slower by its communication, as its one good pair says."""
     window = [(1.0, LONG), (1.0, 6.0), (2 * LONG, 6.0)]
     assert lost(window, [(1.0, LONG)], x=(0.5, 5.5)) == pytest.approx(5.0 * 8)
+
+
+def test_where_all_were_interrupted_a_candidate_costs_what_its_kernels_explain() -> None:
+    """By another length each: a search beside a job that waits every few iterations was said to have lost 352
+    iterations, and had lost 152."""
+    assert lost([(1.0, LONG), (1.0, 2 * LONG)], x=(0.5, 2.5)) == pytest.approx(2.0 * 4)
+    assert lost([(1.0, LONG), (2 * LONG, 3.0)], x=(0.5, 2.5)) == pytest.approx(2.0 * 4)
+    assert lost([(1.0, LONG)], x=(0.5, 2.5)) == pytest.approx(2.0 * 2)
+
+
+def test_what_hides_the_communication_hides_that_of_an_interrupted_iteration_too() -> None:
+    """Stock's iteration, interrupted, is not taken to be shorter than its computation."""
+    account = TimeLost()
+    account.add(TRIED, ((Sample(LONG, 0.2, 1.0), Sample(1.0, 0.9, 1.0)),), 2, sigma=SIGMA)
+    assert account.lost == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("x", [(0.0, 0.0), (1.5, 0.0), (0.0, 1.0), (40.0, 40.0)])
+def test_times_that_cannot_be_are_survived(x: tuple[float, float]) -> None:
+    for window in ([(1.0, LONG)], [(LONG, 1.0)], [(1.0, LONG), (1.0, 2 * LONG)]):
+        assert math.isfinite(lost(window, x=x))
 
 
 def test_noise_is_no_interruption() -> None:
