@@ -60,25 +60,24 @@ class _Ratio:
 
     @classmethod
     def of(cls, beside: Sample, tried: Sample, level: float) -> _Ratio:
+        log = math.log(level * tried.z / beside.z)
         if tried.z > beside.z:
-            idle = _idle_time(beside, tried)
-            after, before = tried.z - idle, beside.z
-        else:
-            idle = -_idle_time(tried, beside)
-            after, before = tried.z, beside.z + idle
-        return cls(math.log(level * tried.z / beside.z), idle, math.log(level * after / before))
+            explained = _explained(beside, tried)
+            return cls(log, tried.z - explained, math.log(level * explained / beside.z))
+        explained = _explained(tried, beside)
+        return cls(log, explained - beside.z, math.log(level * tried.z / explained))
 
 
-def _idle_time(short: Sample, long: Sample) -> float:
-    """Of the longer iteration of a pair; 0 where it is no more than the shorter one's whole length, or where kernels
-    are not seen."""
+def _explained(short: Sample, long: Sample) -> float:
+    """How much of the longer iteration of a pair its kernels explain. All of it where the rest is no more than the
+    shorter one's whole length, or where kernels are not seen."""
     if short.x is None or long.x is None:
-        return 0.0
-    if long.z - short.z - max(0.0, long.x - short.x) <= short.z:
-        return 0.0
+        return long.z
+    longer = long.x - short.x
+    if long.z - short.z - max(0.0, longer) <= short.z:
+        return long.z
     # No iteration is shorter than its communication or its computation; what interrupted it may have computed as well.
-    explained = max(long.x, short.y or 0.0, short.z + long.x - short.x)
-    return long.z - (explained or short.z)
+    return max(long.x, short.y or 0.0, short.z + longer) or short.z
 
 
 def _counted(seen: list[_Ratio], new: int, sigma: float) -> np.ndarray:
@@ -102,7 +101,9 @@ def _interrupted(seen: list[_Ratio], sigma: float) -> np.ndarray:
 def _idle(times: np.ndarray) -> np.ndarray:
     """Which pairs were idle. A candidate that always seems idle, and for about as long, may use calls whose kernels are
     not seen; interruptions take now more of a pair and now less."""
-    if len(times) > 1 and times.all() and np.mean(np.abs(times / np.median(times) - 1.0) <= ALIKE) > 0.5:
+    middle = np.median(times)
+    alike = np.abs(times - middle) <= ALIKE * abs(middle)
+    if len(times) > 1 and times.all() and np.mean(alike) > 0.5:
         return np.zeros(len(times), dtype=bool)
     return times != 0.0
 

@@ -6,6 +6,7 @@ None of it may hang the job or the search, let two ranks differ, count as an ite
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from lagom import journal
 from lagom.config_file import load_config
 from lagom.demo.stage import Scene
+from lagom.journal.schema import SampleRecord
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import CommConfig, Function
 from lagom.sim.virtual.call_log import load, unpack
@@ -24,6 +26,8 @@ from tests.system.support import Job
 from tests.system.truth import judge
 
 pytestmark = pytest.mark.slow
+
+Pair = tuple[SampleRecord, SampleRecord]  # of (incumbent, candidate)
 
 CALLS = fsdp_like_calls(3, 128 << 20)
 COMM_ID = 0x5A4D
@@ -57,14 +61,26 @@ def samples_ns(run: Played) -> list[float]:
     return [sample.z for move in run.of(journal.Move) for pair in move.samples for sample in pair]
 
 
+def is_clean(pair: Pair) -> bool:
+    return max(sample.z for sample in pair) < PAUSED_NS
+
+
+def tells(pairs: Sequence[Pair]) -> bool:
+    """Whether a window tells what its candidate costs: most pairs hold no pause, or one at least, and kernels show the
+    pauses of the others, all in the candidate's half."""
+    clean = sum(map(is_clean, pairs))
+    shown = all(before.z < PAUSED_NS and after.x is not None for before, after in pairs)
+    return 2 * clean > len(pairs) or (clean > 0 and shown)
+
+
 def lost_beside_pauses(run: Played) -> tuple[float, float]:
     """What candidates have cost against stock, the incumbent throughout: as counted, and by the pairs without a pause;
-    of the windows in which those are the most."""
+    of the windows that tell."""
     counted = clean = before = 0.0
     for move in run.of(journal.Move):
         added, before = move.lost_iterations - before, move.lost_iterations
-        ratios = [after.z / stock.z for stock, after in move.samples if max(stock.z, after.z) < PAUSED_NS]
-        if move.purpose != "baseline" and 2 * len(ratios) > len(move.samples):
+        if move.purpose != "baseline" and tells(move.samples):
+            ratios = [after.z / stock.z for stock, after in filter(is_clean, move.samples)]
             counted += added
             clean += max(0.0, sum(ratios) / len(ratios) - 1.0) * move.iterations
     return counted, clean
