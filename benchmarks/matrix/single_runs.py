@@ -55,14 +55,18 @@ def steps_of(output: Path) -> list[dict[str, Any]]:
 
 
 def summarize_log(events: Sequence[Base]) -> dict[str, Any]:
-    """What a log says, without samples: how many events of each kind, outcomes, what stood aside and why."""
+    """What a log says, without samples: how many events of each kind, and after how many seconds of the log the first
+    of them came; outcomes; what stood aside and why."""
     counts: dict[str, int] = {}
+    first: dict[str, float] = {}
     for event in events:
         counts[event.kind] = counts.get(event.kind, 0) + 1
+        first.setdefault(event.kind, round(event.t - events[0].t, 3))
     outcomes = [event for event in events if isinstance(event, journal.Outcome)]
     aside = [event.reason for event in events if isinstance(event, journal.Passthrough)]
     return {
         "events": counts,
+        "first_s": first,
         "outcomes": [outcome.model_dump(mode="json") for outcome in outcomes],
         "standing_aside": list(dict.fromkeys(aside)),
     }

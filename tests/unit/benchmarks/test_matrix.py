@@ -365,3 +365,11 @@ def test_steady_replays_what_tuning_found(
 
 
 # -- the page
+
+
+def test_a_log_says_when_each_kind_of_event_came_first() -> None:
+    events = [journal.Note(t=100.0, text="a"), journal.Outcome(t=117.5, communicator=0, verdict="cut_short", reason=""),
+              journal.Note(t=130.0, text="b")]  # fmt: skip
+    log = single_runs.summarize_log(events)
+    assert log["events"] == {"note": 2, "outcome": 1}
+    assert log["first_s"] == {"note": 0.0, "outcome": 17.5}
