@@ -206,14 +206,15 @@ def _foreign_jobs() -> Iterator[Row]:
             arms=("off", "off again", "loaded", "lagom"), rounds=8, seconds=500,
         )  # fmt: skip
     together = {"NCCL_MAX_CTAS": "16"}  # four ranks with 64 channels each hang, also without us: shared_gpu_202611.md
-    for name, script, options, ranks, steps, start in (
-        ("cost-shared-ddp", "transformer_ddp.py", (), 2, "1000", {}),
-        ("cost-shared-fsdp", "fsdp_nodes.py", ("--layers", "4", "--tokens", "2048"), 4, "500", together),
+    by_hand = ("off", "off again", "lagom", "autoccl", "set=any:>=1M:nc=32")
+    for name, script, options, ranks, steps, arms, start in (
+        ("cost-shared-ddp", "transformer_ddp.py", (), 2, "1000", by_hand, {}),
+        ("cost-shared-fsdp", "fsdp_nodes.py", ("--layers", "4", "--tokens", "2048"), 4, "500", by_hand[:3], together),
     ):
         yield Row(
-            name, "mean step of whole processes compared with the job without Lagom, the search included: tuned live, "
-            "for communication alone, and one config set by hand", "foreign_jobs", script, (*options, "--steps", steps),
-            "shared", "2.30", ("off", "off again", "lagom", "autoccl", "set=any:>=1M:nc=32"), rounds=6, seconds=1800,
+            name, "mean step of whole processes compared with the job without Lagom, the search included: tuned live; "
+            "where there is something to gain also tuned for communication alone, and one config set by hand",
+            "foreign_jobs", script, (*options, "--steps", steps), "shared", "2.30", arms, rounds=6, seconds=2000,
             least_gpus=1, ranks=ranks, spread=True, environ=start,
             note="needs an MPS server (nvidia-cuda-mps-control -d) with CUDA_MPS_PIPE_DIRECTORY=/tmp/mps",
         )  # fmt: skip
