@@ -23,6 +23,8 @@ from lagom.records import readable_name
 from lagom.settings import read, split_rules
 from lagom.wire.region import Region
 
+ENDING = (signal.SIGTERM, signal.SIGINT)
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a controller until its job is over; 0, or 2 with one sentence on stderr."""
@@ -59,6 +61,9 @@ def _run(wanted: argparse.Namespace) -> None:
         first_rank_seconds=wanted.grace,
     )
     refuse_what_cannot_be_read(options)
+    early: list[int] = []
+    for number in ENDING:  # one of them while the region is being made would leave it behind
+        signal.signal(number, lambda came, _: early.append(came))
     simulated = wanted.clock == "simulated"
     attached = (
         Region.attach(wanted.region)
@@ -69,8 +74,10 @@ def _run(wanted: argparse.Namespace) -> None:
     with attached as region, Journal(options.directory) as log:
         options = replace(options, job=wanted.job or readable_name(region.job_key))
         controller = Controller(region, options, log)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDING:
             signal.signal(number, controller.stop)
+        if early:
+            controller.stop(early[0], None)
         print(f"lagom controller {os.getpid()}: {region.path}", flush=True)
         controller.run()
         region.close(unlink=True)
