@@ -4,6 +4,7 @@ each sentence of the rule has a case that only this sentence decides."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -94,8 +95,8 @@ def test_better_is_kept_whatever_its_communication_does_and_worse_never() -> Non
 # -- the test on fresh pairs
 
 
-def sequential_test(*looks: int, level: float = 0.05) -> SequentialTest:
-    return SequentialTest("final", STOCK, GOOD, level, looks, EPSILON)
+def sequential_test(*looks: int, level: float = 0.05, proven: float = 1.0) -> SequentialTest:
+    return SequentialTest("final", STOCK, GOOD, level, looks, EPSILON, proven)
 
 
 def window(*ratios: float) -> WindowResult:
@@ -104,6 +105,14 @@ def window(*ratios: float) -> WindowResult:
 
 STEADY = (0.95, 0.951, 0.949, 0.952, 0.948, 0.95, 0.953, 0.947, 0.9505, 0.9495)
 SPOILT = (1.5, 0.4, 1.4, 0.45)  # two in favour and two against: no side has more outliers
+
+
+@pytest.mark.parametrize(("proven", "passes"), [(1.0, True), (1.05, True), (1.10, False)])
+def test_less_than_what_is_proven_already_does_not_replace_it(proven: float, passes: bool) -> None:
+    """Ten pairs at 1.053x are surely faster than stock, and slower than 1.10x."""
+    test = sequential_test(10, proven=proven)
+    test.add(window(*STEADY), SIGMA)
+    assert test.passed is passes
 
 
 def test_the_interval_leaves_out_what_the_estimate_leaves_out() -> None:
@@ -172,6 +181,13 @@ def test_a_slower_answer_has_no_final_where_the_incumbent_is_proven() -> None:
     """It would pass: it is faster than stock. The job would run 10 % slower than with what is confirmed already."""
     z = {GOOD: 0.8 * Z, OTHER: 0.9 * Z}
     assert finals(lambda a, purpose: z.get(a, Z)) == ([], GOOD)
+
+
+def test_an_answer_that_is_faster_by_less_than_a_standard_error_has_no_final_where_the_incumbent_is_proven() -> None:
+    """Trials scatter by 2 %: 0.1 % is none that pairs could show, and they would be lost."""
+    scatter = itertools.cycle((0.98, 1.02, 1.02, 0.98))
+    z = {GOOD: 0.8 * Z, OTHER: 0.7992 * Z}
+    assert finals(lambda a, purpose: z.get(a, Z) * next(scatter)) == ([], GOOD)
 
 
 def test_an_answer_that_is_faster_than_what_is_proven_has_a_final() -> None:
