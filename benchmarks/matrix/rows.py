@@ -206,10 +206,11 @@ def _foreign_jobs() -> Iterator[Row]:
             arms=("off", "off again", "loaded", "lagom"), rounds=8, seconds=500,
         )  # fmt: skip
     together = {"NCCL_MAX_CTAS": "16"}  # four ranks with 64 channels each hang, also without us: shared_gpu_202611.md
-    by_hand = ("off", "off again", "lagom", "autoccl", "set=any:>=1M:nc=32")
+    compared = ("off", "off again", "lagom")
+    others = ("autoccl", "set=any:>=1M:nc=32")  # where there is something to gain
     for name, script, options, ranks, steps, arms, start in (
-        ("cost-shared-ddp", "transformer_ddp.py", (), 2, "1000", by_hand, {}),
-        ("cost-shared-fsdp", "fsdp_nodes.py", ("--layers", "4", "--tokens", "2048"), 4, "500", by_hand[:3], together),
+        ("cost-shared-ddp", "transformer_ddp.py", (), 2, "1000", (*compared, *others), {}),
+        ("cost-shared-fsdp", "fsdp_nodes.py", ("--layers", "4", "--tokens", "2048"), 4, "500", compared, together),
     ):
         yield Row(
             name, "mean step of whole processes compared with the job without Lagom, the search included: tuned live; "

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A controller that is told to end while it makes the job's shared memory leaves nothing behind."""
+"""A controller that is told to end while it makes the job's shared memory leaves nothing behind.
+
+In a process of its own: where nothing handles the signal, it ends whoever runs the controller."""
 
 from __future__ import annotations
 
