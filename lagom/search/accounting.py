@@ -70,6 +70,11 @@ class Accounting:
         return self._time_lost.lost
 
     @property
+    def pairs(self) -> int:
+        """Of all windows so far."""
+        return sum(move.pairs for move in self.moves)
+
+    @property
     def unwritten(self) -> bool:
         """True between :meth:`take` and :meth:`write`."""
         return self._taken is not None

@@ -183,6 +183,8 @@ class Strategy(ABC):
     """What the log calls it."""
     uses_model: ClassVar[bool] = False
     """Whether ``__init__`` takes ``model``, a :data:`MakeModel`."""
+    minimizes_z: ClassVar[bool] = True
+    """Whether Z is what it minimizes. Where it is not, a small gain in Z that is found on the way is not confirmed."""
     checked: ClassVar[bool] = True
     """Refuse proposals that are off the ladders. Only configs given by hand may be: the plan format is their limit."""
 

@@ -215,8 +215,8 @@ class TuningSession:
             given_up = given_up + 1 if comparison.new is None else 0
             proposal, step = step, _advance(course, comparison)
             self._explain(proposal, comparison)
-            if comparison.new is not None and self._worth_confirming(comparison.new):
-                yield from self._confirm(comparison.new.assignment)
+            if comparison.new is not None and (due := self._due(comparison.new)) is not None:
+                yield from self._confirm(due.assignment)
         return step
 
     def _try_candidates(self) -> Windows:
@@ -234,7 +234,7 @@ class TuningSession:
                 self._write(cast("MoveVerdict", comparison.verdict), measured, phase=CANDIDATE)
             if comparison.new is None:
                 return  # nothing can be measured now
-            if comparison.better and self._worth_confirming(comparison.new):
+            if comparison.better and self._worth_confirming(comparison.new, self.policy.promote_gain):
                 yield from self._confirm(candidate)
 
     def _ask_for_suggestions(self) -> None:
@@ -306,11 +306,28 @@ class TuningSession:
 
     # -- what becomes the incumbent, and what the job is left with
 
-    def _worth_confirming(self, trial: Trial) -> bool:
+    def _due(self, new: Trial) -> Trial | None:
+        """What is confirmed now: the trial just measured, if it is much faster than the incumbent; or else the best so
+        far, if the search has gone on for long with nothing proven."""
+        if self._worth_confirming(new, self.policy.promote_gain):
+            return new
+        best = self.measurements.known(self.measurements.fastest())
+        is_overdue = self.strategy.minimizes_z and self._finals == 0 and self._searched_for_long(best)
+        return best if is_overdue and self._worth_confirming(best, 0.0) else None
+
+    def _searched_for_long(self, best: Trial) -> bool:
+        """Whether the search has taken many times the pairs that most likely prove ``best``: from there on each further
+        window costs the job more of that gain than it may find."""
+        gain = math.log(self.measurements.known(self.measurements.stock).z / best.z)
+        level, looks = statistics.final_level(self.policy.alpha), self.policy.confirm_looks
+        proof = pairs_to_prove(gain, self.measurements.noise.sigma, level, looks)
+        return self._accounting.pairs >= self.policy.patience * proof
+
+    def _worth_confirming(self, trial: Trial, least: float) -> bool:
         if trial.assignment in self._failed or trial.assignment == self.incumbent:
             return False
         gain = -math.log(trial.z / self.measurements.known(self.incumbent).z)
-        if self._enough or gain < max(self.policy.promote_gain, self.policy.certainty * trial.z_se):
+        if self._enough or gain < max(least, self.policy.certainty * trial.z_se):
             return False
         if self._time.pairs < self.policy.confirm_looks[0]:
             self.wrap_up(self._time.reason)

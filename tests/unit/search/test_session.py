@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -105,6 +106,33 @@ def test_promotion_needs_fresh_samples_and_moves_the_yardstick() -> None:
     assert outcome.speedup_low is not None
     assert outcome.speedup_high is not None
     assert 1.0 < outcome.speedup_low <= outcome.speedup <= outcome.speedup_high
+
+
+@pytest.mark.parametrize("minimizes_z", [True, False])
+def test_a_small_gain_is_proven_long_before_a_long_search_ends(
+    minimizes_z: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3 % at hand in the first window, nothing in 24 others: a job that ends midway must have had the gain."""
+    monkeypatch.setattr(Scripted, "minimizes_z", minimizes_z)
+    rungs = [CommConfig(channels=channels) for channels in (1, 2, 3, 4, 6)]
+    good, *others = (Assignment(pair) for pair in itertools.product(rungs, rungs))
+    problem = flat(2, ceiling=8).problem()
+    session = TuningSession(Scripted(problem).script(good, *others, answer=good), problem)
+    drive(session, lambda a, purpose: 9.7e7 if a == good else 1e8)
+    proofs = [move for move in session.moves if move.verdict == "confirmed"]
+    assert [move.candidate for move in proofs] == [good]
+    if minimizes_z:
+        before = session.moves[: proofs[0].number - 1]
+        least = session.policy.patience * session.policy.confirm_looks[0]
+        assert least <= sum(move.pairs for move in before) < least + session.policy.pairs_max
+        after = [move for move in session.moves[proofs[0].number :] if move.purpose == "trial"]
+        assert len(after) > 15, "the search goes on"
+        assert {move.incumbent for move in after} == {good}
+    else:
+        assert proofs[0].purpose == "final"
+    assert session.outcome is not None
+    assert session.outcome.verdict == "improved"
+    assert session.outcome.speedup == pytest.approx(1 / 0.97, rel=0.01)
 
 
 def test_a_lucky_trial_does_not_become_the_incumbent() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -27,7 +28,7 @@ def measured(simulator: Simulator, request: WindowRequest) -> WindowResult:
 def test_wrapped_up_session_goes_to_its_final_with_the_best_so_far() -> None:
     simulator = Simulator(workloads.fsdp("llama3_8b", layers=4, tokens=4096), machine.A40_NVLINK)
     problem = simulator.problem()
-    session = TuningSession(make_strategy("lagom", problem), problem, Policy())
+    session = TuningSession(make_strategy("lagom", problem), problem, Policy(patience=math.inf))
     purposes = []
     while (request := session.request()) is not None:
         purposes.append(request.purpose)
