@@ -18,7 +18,7 @@ import os
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,13 @@ import numpy as np
 from benchmarks.second_family import SecondJob, SecondLandscape, draw_landscape
 from lagom.cost import FittedModel
 from lagom.records import Assignment
-from lagom.search import SearchOutcome, TuningSession, make_strategy
+from lagom.search import LIVE, Policy, SearchOutcome, TuningSession, make_strategy
 from tests.evidence import circumstances
 
 SEEDS = 96  # every kind with every noise, four times
 WORTH = 0.02
 MISSED = 0.1  # of what may be gained: less is missed entirely
+FIRST = 1000  # iterations of a job whose mean is taken
 LIMITS: dict[str, tuple[float, float] | None] = {
     "0.5 s a step, 40 s": (0.5, 40.0),
     "0.5 s a step, 120 s": (0.5, 120.0),
@@ -51,7 +52,8 @@ NO_LIMIT = "no limit"
 class TableRun:
     """One run. ``possible``, ``gained`` and ``gained_in_time`` as fractions of Z, by the noise-free truth;
     ``gained_in_time`` is that of the config in force when the limit is reached. ``late``: iterations after the limit.
-    ``covered``: whether the interval of the final A/B holds the truth, ``None`` without one."""
+    ``covered``: whether the interval of the final A/B holds the truth, ``None`` without one. ``mean``: the gain by the
+    mean of the job's first iterations, search included; ``None`` in older files."""
 
     strategy: str
     seen: str
@@ -70,12 +72,14 @@ class TableRun:
     iterations: float
     verdict: str
     covered: bool | None
+    mean: float | None = None
 
 
 class TimedJob(SecondJob):
-    """Keeps what was in force when the limit was reached."""
+    """Keeps what was in force when the limit was reached, and the noise-free times of the first iterations."""
 
     in_force: Assignment | None = None
+    first_sum = 0.0
 
     def run_until(self, session: TuningSession, limit: float) -> None:
         self._limit, self._session = limit, session
@@ -83,15 +87,24 @@ class TimedJob(SecondJob):
 
     def _iteration(self, assignment: Assignment) -> Any:
         sample = super()._iteration(assignment)
+        if self.iteration <= FIRST:
+            self.first_sum += self.truth(assignment).z
         if self.in_force is None and self.clock > self._limit:
             self.in_force = self._session.incumbent
         return sample
 
+    def mean_gain(self, outcome: Assignment) -> float:
+        """Of the job's first iterations over stock's; after the search they run with its outcome."""
+        rest = max(0, FIRST - self.iteration) * self.truth(outcome).z
+        return FIRST * self._stock_z / (self.first_sum + rest) - 1.0
 
-def run_one(strategy: str, seen: str, limit: str, seed: int, landscape: SecondLandscape, noise: float) -> TableRun:
+
+def run_one(
+    strategy: str, seen: str, limit: str, seed: int, landscape: SecondLandscape, noise: float, policy: Policy = LIVE
+) -> TableRun:
     """One search from its baseline to its end."""
     problem = landscape.problem()
-    session = TuningSession(make_strategy(strategy, problem, seed, model=FittedModel), problem, seed=seed)
+    session = TuningSession(make_strategy(strategy, problem, seed, model=FittedModel), problem, policy, seed)
     return run_session(session, seen, limit, landscape, noise)
 
 
@@ -108,7 +121,7 @@ def run_session(session: TuningSession, seen: str, limit: str, landscape: Second
     return TableRun(
         session.strategy.name, seen, limit, seed, landscape.kind, noise, len(problem.sites),
         stock / landscape.best - 1.0, gain, proven, max(0.0, job.clock - iterations), job.lost, outcome.configs,
-        outcome.windows, job.clock, outcome.verdict, _covered(outcome, job),
+        outcome.windows, job.clock, outcome.verdict, _covered(outcome, job), job.mean_gain(outcome.assignment),
     )  # fmt: skip
 
 
@@ -121,13 +134,13 @@ def _covered(outcome: SearchOutcome, job: SecondJob) -> bool | None:
     return outcome.speedup_low <= job.gain(candidate) <= outcome.speedup_high
 
 
-def measure(strategy: str, seeds: int) -> list[TableRun]:
+def measure(strategy: str, seeds: int, policy: Policy = LIVE) -> list[TableRun]:
     """Every landscape, limit and view of one strategy."""
     runs = []
     for seed in range(seeds):
         for seen in ("XYZ", "Z"):
             landscape, noise = draw_landscape(seed, visible=seen == "XYZ")
-            runs += [run_one(strategy, seen, limit, seed, landscape, noise) for limit in LIMITS]
+            runs += [run_one(strategy, seen, limit, seed, landscape, noise, policy) for limit in LIMITS]
     return runs
 
 
@@ -140,6 +153,7 @@ def summary(runs: list[TableRun]) -> dict[str, str]:
     covered = [run.covered for run in runs if run.covered is not None]
     late = [run.late for run in runs if run.limit != NO_LIMIT]
     rows = {f"share of the best gain, {limit}": _shares(runs, limit) for limit in LIMITS}
+    rows[f"the same by the mean of the first {FIRST} iterations, search included"] = _by_means(worth)
     rows["missed entirely; at 5 % noise"] = f"{_missed(worth):.0%}; {_missed(loud):.0%}"
     rows["time lost, iterations: median, 95th percentile, worst"] = _spread(lost)
     rows["nothing to gain: iterations, median; time lost, median"] = _nothing(free)
@@ -162,6 +176,11 @@ def _shares(runs: list[TableRun], limit: str) -> str:
     if limit == NO_LIMIT:
         return f"{ended:.2f}"
     return f"{ended:.2f} (in force then: {statistics.fmean(run.gained_in_time / run.possible for run in worth):.2f})"
+
+
+def _by_means(worth: list[TableRun]) -> str:
+    known = [run.mean / run.possible for run in worth if run.mean is not None]
+    return f"{statistics.fmean(known):.2f}" if known else "-"
 
 
 def _missed(runs: list[TableRun]) -> float:
@@ -254,13 +273,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--name", default="today", help="what the columns are called")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="keep every run here; the page goes beside it")
     parser.add_argument("--page", type=Path, metavar="FILE.json", help="measure nothing, print the page of this file")
+    parser.add_argument("--patience", type=float, default=LIVE.patience, help="of the policy; inf: no proof before the end")
     wanted = parser.parse_args(arguments)
     if wanted.page is not None:
         print(page(json.loads(wanted.page.read_text())))
         return 0
-    began, results = time.perf_counter(), {}
+    began, results, policy = time.perf_counter(), {}, replace(LIVE, patience=wanted.patience)
     for strategy in wanted.strategy:
-        results[strategy] = measure(strategy, wanted.seeds)
+        results[strategy] = measure(strategy, wanted.seeds, policy)
         for seen in ("XYZ", "Z"):
             rows = summary([run for run in results[strategy] if run.seen == seen])
             print(f"{strategy}, {seen} ({time.perf_counter() - began:.0f} s)")

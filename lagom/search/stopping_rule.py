@@ -49,7 +49,7 @@ class Policy:
     """Probability that a run which has nothing to gain confirms anything at all (family-wise)."""
     promote_gain: float = 0.05
     """A trial this much faster than the incumbent is confirmed at once, so that the job profits during the search."""
-    patience: float = 2.0
+    patience: float = 4.0
     """With nothing proven, the best so far is confirmed, however small its gain, once the search has taken this many
     times the pairs that most likely prove it."""
     cut_above: float = 0.10
