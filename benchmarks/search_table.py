@@ -273,7 +273,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--name", default="today", help="what the columns are called")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="keep every run here; the page goes beside it")
     parser.add_argument("--page", type=Path, metavar="FILE.json", help="measure nothing, print the page of this file")
-    parser.add_argument("--patience", type=float, default=LIVE.patience, help="of the policy; inf: no proof before the end")
+    parser.add_argument("--patience", type=float, default=LIVE.patience, help="of the policy; inf = proof at the end")
     wanted = parser.parse_args(arguments)
     if wanted.page is not None:
         print(page(json.loads(wanted.page.read_text())))
