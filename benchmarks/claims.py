@@ -36,7 +36,7 @@ def of_measured() -> Iterator[str]:
         found = _first_slice(part, kind)
         yield found.text.replace(f"{found.value:.3f}", f"{marks}{found.value:.3f}{marks}", 1)
     yield " and ".join(f"{value:.3f}" for value in _first_slice_costs())
-    yield f"{_speed('cost-ddp-8192'):.3f} (n = 4, no interval)"
+    yield f"{_speed('cost-ddp-8192'):.3f} (n = 5, no interval)"
     meshes = sorted(_speed(name) for name in ("mesh-compile", "mesh-checkpointing", "mesh-fsdp-tp", "mesh-hsdp"))
     yield f"{meshes[0]:.3f} to {meshes[-1]:.3f}"
     yield from _of_start_settings()
