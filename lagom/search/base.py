@@ -183,8 +183,9 @@ class Strategy(ABC):
     """What the log calls it."""
     uses_model: ClassVar[bool] = False
     """Whether ``__init__`` takes ``model``, a :data:`MakeModel`."""
-    minimizes_z: ClassVar[bool] = True
-    """Whether Z is what it minimizes. Where it is not, a small gain in Z that is found on the way is not confirmed."""
+    proves_early: ClassVar[bool] = True
+    """Whether a long search confirms the best so far by Z, however small its gain. Not for a strategy that minimizes
+    something else, or whose configs are all to be compared with stock."""
     checked: ClassVar[bool] = True
     """Refuse proposals that are off the ladders. Only configs given by hand may be: the plan format is their limit."""
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from lagom.format import format_interval
 from lagom.records import Assignment
-from lagom.search import statistics
 from lagom.search.measurements import Measurements
-from lagom.search.sequential_test import SequentialTest, pairs_to_prove
+from lagom.search.proof_budget import pairs_against_stock
+from lagom.search.sequential_test import SequentialTest
 from lagom.search.stopping_rule import Policy
 
 
@@ -42,9 +42,8 @@ def best_so_far(measurements: Measurements, policy: Policy, final: SequentialTes
         if not tried:
             return None
         best = min(tried, key=lambda trial: trial.z * math.exp(trial.z_se))
-        gain, se, assignment = math.log(measurements.known(measurements.stock).z / best.z), best.z_se, best.assignment
-        level = statistics.final_level(policy.alpha)
-        missing = pairs_to_prove(gain, measurements.noise.sigma, level, policy.final_looks)
+        gain, se, assignment = measurements.gain(best), best.z_se, best.assignment
+        missing = pairs_against_stock(best, measurements, policy, policy.final_looks)
     if gain <= 0.0:
         return None
     return BestSoFar(assignment, math.exp(gain), math.exp(gain - 1.96 * se), math.exp(gain + 1.96 * se), missing)

@@ -91,6 +91,10 @@ class Measurements:
             raise KeyError(f"not measured in this run: {assignment}")
         return trial
 
+    def gain(self, trial: Trial) -> float:
+        """ln(Z of stock / Z of ``trial``)."""
+        return math.log(self.known(self.stock).z / trial.z)
+
     def trials(self) -> Iterator[Trial]:
         """Everything measured, stock first: the data to fit a model on."""
         for assignment in dict.fromkeys((*self._levels, *self._evidence)):

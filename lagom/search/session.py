@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -37,7 +37,8 @@ from lagom.search.best_so_far import best_so_far
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.moves import SearchMove, SearchOutcome, Suggestion, WindowRequest, WindowResult, roomier
 from lagom.search.proof import NOTHING_PROVEN
-from lagom.search.sequential_test import SequentialTest, pairs_to_prove
+from lagom.search.proof_budget import ProofBudget
+from lagom.search.sequential_test import SequentialTest
 from lagom.search.space import Space
 from lagom.search.stopping_rule import LIVE, Policy, StoppingRule
 
@@ -86,10 +87,9 @@ class TuningSession:
         self._finals = 0  # tests against stock at the level of a final A/B
         self._final: SequentialTest | None = None  # the final A/B under way
         self._proof = NOTHING_PROVEN  # of the incumbent
-        self._proof_pairs = 0  # measured for proofs so far
         self._is_proof_missing = False  # the time was over before a final A/B, or in the midst of it
         self._enough = ""  # why the driver wants no more trials
-        self._time = TimeLeft()
+        self._budget = ProofBudget(self.measurements, policy)
         self._is_not_proven_next = False  # a replay knows that the log confirmed nothing here
         self._is_last_look = False  # the driver knows that the test under way ends with the next window
         self._course = self._run()
@@ -126,8 +126,8 @@ class TuningSession:
         before = len(self._accounting.moves)
         result = result.plausible()
         self._accounting.take(result)
-        if self._time.pairs < self._kept_for_proof() + self.policy.pairs_first:
-            self.wrap_up(self._time.reason)
+        if self._budget.time.pairs < self._budget.kept(self._proven) + self.policy.pairs_first:
+            self.wrap_up(self._budget.time.reason)
         try:
             self._wanted = self._course.send(result)
         except StopIteration:
@@ -153,7 +153,7 @@ class TuningSession:
         """The driver's time limit, told before each report: about ``pairs`` more pairs can be measured. What a final
         A/B most likely needs is kept for it, at most half of what there was at first. ``reason``: why the search will
         have ended."""
-        self._time = TimeLeft(pairs, max(pairs, self._time.at_first), reason)
+        self._budget.set_time(pairs, reason)
 
     def end_test(self) -> None:
         """The test under way, if any, has its last look after the next window (a replay knows where a log's ended)."""
@@ -162,7 +162,7 @@ class TuningSession:
     def skip_proof(self) -> None:
         """What the next window shows is not confirmed, if proofs have used up their time (a replay knows that the log
         went on without)."""
-        self._is_not_proven_next = self._proof_pairs > 0
+        self._is_not_proven_next = self._budget.spent > 0
 
     def stop(self, reason: str) -> None:
         """End at once, on the incumbent. No effect on a session that is over."""
@@ -311,17 +311,11 @@ class TuningSession:
         far, if the search has gone on for long with nothing proven."""
         if self._worth_confirming(new, self.policy.promote_gain):
             return new
+        if not self.strategy.proves_early or self._finals:
+            return None
         best = self.measurements.known(self.measurements.fastest())
-        is_overdue = self.strategy.minimizes_z and self._finals == 0 and self._searched_for_long(best)
+        is_overdue = self._budget.is_overdue(best, self._accounting.pairs)
         return best if is_overdue and self._worth_confirming(best, 0.0) else None
-
-    def _searched_for_long(self, best: Trial) -> bool:
-        """Whether the search has taken many times the pairs that most likely prove ``best``: from there on each further
-        window costs the job more of that gain than it may find."""
-        gain = math.log(self.measurements.known(self.measurements.stock).z / best.z)
-        level, looks = statistics.final_level(self.policy.alpha), self.policy.confirm_looks
-        proof = pairs_to_prove(gain, self.measurements.noise.sigma, level, looks)
-        return self._accounting.pairs >= self.policy.patience * proof
 
     def _worth_confirming(self, trial: Trial, least: float) -> bool:
         if trial.assignment in self._failed or trial.assignment == self.incumbent:
@@ -329,29 +323,13 @@ class TuningSession:
         gain = -math.log(trial.z / self.measurements.known(self.incumbent).z)
         if self._enough or gain < max(least, self.policy.certainty * trial.z_se):
             return False
-        if self._time.pairs < self.policy.confirm_looks[0]:
-            self.wrap_up(self._time.reason)
+        if self._budget.time.pairs < self.policy.confirm_looks[0]:
+            self.wrap_up(self._budget.time.reason)
         return not self._enough and self._may_prove()
 
     def _may_prove(self) -> bool:
         """Proofs get at most half of a search with a time limit."""
-        if self._is_not_proven_next:
-            return False
-        return self._proof_pairs < 0.5 * self._time.at_first or math.isinf(self._time.pairs)
-
-    def _kept_for_proof(self) -> float:
-        """What is kept for the final A/B: the pairs that most likely prove the best so far. Nothing where that is
-        proven already."""
-        if math.isinf(self._time.pairs) or self.measurements.trial(self.measurements.stock) is None:
-            return 0.0
-        best = self.measurements.known(self.measurements.fastest())
-        if best.assignment == self._proven:
-            return 0.0
-        gain = math.log(self.measurements.known(self.measurements.stock).z / best.z)
-        level, looks = statistics.final_level(self.policy.alpha), self.policy.final_looks
-        is_in_sight = gain > best.z_se
-        wanted = pairs_to_prove(gain, self.measurements.noise.sigma, level, looks) if is_in_sight else looks[0]
-        return min(wanted, max(0.0, 0.5 * self._time.at_first - self._proof_pairs))
+        return self._budget.is_left and not self._is_not_proven_next
 
     @property
     def _proven(self) -> Assignment | None:
@@ -377,11 +355,11 @@ class TuningSession:
         """Windows of fresh pairs until the claim stands or falls; a proven candidate becomes the incumbent."""
         empty = 0
         while test.open:
-            pairs = self._time.fitting(roomier(test.pairs_wanted, empty))
+            pairs = self._budget.time.fitting(roomier(test.pairs_wanted, empty))
             result = yield self._accounting.ask(test.purpose, test.against, test.candidate, pairs, why)
             if result.pairs:
                 empty = 0
-                self._proof_pairs += len(result.pairs)
+                self._budget.spent += len(result.pairs)
                 self.measurements.add(test.candidate, test.against, result.pairs)
                 test.add(result, self.measurements.noise.sigma, last=self._takes_last_look(test))
             elif (empty := empty + 1) > self.policy.retries:
@@ -398,7 +376,7 @@ class TuningSession:
         """Whether a test ends here, because there is no time for another window."""
         is_last, self._is_last_look = self._is_last_look, False
         is_last |= test.purpose == "confirm" and not self._may_prove()
-        return is_last or self._time.pairs < self.policy.pairs_first
+        return is_last or self._budget.time.pairs < self.policy.pairs_first
 
     def _conclude(self, answer: Answer) -> Windows:
         """The final A/B against stock of what is not proven yet; the job is left with what is proven."""
@@ -408,7 +386,7 @@ class TuningSession:
             level, looks = statistics.final_level(self.policy.alpha), self.policy.final_looks
             stock, proven = self.measurements.stock, self._proof.speedup
             test = SequentialTest("final", stock, contender, level, looks, self.policy.epsilon, proven)
-            if self._time.pairs < test.least:  # it could prove nothing
+            if self._budget.time.pairs < test.least:  # it could prove nothing
                 answer, self._final, self._is_proof_missing = replace(answer, cut_short=True), None, True
                 break
             self._final, self._finals = test, self._finals + 1
@@ -453,19 +431,6 @@ class TuningSession:
         if trial is not None and trial.z <= incumbent.z * margin:
             chosen.insert(0, trial)
         return list(dict.fromkeys(each.assignment for each in chosen if each.z < stock.z))
-
-
-@dataclass(frozen=True, slots=True)
-class TimeLeft:
-    """About how many more pairs fit into the driver's time limit, and how many did at first."""
-
-    pairs: float = math.inf
-    at_first: float = 0.0
-    reason: str = ""
-
-    def fitting(self, pairs: int) -> int:
-        """Of these pairs of a test as many as there is time for; even, so that rounds of A B B A stay whole."""
-        return pairs if pairs <= self.pairs else max(2, 2 * int(self.pairs / 2.0))
 
 
 def fitting(space: Space, candidates: Iterable[Assignment]) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:

@@ -44,7 +44,7 @@ class AsPrinted(Strategy):
     """The printed lines, with their numbers beside them."""
 
     name: ClassVar[str] = "as_printed"
-    minimizes_z: ClassVar[bool] = False
+    proves_early: ClassVar[bool] = False
 
     def __init__(
         self,

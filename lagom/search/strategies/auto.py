@@ -96,7 +96,7 @@ def _nothing_to_gain(measurements: Measurements, answer: Answer) -> bool:
     if any(trial.y is not None and _gained(stock.y, trial.y, trial) for trial in tried):
         return False
     resolvable = statistics.resolvable(measurements.noise.sigma / math.sqrt(LIVE.pairs_max), CERTAIN)
-    return all(math.log(stock.z / trial.z) + trial.z_se < resolvable for trial in tried)
+    return all(measurements.gain(trial) + trial.z_se < resolvable for trial in tried)
 
 
 def _gained(before: float, after: float, trial: Trial) -> bool:

@@ -78,7 +78,7 @@ class AutoCCL(Strategy):
     """Every x_j as short as it gets."""
 
     name: ClassVar[str] = "autoccl"
-    minimizes_z: ClassVar[bool] = False
+    proves_early: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, seed: int = 0, *, shared: bool = False, windows: int = 64) -> None:
         """``windows``: the most that are taken."""

@@ -17,7 +17,7 @@ class Given(Strategy):
     """Measures ``assignments`` in order and answers with the fastest; the final A/B is the test."""
 
     name = "given"
-    minimizes_z = False  # its configs are compared with stock, to the end
+    proves_early = False  # all its configs are compared with stock
     checked = False
 
     def __init__(self, problem: Problem, seed: int = 0, *, assignments: Sequence[Assignment] = ()) -> None:

@@ -110,7 +110,7 @@ class Guided(Strategy):
         """Half the channels again, as long as the last halving was a clear gain: the model sees no further than the
         windows reach, and what a channel costs compute is what it knows least."""
         best = measurements.known(measurements.fastest())
-        gained = math.log(measurements.known(self.space.stock).z / best.z) > CLEAR * best.z_se
+        gained = measurements.gain(best) > CLEAR * best.z_se
         while gained and (candidate := self._half_the_channels(best.assignment)) is not None:
             if measurements.trial(candidate) is not None:
                 return

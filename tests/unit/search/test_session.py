@@ -108,12 +108,12 @@ def test_promotion_needs_fresh_samples_and_moves_the_yardstick() -> None:
     assert 1.0 < outcome.speedup_low <= outcome.speedup <= outcome.speedup_high
 
 
-@pytest.mark.parametrize("minimizes_z", [True, False])
+@pytest.mark.parametrize("proves_early", [True, False])
 def test_a_small_gain_is_proven_long_before_a_long_search_ends(
-    minimizes_z: bool, monkeypatch: pytest.MonkeyPatch
+    proves_early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """3 % at hand in the first window, nothing in 24 others: a job that ends midway must have had the gain."""
-    monkeypatch.setattr(Scripted, "minimizes_z", minimizes_z)
+    monkeypatch.setattr(Scripted, "proves_early", proves_early)
     rungs = [CommConfig(channels=channels) for channels in (1, 2, 3, 4, 6)]
     good, *others = (Assignment(pair) for pair in itertools.product(rungs, rungs))
     problem = flat(2, ceiling=8).problem()
@@ -121,7 +121,7 @@ def test_a_small_gain_is_proven_long_before_a_long_search_ends(
     drive(session, lambda a, purpose: 9.7e7 if a == good else 1e8)
     proofs = [move for move in session.moves if move.verdict == "confirmed"]
     assert [move.candidate for move in proofs] == [good]
-    if minimizes_z:
+    if proves_early:
         before = session.moves[: proofs[0].number - 1]
         least = session.policy.patience * session.policy.confirm_looks[0]
         assert least <= sum(move.pairs for move in before) < least + session.policy.pairs_max
