@@ -159,7 +159,8 @@ def test_an_interrupted_search_is_continued_at_the_next_start_in_another_log_fol
     """Ended as soon as a config stood out; the next search tries that first, and forgets it once it has come to an
     end."""
     cache = str(tmp_path / "cache")
-    _, done = launch(tmp_path, until=after_something_faster, job=UNHURRIED_JOB, LAGOM_CACHE=cache)
+    events, done = launch(tmp_path, until=after_something_faster, job=UNHURRIED_JOB, LAGOM_CACHE=cache)
+    assert [event.verdict for event in events if isinstance(event, journal.Outcome)] == ["stopped"], done.stderr
     assert list((tmp_path / "cache").glob("unfinished/*.lagom"))
     assert any("the next start of this job tries what it had found first" in line for line in lines(done))
     shutil.rmtree(tmp_path / "log")  # nothing of the first run but the cache
