@@ -144,13 +144,16 @@ def _choose_groups(request: Request, transport: Transport | None, cores: int, pl
     from lagom.doctor.libraries import find_nccl
     from lagom.start import known_factors, known_groups
     from lagom.tune.course import leave_out_set
-    from lagom.tune.transport import find_transport
+    from lagom.tune.transport import Connected, find_connected
 
+    connected = Connected(transport)
     if transport is None:
         _say("the first process shows how NCCL connects the ranks; it is not compared.")
-        transport = find_transport(request, _say)
-        _say(f"transport: {'not seen' if transport is None else transport.value}.")
-    groups, remarks = leave_out_set(() if transport is None else known_groups(transport, cores), plain)
+        connected = find_connected(request, _say)
+        _say(f"{connected.text}.")
+    transport = connected.transport
+    known = () if transport is None else known_groups(transport, cores, has_windows=connected.has_windows)
+    groups, remarks = leave_out_set(known, plain)
     for remark in (*_left_out(transport, cores), *remarks):
         _say(remark)
     records = [GroupRecord(name=group.name, settings=dict(group.settings)) for group in groups]

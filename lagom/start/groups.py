@@ -49,15 +49,22 @@ SOCKETS = (
 )  # fmt: skip
 
 
+#: Copies instead of kernels that take SMs, for collectives that add nothing up. NCCL 2.29 and later know the number,
+#: too; 2.28 does not know the name ZERO.
+COPY_ENGINES = StartGroup("copy engines", {"NCCL_CTA_POLICY": "2"})
+
 MOST_THREADS_A_CORE = 8
 
 
-def known_groups(transport: Transport, cores: int = 0) -> tuple[StartGroup, ...]:
+def known_groups(transport: Transport, cores: int = 0, *, has_windows: bool = False) -> tuple[StartGroup, ...]:
     """The groups for a transport, most promising first; empty where none is known.
 
     ``cores`` of this machine: a group with more than eight helper threads a core for one rank is left out, since they
-    busy-poll while data moves (64 on 16 cores, two ranks, was the fastest measured). 0 = no limit.
+    busy-poll while data moves (64 on 16 cores, two ranks, was the fastest measured). 0 = no limit. ``has_windows``: the
+    job registers its buffers as symmetric windows, without which NCCL's copy engines are not used.
     """
+    if transport is Transport.NVLINK:
+        return (COPY_ENGINES,) if has_windows else ()
     if transport is not Transport.SOCKET:
         return ()
     return tuple(group for group in SOCKETS if not cores or group.rank_threads <= MOST_THREADS_A_CORE * cores)
@@ -67,11 +74,12 @@ def known_factors(
     transport: Transport, groups: Iterable[StartGroup] = (), taken: Collection[str] = (), nccl: int = 0
 ) -> dict[str, tuple[str, ...]]:
     """The other variables that are worth trying on a transport, with their values: those that no group sets, that are
-    not decided by what the user has set (``taken``), and that this NCCL reads (its version code; 0 = not known)."""
+    not decided by what the user has set (``taken``), and that this NCCL reads (its version code; 0 = not known). What
+    needs windows is tried as a group."""
     grouped = {name for group in groups for name in group.settings}
     return {
         row.name: row.values
         for row in VARIABLES
-        if transport in row.worth and row.values and row.name not in grouped
+        if transport in row.worth and row.values and not row.needs_windows and row.name not in grouped
         and not decided_by(row.name, taken) and row.is_read_by(nccl)
     }  # fmt: skip

@@ -36,16 +36,18 @@ INTRA = frozenset({Transport.NVLINK, Transport.PCI})
 class StartVariable:
     """``meaning``: what it decides, in the words of NCCL's documentation. ``since``: the first NCCL (or torch) that
     reads it; empty = every one that Lagom supports. ``worth``: on which transports a search tries it. ``values``: what
-    it tries, apart from leaving it unset. ``together``: variables without which it does little. ``cost``: memory or
-    threads. ``equal``: must be the same on all ranks. ``reorders``: with more than two ranks it can change the order of
-    additions, hence the last bits of a sum. ``overrides``: what a framework may have set for one communicator, and this
-    variable replaces."""
+    it tries, apart from leaving it unset. ``needs_windows``: it does nothing unless the job registers its buffers as
+    symmetric windows. ``together``: variables without which it does little. ``cost``: memory or threads. ``equal``:
+    must be the same on all ranks. ``reorders``: with more than two ranks it can change the order of additions, hence
+    the last bits of a sum. ``overrides``: what a framework may have set for one communicator, and this variable
+    replaces."""
 
     name: str
     meaning: str
     since: str = ""
     worth: frozenset[Transport] = frozenset()
     values: tuple[str, ...] = ()
+    needs_windows: bool = False
     together: tuple[str, ...] = ()
     cost: str = ""
     equal: bool = True
@@ -204,6 +206,9 @@ VARIABLES: tuple[StartVariable, ...] = (
         "NCCL_CTA_POLICY",
         "CTAs or copy engines",
         "2.27",
+        worth=frozenset({Transport.NVLINK}),
+        values=("2",),
+        needs_windows=True,
         reorders=True,
         source="nccl:src/init.cc; names from 2.29 on, registered buffers only",
     ),

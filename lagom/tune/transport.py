@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transport between the ranks of a job, from what NCCL logs when it connects them."""
+"""How the ranks of a job are connected, from what NCCL logs when it connects them: their transport, and whether their
+buffers are registered as symmetric windows."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from lagom.bench.arm_words import Kind
@@ -20,14 +22,32 @@ from lagom.tune.numbering import numbered
 LOOK_SECONDS = 5.0
 
 #: What a process is given, so that its connections stand in ``nccl-*.log`` of the folder.
-DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM,GRAPH,ENV"}
+DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM,GRAPH,ENV,ALLOC"}
 #: ``Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0``; of host memory ``Channel 00 : 0[0] -> 1[1] via SHM/...``.
 _VIA = re.compile(r"Channel \d+(?:/\d+)? : .* via ([A-Za-z0-9]+)(?:/([A-Za-z]+))?")
 #: ``Pattern 4, crossNic 0, nChannels 24, bw 20/20, type NVL/PIX, ...``: first between GPUs, then from GPU to NIC.
 _PATTERN = re.compile(r"Pattern \d+, .* type ([A-Z0-9]+)/")
+#: NCCL 2.29 and later log each window (src/dev_runtime.cc). 2.28 logs that its first one needs address space; the later
+#: releases reserve that in any case.
+_WINDOW, _FIRST_WINDOW, _LOGS_THE_FIRST = "Inserted window ", "Symmetric VA size=", "NCCL version 2.28."
 _WITHOUT_NVLINK = {"PIX", "PXB", "PHB", "SYS"}
 #: A job that crosses a network is bound by it.
 _SLOWEST_FIRST = (Transport.SOCKET, Transport.EFA, Transport.IB, Transport.PCI, Transport.NVLINK)
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """``transport``: the slowest that some connection of the job has; None if no log names one. ``has_windows``: some
+    buffer is registered as a symmetric window."""
+
+    transport: Transport | None = None
+    has_windows: bool = False
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        transport = "not seen" if self.transport is None else self.transport.value
+        return f"transport: {transport}{', buffers in symmetric windows' if self.has_windows else ''}"
 
 
 def debug_variables(folder: Path) -> dict[str, str]:
@@ -35,19 +55,27 @@ def debug_variables(folder: Path) -> dict[str, str]:
     return {**DEBUG, "NCCL_DEBUG_FILE": str(folder / "nccl-%h-%p.log")}
 
 
-def read_transport(folder: Path) -> Transport | None:
-    """The slowest transport that some connection of the job has; None if no log names one."""
+def read_connected(folder: Path) -> Connected:
+    """What the logs of all ranks say so far."""
     found: set[Transport | None] = set()
     between_gpus: set[str] = set()
-    for path in folder.glob("nccl-*.log"):
-        for line in path.read_text(errors="replace").splitlines():
-            if (via := _VIA.search(line)) is not None:
-                found.add(_transport(via[1], via[2] or ""))
-            elif (pattern := _PATTERN.search(line)) is not None:
-                between_gpus.add(pattern[1])
+    windows: set[str] = set()
+    for line in _lines(folder):
+        if (via := _VIA.search(line)) is not None:
+            found.add(_transport(via[1], via[2] or ""))
+        elif (pattern := _PATTERN.search(line)) is not None:
+            between_gpus.add(pattern[1])
+        else:
+            windows |= {sign for sign in (_WINDOW, _FIRST_WINDOW, _LOGS_THE_FIRST) if sign in line}
     if Transport.NVLINK in found and between_gpus & _WITHOUT_NVLINK:
         found.add(Transport.PCI)
-    return next((transport for transport in _SLOWEST_FIRST if transport in found), None)
+    transport = next((transport for transport in _SLOWEST_FIRST if transport in found), None)
+    return Connected(transport, _WINDOW in windows or {_FIRST_WINDOW, _LOGS_THE_FIRST} <= windows)
+
+
+def _lines(folder: Path) -> Iterator[str]:
+    for path in folder.glob("nccl-*.log"):
+        yield from path.read_text(errors="replace").splitlines()
 
 
 def _transport(kind: str, plugin: str) -> Transport | None:
@@ -59,7 +87,7 @@ def _transport(kind: str, plugin: str) -> Transport | None:
     return {"P2P": Transport.NVLINK, "SHM": Transport.PCI}.get(kind)
 
 
-def find_transport(request: Request, say: Callable[[str], None] = lambda text: None) -> Transport | None:
+def find_connected(request: Request, say: Callable[[str], None] = lambda text: None) -> Connected:
     """From one process of the job that is not compared: it logs its connections, and is ended once it has shown them
     and gone on for a while. Why it showed none is said."""
     folder = request.folder / "look"
@@ -68,7 +96,7 @@ def find_transport(request: Request, say: Callable[[str], None] = lambda text: N
     since: list[float] = []
 
     def enough(seen: Seen) -> bool:
-        if not since and read_transport(folder) is not None:
+        if not since and read_connected(folder).transport is not None:
             since.append(time.monotonic())
         return bool(since) and time.monotonic() - since[0] > LOOK_SECONDS
 
@@ -77,10 +105,10 @@ def find_transport(request: Request, say: Callable[[str], None] = lambda text: N
     lagom = ["--mode", "off"]
     limit = min((one for one in (request.run_limit, request.budget) if one is not None), default=None)
     ended = run_process(ProcessStart(request.command, request.folder, "look", lagom, environ, limit, enough=enough))
-    transport = read_transport(folder)
-    if transport is None:
+    connected = read_connected(folder)
+    if connected.transport is None:
         say(_why_none(ended, request.folder / "look.out"))
-    return transport
+    return connected
 
 
 def _why_none(ended: Ended, output: Path) -> str:

@@ -9,12 +9,13 @@ import pytest
 
 from lagom.config_file import Fingerprint, SavedConfig, load_config, save_config
 from lagom.environment import fits, select_known
-from lagom.start import VARIABLES, StartVariable, Transport, find_variable, known_groups
+from lagom.start import VARIABLES, StartVariable, Transport, find_variable, known_factors, known_groups
+from lagom.start.groups import COPY_ENGINES
 
 #: A short run cannot judge them, or they can give wrong data, hang, or break what the site or the program decided.
 NEVER_SEARCHED = (
     "LAGOM_HEADROOM", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_PROTO", "NCCL_ALGO", "NCCL_P2P_DISABLE",
-    "NCCL_SHM_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_NET_GDR_LEVEL", "NCCL_CTA_POLICY",
+    "NCCL_SHM_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_NET_GDR_LEVEL",
 )  # fmt: skip
 NEVER_ASKED_FOR = (
     "NCCL_CHUNK_SIZE", "NCCL_SOCKET_IFNAME", "NCCL_IB_TC", "NCCL_IB_HCA", "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN",
@@ -74,6 +75,15 @@ def test_groups_are_of_the_table_and_fit_into_a_saved_config(transport: Transpor
             assert fits(value)
         assert int(group.settings[THREADS]) <= 16
         assert int(group.settings[THREADS]) * int(group.settings["NCCL_NSOCKS_PERTHREAD"]) <= 64
+
+
+@pytest.mark.parametrize("transport", list(Transport))
+def test_copy_engines_are_tried_over_nvlink_where_the_job_registers_windows(transport: Transport) -> None:
+    without, with_windows = known_groups(transport), known_groups(transport, has_windows=True)
+    assert (COPY_ENGINES in with_windows) == (transport is Transport.NVLINK)
+    assert COPY_ENGINES not in without
+    assert "NCCL_CTA_POLICY" not in known_factors(transport)
+    assert COPY_ENGINES.settings == {row.name: row.values[0] for row in VARIABLES if row.needs_windows}
 
 
 def test_a_small_machine_does_not_get_threads_that_it_cannot_run() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from lagom.bench.request import Request
+from lagom.cli.tune import _choose_groups
 from lagom.start import Transport
-from lagom.tune.transport import debug_variables, find_transport, read_transport
+from lagom.tune.result import PlainNccl
+from lagom.tune.transport import Connected, debug_variables, find_connected, read_connected
 
 #: As NCCL 2.28.9 writes them (src/transport/net.cc, p2p.cc, shm.cc); SHM's have no number of a connection.
 HEAD = "node1:4711:4720 [0] NCCL INFO "
@@ -45,18 +47,18 @@ def log(folder: Path, name: str, *lines: str) -> None:
 )  # fmt: skip
 def test_each_kind_of_connection_is_known(tmp_path: Path, line: str, wanted: Transport | None) -> None:
     log(tmp_path, "nccl-node1-4711.log", line)
-    assert read_transport(tmp_path) is wanted
+    assert read_connected(tmp_path).transport is wanted
 
 
 def test_the_slowest_connection_of_any_rank_binds_the_job(tmp_path: Path) -> None:
     log(tmp_path, "nccl-node1-1.log", *[CUMEM] * 32)
-    assert read_transport(tmp_path) is Transport.NVLINK
+    assert read_connected(tmp_path).transport is Transport.NVLINK
     log(tmp_path, "nccl-node1-2.log", CUMEM, SHM)
-    assert read_transport(tmp_path) is Transport.PCI
+    assert read_connected(tmp_path).transport is Transport.PCI
     log(tmp_path, "nccl-node2-1.log", CUMEM, IB)
-    assert read_transport(tmp_path) is Transport.IB
+    assert read_connected(tmp_path).transport is Transport.IB
     log(tmp_path, "nccl-node2-2.log", SOCKET)
-    assert read_transport(tmp_path) is Transport.SOCKET
+    assert read_connected(tmp_path).transport is Transport.SOCKET
 
 
 @pytest.mark.parametrize(
@@ -65,21 +67,21 @@ def test_the_slowest_connection_of_any_rank_binds_the_job(tmp_path: Path) -> Non
 def test_peer_access_is_nvlink_only_where_the_topology_has_it(tmp_path: Path, path: str, wanted: Transport) -> None:
     pattern = f"Pattern 4, crossNic 0, nChannels 24, bw 20.0/20.0, type {path}/PIX, sameChannels 1"
     log(tmp_path, "nccl-node1-1.log", pattern, CUMEM)
-    assert read_transport(tmp_path) is wanted
+    assert read_connected(tmp_path).transport is wanted
 
 
 def test_without_a_connection_nothing_is_said(tmp_path: Path) -> None:
     """A job of one rank, a job that has not come so far, no log at all."""
-    assert read_transport(tmp_path) is None
-    assert read_transport(tmp_path / "nowhere") is None
+    assert read_connected(tmp_path).transport is None
+    assert read_connected(tmp_path / "nowhere").transport is None
     log(tmp_path, "nccl-node1-1.log")
     (tmp_path / "other.log").write_text(f"{HEAD}{SOCKET}\n")
-    assert read_transport(tmp_path) is None
+    assert read_connected(tmp_path).transport is None
 
 
 def test_a_log_that_is_cut_within_a_character_is_read(tmp_path: Path) -> None:
     (tmp_path / "nccl-a-1.log").write_bytes(f"{HEAD}{SOCKET}\n".encode() + b"\xff\xe2\x82")
-    assert read_transport(tmp_path) is Transport.SOCKET
+    assert read_connected(tmp_path).transport is Transport.SOCKET
 
 
 def test_the_variables_name_the_files_that_are_read(tmp_path: Path) -> None:
@@ -87,9 +89,31 @@ def test_the_variables_name_the_files_that_are_read(tmp_path: Path) -> None:
     name = variables["NCCL_DEBUG_FILE"].replace("%h", "node1").replace("%p", "4711")
     log(tmp_path, Path(name).name, SOCKET)
     assert Path(name).parent == tmp_path
-    assert read_transport(tmp_path) is Transport.SOCKET
+    assert read_connected(tmp_path).transport is Transport.SOCKET
     assert variables["NCCL_DEBUG"] == "INFO"
-    assert {"INIT", "NET", "P2P", "SHM"} <= set(variables["NCCL_DEBUG_SUBSYS"].split(","))
+    assert {"INIT", "NET", "P2P", "SHM", "ALLOC"} <= set(variables["NCCL_DEBUG_SUBSYS"].split(","))
+
+
+RESERVED = "Symmetric VA size=144GB"
+WINDOW = "Inserted window 0x7f2ad8e00000 into address map, ret=0"
+
+
+@pytest.mark.parametrize(
+    ("version", "lines", "wanted"),
+    [
+        ("2.28.9", [], False), ("2.28.9", [RESERVED], True),
+        ("2.29.7", [RESERVED], False), ("2.29.7", [RESERVED, WINDOW], True),
+        ("2.30.7", [RESERVED], False), ("2.30.7", [RESERVED, WINDOW], True), ("2.27.7", [], False),
+    ],
+)  # fmt: skip
+def test_windows_are_seen_in_the_log_of_any_rank(tmp_path: Path, version: str, lines: list[str], wanted: bool) -> None:
+    """2.28 reserves address space for its first window; the later ones reserve it with the first collective. The
+    version is in the log of one rank."""
+    (tmp_path / "nccl-node1-1.log").write_text(f"{HEAD}NCCL version {version}+cuda13.0\n{HEAD}{CUMEM}\n")
+    (tmp_path / "nccl-node1-2.log").write_text("".join(f"{HEAD}{line}\n" for line in [CUMEM, *lines]))
+    found = read_connected(tmp_path)
+    assert found == Connected(Transport.NVLINK, wanted)
+    assert ("symmetric windows" in found.text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -105,6 +129,25 @@ def test_why_the_first_process_showed_no_transport_is_said(
 ) -> None:
     said: list[str] = []
     request = Request((sys.executable, "-c", job), (), tmp_path, budget=limit)
-    assert find_transport(request, said.append) is None
+    assert find_connected(request, said.append) == Connected()
     assert len(said) == 1
     assert wanted in said[0]
+
+
+#: Logs as NCCL does in a job of two ranks over NVLink that registers windows.
+LOGS = f"""
+import os
+name = os.environ["NCCL_DEBUG_FILE"].replace("%h", "node1").replace("%p", str(os.getpid()))
+open(name, "w").write({"".join(f"{HEAD}{line}{chr(10)}" for line in [*REST, CUMEM, RESERVED])!r})
+"""
+
+
+def test_what_the_first_process_shows_decides_what_is_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    request = Request((sys.executable, "-c", LOGS), (), tmp_path)
+    record = _choose_groups(request, None, 8, PlainNccl({}, {}))
+    assert (record.transport, [group.name for group in record.groups]) == ("NVLink", ["copy engines"])
+    assert "NCCL_MAX_CTAS" in record.factors
+    assert "transport: NVLink, buffers in symmetric windows." in capsys.readouterr().err
+    taken = _choose_groups(request, None, 8, PlainNccl({"NCCL_CTA_POLICY": "0"}, {}))
+    assert not taken.groups
+    assert "copy engines is left out: NCCL_CTA_POLICY is set by you" in capsys.readouterr().err
