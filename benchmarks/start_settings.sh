@@ -1,27 +1,35 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `lagom tune` on one GPU whose ranks share it: how start settings are found from nothing, and how the next start of the
-# job uses them from the cache. A stand-in: it says nothing about the speed of several GPUs. Times are those of the
-# regime it prints.
+# `lagom tune` on one or two GPUs: how start settings are found from nothing, and how the next start of the job uses them
+# from the cache. On one GPU its ranks share it: a stand-in that says nothing about the speed of several. Times are those
+# of the regime it prints.
 #
-#   benchmarks/start_settings.sh OUT [time-sliced|mps|one-node] [fsdp|ddp|ep] [options of lagom tune]
+#   benchmarks/start_settings.sh OUT [time-sliced|mps] [fsdp|ddp|ep] [options of lagom tune]
+#   benchmarks/start_settings.sh OUT one-node fsdp [options of lagom tune]
+#   benchmarks/start_settings.sh OUT two-gpus [fsdp-4096|fsdp-32768|copy-engines] [options of lagom tune]
 #
 # time-sliced, mps: two ranks as two nodes over loopback sockets. one-node: four ranks of FSDP on one node under MPS; it
-# needs NCCL 2.30.3 or later (LD_PRELOAD=/path/to/libnccl.so.2).
+# needs NCCL 2.30.3 or later (LD_PRELOAD=/path/to/libnccl.so.2). two-gpus: a rank on each; as two nodes over loopback
+# sockets, and for copy-engines as one node over NVLink, with buffers in symmetric windows.
 # AGAIN=3: after the search so many rounds of the next start (from the cache) and of plain NCCL, in turns.
 set -u
 out=$1 regime=${2:-time-sliced} kind=${3:-fsdp}
-shift 3
+shift $(($# < 3 ? $# : 3))
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 export OMP_NUM_THREADS=2
+where='one GPU' is_mps=
+case $regime in mps | one-node) is_mps=yes ;; two-gpus) where='2 GPUs' ;; esac
 if [ "$regime" = one-node ]; then
     export NCCL_MULTI_RANK_GPU_ENABLE=1
     kind=one-node what='4 ranks on one GPU as one node, MPS; job: fsdp'
+elif [ "$kind" = copy-engines ]; then
+    export FSDP_COPY_ENGINE=1
+    what='2 ranks on 2 GPUs as one node, NVLink; job: fsdp, T = 4096, 4 layers, buffers in symmetric windows'
 else
     export NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1
-    what="2 ranks on one GPU as 2 nodes over loopback sockets, $regime; job: $kind"
+    what="2 ranks on $where as 2 nodes over loopback sockets, $regime; job: $kind"
 fi
-if [ "$regime" != time-sliced ]; then
+if [ "$is_mps" ]; then
     export CUDA_MPS_PIPE_DIRECTORY=/tmp/mps CUDA_MPS_LOG_DIRECTORY=/tmp/mpslog
     mkdir -p /tmp/mps /tmp/mpslog
     nvidia-cuda-mps-control -d
@@ -33,6 +41,9 @@ torchrun=(python3 -m torch.distributed.run --standalone --nproc-per-node 2)
 as_nodes=(--no-python sh -c 'NCCL_HOSTID=node$RANK exec python3 "$0" "$@"')
 case $kind in
 fsdp) job=("${torchrun[@]}" "$here/jobs/fsdp_nodes.py" --as-nodes --layers 4 --tokens 2048 --steps 12) ;;
+fsdp-4096) job=("${torchrun[@]}" "$here/jobs/fsdp_nodes.py" --as-nodes --hidden 4096 --layers 2 --tokens 4096 --steps 12) ;;
+fsdp-32768) job=("${torchrun[@]}" "$here/jobs/fsdp_nodes.py" --as-nodes --hidden 4096 --layers 1 --tokens 32768 --steps 12) ;;
+copy-engines) job=("${torchrun[@]}" "$here/jobs/fsdp.py" --layers 4 --tokens 4096 --steps 40) ;;
 ddp) job=("${torchrun[@]}" "${as_nodes[@]}" "$here/jobs/ddp.py" --layers 2 --tokens 2048 --steps 12) ;;
 one-node) job=(sh "$here/jobs/ranks.sh" 4 "$here/jobs/fsdp_nodes.py" --layers 4 --tokens 2048 --steps 60) ;;
 ep) job=("${torchrun[@]}" "${as_nodes[@]}" "$here/jobs/ep_two_batch.py" --layers 1 --tokens 8192 --steps 12) ;;
@@ -46,5 +57,5 @@ for ((round = 1; round <= ${AGAIN:-0}; round++)); do
     echo "again, round $round: plain NCCL"
     LAGOM_CACHE=off python3 -m lagom run --mode off --dir "$out/plain-$round" -- "${job[@]}"
 done
-[ "$regime" = time-sliced ] || echo quit | nvidia-cuda-mps-control
+[ -z "$is_mps" ] || echo quit | nvidia-cuda-mps-control
 exit $code

@@ -19,21 +19,22 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-HIDDEN, WIDE, HEADS = 2048, 7168, 16
+HEAD = 128  # of attention
 
 
 class Layer(nn.Module):
     """Attention and a gated MLP of a Llama's shape."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: int) -> None:
         super().__init__()
-        self.first, self.second = nn.RMSNorm(HIDDEN), nn.RMSNorm(HIDDEN)
-        self.qkv, self.out = nn.Linear(HIDDEN, 3 * HIDDEN, bias=False), nn.Linear(HIDDEN, HIDDEN, bias=False)
-        self.up, self.down = nn.Linear(HIDDEN, 2 * WIDE, bias=False), nn.Linear(WIDE, HIDDEN, bias=False)
+        wide = hidden * 7 // 2
+        self.first, self.second = nn.RMSNorm(hidden), nn.RMSNorm(hidden)
+        self.qkv, self.out = nn.Linear(hidden, 3 * hidden, bias=False), nn.Linear(hidden, hidden, bias=False)
+        self.up, self.down = nn.Linear(hidden, 2 * wide, bias=False), nn.Linear(wide, hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(tokens, hidden) to the same."""
-        parts = self.qkv(self.first(x)).unflatten(-1, (3, HEADS, HIDDEN // HEADS)).permute(1, 2, 0, 3)
+        parts = self.qkv(self.first(x)).unflatten(-1, (3, -1, HEAD)).permute(1, 2, 0, 3)
         attended = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
         x = x + self.out(attended.transpose(0, 1).flatten(1))
         gate, wide = self.up(self.second(x)).chunk(2, -1)
@@ -43,7 +44,7 @@ class Layer(nn.Module):
 def build(arguments: argparse.Namespace, device: torch.device) -> nn.Module:
     """Every layer sharded over all ranks."""
     with device:
-        model = nn.Sequential(*(Layer() for _ in range(arguments.layers)))
+        model = nn.Sequential(*(Layer(arguments.hidden) for _ in range(arguments.layers)))
     mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
     for layer in model:
@@ -54,11 +55,12 @@ def build(arguments: argparse.Namespace, device: torch.device) -> nn.Module:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
+    parser.add_argument("--hidden", type=int, default=2048, help="width of the layers, a multiple of 128")
     parser.add_argument("--as-nodes", action="store_true", help="NCCL takes each rank for a node of its own")
     arguments = parser.parse_args()
     if arguments.as_nodes:
         os.environ["NCCL_HOSTID"] = f"node{os.environ['RANK']}"
-    run(arguments, build, HIDDEN)
+    run(arguments, build, arguments.hidden)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,10 @@ def _headline() -> Iterator[Row]:
         "2.30", ("guided", *BY_HAND), cycles=8, seconds=260,
     )  # fmt: skip
     yield Row(
+        "host-ddp-8192", "DistributedDataParallel: about 1.02x, found and proven within 40 s", "bench", "ddp.py",
+        ("--layers", "8", "--tokens", "8192"), "host", "2.30", ("auto",), cycles=8, seconds=150,
+    )  # fmt: skip
+    yield Row(
         "host-timeline-8192", "with kernels recorded: sites told apart by what hides them; `guided` with its program: "
         "<= 12 configs, <= 15 iterations lost", "bench", "fsdp.py", _fsdp(3, 8192), "host", "2.30", ("guided", "lagom"),
         cycles=6, seconds=220, environ={"LAGOM_TIMELINE": "1"},
