@@ -209,8 +209,8 @@ VARIABLES: tuple[StartVariable, ...] = (
         worth=frozenset({Transport.NVLINK}),
         values=("2",),
         needs_windows=True,
-        reorders=True,
-        source="nccl:src/init.cc; names from 2.29 on, registered buffers only",
+        overrides="CTAPolicy of ncclConfig_t",
+        source="nccl:src/init.cc; names from 2.29 on; 2 moves no reduction, 1 (NVLink SHARP) would",
     ),
     StartVariable("NCCL_CGA_CLUSTER_SIZE", "how CTAs are clustered", "2.16", source="nccl:src/init.cc"),
     StartVariable(
