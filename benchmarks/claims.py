@@ -36,7 +36,7 @@ def of_measured() -> Iterator[str]:
         found = _first_slice(part, kind)
         yield found.text.replace(f"{found.value:.3f}", f"{marks}{found.value:.3f}{marks}", 1)
     yield " and ".join(f"{value:.3f}" for value in _first_slice_costs())
-    yield f"{_speed('cost-ddp-8192'):.3f} (n = 5, no interval)"
+    yield _speed_text("cost-ddp-8192").replace(": no interval", ", no interval")
     meshes = sorted(_speed(name) for name in ("mesh-compile", "mesh-checkpointing", "mesh-fsdp-tp", "mesh-hsdp"))
     yield f"{meshes[0]:.3f} to {meshes[-1]:.3f}"
     yield from _of_start_settings()
@@ -104,9 +104,14 @@ def _mean(values: list[float]) -> float:
 
 def _speed(name: str) -> float:
     """Mean step of whole processes without Lagom over that of the job tuned live, search included."""
+    return float(_speed_text(name).split()[0])
+
+
+def _speed_text(name: str) -> str:
+    """The same with its interval, or with how many rounds there are."""
     row = next(row for row in rows() if row.name == name)
     data = next(found for found in map(matrix, (2, 4)) if name in found["rows"])
-    return float(str(verdict_of(row, data["rows"][name])["speed"]).split()[0])
+    return str(verdict_of(row, data["rows"][name])["speed"])
 
 
 def _cost(name: str) -> str:
