@@ -152,12 +152,11 @@ def _choose_groups(request: Request, transport: Transport | None, cores: int, pl
         connected = find_connected(request, _say)
         _say(f"{connected.text}.")
     transport = connected.transport
-    known = () if transport is None else known_groups(transport, cores, has_windows=connected.has_windows)
-    groups, remarks = leave_out_set(known, plain)
+    groups, remarks = leave_out_set(known_groups(transport, cores, has_windows=connected.has_windows), plain)
     for remark in (*_left_out(transport, cores), *remarks):
         _say(remark)
     records = [GroupRecord(name=group.name, settings=dict(group.settings)) for group in groups]
-    factors = {} if transport is None else known_factors(transport, groups, plain.settings, find_nccl(os.environ))
+    factors = known_factors(transport, groups, plain.settings, find_nccl(os.environ))
     return TuneRecord(
         transport=transport.value if transport else "", groups=records, seed=request.seed,
         factors={name: list(values) for name, values in factors.items()},
@@ -168,8 +167,6 @@ def _left_out(transport: Transport | None, cores: int) -> Iterator[str]:
     """Groups that this machine has too few cores for."""
     from lagom.start import known_groups
 
-    if transport is None:
-        return
     kept = {group.name for group in known_groups(transport, cores)}
     if names := [group.name for group in known_groups(transport) if group.name not in kept]:
         yield f"{cores} cores are too few for the helper threads of {'; '.join(names)}: left out."

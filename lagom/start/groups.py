@@ -56,26 +56,26 @@ COPY_ENGINES = StartGroup("copy engines", {"NCCL_CTA_POLICY": "2"})
 MOST_THREADS_A_CORE = 8
 
 
-def known_groups(transport: Transport, cores: int = 0, *, has_windows: bool = False) -> tuple[StartGroup, ...]:
-    """The groups for a transport, most promising first; empty where none is known.
+def known_groups(transport: Transport | None, cores: int = 0, *, has_windows: bool = False) -> tuple[StartGroup, ...]:
+    """The groups for a transport (None = not seen), most promising first; empty where none is known.
 
     ``cores`` of this machine: a group with more than eight helper threads a core for one rank is left out, since they
     busy-poll while data moves (64 on 16 cores, two ranks, was the fastest measured). 0 = no limit. ``has_windows``: the
     job registers its buffers as symmetric windows, without which NCCL's copy engines are not used.
     """
-    if transport is Transport.NVLINK:
-        return (COPY_ENGINES,) if has_windows else ()
+    if transport is Transport.NVLINK and has_windows:
+        return (COPY_ENGINES,)
     if transport is not Transport.SOCKET:
         return ()
     return tuple(group for group in SOCKETS if not cores or group.rank_threads <= MOST_THREADS_A_CORE * cores)
 
 
 def known_factors(
-    transport: Transport, groups: Iterable[StartGroup] = (), taken: Collection[str] = (), nccl: int = 0
+    transport: Transport | None, groups: Iterable[StartGroup] = (), taken: Collection[str] = (), nccl: int = 0
 ) -> dict[str, tuple[str, ...]]:
-    """The other variables that are worth trying on a transport, with their values: those that no group sets, that are
-    not decided by what the user has set (``taken``), and that this NCCL reads (its version code; 0 = not known). What
-    needs windows is tried as a group."""
+    """The other variables that are worth trying on a transport (None = not seen), with their values: those that no
+    group sets, that are not decided by what the user has set (``taken``), and that this NCCL reads (its version code;
+    0 = not known). What needs windows is tried as a group."""
     grouped = {name for group in groups for name in group.settings}
     return {
         row.name: row.values

@@ -27,10 +27,10 @@ DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM,GRAPH,ENV,
 _VIA = re.compile(r"Channel \d+(?:/\d+)? : .* via ([A-Za-z0-9]+)(?:/([A-Za-z]+))?")
 #: ``Pattern 4, crossNic 0, nChannels 24, bw 20/20, type NVL/PIX, ...``: first between GPUs, then from GPU to NIC.
 _PATTERN = re.compile(r"Pattern \d+, .* type ([A-Z0-9]+)/")
+_WITHOUT_NVLINK = {"PIX", "PXB", "PHB", "SYS"}
 #: NCCL 2.29 and later log each window (src/dev_runtime.cc). 2.28 logs that its first one needs address space; the later
 #: releases reserve that in any case.
 _WINDOW, _FIRST_WINDOW, _LOGS_THE_FIRST = "Inserted window ", "Symmetric VA size=", "NCCL version 2.28."
-_WITHOUT_NVLINK = {"PIX", "PXB", "PHB", "SYS"}
 #: A job that crosses a network is bound by it.
 _SLOWEST_FIRST = (Transport.SOCKET, Transport.EFA, Transport.IB, Transport.PCI, Transport.NVLINK)
 
