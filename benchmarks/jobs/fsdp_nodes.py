@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 HEAD = 128  # of attention
+SEQUENCE = 4096  # tokens that attend to each other, at most
 
 
 class Layer(nn.Module):
@@ -34,9 +35,10 @@ class Layer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(tokens, hidden) to the same."""
-        parts = self.qkv(self.first(x)).unflatten(-1, (3, -1, HEAD)).permute(1, 2, 0, 3)
+        sequences = self.qkv(self.first(x)).unflatten(0, (-1, min(SEQUENCE, len(x))))
+        parts = sequences.unflatten(-1, (3, -1, HEAD)).permute(2, 0, 3, 1, 4)  # batch, head, token, part of a head
         attended = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
-        x = x + self.out(attended.transpose(0, 1).flatten(1))
+        x = x + self.out(attended.transpose(1, 2).flatten(2).flatten(0, 1))
         gate, wide = self.up(self.second(x)).chunk(2, -1)
         return x + self.down(nn.functional.silu(gate) * wide)
 
