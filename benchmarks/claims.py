@@ -27,7 +27,7 @@ def of_readme() -> Iterator[str]:
     yield f"{_cost('cost-ddp-8192')} to {100 * (1 - _first_slice_costs()[1]):.0f} % slower"
     yield ratio(4, "nvlink-fsdp-4096", "lagom:proposed").text
     yield ratio(2, "host-fsdp-8192", "set=any:>=1M:chunk=256K").text
-    yield start_results.cost("time-sliced")
+    yield start_results.cost(start_results.PICTURED)
 
 
 def of_measured() -> Iterator[str]:
@@ -36,7 +36,9 @@ def of_measured() -> Iterator[str]:
         found = _first_slice(part, kind)
         yield found.text.replace(f"{found.value:.3f}", f"{marks}{found.value:.3f}{marks}", 1)
     yield " and ".join(f"{value:.3f}" for value in _first_slice_costs())
-    yield _speed_text("cost-ddp-8192").replace(": no interval", ", no interval")
+    yield _speed_text("cost-ddp-8192")
+    yield _speed_text("cost-ddp-8192", "speed_loaded").partition(", n")[0]
+    yield _speed_text("cost-fsdp-4096").replace(": no interval", ", no interval")
     meshes = sorted(_speed(name) for name in ("mesh-compile", "mesh-checkpointing", "mesh-fsdp-tp", "mesh-hsdp"))
     yield f"{meshes[0]:.3f} to {meshes[-1]:.3f}"
     yield from _of_start_settings()
@@ -51,7 +53,23 @@ def of_start_page() -> Iterator[str]:
         yield f"**{start_results.confirmed(regime).text.replace('x', '')}**"
 
 
+def of_start_page_of_two() -> Iterator[str]:
+    """Phrases of benchmarks/results/start_settings_h200x2_202611.md."""
+    for regime in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS):
+        yield f"**{_confirmed(regime)}**"
+    yield start_results.speedup(start_results.runs(start_results.STOPPED), start_results.FOUND).text.replace("x", "")
+
+
+def _confirmed(regime: str) -> str:
+    found = start_results.confirmed(regime)
+    digits = 3 if found.value < 1.1 else 2
+    return Ratio(found.value, found.low, found.high, digits).text
+
+
 def _of_start_settings() -> Iterator[str]:
+    yield _confirmed(start_results.TWO_SOCKETS)
+    yield _confirmed(start_results.TWO_WINDOWS)
+    yield ratio(2, "host-ddp-8192", "auto:proposed").text
     for regime in ("time-sliced", "mps"):
         yield start_results.confirmed(regime).text.replace("x", "")
     yield start_results.next_start().text.replace("x", "")
@@ -107,11 +125,11 @@ def _speed(name: str) -> float:
     return float(_speed_text(name).split()[0])
 
 
-def _speed_text(name: str) -> str:
-    """The same with its interval, or with how many rounds there are."""
+def _speed_text(name: str, compared: str = "speed") -> str:
+    """The same with its interval, or with how many rounds there are. ``compared``: a field of the row's verdict."""
     row = next(row for row in rows() if row.name == name)
     data = next(found for found in map(matrix, (2, 4)) if name in found["rows"])
-    return str(verdict_of(row, data["rows"][name])["speed"])
+    return str(verdict_of(row, data["rows"][name])[compared])
 
 
 def _cost(name: str) -> str:

@@ -38,7 +38,7 @@ class MeasuredRow(NamedTuple):
     job: str
     ours: Ratio
     hand: str  # what was set by hand
-    by_hand: Ratio
+    by_hand: Ratio | None  # None: that is what Lagom found
     cost: str  # of the search
 
 
@@ -83,14 +83,17 @@ def rows() -> Iterator[MeasuredRow]:
     ours, cost = searched(4, "nvlink-fsdp-4096", "lagom")
     engines = ratio(2, "nvlink-zero-cta-4096", "env=FSDP_COPY_ENGINE=1,NCCL_CTA_POLICY=2")
     yield MeasuredRow("4 GPUs, [NVLink][m4] ²", ours, "[copy engines][m2]", engines, cost)
-    found, hand = start_results.confirmed("time-sliced"), start_results.by_hand("time-sliced")
-    yield MeasuredRow(
-        "1 shared GPU, [sockets][start] ³",
-        Ratio(found.value, found.low, found.high, 2),
-        "4 × 4 sockets",
-        Ratio(hand.value, hand.low, hand.high, 2),
-        f"{start_results.minutes('time-sliced')} minutes",
-    )
+    yield _tuned("2 GPUs, [NVLink][start], symmetric buffers ³", start_results.TWO_WINDOWS, "copy engines: the same")
+    hand = start_results.by_hand(start_results.TWO_SOCKETS)
+    by_hand = Ratio(hand.value, hand.low, hand.high, 2)
+    yield _tuned("2 GPUs, [sockets][start] ⁴", start_results.TWO_SOCKETS, "4 × 4 sockets", by_hand)
+
+
+def _tuned(job: str, regime: str, hand: str, by_hand: Ratio | None = None) -> MeasuredRow:
+    """What ``lagom tune`` found."""
+    found, minutes = start_results.confirmed(regime), start_results.minutes(regime)
+    digits = 2 if by_hand else 3
+    return MeasuredRow(job, Ratio(found.value, found.low, found.high, digits), hand, by_hand, f"{minutes} minutes")
 
 
 def winner(ours: Ratio, by_hand: Ratio) -> str:
@@ -107,6 +110,7 @@ def table() -> str:
     lines = ["| GPUs, path between them | Lagom | by hand | faster | lost in the search |", "|---|---|---|---|---|"]
     for row in rows():
         ours = "plain NCCL kept" if row.ours is KEPT else row.ours.text
-        hand = f"{row.hand}: {row.by_hand.text}"
-        lines.append(f"| {row.job} | {ours} | {hand} | {winner(row.ours, row.by_hand)} | {row.cost} |")
+        hand = row.hand if row.by_hand is None else f"{row.hand}: {row.by_hand.text}"
+        faster = "equal" if row.by_hand is None else winner(row.ours, row.by_hand)
+        lines.append(f"| {row.job} | {ours} | {hand} | {faster} | {row.cost} |")
     return "\n".join(lines)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``lagom tune`` found on one H200 that two ranks share: speed-ups from the raw samples, and a picture of them.
+"""What ``lagom tune`` found on one H200 that two ranks share, and on two: speed-ups from raw samples, and a picture.
 
 ``make readme`` writes the picture into docs/pictures.
 """
@@ -15,8 +15,13 @@ from xml.sax.saxutils import escape
 
 from lagom.tune.estimate import Speedup, estimate_speedup
 
-RAW = Path(__file__).parent / "results" / "start_settings_h200x1_202611.json"
+RESULTS = Path(__file__).parent / "results"
 PLAIN, BY_HAND, FOUND = "plain NCCL", "4x4 sockets, 8 channels", "2x2 sockets, 8 channels"
+
+#: Of the searches on two GPUs; those of one are called time-sliced and mps.
+TWO_SOCKETS, TWO_WINDOWS = "2 GPUs, sockets", "2 GPUs, symmetric windows"
+STOPPED = "2 GPUs, sockets, first search"  # by its time limit
+PICTURED = TWO_SOCKETS
 
 #: Of the picture, in its own units.
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 300, 60, 20, 62, 62
@@ -26,16 +31,22 @@ LABELS = {PLAIN: "plain NCCL", BY_HAND: "by hand: 4 × 4 sockets", FOUND: "found
 
 
 @cache
-def raw() -> dict[str, Any]:
-    """The file of raw samples."""
-    found: dict[str, Any] = json.loads(RAW.read_text())
+def raw(gpus: int = 1) -> dict[str, Any]:
+    """The file of raw samples of so many GPUs."""
+    found: dict[str, Any] = json.loads((RESULTS / f"start_settings_h200x{gpus}_202611.json").read_text())
+    return found
+
+
+def search(regime: str) -> dict[str, Any]:
+    """Command, record and what else was kept of a search."""
+    found: dict[str, Any] = {**raw(1)["regimes"], **raw(2)["regimes"]}[regime]
     return found
 
 
 def runs(regime: str) -> list[dict[str, Any]]:
     """The compared processes of a search, in the order in which they ran; each with its median step in milliseconds."""
-    found: list[dict[str, Any]] = raw()["regimes"][regime]["record"]["runs"]
-    return found
+    found: list[dict[str, Any]] = search(regime)["record"]["runs"]
+    return [run for run in found if run["stage"]]
 
 
 def speedup(processes: list[dict[str, Any]], group: str) -> Speedup:
@@ -49,7 +60,9 @@ def speedup(processes: list[dict[str, Any]], group: str) -> Speedup:
 
 def confirmed(regime: str) -> Speedup:
     """What the search reported: fresh processes alone."""
-    return speedup([run for run in runs(regime) if run["stage"] == "confirm"], FOUND)
+    processes = [run for run in runs(regime) if run["stage"] == "confirm"]
+    (found,) = {run["group"] for run in processes} - {PLAIN}
+    return speedup(processes, found)
 
 
 def by_hand(regime: str) -> Speedup:
@@ -82,12 +95,12 @@ def cost(regime: str) -> str:
 
 
 def picture() -> str:
-    """Every process of the time-sliced search as a point: its step time, in the order of the search."""
-    return "\n".join(_lines(runs("time-sliced"))) + "\n"
+    """Every process of a search as a point: its step time, in the order of the search."""
+    return "\n".join(_lines(runs(PICTURED))) + "\n"
 
 
 def _lines(processes: list[dict[str, Any]]) -> Iterator[str]:
-    title = "Steps of FSDP, 2 ranks that share one H200, sockets over loopback: each process of lagom tune"
+    title = "Steps of FSDP, two H200 as two nodes, sockets over loopback: each process of lagom tune"
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         'font-family="Helvetica, Arial, sans-serif" font-size="13" fill="#1a1a2e">'
@@ -130,7 +143,7 @@ def _stages(processes: list[dict[str, Any]]) -> Iterator[str]:
         if first:
             yield f'<path d="M{_x(first - 0.5, processes):.1f} {TOP}V{HEIGHT - BOTTOM + 26}" stroke="#bdbdbd"/>'
     middle = (LEFT + WIDTH - RIGHT) / 2
-    ended = f"{cost('time-sliced')}; confirmed {confirmed('time-sliced').text}"
+    ended = f"{cost(PICTURED)}; confirmed {confirmed(PICTURED).text}"
     yield f'<text x="{middle}" y="{HEIGHT - 14}" text-anchor="middle">{ended}</text>'
 
 

@@ -16,6 +16,7 @@ CLAIMS = {
     "README.md": list(claims.of_readme()),
     "docs/measured.md": list(claims.of_measured()),
     "benchmarks/results/start_settings_h200x1_202611.md": list(claims.of_start_page()),
+    "benchmarks/results/start_settings_h200x2_202611.md": list(claims.of_start_page_of_two()),
 }
 BLOCK = re.compile(r"<!-- (\w+):begin -->.*?<!-- \1:end -->", re.DOTALL)
 #: A value with an interval in brackets behind it.
