@@ -56,21 +56,13 @@ def of_start_page() -> Iterator[str]:
 def of_start_page_of_two() -> Iterator[str]:
     """Phrases of benchmarks/results/start_settings_h200x2_202611.md."""
     for regime in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS):
-        yield f"**{_confirmed(regime)}**"
+        yield f"**{start_results.confirmed(regime).text.replace('x', '')}**"
     yield start_results.speedup(start_results.runs(start_results.STOPPED), start_results.FOUND).text.replace("x", "")
 
 
-def _confirmed(regime: str) -> str:
-    found = start_results.confirmed(regime)
-    digits = 3 if found.value < 1.1 else 2
-    return Ratio(found.value, found.low, found.high, digits).text
-
-
 def _of_start_settings() -> Iterator[str]:
-    yield _confirmed(start_results.TWO_SOCKETS)
-    yield _confirmed(start_results.TWO_WINDOWS)
     yield ratio(2, "host-ddp-8192", "auto:proposed").text
-    for regime in ("time-sliced", "mps"):
+    for regime in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS, "time-sliced", "mps"):
         yield start_results.confirmed(regime).text.replace("x", "")
     yield start_results.next_start().text.replace("x", "")
     processes = [run for run in start_results.raw()["ddp, time-sliced"]["runs"] if run["value"] is not None]

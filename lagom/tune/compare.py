@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
 
 from lagom.start import StartGroup
+from lagom.tune.estimate import estimate_speedup
 from lagom.tune.plan import PLAIN, Plan, Stage, Tried
 
 #: After so many processes of a group that gave nothing it is left out.
 ATTEMPTS = 2
 #: A group is clearly slower than the best by so many standard deviations between processes, and by this share at least.
 CLEARLY, AT_LEAST = 2.0, 0.15
+#: Confirming may end after so many rounds, where intervals of this confidence hold no ratio of 1. Looking so after each
+#: of six rounds, and after the last one at 95 %, accepts at most 3 % of the groups that gain nothing. An interval that
+#: is printed, at 95 %, covers the true ratio in 94 to 96 % of searches (simulated: Student's t, effects of 0 to 275 %).
+LEAST_CONFIRM, EARLY = 2, 0.995
 #: A process is ended early once so many steady iterations were so many times as long as plain NCCL's.
 LOST_SAMPLES, LOST = 3, 2.0
 
@@ -80,6 +86,16 @@ def scatter(tried: Sequence[Tried], stage: Stage, rounds: int | None = None) -> 
             by_round.setdefault(one.round, []).append(math.log(one.time))
     variances = [statistics.variance(logs) for logs in by_round.values() if len(logs) > 1]
     return math.sqrt(statistics.fmean(variances)) if variances else 0.0
+
+
+def is_settled(tried: Sequence[Tried], groups: Sequence[StartGroup], rounds: int) -> bool:
+    """Whether the first so many confirming rounds have shown which of any two of these groups and plain NCCL is faster,
+    so that more of them could not change the result."""
+    if rounds < LEAST_CONFIRM:
+        return False
+    times = [times_of(tried, group, "confirm", rounds) for group in (*groups, PLAIN)]
+    found = [estimate_speedup(one, other, EARLY) for one, other in itertools.combinations(times, 2)]
+    return all(ratio is not None and (ratio.low > 1.0 or ratio.high < 1.0) for ratio in found)
 
 
 def is_lost(tried: Sequence[Tried], times: Sequence[float]) -> bool:

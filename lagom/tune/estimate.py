@@ -15,7 +15,8 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """``value``: mean time of the one over mean time of the other, above 1 is faster, with its 95 % interval;
+    """``value``: mean time of the one over mean time of the other, above 1 is faster, with its interval (95 % unless
+    asked for otherwise);
     ``detectable``: the smallest effect, as a fraction, that so many processes of such noise could have shown.
     ``count``: processes of each."""
 
@@ -32,11 +33,14 @@ class Speedup:
 
     @property
     def text(self) -> str:
-        """``2.10x [1.95, 2.26]``."""
-        return f"{self.value:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+        """``2.10x [1.95, 2.26]``, and ``1.014x [1.007, 1.021]`` where two digits would hide the difference."""
+        digits = 3 if abs(self.value - 1.0) < 0.1 else 2
+        return f"{self.value:.{digits}f}x [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
 
-def estimate_speedup(plain: Sequence[float], ours: Sequence[float]) -> Speedup | None:
+def estimate_speedup(
+    plain: Sequence[float], ours: Sequence[float], confidence: float = CONFIDENCE
+) -> Speedup | None:
     """From iteration times, one a process; None with fewer than two processes of either.
 
     The interval is Welch's for the difference of means, taken to the ratio by the delta method: the processes of two
@@ -50,7 +54,7 @@ def estimate_speedup(plain: Sequence[float], ours: Sequence[float]) -> Speedup |
     if variance == 0.0:
         return Speedup(value, value, value, 0.0, (len(plain), len(ours)))
     freedom = variance**2 / sum(term**2 / (count - 1) for term, count in terms)
-    reach = float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom)) * math.sqrt(variance)
+    reach = float(stats.t.ppf(0.5 + confidence / 2, freedom)) * math.sqrt(variance)
     return Speedup(value, value * math.exp(-reach), value * math.exp(reach), math.expm1(reach), (len(plain), len(ours)))
 
 

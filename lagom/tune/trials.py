@@ -6,8 +6,8 @@ Four stages; all but the third in shuffled rounds with plain NCCL twice in every
 *screen*   every known group; after a round, what is clearly slower than the best is left out
 *best two* against each other, on fresh processes: choosing the best of many overestimates it
 *design*   with the best group in force, all other variables at once (``design.py``), folded over where noise is high
-*confirm*  what the design chose, and the best group alone, against plain NCCL, again on fresh processes: only these say
-           how much faster they are
+*confirm*  what the design chose, and the best group alone, against plain NCCL, again on fresh processes, until they
+           show which is faster: only these say by how much
 
 A group whose processes break down or give nothing twice is left out: that is a result, too. Of a process of the design
 that breaks down the suspected setting is left out, and the process is replaced.
@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from lagom.start import StartGroup
-from lagom.tune.compare import best_group, best_two, clearly_slower, is_given_up, mean_log
+from lagom.tune.compare import best_group, best_two, clearly_slower, is_given_up, is_settled, mean_log
 from lagom.tune.plan import PLAIN, STAGES, Plan, Stage, Trial, Tried
 from lagom.tune.screening import combination, is_folded, missing_rows
 
@@ -46,6 +46,8 @@ def left(plan: Plan, tried: Sequence[Tried]) -> Iterator[Trial]:
                 groups = tuple(group for group in groups if group.name not in slower)
             if all(is_given_up(tried, group) for group in groups):
                 break  # plain NCCL alone would be compared with nothing
+            if stage == "confirm" and is_settled(tried, groups, number):
+                break
             yield from _missing(plan, tried, stage, number, groups)
 
 

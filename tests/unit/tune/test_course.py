@@ -93,7 +93,7 @@ def test_each_process_has_its_number_and_its_group_s_settings(machine: Machine) 
     plan, result = machine.tune(command=("train", "--out=/ckpt/{trial}/x", "{trial}"))
     assert (result.verdict, result.group) == ("improved", GROUPS[0])
     runs = Store(machine.request(command=("train", "--out=/ckpt/{trial}/x", "{trial}"))).record.runs
-    assert len(runs) == len(machine.started) == plan.most_processes
+    assert len(runs) == len(machine.started) < plan.most_processes, "two confirming rounds were enough"
     for number, (run, (request, task)) in enumerate(zip(runs, machine.started, strict=True)):
         assert request.command == ("train", f"--out=/ckpt/{number}/x", str(number))
         assert request.environ["LAGOM_TRIAL"] == str(number)
@@ -115,11 +115,12 @@ def test_a_record_on_disk_is_gone_on_with(machine: Machine) -> None:
         machine.tune()
     assert len(Store(machine.request()).record.runs) == 7
     machine.gives = by_model
-    plan, result = machine.tune()
+    _, result = machine.tune()
     assert result.verdict == "improved"
-    assert len(machine.started) == plan.most_processes + 1, "the one that was under way begins anew"
+    kept = len(Store(machine.request()).record.runs)
+    assert len(machine.started) == kept + 1, "the one that was under way begins anew"
     machine.tune()
-    assert len(machine.started) == plan.most_processes + 1, "what is known is not measured again"
+    assert len(machine.started) == kept + 1, "what is known is not measured again"
 
 
 def test_no_process_is_started_whose_sample_could_not_be_kept(machine: Machine) -> None:

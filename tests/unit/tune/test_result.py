@@ -26,7 +26,7 @@ def test_a_group_that_is_faster_on_fresh_processes_is_an_improvement() -> None:
     assert (result.verdict, result.group) == ("improved", A)
     assert result.speedup is not None
     assert result.speedup.low < 2.0 < result.speedup.high
-    assert result.speedup.count == (12, 6), "of the confirming processes alone"
+    assert result.speedup.count == (4, 2), "of the confirming processes alone"
     assert result.text == f"A: {result.speedup.text} over plain NCCL"
 
 
@@ -111,7 +111,7 @@ def test_the_saved_config_holds_the_settings_their_evidence_and_what_they_are_fo
     assert (saved.fingerprint.gpu, saved.fingerprint.p2p) == ("NVIDIA H200", True)
     evidence = saved.evidence[0]
     assert evidence["speedup"] == pytest.approx(2.0)
-    assert evidence["processes"] == [12, 6]
+    assert evidence["processes"] == [4, 2]
     assert evidence["measure"] == "step ([0-9.]+)"
 
 
@@ -121,7 +121,7 @@ def test_the_json_holds_every_process_and_can_be_written() -> None:
     plain = json.loads(json.dumps(as_json(PLAN, found, result)))
     assert plain["verdict"] == "improved"
     assert plain["settings"] == dict(A.settings)
-    assert len(plain["processes"]) == len(found.runs) == plain["planned"]
+    assert len(plain["processes"]) == len(found.runs) < plain["planned"]
     assert {one["stage"] for one in plain["processes"]} == set(STAGES) - {"design"}
 
 

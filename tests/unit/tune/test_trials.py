@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -12,7 +13,7 @@ from scipy import stats
 
 from lagom.start import StartGroup
 from lagom.tune import PLAIN, Plan, Trial, find_result, next_trial, plan_for
-from lagom.tune.compare import ATTEMPTS
+from lagom.tune.compare import ATTEMPTS, LEAST_CONFIRM, is_settled
 from lagom.tune.plan import STAGES, Stage, Tried
 from lagom.tune.trials import entrants, left
 from tests.unit.tune.simulated import (
@@ -33,8 +34,8 @@ TRAP = "4x4 sockets"  # loses to plain NCCL, though it wins with channels
 
 
 def test_every_round_has_plain_nccl_twice_and_every_group_once() -> None:
-    plan = Plan((A, B, C))
-    done = search(plan, constant({"A": 0.9, "B": 0.95}))
+    plan, times = Plan((A, B, C)), constant({"A": 0.9, "B": 0.95})
+    done = search(plan, lambda trial: 1.0 if trial.stage == "confirm" else times(trial))
     screen, best_two, design, confirm = (rounds_of(done, stage) for stage in STAGES)
     assert design == [], "it has no variables"
     assert [sorted(names) for names in screen] == [["A", "B", "C", PLAIN.name, PLAIN.name]] * plan.screen
@@ -123,8 +124,26 @@ def test_a_process_of_plain_nccl_that_gave_nothing_is_run_again() -> None:
     done = search(plan, job)
     assert all(
         plain_count([one.group for one in done if (one.stage, one.round) == ("confirm", number) and one.time]) == 2
-        for number in range(plan.confirm)
+        for number in range(LEAST_CONFIRM)
     )
+
+
+def test_confirming_ends_when_it_has_shown_which_is_faster() -> None:
+    """A gain of 2.2x needs no six rounds; one of 1 % at 1 % noise does. A second entrant has to be told apart, too."""
+    large = search(Plan((A,)), noisy(lambda one: 0.45 if one is A else 1.0, 0.02, 1))
+    small = search(Plan((A,)), noisy(lambda one: 0.99 if one is A else 1.0, 0.01, 1))
+    assert (len(rounds_of(large, "confirm")), len(rounds_of(small, "confirm"))) == (LEAST_CONFIRM, 6)
+    worse = [one for one in large if one.stage == "confirm"]
+    assert is_settled(worse, [A], 2)
+    assert not is_settled(worse, [A], 1), "one round has no noise of its own"
+    alike = [*worse, *(Tried("B", one.stage, one.round, one.time) for one in worse if one.group == "A")]
+    assert not is_settled(alike, [A, B], 2)
+
+
+def test_looking_after_each_round_accepts_no_more_groups_that_gain_nothing() -> None:
+    """At most the 2.5 % of one look at the end and 1 % for the earlier ones; 400 searches, four standard errors."""
+    found = [find_result(Plan((A,)), search(Plan((A,)), noisy(lambda one: 1.0, 0.03, seed))) for seed in range(400)]
+    assert sum(result.verdict == "improved" for result in found) <= 400 * 0.035 + 4 * math.sqrt(400 * 0.035)
 
 
 @given(
