@@ -58,6 +58,8 @@ def of_start_page_of_two() -> Iterator[str]:
     for regime in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS):
         yield f"**{start_results.confirmed(regime).text.replace('x', '')}**"
     yield start_results.speedup(start_results.runs(start_results.STOPPED), start_results.FOUND).text.replace("x", "")
+    for regime in (start_results.TWO_SOCKETS, start_results.STOPPED):
+        yield start_results.settled(regime).text.replace("x", "")
 
 
 def _of_start_settings() -> Iterator[str]:

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from lagom.start import StartGroup
+from lagom.tune.compare import is_settled
 from lagom.tune.estimate import Speedup, estimate_speedup
+from lagom.tune.plan import Tried
 
 RESULTS = Path(__file__).parent / "results"
 PLAIN, BY_HAND, FOUND = "plain NCCL", "4x4 sockets, 8 channels", "2x2 sockets, 8 channels"
@@ -63,6 +66,16 @@ def confirmed(regime: str) -> Speedup:
     processes = [run for run in runs(regime) if run["stage"] == "confirm"]
     (found,) = {run["group"] for run in processes} - {PLAIN}
     return speedup(processes, found)
+
+
+def settled(regime: str) -> Speedup:
+    """What the search would have reported by the rule that ends its confirming rounds early."""
+    processes = [run for run in runs(regime) if run["stage"] == "confirm"]
+    (found,) = {run["group"] for run in processes} - {PLAIN}
+    tried = [Tried(run["group"], run["stage"], run["round"], run["value"]) for run in processes]
+    most = max(run["round"] for run in processes) + 1
+    rounds = next((count for count in range(most) if is_settled(tried, [StartGroup(found)], count)), most)
+    return speedup([run for run in processes if run["round"] < rounds], found)
 
 
 def by_hand(regime: str) -> Speedup:
