@@ -24,6 +24,11 @@ def of_readme() -> Iterator[str]:
     """Phrases of README.md."""
     best = ratio(8, "host-guided-16384", "guided").value
     yield f"steps were 1.00 to {best:.2f} times as fast"
+    sockets, windows = (
+        start_results.confirmed(name) for name in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS)
+    )
+    yield f"made steps {sockets.value:.2f} times as fast (loopback)"
+    yield f"{100 * (windows.value - 1):.1f} % where a job has symmetric buffers"
     yield f"{_cost('cost-ddp-8192')} to {100 * (1 - _first_slice_costs()[1]):.0f} % slower"
     yield ratio(4, "nvlink-fsdp-4096", "lagom:proposed").text
     yield ratio(2, "host-fsdp-8192", "set=any:>=1M:chunk=256K").text
