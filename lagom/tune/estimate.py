@@ -38,9 +38,7 @@ class Speedup:
         return f"{self.value:.{digits}f}x [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
 
-def estimate_speedup(
-    plain: Sequence[float], ours: Sequence[float], confidence: float = CONFIDENCE
-) -> Speedup | None:
+def estimate_speedup(plain: Sequence[float], ours: Sequence[float], confidence: float = CONFIDENCE) -> Speedup | None:
     """From iteration times, one a process; None with fewer than two processes of either.
 
     The interval is Welch's for the difference of means, taken to the ratio by the delta method: the processes of two

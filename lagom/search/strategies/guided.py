@@ -2,7 +2,7 @@
 """``guided``: the paper's loop, but a fitted cost model says where to look, what to leave out and when to stop.
 
 1. **Learn**: a few designed windows near NCCL's own pick, every site on another level in each (a Latin square). Where
-   fewer channels were clearly faster, half of them again.
+   fewer channels were clearly faster, half of them again; where they were clearly slower, none with as few again.
 2. **Believe**: fit; if the gate lets the model pass, measure what promises the greatest improvement on the best so far,
    refit, and go on until nothing promises enough. In the running are the model's optimum, its optima under other
    parameters that the windows leave plausible, and single rungs. What is predicted to lose by more than three
@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from lagom.errors import LagomError
 from lagom.records import Algorithm, Assignment, Choice, Observation, Problem, Protocol
-from lagom.search.base import Answer, Comparison, Expectation, MakeModel, Moves, Proposal, Strategy, percent
+from lagom.search.base import WORSE, Answer, Comparison, Expectation, MakeModel, Moves, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.space import Space, Unit
 
@@ -101,10 +101,39 @@ class Guided(Strategy):
 
     def _learn(self) -> Generator[Proposal, Comparison, None]:
         """The designed windows."""
-        for number, candidate in enumerate(self._design(), start=1):
+        slower: list[Assignment] = []
+        for number, designed in enumerate(self._design(), start=1):
+            candidate = self._spared(designed, slower)
+            if candidate.is_stock:
+                continue
             what = f"designed window {number} of the cost model, {_short(candidate)}"
             answer = yield Proposal(candidate, f"{what}: what NC and C do at each site", once=True)
             self.explain(f"{what}: {percent(answer.delta)} than the incumbent", phase="learn")
+            if answer.verdict == WORSE:
+                slower.append(candidate)
+
+    def _spared(self, candidate: Assignment, slower: Sequence[Assignment]) -> Assignment:
+        """``candidate`` with NCCL's own NC, or C, where as little of it alone was clearly slower. Z over either has one
+        minimum: less makes communication longer and compute faster, so that beyond a clear loss nothing is found."""
+        for worse, dim in itertools.product(slower, self._dims):
+            if self._lowered(worse) == {dim} and self._is_as_low(candidate, worse, dim):
+                for site in range(len(candidate)):
+                    candidate = self.space.at(candidate, site, dim, self.space.rung(self.space.stock, site, dim))
+        return candidate
+
+    def _lowered(self, assignment: Assignment) -> set[str]:
+        """The settings that some site has less of than NCCL's own pick."""
+        sites = range(len(assignment))
+        return {dim for dim in self._dims if any(self._below_own(assignment, site, dim) for site in sites)}
+
+    def _below_own(self, assignment: Assignment, site: int, dim: str) -> bool:
+        return self.space.rung(assignment, site, dim) < self.space.rung(self.space.stock, site, dim)
+
+    def _is_as_low(self, candidate: Assignment, other: Assignment, dim: str) -> bool:
+        """At every site at most what the other has."""
+        return all(
+            self.space.rung(candidate, site, dim) <= self.space.rung(other, site, dim) for site in range(len(candidate))
+        )
 
     def _descend(self, measurements: Measurements) -> Generator[Proposal, Comparison, None]:
         """Half the channels again, as long as the last halving was a clear gain: the model sees no further than the
