@@ -2,7 +2,7 @@
 """``guided``: the paper's loop, but a fitted cost model says where to look, what to leave out and when to stop.
 
 1. **Learn**: a few designed windows near NCCL's own pick, every site on another level in each (a Latin square). Where
-   fewer channels were clearly faster, half of them again; where they were clearly slower, none with as few again.
+   fewer channels were clearly faster, half of them again; where clearly slower than NCCL's own, none with as few.
 2. **Believe**: fit; if the gate lets the model pass, measure what promises the greatest improvement on the best so far,
    refit, and go on until nothing promises enough. In the running are the model's optimum, its optima under other
    parameters that the windows leave plausible, and single rungs. What is predicted to lose by more than three
@@ -22,14 +22,15 @@ from typing import ClassVar
 
 from lagom.errors import LagomError
 from lagom.records import Algorithm, Assignment, Choice, Observation, Problem, Protocol
-from lagom.search.base import WORSE, Answer, Comparison, Expectation, MakeModel, Moves, Proposal, Strategy, percent
+from lagom.search.base import Answer, Comparison, Expectation, MakeModel, Moves, Proposal, Strategy, percent
 from lagom.search.measurements import Measurements, Trial
 from lagom.search.space import Space, Unit
 
 Pair = tuple[Algorithm, Protocol]
 
 CONFIGS = 4  # budget: this many configs, and as many more for each site
-CLEAR = 2.0  # standard errors of an improvement that make the next halving of NC worth a window
+CLEAR = 2.0  # standard errors: of a gain that makes the next halving of NC worth a window, of a loss that rules it out
+TRIFLE = 0.005  # of Z: a window that loses less says nothing of what lies beyond it
 SLOWEST = 1.3  # a config predicted slower than this times the best is not measured: sigma alone would make it promising
 HOPE = 0.002  # expected improvements below this fraction of Z are not worth a window: at 0.001 half as many again
 DRAWS = 6  # plausible parameter sets whose optima are in the running
@@ -90,7 +91,7 @@ class Guided(Strategy):
         if not self.problem.sites or not self._dims:
             return Answer(self.space.stock, "nothing here can be tuned")
         if self._learns:
-            yield from self._learn()
+            yield from self._learn(measurements)
             yield from self._descend(measurements)
         believed = yield from self._believe(measurements)
         if believed is None:
@@ -99,18 +100,22 @@ class Guided(Strategy):
 
     # -- 1. learn
 
-    def _learn(self) -> Generator[Proposal, Comparison, None]:
+    def _learn(self, measurements: Measurements) -> Generator[Proposal, Comparison, None]:
         """The designed windows."""
         slower: list[Assignment] = []
         for number, designed in enumerate(self._design(), start=1):
             candidate = self._spared(designed, slower)
-            if candidate.is_stock:
-                continue
+            if candidate != designed and measurements.trial(candidate) is not None:
+                continue  # what is left of it is NCCL's own config, or an earlier window
             what = f"designed window {number} of the cost model, {_short(candidate)}"
             answer = yield Proposal(candidate, f"{what}: what NC and C do at each site", once=True)
             self.explain(f"{what}: {percent(answer.delta)} than the incumbent", phase="learn")
-            if answer.verdict == WORSE:
+            if answer.new is not None and self._is_clearly_slower(answer.new, measurements):
                 slower.append(candidate)
+
+    def _is_clearly_slower(self, trial: Trial, measurements: Measurements) -> bool:
+        """Than NCCL's own pick, not than the incumbent: beside a config of an earlier search, a gain may be a loss."""
+        return -measurements.gain(trial) > max(TRIFLE, CLEAR * trial.z_se)
 
     def _spared(self, candidate: Assignment, slower: Sequence[Assignment]) -> Assignment:
         """``candidate`` with NCCL's own NC, or C, where as little of it alone was clearly slower. Z over either has one

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lagom.records import (
     Algorithm,
@@ -18,12 +18,13 @@ from lagom.records import (
     Observation,
     Problem,
     Protocol,
+    Sample,
     Site,
 )
 from lagom.search import TuningSession, make_strategy
-from lagom.search.base import BETTER, TIE, WORSE, Comparison, Expectation
+from lagom.search.base import WORSE, Comparison, Expectation
 from lagom.search.landscape import LandscapeDriver, comm_bound
-from lagom.search.measurements import Trial
+from lagom.search.measurements import Measurements
 from lagom.search.strategies.guided import Guided
 
 
@@ -79,33 +80,56 @@ def test_a_config_that_is_promising_only_because_nothing_is_known_of_it_is_not_m
 
 
 RING_OF_24 = CommConfig(Algorithm.RING, Protocol.SIMPLE, 24, 512, 2 << 20)
+STOCK_NS = 1e8
 
 
-def designed(verdicts: str, *, chunk: bool) -> list[tuple[int, int]]:
-    """The designed windows for one communication, each as channels and chunk (0 = NCCL's own), where they are found to
-    be worse (``w``), better (``b``) or neither (``t``)."""
-    problem = Problem((Site(0, Function.ALL_GATHER, 1 << 26),), (RING_OF_24,), 24, Knobs(chunk=chunk))
-    words = {"w": WORSE, "b": BETTER, "t": TIE}
-    stock = Trial(Assignment.stock(1), 1e8, 0.0)
-    learning = Guided(problem, model=FakeModel(Expected(1.0, 0.1, 0.0)))._learn()
+def designed(slower: Sequence[float | None], *, chunk: bool, own: CommConfig = RING_OF_24) -> list[tuple[int, int]]:
+    """The designed windows for one communication, each as channels and chunk (0 = NCCL's own), where each is
+    found to be so many percent slower than NCCL's own pick, +- 1 % (``None``: the window is empty)."""
+    problem = Problem((Site(0, Function.ALL_GATHER, 1 << 26),), (own,), 24, Knobs(chunk=chunk))
+    measurements = Measurements(Assignment.stock(1))
+    measurements.set_baseline([(Sample(STOCK_NS), Sample(STOCK_NS))] * 4)
+    learning = Guided(problem, model=FakeModel(Expected(1.0, 0.1, 0.0)))._learn(measurements)
+    stock = measurements.known(measurements.stock)
     found: list[tuple[int, int]] = []
     with contextlib.suppress(StopIteration):
         proposal = next(learning)
         while True:
-            config = proposal.candidate[0]
-            found.append((config.channels or 0, config.chunk_bytes or 0))
-            verdict = words[verdicts[len(found) - 1]]
-            proposal = learning.send(Comparison(stock, stock, 0.1, 0.01, verdict))
+            candidate = proposal.candidate
+            found.append((candidate[0].channels or 0, candidate[0].chunk_bytes or 0))
+            by = slower[len(found) - 1]
+            if by is not None:
+                measurements.add(candidate, measurements.stock, pairs_around(1.0 + by / 100))
+            proposal = learning.send(Comparison(stock, measurements.trial(candidate), verdict=WORSE))
     return found
+
+
+def pairs_around(ratio: float) -> list[tuple[Sample, Sample]]:
+    """Four pairs with a standard error of about 1 %."""
+    return [(Sample(STOCK_NS), Sample(STOCK_NS * ratio * (1.0 + off))) for off in (-0.02, 0.02, -0.02, 0.02)]
 
 
 def test_no_window_has_as_few_channels_as_one_that_was_clearly_slower() -> None:
     """Seen on two H200 over NVLink: 12 of 24 channels were 2.7 % slower, and then 6 were measured, 12 % slower."""
-    assert designed("ttt", chunk=False) == designed("btt", chunk=False) == [(12, 0), (6, 0), (16, 0)]
-    assert designed("wt", chunk=False) == [(12, 0), (16, 0)]
+    everything = [(12, 0), (6, 0), (16, 0)]
+    assert designed((10, 0), chunk=False) == [(12, 0), (16, 0)]
+    for tied in (-10, 0, 1, None):
+        assert designed((tied, 0, 0), chunk=False) == everything, tied
+
+
+def test_slower_than_what_an_earlier_search_found_is_not_slower_than_nccl() -> None:
+    """Each comparison here says "worse", as beside a config of an earlier search that gains more than the windows."""
+    assert designed((-5, -5, -5), chunk=True) == [(12, 0), (0, 256 << 10), (12, 512 << 10)]
 
 
 def test_the_last_window_is_of_chunks_alone_where_fewer_channels_lost() -> None:
     both = [(12, 0), (0, 256 << 10), (12, 512 << 10)]
-    assert designed("ttt", chunk=True) == designed("twt", chunk=True) == both, "a larger chunk may still gain"
-    assert designed("wtt", chunk=True) == designed("wwt", chunk=True) == [*both[:2], (0, 512 << 10)]
+    assert designed((0, 0, 0), chunk=True) == designed((0, 10, 0), chunk=True) == both, "a larger chunk may still gain"
+    assert designed((10, 0, 0), chunk=True) == designed((10, 10, 0), chunk=True) == [*both[:2], (0, 512 << 10)]
+
+
+def test_what_is_left_of_a_window_is_not_measured_twice() -> None:
+    """Below a chunk of 64 KiB there is one other: an eighth of it and a quarter are the same."""
+    small = replace(RING_OF_24, chunk_bytes=64 << 10)
+    assert designed((0, 0, 0), chunk=True, own=small) == [(12, 0), (0, 32 << 10), (12, 32 << 10)]
+    assert designed((10, 0), chunk=True, own=small) == [(12, 0), (0, 32 << 10)]
