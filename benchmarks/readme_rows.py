@@ -85,15 +85,15 @@ def rows() -> Iterator[MeasuredRow]:
     yield MeasuredRow("4 GPUs, [NVLink][m4] ²", ours, "[copy engines][m2]", engines, cost)
     yield _tuned("2 GPUs, [NVLink][start], symmetric buffers ³", start_results.TWO_WINDOWS, "copy engines: the same")
     hand = start_results.by_hand(start_results.TWO_SOCKETS)
-    by_hand = Ratio(hand.value, hand.low, hand.high, 2)
+    by_hand = Ratio(hand.value, hand.low, hand.high, hand.digits)
     yield _tuned("2 GPUs, [sockets][start] ⁴", start_results.TWO_SOCKETS, "4 × 4 sockets", by_hand)
 
 
 def _tuned(job: str, regime: str, hand: str, by_hand: Ratio | None = None) -> MeasuredRow:
     """What ``lagom tune`` found."""
     found, minutes = start_results.confirmed(regime), start_results.minutes(regime)
-    digits = 2 if by_hand else 3
-    return MeasuredRow(job, Ratio(found.value, found.low, found.high, digits), hand, by_hand, f"{minutes} minutes")
+    ours = Ratio(found.value, found.low, found.high, found.digits)
+    return MeasuredRow(job, ours, hand, by_hand, f"{minutes} minutes")
 
 
 def winner(ours: Ratio, by_hand: Ratio) -> str:

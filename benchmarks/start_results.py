@@ -61,17 +61,22 @@ def speedup(processes: list[dict[str, Any]], group: str) -> Speedup:
     return found
 
 
-def confirmed(regime: str) -> Speedup:
-    """What the search reported: fresh processes alone."""
+def _confirming(regime: str) -> tuple[list[dict[str, Any]], str]:
+    """The confirming processes of a search, and the group that they confirm."""
     processes = [run for run in runs(regime) if run["stage"] == "confirm"]
     (found,) = {run["group"] for run in processes} - {PLAIN}
+    return processes, found
+
+
+def confirmed(regime: str) -> Speedup:
+    """What the search reported: fresh processes alone."""
+    processes, found = _confirming(regime)
     return speedup(processes, found)
 
 
 def settled(regime: str) -> Speedup:
     """What the search would have reported by the rule that ends its confirming rounds early."""
-    processes = [run for run in runs(regime) if run["stage"] == "confirm"]
-    (found,) = {run["group"] for run in processes} - {PLAIN}
+    processes, found = _confirming(regime)
     tried = [Tried(run["group"], run["stage"], run["round"], run["value"]) for run in processes]
     most = max(run["round"] for run in processes) + 1
     rounds = next((count for count in range(most) if is_settled(tried, [StartGroup(found)], count)), most)

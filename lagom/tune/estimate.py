@@ -34,8 +34,13 @@ class Speedup:
     @property
     def text(self) -> str:
         """``2.10x [1.95, 2.26]``, and ``1.014x [1.007, 1.021]`` where two digits would hide the difference."""
-        digits = 3 if abs(self.value - 1.0) < 0.1 else 2
+        digits = self.digits
         return f"{self.value:.{digits}f}x [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
+    @property
+    def digits(self) -> int:
+        """After the point, where it is printed."""
+        return 3 if abs(self.value - 1.0) < 0.1 else 2
 
 
 def estimate_speedup(plain: Sequence[float], ours: Sequence[float], confidence: float = CONFIDENCE) -> Speedup | None:
