@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import start_results
+from benchmarks.matrix.foreign_jobs import AGAIN, LOADED, OFF, ROUND, TUNED, mean_step
 from benchmarks.matrix.page_values import verdict_of
 from benchmarks.matrix.rows import rows
 from benchmarks.readme_rows import RESULTS, Ratio, matrix, ratio
-
-#: Steps of a job that a mean leaves out: it starts.
-FIRST_STEPS = 5
+from lagom.tune.estimate import Speedup, estimate_speedup
 
 
 def of_readme() -> Iterator[str]:
@@ -28,6 +27,8 @@ def of_readme() -> Iterator[str]:
         start_results.confirmed(name) for name in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS)
     )
     yield f"made steps {sockets.value:.2f} times as fast (loopback)"
+    yield _text(start_results.confirmed(start_results.TWO_SOCKETS_LONG))
+    yield _text(start_results.by_hand(start_results.TWO_SOCKETS_LONG))
     yield f"{100 * (windows.value - 1):.1f} % where a job has symmetric buffers"
     yield f"{_cost('cost-ddp-8192')} to {100 * (1 - _first_slice_costs()[1]):.0f} % slower"
     yield ratio(4, "nvlink-fsdp-4096", "lagom:proposed").text
@@ -43,6 +44,7 @@ def of_measured() -> Iterator[str]:
     yield " and ".join(f"{value:.3f}" for value in _first_slice_costs())
     yield _speed_text("cost-ddp-8192")
     yield _speed_text("cost-ddp-8192", "speed_loaded").partition(", n")[0]
+    yield from (_pooled_cost(arm) for arm in (TUNED, LOADED))
     yield _speed_text("cost-fsdp-4096").replace(": no interval", ", no interval")
     meshes = sorted(_speed(name) for name in ("mesh-compile", "mesh-checkpointing", "mesh-fsdp-tp", "mesh-hsdp"))
     yield f"{meshes[0]:.3f} to {meshes[-1]:.3f}"
@@ -55,25 +57,44 @@ def of_start_page() -> Iterator[str]:
     """Phrases of benchmarks/results/start_settings_h200x1_202611.md."""
     yield f"time-sliced {start_results.cost('time-sliced')}, MPS {start_results.cost('mps')}"
     for regime in ("time-sliced", "mps"):
-        yield f"**{start_results.confirmed(regime).text.replace('x', '')}**"
+        yield f"**{_text(start_results.confirmed(regime))}**"
 
 
 def of_start_page_of_two() -> Iterator[str]:
     """Phrases of benchmarks/results/start_settings_h200x2_202611.md."""
     for regime in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS):
-        yield f"**{start_results.confirmed(regime).text.replace('x', '')}**"
-    yield start_results.speedup(start_results.runs(start_results.STOPPED), start_results.FOUND).text.replace("x", "")
+        yield f"**{_text(start_results.confirmed(regime))}**"
+    yield _text(start_results.speedup(start_results.runs(start_results.STOPPED), start_results.FOUND))
     for regime in (start_results.TWO_SOCKETS, start_results.STOPPED):
-        yield start_results.settled(regime).text.replace("x", "")
+        yield _text(start_results.settled(regime))
+
+
+def of_start_page_of_two_h100() -> Iterator[str]:
+    """Phrases of benchmarks/results/start_settings_h100x2_202611.md."""
+    yield f"**{_text(start_results.confirmed(start_results.TWO_SOCKETS_LONG))}**"
+    yield _text(start_results.by_hand(start_results.TWO_SOCKETS_LONG))
+    yield start_results.cost(start_results.TWO_SOCKETS_LONG)
+
+
+def of_cost_page() -> Iterator[str]:
+    """Phrases of benchmarks/results/cost_h100x2_202611.md."""
+    yield from (_pooled_cost(arm) for arm in (TUNED, LOADED))
 
 
 def _of_start_settings() -> Iterator[str]:
     yield ratio(2, "host-ddp-8192", "auto:proposed").text
-    for regime in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS, "time-sliced", "mps"):
-        yield start_results.confirmed(regime).text.replace("x", "")
-    yield start_results.next_start().text.replace("x", "")
+    searches = start_results.TWO_SOCKETS, start_results.TWO_SOCKETS_LONG, start_results.TWO_WINDOWS
+    for regime in (*searches, "time-sliced", "mps"):
+        yield _text(start_results.confirmed(regime))
+    yield _text(start_results.by_hand(start_results.TWO_SOCKETS_LONG))
+    yield _text(start_results.next_start())
     processes = [run for run in start_results.raw()["ddp, time-sliced"]["runs"] if run["value"] is not None]
-    yield start_results.speedup(processes, start_results.FOUND).text.replace("x", "")
+    yield _text(start_results.speedup(processes, start_results.FOUND))
+
+
+def _text(found: Speedup) -> str:
+    """Without the x behind the value: a page says speed-up."""
+    return found.text.replace("x", "")
 
 
 def _of_capture() -> Iterator[str]:
@@ -111,12 +132,14 @@ def _first_slice(part: int, kind: str) -> Ratio:
 def _first_slice_costs() -> list[float]:
     """Mean step of the job without Lagom over that of the job tuned live, search included; one process each."""
     modes = _raw("first_slice_h200x4_202611")["parts"][0]["modes"]
-    means = {name: _mean(mode["ms"][FIRST_STEPS:]) for name, mode in modes.items()}
+    means = {name: _mean_step(mode) for name, mode in modes.items()}
     return [means["without"] / means[tuned] for tuned in ("environment_tune", "lagom_run")]
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+def _mean_step(process: dict[str, Any]) -> float:
+    found = mean_step(process["ms"])
+    assert found is not None
+    return found
 
 
 def _speed(name: str) -> float:
@@ -129,6 +152,17 @@ def _speed_text(name: str, compared: str = "speed") -> str:
     row = next(row for row in rows() if row.name == name)
     data = next(found for found in map(matrix, (2, 4)) if name in found["rows"])
     return str(verdict_of(row, data["rows"][name])[compared])
+
+
+def _pooled_cost(arm: str) -> str:
+    """Mean step of all processes without Lagom over that of an arm's, on two H100: FSDP, 4,096 tokens."""
+    arms = _raw("cost_h100x2_202611")["rows"]["cost-fsdp-4096"]["arms"]
+    means: dict[str, list[float]] = {}
+    for name, process in arms.items():
+        means.setdefault(name.partition(ROUND)[0], []).append(_mean_step(process))
+    found = estimate_speedup(means[OFF] + means[AGAIN], means[arm])
+    assert found is not None
+    return _text(found)
 
 
 def _cost(name: str) -> str:

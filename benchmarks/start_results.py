@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``lagom tune`` found on one H200 that two ranks share, and on two: speed-ups from raw samples, and a picture.
+"""What ``lagom tune`` found on one H200 that two ranks share, and on two GPUs: speed-ups from raw samples, a picture.
 
 ``make readme`` writes the picture into docs/pictures.
 """
@@ -21,9 +21,12 @@ from lagom.tune.plan import Tried
 RESULTS = Path(__file__).parent / "results"
 PLAIN, BY_HAND, FOUND = "plain NCCL", "4x4 sockets, 8 channels", "2x2 sockets, 8 channels"
 
+#: Of the files of raw samples.
+MEASURED_ON = ("h200x1", "h200x2", "h100x2")
 #: Of the searches on two GPUs; those of one are called time-sliced and mps.
 TWO_SOCKETS, TWO_WINDOWS = "2 GPUs, sockets", "2 GPUs, symmetric windows"
 STOPPED = "2 GPUs, sockets, first search"  # by its time limit
+TWO_SOCKETS_LONG = "2 GPUs, sockets, T = 32768"
 PICTURED = TWO_SOCKETS
 
 #: Of the picture, in its own units.
@@ -34,15 +37,17 @@ LABELS = {PLAIN: "plain NCCL", BY_HAND: "by hand: 4 × 4 sockets", FOUND: "found
 
 
 @cache
-def raw(gpus: int = 1) -> dict[str, Any]:
-    """The file of raw samples of so many GPUs."""
-    found: dict[str, Any] = json.loads((RESULTS / f"start_settings_h200x{gpus}_202611.json").read_text())
+def raw(hardware: str = "h200x1") -> dict[str, Any]:
+    """The file of raw samples."""
+    found: dict[str, Any] = json.loads((RESULTS / f"start_settings_{hardware}_202611.json").read_text())
     return found
 
 
 def search(regime: str) -> dict[str, Any]:
     """Command, record and what else was kept of a search."""
-    found: dict[str, Any] = {**raw(1)["regimes"], **raw(2)["regimes"]}[regime]
+    found: dict[str, Any] = next(
+        regimes[regime] for regimes in (raw(name)["regimes"] for name in MEASURED_ON) if regime in regimes
+    )
     return found
 
 

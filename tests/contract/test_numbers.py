@@ -17,6 +17,8 @@ CLAIMS = {
     "docs/measured.md": list(claims.of_measured()),
     "benchmarks/results/start_settings_h200x1_202611.md": list(claims.of_start_page()),
     "benchmarks/results/start_settings_h200x2_202611.md": list(claims.of_start_page_of_two()),
+    "benchmarks/results/start_settings_h100x2_202611.md": list(claims.of_start_page_of_two_h100()),
+    "benchmarks/results/cost_h100x2_202611.md": list(claims.of_cost_page()),
 }
 BLOCK = re.compile(r"<!-- (\w+):begin -->.*?<!-- \1:end -->", re.DOTALL)
 #: A value with an interval in brackets behind it.
