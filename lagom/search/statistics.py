@@ -22,6 +22,9 @@ POWER_80 = 0.84  # normal quantile: an effect of (certainty + this) standard err
 OUTLIER_MADS = 5.0
 NOISE_FLOOR = 1e-4  # no clock is better than that; keeps noise-free simulations from dividing by nothing
 DISBELIEF = 9.0  # own variance over the pooled one beyond which the pooled one is not believed (3 sigma)
+#: A step between neighbouring pairs so many times the lower quartile of all of them is no noise: the job did something
+#: else in one of the two pairs. Of a normal distribution that is 13 standard deviations, which no step reaches.
+NO_NOISE = 40.0
 PRIOR_WEIGHT = 10  # pairs that the pooled noise counts for beside a candidate's own scatter
 
 
@@ -109,7 +112,8 @@ class Noise:
     """The scatter of one pair's difference, pooled over every window of a run.
 
     Taken from |d_i - d_i+1| of neighbouring pairs of one window: needs no location, so a window of two pairs counts
-    too, and its median is untouched by outliers.
+    too. Its median is untouched by outliers where they are few. A job that pauses often spoils half of the steps, two
+    for each pair with a pause, and so steps that are no noise are left out first.
     """
 
     def __init__(self) -> None:
@@ -130,8 +134,13 @@ class Noise:
     def sigma(self) -> float:
         """Standard deviation of one pair's difference."""
         if self._sigma is None:
-            self._sigma = max(scatter(self._steps), NOISE_FLOOR)
+            self._sigma = max(scatter(_ordinary(np.array(self._steps))), NOISE_FLOOR)
         return self._sigma
+
+
+def _ordinary(steps: np.ndarray) -> np.ndarray:
+    """The steps that are noise."""
+    return steps[steps <= NO_NOISE * max(np.quantile(steps, 0.25), NOISE_FLOOR)] if len(steps) else steps
 
 
 def scatter(steps: Sequence[float] | np.ndarray) -> float:

@@ -74,6 +74,27 @@ def test_pooled_noise_is_blind_to_stragglers_and_effects() -> None:
     assert dirty.sigma == pytest.approx(0.02, rel=0.35)
 
 
+def test_pooled_noise_is_that_of_the_pairs_without_a_pause() -> None:
+    """Two pairs in five hold a pause, so more than half of the steps between neighbours do."""
+    rng = np.random.default_rng(3)
+    noise, interrupted = statistics.Noise(), 0
+    for _ in range(400):
+        pauses = (rng.random(2) < 0.4) * rng.choice([-4.0, 3.0], 2)
+        noise.add(list(0.01 * rng.standard_normal(2) + pauses))
+        interrupted += bool(pauses.any())
+    assert interrupted > 200, "too few of the steps are interrupted: this test shows nothing"
+    assert noise.sigma == pytest.approx(0.01, rel=0.25)
+
+
+@given(st.integers(10, 60), st.integers(0, 1000))
+def test_no_step_of_noise_alone_is_left_out(windows: int, seed: int) -> None:
+    steps = 0.01 * np.abs(np.diff(np.random.default_rng(seed).standard_normal((windows, 4)))).ravel()
+    noise = statistics.Noise()
+    for three in steps.reshape(windows, 3):
+        noise.add([0.0, *np.cumsum(three)])
+    assert noise.sigma == pytest.approx(statistics.scatter(steps))
+
+
 def test_stragglers_are_set_aside_and_counted_on_both_sides() -> None:
     values = [0.001, -0.002, 0.0, 1.1, 0.002, -1.1, -0.001, 1.0]
     found = statistics.estimate(values, 0.002)
