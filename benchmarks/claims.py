@@ -28,7 +28,6 @@ def of_readme() -> Iterator[str]:
     )
     yield f"made steps {sockets.value:.2f} times as fast (loopback)"
     yield _text(start_results.confirmed(start_results.TWO_SOCKETS_LONG))
-    yield _text(start_results.by_hand(start_results.TWO_SOCKETS_LONG))
     yield f"{100 * (windows.value - 1):.1f} % where a job has symmetric buffers"
     yield f"{_cost('cost-ddp-8192')} to {100 * (1 - _first_slice_costs()[1]):.0f} % slower"
     yield ratio(4, "nvlink-fsdp-4096", "lagom:proposed").text
@@ -64,6 +63,7 @@ def of_start_page_of_two() -> Iterator[str]:
     """Phrases of benchmarks/results/start_settings_h200x2_202611.md."""
     for regime in (start_results.TWO_SOCKETS, start_results.TWO_WINDOWS):
         yield f"**{_text(start_results.confirmed(regime))}**"
+    yield _text(start_results.by_hand(start_results.TWO_SOCKETS))
     yield _text(start_results.speedup(start_results.runs(start_results.STOPPED), start_results.FOUND))
     for regime in (start_results.TWO_SOCKETS, start_results.STOPPED):
         yield _text(start_results.settled(regime))
@@ -86,7 +86,6 @@ def _of_start_settings() -> Iterator[str]:
     searches = start_results.TWO_SOCKETS, start_results.TWO_SOCKETS_LONG, start_results.TWO_WINDOWS
     for regime in (*searches, "time-sliced", "mps"):
         yield _text(start_results.confirmed(regime))
-    yield _text(start_results.by_hand(start_results.TWO_SOCKETS_LONG))
     yield _text(start_results.next_start())
     processes = [run for run in start_results.raw()["ddp, time-sliced"]["runs"] if run["value"] is not None]
     yield _text(start_results.speedup(processes, start_results.FOUND))

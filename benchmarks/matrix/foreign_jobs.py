@@ -70,8 +70,8 @@ def verdict(arms: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"exits": [arm["exit"] for one in by_round for arm in one.values()]}
     first = by_round[0]
     if TUNED in first:
-        found["loss_difference"] = largest_difference(first[TUNED]["losses"], first[OFF]["losses"])
-    found["loss_difference_off"] = largest_difference(first[AGAIN]["losses"], first[OFF]["losses"])
+        found["loss_difference"] = _loss_difference(by_round, TUNED)
+    found["loss_difference_off"] = _loss_difference(by_round, AGAIN)
     names = {TUNED: "speed", LOADED: "speed_loaded", AGAIN: "speed_off"}
     names |= {arm: f"speed {arm}" for arm in first if _options(arm)}
     return found | {name: _speed(by_round, arm) for arm, name in names.items() if arm in first}
@@ -102,6 +102,12 @@ def _speed(by_round: Sequence[Mapping[str, Any]], arm: str) -> str | None:
     if len(by_round) == 1:
         return f"{math.exp(-logs[0]):.3f} (one round: no interval)" if logs else None
     return format_ratio(ratio_of(logs))
+
+
+def _loss_difference(by_round: Sequence[Mapping[str, Any]], arm: str) -> float | None:
+    """The largest of any round between an arm and the job without Lagom."""
+    found = (largest_difference(one[arm]["losses"], one[OFF]["losses"]) for one in by_round)
+    return max((difference for difference in found if difference is not None), default=None)
 
 
 def largest_difference(ones: list[float], others: list[float]) -> float | None:

@@ -212,7 +212,9 @@ def test_the_cost_to_a_job_is_the_mean_over_shuffled_rounds_of_processes() -> No
     for name, arm in arms.items():
         if name.startswith("lagom"):
             arm["ms"][10] = 300.0  # a candidate that was tried: no median shows it
+    arms["lagom#2"]["losses"] = [1.25]
     found = foreign_jobs.verdict(arms)
+    assert (found["loss_difference"], found["loss_difference_off"]) == (0.25, 0.0), "of all rounds"
     assert found["speed"].startswith("0.909 ["), "20 steps of 100 ms and 200 ms more"
     assert found["speed_loaded"].startswith("0.990 [")
     assert found["speed_off"].startswith("1.000 [")
