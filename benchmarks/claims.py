@@ -16,7 +16,7 @@ from benchmarks.matrix.foreign_jobs import AGAIN, LOADED, OFF, ROUND, TUNED, mea
 from benchmarks.matrix.page_values import verdict_of
 from benchmarks.matrix.rows import rows
 from benchmarks.readme_rows import RESULTS, Ratio, matrix, ratio
-from lagom.tune.estimate import Speedup, estimate_speedup
+from lagom.tune.estimate import Speedup
 
 
 def of_readme() -> Iterator[str]:
@@ -43,7 +43,7 @@ def of_measured() -> Iterator[str]:
     yield " and ".join(f"{value:.3f}" for value in _first_slice_costs())
     yield _speed_text("cost-ddp-8192")
     yield _speed_text("cost-ddp-8192", "speed_loaded").partition(", n")[0]
-    yield from (_pooled_cost(arm) for arm in (TUNED, LOADED))
+    yield from of_cost_page()
     yield _speed_text("cost-fsdp-4096").replace(": no interval", ", no interval")
     meshes = sorted(_speed(name) for name in ("mesh-compile", "mesh-checkpointing", "mesh-fsdp-tp", "mesh-hsdp"))
     yield f"{meshes[0]:.3f} to {meshes[-1]:.3f}"
@@ -92,8 +92,7 @@ def _of_start_settings() -> Iterator[str]:
 
 
 def _text(found: Speedup) -> str:
-    """Without the x behind the value: a page says speed-up."""
-    return found.text.replace("x", "")
+    return Ratio.of(found).text
 
 
 def _of_capture() -> Iterator[str]:
@@ -159,9 +158,7 @@ def _pooled_cost(arm: str) -> str:
     means: dict[str, list[float]] = {}
     for name, process in arms.items():
         means.setdefault(name.partition(ROUND)[0], []).append(_mean_step(process))
-    found = estimate_speedup(means[OFF] + means[AGAIN], means[arm])
-    assert found is not None
-    return _text(found)
+    return _text(start_results.compared(means[OFF] + means[AGAIN], means[arm]))
 
 
 def _cost(name: str) -> str:

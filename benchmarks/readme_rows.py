@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from benchmarks import start_results
 from benchmarks.matrix.page_values import kept_stock, result
 from benchmarks.matrix.rows import BY_HAND
+from lagom.tune.estimate import Speedup
 
 RESULTS = Path(__file__).parent / "results"
 #: Two speed-ups whose intervals overlap are called equal where they differ by less than this.
@@ -24,6 +25,11 @@ class Ratio(NamedTuple):
     low: float
     high: float
     digits: int = 3
+
+    @classmethod
+    def of(cls, found: Speedup) -> Ratio:
+        """What ``lagom tune`` measured, with the digits that it prints."""
+        return cls(found.value, found.low, found.high, found.digits)
 
     @property
     def text(self) -> str:
@@ -84,16 +90,14 @@ def rows() -> Iterator[MeasuredRow]:
     engines = ratio(2, "nvlink-zero-cta-4096", "env=FSDP_COPY_ENGINE=1,NCCL_CTA_POLICY=2")
     yield MeasuredRow("4 GPUs, [NVLink][m4] ²", ours, "[copy engines][m2]", engines, cost)
     yield _tuned("2 GPUs, [NVLink][start], symmetric buffers ³", start_results.TWO_WINDOWS, "copy engines: the same")
-    hand = start_results.by_hand(start_results.TWO_SOCKETS)
-    by_hand = Ratio(hand.value, hand.low, hand.high, hand.digits)
+    by_hand = Ratio.of(start_results.by_hand(start_results.TWO_SOCKETS))
     yield _tuned("2 GPUs, [sockets][start] ⁴", start_results.TWO_SOCKETS, "4 × 4 sockets", by_hand)
 
 
 def _tuned(job: str, regime: str, hand: str, by_hand: Ratio | None = None) -> MeasuredRow:
     """What ``lagom tune`` found."""
-    found, minutes = start_results.confirmed(regime), start_results.minutes(regime)
-    ours = Ratio(found.value, found.low, found.high, found.digits)
-    return MeasuredRow(job, ours, hand, by_hand, f"{minutes} minutes")
+    ours = Ratio.of(start_results.confirmed(regime))
+    return MeasuredRow(job, ours, hand, by_hand, f"{start_results.minutes(regime)} minutes")
 
 
 def winner(ours: Ratio, by_hand: Ratio) -> str:

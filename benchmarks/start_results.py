@@ -60,9 +60,14 @@ def runs(regime: str) -> list[dict[str, Any]]:
 def speedup(processes: list[dict[str, Any]], group: str) -> Speedup:
     """Of a group of settings over plain NCCL, among these processes. Raises ValueError where there are too few."""
     values = {name: [run["value"] for run in processes if run["group"] == name] for name in (PLAIN, group)}
-    found = estimate_speedup(values[PLAIN], values[group])
+    return compared(values[PLAIN], values[group])
+
+
+def compared(plain: list[float], ours: list[float]) -> Speedup:
+    """Of processes over those of plain NCCL. Raises ValueError where there are too few."""
+    found = estimate_speedup(plain, ours)
     if found is None:
-        raise ValueError(f"fewer than two processes of {group}")
+        raise ValueError("fewer than two processes of one of the two")
     return found
 
 
@@ -97,9 +102,7 @@ def next_start() -> Speedup:
     """The start after the search, which takes the config from the cache: medians of steps 4 to 12 of each process."""
     steps = raw()["next start, time-sliced"]["steps_ms"]
     values = {arm: [_median(process[3:]) for process in processes] for arm, processes in steps.items()}
-    found = estimate_speedup(values["plain"], values["cached"])
-    assert found is not None
-    return found
+    return compared(values["plain"], values["cached"])
 
 
 def _median(values: list[float]) -> float:
