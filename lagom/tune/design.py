@@ -147,6 +147,26 @@ def screen(rows: Sequence[Row], times: Sequence[float]) -> Screened:
 Term = tuple[Factor, ...]
 
 
+class _Presence:
+    """Which rows have which settings, as columns of 0 and 1."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.count = len(rows)
+        self.columns: dict[Factor, npt.NDArray[np.float64]] = {}
+        for place, row in enumerate(rows):
+            for factor in _factors(row):
+                self.columns.setdefault(factor, np.zeros(len(rows)))[place] = 1.0
+        shares = [float(column.mean()) for column in self.columns.values()]
+        #: Of the rows that have a setting, for the setting that fewest have.
+        self.least_share = min([0.5, *shares])
+
+    def matrix(self, terms: Sequence[Term]) -> npt.NDArray[np.float64]:
+        """A column of ones, and for each term one that says which rows have all its settings."""
+        ones, nothing = np.ones(self.count), np.zeros(self.count)
+        found = [math.prod((self.columns.get(one, nothing) for one in term), start=ones) for term in terms]
+        return np.column_stack([ones, *found])
+
+
 @dataclass
 class _Fit:
     """Least squares of ln(time) on an intercept and ``terms``."""
@@ -161,13 +181,14 @@ class _Fit:
     @classmethod
     def selected(cls, rows: Sequence[Row], logs: npt.NDArray[np.float64]) -> _Fit:
         """The term that explains most, again and again, as long as it stands out of what is left."""
-        singles = sorted(set().union(*map(_factors, rows))) if rows else []
-        fit = cls.of((), rows, logs)
+        presence = _Presence(rows)
+        singles = sorted(presence.columns)
+        fit = cls.of((), presence, logs)
         while len(fit.terms) < MOST_TERMS:
             mains = sorted({factor for term in fit.terms for factor in term})
             pairs = ((a, b) for a, b in itertools.combinations(mains, 2) if a.name != b.name)
             candidates = [term for term in (*((one,) for one in singles), *pairs) if term not in fit.terms]
-            tried = [cls.of((*fit.terms, term), rows, logs) for term in candidates]
+            tried = [cls.of((*fit.terms, term), presence, logs) for term in candidates]
             usable = [one for one in tried if math.isfinite(one.sigma)]
             if not usable:
                 return fit
@@ -178,21 +199,21 @@ class _Fit:
         return fit
 
     @classmethod
-    def of(cls, terms: tuple[Term, ...], rows: Sequence[Row], logs: npt.NDArray[np.float64]) -> _Fit:
+    def of(cls, terms: tuple[Term, ...], presence: _Presence, logs: npt.NDArray[np.float64]) -> _Fit:
         """With these terms; sigma is infinite if they cannot be separated."""
-        matrix = _matrix(terms, rows)
-        freedom = len(rows) - matrix.shape[1]
+        matrix = presence.matrix(terms)
+        freedom = presence.count - matrix.shape[1]
         if freedom < _LEAST_FREEDOM or np.linalg.matrix_rank(matrix) < matrix.shape[1]:
             nothing = np.zeros(matrix.shape[1])
-            return cls(terms, nothing, nothing, math.inf, len(rows))
+            return cls(terms, nothing, nothing, math.inf, presence.count)
         values = np.asarray(np.linalg.lstsq(matrix, logs, rcond=None)[0], dtype=np.float64)
         sigma = math.sqrt(float(np.sum((logs - matrix @ values) ** 2)) / freedom)
         errors: npt.NDArray[np.float64] = sigma * np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)))
-        return cls(terms, values, errors, sigma, len(rows), _least_share(rows))
+        return cls(terms, values, errors, sigma, presence.count, presence.least_share)
 
     def predicted(self, rows: Sequence[Row]) -> npt.NDArray[np.float64]:
         """ln(time) of each row."""
-        found: npt.NDArray[np.float64] = _matrix(self.terms, rows) @ self.values
+        found: npt.NDArray[np.float64] = _Presence(rows).matrix(self.terms) @ self.values
         return found
 
     def effect_of(self, factors: Iterable[Factor]) -> float:
@@ -220,14 +241,3 @@ class _Fit:
             return math.inf
         error = self.sigma / math.sqrt(self.count * self.least_share * (1 - self.least_share))
         return math.expm1((LEAST_T + 0.84) * error)
-
-
-def _least_share(rows: Sequence[Row]) -> float:
-    counts = Counter(factor for row in rows for factor in _factors(row))
-    return min(0.5, min(counts.values(), default=len(rows)) / len(rows)) if rows else 0.5
-
-
-def _matrix(terms: Sequence[Term], rows: Sequence[Row]) -> npt.NDArray[np.float64]:
-    having = [_factors(row) for row in rows]
-    columns = [[float(some >= set(term)) for some in having] for term in terms]
-    return np.column_stack([np.ones(len(rows)), *map(np.asarray, columns)])

@@ -107,4 +107,6 @@ def broken_settings(plan: Plan, tried: Sequence[Tried]) -> set[Factor]:
 
 
 def _without(row: Row, banned: set[Factor]) -> Row:
+    if not banned:
+        return row
     return {name: value for name, value in row.items() if Factor(name, value) not in banned}
