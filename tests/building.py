@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the C programs of the tests are built: one builder at a time, only what is older than its sources."""
+"""How the C programs of the tests are built: one builder at a time, only what is older than its sources.
+
+What that costs is reported by itself, because the test that comes first would pay for all."""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.processor_time import shared
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,6 +39,6 @@ def compile_object(folder: Path, source: Path, command: Sequence[str], header: f
 def build_lock(folder: Path) -> Iterator[None]:
     """One builder at a time, also between parallel pytest workers."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as handle:
+    with shared("compiling C programs"), (folder / "lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

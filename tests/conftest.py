@@ -6,8 +6,11 @@ starts `lagom` without the `LAGOM_` variables of this process sets LAGOM_CACHE i
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+
+from tests.processor_time import ProcessorTime
 
 # Said outright: where CI is set, Hypothesis itself makes its default derandomized.
 settings.register_profile("random", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
@@ -22,3 +25,7 @@ if hasattr(providers, "_get_local_constants"):
     providers._get_local_constants = lambda: (
         providers.Constants() if settings.default.derandomize else _local_constants()
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(ProcessorTime())
