@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.building import build_lock, compile_object, newest_header
+from tests.native.programs import flags
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -30,14 +31,16 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "timeline": (*CORE, "csrc/timeline"),
 }
 
-COMMON = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-Icsrc", "-I."]
-COMMON += ["-Wall", "-Wextra", "-Werror", "-Wshadow"]
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 #: engine -> compiler, flags of an object, flags of the program. gcc's are those of ``tests/native`` under both
 #: sanitizers, and the objects lie in the same folder: `make test` builds them once.
 ENGINES: dict[str, tuple[str, list[str], list[str]]] = {
-    "libfuzzer": ("clang", [*COMMON, *SANITIZED, "-fsanitize=fuzzer-no-link"], [*SANITIZED, "-fsanitize=fuzzer"]),
-    "standalone": ("gcc", [*COMMON, *SANITIZED], SANITIZED),
+    "libfuzzer": (
+        "clang",
+        [*flags("none"), *SANITIZED, "-fsanitize=fuzzer-no-link"],
+        [*SANITIZED, "-fsanitize=fuzzer"],
+    ),
+    "standalone": ("gcc", flags("address,undefined"), SANITIZED),
 }
 
 

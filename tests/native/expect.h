@@ -3,8 +3,17 @@
 #ifndef LAGOM_EXPECT_H
 #define LAGOM_EXPECT_H
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Whether this is `make test-full`: what is repeated for its power is repeated ten times as often. */
+static inline bool is_full(void)
+{
+    const char *full = getenv("LAGOM_TEST_FULL");
+    return full != NULL && strcmp(full, "1") == 0;
+}
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \

@@ -8,10 +8,12 @@ folder of its own name, if it has one.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,10 +26,29 @@ FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
 TIME_LIMIT_S = 3500 if FULL else 800
 SKIPPED = 77  # the exit code of a program that cannot run here
 
-FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer", "-pthread", "-Icsrc", "-I."]
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-g1", "-fno-omit-frame-pointer", "-pthread", "-Icsrc", "-I."]
 FLAGS += ["-Wall", "-Wextra", "-Werror", "-Wshadow"]
 
 PROGRAMS = sorted(path.stem for path in HERE.glob("*.c"))
+
+
+def flags(sanitize: str) -> list[str]:
+    """gcc's, under the sanitizers that ``-fsanitize`` is given; "none" = without."""
+    if sanitize == "none":
+        return [*FLAGS, "-O2"]
+    # gcc warns that the thread sanitizer does not model fences; ours only order atomics, which it does
+    no_warning = ["-Wno-tsan"] if "thread" in sanitize else []
+    return [*FLAGS, "-O1", f"-fsanitize={sanitize}", "-fno-sanitize-recover=all", *no_warning]
+
+
+@cache
+def text_of(program: str) -> str:
+    """The program's sources, with the headers of the tests that they include."""
+    files = [HERE / f"{program}.c", *sorted((HERE / program).glob("*.[ch]"))]
+    for file in files:  # which grows meanwhile
+        included = (ROOT / name for name in re.findall(r'"(tests/native/[^"]+)"', file.read_text()))
+        files += [header for header in included if header not in files]
+    return "".join(file.read_text() for file in files)
 
 
 def sources(folder: str) -> list[Path]:

@@ -21,9 +21,9 @@ static bool exists(const char *file)
 
 /* Of races between processes, which a sanitizer does not see but makes slow. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define ROUNDS 30
+#define ROUNDS (is_full() ? 300 : 30)
 #else
-#define ROUNDS 300
+#define ROUNDS (is_full() ? 3000 : 60)
 #endif
 #define FAR_TOO_LONG 60 /* seconds for what takes two, even on a busy machine; fifty times two are a hundred */
 

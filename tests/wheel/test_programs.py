@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.programs import FLAGS, PROGRAMS, ROOT, SKIPPED, build, run_to_the_end
+from tests.native.programs import PROGRAMS, ROOT, SKIPPED, build, flags, run_to_the_end
 
 LOADER = """
 #include <dlfcn.h>
@@ -70,7 +70,7 @@ def test_every_library_is_loaded(libraries: list[Path], zig: list[str], emulator
 def test_program(program: str, unpacked: Path, zig: list[str], emulator: list[str], tmp_path: Path) -> None:
     if emulator and program in NOT_EMULATED:
         pytest.skip(NOT_EMULATED[program])
-    built = build(program, [*zig, *FLAGS], ROOT / "build" / "tests" / zig[-1])
+    built = build(program, [*zig, *flags("none")], ROOT / "build" / "tests" / zig[-1])
     environ = {**os.environ, "LAGOM_SHM_DIR": str(tmp_path), "LAGOM_SANITIZE": "", "CC": " ".join(zig)}
     code, out, err = run_to_the_end([*emulator, str(built), *ARGUMENTS.get(program, [])], environ, unpacked)
     if code == SKIPPED:

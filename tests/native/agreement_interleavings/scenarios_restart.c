@@ -22,7 +22,7 @@ const struct scenario restart_scenarios[] = {
      .fault = PARTIAL_IS_ENOUGH, .ranks = 2, .deciders = 1, .calls = 4, .publications = 1, .come_and_go = true},
     {.name = "restart: a new controller counts epochs from one",
      .fault = EPOCHS_START_AGAIN, .ranks = 2, .deciders = 1, .calls = 4, .publications = 2, .crashes = 1,
-     .one_margin = true},
+     .one_margin = true, .slow = true},
     {.name = "restart: acknowledgements are left behind",
      .fault = ACK_LEFT_BEHIND, .ranks = 2, .deciders = 1, .calls = 4, .publications = 1, .lives = 2},
     {.name = "restart: an entry is used again too early",
