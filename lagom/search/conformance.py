@@ -26,6 +26,7 @@ Make = Callable[[Problem, int], Strategy]
 
 EPSILON = 0.01
 MANY = Policy(max_configs=100_000, max_iterations=None)
+SEEDS = 6  # of noise, for what may go wrong by chance
 VERDICTS = {"baseline", "better", "worse", "tie", "more", "missing", "confirmed", "rejected"}
 
 
@@ -102,7 +103,7 @@ def check_stays_legal(make: Make) -> None:
 def check_never_ends_below_stock(make: Make) -> None:
     """True Z of the outcome is not above stock's by more than epsilon, whatever the noise suggested on the way."""
     for name, landscape in landscapes().items():
-        for seed in range(6):
+        for seed in range(SEEDS):
             session, driver = run(make, landscape, seed, noise=0.03)
             _not_below_stock(session, driver, f"{name}, seed {seed}")
 

@@ -13,10 +13,10 @@ from lagom.cost import FittedModel
 from lagom.records import Algorithm, Assignment, CommConfig, Protocol
 from lagom.search import STRATEGIES, SearchMove, Suggestion, TuningSession, make_strategy, replay
 from lagom.search.landscape import MS, Communication, Landscape, LandscapeDriver, comm_bound, compute_bound, flat
+from tests.tiers import amount, most_accepted
 
-ALPHA, RUNS = 0.05, 240
-#: Accepts in RUNS runs that a true rate of ALPHA exceeds once in a thousand times.
-MOST_ACCEPTED = 24
+RUNS = amount(40, 240)
+MOST_ACCEPTED = most_accepted(0.05, RUNS)
 SHORT = 40  # iterations of a second search that is cut
 FIRST = 14  # windows of a first search that is interrupted
 LANDSCAPES = {
@@ -99,7 +99,7 @@ def test_what_an_earlier_search_found_is_confirmed_within_a_few_windows(name: st
 def test_a_short_search_that_goes_on_finds_more_than_one_from_the_beginning(strategy: str) -> None:
     """Interrupted after a few windows; the next one is cut after SHORT iterations, with and without what was left."""
     shares: dict[str, list[float]] = {"with": [], "without": []}
-    for name, seed in product(LANDSCAPES, range(8)):
+    for name, seed in product(LANDSCAPES, range(amount(3, 8))):
         landscape = LANDSCAPES[name]
         candidate = left_by(search(landscape, seed=seed, windows=FIRST, strategy=strategy))
         for key, candidates in (("with", (candidate,)), ("without", ())):
@@ -129,7 +129,7 @@ def test_a_candidate_that_is_39_times_slower_costs_one_window() -> None:
     landscape = Landscape((Communication(78 * MS, knee=24.0),), 40 * MS)
     slow = everywhere(landscape, channels=1, chunk_bytes=32 << 10)
     assert 1.0 / LandscapeDriver(landscape).gain(slow) > 39.0
-    for seed in range(20):
+    for seed in range(amount(6, 20)):
         session = search(landscape, slow, seed=seed)
         (move,) = [move for move in session.moves if move.candidate == slow]
         assert (move.number, move.verdict, move.pairs) == (2, "worse", 2)
@@ -183,7 +183,7 @@ def test_a_suggestion_of_another_regime_costs_one_window_of_two_pairs(channels: 
     landscape = comm_bound()
     wrong = everywhere(landscape, channels=channels)
     assert LandscapeDriver(landscape).gain(wrong) < 0.95
-    for seed in range(20):
+    for seed in range(amount(6, 20)):
         session, _ = suggested(landscape, wrong, seed=seed)
         tried = [move for move in session.moves if move.phase == "candidate"]
         assert [(move.number, move.pairs) for move in tried] == [(2, 2)]
@@ -200,10 +200,11 @@ def test_a_candidate_that_is_a_little_slower_is_given_up_without_being_sure() ->
         if 0.9 < stock(each) < 0.985
     )
     windows = []
-    for seed in range(20):
+    seeds = amount(8, 20)
+    for seed in range(seeds):
         session, _ = suggested(landscape, slower, seed=seed)
         windows.append(sum(move.phase == "candidate" for move in session.moves))
-    assert windows.count(1) >= 10, windows
+    assert windows.count(1) >= seeds // 2, windows
 
 
 def test_a_suggestion_that_is_not_legal_here_costs_nothing_and_is_said() -> None:
@@ -313,7 +314,7 @@ def test_a_candidate_does_not_raise_false_accepts(noise: float) -> None:
 def test_interrupted_again_and_again_ends_like_an_uninterrupted_search() -> None:
     """Ten interruptions at chance moments, each search beginning with what the one before left."""
     shares = []
-    for seed, name in product(range(5), LANDSCAPES):
+    for seed, name in product(range(amount(2, 5)), LANDSCAPES):
         rng, left = np.random.default_rng(seed), ()
         for part in range(10):
             session = search(LANDSCAPES[name], *left, seed=100 * seed + part, windows=int(rng.integers(1, 12)))

@@ -26,6 +26,7 @@ from lagom.search import (
 from lagom.search.conformance import NonConforming, check_conformance
 from lagom.search.landscape import compute_bound
 from lagom.search.space import Space
+from tests.tiers import amount
 
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     **{name: (name, {}) for name in STRATEGIES if name != "exhaustive"},
@@ -49,7 +50,10 @@ def by_hand(problem: Problem) -> tuple[Assignment, ...]:
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_strategy_conforms(variant: str, check: Callable[[conformance.Make], None]) -> None:
+def test_strategy_conforms(
+    variant: str, check: Callable[[conformance.Make], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conformance, "SEEDS", amount(2, conformance.SEEDS))
     name, options = VARIANTS[variant]
 
     def make(problem: Problem, seed: int) -> Strategy:

@@ -2,13 +2,12 @@
 """Family-wise error of whole tuning runs at zero true difference, under noise and drift; and the power that is left.
 
 Every run here searches a landscape on which nothing matters, so any outcome but "stock is best" is a false accept. The
-quick version makes 100 runs a case, 20 where kernels are seen; LAGOM_TEST_FULL=1 makes 2,000 and 400.
+quick version makes 20 runs a case, 6 where kernels are seen; LAGOM_TEST_FULL=1 makes 2,000 and 400.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 
 import numpy as np
@@ -17,10 +16,9 @@ import pytest
 from lagom.cost import FittedModel
 from lagom.search import BLOCKS, LIVE, Policy, TuningSession, make_strategy, statistics
 from lagom.search.landscape import MS, Communication, Landscape, LandscapeDriver, flat
+from tests.tiers import amount
 
-FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
-RUNS = 2000 if FULL else 100
-RUNS_SEEN = 400 if FULL else 20
+RUNS, RUNS_SEEN, RUNS_GAINING = amount(20, 2000), amount(6, 400), amount(20, 60)
 ALPHA = 0.05
 
 
@@ -95,8 +93,8 @@ def test_few_good_pairs_keep_the_level_too() -> None:
 
 
 def test_repeated_looks_keep_the_level_of_a_final_test() -> None:
-    """The sequential signed-rank test alone, 20,000 times at once, with noise that has heavy tails."""
-    looks, level, runs = Policy().final_looks, statistics.final_level(ALPHA), 20_000
+    """The sequential signed-rank test alone, thousands of times at once, with noise that has heavy tails."""
+    looks, level, runs = Policy().final_looks, statistics.final_level(ALPHA), amount(5_000, 20_000)
     rng = np.random.default_rng(0)
     differences = 0.03 * (rng.standard_t(2.5, size=(runs, looks[-1])) - rng.standard_t(2.5, size=(runs, looks[-1])))
     passed = np.zeros(runs, dtype=bool)
@@ -121,7 +119,7 @@ def test_a_true_gain_is_found(noise: float, gain: float, often: float) -> None:
     landscape = gain_at_the_bottom(gain)
     problem = landscape.problem()
     found = []
-    for seed in range(60):
+    for seed in range(RUNS_GAINING):
         driver = LandscapeDriver(landscape, seed=seed, noise=noise)
         session = driver.drive(TuningSession(make_strategy("lagom", problem, seed, start="stock"), problem))
         assert session.outcome is not None
@@ -135,12 +133,12 @@ def test_final_interval_holds_the_true_gain() -> None:
     landscape = gain_at_the_bottom(0.08)
     problem = landscape.problem()
     inside = []
-    for seed in range(60):
+    for seed in range(RUNS_GAINING):
         driver = LandscapeDriver(landscape, seed=seed, noise=0.02, drift=wandering)
         session = driver.drive(TuningSession(make_strategy("lagom", problem, seed, start="stock"), problem))
         outcome = session.outcome
         assert outcome is not None
         if outcome.speedup_low is not None and outcome.speedup_high is not None:
             inside.append(outcome.speedup_low <= driver.gain(outcome.assignment) <= outcome.speedup_high)
-    assert len(inside) >= 40
+    assert len(inside) >= 0.67 * RUNS_GAINING
     assert np.mean(inside) >= 0.85

@@ -9,7 +9,6 @@ of so many searches.
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,9 +21,10 @@ from lagom.tune.compare import ATTEMPTS
 from lagom.tune.plan import Tried
 from lagom.tune.result import TuneResult
 from lagom.tune.screening import broken_settings
+from tests.tiers import amount, least_share, most_accepted
 from tests.unit.tune.simulated import over_sockets, search
 
-RUNS = 200 if os.environ.get("LAGOM_TEST_FULL") else 60
+RUNS = amount(12, 200)
 NAMES = [f"VARIABLE_{number:02d}" for number in range(20)]
 MOST = 64
 #: Processes that a setting breaks come on top: they end at once, and their rows run again.
@@ -96,11 +96,6 @@ def share(found: list[bool]) -> float:
     return sum(found) / len(found)
 
 
-def least(target: float) -> float:
-    """What so many searches show at least if the target is met."""
-    return target - 2 * math.sqrt(target * (1 - target) / RUNS)
-
-
 def winners(sigma: float, wanted: Callable[[Planted], set[str]], **kinds: bool) -> list[bool]:
     """Of so many searches: whether it ended on settings that hold all that is wanted."""
     found = []
@@ -118,16 +113,16 @@ def both(where: Planted) -> set[str]:
 
 @pytest.mark.parametrize(("sigma", "target"), [(0.01, 0.95), (0.03, 0.90)])
 def test_a_pair_that_helps_only_together_is_found(sigma: float, target: float) -> None:
-    assert share(winners(sigma, both, pair=True)) >= least(target)
+    assert share(winners(sigma, both, pair=True)) >= least_share(target, RUNS)
 
 
 @pytest.mark.parametrize(("sigma", "target"), [(0.01, 0.95), (0.03, 0.90)])
 def test_a_setting_that_loses_alone_and_wins_with_another_is_found(sigma: float, target: float) -> None:
-    assert share(winners(sigma, both, trap=True)) >= least(target)
+    assert share(winners(sigma, both, trap=True)) >= least_share(target, RUNS)
 
 
 def test_two_percent_are_found_in_four_of_five_searches() -> None:
-    assert share(winners(0.01, lambda where: {where.better}, gains=True)) >= least(0.80)
+    assert share(winners(0.01, lambda where: {where.better}, gains=True)) >= least_share(0.80, RUNS)
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.03])
@@ -140,7 +135,7 @@ def test_where_nothing_helps_nothing_is_accepted(sigma: float) -> None:
         if result.verdict == "nothing_resolved":
             assert result.detectable is not None
             assert f"smallest detectable effect {result.detectable:.1%}" in result.text
-    assert share(wrong) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / RUNS)
+    assert sum(wrong) <= most_accepted(0.05, RUNS)
 
 
 def test_a_value_that_breaks_the_job_is_named_and_left_out_and_the_rest_is_found() -> None:
@@ -154,11 +149,11 @@ def test_a_value_that_breaks_the_job_is_named_and_left_out_and_the_rest_is_found
         chosen = result.group.settings if result.verdict == "improved" and result.group else {}
         assert where.broken not in chosen
         found.append(both(where) <= set(chosen))
-    assert share(found) >= least(0.95)
+    assert share(found) >= least_share(0.95, RUNS)
 
 
 def test_two_values_that_break_the_job_are_both_left_out() -> None:
-    for seed in range(20):
+    for seed in range(amount(5, 20)):
         where, plan = planted(seed), plan_of(0.01, seed)
         wrong = {where.broken, where.second}
 
@@ -172,7 +167,7 @@ def test_two_values_that_break_the_job_are_both_left_out() -> None:
 
 def test_processes_that_break_down_by_chance_do_not_stop_it() -> None:
     """One in fifteen, whatever it sets."""
-    for seed in range(20):
+    for seed in range(amount(5, 20)):
         chance, where, plan = random.Random(seed), planted(seed, trap=True), plan_of(0.01, seed)
 
         def job(trial: Trial, chance: random.Random = chance, where: Planted = where) -> float | None:
