@@ -107,8 +107,10 @@ soak: native ## 8 virtual ranks tuned for SOAK_MINUTES=30 under kills, stops, pa
 MUTANTS ?= 100
 MUTANTS_SEED ?= 1
 MUTANTS_JOBS ?= 2
-mutants: dev ## plants MUTANTS=100 faults in copies of the code, one at a time, and counts those the tests see (hours)
-	nice $(PY) -m tests.mutants --count $(MUTANTS) --seed $(MUTANTS_SEED) --jobs $(MUTANTS_JOBS) --json build/mutants_$(MUTANTS_SEED).json
+MUTANTS_AREAS ?=
+MUTANTS_JSON ?= build/mutants_$(MUTANTS_SEED)$(if $(MUTANTS_AREAS),_$(subst /,-,$(MUTANTS_AREAS))).json
+mutants: dev ## plants MUTANTS=100 faults in copies of the code (MUTANTS_AREAS=lagom/bench,...), and counts those the tests see (hours)
+	nice $(PY) -m tests.mutants --count $(MUTANTS) --seed $(MUTANTS_SEED) --areas "$(MUTANTS_AREAS)" --jobs $(MUTANTS_JOBS) --json "$(MUTANTS_JSON)"
 
 test-abi: dev ## NCCL's real wheels, from pip (200 to 350 MB each, one at a time): symbols, structs, offsets, recognition
 	LAGOM_TEST_ABI=1 $(PYTEST) tests/abi

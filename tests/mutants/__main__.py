@@ -6,6 +6,11 @@
 Each fault is drawn by the seed: an area, a rule, a place, all equally likely. It is planted in a private copy of the
 repository. A fault is killed when a test fails with it that passes without it. What does not compile is drawn again.
 A run that was interrupted goes on where it was, with the same ``--json``.
+
+    python -m tests.mutants --again killed --json build/mutants.json
+
+judges what was killed in that file once more, in the sources and with the tests of now, each fault first by the test
+that killed it; ``--again`` alone, what survived. Both can be interrupted too.
 """
 
 from __future__ import annotations
@@ -26,7 +31,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.areas import AREAS, ROOT, stages
+from tests.mutants.again import KEPT, WAITING, Places, first_stage, known_tests, place, same_test, wanted
+from tests.mutants.areas import AREAS, ROOT, Area, Stage, areas_named, stages
 from tests.mutants.c_faults import c_faults
 from tests.mutants.python_faults import python_faults
 from tests.mutants.site import Fault
@@ -37,10 +43,10 @@ COUNTED = {"killed", "survived", "equivalent"}
 EQUIVALENTS = Path(__file__).parent / "equivalents.json"
 
 
-def every_fault(sources: dict[str, bytes]) -> dict[str, dict[str, list[Fault]]]:
+def every_fault(sources: dict[str, bytes], areas: tuple[Area, ...] = AREAS) -> dict[str, dict[str, list[Fault]]]:
     """By area and rule; the files are kept in ``sources``."""
     found: dict[str, dict[str, list[Fault]]] = {}
-    for area in AREAS:
+    for area in areas:
         rules = found.setdefault(area.name, {})
         for pattern in area.files:
             for file in sorted(ROOT.glob(pattern)):
@@ -70,7 +76,7 @@ class Campaign:
         self.count, self.file = options.count, options.json
         self.equivalents: dict[str, str] = {entry["key"]: entry["why"] for entry in json.loads(EQUIVALENTS.read_text())}
         self.sources: dict[str, bytes] = {}
-        self.left = draws(options.seed, every_fault(self.sources))
+        self.left = draws(options.seed, every_fault(self.sources, areas_named(options.areas)))
         self.head = about(options, self.sources)
         self.commit = self.head["commit"]
         self.rows: dict[str, dict[str, Any]] = {}
@@ -79,28 +85,35 @@ class Campaign:
         self.stopped = False
         self.clean_passes: set[str] = set()
         self.unusable: set[str] = set()  # tests that fail without a fault too, here and now
+        self.tests: dict[str, set[str]] = {}  # to find the one that killed a fault before
         if self.file and self.file.exists():
             earlier = json.loads(self.file.read_text())
             if options.again:
-                self.take_survivors(earlier)
+                self.take(earlier, options.again)
             elif any(earlier.get(name) != self.head[name] for name in ("seed", "sources")):
                 raise SystemExit(f"{self.file} is of another seed or of other sources: name another file")
             else:
                 self.rows = {row["key"]: row | {"drawn": False} for row in earlier["faults"]}
 
-    def take_survivors(self, earlier: dict[str, Any]) -> None:
-        """Only they are left to judge, in the sources as they are now: some may not be there any more."""
-        here = {fault.key(self.sources[fault.path]): fault for fault in self.left}
-        self.rows = {row["key"]: row for row in earlier["faults"]}
-        survived = [row for row in self.rows.values() if row["outcome"] == "survived"]
-        for row in survived:
-            found = row["key"] in here
-            row |= {"outcome": "to be judged again" if found else "no longer there", "survived_at": row["commit"]}
-        self.left = iter([here[row["key"]] for row in survived if row["key"] in here])
-        self.count = len(self.rows)
-        again = {"commit": self.head["commit"], "date": self.head["date"]}
-        self.head = {name: earlier[name] for name in self.head} | {"again": again}
-        self.commit = again["commit"]
+    def take(self, earlier: dict[str, Any], which: str) -> None:
+        """Only what survived, or was killed, is left to judge; in the sources of now some may not be there any more."""
+        rows = earlier["faults"]
+        places = Places(self.left, self.sources, [row["key"] for row in rows])
+        found = []
+        for row in wanted(rows, which):
+            fault = places.find(row)
+            place(row, fault, b"" if fault is None else self.sources[fault.path], which)
+            found += [] if fault is None else [fault]
+        if which == "killed" and found:
+            self.tests = known_tests()
+        self.rows = {row["key"]: row for row in rows}
+        self.left = iter(found)
+        self.count = len(rows)
+        now = {"commit": self.head["commit"], "date": self.head["date"]}
+        names = {*self.head, "again", "killed_again"} & set(earlier)
+        self.head = {name: earlier[name] for name in earlier if name in names}
+        self.head["killed_again" if which == "killed" else "again"] = now
+        self.commit = now["commit"]
 
     def valid(self) -> int:
         """How many of the faults that were drawn count."""
@@ -116,7 +129,7 @@ class Campaign:
                 if fault is None:
                     return None
                 key = fault.key(self.sources[fault.path])
-                if self.rows.get(key, {}).get("outcome", "to be judged again") != "to be judged again":
+                if self.rows.get(key, {}).get("outcome", WAITING) != WAITING:
                     self.rows[key]["drawn"] = True
                     continue
                 self.running += 1
@@ -139,12 +152,13 @@ class Campaign:
                 row |= {"outcome": "equivalent", "why": self.equivalents[key]}
             else:
                 row |= {"commit": self.commit} | self.judge(tree, fault, source)
+                row |= {"full": True} if "LAGOM_TEST_FULL" in os.environ else {}
             row["seconds"] = round(time.monotonic() - began, 1)
             with self.lock:
                 self.running -= 1
                 if self.stopped:
                     return
-                earlier = {name: value for name, value in self.rows.get(key, {}).items() if name == "survived_at"}
+                earlier = {name: value for name, value in self.rows.get(key, {}).items() if name in KEPT}
                 self.rows[key] = earlier | row | {"drawn": True}
                 self.save()
             print(
@@ -160,7 +174,7 @@ class Campaign:
             tree.write(fault.path, fault.planted(source), planted=True)
             if not fault.path.endswith(".py") and not tree.compiles(fault.path):
                 return {"outcome": "does not compile"}
-            for stage in stages(fault.path, fault.operator):
+            for stage in self.stages(fault, source):
                 while True:
                     found = tree.test(stage, without=self.unusable)
                     if not found.compiled:
@@ -178,6 +192,13 @@ class Campaign:
             return {"outcome": "survived"}
         finally:
             tree.write(fault.path, source, planted=False)
+
+    def stages(self, fault: Fault, source: bytes) -> list[Stage]:
+        """What is run for a fault until one fails; first the test that killed it before."""
+        row = self.rows.get(fault.key(source), {})
+        before = same_test(row.get("killed_by", ""), self.tests)
+        first = [first_stage(before, fault.path)] if before else []
+        return [*first, *stages(fault.path, fault.operator)]
 
     def passes_without(self, tree: Tree, stage: Any, tests: tuple[str, ...]) -> bool:
         """Whether the tests that failed pass where nothing is planted (asked once for each)."""
@@ -219,7 +240,8 @@ def about(options: argparse.Namespace, sources: dict[str, bytes]) -> dict[str, A
 
     changed = bool(said("git", "status", "--porcelain", "--untracked-files=no"))
     return {
-        "command": f"make mutants MUTANTS={options.count} MUTANTS_SEED={options.seed}",
+        "command": f"make mutants MUTANTS={options.count} MUTANTS_SEED={options.seed}"
+        + (f" MUTANTS_AREAS={options.areas}" if options.areas else ""),
         "commit": said("git", "rev-parse", "--short", "HEAD") + ("+" if changed else ""),
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
@@ -237,10 +259,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, default=None, help="what became of each; a run that was cut off goes on")
+    parser.add_argument("--areas", default="", metavar="NAME,NAME", help="draw from these alone, such as lagom/bench")
     parser.add_argument(
-        "--again", action="store_true", help="judge what survived in --json with the tests and sources of now"
+        "--again",
+        nargs="?",
+        const="survived",
+        choices=("survived", "killed"),
+        help="judge what survived, or was killed, in --json with the tests and sources of now",
     )
     options = parser.parse_args()
+    try:
+        areas_named(options.areas)
+    except ValueError as error:
+        parser.exit(2, f"{error}\n")
+    if options.again and (options.areas or not options.json or not options.json.exists()):
+        parser.exit(2, "--again needs the --json of an earlier run, and takes its faults of all areas.\n")
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
     campaign = Campaign(options)

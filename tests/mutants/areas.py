@@ -179,7 +179,63 @@ AREAS = (
     ),
     Area("lagom/start", ("lagom/start/*.py",), unit=("tests/unit/start", "tests/unit/launch", "tests/unit/tune")),
     Area("lagom/tune", ("lagom/tune/*.py",), unit=("tests/unit/tune",), system=(f"{SYSTEM}tune.py",)),
+    Area(
+        "lagom/bench",
+        ("lagom/bench/*.py",),
+        unit=(
+            "tests/unit/bench",
+            "tests/unit/launch/test_cached_config.py",
+            "tests/unit/report/test_advice.py",
+            "tests/unit/tune/test_result.py",
+            "tests/unit/tune/test_course.py",
+        ),
+        system=(f"{SYSTEM}bench.py",),
+    ),
+    Area("lagom/report", ("lagom/report/*.py",), unit=("tests/unit/report",), system=(f"{SYSTEM}profile_job.py",)),
+    Area(
+        "lagom/cli",
+        ("lagom/cli/*.py",),
+        unit=(
+            "tests/unit/doctor/test_verdict.py",
+            "tests/unit/report/test_run_text.py",
+            "tests/unit/cli",
+            "tests/contract/test_readme_commands.py",
+            "tests/unit/report/test_profile_report.py",
+        ),
+        system=tuple(f"{SYSTEM}{name}.py" for name in ("watch", "user_paths", "bench", "tune")),
+    ),
+    Area(
+        "lagom/watch",
+        ("lagom/watch/*.py",),
+        unit=("tests/unit/watch", "tests/unit/cli/test_watch.py"),
+        system=(f"{SYSTEM}watch.py",),
+    ),
+    Area(
+        "lagom/atlas",
+        ("lagom/atlas/*.py",),
+        unit=("tests/unit/atlas", "tests/unit/controller/test_candidates.py"),
+        system=(f"{SYSTEM}atlas.py",),
+    ),
+    Area(
+        "lagom/config_cache",
+        ("lagom/config_cache.py",),
+        unit=(
+            "tests/unit/test_config_cache.py",
+            "tests/unit/launch/test_cached_config.py",
+            "tests/unit/atlas/test_sources.py",
+        ),
+        system=(f"{SYSTEM}cached_start.py",),
+    ),
 )
+
+
+def areas_named(names: str) -> tuple[Area, ...]:
+    """The areas of names with commas between them; all of them for none. Raises ValueError for an unknown one."""
+    known = {area.name: area for area in AREAS}
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if unknown := [name for name in wanted if name not in known]:
+        raise ValueError(f"no area is called {', '.join(unknown)}; the areas are: {', '.join(known)}.")
+    return tuple(area for area in AREAS if area.name in wanted or not wanted)
 
 
 def area_of(path: str) -> Area:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.template import render
+from tests.mutants.again import GONE
 from tests.mutants.areas import area_of
 
 OUTCOMES = ("killed", "survived", "equivalent")
@@ -27,18 +28,22 @@ def page(run: dict[str, Any]) -> str:
     """The whole page, by ``benchmarks/templates/mutants.md.j2``."""
     rows = [row for row in run["faults"] if row["outcome"] in OUTCOMES]
     later = [row for row in rows if row["outcome"] == "killed" and row.get("survived_at")]
-    gone = [row for row in run["faults"] if row["outcome"] == "no longer there"]
+    missing = [row for row in run["faults"] if row["outcome"] == GONE]
+    gone = [row for row in missing if "killed_at" not in row]
     return render(
         "mutants",
-        run={"killed": 0, "survived": 0, "equivalent": 0, "again": None, **run},
+        run={"killed": 0, "survived": 0, "equivalent": 0, "again": None, "killed_again": None, **run},
         total=len(rows),
         drawn=len(rows) + len(gone),
+        before=sum("killed_at" in row for row in run["faults"]),
+        still=sum("killed_at" in row and row["outcome"] == "killed" for row in rows),
         first=run.get("killed", 0) - len(later),
         by_area=count_outcomes(rows, [area_of(row["file"]).name for row in rows]),
         by_rule=count_outcomes(rows, [row["rule"] for row in rows]),
         sections=[
             ("Survivors", [row for row in rows if row["outcome"] == "survived"]),
             ("Survived, and the source has changed there since", gone),
+            ("Killed before, and the source has changed there since", [row for row in missing if row not in gone]),
             ("Survived at first, killed by a test that was added", later),
             ("Equivalent", [row for row in rows if row["outcome"] == "equivalent"]),
         ],

@@ -26,6 +26,10 @@ class Fault:
         """The line of the fault, from 1."""
         return source.count(b"\n", 0, self.start) + 1
 
+    def first_line(self, source: bytes) -> str:
+        """The text of that line."""
+        return source[source.rfind(b"\n", 0, self.start) + 1 :].split(b"\n", 1)[0].decode()
+
     def diff(self, source: bytes) -> str:
         """The changed lines alone, ``-`` before and ``+`` after."""
         before, after = source.decode().splitlines(), self.planted(source).decode().splitlines()
@@ -35,6 +39,5 @@ class Fault:
     def key(self, source: bytes) -> str:
         """Of the path, the changed line and its number among equal ones: other lines of the file may change."""
         text = self.diff(source)
-        first = source.decode().splitlines()[self.line(source) - 1]
-        earlier = source.decode().splitlines()[: self.line(source) - 1].count(first)
+        earlier = source.decode().splitlines()[: self.line(source) - 1].count(self.first_line(source))
         return hashlib.sha256(f"{self.path}\n{text}\n{earlier}".encode()).hexdigest()[:12]

@@ -82,6 +82,7 @@ class Tree:
     def run(self, command: list[str], limit: float, **extra: str) -> tuple[int, str]:
         """Exit code and output; at the limit (-1), the command goes with all it has started."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("LAGOM_", "NCCL_"))}
+        environment |= {key: os.environ[key] for key in ("LAGOM_TEST_FULL",) if key in os.environ}
         environment |= {
             "PYTHONPATH": str(self.root),
             "PYTHONDONTWRITEBYTECODE": "1",

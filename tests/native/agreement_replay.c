@@ -147,6 +147,28 @@ static void the_margin_doubles_until_it_fits(void)
     CHECK(group.replay[0].tries + group.replay[1].tries > 1);
 }
 
+/* Rank 1 made more calls than a history holds before it saw the plan, as it may where the publisher is stopped between
+ * reading the counters and publishing: that is late, and the next try finds it in time. */
+static void a_rank_that_was_late_for_the_history_is_asked_again(void)
+{
+    fresh(2);
+    group.replay[0].margin = 2 * LAGOM_HISTORY_DEPTH;
+    nth(0, 0);
+    CHECK_EQUAL(group.replay[0].state, LAGOM_REPLAY_OPEN);
+    group.rank[1]->calls += LAGOM_HISTORY_DEPTH;
+    nth(1, 0);
+    group.rank[1]->calls -= LAGOM_HISTORY_DEPTH;
+    CHECK_EQUAL(group.region->slots[1].refused_epoch, group.replay[0].published_epoch);
+    CHECK_EQUAL(group.region->slots[1].refused_fault, LAGOM_PLAN_LATE_HISTORY);
+    for (uint64_t n = 1; n < 6 * LAGOM_HISTORY_DEPTH; n++) {
+        nth(1, n);
+        nth(0, n);
+    }
+    CHECK_EQUAL(group.replay[0].state, LAGOM_REPLAY_AGREED);
+    CHECK_EQUAL(group.replay[0].tries, 2);
+    CHECK(group.rank[0]->active && group.rank[1]->active);
+}
+
 /* Rank 1 never gets anywhere near: after eight tries the publisher gives up, and nobody has changed anything. */
 static void the_tries_end(void)
 {
@@ -227,6 +249,7 @@ int main(void)
     RUN(a_rank_without_a_config_keeps_all_on_stock);
     RUN(a_rank_that_comes_late_is_waited_for_and_not_by_waiting);
     RUN(the_margin_doubles_until_it_fits);
+    RUN(a_rank_that_was_late_for_the_history_is_asked_again);
     RUN(the_tries_end);
     RUN(a_controllers_plan_is_not_accepted);
     RUN(a_bad_config_is_not_started);

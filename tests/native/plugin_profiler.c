@@ -89,6 +89,25 @@ static void symmetric_kernels_are_counted_apart(void)
     CHECK_EQUAL(region->slots[0].untunable_symmetric, 1);
 }
 
+/* Only a collective of v7 has the part that says whether symmetric kernels do it; here no other event does. */
+static void the_new_part_of_version_7_is_read_of_collectives_alone(void)
+{
+    struct profiled_rank pair[2];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t length = offsetof(struct nccl_event_v7, body) + sizeof(union nccl_event_body);
+    char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED && mprotect(pages + page, page, PROT_NONE) == 0);
+    CHECK(length <= offsetof(struct nccl_event_v7, coll) + offsetof(struct nccl_event_coll_v7, symmetric));
+    pair_of(pair, 7);
+    struct nccl_event_v7 event = {.type = P2P_API, .body = {.p2p_api = {.function = "Send"}}};
+    memcpy(pages + page - length, &event, length);
+    void *handle = &event;
+    CHECK(plugin.profiler_v7->start_event(pair[0].context, &handle, (void *)(pages + page - length)) == 0);
+    CHECK(handle == NULL);
+    CHECK_EQUAL(region->slots[0].untunable_p2p, 1);
+    CHECK_EQUAL(region->slots[0].untunable_symmetric, 0);
+}
+
 /* Only the first kernel of an iteration: the mask is up for the call at position 0, raised one call ahead. */
 static void one_kernel_an_iteration(void)
 {
@@ -406,6 +425,7 @@ int main(void)
     failures += RUN(version_4);
     failures += RUN(version_5);
     failures += RUN(version_6) + RUN(version_7) + RUN(symmetric_kernels_are_counted_apart);
+    failures += RUN(the_new_part_of_version_7_is_read_of_collectives_alone);
     failures += RUN(one_kernel_an_iteration);
     failures += RUN(captures_and_untunable_calls_are_noted);
     failures += RUN(p2p_is_counted_in_version_4);

@@ -13,6 +13,7 @@
 #include "tests/native/check.h"
 
 #define FILES 5000u
+#define LINKS 501u
 #define MAPPINGS 3000u
 #define BOUND_S 2.0
 #define OTHER_USER 65534
@@ -161,6 +162,22 @@ static void links_to_our_own(void)
     CHECK(unlink(held) == 0);
 }
 
+/* Symbolic links under names like ours are none of our files: they take no place among those that one job removes. In
+ * whatever order the folder is read, they come before one of the two at least. */
+static void symbolic_links_hide_no_file_of_ours(void)
+{
+    char name[LAGOM_PATH_BYTES + 64];
+    plant(1, 2, geteuid());
+    for (uint32_t i = 2; i < LINKS; i++) {
+        name_of(i, name);
+        CHECK(symlink("/nowhere", name) == 0);
+    }
+    plant(LINKS, LINKS + 1, geteuid());
+    in_a_child(join_in_time);
+    CHECK_EQUAL(still_there(1, 2) + still_there(LINKS, LINKS + 1), 0);
+    clear_away(2, LINKS);
+}
+
 int main(void)
 {
     folder = getenv("LAGOM_SHM_DIR");
@@ -172,5 +189,6 @@ int main(void)
     RUN(another_users);
     RUN(our_own);
     RUN(links_to_our_own);
+    RUN(symbolic_links_hide_no_file_of_ours);
     return 0;
 }

@@ -203,3 +203,26 @@ def test_start_settings_are_not_replaced_by_a_search_in_a_running_job(environ: d
     assert "NCCL_SOCKET_NTHREADS" in file_of(environ).read_text()
     assert keep_config(COMMAND, tmp_path / "config.lagom", environ, "lagom tune").startswith("the config is kept")
     assert "NCCL_SOCKET_NTHREADS" not in file_of(environ).read_text()
+
+
+@pytest.mark.parametrize(
+    "why", ["the kept one has none", "has start settings itself", "the kept one is refused", "it is of another GPU"]
+)
+def test_start_settings_are_replaced_where_nothing_is_lost(
+    why: str, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `lagom run` found is kept: it has start settings too, or those that are kept are not used here anyway."""
+    if why != "the kept one has none":
+        keep_with(environ, 'NCCL_SOCKET_NTHREADS "4"')
+    found = tmp_path / "config.lagom"
+    if why == "has start settings itself":
+        found.write_text(CONFIG.replace("fingerprint", 'environment NCCL_SOCKET_NTHREADS "8"\nfingerprint', 1))
+    elif why == "the kept one is refused":
+        list(find(environ).at_end(ended("saved config refused: made for 2 ranks, this job has 4", "config_refused")))
+    elif why == "it is of another GPU":
+        monkeypatch.setattr(cached_config, "_machine", lambda environ: Machine(gpu="H100", nccl=23007))
+    assert keep_config(COMMAND, found, environ, "lagom run").startswith("the config is kept")
+    used = find(environ).config
+    assert used is not None
+    assert used.origin.startswith("lagom run")
+    assert ("NCCL_SOCKET_NTHREADS" in used.path.read_text()) == (why == "has start settings itself")

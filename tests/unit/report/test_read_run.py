@@ -60,6 +60,21 @@ def test_one_communicator_that_gained_makes_the_verdict(tmp_path: Path) -> None:
     assert lagom.read_run(write(tmp_path, [*events()[:-1], *other, events()[-1]])).verdict == "improved"
 
 
+@pytest.mark.parametrize("best_first", [True, False])
+def test_of_two_communicators_that_gained_the_larger_gain_is_the_runs(best_first: bool, tmp_path: Path) -> None:
+    gains = [(1.2, 1.19, 1.21), (1.05, 1.04, 1.06)]
+    told: list[journal.Base] = [journal.JobStart(job="llama", mode="tune")]
+    for number, (gain, low, high) in enumerate(gains if best_first else reversed(gains)):
+        told += [
+            journal.Communicator(communicator=number, comm_id=str(number), name=f"pg{number}", ranks=8, nodes=1),
+            journal.Outcome(
+                communicator=number, verdict="improved", reason="", speedup=gain, speedup_low=low, speedup_high=high
+            ),
+        ]
+    run = lagom.read_run(write(tmp_path, [*told, journal.JobEnd(reason="over")]))
+    assert (run.verdict, run.speedup, run.speedup_low, run.speedup_high) == ("improved", 1.2, 1.19, 1.21)
+
+
 def test_a_data_frame_has_a_row_a_site(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     frame = lagom.read_run(write(tmp_path, events())).to_dataframe()

@@ -92,6 +92,16 @@ def test_better_is_kept_whatever_its_communication_does_and_worse_never() -> Non
     assert not acceptance.kept(comparison(2.5, -0.5), WATCHED)[0]
 
 
+@pytest.mark.parametrize(("contexts", "awaited"), [(("exposed", "hidden"), False), (("exposed", "exposed"), True)])
+def test_communication_that_no_compute_covers_is_waited_for_though_x_is_below_y(
+    contexts: tuple[str, str], awaited: bool
+) -> None:
+    problem = flat(2, ceiling=4).problem()
+    sites = tuple(replace(site, context=one) for site, one in zip(problem.sites, contexts, strict=True))
+    acceptance = Acceptance(replace(problem, sites=sites), delta=0.05, epsilon=EPSILON)
+    assert acceptance.awaited((0, 1), Trial(STOCK, Z, 0.01, x=1e6, y=2e6)) == ((0, 1) if awaited else ())
+
+
 # -- the test on fresh pairs
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -256,6 +257,16 @@ def test_metric_h(old: tuple[float, float], new: tuple[float, float], expected: 
     strategy = Lagom(flat(1).problem())
     before, after = trial(*old, 100.0), trial(*new, 100.0)
     assert strategy._acceptance.metric_h(Comparison(before, after), (0,)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("won", "finite"), [(0.25, False), (0.35, True), (20.0, True)])
+def test_the_noise_of_h_is_that_of_the_tuned_communication_in_ns(won: float, finite: bool) -> None:
+    """Site 0 takes 100 of 1000 ns, each side with a relative error of 0.1 %: what it won counts above 2 √2 0.1 ns. As a
+    share it would be 0.003, and of all sites 2.8 ns."""
+    before = Trial(Assignment.stock(2), 2000.0, 0.001, 1000.0, 0.001, 50.0, (100.0, 900.0), pairs=8)
+    after = replace(before, x=1000.0 - won, y=60.0, x_by_site=(100.0 - won, 900.0))
+    h = Lagom(flat(2).problem())._acceptance.metric_h(Comparison(before, after), (0,))
+    assert h == pytest.approx(10.0 / won if finite else math.inf)
 
 
 def test_the_communication_that_costs_least_compute_goes_first() -> None:

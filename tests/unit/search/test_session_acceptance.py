@@ -55,3 +55,14 @@ def test_a_final_that_shows_less_than_what_is_proven_replaces_nothing() -> None:
     assert session.outcome is not None
     assert session.outcome.assignment == GOOD
     assert session.outcome.speedup == pytest.approx(1.25, rel=0.01)
+
+
+def test_a_final_against_stock_is_not_multiplied_onto_what_was_proven_before() -> None:
+    """GOOD is proven at 1.25x stock; OTHER at 1.30x stock, which is all that it gains."""
+    z = {GOOD: 1e8 / 1.25, OTHER: 1e8 / 1.30}
+    session = drive(session_of(GOOD, OTHER, answer=OTHER), lambda assignment, purpose: z.get(assignment, 1e8))
+    final = [move for move in session.moves if move.purpose == "final"][-1]
+    assert (final.candidate, final.verdict) == (OTHER, "confirmed")
+    assert session.outcome is not None
+    assert session.outcome.assignment == OTHER
+    assert session.outcome.speedup == pytest.approx(1.30, rel=0.01)

@@ -16,7 +16,7 @@ from lagom.sim.contention import alone_ns
 from lagom.sim.simulated_trace import build_kernel_table
 from lagom.timeline import KernelTable, profile
 from lagom.timeline.busy_times import Busy
-from lagom.timeline.reference_kernels import Contention, measure_contention
+from lagom.timeline.reference_kernels import ALONE_UP_TO, Contention, measure_contention
 from lagom.timeline.slowdowns import measure_overhead
 from lagom.timeline.steps import find_steps
 
@@ -168,6 +168,23 @@ def test_kernels_without_a_reference_are_not_guessed() -> None:
     assert np.isnan(contention.reference).any()
     assert overhead.share == 0  # type: ignore[attr-defined]
     assert overhead.unmatched == pytest.approx(40 / 50)  # type: ignore[attr-defined]
+
+
+def test_kernels_without_a_reference_are_taken_to_be_slowed_down_as_those_beside_communication_are() -> None:
+    """Four kernels: one beside communication, one during 1 % of it, which is alone, one just above, and one without a
+    reference. 60 of 260 µs of the first and the third are extra, and the last is 200 of 560."""
+    of = gemms(100, 100, 100, steps=2)
+    steps = find_steps(of)
+    by_hand = {
+        "duration": [140e3, 100e3, 120e3, 200e3],
+        "overlap_share": [1.0, ALONE_UP_TO, ALONE_UP_TO + 0.001, 1.0],
+        "reference": [100e3, 100e3, 100e3, np.nan],
+    }
+    contention = measure_contention(of, steps, Busy.of(of))
+    contention = replace(contention, **{name: np.array([values] * 2) for name, values in by_hand.items()})
+    overhead = measure_overhead(of, steps, contention)
+    assert (overhead.share, overhead.unmatched) == (pytest.approx(60 / 560), pytest.approx(200 / 560))
+    assert overhead.extrapolated == pytest.approx(60 / 560 + 200 / 560 * 60 / 260)
 
 
 def test_kernels_of_one_name_in_another_place_are_not_alike() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from lagom.environment import conf_files
 from lagom.start import StartGroup, Transport, known_factors
 from lagom.tune import PLAIN, Plan, TuneResult, course, run_tune
 from lagom.tune.compare import ATTEMPTS
-from lagom.tune.course import leave_out_set, plain_nccl, shortest_text
+from lagom.tune.course import LEAST_LIMIT, leave_out_set, plain_nccl, shortest_text
 from lagom.tune.result import PlainNccl
 from tests.unit.tune.simulated import SOCKET_GROUPS, over_sockets, plain_count
 
@@ -211,6 +211,24 @@ def test_a_simulated_job_s_search_does_not_depend_on_how_long_its_processes_take
         assert one.said[-1].startswith("simulated time limit reached, processes left: ")
         assert one.limits == [None] * 10, "no process is ended by the wall clock"
     assert searches[0] == searches[1]
+
+
+@pytest.mark.parametrize(("seconds", "asked", "later"), [(100.0, 7.0, 7.0), (1.0, 1e6, LEAST_LIMIT), (1.0, 7.0, 7.0)])
+def test_no_process_gets_more_time_than_the_user_allows(
+    seconds: float, asked: float, later: float, machine: Machine
+) -> None:
+    def three(number: int, group: StartGroup) -> RunRecord:
+        if number == 3:
+            raise KeyboardInterrupt
+        return process(over_sockets(group), seconds=seconds)
+
+    machine.gives = three
+    request = replace(machine.request(), run_limit=asked)
+    with pytest.raises(KeyboardInterrupt):
+        run_tune(request, AIM.model_copy(), Store(request))
+    first, *others = [started.run_limit for started, _ in machine.started]
+    assert first == asked, "nothing is known yet of how long a process takes"
+    assert set(others) == {later}
 
 
 # -- what is set already

@@ -12,7 +12,7 @@ from lagom.bench.request import Request
 from lagom.bench.store import BenchRecord, RunRecord
 from lagom.environment import read_conf
 from lagom.tune import PLAIN, Plan, find_result
-from lagom.tune.plan import STAGES, Tried
+from lagom.tune.plan import STAGES, Trial, Tried
 from lagom.tune.result import PlainNccl, as_json, conf_text, saved_config, tried_of
 from tests.unit.tune.simulated import constant, group, noisy, search
 
@@ -47,6 +47,26 @@ def test_a_difference_within_the_noise_is_not_resolved_and_says_what_would_have_
     assert result.speedup is not None
     assert f"smallest detectable effect {result.speedup.detectable:.1%}" in result.text
     assert result.text.startswith("nothing resolved")
+
+
+@pytest.mark.parametrize(("gain", "is_combined"), [(0.99, False), (0.8, True)])
+def test_a_combination_has_to_be_faster_than_the_best_group_beyond_the_noise(gain: float, is_combined: bool) -> None:
+    """The design shows 10 % on top of A; fresh processes differ by 10 % between rounds and show ``gain``."""
+    plan = Plan((A,), design=1, factors=(("NCCL_BUFFSIZE", ("8388608",)),))
+
+    def job(trial: Trial) -> float:
+        alone, added = 0.5 if "NCCL_MIN_NCHANNELS" in trial.group.settings else 1.0, 1.0
+        if "NCCL_BUFFSIZE" in trial.group.settings:
+            added = gain if trial.stage == "confirm" else 0.9
+        return alone * added * (0.95, 1.05)[trial.round % 2]
+
+    done = search(plan, job)
+    confirmed = {one.group for one in done if one.stage == "confirm"}
+    assert confirmed == {PLAIN.name, "A", "A with NCCL_BUFFSIZE=8388608"}
+    result = find_result(plan, done)
+    assert result.verdict == "improved"
+    assert result.group is not None
+    assert ("NCCL_BUFFSIZE" in result.group.settings) == is_combined
 
 
 def test_groups_that_are_all_slower_leave_plain_nccl_as_the_best() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lagom.start import StartGroup
 from lagom.tune import PLAIN, Plan, Trial, find_result, next_trial, plan_for
-from lagom.tune.compare import ATTEMPTS, LEAST_CONFIRM, is_settled
+from lagom.tune.compare import ATTEMPTS, LEAST_CONFIRM, is_lost, is_settled
 from lagom.tune.plan import STAGES, Stage, Tried
 from lagom.tune.trials import entrants, left
 from tests.tiers import amount, most_accepted
@@ -234,3 +234,21 @@ def test_the_smallest_plan_finds_a_large_effect(count: int) -> None:
     assert len(done) <= plan.most_processes
     assert find_result(plan, done).verdict == "improved"
     assert entrants(plan, done, "confirm")[0] in SOCKET_GROUPS[:2]
+
+
+@pytest.mark.parametrize(
+    ("samples", "lost"),
+    [
+        ([3.1, 3.1, 3.1], True),
+        ([2.9, 2.9, 2.9], False),
+        ([3.1, 3.1], False),  # too few
+        ([1.0, 3.1, 3.1], True),  # their median
+        ([99.0, 2.9, 2.9], False),
+    ],
+)
+def test_a_process_is_ended_early_at_twice_the_mean_of_plain_nccl(samples: list[float], lost: bool) -> None:
+    """Plain NCCL took 1 and 2, so 1.5 on average; what failed and other groups do not count."""
+    done = [Tried(PLAIN.name, "screen", 0, 1.0), Tried(PLAIN.name, "screen", 1, 2.0)]
+    done += [Tried(PLAIN.name, "screen", 1, None), Tried("A", "screen", 0, 9.0)]
+    assert is_lost(done, samples) == lost
+    assert not is_lost(done[2:], samples), "nothing is known of plain NCCL"
