@@ -11,8 +11,6 @@ import math
 import os
 from typing import TypeVar
 
-from scipy import stats
-
 FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
 Amount = TypeVar("Amount")
 
@@ -34,4 +32,6 @@ def least_share(target: float, runs: int) -> float:
 
 def most_accepted(level: float, runs: int) -> int:
     """So many wrong verdicts in so many runs are passed once in a thousand times where their rate is ``level``."""
-    return int(stats.binom.ppf(0.999, runs, level))
+    from scipy.stats import binom  # most of a second to import, in every process that collects tests
+
+    return int(binom.ppf(0.999, runs, level))
