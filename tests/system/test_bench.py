@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
+from tests.tiers import FULL, amount
 
 JOB = (sys.executable, "-m", "lagom.demo.job", "--layers", "2", "--noise", "0.004")
 
@@ -130,7 +131,7 @@ def test_a_budget_ends_it_cleanly_and_a_job_that_fails_is_quoted(tmp_path: Path)
 @pytest.mark.parametrize("arms", ["off", "stock,static=2", "lagom"])
 def test_a_command_that_never_calls_nccl_is_refused_after_one_process(tmp_path: Path, arms: str) -> None:
     """`-- true` was 268 times as fast without us: what was compared were our own processes."""
-    for job in (("true",), ("sleep", "0.5")):
+    for job in amount([("sleep", "0.5")], [("true",), ("sleep", "0.5")]):
         done = bench(tmp_path, "--arms", arms, "--fresh", job=job, code=1)
         assert "no rank was seen to call NCCL through the plugin" in done.stderr
         assert all(one["speedup"] is None for one in results(done).values())
@@ -153,9 +154,10 @@ def test_wall_time_is_that_of_the_job_and_holds_nothing_of_our_launcher(tmp_path
     """Processes of two seconds, with the plugin and without, take equally long: an iteration lasts 50 ms, in which the
     host's work is hidden. `lagom run` alone takes a fifth of that time."""
     job = (*JOB, "--iterations", "40", "--real-ms", "50")
-    done = bench(tmp_path, "--arms", "off", "--rounds", "6", job=job)
-    low, high = (float(str(results(done)["off"][end])) for end in ("low", "high"))
-    assert 2 * low - high <= 1.0 <= 2 * high - low, "within twice the interval, as one in twenty is just outside of it"
+    done = bench(tmp_path, "--arms", "off", "--rounds", str(amount(1, 6)), job=job)
+    if FULL:  # one pair gives no interval
+        low, high = (float(str(results(done)["off"][end])) for end in ("low", "high"))
+        assert 2 * low - high <= 1.0 <= 2 * high - low, "within twice the interval: one in twenty is just outside of it"
     raw = json.loads((tmp_path / "out" / "bench.json").read_text())
     for run in raw["runs"]:
         assert run["value"] < run["seconds"], "the launcher's own time is not in it"
