@@ -17,6 +17,7 @@ Amount = TypeVar("Amount")
 #: Tests that may take more than `LIMIT_S` of tests/processor_time.py, with the reason; by their ids without folders.
 EXPENSIVE = {
     "test_native.py::test_program[none-agreement_interleavings]": "every interleaving: fewer would prove less",
+    "test_examples.py::test_an_example_runs_under_torchrun[ddp-lagom run]": "torchrun and both ranks import torch",
 }
 
 

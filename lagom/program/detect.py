@@ -94,7 +94,8 @@ class CallHistory:
 
     def counted(self) -> list[int]:
         """Indices of the calls that count."""
-        return [i for i, shape in enumerate(self.shapes) if not is_transparent(*shape)]
+        counting = {shape for shape in set(self.shapes) if not is_transparent(*shape)}
+        return [i for i, shape in enumerate(self.shapes) if shape in counting]
 
     def clear(self) -> None:
         """Forget everything."""

@@ -47,11 +47,12 @@ ABOUT_AS_COMMON = 0.8
 MAX_BETWEEN = 7
 
 
-def match_lengths(sequence: Sequence[Hashable]) -> list[int]:
-    """The Z-array: entry i is how many elements of ``sequence[i:]`` equal the beginning of ``sequence``. O(n)."""
-    lengths = [0] * len(sequence)
+def match_lengths(sequence: Sequence[Hashable], limit: int | None = None) -> list[int]:
+    """The Z-array: entry i is how many elements of ``sequence[i:]`` equal the beginning of ``sequence``. O(n).
+    ``limit``: the last entry that is wanted; None = all."""
+    lengths = [0] * (len(sequence) if limit is None else min(len(sequence), limit + 1))
     left = right = 0
-    for index in range(1, len(sequence)):
+    for index in range(1, len(lengths)):
         length = min(right - index, lengths[index - left]) if index < right else 0
         while index + length < len(sequence) and sequence[length] == sequence[index + length]:
             length += 1
@@ -66,7 +67,7 @@ def smallest_period(calls: Sequence[Hashable], limit: int) -> int | None:
     end of ``calls``, at least :data:`MIN_EXPLAINED` of all of them, and contains every call seen; else ``None``."""
     newest_first = list(reversed(calls))
     every_call = set(calls)
-    for period, length in enumerate(match_lengths(newest_first)[: limit + 1]):
+    for period, length in enumerate(match_lengths(newest_first, limit)):
         explained = length + period
         if period == 0 or explained < MIN_REPEATS * period or explained < MIN_EXPLAINED * len(calls):
             continue
@@ -78,7 +79,7 @@ def smallest_period(calls: Sequence[Hashable], limit: int) -> int | None:
 def unbroken_run(calls: Sequence[Hashable], limit: int) -> int:
     """How many of the newest calls some period up to ``limit`` explains without a break, :data:`MIN_REPEATS` times at
     least; 0 if none does."""
-    lengths = match_lengths(list(reversed(calls)))[: limit + 1]
+    lengths = match_lengths(list(reversed(calls)), limit)
     runs = (length + period for period, length in enumerate(lengths) if length + period >= MIN_REPEATS * period > 0)
     return max(runs, default=0)
 
@@ -87,7 +88,7 @@ def is_rotation(one: Sequence[Hashable], other: Sequence[Hashable]) -> bool:
     """Whether both go round the same circle of calls, wherever each begins."""
     if len(one) != len(other) or tuple(one) == tuple(other):
         return len(one) == len(other)
-    lengths = match_lengths([*one, *other, *other])[len(one) : 2 * len(one)]
+    lengths = match_lengths([*one, *other, *other], 2 * len(one) - 1)[len(one) :]
     return any(length >= len(one) for length in lengths)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import subprocess
@@ -13,11 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from tests import torch_jobs
+from tests.processor_time import shared
+from tests.tiers import amount
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 PLAIN = ("ddp", "fsdp2", "tensor_parallel", "expert_parallel")
 FRAMEWORKS = {"accelerate_ddp": "accelerate", "lightning_ddp": "lightning", "deepspeed_zero": "deepspeed"}
 JOBS = (*PLAIN, *FRAMEWORKS)
+WAYS = ("without us", "lagom env", "lagom run")
 LONGEST = 40
 OPTIONS = ["--width", "64", "--steps", "3"]
 #: What a rank says that gloo's threads abort at its exit: `destroy_process_group` leaves them running (torch 2.13), and
@@ -37,6 +43,12 @@ def torchrun(job: str) -> list[str]:
     return [*launcher, str(EXAMPLES / f"{job}.py"), *OPTIONS]
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """Of a job that looks for nothing of ours outside this folder."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
+    return environ | {"PYTHONPATH": str(ROOT), "LAGOM_SHM_DIR": str(folder), "LAGOM_DIR": str(folder / "log")}
+
+
 def exported(environ: dict[str, str]) -> dict[str, str]:
     """The environment of a shell after ``eval $(lagom env)``."""
     script = f'eval $("{sys.executable}" -m lagom env) && exec env -0'
@@ -53,18 +65,40 @@ def finished(command: list[str], folder: Path, environ: dict[str, str], runs: in
     return done
 
 
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch_jobs.Done]:
+    """Every job in plain torch in each way; of the ways, `lagom run` starts them all."""
+    folder = tmp_path_factory.mktemp("jobs")
+    environ = environment(folder)
+    ways = {"without us": environ, "lagom env": exported(environ), "lagom run": None}
+    assert Path(ways["lagom env"]["NCCL_TUNER_PLUGIN"]).exists()
+    jobs = [
+        torch_jobs.Job(f"{job}, {way}", [str(EXAMPLES / f"{job}.py"), *OPTIONS], f"{folder}/{job}, {way}", 2, variables)
+        for job in PLAIN
+        for way, variables in ways.items()
+    ]
+    with shared("the examples"):
+        return torch_jobs.run(jobs, folder, environ, [sys.executable, "-m", "lagom", "run", "--"])
+
+
+@pytest.mark.skipif(bool(missing("ddp")), reason="torch is not installed")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("job", PLAIN)
+def test_an_example_runs(job: str, way: str, ended: dict[str, torch_jobs.Done]) -> None:
+    code, said = ended[f"{job}, {way}"]
+    assert code == 0, said[-3000:]
+    assert "step 2 loss" in said, said[-3000:]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["without us", "lagom env", "lagom run"])
-@pytest.mark.parametrize("job", JOBS)
-def test_an_example_runs(job: str, way: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("job", "way"), amount([("ddp", "lagom run")], list(itertools.product(JOBS, WAYS))))
+def test_an_example_runs_under_torchrun(job: str, way: str, tmp_path: Path) -> None:
     if package := missing(job):
         pytest.skip(f"{package} is not installed: pip install '.[examples]'")
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
-    environ |= {"PYTHONPATH": str(ROOT), "LAGOM_SHM_DIR": str(tmp_path), "LAGOM_DIR": str(tmp_path / "log")}
+    environ = environment(tmp_path)
     command = torchrun(job)
     if way == "lagom env":
         environ = exported(environ)
-        assert Path(environ["NCCL_TUNER_PLUGIN"]).exists()
     elif way == "lagom run":
         command = [sys.executable, "-m", "lagom", "run", "--", *command]
     done = finished(command, tmp_path, environ, runs=3 if way == "without us" else 1)

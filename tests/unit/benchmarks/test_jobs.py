@@ -11,7 +11,6 @@ import importlib.util
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +18,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.matrix.place import TINY
+from tests import torch_jobs
+from tests.processor_time import shared
+from tests.tiers import FULL, amount
 
 JOBS = Path(__file__).parents[3] / "benchmarks" / "jobs"
-FULL = os.environ.get("LAGOM_TEST_FULL", "") == "1"
 #: Each in seconds; the meshes only where there is time.
 QUICK = ("fsdp.py", "tp_domino.py", "ep_two_batch.py", "contention.py")
 LONG = (
@@ -37,6 +38,7 @@ LONG = (
     "launches.py",
     "two_nodes.py",
 )
+WORDS = (*QUICK, *amount((), LONG))
 
 
 @functools.cache
@@ -54,26 +56,52 @@ needs_torch = pytest.mark.skipif(
 )
 
 
-def run(words: str, ranks: int, steps: int = 2) -> list[dict[str, object]]:
-    """The steps that a job printed."""
+def command(words: str, steps: int = 2) -> list[str]:
+    """A job's script with its options."""
     script, *options = words.split()
     tiny = [*TINY[script]]
     if "--shape" in options and "--shape" in tiny:
         del tiny[tiny.index("--shape") : tiny.index("--shape") + 2]
-    line = [torch_python(), "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
-    line += [str(JOBS / script), *tiny, *options, "--steps", str(steps)]
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(line, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [json.loads(text) for text in done.stdout.splitlines() if text.startswith('{"step"')]
+    return [str(JOBS / script), *tiny, *options, "--steps", str(steps)]
+
+
+def ranks_of(words: str) -> int:
+    return 4 if any(word in words for word in ("hsdp", "fsdp_tp", "--data")) else 2
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch_jobs.Done]:
+    """Every job of WORDS, and the schedules compared, each on ranks forked from one process."""
+    folder = tmp_path_factory.mktemp("jobs")
+    (folder / "schedules.py").write_text(SCHEDULES)
+    named = {words: (command(words), ranks_of(words)) for words in WORDS}
+    named["schedules"] = ([str(folder / "schedules.py"), str(JOBS)], 1)
+    jobs = [
+        torch_jobs.Job(name, line, str(folder / str(number)), ranks)
+        for number, (name, (line, ranks)) in enumerate(named.items())
+    ]
+    with shared("the benchmark jobs"):
+        return torch_jobs.run(jobs, folder, os.environ, python=torch_python())
+
+
+def steps_in(said: str) -> list[dict[str, object]]:
+    """The steps that a job printed."""
+    return [json.loads(text) for text in said.splitlines() if text.startswith('{"step"')]
+
+
+def run_by_torchrun(words: str) -> torch_jobs.Done:
+    line = [torch_python(), "-m", "torch.distributed.run", "--nproc-per-node", str(ranks_of(words)), "--standalone"]
+    environ = {**os.environ, **torch_jobs.QUIET}
+    done = subprocess.run([*line, *command(words)], env=environ, capture_output=True, text=True, check=False)
+    return torch_jobs.Done(done.returncode, done.stdout + done.stderr)
 
 
 @needs_torch
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [*QUICK, *(LONG if FULL else ())])
-def test_a_job_runs_and_prints_a_line_a_step(words: str) -> None:
-    ranks = 4 if any(word in words for word in ("hsdp", "fsdp_tp", "--data")) else 2
-    steps = run(words, ranks)
+@pytest.mark.parametrize("words", WORDS)
+def test_a_job_runs_and_prints_a_line_a_step(words: str, ended: dict[str, torch_jobs.Done]) -> None:
+    code, said = run_by_torchrun(words) if FULL else ended[words]
+    assert code == 0, said[-2000:]
+    steps = steps_in(said)
     assert len(steps) == 2
     for step in steps:
         assert float(str(step["ms"])) > 0
@@ -82,9 +110,8 @@ def test_a_job_runs_and_prints_a_line_a_step(words: str) -> None:
 
 
 SCHEDULES = """
-import os, sys
+import sys
 sys.path.insert(0, sys.argv[1])
-os.environ.update(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[2])
 import torch, torch.distributed as dist
 import ep_two_batch, tp_domino
 dist.init_process_group("gloo")
@@ -132,11 +159,6 @@ compare("experts", layers, lambda: ep_two_batch.step(layers, batches), lambda: p
 
 
 @needs_torch
-def test_schedules_compute_the_gradients_of_plain_autograd() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    line = [torch_python(), "-c", SCHEDULES, str(JOBS), port]
-    done = subprocess.run(line, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+def test_schedules_compute_the_gradients_of_plain_autograd(ended: dict[str, torch_jobs.Done]) -> None:
+    code, said = ended["schedules"]
+    assert code == 0, said[-2000:]

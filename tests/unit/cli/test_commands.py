@@ -23,11 +23,14 @@ from lagom.cli import pin
 from lagom.cli.main import PANELS, app
 from lagom.errors import UsageError
 from lagom.journal.log_status import pid_namespace
+from tests.lagom_commands import lagom
+from tests.tiers import FULL
 
 RUNNER = CliRunner()
 
 
-def lagom(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+def lagom_anew(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """By a Python that has just started."""
     command = [sys.executable, "-m", "lagom", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
 
@@ -43,7 +46,7 @@ def job(tmp_path: Path) -> Path:
 
 def test_help_is_quick() -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert lagom("--help").returncode == 0
+    assert lagom_anew("--help").returncode == 0
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime  # CPU time: others may keep us waiting
     assert spent < 0.6, "a command file imports something heavy at its top"
@@ -182,10 +185,14 @@ def test_log_into_a_closed_pipe_ends_quietly(job: Path) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_onto_a_full_disk_is_one_sentence(line: str, unbuffered: str, job: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lagom", *(str(job) if word == "JOB" else word for word in line.split())]
+    arguments = [str(job) if word == "JOB" else word for word in line.split()]
     environ = {**os.environ, "LAGOM_SHM_DIR": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environ)
+        if line == "log JOB" or FULL:
+            command = [sys.executable, "-m", "lagom", *arguments]
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environ)
+        else:
+            done = lagom(*arguments, stdout=full, env=environ)
     sentence = "the output could not be written (No space left on device); make room for it, or send it elsewhere."
     assert done.stderr.endswith(f"lagom: {sentence}\n")
     assert "Traceback" not in done.stderr
@@ -197,14 +204,22 @@ def test_log_schema_is_json_schema() -> None:
     assert "oneOf" in json.loads(lagom("log", "--schema").stdout)
 
 
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what `lagom env` and `lagom env --shell` print."""
+    folder = tmp_path_factory.mktemp("exports")
+    for arguments in (["env"], ["env", "--shell"]):
+        (folder / "".join(arguments)).write_text(lagom(*arguments).stdout)
+    return folder
+
+
 @pytest.mark.parametrize("shell", ["sh", "bash", "dash", "zsh"])
-@pytest.mark.parametrize("line", ["eval $(LAGOM env)", 'eval "$(LAGOM env)"', "eval $(LAGOM env --shell)"])
-def test_env_can_be_evaluated_by_a_shell(shell: str, line: str) -> None:
+@pytest.mark.parametrize("line", ["eval $(cat env)", 'eval "$(cat env)"', "eval $(cat env--shell)"])
+def test_env_can_be_evaluated_by_a_shell(shell: str, line: str, exports: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"there is no {shell} here")
-    script = line.replace("LAGOM", shlex.join([sys.executable, "-m", "lagom"]))
-    set_here = run_in_shell(shell, script)
-    path = lagom("env", "--path").stdout.strip()
+    set_here = run_in_shell(shell, f"cd {shlex.quote(str(exports))}\n{line}")
+    path = RUNNER.invoke(app, ["env", "--path"]).output.strip()
     assert set_here == {"NCCL_TUNER_PLUGIN": path, "NCCL_PROFILER_PLUGIN": path, "LAGOM_PYTHON": sys.executable}
 
 
@@ -302,7 +317,7 @@ def test_a_job_in_another_pid_namespace_is_not_called_dead(tmp_path: Path) -> No
 def test_what_a_terminal_cannot_show_does_not_end_the_command(job: Path) -> None:
     with journal.Journal(job) as log:
         log.write(journal.Note(text="µs × ≤ ™"))
-    done = lagom("log", str(job), env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    done = lagom_anew("log", str(job), env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
 
 

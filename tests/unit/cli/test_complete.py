@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from lagom import journal
 from lagom.cli import complete
 from lagom.search import STRATEGIES
+from tests.lagom_commands import lagom
 
 SHELLS = {
     "bash": lambda line: {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)},
@@ -24,8 +23,7 @@ SHELLS = {
 def tab(shell: str, line: str, where: Path) -> str:
     """What the installed script would be told."""
     environ = {**os.environ, "_LAGOM_COMPLETE": f"complete_{shell}", **SHELLS[shell](line)}
-    command = [sys.executable, "-c", "from lagom.cli.main import main; main()"]
-    return subprocess.run(command, env=environ, cwd=where, capture_output=True, text=True, check=False).stdout
+    return lagom(env=environ, cwd=where).stdout
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from lagom.bench.arm_words import BARE, TUNERS, VALUED
 from lagom.cli.help_page import PAGES
 from lagom.cli.main import MOVED, PANELS, app
 from lagom.settings import BY_NAME
+from tests.lagom_commands import lagom
 
 RUNNER = CliRunner(env={"COLUMNS": "160"})
 GROUP: Any = typer.main.get_command(app)
@@ -132,7 +131,7 @@ def test_every_command_stands_in_a_panel_of_the_first_screen() -> None:
 @pytest.mark.parametrize("name", MOVED)
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("file.csv", "--some", "option")])
 def test_a_command_that_moved_says_where_in_one_sentence(name: str, arguments: tuple[str, ...]) -> None:
-    done = subprocess.run([sys.executable, "-m", "lagom", name, *arguments], capture_output=True, text=True)
+    done = lagom(name, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"lagom: there is no `lagom {name}` any more: {MOVED[name]}.\n"
     for command in re.findall(r"`lagom ([a-z]+)", MOVED[name]):

@@ -17,6 +17,7 @@ import pytest
 from lagom import journal
 from lagom.launch import controller_process
 from lagom.launch.job_plan import JobPlan
+from tests.lagom_commands import Lagom, lagom
 from tests.waiting import wait_until
 
 
@@ -32,15 +33,20 @@ def environment(place: Path, **more: str) -> dict[str, str]:
     return clean | {"LAGOM_SHM_DIR": str(place / "shm"), "LAGOM_CACHE": "off"} | more
 
 
-def start(place: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
+def start(place: Path, *arguments: str, **more: str) -> Lagom:
+    return Lagom("run", *arguments, cwd=place, env=environment(place, **more))
+
+
+def finish(process: Lagom) -> tuple[int, str, str]:
+    out, err = process.communicate()
+    return process.wait(), out, err
+
+
+def start_python(place: Path, *arguments: str) -> subprocess.Popen[str]:
+    """As a user does, where a process that Python has just started differs from one that was forked."""
     command = [sys.executable, "-m", "lagom", "run", *arguments]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=place, env=environment(place, **more), stdout=pipe, stderr=pipe, text=True)
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate()
-    return process.returncode, out, err
+    return subprocess.Popen(command, cwd=place, env=environment(place), stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def controller_pid(place: Path) -> int:
@@ -75,15 +81,13 @@ def test_a_misspelt_variable_is_told_before_the_job_and_does_not_stop_it(place: 
 def test_the_job_runs_as_always_with_the_plugin_in_its_environment(place: Path) -> None:
     wait = "while [ ! -s $LAGOM_DIR/decisions.jsonl ]; do sleep 0.05; done"
     script = f'read line; echo "$line $NCCL_TUNER_PLUGIN $LAGOM_JOB_ID"; {wait}; exit 3'
-    command = [sys.executable, "-m", "lagom", "run", "--", "sh", "-c", script]
-    done = subprocess.run(
-        command, cwd=place, env=environment(place), input="hello\n", capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 3
-    word, plugin, job = done.stdout.split()
+    process = start_python(place, "--", "sh", "-c", script)
+    out, err = process.communicate("hello\n")
+    assert process.returncode == 3
+    word, plugin, job = out.split()
     assert word == "hello"
     assert Path(plugin).name == "libnccl-tuner-lagom.so"
-    first, *_, ending, last = done.stderr.splitlines()
+    first, *_, ending, last = err.splitlines()
     folder = place / f"lagom-{job}"
     assert first == f"lagom: plan: tune while it runs; strategy auto, no time limit; log {folder.name}"
     assert ending.startswith("lagom: ended: exit 3 after")
@@ -198,7 +202,7 @@ def test_mode_off_starts_no_controller(place: Path) -> None:
 
 
 def test_no_thread_but_the_main_one_takes_the_jobs_signals(place: Path) -> None:
-    process = start(place, "--mode", "off", "--", "sh", "-c", "echo begun; exec sleep 60")
+    process = start_python(place, "--mode", "off", "--", "sh", "-c", "echo begun; exec sleep 60")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     for task in Path(f"/proc/{process.pid}/task").iterdir():
@@ -206,7 +210,8 @@ def test_no_thread_but_the_main_one_takes_the_jobs_signals(place: Path) -> None:
             blocked = int(re.findall(r"SigBlk:\s*(\w+)", (task / "status").read_text())[0], 16)
             assert blocked >> (signal.SIGTERM - 1) & 1, task
     process.send_signal(signal.SIGTERM)
-    assert finish(process)[0] == 128 + signal.SIGTERM
+    process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
 
 
 def test_what_the_controller_shall_do_stands_on_its_command_line(place: Path) -> None:
@@ -276,8 +281,7 @@ def test_a_job_that_is_over_at_once_has_not_had_its_controller_killed(place: Pat
 
 def told(place: Path, *command: str) -> str:
     """What a lagom command says, both streams."""
-    line = [sys.executable, "-m", "lagom", *command]
-    done = subprocess.run(line, cwd=place, env=environment(place), capture_output=True, text=True, check=False)
+    done = lagom(*command, cwd=place, env=environment(place))
     return done.stdout + done.stderr
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lagom_commands import lagom
 from tests.waiting import PATIENCE
 
 COMMAND = [sys.executable, "-m", "lagom", "watch"]
@@ -61,13 +62,12 @@ def test_a_pipe_gets_lines_and_may_be_closed(environ: dict[str, str]) -> None:
 
 
 def test_where_nothing_runs_a_script_is_told_so(environ: dict[str, str]) -> None:
-    done = subprocess.run([*COMMAND, "--once", "--json"], env=environ, capture_output=True, text=True, check=False)
+    done = lagom("watch", "--once", "--json", env=environ)
     assert done.returncode == 1
     assert '"jobs": []' in done.stdout
 
 
 def test_a_textfile_that_cannot_be_written_is_refused_at_once(environ: dict[str, str]) -> None:
-    line = [*COMMAND, "--prometheus", "/nonexistent/lagom.prom"]
-    done = subprocess.run(line, env=environ, capture_output=True, text=True, check=False)
+    done = lagom("watch", "--prometheus", "/nonexistent/lagom.prom", env=environ)
     assert (done.returncode, done.stdout) == (2, "")
     assert "/nonexistent/lagom.prom cannot be written" in done.stderr

@@ -12,11 +12,12 @@ from lagom.program.confirmation import LAYER_CALLS
 from lagom.program.detect import HISTORY_CALLS
 from lagom.records import Function
 from lagom.wire.layout import CALL_RECORD, MAX_POSITIONS
+from tests.tiers import amount
 
 ASKED = 20
 REDUCE = int(Function.ALL_REDUCE)
 SMALL = 256  # bytes: does not count
-LOOK = 701  # calls between two looks
+LOOK = amount(1402, 701)  # calls between two looks
 
 
 def distinct(calls: int) -> list[int]:
@@ -62,7 +63,7 @@ def test_what_breaks_a_long_iteration_makes_the_count_begin_anew() -> None:
     after, period = believed_at(records(sizes)) or (0, 0)
     assert period == len(one)
     assert 12 * 2000 + ASKED * 2000 <= after < 12 * 2000 + ASKED * 2000 + 2 * LOOK
-    assert believed_at(records([*one * 12, 1 << 30] * 6)) is None, "never twenty in a row"
+    assert believed_at(records([*one * 12, 1 << 30] * amount(3, 6))) is None, "never twenty in a row"
 
 
 def test_dropped_records_make_the_count_begin_anew() -> None:

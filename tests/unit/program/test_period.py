@@ -38,6 +38,11 @@ def test_match_lengths_agree_with_the_definition(calls: list[str]) -> None:
         assert length == naive
 
 
+@given(st.lists(st.sampled_from("ab"), max_size=40), st.integers(0, 50))
+def test_match_lengths_up_to_a_limit_are_the_first_of_all(calls: list[str], limit: int) -> None:
+    assert match_lengths(calls, limit) == match_lengths(calls)[: limit + 1]
+
+
 @pytest.mark.parametrize("layers", [2, 6, 32])
 def test_the_loop_inside_a_backward_pass_is_no_period(layers: int) -> None:
     iteration = fsdp(layers)

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ import pytest
 from typer.testing import CliRunner
 
 from lagom import timeline
+from lagom.cli import profile as profile_command
 from lagom.cli.main import app
 from lagom.errors import LagomError
 from lagom.format import format_percent, format_time
-from lagom.report import profile_report
+from lagom.report import profile_report, style
 from lagom.sim import Simulator, machine, workloads
 from lagom.sim.simulated_trace import build_kernel_table, throttled
 from lagom.timeline import Profile, kineto
 from lagom.timeline.overlap import overlap
 from lagom.timeline.trace_coverage import TraceCoverage
 from lagom.wire.layout import KERNEL_SPAN, NO_CALL
+from tests.tiers import amount
 
 DUMP = Path(__file__).resolve().parents[2] / "data" / "kernels_fsdp_6x_llama8b_layer_T4096_h200x8_rank0.txt.gz"
 PNG = b"\x89PNG\r\n"
@@ -39,6 +42,19 @@ def real() -> Profile:
 def simulated() -> Profile:
     simulator = Simulator(workloads.fsdp("llama3_8b", layers=4), machine.A40_NVLINK)
     return timeline.profile([build_kernel_table(simulator, 5, rank=rank) for rank in range(2)])
+
+
+@pytest.fixture(scope="module")
+def written(simulated: Profile, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The files of a profile's folder."""
+    return profile_report.write_folder(simulated, tmp_path_factory.mktemp("w") / "out", "where it comes from <&>")
+
+
+@pytest.fixture
+def pictures_unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are drawn but not turned into files, which takes most of the time of a folder."""
+    monkeypatch.setattr(style, "to_svg", lambda figure: "<svg></svg>")
+    monkeypatch.setattr(style, "save_png", lambda figure, path: None)
 
 
 def test_the_answer_has_the_numbers_it_speaks_of(real: Profile) -> None:
@@ -67,8 +83,7 @@ def test_the_answer_without_communication_overlap_or_slowdown() -> None:
     assert said(gemm + beside).startswith("Unknown")
 
 
-def test_the_folder_opens_offline(simulated: Profile, tmp_path: Path) -> None:
-    written = profile_report.write_folder(simulated, tmp_path / "out", "where it comes from <&>")
+def test_the_folder_opens_offline(simulated: Profile, written: list[Path]) -> None:
     assert sorted(path.name for path in written) == [
         "groups.png", "overhead.png", "profile.html", "timeline.png", "trace.json.gz"
     ]  # fmt: skip
@@ -76,7 +91,7 @@ def test_the_folder_opens_offline(simulated: Profile, tmp_path: Path) -> None:
         assert path.stat().st_size > 1000
         if path.suffix == ".png":
             assert path.read_bytes()[:6] == PNG
-    page = (tmp_path / "out" / "profile.html").read_text()
+    page = written[0].with_name("profile.html").read_text()
     assert page.count("<svg") == page.count("</svg>") == 3
     assert "where it comes from &lt;&amp;&gt;" in page
     without_names = re.sub(r'xmlns(:\w+)?="[^"]*"|<!DOCTYPE[^>]*>', "", page)
@@ -88,15 +103,15 @@ def test_the_folder_opens_offline(simulated: Profile, tmp_path: Path) -> None:
     assert "nan" not in re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
 
 
-def test_the_written_trace_says_the_same_again(simulated: Profile, tmp_path: Path) -> None:
-    profile_report.write_folder(simulated, tmp_path, "x")
-    again = timeline.profile(timeline.load(tmp_path / "trace.json.gz"))
+def test_the_written_trace_says_the_same_again(simulated: Profile, written: list[Path]) -> None:
+    again = timeline.profile(timeline.load(written[0].with_name("trace.json.gz")))
     shown = timeline.profile([simulated.rank.table])
     assert again.combined.samples == shown.combined.samples
     assert again.overhead == shown.overhead
     assert repr(again.patterns) == repr(shown.patterns)
 
 
+@pytest.mark.usefixtures("pictures_unsaved")
 def test_the_folder_of_a_profile_says_the_same_from_python(tmp_path: Path) -> None:
     """Both have the reference trace: given to `lagom profile` or simulated by it, written beside the trace."""
     out, numbers = tmp_path / "out", tmp_path / "numbers.json"
@@ -113,6 +128,7 @@ def test_the_folder_of_a_profile_says_the_same_from_python(tmp_path: Path) -> No
     assert json.loads(again.read_text())["overhead"] == pytest.approx(printed)
 
 
+@pytest.mark.usefixtures("pictures_unsaved")
 def test_a_reference_trace_of_another_profile_is_not_kept(simulated: Profile, tmp_path: Path) -> None:
     with_reference = replace(simulated, reference=simulated.rank.table)
     assert tmp_path / "reference.json.gz" in profile_report.write_folder(with_reference, tmp_path, "x")
@@ -120,11 +136,10 @@ def test_a_reference_trace_of_another_profile_is_not_kept(simulated: Profile, tm
     assert not (tmp_path / "reference.json.gz").exists()
 
 
-def test_equal_input_gives_equal_files(simulated: Profile, tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        profile_report.write_folder(simulated, tmp_path / folder, "x")
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+def test_equal_input_gives_equal_files(simulated: Profile, written: list[Path], tmp_path: Path) -> None:
+    profile_report.write_folder(simulated, tmp_path, "where it comes from <&>")
+    for path in written:
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
 
 def test_json_has_plain_finite_numbers(real: Profile) -> None:
@@ -153,7 +168,13 @@ def test_command_on_a_trace_and_on_a_simulation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workload", ["tp-llama3-8b", "ep-olmoe-1b-7b"])
-def test_every_kind_of_workload_can_be_simulated(workload: str, tmp_path: Path) -> None:
+def test_every_kind_of_workload_can_be_simulated(
+    workload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two layers on one rank or two in `make test`; all layers, as users have them, in `make test-full`."""
+    for kind in ("domino", "expert"):
+        monkeypatch.setattr(workloads, kind, partial(getattr(workloads, kind), layers=amount(2, None)))
+    monkeypatch.setattr(profile_command, "_ENOUGH_KERNELS", amount(20_000, 400_000))
     ran = run("profile", "--simulate", "a40-nvlink", "--workload", workload, "--out", str(tmp_path))
     assert ran.exit_code == 0, ran.output
 
@@ -254,6 +275,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments))
 
 
+@pytest.mark.usefixtures("pictures_unsaved")
 def test_how_it_was_measured_is_said_everywhere(real: Profile, tmp_path: Path) -> None:
     lines = profile_report.how_measured(real)
     assert lines[0].startswith("Measured: timeline (")
@@ -269,6 +291,7 @@ def test_how_it_was_measured_is_said_everywhere(real: Profile, tmp_path: Path) -
     assert "7 × point-to-point" in (tmp_path / "profile.html").read_text()
 
 
+@pytest.mark.usefixtures("pictures_unsaved")
 def test_a_quiet_trace_raises_the_lower_bound(tmp_path: Path) -> None:
     simulator = Simulator(workloads.fsdp("llama3_8b", layers=4), machine.H200_HOST)
     files = []
