@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lagom import journal
+from tests.lagom_commands import lagom
 from tests.tiers import FULL, amount
 
 JOB = (sys.executable, "-m", "lagom.demo.job", "--layers", "2", "--noise", "0.004")
@@ -38,8 +39,7 @@ def bench(
     shm.mkdir(parents=True, exist_ok=True)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("LAGOM_", "NCCL_", "SLURM_"))}
     environ = clean | {"LAGOM_SHM_DIR": str(shm), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": "off"} | variables
-    line = [sys.executable, "-m", "lagom", "bench", "--out", str(place / "out"), "--json", *options, "--", *job]
-    done = subprocess.run(line, cwd=place, env=environ, capture_output=True, text=True, check=False)
+    done = lagom("bench", "--out", str(place / "out"), "--json", *options, "--", *job, cwd=place, env=environ)
     assert done.returncode in ((0, 1) if code is None else (code,)), done.stderr
     assert list(shm.iterdir()) == [], "no region is left behind"
     return done

@@ -17,6 +17,7 @@ from lagom import journal, read_run
 from lagom.atlas import load_atlas
 from lagom.bench.process import ProcessStart
 from lagom.launch.cached_config import keep_config
+from tests.lagom_commands import lagom
 from tests.system.launched import JOB, UNHURRIED_JOB, bare_environment, launch
 from tests.system.test_candidates import after, after_something_faster, moves_of
 from tests.system.test_first_contact import HEAD, RULE
@@ -112,8 +113,7 @@ def test_two_jobs_at_once_replay_one_config(tmp_path: Path, monkeypatch: pytest.
     ours = {"LAGOM_SHM_DIR": str(tmp_path / "shm"), "LAGOM_CLOCK": "simulated", "LAGOM_CACHE": cache}
 
     def start(name: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "lagom", "run", "--dir", name, "--", *SHORT]
-        return subprocess.run(command, env=bare_environment() | ours, capture_output=True, text=True, check=False)
+        return lagom("run", "--dir", name, "--", *SHORT, env=bare_environment() | ours)
 
     with ThreadPoolExecutor() as pool:
         both = list(pool.map(start, ("one", "two")))

@@ -21,7 +21,8 @@ import pytest
 from rich.console import Console
 
 from lagom import journal
-from lagom.demo import Scene, run
+from lagom.demo.run import run
+from lagom.demo.stage import Scene
 from lagom.records import CommConfig, Protocol
 from lagom.sim.virtual.call_log import load_configs
 from lagom.sim.virtual.iteration_timing import build_simulator

@@ -19,6 +19,7 @@ from lagom.cli.tune import DEMO
 from lagom.config_file import load_config
 from lagom.environment import read_conf
 from lagom.start import Transport, find_variable, known_factors, known_groups
+from tests.lagom_commands import lagom
 from tests.system.launched import bare_environment
 from tests.waiting import wait_until
 
@@ -71,7 +72,7 @@ def environment(place: Path, **variables: str) -> dict[str, str]:
 
 def line(*options: str, job: tuple[str, ...] = ()) -> list[str]:
     """The command line."""
-    return [sys.executable, "-m", "lagom", "tune", "--out", "out", *options, *(("--", *job) if job else ())]
+    return ["tune", "--out", "out", *options, *(("--", *job) if job else ())]
 
 
 def tune(
@@ -79,8 +80,7 @@ def tune(
 ) -> subprocess.CompletedProcess[str]:
     """To its end; on a busy machine that takes the same command more than once."""
     while True:
-        command = line(*options, job=job)
-        done = subprocess.run(command, cwd=place, env=environment(place, **variables), capture_output=True, text=True)
+        done = lagom(*line(*options, job=job), cwd=place, env=environment(place, **variables))
         if "the same command continues" not in done.stderr:
             break
     assert done.returncode == code, done.stderr
@@ -122,16 +122,15 @@ def test_the_demo_finds_sockets_with_channels_and_the_saved_config_starts_the_jo
         ((), "config cached by lagom tune on 20"),
     ):
         job = (sys.executable, "-m", "lagom.demo.job", *DEMO)
-        started = [sys.executable, "-m", "lagom", "run", *options, "--", *job]
         environ = environment(tmp_path, **cache)
-        ran = subprocess.run(started, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+        ran = lagom("run", *options, "--", *job, cwd=tmp_path, env=environ)
+        assert ran.returncode == 0, ran.stderr
         assert f"lagom: plan: replay {plan}" in ran.stderr
         assert "lagom: set for the saved config: NCCL_SOCKET_NTHREADS=4" in ran.stderr
         steps = [float(one.split(": ")[1].split()[0]) for one in ran.stdout.splitlines() if one.startswith("iteration")]
         assert len(steps) == 8
         assert max(steps) < 250, "of 382 ms by plain NCCL"
-    command = [sys.executable, "-m", "lagom", "env"]
-    told = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    told = lagom("env", cwd=tmp_path, env=environ)
     assert len(told.stdout.splitlines()) == 1
     assert 'eval "$(lagom env --config cache/configs/' in told.stderr
     assert list((tmp_path / "shm").iterdir()) == [], "no region is left behind"
@@ -172,8 +171,8 @@ def interrupt(place: Path, command: list[str], number: int, processes: int) -> s
     hold, begun = place / f"hold-{processes}", place / "checkpoints" / str(processes)
     hold.touch()  # that one does not come to its end, however late the signal comes
     process = subprocess.Popen(
-        command, cwd=place, env=environment(place, **GROUPS_ALONE), text=True, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, start_new_session=True, preexec_fn=heeding_ctrl_c,
+        [sys.executable, "-m", "lagom", *command], cwd=place, env=environment(place, **GROUPS_ALONE), text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=heeding_ctrl_c,
     )  # fmt: skip
     try:
         wait_until(begun.exists, f"process {processes}")

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from lagom import journal
-from lagom.demo import INTERRUPTED, PINNED_ITERATIONS, End
-from lagom.demo import run as run_demo
 from lagom.demo.result import last_page, levels, verdict
+from lagom.demo.run import INTERRUPTED, PINNED_ITERATIONS, End
+from lagom.demo.run import run as run_demo
 from lagom.journal import RunState
 from lagom.journal.schema import SampleRecord
 from lagom.records import Algorithm, CommConfig, Function, Protocol, Site
