@@ -138,7 +138,7 @@ def test_an_interrupted_demo_says_where_its_log_is(tmp_path: Path, monkeypatch: 
     def interrupt(*_: object) -> list[str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lagom.demo._play", interrupt)
+    monkeypatch.setattr("lagom.demo.run._play", interrupt)
     out = io.StringIO()
     assert run_demo(folder=tmp_path, console=Console(file=out, width=200)) == INTERRUPTED
     assert f"lagom log {tmp_path}" in out.getvalue()
