@@ -104,7 +104,7 @@ def runs_in(place: Path) -> list[RunRecord]:
 def test_the_demo_finds_sockets_with_channels_and_the_saved_config_starts_the_job_with_them(tmp_path: Path) -> None:
     """Named with --config, and out of the cache, where `lagom tune` has put it."""
     cache = {"LAGOM_CACHE": str(tmp_path / "cache")}
-    done = tune(tmp_path, "--demo", "--budget", "28s", "--json", **cache)
+    done = tune(tmp_path, "--demo", "--budget", "20s", "--json", **cache)
     assert "simulated" in done.stderr
     result = json.loads(done.stdout)
     assert result["verdict"] == "improved"
