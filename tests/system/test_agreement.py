@@ -17,8 +17,9 @@ from tests.system.storm import CELLS, CELLS_START, Control, Site, Storm, Weather
 from tests.system.support import FULL, Job
 from tests.waiting import OthersWatch, skip_if_others_computed, wait_until
 
-PLANS = int(os.environ.get("LAGOM_AGREEMENT_PLANS", "100000" if FULL else "1000"))
-SECONDS = 3000 if FULL else 600  # at most; the 1,000 plans take five on two quiet cores
+PLANS = int(os.environ.get("LAGOM_AGREEMENT_PLANS", "100000" if FULL else "400"))
+SECONDS = 3000 if FULL else 600  # at most; the 400 plans take two on two quiet cores
+KILLS = 100 if FULL else 40
 KILL_EVERY, PAUSE_EVERY = (0.5, 0.05) if FULL else (0.03, 0.02)  # seconds, on average
 
 
@@ -30,7 +31,7 @@ def site(programs: Path, plugin: Path, job: Job, tmp_path: Path) -> Site:
 
 @pytest.mark.slow
 def test_agreement_of_all_ranks_at_every_call(site: Site) -> None:
-    weather = Weather(PLANS, SECONDS, kill_every=KILL_EVERY, pause_every=PAUSE_EVERY)
+    weather = Weather(PLANS, SECONDS, kills=KILLS, kill_every=KILL_EVERY, pause_every=PAUSE_EVERY)
     others = OthersWatch()
     report, faults = blow(weather, site)
     print(json.dumps(report))

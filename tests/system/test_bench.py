@@ -169,7 +169,7 @@ def test_a_process_that_failed_is_not_scored_and_one_that_gave_nothing_says_why(
     broken = bench(tmp_path, *asked, "step ([0-9]+)", job=failing, code=1)
     assert results(broken) == {}
     assert any("ended with 3" in text for text in json.loads(broken.stdout)["remarks"])
-    job = (*JOB, "--iterations", "300")
+    job = (*JOB, "--iterations", "30")
     silent = bench(tmp_path, *asked, "stp ([0-9]+)", "--fresh", job=job, code=1)
     assert results(silent) == {}
     reason = "nothing could be measured: no line of its output matched --metric 'stp ([0-9]+)'."

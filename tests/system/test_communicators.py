@@ -48,7 +48,7 @@ def test_one_whose_calls_never_repeat_holds_the_other_up_no_longer_than_it_takes
     gather = int(Function.ALL_GATHER)
     odd = tuple(WorkloadEvent(n, every=n, calls=((gather, (90 + 10 * n) << 20),) * n) for n in (2, 3, 5, 7, 11))
     spec = JobSpec(ranks=2, communicators=(SHARD, TENSOR), iterations=1 << 40, noise=0.005, events=odd)
-    played = play(spec, job, tmp_path, "--search-seconds", "2", until=searches())
+    played = play(spec, job, tmp_path, "--search-seconds", "1", until=searches())
     (outcome,) = played.of(journal.Outcome)
     assert outcome.communicator == 1
     assert outcome.verdict in ENDS
