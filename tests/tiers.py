@@ -20,6 +20,7 @@ Amount = TypeVar("Amount")
 EXPENSIVE = {
     "test_native.py::test_program[none-agreement_interleavings]": "every interleaving: fewer would prove less",
     "test_examples.py::test_an_example_runs_under_torchrun[ddp-lagom run]": "torchrun and both ranks import torch",
+    "test_soak.py::test_short_soak": "goes on until enough faults were injected",
 }
 
 
